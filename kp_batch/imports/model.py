@@ -87,7 +87,7 @@ class SourceRecord:
     """What one place of a source tells of one trace: a span, a score, or all of it."""
 
     trace: str  # the trace's native id
-    payload: object  # JSON; None: it is too large to be read
+    payload: Any  # JSON; None: it is too large to be read
     line: int | None = None
 
 
@@ -131,7 +131,7 @@ class Format:
             files tell.
         sniff: takes a file's path and content, and gives what `inputs` has to know of them:
             little, and of JSON's kinds.
-        units: reads an input, whose files are on this machine: its path, and those beside it. May
+        records: reads an input, whose files are on this machine: its path, and those beside it. May
             raise an UnreadableError, or any error of a damaged file: what came before is void. What
             it refuses is of no known trace: of one that is known it gives a record.
         draft: takes all records of a trace, each content once, in the order in which they were
@@ -142,7 +142,7 @@ class Format:
             was rewritten counts no more. A "registry" removes nothing either, but what it has
             deleted is counted.
         prefix: before a trace's native id, in its id in the archive.
-        sessions: reads an input as `units` does, where a trace is a whole session and no turn of
+        sessions: reads an input as `records` does, where a trace is a whole session and no turn of
             it. None for a format that has no sessions.
         rows: reads a database: its URL, and `since` of its input; refuses nothing, since all that
             it tells is of a known trace. None for a format of files alone, whose `inputs` choose no
@@ -152,7 +152,7 @@ class Format:
     name: str
     holds: str
     inputs: Callable[[Sequence[str], Sniff], Iterator[Input]]
-    units: Callable[[Path, Sequence[Path]], Iterator[ReadItem]]
+    records: Callable[[Path, Sequence[Path]], Iterator[ReadItem]]
     draft: Callable[[str, Sequence[SourceRecord], Rules], TraceDraft | Rejected | Skipped]
     sniff: Callable[[str, bytes], Any] = _nothing
     decides: frozenset[str] = frozenset()
@@ -172,17 +172,17 @@ class Format:
     def under(self, rules: Rules) -> "Format":
         """The format as rules have its traces: turns, or sessions where it has them."""
         whole = self.sessions if rules.trace == "session" else None
-        return replace(self, units=whole) if whole else self
+        return replace(self, records=whole) if whole else self
 
     def read(self, given: Input, local_path: LocalPath) -> Generator[ReadItem]:
-        """Read an input, wherever its files are; see `units` and `rows`."""
+        """Read an input, wherever its files are; see `records` and `rows`."""
         if self.rows and is_database(given.path):
             yield from self.rows(given.path, given.cursor)
             return
         with ExitStack() as held:
             paths = given.path, *given.sidecars
             file, *beside = [held.enter_context(local_path(path)) for path in paths]
-            yield from self.units(file, beside)
+            yield from self.records(file, beside)
 
 
 def by_ending(*endings: str) -> Callable[[Sequence[str], Sniff], Iterator[Input]]:

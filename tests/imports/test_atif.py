@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kp_batch.errors import UnreadableError
-from kp_batch.imports.formats.atif import FORMAT, draft, units
+from kp_batch.imports.formats.atif import FORMAT, draft, records
 from kp_batch.imports.model import Native, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import Imported, import_traces
@@ -36,7 +36,7 @@ def call(name: str, *results: object, **given: Any) -> dict[str, Any]:
 
 def drafted(tmp_path: Path, told: object, rules: dict[str, Any] | None = None) -> TraceDraft:
     path = write_json(tmp_path / "run.json", told)
-    found = [each for each in units(path, []) if isinstance(each, SourceRecord)]
+    found = [each for each in records(path, []) if isinstance(each, SourceRecord)]
     made = draft(found[0].trace, found, load_rules(None, rules or ALWAYS))
     assert isinstance(made, TraceDraft)
     return made
@@ -89,7 +89,7 @@ def test_ids(tmp_path: Path) -> None:
     assert drafted(tmp_path, short()).id == "kp:trace:s/run"
     assert drafted(tmp_path, short(trajectory_id="own")).id == "kp:trace:own"
     nameless = write_json(tmp_path / "x.json", short(session_id=None))
-    assert [each.reasons for each in units(nameless, []) if isinstance(each, Rejected)] == [
+    assert [each.reasons for each in records(nameless, []) if isinstance(each, Rejected)] == [
         ["missing_id"]
     ]
 
@@ -126,7 +126,7 @@ def test_rules_name_the_question_and_the_recoveries(tmp_path: Path) -> None:
 def test_of_two_files_of_a_trajectory_the_trials_counts(tmp_path: Path) -> None:
     path = write_json(tmp_path / "run.json", short(trajectory_id="own"))
     beside = write_json(tmp_path / "result.json", result())
-    both = [*units(path, []), *units(path, [beside])]
+    both = [*records(path, []), *records(path, [beside])]
     for found in (both, both[::-1]):
         made = draft(
             "own", [each for each in found if isinstance(each, SourceRecord)], load_rules(None, {})
@@ -150,7 +150,7 @@ def test_of_files_of_a_trajectory_without_a_trial_the_last_counts() -> None:
 def test_a_subagents_trajectory_is_passed_over(tmp_path: Path) -> None:
     helper = {"name": "a", "extra": {"parent_session_id": "s"}}
     path = write_json(tmp_path / "x.json", short(agent=helper))
-    assert [type(each) for each in units(path, [])] == [Skipped]
+    assert [type(each) for each in records(path, [])] == [Skipped]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_damaged_files_are_told(tmp_path: Path, content: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(content)
     with pytest.raises(UnreadableError):
-        list(units(path, []))
+        list(records(path, []))
 
 
 def test_a_damaged_step_is_told_of_its_file(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def drafts(path: Path, **rules: Any) -> dict[str, TraceDraft]:
     """The drafts of a file, by their ids."""
     made = [
         inspect.draft(each.trace, [each], load_rules(None, {**RULES, **rules}))
-        for each in inspect.units(path, [])
+        for each in inspect.records(path, [])
         if isinstance(each, SourceRecord)
     ]
     return {each.id: each for each in made}
@@ -125,11 +125,11 @@ def test_of_several_copies_the_one_edited_last_counts() -> None:
     edit = {"value": "I", "provenance": {"timestamp": "2026-01-01T00:00:00Z"}}
     edited = {"match": {"value": "I", "history": [{"value": "C"}, edit]}}
     shared = inspect.Log.of(log())
-    units = [
+    records = [
         SourceRecord("one", inspect.record_of(each, shared))
         for each in (sample(), sample(scores=edited), sample(scores=None))
     ]
-    for order in (units, units[::-1]):
+    for order in (records, records[::-1]):
         draft = inspect.draft("one", order, load_rules(None, RULES))
         assert draft.scores == {"match": 0.0}
 
@@ -137,10 +137,10 @@ def test_of_several_copies_the_one_edited_last_counts() -> None:
 def test_of_copies_that_were_changed_at_once_the_last_counts() -> None:
     one, other = sample(), sample(scores={"match": {"value": "I"}}, messages=TALK[:3])
     for order, value in (([one, other], 0.0), ([other, one], 1.0)):
-        units = [
+        records = [
             SourceRecord("one", inspect.record_of(each, inspect.Log.of(log()))) for each in order
         ]
-        assert inspect.draft("one", units, load_rules(None, RULES)).scores == {"match": value}
+        assert inspect.draft("one", records, load_rules(None, RULES)).scores == {"match": value}
 
 
 def test_a_log_and_its_sample_lead_back_to_the_trace(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_sample_that_is_too_large_is_a_record_of_its_trace(
 ) -> None:
     path = write_json(tmp_path / "log.json", log(sample(messages=[USER] * 10)))
     monkeypatch.setattr(inspect, "record_of", too_large)
-    assert [*inspect.units(path, [])] == [SourceRecord("one", None)]
+    assert [*inspect.records(path, [])] == [SourceRecord("one", None)]
 
 
 def too_large(*_: object) -> None:
@@ -271,7 +271,7 @@ def test_an_eval_file_holds_the_same_samples(tmp_path: Path, packed: int) -> Non
     members = {"samples/a/b_epoch_2.json": sample(), "summaries.json": [], "header.json": header}
     path = write_eval(tmp_path / "log.eval", members, packed=packed)
     plain = write_json(tmp_path / "log.json", log(sample()))
-    assert list(inspect.units(path, [])) == list(inspect.units(plain, []))
+    assert list(inspect.records(path, [])) == list(inspect.records(plain, []))
 
 
 def test_a_run_that_goes_on_has_its_finished_samples(tmp_path: Path) -> None:
@@ -308,10 +308,10 @@ def test_damaged_files_are_no_logs(tmp_path: Path) -> None:
     damaged[60] ^= 0xFF
     (tmp_path / "bad.eval").write_bytes(damaged)
     with pytest.raises((UnreadableError, BadZipFile)):
-        list(inspect.units(tmp_path / "bad.eval", []))
+        list(inspect.records(tmp_path / "bad.eval", []))
     (tmp_path / "cut.eval").write_bytes(whole.read_bytes()[:-40])
     with pytest.raises(BadZipFile):
-        list(inspect.units(tmp_path / "cut.eval", []))
+        list(inspect.records(tmp_path / "cut.eval", []))
 
 
 def test_files_of_another_kind_are_told(tmp_path: Path) -> None:
@@ -326,12 +326,12 @@ def test_files_of_another_kind_are_told(tmp_path: Path) -> None:
         ("other.parquet", "it has no column transcript_id"),
     ):
         with pytest.raises(UnreadableError, match=f"^{why}$"):
-            list(inspect.units(tmp_path / name, []))
+            list(inspect.records(tmp_path / name, []))
 
 
 def test_a_sample_without_an_id_is_refused(tmp_path: Path) -> None:
     path = write_json(tmp_path / "log.json", log(sample(None, id=None), 1))
-    found = [each.reasons for each in inspect.units(path, []) if isinstance(each, Rejected)]
+    found = [each.reasons for each in inspect.records(path, []) if isinstance(each, Rejected)]
     assert found == [["missing_id"], ["malformed_json"]]
 
 

@@ -82,7 +82,7 @@ def test_a_registry_is_read_where_nothing_may_be_written(beside: tuple[str, ...]
         with unprivileged(Path(name), source):
             with pytest.raises(PermissionError):
                 (source / "other").touch()
-            [found] = FORMAT.units(source / "r.sqlite", ())
+            [found] = FORMAT.records(source / "r.sqlite", ())
         assert isinstance(found, SourceRecord)
         assert sorted(source.iterdir()) == before
 

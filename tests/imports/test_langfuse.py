@@ -66,12 +66,12 @@ def score(name: str, value: float | None, second: float = 0, **changes: Any) -> 
 def made(
     tmp_path: Path, rows: Sequence[Row], rules: Rules = RULES
 ) -> TraceDraft | Rejected | Skipped:
-    units = [
+    records = [
         each
-        for each in langfuse.units(lines(tmp_path / "rows.jsonl", rows), ())
+        for each in langfuse.records(lines(tmp_path / "rows.jsonl", rows), ())
         if isinstance(each, SourceRecord)
     ]
-    return langfuse.draft("t", units, rules)
+    return langfuse.draft("t", records, rules)
 
 
 def drafted(tmp_path: Path, rows: Sequence[Row], rules: Rules = RULES) -> TraceDraft:
@@ -388,8 +388,8 @@ def camel(row: Row) -> Row:
 
 
 def test_a_download_from_the_page(tmp_path: Path) -> None:
-    units = list(langfuse.units(write_json(tmp_path / "t.json", page()), ()))
-    draft = langfuse.draft("t", [each for each in units if isinstance(each, SourceRecord)], RULES)
+    records = list(langfuse.records(write_json(tmp_path / "t.json", page()), ()))
+    draft = langfuse.draft("t", [each for each in records if isinstance(each, SourceRecord)], RULES)
     assert isinstance(draft, TraceDraft)
     assert draft.created_at
     assert draft.created_at.isoformat() == "2026-08-03T09:00:00+00:00"  # as its root
@@ -447,8 +447,8 @@ def test_a_damaged_manifest_is_told_by_its_name(content: object) -> None:
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz"])
 def test_a_window_without_rows_is_normal(tmp_path: Path, name: str) -> None:
-    assert list(langfuse.units(lines(tmp_path / name, []), ())) == []
-    assert list(langfuse.units(write_json(tmp_path / "rows.json", []), ())) == []
+    assert list(langfuse.records(lines(tmp_path / name, []), ())) == []
+    assert list(langfuse.records(write_json(tmp_path / "rows.json", []), ())) == []
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"a": 1}', '[{"a": 1}]', "{"])
@@ -456,12 +456,12 @@ def test_other_files_are_unreadable(tmp_path: Path, content: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(content)
     with pytest.raises(UnreadableError):
-        list(langfuse.units(path, ()))
+        list(langfuse.records(path, ()))
 
 
 def test_rows_without_ids_are_told(tmp_path: Path) -> None:
     rows = [score("right", 1, trace_id=None), root(id=None)]
-    passed, refused = langfuse.units(lines(tmp_path / "rows.jsonl", rows), ())
+    passed, refused = langfuse.records(lines(tmp_path / "rows.jsonl", rows), ())
     assert isinstance(passed, Skipped)
     assert refused == Rejected(["missing_id"], "a row without its id, or its trace's", line=2)
 

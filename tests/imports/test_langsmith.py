@@ -10,7 +10,7 @@ import pytest
 
 from kp_batch import limits
 from kp_batch.errors import UnreadableError
-from kp_batch.imports.formats.langsmith import FORMAT, draft, units
+from kp_batch.imports.formats.langsmith import FORMAT, draft, records
 from kp_batch.imports.model import Native, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, import_traces
@@ -117,7 +117,8 @@ def write_parquet(path: Path, runs: list[Run], unit: Literal["us", "ns"] = "us")
 
 
 def made(runs: list[Run], path: Path, **rules: Any) -> TraceDraft | Rejected | Skipped:
-    found = [each for each in units(write_lines(path, runs), []) if isinstance(each, SourceRecord)]
+    read = records(write_lines(path, runs), [])
+    found = [each for each in read if isinstance(each, SourceRecord)]
     result = draft("root", found, load_rules(None, rules))
     again = draft("root", found[::-1], load_rules(None, rules))
     assert result == again  # whatever the order
@@ -273,7 +274,7 @@ def test_of_two_exports_of_a_run_the_later_counts(path: Path) -> None:
 def test_of_exports_that_know_as_much_the_last_counts(path: Path) -> None:
     one, other = (llm("a", 1, {}, said("assistant", text)) for text in ("much longer", "short"))
     for runs, text in (([one, other], "short"), ([other, one], "much longer")):
-        found = list(units(write_lines(path, [root(), *runs]), []))
+        found = list(records(write_lines(path, [root(), *runs]), []))
         result = draft("root", [x for x in found if isinstance(x, SourceRecord)], Rules())
         assert isinstance(result, TraceDraft)
         assert told(result) == [("thought", text)]
@@ -282,7 +283,7 @@ def test_of_exports_that_know_as_much_the_last_counts(path: Path) -> None:
 
 def test_a_run_that_is_nested_too_deep_is_a_record_of_its_trace(path: Path) -> None:
     deep = '{"metadata": ' + "[" * limits.NESTING + "]" * limits.NESTING + "}"
-    [found] = units(write_lines(path, [root(extra=deep)]), [])
+    [found] = records(write_lines(path, [root(extra=deep)]), [])
     assert found == SourceRecord("root", None, 1)
 
 
@@ -349,4 +350,4 @@ def test_damaged_files_are_told(tmp_path: Path) -> None:
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
     pl.DataFrame({"id": ["x"]}).write_parquet(tmp_path / "x.parquet")
     with pytest.raises(UnreadableError, match="no column trace_id, run_type"):
-        list(units(tmp_path / "x.parquet", []))
+        list(records(tmp_path / "x.parquet", []))

@@ -25,7 +25,7 @@ LOOKS = [{"role": "assistant", "parts": [{"type": "reasoning", "content": "hm"},
 
 
 def units_of(path: Path) -> list[SourceRecord]:
-    return [each for each in otlp.units(path, []) if isinstance(each, SourceRecord)]
+    return [each for each in otlp.records(path, []) if isinstance(each, SourceRecord)]
 
 
 def made(
@@ -375,7 +375,7 @@ def test_bad_lines_and_spans_are_refused_and_the_others_are_read(tmp_path: Path)
         '{"other": 1}',
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    found = list(otlp.units(tmp_path / "a.jsonl", []))
+    found = list(otlp.records(tmp_path / "a.jsonl", []))
     assert [(each.reasons, each.line) for each in found if isinstance(each, Rejected)] == [
         (["malformed_json"], 1),
         (["malformed_json"], 2),
@@ -398,7 +398,7 @@ def test_bad_lines_and_spans_are_refused_and_the_others_are_read(tmp_path: Path)
 def test_a_damaged_file_is_told(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UnreadableError):
-        list(otlp.units(tmp_path / name, []))
+        list(otlp.records(tmp_path / name, []))
 
 
 def test_traces_of_several_files_are_imported(tmp_path: Path) -> None:

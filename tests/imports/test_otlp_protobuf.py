@@ -73,7 +73,7 @@ def records(path: Path) -> list[tuple[str, str]]:
 
 
 def found(path: Path, kind: type[Any]) -> list[Any]:
-    return [each for each in otlp.units(path, []) if isinstance(each, kind)]
+    return [each for each in otlp.records(path, []) if isinstance(each, kind)]
 
 
 @pytest.fixture
@@ -180,10 +180,10 @@ def test_of_a_stream_that_is_cut_anywhere_what_came_before_counts(
         path.write_bytes(pack(whole[:size]))
         if size < ends[1]:
             with pytest.raises(UnreadableError, match=r"it is empty|it is cut"):
-                [*otlp.units(path, [])]
+                [*otlp.records(path, [])]
             continue
         number = sum(size >= end for end in ends[1:])
-        units = [*otlp.units(path, [])]
+        units = [*otlp.records(path, [])]
         spans = [each for each in units if isinstance(each, SourceRecord)]
         assert [(each.trace, json.dumps(each.payload)) for each in spans] == as_json[:number]
         refused = units[number:]
@@ -209,7 +209,7 @@ def test_nothing_of_a_gzip_file_counts_that_is_other_than_it_was(tmp_path: Path)
     path, whole = tmp_path / "spans.pb.gz", FILES["collector.pb.gz"]
     path.write_bytes(whole[:-8] + bytes(4) + whole[-4:])
     with pytest.raises(UnreadableError, match="it cannot be unpacked: CRC check failed"):
-        [*otlp.units(path, [])]
+        [*otlp.records(path, [])]
 
 
 def test_zstd_lacks_its_end_only_where_it_may(tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_a_span_without_its_ids_is_refused_alone(tmp_path: Path) -> None:
 def test_what_is_no_otlp_is_told(tmp_path: Path, content: bytes, why: str) -> None:
     (tmp_path / "x.pb").write_bytes(content)
     with pytest.raises(UnreadableError, match=why):
-        [*otlp.units(tmp_path / "x.pb", [])]
+        [*otlp.records(tmp_path / "x.pb", [])]
 
 
 def large(size: int) -> bytes:
@@ -410,7 +410,7 @@ def test_a_message_that_is_too_large_is_refused_alone(
     assert len(records(path)) == 2
     path.write_bytes(large(limits.LINE_BYTES))
     with pytest.raises(TooLargeError):
-        [*otlp.units(path, [])]
+        [*otlp.records(path, [])]
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ def test_a_file_that_unpacks_to_too_much_is_too_large(
     lower_limits(monkeypatch, REFUSED=1 << 10, MEMBER_BYTES=1 << 20)
     (tmp_path / "spans.pb").write_bytes(content)
     with pytest.raises(TooLargeError):
-        [*otlp.units(tmp_path / "spans.pb", [])]
+        [*otlp.records(tmp_path / "spans.pb", [])]
 
 
 def test_a_trace_in_the_dialect_of_mlflow_alone_is_refused_by_that_name(tmp_path: Path) -> None:

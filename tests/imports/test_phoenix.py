@@ -102,7 +102,7 @@ def written(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def units_of(path: Path) -> list[SourceRecord]:
-    return [each for each in phoenix.units(path, []) if isinstance(each, SourceRecord)]
+    return [each for each in phoenix.records(path, []) if isinstance(each, SourceRecord)]
 
 
 def draft(path: Path) -> TraceDraft:
@@ -160,7 +160,7 @@ def test_a_root_that_has_not_ended_is_incomplete(tmp_path: Path) -> None:
 
 def test_a_span_without_ids_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", [row(0, ROOT), {**row(1, TOOL), "context.trace_id": ""}])
-    refused = [each for each in phoenix.units(path, []) if isinstance(each, Rejected)]
+    refused = [each for each in phoenix.records(path, []) if isinstance(each, Rejected)]
     assert [each.reasons for each in refused] == [["missing_id"]]
 
 

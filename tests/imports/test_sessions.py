@@ -48,7 +48,7 @@ def told(name: str, path: Path, **rules: Any) -> tuple[dict[str, TraceDraft], li
     """The drafts of a file by their native ids, and what is passed over."""
     given = load_rules(None, {**ALWAYS, **rules})
     form, records, skipped = FORMATS[name].under(given), dict[str, list[SourceRecord]](), []
-    for each in form.units(path, []):
+    for each in form.records(path, []):
         if isinstance(each, SourceRecord):
             records.setdefault(each.trace, []).append(each)
         elif isinstance(each, Skipped):
@@ -286,7 +286,7 @@ def test_no_record_holds_pictures_instructions_or_what_is_encrypted(
         test_a_trace_is_a_turn_of_the_user(tmp_path)
     (path,) = tmp_path.iterdir()
     assert "SECRET" in path.read_text()
-    records = [each for each in FORMATS[name].units(path, []) if isinstance(each, SourceRecord)]
+    records = [each for each in FORMATS[name].records(path, []) if isinstance(each, SourceRecord)]
     assert "SECRET" not in json.dumps([each.payload for each in records])
 
 
@@ -419,11 +419,11 @@ def test_a_cut_or_endless_file_of_zstd_is_told(
     whole = beside.read_bytes()
     beside.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UnreadableError, match="it cannot be unpacked"):
-        list(FORMATS["codex"].units(beside, []))
+        list(FORMATS["codex"].records(beside, []))
     beside.write_bytes(whole)
     monkeypatch.setattr("kp_batch.limits.MEMBER_BYTES", 1 << 10)
     with pytest.raises(TooLargeError, match="it unpacks to more than"):
-        list(FORMATS["codex"].units(beside, []))
+        list(FORMATS["codex"].records(beside, []))
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex"])
@@ -439,7 +439,7 @@ def test_foreign_and_empty_files_are_told_and_a_file_without_prompts_is_passed_o
     lines.write_text("12:00 INFO\n" * 300)
     for path in (foreign, empty, lines):
         with pytest.raises(UnreadableError):
-            list(FORMATS[name].units(path, []))
+            list(FORMATS[name].records(path, []))
     titled = {"type": "summary", "summary": "t", "leafUuid": "x"}
     path = write(tmp_path / "none.jsonl", titled if name == "claude-code" else meta())
     assert told(name, path) == ({}, ["session without a prompt"])
@@ -456,7 +456,7 @@ def test_sessions_are_known_by_what_they_hold(tmp_path: Path, name: str) -> None
 
 def test_a_prompt_without_a_uuid_is_refused(tmp_path: Path) -> None:
     nameless = claude_file(tmp_path, {**user("p", "go"), "uuid": None}, says("a", text("so")))
-    found = [*FORMATS["claude-code"].units(nameless, [])]
+    found = [*FORMATS["claude-code"].records(nameless, [])]
     assert [each.reasons for each in found if isinstance(each, Rejected)] == [["missing_id"]]
 
 

@@ -54,15 +54,15 @@ def digest(name: str, folder: Path) -> str:
     form = FORMATS[name]
     rules = load_rules(None, {} if name == "knowledgepulse" else _RULES)
     files = sorted(str(path) for path in folder.rglob("*") if path.is_file())
-    units: dict[str, list[SourceRecord]] = defaultdict(list)
+    records: dict[str, list[SourceRecord]] = defaultdict(list)
     told: list[str] = []
     for given in form.inputs(files, lambda path: form.sniff(path, Path(path).read_bytes())):
         for found in form.read(given, lambda path: nullcontext(Path(path))):
             if isinstance(found, SourceRecord):
-                units[found.trace].append(found)
+                records[found.trace].append(found)
             else:
                 told.append(_values(found))
-    for trace, found in units.items():
+    for trace, found in records.items():
         draft = form.draft(trace, found, rules)
         told.append(_values(draft))
         if isinstance(draft, TraceDraft):

@@ -1,5 +1,5 @@
-"""What agents say and do, in whatever form it is told: messages, payloads, spans, transcripts.
+"""Messages, spans, payloads, sessions and transcripts, which the formats have in common.
 
-Its dataclasses are not frozen, which would let them take three times as long to make: there are
-some for every span and message.
+The dataclasses are not frozen: there are some for every span and message, and frozen ones take
+three times as long to make.
 """

@@ -1,7 +1,4 @@
-"""OpenTelemetry's spans as every transport tells them, their attributes, and scores.
-
-Some transports keep attributes under dotted names, and others nested.
-"""
+"""OpenTelemetry's spans, their attributes under dotted names or nested, and scores."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,31 +7,31 @@ from math import isfinite
 from operator import attrgetter
 from typing import Any, cast
 
-from kp_batch.imports.conversation.messages import Json, parse_json
+from kp_batch.imports.conversation.messages import Json, as_object, parse_json
 
 _AGENT_SPAN = re.compile(r"(?:invoke_agent|agent_run)(?: (?:\[(.*)\]|(.*)))?")
 
 
 class FlatAttributes(dict[str, Any]):
-    """Attributes of which none is a tree: what a name does not find stands nowhere within.
+    """Attributes without nested ones, where a dotted name is looked up as it is.
 
     Attributes:
-        heads: what stands before the first dot of their names.
+        prefixes: of their names, up to the first dot.
     """
 
-    __slots__ = ("heads",)
+    __slots__ = ("prefixes",)
 
     def __init__(self, attributes: Json) -> None:
         super().__init__(attributes)
-        self.heads = {name.partition(".")[0] for name in self}
+        self.prefixes = {name.partition(".")[0] for name in self}
 
 
 @dataclass(slots=True)
 class Event:
-    """What happened within a span."""
+    """An event of a span."""
 
     name: str
-    time: int  # in nanoseconds after 1970; 0 if it is not told
+    time: int  # in nanoseconds after 1970; 0 if unknown
     attributes: Json
 
 
@@ -52,20 +49,20 @@ class OtelSpan:
     resource: Json
     events: Sequence[Event]
 
-    def record(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         """The span as JSON."""
-        told = dict(zip(self.__slots__, _SPAN(self), strict=True))
-        return {**told, "events": [asdict(event) for event in self.events]}
+        fields = dict(zip(self.__slots__, _SPAN(self), strict=True))
+        return {**fields, "events": [asdict(event) for event in self.events]}
 
     @classmethod
-    def of(cls, record: Json) -> "OtelSpan":
-        """The span that a record tells of."""
+    def from_json(cls, record: Json) -> "OtelSpan":
+        """The span, its attributes flat if none is nested."""
         attributes = record["attributes"]
-        nests = dict in map(type, attributes.values())
-        events = [Event(**each) for each in record["events"]]
-        flat = attributes if nests else FlatAttributes(attributes)
-        told: dict[str, Any] = {**record, "attributes": flat, "events": events}
-        return cls(**told)
+        if dict not in map(type, attributes.values()):
+            attributes = FlatAttributes(attributes)
+        events = [Event(**event) for event in record["events"]]
+        fields: dict[str, Any] = {**record, "attributes": attributes, "events": events}
+        return cls(**fields)
 
 
 _SPAN = attrgetter(*OtelSpan.__slots__)
@@ -78,23 +75,20 @@ def value_at(attributes: object, name: str) -> Any:
     if not isinstance(attributes, dict):
         return None
     tree = cast("Json", attributes)
-    if (found := tree.get(name)) is not None:
-        return found
+    if (value := tree.get(name)) is not None:
+        return value
     parts = name.split(".")
     for count in range(1, len(parts)):
-        head, rest = ".".join(parts[:count]), ".".join(parts[count:])
-        found = value_at(tree.get(head), rest)
-        if found is not None:
-            return found
+        inner = tree.get(".".join(parts[:count]))
+        if (value := value_at(inner, ".".join(parts[count:]))) is not None:
+            return value
     return None
 
 
-def first_told(attributes: object, names: tuple[str, ...]) -> Any:
+def first_value(attributes: object, names: tuple[str, ...]) -> Any:
     """The value of the first of these names that has one; None if none has."""
-    for name in names:
-        if (found := value_at(attributes, name)) is not None:
-            return found
-    return None
+    values = (value_at(attributes, name) for name in names)
+    return next((value for value in values if value is not None), None)
 
 
 def first(texts: Iterable[str | None]) -> str | None:
@@ -103,34 +97,32 @@ def first(texts: Iterable[str | None]) -> str | None:
 
 
 def first_text(holders: Iterable[object], *names: str) -> str | None:
-    """What the first of these that has one of these names holds there, as text."""
+    """The first value that is no empty text, of these names, of the first holder with one."""
     for holder in holders:
         if isinstance(holder, FlatAttributes) and holder.keys().isdisjoint(names):
             continue
         for name in names:
-            found = value_at(holder, name)
-            if found is not None and _is_plain(found) and (text := _text(found)):
+            value = value_at(holder, name)
+            if _is_plain(value) and (text := _text(value)):
                 return text
     return None
 
 
-def agent_named(span: str) -> str:
+def agent_name(span: str) -> str:
     """The name of the agent that a span with this name is a run of; '' if it has none."""
-    found = _AGENT_SPAN.fullmatch(span)
-    return found[1] or found[2] or "" if found else span
+    match = _AGENT_SPAN.fullmatch(span)
+    return match[1] or match[2] or "" if match else span
 
 
-def listed(attributes: object, name: str) -> list[object]:
-    """The values of a list, which may be told as one, as JSON, or item by item (`NAME.0.KEY`)."""
-    if isinstance(attributes, FlatAttributes) and name.partition(".")[0] not in attributes.heads:
+def list_at(attributes: object, name: str) -> list[object]:
+    """The items of a list, in one value, in its JSON, or in one value for each (`NAME.0.KEY`)."""
+    if isinstance(attributes, FlatAttributes) and name.partition(".")[0] not in attributes.prefixes:
         return []
-    found = parse_json(value_at(attributes, name))
-    if isinstance(found, list):
-        return cast("list[object]", found)
-    if not isinstance(attributes, dict):
-        return []
+    value = parse_json(value_at(attributes, name))
+    if isinstance(value, list):
+        return cast("list[object]", value)
     items: dict[int, dict[str, object]] = {}
-    for key, value in cast("Json", attributes).items():
+    for key, value in as_object(attributes).items():
         number, _, rest = key.removeprefix(f"{name}.").partition(".")
         if key.startswith(f"{name}.") and number.isdecimal():
             items.setdefault(int(number), {})[rest] = value
@@ -138,13 +130,13 @@ def listed(attributes: object, name: str) -> list[object]:
 
 
 def texts(attributes: Json, prefix: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Each attribute by its dotted name, and what it holds as texts."""
+    """The texts of each attribute, by its dotted name."""
     for key, value in attributes.items():
-        name, found = f"{prefix}{key}", parse_json(value)
-        if isinstance(value, dict) or (isinstance(found, dict) and name == "metadata"):
-            yield from texts(cast("Json", found), f"{name}.")
-        elif isinstance(found, list):
-            yield name, [_text(each) for each in cast("list[object]", found) if _is_plain(each)]
+        name, parsed = f"{prefix}{key}", parse_json(value)
+        if isinstance(value, dict) or (isinstance(parsed, dict) and name == "metadata"):
+            yield from texts(cast("Json", parsed), f"{name}.")
+        elif isinstance(parsed, list):
+            yield name, [_text(item) for item in cast("list[object]", parsed) if _is_plain(item)]
         elif _is_plain(value):
             yield name, [_text(value)]
 
@@ -166,14 +158,14 @@ class Score:
     time: int = 0  # in nanoseconds after 1970
 
 
-def scores_of(told: Iterable[tuple[object, object, int | None]]) -> list[Score]:
-    """The scores among names, values and times: those that have a name, and are numbers."""
-    numbers = ((name, score_of(value), time or 0) for name, value, time in told)
+def scores_of(rows: Iterable[tuple[object, object, int | None]]) -> list[Score]:
+    """The scores among rows of name, value and time: those with a name and a finite number."""
+    numbers = ((name, score_of(value), time or 0) for name, value, time in rows)
     return [Score(x, y, z) for x, y, z in numbers if isinstance(x, str) and y is not None]
 
 
 def score_of(value: object) -> float | None:
-    """A score as a number; None, as if there were none, of what is no finite number."""
+    """A score as a number; None if it is no finite one."""
     if not isinstance(value, bool | int | float):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What agents say and do, as every format tells it: messages, tool calls and their results."""
+"""Messages, tool calls and their results, whatever format they come from."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,31 +16,31 @@ class ToolCall:
     """An agent's call of a tool."""
 
     name: str
-    arguments: object = None  # JSON, or a text that may be JSON; None if they are not told
+    arguments: object = None  # JSON, or a text that may be JSON; None if unknown
     id: str = ""  # empty where the format has none
     server: str | None = None  # the MCP server, where it is known
 
     def is_same_as(self, other: "ToolCall") -> bool:
-        """Whether another one may tell of the same call."""
+        """Whether another one may be of the same call."""
         if self.id and other.id:
             return self.id == other.id
         one, another = parse_json_deep(self.arguments), parse_json_deep(other.arguments)
-        # Frameworks that stream their calls tell them with no arguments yet: {}.
+        # Frameworks that stream their calls record them without arguments at first: {}.
         return self.name == other.name and (not one or not another or one == another)
 
 
 @dataclass(slots=True)
 class ToolResult:
-    """What a tool gave back."""
+    """The result of a tool."""
 
-    content: object = None  # JSON, or a text; None if it is not told
+    content: object = None  # JSON, or a text; None if unknown
     id: str = ""  # of the call
     failed: bool = False
 
 
 @dataclass(slots=True)
 class Message:
-    """One message; who speaks, what is said, and the tools within."""
+    """One message, with the tool calls and results within."""
 
     role: Role
     text: str = ""
@@ -70,7 +70,7 @@ def as_text(value: object) -> str:
 
 
 def parse_json(value: object) -> object:
-    """What a text holds that is JSON; anything else as it is.
+    """The value of a text that is JSON; anything else as it is.
 
     Raises:
         TooLargeError: it passes a limit.
@@ -83,28 +83,36 @@ def parse_json(value: object) -> object:
     return value
 
 
+def as_object(value: object) -> Json:
+    """An object as it is; empty if the value is none."""
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
 def object_in(value: object) -> Json:
-    """An object, or what a text holds that is one in JSON; empty if it is none."""
-    found = parse_json(value)
-    return cast("Json", found) if isinstance(found, dict) else {}
+    """An object, or a text that is one in JSON; empty if the value is neither."""
+    return as_object(parse_json(value))
 
 
 def list_in(value: object) -> list[object]:
-    """A list, or what a text holds that is one in JSON; empty if it is none."""
-    found = parse_json(value)
-    return cast("list[object]", found) if isinstance(found, list) else []
+    """A list, or a text that is one in JSON; empty if the value is neither."""
+    items = parse_json(value)
+    return cast("list[object]", items) if isinstance(items, list) else []
 
 
 def parse_json_deep(value: object) -> object:
-    """What a value holds, with all the texts within that are JSON read."""
-    found = parse_json(value)
-    if isinstance(found, dict):
-        return {
-            name: parse_json_deep(each) for name, each in cast("dict[str, object]", found).items()
-        }
-    if isinstance(found, list):
-        return [parse_json_deep(each) for each in cast("list[object]", found)]
-    return found
+    """A value with all texts within that are JSON parsed."""
+    parsed = parse_json(value)
+    if isinstance(parsed, dict):
+        items = cast("dict[str, object]", parsed).items()
+        return {name: parse_json_deep(item) for name, item in items}
+    if isinstance(parsed, list):
+        return [parse_json_deep(item) for item in cast("list[object]", parsed)]
+    return parsed
+
+
+def first_of(payload: Json, *names: str) -> Any:
+    """The value of the first of these keys that an object has, may it be None."""
+    return next((payload[name] for name in names if name in payload), None)
 
 
 ROLES: Mapping[str, Role] = {
@@ -113,11 +121,8 @@ ROLES: Mapping[str, Role] = {
     **dict.fromkeys(("system", "developer"), "system"),
     **dict.fromkeys(("tool", "function"), "tool"),
 }
-
-
-# What may stand in a part beside its text; in a message beside its content; around a message.
-_BESIDE_TEXT = ("thought", "function_call", "functionCall", "function_response", "functionResponse")
-_BESIDE = ("tool_calls", "reasoning_content", "reasoning", "additional_kwargs")
+_PART_KEYS = ("thought", "function_call", "functionCall", "function_response", "functionResponse")
+_MESSAGE_KEYS = ("tool_calls", "reasoning_content", "reasoning", "additional_kwargs")
 _WRAPPERS = ("gen_ai.event.content", "lc", "data")
 _BODY = ("content", "parts", "tool_calls", "function_call")
 _TEXTS = ("text", "input_text", "output_text", "refusal", "summary_text")
@@ -129,52 +134,42 @@ def message_of(payload: Json) -> Message | None:
     item = _response_item(payload)
     if item:
         return item
-    said_by = str(payload.get("role") or payload.get("type") or "")
-    role = ROLES.get(said_by) or ROLES.get(said_by.lower())
+    speaker = str(payload.get("role") or payload.get("type") or "")
+    role = ROLES.get(speaker) or ROLES.get(speaker.lower())
     if role is None or payload.keys().isdisjoint(_BODY):
         return None
     parts = parts_of(
         payload.get("parts") if payload.get("parts") is not None else payload.get("content")
     )
-    text = joined([text_of_part(part) for part in parts])
+    text = text_of(parts)
     parts = [part for part in parts if not _is_text_alone(part)]
-    if not parts and role != "tool" and payload.keys().isdisjoint(_BESIDE):
+    if not parts and role != "tool" and payload.keys().isdisjoint(_MESSAGE_KEYS):
         return Message(role, text)  # as most are
-    calls = [*calls_of(parts), *_tool_calls(payload)]
-    results = results_of(parts)
+    calls = [*_calls_of(parts), *_calls_outside_content(payload)]
+    results = _results_of(parts)
     if role == "tool" and not results:
         content = payload.get("content", text or None)
         if isinstance(content, dict) and isinstance(content.get("function"), dict):
-            return Message("system")  # LangGraph tells of the tools that there are
-        results = [
-            ToolResult(plain(content), id_text(payload.get("tool_call_id")), _is_failed(payload))
-        ]
+            return Message("system")  # LangGraph lists the tools that there are
+        failed = payload.get("status") == "error" or bool(payload.get("is_error"))
+        results = [ToolResult(_plain(content), id_text(payload.get("tool_call_id")), failed)]
         text = ""
-    reasoning = joined([reasoning_of(part) for part in parts] + [_beside(payload)])
+    reasoning = joined([*map(reasoning_of, parts), _reasoning_outside_content(payload)])
     return Message(role, text, reasoning, _distinct(calls), tuple(results))
 
 
 def _response_item(payload: Json) -> Message | None:
     """An item of OpenAI's responses that is no message."""
     kind = payload.get("type")
-    if kind is None:
-        return None
     if kind == "function_call":
-        call = ToolCall(
-            str(payload.get("name") or ""),
-            payload.get("arguments"),
-            id_text(payload.get("call_id") or payload.get("id")),
-        )
+        id_ = id_text(payload.get("call_id") or payload.get("id"))
+        call = ToolCall(str(payload.get("name") or ""), payload.get("arguments"), id_)
         return Message("assistant", calls=(call,))
     if kind == "function_call_output":
-        return Message(
-            "tool", results=(ToolResult(payload.get("output"), id_text(payload.get("call_id"))),)
-        )
+        result = ToolResult(payload.get("output"), id_text(payload.get("call_id")))
+        return Message("tool", results=(result,))
     if kind == "reasoning" and "role" not in payload:
-        return Message(
-            "assistant",
-            reasoning=joined([text_of_part(each) for each in parts_of(payload.get("summary"))]),
-        )
+        return Message("assistant", reasoning=text_of(payload.get("summary")))
     return None
 
 
@@ -198,48 +193,33 @@ def _lc_type(payload: Json) -> str:
     return name.removesuffix("Chunk").removesuffix("Message").lower()
 
 
-def _beside(payload: Json) -> str:
-    """Reasoning that stands beside a message's content."""
-    if payload.keys().isdisjoint(_BESIDE):
-        return ""
-    inner = payload.get("additional_kwargs")
-    for each in (payload, inner if isinstance(inner, dict) else {}):
+def _reasoning_outside_content(payload: Json) -> str:
+    for holder in (payload, as_object(payload.get("additional_kwargs"))):
         for name in ("reasoning_content", "reasoning"):
-            if isinstance(each.get(name), str):
-                return each[name]
+            if isinstance(holder.get(name), str):
+                return holder[name]
     return ""
 
 
-def _tool_calls(payload: Json) -> Iterator[ToolCall]:
-    if payload.keys().isdisjoint(_BESIDE):
-        return
-    inner = payload.get("additional_kwargs")
-    beside = cast("Json", inner).get("tool_calls") if isinstance(inner, dict) else None
-    listed = list_in(payload.get("tool_calls") or beside)
-    for each in (cast("Json", each) for each in listed if isinstance(each, dict)):
-        function = each.get("function")
+def _calls_outside_content(payload: Json) -> Iterator[ToolCall]:
+    extra = as_object(payload.get("additional_kwargs"))
+    calls = list_in(payload.get("tool_calls") or extra.get("tool_calls"))
+    for call in (cast("Json", call) for call in calls if isinstance(call, dict)):
+        function = call.get("function")
         if isinstance(function, dict):
-            yield ToolCall(
-                str(function.get("name") or ""), function.get("arguments"), id_text(each.get("id"))
-            )
+            name, arguments = function.get("name"), function.get("arguments")
         else:
-            given = next(
-                (each[name] for name in ("args", "arguments", "input") if name in each), None
-            )
-            yield ToolCall(str(each.get("name") or ""), given, id_text(each.get("id")))
-
-
-def _is_failed(payload: Json) -> bool:
-    return payload.get("status") == "error" or bool(payload.get("is_error"))
+            name, arguments = call.get("name"), first_of(call, "args", "arguments", "input")
+        yield ToolCall(str(name or ""), arguments, id_text(call.get("id")))
 
 
 def _distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """The calls of one message: LangChain tells them in its content and beside it."""
-    found: list[ToolCall] = []
+    """The calls of one message, which LangChain has both in its content and outside of it."""
+    distinct: list[ToolCall] = []
     for call in calls:
-        if not (call.id and any(call.id == each.id for each in found)):
-            found.append(call)
-    return tuple(found)
+        if not (call.id and any(call.id == other.id for other in distinct)):
+            distinct.append(call)
+    return tuple(distinct)
 
 
 def text_of(content: object) -> str:
@@ -256,18 +236,15 @@ def parts_of(content: object) -> list[object]:
 
 def kind_of(part: object) -> str:
     """A part's type, with the AI SDK's `tool-call` as `tool_call`."""
-    kind = cast("Json", part).get("type") if isinstance(part, dict) else None
-    return str(kind or "").replace("-", "_")
+    return str(as_object(part).get("type") or "").replace("-", "_")
 
 
 def text_of_part(part: object) -> str:
     """A part's text; empty where it is none."""
     if isinstance(part, str):
         return part
-    if not isinstance(part, dict) or part.get("thought"):
-        return ""
-    payload = cast("Json", part)
-    if kind_of(part) in _TEXT_KINDS:
+    payload = as_object(part)
+    if not payload.get("thought") and kind_of(part) in _TEXT_KINDS:
         for name in ("text", "content", "refusal"):
             if isinstance(payload.get(name), str):
                 return payload[name]
@@ -279,84 +256,62 @@ def _is_text_alone(part: object) -> bool:
     if not isinstance(part, dict):
         return True
     payload = cast("Json", part)
-    return payload.get("type") in _TEXTS and payload.keys().isdisjoint(_BESIDE_TEXT)
+    return payload.get("type") in _TEXTS and payload.keys().isdisjoint(_PART_KEYS)
 
 
 def reasoning_of(part: object) -> str:
     """A part's reasoning; empty where it is none."""
-    if not isinstance(part, dict):
-        return ""
-    payload = cast("Json", part)
+    payload = as_object(part)
     if payload.get("thought") is True:
         return str(payload.get("text") or "")
     if kind_of(part) not in ("thinking", "reasoning"):
         return ""
     names = ("thinking", "reasoning", "content", "text", "summary")
-    found = next((payload[name] for name in names if payload.get(name)), "")
-    return text_of(found) or as_text(found)
+    reasoning = next((payload[name] for name in names if payload.get(name)), "")
+    return text_of(reasoning) or as_text(reasoning)
 
 
-def calls_of(parts: Sequence[object]) -> Iterator[ToolCall]:
-    """The tool calls among parts."""
-    for part in parts:
-        if not isinstance(part, dict):
-            continue
-        payload = cast("Json", part)
-        if kind_of(part) in ("tool_call", "tool_use", "server_tool_use") or _is_bare_call(payload):
-            given = next(
-                (payload[name] for name in ("arguments", "input", "args") if name in payload), None
-            )
-            name, called = payload.get("name"), payload.get("id")
+def _calls_of(parts: Sequence[object]) -> Iterator[ToolCall]:
+    for part in map(as_object, parts):
+        if kind_of(part) in ("tool_call", "tool_use", "server_tool_use") or _is_bare_call(part):
+            name, id_ = part.get("name"), part.get("id")
             yield ToolCall(
-                str(name or payload.get("toolName") or ""),
-                given,
-                id_text(called or payload.get("toolCallId")),
+                str(name or part.get("toolName") or ""),
+                first_of(part, "arguments", "input", "args"),
+                id_text(id_ or part.get("toolCallId")),
             )
-        elif isinstance(
-            call := payload.get("function_call") or payload.get("functionCall"), Mapping
-        ):
+        elif isinstance(call := part.get("function_call") or part.get("functionCall"), Mapping):
             yield ToolCall(str(call.get("name") or ""), call.get("args"), id_text(call.get("id")))
 
 
 def _is_bare_call(part: Json) -> bool:
-    """The AI SDK gives calls without a type, too."""
+    """The AI SDK has calls without a type, too."""
     return not kind_of(part) and "toolName" in part and "result" not in part
 
 
-def results_of(parts: Sequence[object]) -> list[ToolResult]:
-    """The tools' results among parts."""
-    found: list[ToolResult] = []
-    for part in parts:
-        if not isinstance(part, dict):
-            continue
-        payload = cast("Json", part)
+def _results_of(parts: Sequence[object]) -> list[ToolResult]:
+    results: list[ToolResult] = []
+    for part in map(as_object, parts):
         if kind_of(part) in ("tool_result", "tool_call_response", "function_response"):
-            given = next(
-                (
-                    payload[name]
-                    for name in ("response", "result", "content", "output")
-                    if name in payload
-                ),
-                None,
-            )
+            content = first_of(part, "response", "result", "content", "output")
             names = ("tool_use_id", "id", "call_id", "toolCallId")
-            called = next((payload[name] for name in names if payload.get(name)), None)
-            failed = payload.get("is_error") or kind_of(given).startswith("error_")
-            found.append(ToolResult(plain(given), id_text(called), bool(failed)))
+            id_ = next((part[name] for name in names if part.get(name)), None)
+            failed = part.get("is_error") or kind_of(content).startswith("error_")
+            results.append(ToolResult(_plain(content), id_text(id_), bool(failed)))
         elif isinstance(
-            given := payload.get("function_response") or payload.get("functionResponse"), Mapping
+            response := part.get("function_response") or part.get("functionResponse"), Mapping
         ):
-            found.append(ToolResult(given.get("response"), id_text(given.get("id"))))
-    return found
+            results.append(ToolResult(response.get("response"), id_text(response.get("id"))))
+    return results
 
 
-def plain(given: object) -> object:
+def _plain(content: object) -> object:
     """Anthropic's tool results are lists of text parts, the AI SDK's have a type and a value."""
-    if isinstance(given, dict) and {*cast("Json", given)} == {"type", "value"}:
-        return cast("Json", given)["value"]
-    if isinstance(given, list) and given and all(kind_of(each) == "text" for each in given):
-        return joined([text_of_part(each) for each in cast("list[object]", given)])
-    return given
+    if isinstance(content, dict) and {*cast("Json", content)} == {"type", "value"}:
+        return cast("Json", content)["value"]
+    if isinstance(content, list) and content and all(kind_of(part) == "text" for part in content):
+        return text_of(cast("object", content))
+    return content
 
 
 def id_text(value: object) -> str:

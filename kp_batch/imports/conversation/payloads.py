@@ -1,4 +1,4 @@
-"""Where messages, and the question, stand in what a system recorded: in JSON of many shapes."""
+"""Finds the messages, and the question, in payloads: JSON of many shapes."""
 
 from dataclasses import replace
 from typing import cast
@@ -8,16 +8,18 @@ from kp_batch.imports.conversation.messages import (
     Json,
     Message,
     ToolResult,
+    as_object,
     as_text,
     joined,
     list_in,
     message_of,
+    object_in,
     parse_json,
     text_of,
     unwrapped,
 )
 
-# Where messages, or the question, stand in a payload.
+# The keys where messages, or the question, may be, the best first.
 _MESSAGES = (
     *("messages", "contents", "new_message", "message", "output", "choices", "generations"),
     *("candidates", "content", "input", "inputs", "query", "question", "prompt", "task", "kwargs"),
@@ -30,92 +32,88 @@ _TEXTS = (
 
 
 def messages_in(payload: object) -> list[Message]:
-    """All messages that a payload holds, in their order; none if it holds none."""
-    found: list[Message] = []
+    """All messages in a payload, in their order; reasoning by itself joins the next one."""
+    messages: list[Message] = []
     for message in _messages(parse_json(payload)):
-        last = found[-1] if found else None
+        last = messages[-1] if messages else None
         if last and message.text and last == Message("assistant", reasoning=last.reasoning):
-            found[-1] = replace(message, reasoning=joined([last.reasoning, message.reasoning]))
+            messages[-1] = replace(message, reasoning=joined([last.reasoning, message.reasoning]))
         else:
-            found.append(message)
-    return found
+            messages.append(message)
+    return messages
 
 
 def messages_of(payload: object) -> list[Message]:
-    """What a model gave back: its messages; else one of the assistant's, without a role or text."""
-    found = parse_json(payload)
-    if messages := messages_in(found):
+    """The messages of a model's output; else all of it as one, with its role left out, or text."""
+    output = parse_json(payload)
+    if messages := messages_in(output):
         return messages
-    parts = list_in(found)
+    parts = list_in(output)
     if parts and all(isinstance(part, dict) for part in parts):
-        found = {"content": found}
-    return [without_role(found) or Message("assistant", as_text(payload))]
+        output = {"content": output}
+    return [without_role(output) or Message("assistant", as_text(payload))]
 
 
 def result_in(payload: object) -> ToolResult | None:
     """The result in a tool's message, which LangChain's tools give back; None if it is none."""
-    found = parse_json(payload)
-    told = unwrapped(cast("Json", found)) if isinstance(found, dict) else {}
-    message = message_of(told) if "tool_call_id" in told else None
+    inner = unwrapped(object_in(payload))
+    message = message_of(inner) if "tool_call_id" in inner else None
     return next(iter(message.results), None) if message else None
 
 
-def without_role(found: object) -> Message | None:
+def without_role(value: object) -> Message | None:
     """The assistant's message that an object is where its role is left out; None if it is none."""
-    message = message_of({**found, "role": "assistant"}) if isinstance(found, dict) else None
+    message = message_of({**as_object(value), "role": "assistant"})
     return message if message and (message.thought or message.calls) else None
 
 
 def objective_in(payload: object) -> str:
     """The first user message of a payload, or the text at one of the usual places; else ''."""
-    found = parse_json(payload)
-    said = [message.text for message in _messages(found) if message.role == "user" and message.text]
-    return said[0] if said else _text_at_usual_place(found)
+    value = parse_json(payload)
+    asked = (message.text for message in _messages(value) if message.role == "user")
+    return next(filter(None, asked), None) or _text_at_usual_place(value)
 
 
 def question_in(payload: object) -> str:
     """As `objective_in`; of a payload without any usual place, all of it as text."""
-    found = parse_json(payload)
-    return objective_in(found) or (as_text(found) if found not in _NOTHING else "")
+    value = parse_json(payload)
+    return objective_in(value) or (as_text(value) if value not in _NOTHING else "")
 
 
 def at_path(payload: object, path: str) -> str:
     """The text at a path of keys and numbers, such as `input.messages.0.content`; '' if none."""
-    found = parse_json(payload)
+    value = parse_json(payload)
     for key in path.split("."):
-        found = parse_json(found)
-        if isinstance(found, dict):
-            found = cast("Json", found).get(key)
-        elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-            found = cast("list[object]", found)[int(key)]
+        value = parse_json(value)
+        if isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = cast("list[object]", value)[int(key)]
         else:
-            return ""
-    return "" if found is None else as_text(found)
+            value = as_object(value).get(key)
+    return "" if value is None else as_text(value)
 
 
-def _text_at_usual_place(found: object) -> str:
-    if isinstance(found, str):
-        return found
-    if isinstance(found, list):
-        texts = map(_text_at_usual_place, cast("list[object]", found))
-        return text_of(found) or next(filter(None, texts), "")
-    if isinstance(found, dict):
-        payload = cast("Json", found)
+def _text_at_usual_place(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        texts = map(_text_at_usual_place, cast("list[object]", value))
+        return text_of(value) or next(filter(None, texts), "")
+    if isinstance(value, dict):
+        payload = cast("Json", value)
         for name in _TEXTS:
-            inner = parse_json(payload.get(name))
-            if text := inner if isinstance(inner, str) else _text_at_usual_place(inner):
+            if text := _text_at_usual_place(parse_json(payload.get(name))):
                 return text
     return ""
 
 
-def _messages(found: object) -> list[Message]:
-    if isinstance(found, list):
-        if pair := _pair(cast("list[object]", found)):
+def _messages(value: object) -> list[Message]:
+    if isinstance(value, list):
+        if pair := _pair(cast("list[object]", value)):
             return [pair]
-        items = map(parse_json, cast("list[object]", found))
-        return [message for each in items for message in _messages(each)]
-    if isinstance(found, dict):
-        payload = unwrapped(cast("Json", found))
+        items = map(parse_json, cast("list[object]", value))
+        return [message for item in items for message in _messages(item)]
+    if isinstance(value, dict):
+        payload = unwrapped(cast("Json", value))
         if message := message_of(payload):
             return [message]
         inner = (_messages(parse_json(payload.get(name))) for name in _MESSAGES)
@@ -123,9 +121,9 @@ def _messages(found: object) -> list[Message]:
     return []
 
 
-def _pair(found: list[object]) -> Message | None:
-    """A message as LangChain's callers write it: who speaks, and the text."""
-    if len(found) != 2 or not all(isinstance(each, str) for each in found):
+def _pair(items: list[object]) -> Message | None:
+    """A message as LangChain's callers write it: its role, and the text."""
+    if len(items) != 2 or not all(isinstance(item, str) for item in items):
         return None
-    role, text = map(str, found)
+    role, text = map(str, items)
     return Message(ROLES[role], text) if role in ROLES else None

@@ -1,8 +1,8 @@
-"""The tree of a trace's spans, whatever system tells of them, and the draft that it comes to.
+"""The tree of a trace's spans, whatever system they come from, and the draft that it comes to.
 
-A format makes spans of its rows. Here they are put in order, and what each tells is counted once:
-a call of a model within a call of a model, with no run of a tool or of an agent between them, is
-the same call, of which the outer span counts.
+A format makes spans of its rows. Here they are put in order, and their contents counted once: a
+call of a model within a call of a model, with no run of a tool or of an agent between them, is the
+same call, of which the outer span counts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,9 +29,9 @@ from kp_batch.text import time_of, time_of_ns, us_of
 
 @dataclass(slots=True)
 class ModelCall:
-    """A call of a model: the messages it was given, and those it answered with."""
+    """A call of a model: the messages of its input, and those it answered with."""
 
-    given: Sequence[Message] = ()
+    prompt: Sequence[Message] = ()
     answer: Sequence[Message] = ()
 
 
@@ -46,9 +46,9 @@ class ToolRun:
 
 @dataclass(slots=True)
 class AgentRun:
-    """A run of an agent, of which the messages count where no call of a model is told."""
+    """A run of an agent, of which the messages count where it has no call of a model."""
 
-    given: Sequence[Message] = ()
+    prompt: Sequence[Message] = ()
     answer: Sequence[Message] = ()
     name: str = ""  # of the agent
 
@@ -58,15 +58,15 @@ SpanContent = ModelCall | ToolRun | AgentRun
 
 @dataclass(slots=True)
 class Span:
-    """One span of a trace, and what it tells of it."""
+    """One span of a trace."""
 
     id: str
-    parent: str | None  # '' for a root, None if it is not told
+    parent: str | None  # '' for a root, None if unknown
     start: int | None  # in nanoseconds after 1970
     end: int | None
     has_ended: bool = True  # no more of it is to come
     content: SpanContent | None = None  # None: it is no part of an agent
-    input: object = None  # as its system tells it
+    input: object = None  # as its system has it
     sequence: str = ""  # sorts spans that start at once, where their system does
     scores: Sequence[Score] = ()  # which count where it is a root, or the last one
     fields: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
@@ -83,7 +83,7 @@ Row = TypeVar("Row", bound=_Row)
 
 
 def latest(rows: Iterable[Row], version: Callable[[Row], Any]) -> list[Row]:
-    """Each row once, where exports tell of it several times: of the greatest version, the last."""
+    """Each row once, where exports repeat it: of the greatest version, the last."""
     return list({row.id: row for row in sorted(rows, key=version)}.values())
 
 
@@ -96,12 +96,12 @@ def nanoseconds(text: object) -> int | None:
 def draft(
     trace: str, spans: Iterable[Span], rules: Rules, scores: Iterable[Score] = ()
 ) -> TraceDraft | Rejected | Skipped:
-    """What the spans of a trace come to.
+    """The draft of a trace, of its spans.
 
     Args:
         trace: its native id.
         spans: each once, in any order.
-        rules: say what recovers, and where the objective stands.
+        rules: what is a recovery, and where the objective is.
         scores: of the trace as a whole.
     """
     tree = _Tree(spans)
@@ -133,7 +133,7 @@ class _Tree:
         spans: all of them; of those that start at once, after what they are within, those first
             that ended first.
         roots: those that are within no other.
-        heads: the roots, then all: where is looked for what is told of the trace.
+        heads: the roots, then all: the order in which the trace's own fields are looked for.
     """
 
     def __init__(self, spans: Iterable[Span]) -> None:
@@ -143,39 +143,39 @@ class _Tree:
         self.heads = [*self.roots, *self.spans]
         self.calls = [span for span in self.spans if isinstance(span.content, ModelCall)]
         self.has_tool_runs = any(isinstance(span.content, ToolRun) for span in self.spans)
-        self._silent = self._spoken_for()
+        self._answered = self._above_answers()
 
     @property
     def input(self) -> object:
-        """What the trace was given."""
+        """The input of the first root that has one."""
         return next((root.input for root in self.roots if root.input not in (None, "")), None)
 
     def counts(self, span: Span) -> bool:
-        """Whether a span tells what no other does."""
+        """Whether a span has content that no other one has."""
         content = span.content
         if isinstance(content, ModelCall):
             return not self._is_within_same_call(span)
         if isinstance(content, ToolRun):
             return not self._is_within_same_run(span, content)
-        return content is not None and span.id not in self._silent
+        return content is not None and span.id not in self._answered
 
     def _is_within_same_call(self, span: Span) -> bool:
-        for each in self._above(span):
-            if isinstance(each.content, ToolRun | AgentRun):
+        for outer in self._above(span):
+            if isinstance(outer.content, ToolRun | AgentRun):
                 return False  # which makes calls of its own
-            if each.content and says_anything(each.content.answer):
+            if outer.content and has_content(outer.content.answer):
                 return True
         return False
 
     def _is_within_same_run(self, span: Span, run: ToolRun) -> bool:
-        around = (each.content for each in self._above(span) if each.content)
+        around = (outer.content for outer in self._above(span) if outer.content)
         if run.is_retriever:
-            return any(isinstance(each, ToolRun) for each in around)
+            return any(isinstance(content, ToolRun) for content in around)
         outer = next(around, None)
         return isinstance(outer, ToolRun) and run.call.is_same_as(outer.call)
 
     def _above(self, span: Span) -> Iterator[Span]:
-        """The span that it is within, the one around that, and so on; sources have circles."""
+        """The span around it, the one around that, and so on; sources have circles."""
         seen = {span.id}
         parent = self._by_id.get(span.parent or "")
         while parent and parent.id not in seen:
@@ -183,17 +183,17 @@ class _Tree:
             seen.add(parent.id)
             parent = self._by_id.get(parent.parent or "")
 
-    def _spoken_for(self) -> set[str]:
-        """The ids of the spans that some span below speaks for."""
-        found: set[str] = set()
+    def _above_answers(self) -> set[str]:
+        """The ids of the spans that have one with an answer below them."""
+        above: set[str] = set()
         for span in self.spans:
             content = span.content
-            if isinstance(content, ModelCall | AgentRun) and says_anything(content.answer):
-                for each in self._above(span):
-                    if each.id in found:
+            if isinstance(content, ModelCall | AgentRun) and has_content(content.answer):
+                for outer in self._above(span):
+                    if outer.id in above:
                         break
-                    found.add(each.id)
-        return found
+                    above.add(outer.id)
+        return above
 
     def _in_order(self) -> list[Span]:
         starts = self._starts()
@@ -207,30 +207,29 @@ class _Tree:
             if not parent or starts[parent.id] != starts[span.id]:  # as most do
                 ordered[span.id] = span
                 continue
-            at_once = takewhile(
-                lambda each, start=starts[span.id]: (
-                    starts[each.id] == start and each.id not in ordered
-                ),
-                self._above(span),
-            )
-            for each in (*reversed([*at_once]), span):
-                ordered.setdefault(each.id, each)
+            at_once = [span]
+            for outer in self._above(span):
+                if starts[outer.id] != starts[span.id] or outer.id in ordered:
+                    break
+                at_once.append(outer)
+            for member in reversed(at_once):
+                ordered.setdefault(member.id, member)
         return list(ordered.values())
 
     def _starts(self) -> dict[str, int]:
-        """When each span started, or else what it is within."""
+        """When each span started, or else the one around it."""
         spans = self._by_id.values()
         starts = {span.id: span.start for span in spans if span.start is not None}
         for span in spans if len(starts) < len(spans) else ():
             path = takewhile(lambda x: x.id not in starts, chain([span], self._above(span)))
             if lacking := [*path]:
                 start = starts.get(lacking[-1].parent or "", 0)
-                starts.update({each.id: start for each in lacking})
+                starts.update(dict.fromkeys((x.id for x in lacking), start))
         return starts
 
 
-def says_anything(messages: Sequence[Message]) -> bool:
-    """Whether there is anything in these messages."""
+def has_content(messages: Sequence[Message]) -> bool:
+    """Whether any of these messages has a text, a tool call or a result."""
     return any(message.thought or message.calls or message.results for message in messages)
 
 
@@ -242,11 +241,11 @@ def _transcript(tree: _Tree, rules: Rules) -> Transcript:
         if isinstance(content, ToolRun):
             transcript.add_tool_run(*_run(content))
         elif content:
-            transcript.add_prompt(content.given)
+            transcript.add_prompt(content.prompt)
             for message in content.answer:
                 if message.role == "assistant":
                     transcript.add_answer(message)
-                elif not (message.results and tree.has_tool_runs):  # told at their own time
+                elif not (message.results and tree.has_tool_runs):  # which come at their own time
                     transcript.add_prompt([message])
     return transcript
 
@@ -254,9 +253,9 @@ def _transcript(tree: _Tree, rules: Rules) -> Transcript:
 def _run(content: ToolRun) -> tuple[ToolCall, ToolResult]:
     """A call and its result, which may be within a message."""
     call, result = content.call, content.result
-    if told := result_in(result.content):
-        failed = result.failed or told.failed
-        result = replace(told, id=result.id or told.id, failed=failed)
+    if inner := result_in(result.content):
+        failed = result.failed or inner.failed
+        result = replace(inner, id=result.id or inner.id, failed=failed)
     return replace(call, id=call.id or result.id), result
 
 
@@ -273,33 +272,33 @@ def _end(tree: _Tree) -> datetime | None:
 
 
 def _latest(times: Iterable[int | None]) -> datetime | None:
-    found = (time_of_ns(time) for time in times if time is not None)
-    return max(filter(None, found), default=None)
+    parsed = (time_of_ns(time) for time in times if time is not None)
+    return max(filter(None, parsed), default=None)
 
 
 def _objective(tree: _Tree, transcript: Transcript, path: str | None) -> str:
-    """The text at a path of the root's input, if one is given; else the first question of a user.
+    """The text at a path of the root's input, if rules have one; else a user's first question.
 
     Else the root's input, or that of the earliest span that has one.
     """
-    found = (path and at_path(tree.input, path)) or transcript.objective
+    objective = (path and at_path(tree.input, path)) or transcript.objective
     inputs = (span.input for span in tree.spans if not isinstance(span.content, ToolRun))
     asked = filter(None, map(objective_in, inputs))
-    return found or question_in(tree.input) or next(asked, "")
+    return objective or question_in(tree.input) or next(asked, "")
 
 
 def _scores(tree: _Tree, of_trace: Iterable[Score]) -> dict[str, float]:
-    """The latest of each name: the trace's, the root's, and the last span's, where it has some.
+    """The latest of each name: those of the trace, the roots, the last span and model's call.
 
-    That is the last of all, or the last call of a model: evaluations belong to what was generated.
+    The last ones count since evaluations belong to what was generated.
     """
-    judged = {each.id: each for each in (*tree.calls[-1:], tree.spans[-1], *tree.roots)}
-    told = [*of_trace, *(score for each in judged.values() for score in each.scores)]
-    return {each.name: each.value for each in sorted(told, key=lambda each: each.time)}
+    judged = {span.id: span for span in (*tree.calls[-1:], tree.spans[-1], *tree.roots)}
+    scores = [*of_trace, *(score for span in judged.values() for score in span.scores)]
+    return {score.name: score.value for score in sorted(scores, key=lambda score: score.time)}
 
 
 def _fields(tree: _Tree) -> dict[str, Sequence[str]]:
-    """Of each field what the first that has it tells."""
+    """The values of each field of the first span that has it, roots before all others."""
     fields: dict[str, Sequence[str]] = {}
     for span in tree.heads:
         for name, values in span.fields.items():
@@ -308,13 +307,12 @@ def _fields(tree: _Tree) -> dict[str, Sequence[str]]:
 
 
 def _origin(tree: _Tree) -> Origin:
-    """Of each of its fields what the first that has it tells, roots before all others."""
-    told = [head.origin for head in tree.heads]
+    origins = [span.origin for span in tree.heads]
     agents = (span.content for span in tree.spans if isinstance(span.content, AgentRun))
-    version = first(each.version for each in told)
+    version = first(origin.version for origin in origins)
     return Origin(
-        agent=first(each.agent for each in told) or first(agent.name for agent in agents),
+        agent=first(origin.agent for origin in origins) or first(agent.name for agent in agents),
         model=first(call.origin.model for call in tree.calls),
-        session=first(each.session for each in told),
-        version=version or first(head.release for head in tree.heads),
+        session=first(origin.session for origin in origins),
+        version=version or first(span.release for span in tree.heads),
     )

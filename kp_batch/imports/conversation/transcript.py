@@ -1,8 +1,7 @@
-"""A trace's objective and steps, from messages and tools in the order of time.
+"""A trace's objective and steps, from messages and tools in the order of time, each counted once.
 
-What a system records of an agent repeats itself: each call of a model is given all that was said
-before, and a tool call stands in a message, in a span of its own, and in later messages. Here each
-is counted once.
+What a system records of an agent repeats itself: the input of each call of a model has all messages
+before it, and a tool call is in a message, in a span of its own, and in later messages.
 """
 
 from collections import Counter
@@ -23,19 +22,19 @@ Step = dict[str, object]  # as `schemas.TRACE` has it
 
 @dataclass
 class Transcript:
-    """Takes what happened in its order."""
+    """Takes messages and tools in their order."""
 
     recovery: bool = False  # whether the first thought after a failed tool is an error recovery
     objective: str = ""  # the first user message
     steps: list[Step] = field(default_factory=list[Step])
     _users: Counter[str] = field(default_factory=Counter[str])
     _results: Counter[str] = field(default_factory=Counter[str])
-    _open: list[ToolCall] = field(default_factory=list[ToolCall])  # told, and not run yet
-    _ahead: list[ToolCall] = field(default_factory=list[ToolCall])  # run, and not told yet
+    _open: list[ToolCall] = field(default_factory=list[ToolCall])  # in a message, and not run yet
+    _ahead: list[ToolCall] = field(default_factory=list[ToolCall])  # run, and in no message yet
     _failed: bool = False
 
     def add_conversation(self, messages: Iterable[Message]) -> None:
-        """Take a conversation, in which nothing stands twice."""
+        """Take a conversation, in which nothing is repeated."""
         for message in messages:
             if message.role == "assistant":
                 self.add_answer(message)
@@ -43,13 +42,12 @@ class Transcript:
                 self._add_message(message)
 
     def add_answer(self, message: Message) -> None:
-        """Take what the assistant says: a thought, and tool calls."""
+        """Take an assistant's message: a thought, and tool calls."""
         if message.thought:
             self._add("error_recovery" if self._failed else "thought", message.thought)
             self._failed = False
         for call in message.calls:
-            ran = _taken(self._ahead, call)
-            if ran:
+            if ran := _take(self._ahead, call):
                 self._results[f"id {call.id}"] += not ran.id
             else:
                 self._call(call)
@@ -58,7 +56,7 @@ class Transcript:
             self._observe(result)
 
     def add_prompt(self, messages: Iterable[Message]) -> None:
-        """Take the input of a model's call: of it, what the user and tools said since the last."""
+        """Take the new messages of users and results of tools in the input of a model's call."""
         users, results = Counter[str](), Counter[str]()
         for message in messages:
             for result in message.results:
@@ -72,16 +70,16 @@ class Transcript:
 
     def add_tool_run(self, call: ToolCall, result: ToolResult) -> None:
         """Take the run of a tool: its call, unless a message had it, and its result."""
-        told = _taken(self._open, call)
-        if not told and isinstance(parse_json_deep(call.arguments), str):
+        asked = _take(self._open, call)
+        if not asked and isinstance(parse_json_deep(call.arguments), str):
             # Arguments that are no JSON, as LangChain writes them: then the name has to do.
-            told = _taken(self._open, replace(call, arguments=None))
-        if not told:
+            asked = _take(self._open, replace(call, arguments=None))
+        if not asked:
             self._call(call)
             self._ahead.append(call)
-        named = result.id or call.id or (told.id if told else "")
-        if not (named and self._results[f"id {named}"]):
-            self._observe(ToolResult(result.content, named, result.failed))
+        call_id = result.id or call.id or (asked.id if asked else "")
+        if not (call_id and self._results[f"id {call_id}"]):
+            self._observe(ToolResult(result.content, call_id, result.failed))
 
     def _add_message(self, message: Message) -> None:
         for result in message.results:
@@ -100,24 +98,21 @@ class Transcript:
         self._failed = self._failed or (self.recovery and result.failed)
         if result.content is None:
             return
-        # Told again, it may have lost its id, or gained one: see `add_answer`.
+        # Repeated, it may have lost its id, or gained one: see `add_answer`.
         self._results.update({_key(result), _key(ToolResult(result.content))})
         self._add("observation", as_text(result.content))
 
     def _call(self, call: ToolCall) -> None:
-        given = call.arguments
-        self._add(
-            "tool_call",
-            tool={"name": call.name, "mcp_server": call.server},
-            given=None if given is None else as_text(given),
-        )
+        arguments = None if call.arguments is None else as_text(call.arguments)
+        tool = {"name": call.name, "mcp_server": call.server}
+        self._add("tool_call", tool=tool, arguments=arguments)
 
     def _add(
         self,
         kind: str,
         content: str | None = None,
         tool: dict[str, str | None] | None = None,
-        given: str | None = None,
+        arguments: str | None = None,
     ) -> None:
         self.steps.append(
             {
@@ -125,7 +120,7 @@ class Transcript:
                 "type": kind,
                 "content": content,
                 "tool": tool,
-                "input": given,
+                "input": arguments,
                 "output_summary": None,
                 "latency_ms": None,
             }
@@ -133,17 +128,17 @@ class Transcript:
 
 
 def _key(result: ToolResult) -> str:
-    """What a result is known by when it is told again."""
+    """What tells whether a result is repeated."""
     return f"id {result.id}" if result.id else f"content {compact(parse_json_deep(result.content))}"
 
 
-def _taken(calls: list[ToolCall], call: ToolCall) -> ToolCall | None:
-    """Take the call out of a list that tells of the same one; None if there is none."""
-    same = [each for each in calls if each.is_same_as(call)]
+def _take(calls: list[ToolCall], call: ToolCall) -> ToolCall | None:
+    """Remove from a list what is the same call, and give it; None if there is none."""
+    same = [other for other in calls if other.is_same_as(call)]
     if not same:
         return None
-    given = parse_json_deep(call.arguments)
-    alike = (each for each in same if parse_json_deep(each.arguments) == given)
+    arguments = parse_json_deep(call.arguments)
+    alike = (other for other in same if parse_json_deep(other.arguments) == arguments)
     taken = next(alike, same[0])
     calls.remove(taken)
     return taken

@@ -23,25 +23,23 @@ from kp_batch.storage.urls import is_database
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
-        each.FORMAT.name: each.FORMAT
-        for each in (
+        module.FORMAT.name: module.FORMAT
+        for module in (
             *(atif, claude_code, codex, inspect, knowledgepulse),
             *(langfuse, langsmith, otlp, phoenix),
         )
     }
 )
-
-
 _FILES = 5  # that are tried
-_UNITS = 5  # of each
+_RECORDS = 5  # of each
 
 
-def _named(name: str) -> Format:
+def _format_of(name: str) -> Format:
     return FORMATS[name]
 
 
 # Other processes have the same formats, by their names.
-copyreg.pickle(Format, lambda form: (_named, (form.name,)))
+copyreg.pickle(Format, lambda form: (_format_of, (form.name,)))
 
 
 def detect_format(paths: Sequence[str], read: Read, local_path: LocalPath) -> Format:
@@ -59,7 +57,7 @@ def detect_format(paths: Sequence[str], read: Read, local_path: LocalPath) -> Fo
     """
     denied: list[OSError] = []
     try:
-        found = [form for form in FORMATS.values() if _is_of(form, paths, read, local_path, denied)]
+        found = [x for x in FORMATS.values() if _matches(x, paths, read, local_path, denied)]
     except OSError as error:
         raise _unreachable(error) from error
     if len(found) == 1:
@@ -73,27 +71,27 @@ def detect_format(paths: Sequence[str], read: Read, local_path: LocalPath) -> Fo
     raise KpBatchError(f"the source may be {which}; name the format in place of auto")
 
 
-def _is_of(
+def _matches(
     form: Format, paths: Sequence[str], read: Read, local_path: LocalPath, denied: list[OSError]
 ) -> bool:
-    with _trying(denied):
-        looks = form.inputs(paths, lambda path: form.sniff(path, read(path)))
-        inputs = [look for look in looks if not look.refused]
-        return any(_has_units(form, each, local_path, denied) for each in inputs[:_FILES])
+    with _passing_over(denied):
+        inputs = form.inputs(paths, lambda path: form.sniff(path, read(path)))
+        readable = [file for file in inputs if not file.refused]
+        return any(_has_records(form, file, local_path, denied) for file in readable[:_FILES])
     return False
 
 
-def _has_units(form: Format, given: Input, local_path: LocalPath, denied: list[OSError]) -> bool:
-    if is_database(given.path):
+def _has_records(form: Format, file: Input, local_path: LocalPath, denied: list[OSError]) -> bool:
+    if is_database(file.path):
         return form.rows is not None  # whether its server answers or not
-    with _trying(denied), closing(form.read(given, local_path)) as found:
-        return any(isinstance(each, SourceRecord) for each in islice(found, _UNITS))
+    with _passing_over(denied), closing(form.read(file, local_path)) as items:
+        return any(isinstance(item, SourceRecord) for item in islice(items, _RECORDS))
     return False
 
 
 @contextmanager
-def _trying(denied: list[OSError]) -> Generator[None]:
-    """Pass over what damage raises, or another format; note the system's own errors."""
+def _passing_over(denied: list[OSError]) -> Generator[None]:
+    """Pass over errors of damage, or of another format; note those of the system."""
     try:
         yield
     except Exception as error:
@@ -104,6 +102,5 @@ def _trying(denied: list[OSError]) -> Generator[None]:
 
 
 def _unreachable(error: OSError) -> OSError:
-    """Tell of a source what the system tells of one of its files."""
-    told = f"the source cannot be reached: {error.strerror}"
-    return OSError(error.errno, told, error.filename)
+    message = f"the source cannot be reached: {error.strerror}"
+    return OSError(error.errno, message, error.filename)

@@ -1,4 +1,4 @@
-"""Claude Code's sessions, as they stand below `~/.claude/projects`: a line a message, or a part."""
+"""Claude Code's sessions, from `~/.claude/projects`: a line is a message, or a part of one."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,10 +10,12 @@ from typing import cast
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation.messages import (
     Json,
+    as_object,
     joined,
     kind_of,
     parts_of,
     reasoning_of,
+    text_of,
     text_of_part,
 )
 from kp_batch.imports.conversation.sessions import call, draft_of, project_of, prompt, result
@@ -26,26 +28,27 @@ _NOT_TYPED = (
     *("<local-command-", "<bash-input>", "<bash-stdout>", "<bash-stderr>", "<task-notification>"),
     *("<teammate-message", "Caveat: The messages below were generated"),
 )
+_OUTPUTS = ("<local-command-stdout", "<local-command-stderr")
 _ASIDE = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
 _OWN = ("sessionId", "leafUuid", "messageId")  # one of which each kind of line has
 _NAME = re.compile(r"<command-name>/?(.*?)</command-name>", re.DOTALL)
 _ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
-_LOOKED_AT = 100  # lines of a file, to see whether it is a session
+_FIRST_LINES = 100  # among which a session shows that it is one
 
 
-def _read(path: Path, _: Sequence[Path], *, whole: bool) -> Iterator[ReadItem]:
+def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadItem]:
     if path.name.startswith("agent-"):
         yield Skipped("session of a subagent")
         return
-    session = _Session(path.stem, whole)
+    session = _Session(path.stem, by_session)
     is_own = False
-    for found in read_json_lines(path):
-        if isinstance(found, Rejected):
-            yield found
+    for item in read_json_lines(path):
+        if isinstance(item, Rejected):
+            yield item
             continue
-        number, line = found[0], cast("Json", found[1])
+        number, line = item
         is_own = is_own or (isinstance(line.get("type"), str) and any(map(line.get, _OWN)))
-        if not is_own and number > _LOOKED_AT:
+        if not is_own and number > _FIRST_LINES:
             break
         yield from session.take(number, line)
     if not is_own:
@@ -60,20 +63,20 @@ class _Session:
 
     Attributes:
         stem: of its name.
-        whole: whether a trace is all of it; else it is a turn.
+        by_session: whether a trace is all of it; else it is a turn.
     """
 
     stem: str
-    whole: bool
+    by_session: bool
     has_prompt: bool = False
-    has_aside: bool = False  # what a subagent says
+    has_aside: bool = False  # messages of a subagent
     _trace: str = ""  # to which the lines belong by now; '' if to none
-    _at: str = ""  # the last time that was told
+    _at: str = ""  # the last time of a line
     _command: tuple[int, Json, str] | None = None  # a slash command that nothing has answered yet
     _copied: SourceRecord | None = None  # the first prompt, where it is another session's
 
     def take(self, number: int, line: Json) -> Iterator[ReadItem]:
-        """What a line tells."""
+        """The records of a line."""
         self._at = sortable(line.get("timestamp")) or self._at
         if line.get("isSidechain"):
             self.has_aside = True
@@ -81,24 +84,27 @@ class _Session:
             yield from self._user(number, line)
         elif line.get("type") == "assistant" and not _is_error(line):
             yield from self._answered()
-            yield from self._add(number, line, "assistant", _said(line))
+            yield from self._add(number, line, "assistant", _answer(line))
         elif text := _typed_meanwhile(line):
             yield from self._add(number, line, "user", {"text": text})
 
     def _user(self, number: int, line: Json) -> Iterator[ReadItem]:
         content = _content(line)
-        results = [_result(part) for part in content if kind_of(part) == "tool_result"]
-        if results:
-            yield from self._add(number, line, "tool", {"results": results})
-        told = [text_of_part(part) for part in content]
-        if _is_told_by_tools(line, told):
-            self._command = None
-        text = _typed(told)
+        results = [
+            result(part.get("content"), part.get("tool_use_id"), part.get("is_error"))
+            for part in map(as_object, content)
+            if kind_of(part) == "tool_result"
+        ]
+        yield from self._add(number, line, "tool", {"results": results})
+        texts = [text_of_part(part) for part in content]
+        if not _is_human(line) or any(text.lstrip().startswith(_OUTPUTS) for text in texts):
+            self._command = None  # it was carried out, or the model answers something else
+        text = _typed(texts)
         if not text or any(line.get(name) for name in _ASIDE) or not _is_human(line):
             return
         if name := _NAME.search(text):
-            given = _ARGUMENTS.search(text)
-            text = f"/{name[1].strip()} {given[1].strip() if given else ''}".strip()
+            arguments = _ARGUMENTS.search(text)
+            text = f"/{name[1].strip()} {arguments[1].strip() if arguments else ''}".strip()
             self._command = (number, line, text)
         else:
             self._command = None
@@ -111,19 +117,20 @@ class _Session:
             yield from self._begin(number, line, text)
 
     def _begin(self, number: int, line: Json, text: str) -> Iterator[ReadItem]:
-        session, named = str(line.get("sessionId") or self.stem), line.get("uuid")
-        if not named:
+        session, id_ = str(line.get("sessionId") or self.stem), line.get("uuid")
+        if not id_:
             self._trace = ""
             yield Rejected(["missing_id"], "a prompt without a uuid", line=number)
             return
-        if is_copied := self.whole and "forkedFrom" in line:
+        if is_copied := self.by_session and "forkedFrom" in line:
             self._trace = ""  # only what the session itself goes on with is its own
         else:
-            self._trace, self.has_prompt = (session if self.whole else str(named)), True
-        begun = prompt(
+            self._trace, self.has_prompt = (session if self.by_session else str(id_)), True
+        part = prompt(
             text,
-            root=str(named),
-            session=_first_session(line) or session,
+            root=str(id_),
+            # That it was copied from, if any, so that a line is the same in both.
+            session=str(as_object(line.get("forkedFrom")).get("sessionId") or session),
             version=line.get("version"),
             time=line.get("timestamp"),
             fields={
@@ -132,7 +139,7 @@ class _Session:
             },
             is_copied=is_copied,
         )
-        record = SourceRecord(session, {"id": named, "time": self._at, **begun}, number)
+        record = SourceRecord(session, {"id": id_, "time": self._at, **part}, number)
         if is_copied:
             self._copied = self._copied or record
             return
@@ -141,87 +148,61 @@ class _Session:
             self._copied = None
         yield SourceRecord(self._trace, record.payload, number)
 
-    def _add(self, number: int, line: Json, role: str, told: Json) -> Iterator[ReadItem]:
-        if self._trace and any(told.values()):
-            known = {"id": line.get("uuid") or f"line {number}", "time": self._at, "role": role}
-            yield SourceRecord(self._trace, {**known, **told}, number)
+    def _add(self, number: int, line: Json, role: str, part: Json) -> Iterator[ReadItem]:
+        if self._trace and any(part.values()):
+            key = {"id": line.get("uuid") or f"line {number}", "time": self._at, "role": role}
+            yield SourceRecord(self._trace, {**key, **part}, number)
 
 
 def _content(line: Json) -> list[object]:
-    message = line.get("message")
-    return parts_of(cast("Json", message).get("content")) if isinstance(message, dict) else []
+    return parts_of(as_object(line.get("message")).get("content"))
 
 
-def _first_session(line: Json) -> str:
-    """The session that a line was copied from, so that it is told alike in both."""
-    origin = line.get("forkedFrom")
-    return str(cast("Json", origin).get("sessionId") or "") if isinstance(origin, dict) else ""
-
-
-def _is_human(told: Json) -> bool:
-    origin = told.get("origin")
-    kind = cast("Json", origin).get("kind") if isinstance(origin, dict) else None
-    return kind in (None, "human")
+def _is_human(line: Json) -> bool:
+    return as_object(line.get("origin")).get("kind") in (None, "human")
 
 
 def _typed(texts: Sequence[str]) -> str:
     return joined([text for text in texts if not text.lstrip().startswith(_NOT_TYPED)])
 
 
-def _is_told_by_tools(line: Json, texts: Sequence[str]) -> bool:
-    """Whether a command was carried out here, or something else began that the model answers."""
-    return not _is_human(line) or any(
-        text.lstrip().startswith(("<local-command-stdout", "<local-command-stderr"))
-        for text in texts
-    )
-
-
 def _typed_meanwhile(line: Json) -> str:
     """What a user typed while the agent was at work; '' if a line is nothing like that."""
-    told = line.get("attachment")
-    if line.get("type") != "attachment" or not isinstance(told, dict):
+    queued = as_object(line.get("attachment"))
+    is_prompt = queued.get("type") == "queued_command" and queued.get("commandMode") == "prompt"
+    if line.get("type") != "attachment" or not is_prompt or not _is_human(queued):
         return ""
-    told = cast("Json", told)
-    is_prompt = told.get("type") == "queued_command" and told.get("commandMode") == "prompt"
-    if not is_prompt or not _is_human(told):
-        return ""
-    return _typed([text_of_part(part) for part in parts_of(told.get("prompt"))])
+    return _typed([text_of_part(part) for part in parts_of(queued.get("prompt"))])
 
 
 def _is_error(line: Json) -> bool:
-    message = line.get("message")
-    model = cast("Json", message).get("model") if isinstance(message, dict) else None
+    model = as_object(line.get("message")).get("model")
     return bool(line.get("isApiErrorMessage")) or model == "<synthetic>"
 
 
-def _said(line: Json) -> Json:
+def _answer(line: Json) -> Json:
     message, parts = cast("Json", line.get("message") or {}), _content(line)
     calls = [
         call(part.get("name"), part.get("input"), part.get("id"))
-        for part in cast("list[Json]", parts)
+        for part in map(as_object, parts)
         if kind_of(part) in ("tool_use", "server_tool_use")
     ]
-    told = {
+    answer = {
         "reasoning": joined([reasoning_of(part) for part in parts if kind_of(part) == "thinking"]),
-        "text": joined([text_of_part(part) for part in parts]),
+        "text": text_of(parts),
         "calls": calls,
     }
-    if not any(told.values()):
+    if not any(answer.values()):
         return {}
-    named = message.get("id")
-    return {**told, "model": message.get("model"), "message": str(named) if named else None}
-
-
-def _result(part: object) -> Json:
-    told = cast("Json", part)
-    return result(told.get("content"), told.get("tool_use_id"), told.get("is_error"))
+    id_ = message.get("id")
+    return {**answer, "model": message.get("model"), "message": str(id_) if id_ else None}
 
 
 FORMAT = Format(
     name="claude-code",
     holds="no scores; project, cwd, gitBranch, model, version, entrypoint",
     inputs=by_ending(".jsonl"),
-    units=partial(_read, whole=False),
-    sessions=partial(_read, whole=True),
+    records=partial(_read, by_session=False),
+    sessions=partial(_read, by_session=True),
     draft=draft_of("claude-code"),
 )

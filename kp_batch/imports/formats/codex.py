@@ -1,4 +1,4 @@
-"""Codex's sessions, as they stand below `~/.codex/sessions`: a line an item, or an event."""
+"""Codex's sessions, from `~/.codex/sessions`: a line is an item, or an event."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,6 +12,8 @@ from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation.attributes import value_at
 from kp_batch.imports.conversation.messages import (
     Json,
+    as_object,
+    first_of,
     joined,
     object_in,
     parts_of,
@@ -28,30 +30,30 @@ _NOT_TYPED = (
     *("<turn_aborted>", "<user_shell_command>", "<skill>", "<INSTRUCTIONS>"),
     "# AGENTS.md instructions",
 )
-_ASKED = "## My request for Codex:"  # below which an editor puts what was typed
+_REQUEST = "## My request for Codex:"  # below which an editor puts what was typed
 _KINDS = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 _EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d+)\s*$", re.MULTILINE)
 _ENDS = {"exec_command_end", "patch_apply_end", "mcp_tool_call_end"}
 _UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
-_LOOKED_AT = 100  # lines of a file, to see whether it is a session
+_FIRST_LINES = 100  # among which a session shows that it is one
 
 
 def _inputs(paths: Sequence[str], _: Sniff) -> Iterator[Input]:
-    """Each session once: where it is packed beside itself, what is not packed counts."""
-    there = set(paths)
+    """Each session once: of a packed and an unpacked file, the unpacked one counts."""
+    all_paths = set(paths)
     for path in paths:
         is_packed = path.lower().endswith(".jsonl.zst")
-        if path.lower().endswith(".jsonl") or (is_packed and path[:-4] not in there):
+        if path.lower().endswith(".jsonl") or (is_packed and path[:-4] not in all_paths):
             yield Input(path)
 
 
-def _read(path: Path, _: Sequence[Path], *, whole: bool) -> Iterator[ReadItem]:
-    session = _Session(path.name, whole, _has_events(path))
-    for found in read_json_lines(path):
-        if isinstance(found, Rejected):
-            yield found
+def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadItem]:
+    session = _Session(path.name, by_session, _has_events(path))
+    for item in read_json_lines(path):
+        if isinstance(item, Rejected):
+            yield item
             continue
-        number, line = found[0], cast("Json", found[1])
+        number, line = item
         kind, payload = _parted(line, session)
         if kind == "session_meta" and not session.is_known:
             session.meta, session.is_known = payload, True
@@ -59,7 +61,7 @@ def _read(path: Path, _: Sequence[Path], *, whole: bool) -> Iterator[ReadItem]:
                 yield Skipped("session of a subagent")
                 return
         session.is_known = session.is_known or kind in _KINDS
-        if not session.is_known and number > _LOOKED_AT:
+        if not session.is_known and number > _FIRST_LINES:
             break
         yield from session.take(number, kind, payload, line.get("timestamp"))
     if not session.is_known:
@@ -70,7 +72,7 @@ def _read(path: Path, _: Sequence[Path], *, whole: bool) -> Iterator[ReadItem]:
 
 
 def _parted(line: Json, session: "_Session") -> tuple[str, Json]:
-    """A line's kind and what it holds; until autumn 2025 items stood bare, below a header."""
+    """A line's kind and payload; until autumn 2025 there were bare items, below a header."""
     payload = line.get("payload")
     if isinstance(payload, dict):
         return str(line.get("type")), cast("Json", payload)
@@ -86,16 +88,16 @@ def _is_subagents(meta: Json) -> bool:
 
 
 def _has_events(path: Path) -> bool:
-    """Whether events tell what users typed; else only messages do, of which most are injected."""
-    for found in read_json_lines(path):
-        if isinstance(found, Rejected):
+    """Whether events have what users typed; else only messages do, of which most are injected."""
+    for item in read_json_lines(path):
+        if isinstance(item, Rejected):
             continue
-        line = cast("Json", found[1])
+        number, line = item
         payload = line.get("payload")
         if line.get("type") == "event_msg" and isinstance(payload, dict):
             if _typed_in_event(cast("Json", payload)) is not None:
                 return True
-        elif found[0] > _LOOKED_AT and line.get("type") not in _KINDS and "payload" in line:
+        elif number > _FIRST_LINES and line.get("type") not in _KINDS and "payload" in line:
             return False
     return False
 
@@ -106,13 +108,13 @@ class _Session:
 
     Attributes:
         file: its name.
-        whole: whether a trace is all of it; else it is a turn.
+        by_session: whether a trace is all of it; else it is a turn.
         has_events: see `_has_events`.
-        meta: what its first line tells of it.
+        meta: the payload of its first line.
     """
 
     file: str
-    whole: bool
+    by_session: bool
     has_events: bool
     meta: Json = field(default_factory=dict[str, object])
     is_known: bool = False  # to be one of Codex
@@ -120,7 +122,7 @@ class _Session:
     has_turn: bool = False
     _turn: "_Turn | None" = None
     _count: int = 0  # of turns with a prompt
-    _at: str = ""  # the last time that was told
+    _at: str = ""  # the last time of a line
     _model: object = None
     _thought: int = 0  # the line of the first part of a thought that goes on; 0 if none does
     _unanswered: list[tuple[int, str, object]] = field(default_factory=list[Any])
@@ -128,12 +130,12 @@ class _Session:
 
     @property
     def id(self) -> str:
-        """Its own, or where that is cut off what the file's name tells."""
-        found = _UUID.search(self.file)
-        return str(self.meta.get("id") or (found[0] if found else self.file.partition(".")[0]))
+        """Its own, or where that is cut off the one in the file's name."""
+        match = _UUID.search(self.file)
+        return str(self.meta.get("id") or (match[0] if match else self.file.partition(".")[0]))
 
     def take(self, number: int, kind: str, payload: Json, time: object) -> Iterator[ReadItem]:
-        """What a line tells."""
+        """The records of a line."""
         event = payload.get("type")
         self._at = sortable(time) or self._at
         if kind == "turn_context":
@@ -167,11 +169,11 @@ class _Session:
             yield Skipped("turn without a prompt")
 
     def _answered(self) -> Iterator[ReadItem]:
-        """Take prompts that only messages tell, once something follows: an event may come yet."""
-        asked, self._unanswered = self._unanswered, []
-        for number, text, time in asked:
+        """Take prompts that only messages have, once something follows: an event may come yet."""
+        prompts, self._unanswered = self._unanswered, []
+        for number, text, time in prompts:
             self._thought = 0
-            yield from self._asked(number, text, time)
+            yield from self._prompt(number, text, time)
 
     def _is_others(self, turn: "_Turn") -> bool:
         """Whether a turn is older than the session, as those are that a fork has copied."""
@@ -180,8 +182,7 @@ class _Session:
             return False
         if (time := _seconds_of(turn.id)) is not None:
             return time < begun
-        given = turn.started
-        return isinstance(given, int | float) and given < int(begun)
+        return isinstance(turn.started, int | float) and turn.started < int(begun)
 
     def _typed(self, kind: str, payload: Json) -> str:
         if kind == "event_msg":
@@ -191,13 +192,13 @@ class _Session:
             return ""
         return _typed([text_of_part(part) for part in parts_of(payload.get("content"))])
 
-    def _asked(self, number: int, text: str, time: object) -> Iterator[ReadItem]:
-        """A prompt begins a turn, or what the turn is about; a later one is typed meanwhile."""
+    def _prompt(self, number: int, text: str, time: object) -> Iterator[ReadItem]:
+        """A prompt begins a turn, or follows its first event; a later one is typed meanwhile."""
         turn = self._turn
-        if turn is None or not turn.is_told:
+        if turn is None or not turn.has_events:
             self.has_turn = True
             time = self.meta.get("timestamp") if self.is_bare and not self._count else time
-            turn = self._turn = _Turn("", None, time, is_told=False)
+            turn = self._turn = _Turn("", None, time, has_events=False)
         if turn.has_prompt:
             yield from self._add(number, "user", {"text": text})
             return
@@ -206,7 +207,7 @@ class _Session:
         is_unique = _UUID.fullmatch(turn.id)
         turn.trace = turn.id if is_unique else f"{self.id}/{turn.id or self._count}"
         is_copied = self._is_others(turn)
-        begun = prompt(
+        part = prompt(
             text,
             root=turn.trace,
             session=self.id,
@@ -215,11 +216,11 @@ class _Session:
             fields=self._fields(),
             is_copied=is_copied,
         )
-        record = SourceRecord(self._trace(turn), {**self._known(number), **begun}, number)
+        record = SourceRecord(self._trace(turn), {**self._key(number), **part}, number)
         if is_copied:
             self._copied = self._copied or record
             return
-        if self._copied and self.whole:
+        if self._copied and self.by_session:
             yield self._copied
         self._copied = None
         yield record
@@ -233,15 +234,15 @@ class _Session:
         }
 
     def _trace(self, turn: "_Turn") -> str:
-        return self.id if self.whole else turn.trace
+        return self.id if self.by_session else turn.trace
 
-    def _known(self, number: int) -> Json:
-        """What a record is known by, and ordered: a thread may have several files."""
+    def _key(self, number: int) -> Json:
+        """The key of a record, and its order: a thread may have several files."""
         begun = sortable(self.meta.get("timestamp"))
         return {"id": f"{begun} {number}", "order": [begun, number], "time": self._at}
 
     def _item(self, number: int, kind: str, item: Json) -> Iterator[ReadItem]:
-        named = item.get("call_id") or item.get("id")
+        call_id = item.get("call_id") or item.get("id")
         if kind == "reasoning":
             parts = (item.get("summary"), item.get("content"))
             yield from self._think(number, joined([_text(part) for part in parts]))
@@ -249,27 +250,27 @@ class _Session:
             yield from self._think(number, text_of(item.get("content")))
         elif kind.endswith("_call"):
             self._thought = 0
-            given = (item[name] for name in ("arguments", "input", "action") if name in item)
             name = item.get("name") or kind.removesuffix("_call")
-            made = call(name, next(given, None), named, item.get("namespace"))
-            yield from self._add(number, "assistant", {"calls": [made], "model": self._model})
+            arguments = first_of(item, "arguments", "input", "action")
+            part = call(name, arguments, call_id, item.get("namespace"))
+            yield from self._add(number, "assistant", {"calls": [part], "model": self._model})
         elif kind.endswith("_output"):
             self._thought = 0
             content, has_failed = _output(item)
-            told = {"results": [result(content, named, has_failed)]}
-            yield from self._add(number, "tool", told)
+            part = result(content, call_id, has_failed)
+            yield from self._add(number, "tool", {"results": [part]})
 
     def _think(self, number: int, text: str) -> Iterator[ReadItem]:
         if text:
             self._thought = self._thought or number
-            whole = self._known(self._thought)["id"]
-            part = {"text": text, "model": self._model, "message": whole}
+            message = self._key(self._thought)["id"]
+            part = {"text": text, "model": self._model, "message": message}
             yield from self._add(number, "assistant", part)
 
     def _add(self, number: int, role: str, part: Json) -> Iterator[ReadItem]:
         turn = self._turn
         if turn and turn.has_prompt and not self._is_others(turn):
-            record = {**self._known(number), "role": role, **part}
+            record = {**self._key(number), "role": role, **part}
             yield SourceRecord(self._trace(turn), record, number)
 
 
@@ -278,17 +279,17 @@ class _Turn:
     """A turn.
 
     Attributes:
-        id: that it is told to have; '' if none is.
-        started: when, in seconds after 1970; None if that is not told.
+        id: its own; '' if unknown.
+        started: when, in seconds after 1970; None if unknown.
         time: of the line that begins it.
-        is_told: whether events tell where it begins and ends; else the next prompt ends it.
+        has_events: of its beginning and end; else the next prompt ends it.
         trace: its id as a trace.
     """
 
     id: str
     started: object
     time: object
-    is_told: bool = True
+    has_events: bool = True
     trace: str = ""
     has_prompt: bool = False
 
@@ -317,26 +318,22 @@ def _text(content: object) -> str:
 
 
 def _typed(texts: Sequence[str]) -> str:
-    own = [text for text in texts if not text.lstrip().startswith(_NOT_TYPED)]
-    text = joined(own)
-    return text.rpartition(_ASKED)[2].strip() if _ASKED in text else text
+    text = joined([text for text in texts if not text.lstrip().startswith(_NOT_TYPED)])
+    return text.rpartition(_REQUEST)[2].strip() if _REQUEST in text else text
 
 
 def _typed_in_event(event: Json) -> str | None:
-    """What a user typed, as an event tells it; None if it is another event."""
+    """What a user typed, of an event; None if it is another event."""
     if event.get("type") == "user_message":
         return _typed([str(event.get("message") or "")])
-    item = event.get("item")
-    if event.get("type") != "item_completed" or not isinstance(item, dict):
-        return None
-    item = cast("Json", item)
-    if item.get("type") != "UserMessage":
+    item = as_object(event.get("item"))
+    if event.get("type") != "item_completed" or item.get("type") != "UserMessage":
         return None
     return _typed([text_of_part(part) for part in parts_of(item.get("content"))])
 
 
 def _ended(event: Json) -> Json | None:
-    """How a call ended; None if an event does not tell."""
+    """How a call ended, of an event; None if it is another one."""
     if event.get("type") in _ENDS:
         return {"call": event.get("call_id"), "failed": _has_failed(event)}
     item = event.get("item")
@@ -349,8 +346,7 @@ def _ended(event: Json) -> Json | None:
 
 
 def _has_failed(ended: Json) -> bool:
-    result = ended.get("result")
-    result = cast("Json", result) if isinstance(result, dict) else {}
+    result = as_object(ended.get("result"))
     return (
         ended.get("exit_code") not in (None, 0)
         or ended.get("success") is False
@@ -361,7 +357,7 @@ def _has_failed(ended: Json) -> bool:
 
 
 def _output(item: Json) -> tuple[object, bool]:
-    """What a call gave back, and whether that tells of a failure."""
+    """The result of a call, and whether it is a failure."""
     content, has_failed = item.get("output", item.get("tools")), False
     if isinstance(content, dict) and "content" in content:
         has_failed = cast("Json", content).get("success") is False
@@ -371,15 +367,15 @@ def _output(item: Json) -> tuple[object, bool]:
         return content, has_failed
     code = value_at(object_in(content), "metadata.exit_code")
     head, is_output, _ = content.partition("Output:\n")
-    found = _EXIT.search(head) if is_output else None
-    return content, has_failed or code not in (None, 0) or bool(found and found[1] != "0")
+    match = _EXIT.search(head) if is_output else None
+    return content, has_failed or code not in (None, 0) or bool(match and match[1] != "0")
 
 
 FORMAT = Format(
     name="codex",
     holds="no scores; project, cwd, git.branch, model, cli_version, originator, source",
     inputs=_inputs,
-    units=partial(_read, whole=False),
-    sessions=partial(_read, whole=True),
+    records=partial(_read, by_session=False),
+    sessions=partial(_read, by_session=True),
     draft=draft_of("codex"),
 )

@@ -1,4 +1,4 @@
-"""OpenTelemetry's dialect of spans: `gen_ai.*`, with the older events and vendors' own keys."""
+"""OpenTelemetry's conventions of spans: `gen_ai.*`, with older events and vendors' own keys."""
 
 from collections.abc import Iterator, Sequence
 from typing import cast
@@ -7,8 +7,8 @@ from kp_batch.imports.conversation.attributes import (
     Event,
     OtelSpan,
     Score,
-    first_told,
-    listed,
+    first_value,
+    list_at,
     scores_of,
     value_at,
 )
@@ -29,7 +29,7 @@ _MODEL = ("chat", "text_completion", "generate_content", "call_llm")
 _AGENT = ("invoke_agent", "create_agent", "invoke_workflow", "plan")
 _TOOL, _RETRIEVER = "execute_tool", "retrieval"
 _OPERATIONS = (*_MODEL, *_AGENT, _TOOL, _RETRIEVER)
-_GIVEN = "gen_ai.input.messages"
+_PROMPT = "gen_ai.input.messages"
 _ANSWER = "gen_ai.output.messages"
 _ARGUMENTS = ("gen_ai.tool.call.arguments", "gen_ai.tool.args", "gen_ai.retrieval.query.text")
 _RESULT = (
@@ -47,32 +47,31 @@ _SPEAKERS = {
 
 
 def content_of(span: OtelSpan) -> SpanContent | None:
-    """What a span tells of an agent; None if it tells nothing in this dialect."""
+    """The content of a span in this dialect; None if it has none."""
     operation = value_at(span.attributes, "gen_ai.operation.name")
     if operation not in _OPERATIONS:
-        operation = _guessed(span)
+        operation = _guess(span)
     if operation in _MODEL:
-        return ModelCall(_given(span), _answer(span))
+        return ModelCall(_prompt(span), _answer(span))
     if operation in _AGENT:
-        return AgentRun(_given(span), _answer(span))
+        return AgentRun(_prompt(span), _answer(span))
     if operation in (_TOOL, _RETRIEVER):
-        name = value_at(span.attributes, "gen_ai.tool.name") or span.name.removeprefix(
-            f"{operation} "
-        )
-        called = str(value_at(span.attributes, "gen_ai.tool.call.id") or "")
+        name = value_at(span.attributes, "gen_ai.tool.name")
+        name = str(name or span.name.removeprefix(f"{operation} "))
+        call_id = str(value_at(span.attributes, "gen_ai.tool.call.id") or "")
         return ToolRun(
-            ToolCall(str(name), first_told(span.attributes, _ARGUMENTS), called),
-            ToolResult(first_told(span.attributes, _RESULT), called, span.failed),
+            ToolCall(name, first_value(span.attributes, _ARGUMENTS), call_id),
+            ToolResult(first_value(span.attributes, _RESULT), call_id, span.failed),
             is_retriever=operation == _RETRIEVER,
         )
     return None
 
 
 def payload(span: OtelSpan) -> object:
-    """The input of a span; None if it is not told."""
-    found = _held(span, _GIVEN)
-    if found is not None:
-        return found
+    """The input of a span; None if it has none."""
+    value = _attribute(span, _PROMPT)
+    if value is not None:
+        return value
     return [_usual(event) for event in span.events if event.name in _SPEAKERS] or None
 
 
@@ -86,67 +85,61 @@ def scores(span: OtelSpan) -> list[Score]:
     )
 
 
-def _guessed(span: OtelSpan) -> str | None:
-    """The operation of a span that does not name one of these."""
+def _guess(span: OtelSpan) -> str | None:
+    """The operation of a span that names none of these."""
     if value_at(span.attributes, "gen_ai.tool.name"):
         return _TOOL
     speaks = any(event.name in _SPEAKERS for event in span.events)
-    return _MODEL[0] if speaks or _held(span, _ANSWER) is not None else None
+    return _MODEL[0] if speaks or _attribute(span, _ANSWER) is not None else None
 
 
-def _held(span: OtelSpan, name: str) -> object:
+def _attribute(span: OtelSpan, name: str) -> object:
     """An attribute of the span, or of one of its events."""
-    found = value_at(span.attributes, name)
-    if found is not None or not span.events:
-        return found
-    events = (value_at(event.attributes, name) for event in span.events)
-    return next((event for event in events if event is not None), None)
+    values = (value_at(x.attributes, name) for x in (span, *span.events))
+    return next((value for value in values if value is not None), None)
 
 
-def _given(span: OtelSpan) -> Sequence[Message]:
-    told_ones = messages_in(_held(span, _GIVEN))
-    return told_ones or _spoken(event for event in span.events if event.name != _CHOICE)
+def _prompt(span: OtelSpan) -> Sequence[Message]:
+    messages = messages_in(_attribute(span, _PROMPT))
+    return messages or _spoken(event for event in span.events if event.name != _CHOICE)
 
 
 def _answer(span: OtelSpan) -> Sequence[Message]:
-    found = messages_in(_held(span, _ANSWER))
-    found = found or _spoken(event for event in span.events if event.name == _CHOICE)
-    return found or _vendors_answer(value_at(span.attributes, "gen_ai.output"))
+    messages = messages_in(_attribute(span, _ANSWER))
+    messages = messages or _spoken(event for event in span.events if event.name == _CHOICE)
+    return messages or _vendors_answer(value_at(span.attributes, "gen_ai.output"))
 
 
 def _spoken(events: Iterator[Event]) -> list[Message]:
-    found = (message_of(_usual(event)) for event in events if event.name in _SPEAKERS)
-    return [each for each in found if each]
+    messages = (message_of(_usual(event)) for event in events if event.name in _SPEAKERS)
+    return [message for message in messages if message]
 
 
 def _usual(event: Event) -> Json:
-    """The message that an event tells, which is its attributes, or JSON in one of them."""
+    """The message of an event, which is its attributes, or JSON in one of them."""
     body = object_in(value_at(event.attributes, "gen_ai.event.content"))
-    told_there = {**event.attributes, **body}
-    inner = parse_json(told_there.get("message"))
+    fields = {**event.attributes, **body}
+    inner = parse_json(fields.get("message"))
     if isinstance(inner, dict):
-        told_there |= cast("Json", inner)
+        fields |= cast("Json", inner)
     elif isinstance(inner, str):
-        told_there["content"] = inner
+        fields["content"] = inner
     message: dict[str, object] = {"role": _SPEAKERS[event.name]}
-    if "content" in told_there:
-        message["content"] = told_there["content"]
-    if calls := listed(told_there, "tool_calls"):
+    if "content" in fields:
+        message["content"] = fields["content"]
+    if calls := list_at(fields, "tool_calls"):
         message["tool_calls"] = calls
-    if (called := told_there.get("id")) is not None:
-        message["tool_call_id"] = called
+    if (call_id := fields.get("id")) is not None:
+        message["tool_call_id"] = call_id
     return message
 
 
 def _vendors_answer(value: object) -> list[Message]:
-    """What any-agent tells: a text, or JSON of tool calls."""
+    """The answer that any-agent records: a text, or JSON of tool calls."""
     if not isinstance(value, str):
         return []
     items = list_in(value)
-    if items and all(value_at(each, "tool.name") for each in items):
-        calls = (
-            ToolCall(str(value_at(each, "tool.name")), value_at(each, "tool.args"))
-            for each in items
-        )
-        return [Message("assistant", calls=tuple(calls))]
+    if items and all(value_at(item, "tool.name") for item in items):
+        pairs = ((value_at(item, "tool.name"), value_at(item, "tool.args")) for item in items)
+        return [Message("assistant", calls=tuple(ToolCall(str(x), y) for x, y in pairs))]
     return [Message("assistant", value)]

@@ -16,7 +16,7 @@ import pyarrow as pa
 from kp_batch import limits
 from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
 from kp_batch.imports.conversation.attributes import texts
-from kp_batch.imports.conversation.messages import Json, list_in, parse_json
+from kp_batch.imports.conversation.messages import Json, as_object, list_in, parse_json
 from kp_batch.imports.formats.inspect_samples import (
     Events,
     Log,
@@ -27,8 +27,8 @@ from kp_batch.imports.formats.inspect_samples import (
     trim_messages,
 )
 from kp_batch.imports.formats.json_files import read_json, unpacked
-from kp_batch.imports.formats.parquet_rows import rows_of, units_of
-from kp_batch.imports.model import Format, Rejected, Skipped, SourceRecord, by_ending
+from kp_batch.imports.formats.parquet_rows import records_of, rows_as
+from kp_batch.imports.model import Format, ReadItem, Rejected, SourceRecord, by_ending
 from kp_batch.limits import Budget, TooLargeError, loads, trace_budget, weight
 from kp_batch.text import time_of
 
@@ -38,7 +38,7 @@ _SHELL = re.compile(r"(samples/.+_epoch_\d+)/sample\.json")
 _CHUNK = re.compile(r"(samples/.+_epoch_\d+/\w+)/(\d+)\.json")
 _PLAIN = (ZIP_STORED, ZIP_DEFLATED)  # what else zipfile knows, it may unpack to any size at once
 _ZSTANDARD = 93  # which Python's zipfile knows from 3.14 on
-_ROWS = 16  # that are held at once; each has a whole conversation, and its events
+_BATCH_ROWS = 16  # each has a whole conversation, and its events
 _ID = "transcript_id"
 _CONTENT = ("messages", "events", "events_data")
 _UNREAD = ("timelines",)
@@ -60,7 +60,7 @@ class EvalFile:
         try:
             self._zip = ZipFile(self._file)
             self._check_size(path.stat().st_size)
-            self._members = {each.filename: each for each in self._zip.infolist()}
+            self._members = {member.filename: member for member in self._zip.infolist()}
             self._chunks = _chunks(self._members)
             self.header = self._header()
         except BaseException:
@@ -79,16 +79,15 @@ class EvalFile:
         self._file.close()
 
     def _check_size(self, packed: int) -> None:
-        """Add up what the members say: of none is more read than that."""
-        if sum(each.file_size for each in self._zip.infolist()) > max(
-            limits.MEMBER_BYTES, limits.RATIO * packed
-        ):
+        """Add up the sizes that the members name: of none is more read than that."""
+        size = sum(member.file_size for member in self._zip.infolist())
+        if size > max(limits.MEMBER_BYTES, limits.RATIO * packed):
             raise TooLargeError("it is too large to be read: its members unpack to too much")
 
     def samples(self) -> Iterator[Json | Rejected]:
         """Each sample, as logs of JSON have it; `messages` and `events` may be gone through once.
 
-        Of events that pass a limit, this is told as they are gone through.
+        Events that pass a limit raise a TooLargeError as they are gone through.
         """
         for name in self._members:
             try:
@@ -104,30 +103,29 @@ class EvalFile:
         if _WHOLE.fullmatch(name):
             return cast("Json", self._json(name, trace_budget()))
         match = _SHELL.fullmatch(name)
-        return (
-            self._chunked(match[1]) if match and f"{match[1]}.json" not in self._members else None
-        )
+        if match is None or f"{match[1]}.json" in self._members:
+            return None
+        return self._chunked(match[1])
 
     def _header(self) -> Json:
         for name in _HEADERS:
-            found = self._json(name, trace_budget()) if name in self._members else None
-            if isinstance(found, dict):
-                return cast("Json", found)
+            header = self._json(name, trace_budget()) if name in self._members else None
+            if isinstance(header, dict):
+                return cast("Json", header)
         raise UnreadableError("it is no Inspect log: it has no header.json")
 
     def _chunked(self, folder: str) -> Json:
-        """A sample in chunks: its messages are places in all those that its events know."""
+        """A sample in chunks, whose messages are ranges of all those that its events have."""
         room = trace_budget()
         shell = cast("Json", self._json(f"{folder}/sample.json", room))
         known = list(self._sequence(f"{folder}/messages", room))
         attachments = enumerate(self._sequence(f"{folder}/attachments", room))
+        ranges = shell.get("message_refs") or ()
         metadata = f"{folder}/metadata.json"
         return {
             **shell,
             "metadata": self._json(metadata, room) if metadata in self._members else None,
-            "messages": (
-                each for start, end in shell.get("message_refs") or () for each in known[start:end]
-            ),
+            "messages": (x for start, end in ranges for x in known[start:end]),
             "attachments": {str(place): text for place, text in attachments},
             "events": self._sequence(f"{folder}/events"),
             "events_data": {"messages": known},
@@ -144,16 +142,14 @@ class EvalFile:
         return loads(content)
 
     def _content(self, member: ZipInfo) -> bytes:
-        """What a member holds; of one that is too large, the beginning, which is so as well."""
+        """The content of a member; of one that is too large, the beginning, which is so as well."""
         most = min(member.file_size, limits.LINE_BYTES) + 1
         if member.compress_type == _ZSTANDARD:
-            content = self._unpacked(member, most)
-        elif member.compress_type in _PLAIN:
-            with self._zip.open(member) as file:
-                content = file.read(most)
-        else:
+            return self._unpacked(member, most)
+        if member.compress_type not in _PLAIN:
             raise UnreadableError(f"{member.filename} is packed as Inspect packs nothing")
-        return content
+        with self._zip.open(member) as file:
+            return file.read(most)
 
     def _unpacked(self, member: ZipInfo, most: int) -> bytes:
         self._file.seek(member.header_offset)
@@ -169,19 +165,19 @@ class EvalFile:
 
 
 def _chunks(members: Iterable[str]) -> dict[str, list[tuple[int, str]]]:
-    """The chunks of each folder, with the places of their first items, by which they are named."""
-    found: dict[str, list[tuple[int, str]]] = {}
+    """The chunks of each folder, which are named by the places of their first items."""
+    chunks: dict[str, list[tuple[int, str]]] = {}
     for name in members:
         if match := _CHUNK.fullmatch(name):
-            found.setdefault(match[1], []).append((int(match[2]), name))
-    return found
+            chunks.setdefault(match[1], []).append((int(match[2]), name))
+    return chunks
 
 
-def units(path: Path, _: Sequence[Path]) -> Iterator[SourceRecord | Rejected | Skipped]:
-    """See `Format`: each sample is a unit, and each transcript."""
+def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
+    """See `Format`: each sample is a record, and each transcript."""
     name = path.name.lower()
     if name.endswith(".parquet"):
-        yield from _transcripts(path)
+        yield from records_of(path, _BATCH_ROWS, _columns, rows_as(_transcript), [_ID])
     elif name.endswith(".eval"):
         with EvalFile(path) as file:
             log = Log.of(file.header)
@@ -189,23 +185,22 @@ def units(path: Path, _: Sequence[Path]) -> Iterator[SourceRecord | Rejected | S
     else:
         content = _log(read_json(path))
         log = Log.of(content)
-        yield from (_sample(log, each) for each in content.get("samples") or ())
+        yield from (_sample(log, sample) for sample in content.get("samples") or ())
 
 
 def _log(content: object) -> Json:
-    if isinstance(content, dict):
-        log = cast("Json", content)
-        if isinstance(log.get("eval"), dict) and isinstance(log.get("samples") or [], list):
-            return log
+    log = as_object(content)
+    if isinstance(log.get("eval"), dict) and isinstance(log.get("samples") or [], list):
+        return log
     raise UnreadableError("it is no Inspect log: it does not tell of an eval")
 
 
-def _sample(log: Log, found: object) -> SourceRecord | Rejected:
-    if isinstance(found, Rejected):
-        return found
-    if not isinstance(found, dict):
+def _sample(log: Log, item: object) -> SourceRecord | Rejected:
+    if isinstance(item, Rejected):
+        return item
+    if not isinstance(item, dict):
         return Rejected(["malformed_json"], "a sample that is no JSON object")
-    sample = cast("Json", found)
+    sample = cast("Json", item)
     name = sample.get("uuid") or log.name_of(sample)
     if not name:
         return Rejected(["missing_id"], "a sample without an id")
@@ -215,19 +210,10 @@ def _sample(log: Log, found: object) -> SourceRecord | Rejected:
         return SourceRecord(str(name), None)
 
 
-def _transcripts(path: Path) -> Iterator[SourceRecord | Rejected | Skipped]:
-    """The transcripts of a file, each a unit as a sample is one."""
-    return units_of(path, _ROWS, _columns, _of_rows, [_ID])
-
-
 def _columns(schema: pa.Schema) -> Callable[[str], bool]:
     if _ID not in schema.names:
         raise UnreadableError(Fault(MISSING_COLUMN, f"it has no column {_ID}"))
     return lambda leaf: leaf.split(".")[0] not in _UNREAD
-
-
-def _of_rows(rows: pa.RecordBatch) -> Iterator[SourceRecord | Rejected]:
-    return map(_transcript, rows_of(rows))
 
 
 def _transcript(row: Json) -> SourceRecord | Rejected:
@@ -242,25 +228,25 @@ def _transcript(row: Json) -> SourceRecord | Rejected:
             "ended": _ended(row) or events.last,
             "changed": "",
             "input": None,
-            "messages": trim_messages(_listed(row.get("messages")), {}, events.of_prior_runs),
+            "messages": trim_messages(_objects(row.get("messages")), {}, events.of_prior_runs),
             "scores": _scores(row),
             "fields": _fields(row),
             "invalidated": False,
-            "native": native_of(*(row.get(each) for each in _NATIVE)),
+            "native": native_of(*map(row.get, _NATIVE)),
         },
     )
 
 
 def _events(row: Json) -> Events:
-    """The events, where they tell more than the messages, and when it was."""
-    told = row.get("events")
-    if _ended(row) and '"prior_run"' not in str(told):
+    """The facts of the events, unless the other columns have them."""
+    events = row.get("events")
+    if _ended(row) and '"prior_run"' not in str(events):
         return Events.of((), None)
-    return Events.of(_listed(told), parse_json(row.get("events_data")))
+    return Events.of(_objects(events), parse_json(row.get("events_data")))
 
 
 def _ended(row: Json) -> str:
-    """When it ended, as its date and how long it took tell; '' if they do not."""
+    """When it ended, by its date and how long it took; '' if unknown."""
     begun, seconds = time_of(row.get("date")), row.get("total_time")
     if begun is None or not isinstance(seconds, int | float):
         return ""
@@ -270,14 +256,14 @@ def _ended(row: Json) -> str:
         return ""
 
 
-def _listed(told: object) -> list[Json]:
+def _objects(column: object) -> list[Json]:
     """The objects of a column that is a list in JSON."""
-    return [each for each in list_in(told) if isinstance(each, dict)]
+    return [item for item in list_in(column) if isinstance(item, dict)]
 
 
 def _scores(row: Json) -> dict[str, float]:
-    found = parse_json(row.get("score"))
-    named = found if isinstance(found, dict) else {"score": found}
+    score = parse_json(row.get("score"))
+    named = score if isinstance(score, dict) else {"score": score}
     scorers = {
         name.removeprefix(_SCORER): parse_json(value)
         for name, value in row.items()
@@ -288,20 +274,20 @@ def _scores(row: Json) -> dict[str, float]:
 
 def _fields(row: Json) -> dict[str, list[str]]:
     """The columns of texts; of those that hold an object, its keys."""
-    told: dict[str, object] = {}
+    columns: dict[str, object] = {}
     for key, value in row.items():
         is_field = key not in _NO_FIELDS and not key.startswith(_SCORER)
         if is_field and isinstance(value, str):
             inner = parse_json(value)
-            told[key] = inner if isinstance(inner, dict) else value
-    return dict(texts(told))
+            columns[key] = inner if isinstance(inner, dict) else value
+    return dict(texts(columns))
 
 
 FORMAT = Format(
     name="inspect",
     holds="scores by scorer; task, dataset, model, tags, metadata.KEY (Scout: its columns)",
     inputs=by_ending(".eval", ".json", ".parquet"),
-    units=units,
+    records=records,
     draft=draft,
     source="document",
 )

@@ -1,9 +1,9 @@
-"""What a sample of Inspect tells of a trace, and its chat messages."""
+"""Makes a record of a sample of Inspect, with its chat messages, and a trace of it."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Self, cast
+from typing import Self, cast, get_args
 
 from kp_batch import limits
 from kp_batch.imports.conversation.attributes import first, first_text, score_of, texts, value_at
@@ -15,14 +15,9 @@ from kp_batch.imports.rules import Rules
 from kp_batch.limits import VALUE_BYTES, Budget, TooLargeError
 from kp_batch.text import sortable, time_of
 
-_ROLES: Mapping[str, Role] = {
-    "system": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-}
+_ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
 _ATTACHED = ("attachment://", "tc://")  # the second in old logs
-_KEPT = ("role", "reasoning", "tool_call_id", "error", "tool_error")
+_OF_MESSAGES = ("role", "reasoning", "tool_call_id", "error", "tool_error")
 _OF_PARTS = (
     *("type", "text", "reasoning", "summary", "redacted"),
     *("tool_type", "context", "id", "name", "arguments", "result", "error"),
@@ -36,43 +31,36 @@ _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 def trim_messages(
     messages: Iterable[Json], attachments: Mapping[str, str], prior: Collection[str] = ()
 ) -> list[Json]:
-    """Messages with what counts, without pictures, and with what is attached in its place.
+    """Messages with the keys that count, without pictures, and with attachments in their places.
 
     Args:
         messages: as a log has them.
         attachments: of the sample, by name.
-        prior: ids of messages that an earlier run of the sample told.
+        prior: ids of the messages of earlier runs of the sample.
 
     Raises:
         TooLargeError: they come to more than a trace may hold.
     """
     room = _room()
-    return [cast("Json", _whole(_slim(message, prior), attachments, room)) for message in messages]
+    return [
+        cast("Json", _resolved(_slim(message, prior), attachments, room)) for message in messages
+    ]
 
 
 def _slim(message: Json, prior: Collection[str]) -> Json:
     content, calls = message.get("content"), message.get("tool_calls") or ()
     return {
-        **_only(message, _KEPT),
+        **_only(message, _OF_MESSAGES),
         "prior": str(message.get("id")) in prior,
         "content": [_only(part, _OF_PARTS) for part in _parts(message)]
         if isinstance(content, list)
         else content,
-        "tool_calls": [_only(each, _OF_CALLS) for each in cast("Iterable[Json]", calls)],
+        "tool_calls": [_only(call, _OF_CALLS) for call in cast("Iterable[Json]", calls)],
     }
 
 
-def _only(found: Json, names: Iterable[str]) -> Json:
-    return {name: found[name] for name in names if found.get(name) is not None}
-
-
-def resolve_attachments(value: object, attachments: Mapping[str, str]) -> object:
-    """JSON with what is attached in its place.
-
-    Raises:
-        TooLargeError: it comes to more than a trace may hold.
-    """
-    return _whole(value, attachments, _room())
+def _only(value: Json, names: Iterable[str]) -> Json:
+    return {name: value[name] for name in names if value.get(name) is not None}
 
 
 def _room() -> Budget:
@@ -83,7 +71,7 @@ def _room() -> Budget:
     )
 
 
-def _whole(value: object, attachments: Mapping[str, str], room: Budget) -> object:
+def _resolved(value: object, attachments: Mapping[str, str], room: Budget) -> object:
     if isinstance(value, str):
         text = _attached(value, attachments)
         room.take(VALUE_BYTES + len(text))
@@ -93,8 +81,9 @@ def _whole(value: object, attachments: Mapping[str, str], room: Budget) -> objec
     room.take(VALUE_BYTES)
     try:
         if isinstance(value, list):
-            return [_whole(each, attachments, room) for each in cast("list[object]", value)]
-        return {key: _whole(each, attachments, room) for key, each in cast("Json", value).items()}
+            return [_resolved(item, attachments, room) for item in cast("list[object]", value)]
+        items = cast("Json", value).items()
+        return {key: _resolved(item, attachments, room) for key, item in items}
     except RecursionError as error:
         raise TooLargeError from error
 
@@ -102,8 +91,8 @@ def _whole(value: object, attachments: Mapping[str, str], room: Budget) -> objec
 def _attached(text: str, attachments: Mapping[str, str]) -> str:
     for protocol in _ATTACHED:
         if text.startswith(protocol):
-            found: object = attachments.get(text.removeprefix(protocol))
-            return found if isinstance(found, str) else text
+            attached: object = attachments.get(text.removeprefix(protocol))
+            return attached if isinstance(attached, str) else text
     return text
 
 
@@ -112,9 +101,8 @@ def conversation(messages: Iterable[Json]) -> Iterator[Message]:
     asked = False
     for message in messages:
         role = _ROLES.get(message.get("role") or "")
-        is_question = (
-            role == "user" and not asked and not _is_shown(message) and _text(message) != ""
-        )
+        can_ask = role == "user" and not asked and not _is_shown(message)
+        is_question = can_ask and _text(message) != ""
         asked = asked or is_question
         if role and (is_question or not message["prior"]):
             yield from _read(role, message)
@@ -122,7 +110,7 @@ def conversation(messages: Iterable[Json]) -> Iterator[Message]:
 
 def _read(role: Role, message: Json) -> Iterator[Message]:
     if role == "assistant":
-        yield from _said(message)
+        yield from _answer(message)
     elif role == "tool":
         yield Message(role, results=(_result(message),))
     elif not _is_shown(message):
@@ -134,31 +122,27 @@ def _is_shown(message: Json) -> bool:
     return message.get("role") == "user" and bool(message.get("tool_call_id"))
 
 
-def _said(message: Json) -> Iterator[Message]:
+def _answer(message: Json) -> Iterator[Message]:
     reasoning = [_reasoning(part) for part in _parts(message)]
-    beside = message.get("reasoning")
-    reasoning.append(beside if isinstance(beside, str) else "")
+    if isinstance(message.get("reasoning"), str):
+        reasoning.append(message["reasoning"])
     yield Message("assistant", _text(message), joined(reasoning))
     for part in _parts(message):
         if part.get("type") == "tool_use":
             yield _run_by_provider(part)
     calls = (
-        ToolCall(str(each.get("function") or ""), each.get("arguments"), str(each.get("id") or ""))
-        for each in message.get("tool_calls") or ()
+        ToolCall(str(call.get("function") or ""), call.get("arguments"), str(call.get("id") or ""))
+        for call in message.get("tool_calls") or ()
     )
     yield Message("assistant", calls=tuple(calls))
 
 
 def _run_by_provider(part: Json) -> Message:
-    name, called = str(part.get("name") or ""), str(part.get("id") or "")
+    name, call_id = str(part.get("name") or ""), str(part.get("id") or "")
     server = part.get("context") if part.get("tool_type") == "mcp_call" else None
-    call = ToolCall(name, part.get("arguments"), called, server)
-    content = part.get("result") or part.get("error")
-    return Message(
-        "assistant",
-        calls=(call,),
-        results=(ToolResult(content or "", called, failed=bool(part.get("error"))),),
-    )
+    call = ToolCall(name, part.get("arguments"), call_id, server)
+    content, failed = part.get("result") or part.get("error") or "", bool(part.get("error"))
+    return Message("assistant", calls=(call,), results=(ToolResult(content, call_id, failed),))
 
 
 def _result(message: Json) -> ToolResult:
@@ -176,7 +160,7 @@ def _parts(message: Json) -> list[Json]:
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return [each for each in content or () if isinstance(each, dict)]
+    return [part for part in content or () if isinstance(part, dict)]
 
 
 def _text(message: Json) -> str:
@@ -185,7 +169,7 @@ def _text(message: Json) -> str:
 
 
 def _reasoning(part: Json) -> str:
-    """What can be read of a reasoning: a redacted one is encrypted, but may have a summary."""
+    """A reasoning, or of a redacted one, which is encrypted, the summary."""
     if part.get("type") != "reasoning":
         return ""
     hidden = part.get("redacted") or not part.get("reasoning")
@@ -194,7 +178,7 @@ def _reasoning(part: Json) -> str:
 
 @dataclass(frozen=True)
 class Log:
-    """What a log tells of all its samples."""
+    """The facts of a log that all its samples share."""
 
     run: str
     name: str | None  # what identifies it best
@@ -203,7 +187,7 @@ class Log:
 
     @classmethod
     def of(cls, header: Json) -> Self:
-        """What a log's header tells, or that of a run that goes on."""
+        """The facts of a log's header, or of that of a run that goes on."""
         spec = header.get("eval") or {}
         named = {
             "task": spec.get("task"),
@@ -226,19 +210,19 @@ class Log:
 
 
 def record_of(sample: Json, log: Log) -> dict[str, object]:
-    """What of a sample makes a trace."""
+    """The payload of a sample's record."""
     old = sample.get("transcript") or {}
     events = Events.of(sample.get("events") or old.get("events") or (), sample.get("events_data"))
     attachments = {**(old.get("content") or {}), **(sample.get("attachments") or {})}
-    scores = _named(sample, log)
-    edits = [each for score in scores.values() for each in score.get("history") or ()]
+    scores = _scores_of(sample, log)
+    edits = [edit for score in scores.values() for edit in score.get("history") or ()]
     changes = [value_at(edit, "provenance.timestamp") for edit in edits]
     changes.append(value_at(sample.get("invalidation"), "timestamp"))
     return {
         "created": sample.get("started_at") or events.first,
         "ended": sample.get("completed_at") or events.last,
         "changed": max([events.last, *(sortable(change) for change in changes)]),
-        "input": _asked(sample.get("input"), attachments),
+        "input": _input(sample.get("input"), attachments),
         "messages": trim_messages(sample.get("messages") or (), attachments, events.of_prior_runs),
         "scores": dict(numbers({name: score.get("value") for name, score in scores.items()})),
         "fields": {**log.fields, **dict(texts({"metadata": sample.get("metadata") or {}}))},
@@ -249,18 +233,18 @@ def record_of(sample: Json, log: Log) -> dict[str, object]:
 
 
 def native_of(log: object, sample: object, epoch: object) -> dict[str, object]:
-    """Of `Native`, what leads back to a sample."""
+    """The fields of `Native` that lead back to a sample."""
     names = {"log": log, "sample": sample}
     is_number = type(epoch) is int and abs(epoch) < _INTEGERS
     return {
-        **{name: None if each is None else str(each) for name, each in names.items()},
+        **{name: None if id_ is None else str(id_) for name, id_ in names.items()},
         "epoch": epoch if is_number else None,
     }
 
 
 @dataclass(frozen=True)
 class Events:
-    """What a sample's events tell beside its messages."""
+    """The facts of a sample's events that its messages lack."""
 
     first: str | None  # when the first one was
     last: str  # when the latest one was, in UTC; '' if there is none
@@ -277,7 +261,7 @@ class Events:
             pools: `events_data`, of which events name messages by their places.
         """
         known = cast("list[Json]", value_at(pools, "messages") or [])
-        changes = [0] * (len(known) + 1)  # in how many ranges stands each, from one to the next
+        changes = [0] * (len(known) + 1)  # in how many ranges each is, from one to the next
         begun, last, prior, spans, agent = None, "", set[str](), set[str](), None
         for event in events:
             begun = begun or event.get("timestamp")
@@ -306,30 +290,29 @@ def _add(ranges: Iterable[tuple[int, int]], changes: list[int]) -> None:
 
 
 def _message_ids(event: Json) -> Iterator[str]:
-    found: list[object] = [{"id": event.get("message_id")}]
-    found += [each.get("message") for each in value_at(event, "output.choices") or ()]
-    given = event.get("input")
-    found += given if isinstance(given, list) else []
-    return _ids(found)
+    messages: list[object] = [{"id": event.get("message_id")}]
+    messages += [choice.get("message") for choice in value_at(event, "output.choices") or ()]
+    messages += event["input"] if isinstance(event.get("input"), list) else []
+    return _ids(messages)
 
 
 def _ids(messages: Iterable[object]) -> Iterator[str]:
-    return (str(name) for message in messages if (name := value_at(message, "id")))
+    return (str(id_) for message in messages if (id_ := value_at(message, "id")))
 
 
-def _asked(given: object, attachments: Mapping[str, str]) -> object:
-    if isinstance(given, list):
-        return trim_messages(cast("list[Json]", given), attachments)
-    return resolve_attachments(given, attachments)
+def _input(value: object, attachments: Mapping[str, str]) -> object:
+    if isinstance(value, list):
+        return trim_messages(cast("list[Json]", value), attachments)
+    return _resolved(value, attachments, _room())
 
 
-def _named(sample: Json, log: Log) -> dict[str, Json]:
-    found: dict[str, object] = {**(sample.get("scores") or {})}
+def _scores_of(sample: Json, log: Log) -> dict[str, Json]:
+    scores: dict[str, object] = {**(sample.get("scores") or {})}
     if sample.get("score") is not None:
-        found["score"] = sample["score"]
+        scores["score"] = sample["score"]
     return {
         (log.scorer or name) if name in _OLD_SCORERS else name: cast("Json", score)
-        for name, score in found.items()
+        for name, score in scores.items()
         if isinstance(score, dict)
     }
 
@@ -339,35 +322,32 @@ def numbers(values: Json) -> Iterator[tuple[str, float]]:
     inner: dict[str, float] = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            inner |= {key: each for key, each in numbers(cast("Json", value)) if key not in inner}
-        elif (number := number_of(value)) is not None:
+            inner |= {key: x for key, x in numbers(cast("Json", value)) if key not in inner}
+            continue
+        number = _GRADES.get(value) if isinstance(value, str) else score_of(value)
+        if number is not None:
             yield name, number
     yield from ((name, number) for name, number in inner.items() if name not in values)
 
 
-def number_of(value: object) -> float | None:
-    """A score's value as a number; None if it is a text that is no grade, or not finite."""
-    return _GRADES.get(value) if isinstance(value, str) else score_of(value)
-
-
-def draft(trace: str, found: Sequence[SourceRecord], rules: Rules) -> TraceDraft:
+def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDraft:
     """See `Format`: of several samples of one id, the one that was changed last counts."""
-    told_last_first = [cast("Json", each.payload) for each in reversed(found)]
-    record = max(told_last_first, key=lambda each: cast("str", each["changed"]))
+    samples = (record.payload for record in reversed(records))
+    sample: Json = max(samples, key=lambda sample: sample["changed"])
     transcript = Transcript(recovery=rules.recovers)
-    transcript.add_conversation(conversation(record["messages"]))
-    asked = at_path(record["input"], rules.objective) if rules.objective else ""
-    fields = cast("Mapping[str, Sequence[str]]", record["fields"])
-    agents = [*fields.get("agent", ()), *fields.get("solver", ()), record.get("agent")]
+    transcript.add_conversation(conversation(sample["messages"]))
+    asked = at_path(sample["input"], rules.objective) if rules.objective else ""
+    fields = cast("Mapping[str, Sequence[str]]", sample["fields"])
+    agents = [*fields.get("agent", ()), *fields.get("solver", ()), sample.get("agent")]
     return TraceDraft(
         id=f"kp:trace:{trace}",
-        created_at=time_of(record["created"]),
-        ended_at=time_of(record.get("ended")),
+        created_at=time_of(sample["created"]),
+        ended_at=time_of(sample.get("ended")),
         objective=asked or transcript.objective,
         steps=transcript.steps,
-        scores=record["scores"],
+        scores=sample["scores"],
         fields=fields,
-        faults=["invalidated"] if record["invalidated"] else [],
+        faults=["invalidated"] if sample["invalidated"] else [],
         origin=Origin(first(agents), first(fields.get("model", ()))),
-        native=Native(**record["native"]),
+        native=Native(**sample["native"]),
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from kp_batch import limits
 from kp_batch.errors import UnreadableError
-from kp_batch.imports.conversation.messages import Json
+from kp_batch.imports.conversation.messages import Json, parts_of
 from kp_batch.imports.model import Rejected
 from kp_batch.limits import Budget, TooLargeError, lines_of, loads, refusal_budget
 
@@ -32,7 +32,7 @@ _MALFORMED = "malformed_json"
 
 
 class CutError(UnreadableError):
-    """A packed file ends early: what stands before is sound, as far as can be told."""
+    """A packed file ends early: its content up to there is sound, as far as can be seen."""
 
 
 def opened(path: Path, *, may_lack_end: bool = False) -> io.BufferedReader:
@@ -41,7 +41,7 @@ def opened(path: Path, *, may_lack_end: bool = False) -> io.BufferedReader:
 
 
 def unpacked(file: io.BufferedReader, *, may_lack_end: bool = False) -> io.BufferedReader:
-    """What a file holds, which is closed with it.
+    """The content of a file, which is closed with it.
 
     Reading it may raise an UnreadableError, where it cannot be unpacked, or a TooLargeError, where
     that is more than a file may hold.
@@ -60,7 +60,7 @@ def unpacked(file: io.BufferedReader, *, may_lack_end: bool = False) -> io.Buffe
 
 
 class _Unpacked(io.RawIOBase):
-    """What a packed file holds, as far as one may."""
+    """The content of a packed file, up to the limit."""
 
     def __init__(
         self,
@@ -71,15 +71,15 @@ class _Unpacked(io.RawIOBase):
     ) -> None:
         self._packed, self._file, self._may_lack_end = packed, file, may_lack_end
         most = f"{limits.MEMBER_BYTES >> 20:,} MiB"
-        told = f"it is too large to be read: it unpacks to more than {most}"
-        self._room = Budget(limits.MEMBER_BYTES, told)
+        message = f"it is too large to be read: it unpacks to more than {most}"
+        self._room = Budget(limits.MEMBER_BYTES, message)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
         try:
-            size = self._file.readinto1(buffer)  # which keeps what stands before an early end
+            size = self._file.readinto1(buffer)  # which keeps what comes before an early end
         except EOFError as error:
             if self._may_lack_end:
                 return 0
@@ -102,14 +102,18 @@ def read_json(path: Path) -> object:
         UnreadableError: it is empty, cut or no JSON.
     """
     try:
-        return loads(_content(path))
+        with opened(path) as file:  # of what is too large, the beginning is so as well
+            content = file.read(limits.LINE_BYTES + 1)
+        if not content:
+            raise UnreadableError("it is empty (0 bytes)")
+        return loads(content)
     except ValueError as error:
         raise UnreadableError(f"it is no JSON: {error}") from error
 
 
 def read_json_lines(
     path: Path, *, may_lack_end: bool = False
-) -> Iterator[tuple[int, object] | Rejected]:
+) -> Iterator[tuple[int, Json] | Rejected]:
     """Read a file's lines, from 1 on; a line that is no JSON object, or too large, is refused.
 
     Args:
@@ -124,11 +128,11 @@ def read_json_lines(
     with opened(path, may_lack_end=may_lack_end) as file:
         for number, line in enumerate(lines_of(file), 1):
             is_empty = False
-            found = parsed(number, line) if line.strip() else None
-            if not isinstance(found, tuple):
+            item = parsed(number, line) if line.strip() else None
+            if not isinstance(item, tuple):
                 room.take(1)
-            if found:
-                yield found
+            if item:
+                yield item
     if is_empty:
         raise UnreadableError("it is empty (0 bytes)")
 
@@ -146,8 +150,7 @@ def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]
         TooLargeError: it is one value, or one line, that passes a limit; or unpacks to too much.
         UnreadableError: it is empty, cannot be unpacked, or holds no object.
     """
-    found = read_json_lines(path, may_lack_end=True)
-    lines = cast("Iterator[tuple[int, Json] | Rejected]", found)
+    lines = read_json_lines(path, may_lack_end=True)
     refused: list[Rejected] = []
     for line in lines:
         if not isinstance(line, Rejected):
@@ -156,8 +159,8 @@ def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]
             yield from lines
             return
         is_begun = not refused and _MALFORMED in line.reasons and _may_be_one_value(path)
-        if is_begun and (whole := _objects(path)):
-            yield from ((None, each) for each in whole)
+        if is_begun and (objects := _objects(path)):
+            yield from ((None, each) for each in objects)
             return
         refused.append(line)
     if large := next((each for each in refused if limits.TOO_LARGE in each.reasons), None):
@@ -185,7 +188,7 @@ def _may_be_one_value(path: Path) -> bool:
     return True
 
 
-def parsed(number: int, line: bytes) -> tuple[int, object] | Rejected:
+def parsed(number: int, line: bytes) -> tuple[int, Json] | Rejected:
     """Parse a line of this number; one that is no JSON object, or too large, is refused."""
     try:
         value = loads(line)
@@ -195,23 +198,13 @@ def parsed(number: int, line: bytes) -> tuple[int, object] | Rejected:
         return Rejected([_MALFORMED], f"no JSON: {error}", line=number)
     if not isinstance(value, dict):
         return Rejected([_MALFORMED], f"a {type(value).__name__}, no object", line=number)
-    return number, value
-
-
-def _content(path: Path) -> bytes:
-    """A file's content; of one that is too large, the beginning, which is too large as well."""
-    with opened(path) as file:
-        content = file.read(limits.LINE_BYTES + 1)
-    if not content:
-        raise UnreadableError("it is empty (0 bytes)")
-    return content
+    return number, cast("Json", value)
 
 
 def _objects(path: Path) -> list[Json]:
     """The objects of a file that is one value over many lines; none if it is not."""
     try:
-        found = read_json(path)
+        value = read_json(path)
     except UnreadableError:
         return []
-    several = cast("list[object]", found) if isinstance(found, list) else [found]
-    return [cast("Json", each) for each in several if isinstance(each, dict)]
+    return [cast("Json", item) for item in parts_of(value) if isinstance(item, dict)]

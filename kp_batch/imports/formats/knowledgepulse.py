@@ -2,14 +2,14 @@
 
 import shutil
 import sqlite3
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import Empty, Queue
 from tempfile import TemporaryDirectory
 from threading import Thread
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import polars as pl
 import pyarrow as pa
@@ -19,12 +19,14 @@ from kp_batch.archive.formats.json import reader
 from kp_batch.duck import literal, sql, statement
 from kp_batch.errors import KpBatchError, UnreadableError
 from kp_batch.imports.conversation.attributes import score_of
+from kp_batch.imports.conversation.messages import Json, as_object
 from kp_batch.imports.formats.json_files import read_json
 from kp_batch.imports.model import (
     Format,
     Input,
     Origin,
     Present,
+    ReadItem,
     Rejected,
     Skipped,
     Sniff,
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 # id, unit_json (None: it is not read again), updated_at, quarantine_status
 Row = tuple[str, str | None, str | None, str | None]
 _Arrived = pa.RecordBatch | BaseException | None  # None at the end
-_HEARD_SECONDS = 0.2
+_WAIT_SECONDS = 0.2
 _SECONDS = 10  # to wait for a server, unless the URL says otherwise
 _BATCH_BYTES = 1 << 20  # the driver has the rows sent one after another, and holds no more of them
 _REMEDIES = {
@@ -69,7 +71,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def state_of(url: str) -> tuple[str | None, str | None]:
-    """What a database is by now.
+    """The state of a database.
 
     Returns:
         Up to which time its units were updated, in UTC; and a text that is another one if any is
@@ -79,7 +81,7 @@ def state_of(url: str) -> tuple[str | None, str | None]:
         KpBatchError: the driver is not installed.
         UnreadableError: it cannot be read now.
     """
-    [(until, state)] = _asked(url, sql(__name__, "knowledgepulse_state.sql"))
+    [(until, state)] = _query(url, sql(__name__, "knowledgepulse_state.sql"))
     return until, state
 
 
@@ -88,8 +90,8 @@ def rows_of(url: str, since: str | None) -> Iterator[Row]:
 
     Args:
         url: its own.
-        since: the time that `state_of` told when it was read before: then of units that are no
-            other ones by now only the ids are read. None for all.
+        since: the time that `state_of` gave when it was read before: of units that have not changed
+            since then only the ids are read. None for all.
 
     Raises:
         KpBatchError: the driver is not installed.
@@ -98,13 +100,11 @@ def rows_of(url: str, since: str | None) -> Iterator[Row]:
     time = time_of(since)
     # In the text, since the driver does not stream what a query with parameters gives.
     since = time.isoformat() if time else "-infinity"
-    yield from cast(
-        "Iterator[Row]",
-        _asked(url, sql(__name__, "knowledgepulse_units.sql", since=literal(since))),
-    )
+    query = sql(__name__, "knowledgepulse_units.sql", since=literal(since))
+    yield from cast("Iterator[Row]", _query(url, query))
 
 
-def _asked(url: str, query: str) -> Iterator[tuple[str | None, ...]]:
+def _query(url: str, query: str) -> Iterator[tuple[str | None, ...]]:
     """The rows that a query gives, as texts.
 
     A thread of its own waits for the server: the driver lets no signal through meanwhile.
@@ -129,13 +129,13 @@ def _asked(url: str, query: str) -> Iterator[tuple[str | None, ...]]:
 
 
 def _next(arrived: Queue[_Arrived]) -> _Arrived:
-    """What arrives next: asked for again and again, as no signal ends a long wait.
+    """The next item: asked for again and again, as no signal ends a long wait.
 
     The driver's own handler of it has the system begin such a wait anew.
     """
     while True:
         with suppress(Empty):
-            return arrived.get(timeout=_HEARD_SECONDS)
+            return arrived.get(timeout=_WAIT_SECONDS)
 
 
 @contextmanager
@@ -159,52 +159,50 @@ def _connected(url: str) -> Generator["Cursor"]:
             yield cursor
     except (dbapi.Error, pa.ArrowException, OSError) as error:  # the others while rows arrive
         remedy = _REMEDIES.get(getattr(error, "sqlstate", None) or "", _REMEDY)
-        raise UnreadableError(f"it cannot be read: {_said(error)}; {remedy}") from error
+        raise UnreadableError(f"it cannot be read: {_message_of(error)}; {remedy}") from error
 
 
-def _said(error: Exception) -> str:
-    """What the server, or the client that looked for it, said."""
+def _message_of(error: Exception) -> str:
+    """The message of the server, or of the client that looked for it."""
     text = str(error)
-    said = text.partition("ERROR:")[2].partition("\n")[0]
-    return one_line(said or text.partition("Failed to connect:")[2] or text)
+    message = text.partition("ERROR:")[2].partition("\n")[0]
+    return one_line(message or text.partition("Failed to connect:")[2] or text)
 
 
 def inputs(paths: Sequence[str], sniff: Sniff) -> Iterator[Input]:
     """See `Format`."""
     yield from (Input(path) for path in paths if is_database(path))
-    named = set(paths)
-    for found in by_ending(*_FILES, ".json")([x for x in paths if not is_database(x)], sniff):
-        log = f"{found.path}{_LOG}"  # all that is new may stand there alone
-        yield Input(found.path, (log,) if log in named or Path(log).exists() else ())
+    all_paths = set(paths)
+    for file in by_ending(*_FILES, ".json")([x for x in paths if not is_database(x)], sniff):
+        log = f"{file.path}{_LOG}"  # which alone may have all that is new
+        yield Input(file.path, (log,) if log in all_paths or Path(log).exists() else ())
 
 
-def rows(url: str, since: str | None) -> Iterator[SourceRecord | Skipped | Present]:
+def rows(url: str, since: str | None) -> Iterator[ReadItem]:
     """See `Format`."""
     for name, text, updated, status in rows_of(url, since):
         yield Present(name) if text is None else _of_row(name, text, updated, status)
 
 
-def units(path: Path, beside: Sequence[Path]) -> Iterator[SourceRecord | Rejected | Skipped]:
-    """See `Format`; beside a database is its -wal."""
+def records(path: Path, sidecars: Sequence[Path]) -> Iterator[ReadItem]:
+    """See `Format`; a database's sidecar is its -wal."""
     if path.name.lower().endswith(_FILES):
-        yield from _of_file(path, *beside)
+        yield from _of_file(path, *sidecars)
         return
-    content = read_json(path)
-    found = _exported(content)
-    if found is None:
+    units = _exported(read_json(path))
+    if units is None:
         raise UnreadableError("it holds neither a registry's export nor a trace")
-    for each in found:
-        yield _unit(each)
+    yield from map(_record, units)
 
 
 def _of_file(path: Path, log: Path | None = None) -> Iterator[SourceRecord | Skipped]:
-    """Read without leaving a file beside the database, where none may be written, too."""
+    """Read without making a file in the database's folder, which may be read-only."""
     try:
         with _opened(path, log or path.with_name(path.name + _LOG)) as database:
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.LINE_BYTES)
             if database.execute(_IS_STORED).fetchone() == (0,):
                 raise UnreadableError("its knowledge_units is a view, and not the registry's table")
-            columns = {each[1] for each in database.execute(_COLUMNS)}
+            columns = {column[1] for column in database.execute(_COLUMNS)}
             query = statement(
                 "SELECT id, unit_json, updated_at, $status FROM knowledge_units",
                 status=_STATUS if _STATUS in columns else "null",  # older registries have none
@@ -221,8 +219,8 @@ def _of_file(path: Path, log: Path | None = None) -> Iterator[SourceRecord | Ski
 def _opened(path: Path, log: Path) -> Generator[sqlite3.Connection]:
     """Open read-only; a registry that writes meanwhile has its newest rows in the file's -wal.
 
-    Where only that stands beside the file, as in a copy, SQLite would make another file; and of
-    objects, each has a folder of its own.
+    Without the -shm, as in a copy, SQLite would make one; and files of a bucket lie in a folder
+    each.
     """
     shared = log.with_name(f"{path.name}-shm")
     how = "mode=ro" if log.exists() else "mode=ro&immutable=1"
@@ -237,36 +235,34 @@ def _opened(path: Path, log: Path) -> Generator[sqlite3.Connection]:
 def _of_row(
     name: str, text: str, updated: str | None, status: str | None
 ) -> SourceRecord | Skipped:
-    """Of what cannot be read, a unit with the row's own id: it counts until that is read again."""
+    """A unit's record; of one that cannot be read, with the row's id, until it is read again."""
     try:
-        found = _unit(loads(text), str(updated), quarantined=status == "quarantined")
+        item = _record(loads(text), str(updated), quarantined=status == "quarantined")
     except TooLargeError as error:
-        found = Rejected([limits.TOO_LARGE], str(error))
+        item = Rejected([limits.TOO_LARGE], str(error))
     except (ValueError, TypeError) as error:
-        found = Rejected(["malformed_json"], f"unit_json is no JSON: {error}")
-    if isinstance(found, Rejected):
-        told = {"refused": found.reasons, "message": found.message, "updated": str(updated)}
-        return SourceRecord(str(name), told)
-    return found
+        item = Rejected(["malformed_json"], f"unit_json is no JSON: {error}")
+    if isinstance(item, Rejected):
+        payload = {"refused": item.reasons, "message": item.message, "updated": str(updated)}
+        return SourceRecord(str(name), payload)
+    return item
 
 
 def _exported(content: object) -> Sequence[object] | None:
-    if not isinstance(content, dict):
-        return None
-    payload = cast("Mapping[str, Any]", content)
+    payload = as_object(content)
     inner = payload.get("data")
-    listed = (inner if isinstance(inner, dict) else payload).get("knowledge_units")
-    if isinstance(listed, list):
-        return cast("list[object]", listed)
+    units = (inner if isinstance(inner, dict) else payload).get("knowledge_units")
+    if isinstance(units, list):
+        return cast("list[object]", units)
     return [payload] if "@type" in payload or "metadata" in payload else None
 
 
-def _unit(
-    found: object, updated: str = "", *, quarantined: bool = False
+def _record(
+    unit: object, updated: str = "", *, quarantined: bool = False
 ) -> SourceRecord | Rejected | Skipped:
-    if not isinstance(found, dict):
+    if not isinstance(unit, dict):
         return Rejected(["malformed_json"], "a unit that is no JSON object")
-    trace = cast("Mapping[str, Any]", found)
+    trace = cast("Json", unit)
     kind = str(trace.get("@type") or _OURS)
     if kind != _OURS:
         return Skipped(kind)
@@ -276,16 +272,15 @@ def _unit(
     return SourceRecord(name, {"trace": trace, "updated": updated, "quarantined": quarantined})
 
 
-def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft | Rejected | Skipped:
+def draft(trace: str, records: Sequence[SourceRecord], _: Rules) -> TraceDraft | Rejected:
     """See `Format`: of several units of one id, the one that was updated last counts."""
-    told_last_first = [cast("Mapping[str, Any]", each.payload) for each in reversed(found)]
-    last = max(told_last_first, key=lambda each: time_of(each["updated"]) or _NEVER)
+    payloads = (record.payload for record in reversed(records))
+    last: Json = max(payloads, key=lambda payload: time_of(payload["updated"]) or _NEVER)
     if "refused" in last:
-        reasons, message = cast("list[str]", last["refused"]), cast("str", last["message"])
-        return Rejected(reasons, message, id=trace)
-    told = _READ_TRACE(last["trace"])
-    metadata, task, outcome = (told[name] or {} for name in ("metadata", "task", "outcome"))
-    steps = told["steps"] or []
+        return Rejected(last["refused"], last["message"], id=trace)
+    unit = _READ_TRACE(last["trace"])
+    metadata, task, outcome = (unit[name] or {} for name in ("metadata", "task", "outcome"))
+    steps = unit["steps"] or []
     created = time_of(metadata.get("created_at"))  # when a live engine scored it: at its end
     return TraceDraft(
         id=trace,
@@ -299,7 +294,7 @@ def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft | R
         task_domain=metadata.get("task_domain"),
         origin=Origin(*(metadata.get(name) for name in _ORIGIN)),
         framework=metadata.get("framework"),
-        source_skill=told["source_skill"],
+        source_skill=unit["source_skill"],
         quality_score=score_of(metadata.get("quality_score")),
         visibility=metadata.get("visibility"),
         privacy_level=metadata.get("privacy_level"),
@@ -311,7 +306,7 @@ FORMAT = Format(
     name="knowledgepulse",
     holds="everything, scores of the live engine included",
     inputs=inputs,
-    units=units,
+    records=records,
     draft=draft,
     decides=frozenset({"success", "confidence", "task_domain"}),
     prefix="",

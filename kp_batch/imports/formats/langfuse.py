@@ -12,7 +12,7 @@ import pyarrow as pa
 from kp_batch.errors import UnreadableError, is_passing
 from kp_batch.imports.conversation.attributes import (
     Score,
-    agent_named,
+    agent_name,
     first_text,
     scores_of,
     texts,
@@ -38,11 +38,12 @@ from kp_batch.imports.conversation.spans import (
 )
 from kp_batch.imports.conversation.spans import draft as draft_of
 from kp_batch.imports.formats.json_files import is_empty, read_json, read_json_lines
-from kp_batch.imports.formats.parquet_rows import rows_of, units_of
+from kp_batch.imports.formats.parquet_rows import records_of, rows_as
 from kp_batch.imports.model import (
     Format,
     Input,
     Origin,
+    ReadItem,
     Rejected,
     Skipped,
     Sniff,
@@ -60,12 +61,12 @@ _FIRST_MANIFESTS = "2026-07"  # runs of the months before had none
 _UNFINISHED = Rejected(["unfinished_run"], "no manifest names it: its run is not complete")
 _MISSING = Rejected(["unreadable_file"], "a manifest names it, and it is not there")
 _CSV = Rejected(["unreadable_file"], "CSV is not read; export Parquet or JSONL")
-_ROWS = 256  # of a Parquet file that are held at once
+_BATCH_ROWS = 256  # of a Parquet file
 _DESCRIBED = ("TOOL", "RETRIEVER", "AGENT")  # by their metadata
 _OF_LANGSMITH = "it holds runs of LangSmith"
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _TEXT_FIELDS = ("trace_name", "environment", "release", "version", "user_id", "session_id")
-# Where instrumentations tell of a tool's span what the call was, and of any whose it is.
+# Where instrumentations have the call of a tool's span, and the agent of any.
 _CALL_IDS = ("tool_call_id", "gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id")
 _AGENT_NAMES = ("gen_ai.agent.name", "agent.name")
 _TOOL_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
@@ -87,10 +88,10 @@ class _Export:
 def sniff(path: str, content: bytes) -> list[str] | None:
     """The files that a manifest names, or None if it is damaged; see `Format`."""
     try:
-        keys: list[str] = [each["key"] for each in loads(content)["files"]]
-        # They may begin with a prefix that was left behind.
+        keys: list[str] = [file["key"] for file in loads(content)["files"]]
+        # They may begin with a prefix that the paths here lack.
         return ["/".join([_folder(path), *key.split("/")[-2:]]) for key in keys]
-    except Exception:  # noqa: BLE001 (any value may stand in it)
+    except Exception:  # noqa: BLE001 (it may have any value)
         return None
 
 
@@ -105,8 +106,8 @@ def inputs(paths: Sequence[str], sniff: Sniff) -> Iterator[Input]:
     for path in sorted(manifests):
         export = exports.setdefault(_folder(path), _Export())
         export.runs.append(_run(path))
-        if (named := _named(path, sniff)) is not None:
-            export.files |= named
+        if (files := _named_files(path, sniff)) is not None:
+            export.files.update(files)
         else:
             yield Input(path, refused=Rejected(["unreadable_file"], "it is no manifest"))
     for path in paths:
@@ -123,15 +124,14 @@ def _fault(path: str, export: _Export | None) -> Rejected | None:
     return _CSV if path.lower().endswith(_NOT_READ) else None
 
 
-def _named(path: str, sniff: Sniff) -> set[str] | None:
+def _named_files(path: str, sniff: Sniff) -> list[str] | None:
     """The files that a manifest names; None if it is damaged, or may not be read."""
     try:
-        named = sniff(path)
+        return sniff(path)
     except OSError as error:
         if is_passing(error):
             raise
         return None
-    return None if named is None else set(named)
 
 
 def _is_manifest(path: str) -> bool:
@@ -185,7 +185,7 @@ class _Observation(_Described):
     type: Any = None
     name: Any = None
     start_time: Any = None
-    end_time: Any = ""  # None: it has not ended; '' where the export does not tell
+    end_time: Any = ""  # None: it has not ended; '' if unknown
     level: Any = None
     output: Any = None
     provided_model_name: Any = None
@@ -210,14 +210,14 @@ class _ScoreRow:
 
 _Row = _Trace | _Observation | _ScoreRow
 _KINDS = {"trace": _Trace, "observation": _Observation, "score": _ScoreRow}
-_COLUMNS = {kind: [each.name for each in fields(row)] for kind, row in _KINDS.items()}
+_COLUMNS = {kind: [field.name for field in fields(row)] for kind, row in _KINDS.items()}
 
 
-def units(path: Path, _: Sequence[Path]) -> Iterator[SourceRecord | Rejected | Skipped]:
-    """See `Format`: a row of any table is a unit, told apart by its columns."""
+def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
+    """See `Format`: a row of any table is a record; its columns show which table it is."""
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(".parquet"):
-        yield from units_of(path, _ROWS, _columns, _units, ["trace_id", "id"])
+        yield from records_of(path, _BATCH_ROWS, _columns, rows_as(_record), ["trace_id", "id"])
     elif name.endswith(".jsonl"):
         if not is_empty(path):  # a window without rows of a table, which is normal
             yield from _of_lines(path)
@@ -232,45 +232,40 @@ def _columns(schema: pa.Schema) -> Callable[[str], bool]:
     return lambda leaf: leaf.split(".")[0] in wanted
 
 
-def _units(rows: pa.RecordBatch) -> Iterator[SourceRecord | Rejected | Skipped]:
-    return map(_unit, rows_of(rows))
-
-
-def _of_lines(path: Path) -> Iterator[SourceRecord | Rejected | Skipped]:
-    for line in read_json_lines(path):
-        if isinstance(line, Rejected):
-            yield line
+def _of_lines(path: Path) -> Iterator[ReadItem]:
+    for item in read_json_lines(path):
+        if isinstance(item, Rejected):
+            yield item
             continue
+        number, row = item
         try:
-            yield _unit(cast("Json", line[1]), line[0])
+            yield _record(row, number)
         except UnreadableError as error:
-            yield Rejected(["missing_column"], str(error), line=line[0])
+            yield Rejected(["missing_column"], str(error), line=number)
 
 
-def _of_json(content: object) -> Iterator[SourceRecord | Rejected | Skipped]:
+def _of_json(content: object) -> Iterator[ReadItem]:
     """Either a table's rows in a list, or traces as the page and the API give them."""
-    listed = cast("list[object]", content) if isinstance(content, list) else [content]
-    for each in listed:
-        if not isinstance(each, dict):
+    for item in cast("list[object]", content) if isinstance(content, list) else [content]:
+        if not isinstance(item, dict):
             raise UnreadableError("it holds neither rows of a Langfuse export nor a trace")
-        row = cast("Json", each)
+        row = cast("Json", item)
         if isinstance(row.get("observations"), list):
             yield from _of_page(row)
         else:
-            yield _unit(row)
+            yield _record(row)
 
 
-def _of_page(page: Json) -> Iterator[SourceRecord | Rejected | Skipped]:
+def _of_page(page: Json) -> Iterator[ReadItem]:
     trace: Json = page["trace"] if isinstance(page.get("trace"), dict) else page
-    name = trace.get("id")
     # The page writes a trace's input as JSON once more; an observation's is as it was.
-    yield _unit({**trace, "input": parse_json(trace.get("input"))})
-    for each in [*page["observations"], *(trace.get("scores") or page.get("scores") or ())]:
-        yield _unit({"traceId": name, **each})
+    yield _record({**trace, "input": parse_json(trace.get("input"))})
+    for row in [*page["observations"], *(trace.get("scores") or page.get("scores") or ())]:
+        yield _record({"traceId": trace.get("id"), **row})
 
 
-def _unit(given: Json, line: int | None = None) -> SourceRecord | Rejected | Skipped:
-    row = {_HUMP.sub("_", name).lower(): value for name, value in given.items()}
+def _record(columns: Json, line: int | None = None) -> SourceRecord | Rejected | Skipped:
+    row = {_HUMP.sub("_", name).lower(): value for name, value in columns.items()}
     kind = _kind(row)
     if kind == "trace":  # called as in the rows of other tables
         row |= {"trace_id": row.get("id"), "trace_name": row.get("name")}
@@ -304,25 +299,25 @@ def _plain(value: object) -> object:
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in cast("Sequence[object]", value)]
+        return [_plain(item) for item in cast("Sequence[object]", value)]
     return value
 
 
 def draft(
-    trace: str, found: Sequence[SourceRecord], rules: Rules
+    trace: str, records: Sequence[SourceRecord], rules: Rules
 ) -> TraceDraft | Rejected | Skipped:
     """See `Format`."""
-    rows = [_row(cast("Json", each.payload)) for each in found]
-    traces = latest((each for each in rows if isinstance(each, _Trace)), _updated)
-    observations = latest((each for each in rows if isinstance(each, _Observation)), _updated)
-    scores = latest((each for each in rows if isinstance(each, _ScoreRow)), _updated)
+    rows = [_row(record.payload) for record in records]
+    traces = latest((row for row in rows if isinstance(row, _Trace)), _updated)
+    observations = latest((row for row in rows if isinstance(row, _Observation)), _updated)
+    scores = latest((row for row in rows if isinstance(row, _ScoreRow)), _updated)
     if not traces and not observations:
         return Skipped("scores of a trace that is not there")
     if not observations:
         return Rejected(["incomplete"], "it has no observations yet", id=f"kp:trace:{trace}")
     tree = [_span(observation) for observation in observations]
-    roots = [each for each in tree if not each.parent]
-    tree += [_span_of_trace(each, roots) for each in traces]
+    roots = [span for span in tree if not span.parent]
+    tree += [_span_of_trace(row, roots) for row in traces]
     return draft_of(trace, tree, rules, _scores(scores, {"", *(root.id for root in roots)}))
 
 
@@ -352,7 +347,7 @@ def _span(row: _Observation) -> Span:
 
 
 def _span_of_trace(row: _Trace, roots: Sequence[Span]) -> Span:
-    """What is around the roots; its own timestamp may be later than that of its first one."""
+    """The span around the roots; its own timestamp may be later than that of the first one."""
     starts = [nanoseconds(row.timestamp), *(root.start for root in roots)]
     return Span(
         id="",
@@ -371,33 +366,32 @@ def _content_of(row: _Observation) -> SpanContent | None:
         return ModelCall(messages_in(row.input), _answer(row))
     if row.type in ("TOOL", "RETRIEVER"):
         return _tool_run(row)
-    return AgentRun(name=agent_named(str(row.name or ""))) if row.type == "AGENT" else None
+    return AgentRun(name=agent_name(str(row.name or ""))) if row.type == "AGENT" else None
 
 
 def _answer(row: _Observation) -> list[Message]:
-    """What a model gave back, in its output and in the columns of its calls."""
+    """The messages of a model's output, and the calls in their own columns."""
     answer = messages_of(row.output) if _is_set(row.output) else []
-    if any(each.calls for each in answer):
+    if any(message.calls for message in answer):
         return answer
     return [*answer, Message("assistant", calls=tuple(_calls(row)))]
 
 
 def _calls(row: _Observation) -> Iterator[ToolCall]:
-    """The calls in the columns: their names stand at the same places of another one."""
+    """The calls in their column; another one has their names at the same places."""
     names = list_in(row.tool_call_names)
-    for place, each in enumerate(list_in(row.tool_calls)):
-        call = object_in(each)
+    for place, call in enumerate(map(object_in, list_in(row.tool_calls))):
         function: Json = call["function"] if isinstance(call.get("function"), dict) else call
         name = names[place] if place < len(names) else function.get("name")
         yield ToolCall(str(name or ""), function.get("arguments"), str(call.get("id") or ""))
 
 
 def _tool_run(row: _Observation) -> ToolRun:
-    name = str(_told(row, _TOOL_NAMES) or row.name or "").removeprefix("execute_tool ")
-    call_id = _told(row, _CALL_IDS) or ""
-    given, output = (each if _is_set(each) else None for each in (row.input, row.output))
+    name = str(_metadata_text(row, _TOOL_NAMES) or row.name or "").removeprefix("execute_tool ")
+    call_id = _metadata_text(row, _CALL_IDS) or ""
+    arguments, output = (x if _is_set(x) else None for x in (row.input, row.output))
     return ToolRun(
-        ToolCall(name, given, call_id),
+        ToolCall(name, arguments, call_id),
         ToolResult(output, call_id, row.level == "ERROR"),
         is_retriever=row.type == "RETRIEVER",
     )
@@ -409,37 +403,38 @@ def _is_set(payload: object) -> bool:
 
 
 def _fields(row: _Described, *, with_metadata: bool) -> dict[str, list[str]]:
-    found = {name: [str(value)] for name in _TEXT_FIELDS if (value := getattr(row, name))}
+    names = {name: [str(value)] for name in _TEXT_FIELDS if (value := getattr(row, name))}
     tags = {} if row.tags is None else {"tags": [*map(str, list_in(row.tags))]}
     metadata = texts({"metadata": _metadata(row)}) if with_metadata else ()
-    return found | tags | dict(metadata)
+    return names | tags | dict(metadata)
 
 
 def _origin(row: _Described, model: object = None) -> Origin:
-    told = (_told(row, _AGENT_NAMES), model, row.session_id, row.version)
-    return Origin(*(str(each) if each else None for each in told))
+    agent = _metadata_text(row, _AGENT_NAMES)
+    values = (agent, model, row.session_id, row.version)
+    return Origin(*(str(value) if value else None for value in values))
 
 
 def _metadata(row: _Described) -> Json:
     """Its metadata: Parquet's maps are pairs, whose values are JSON in texts."""
-    found = parse_json(row.metadata)
-    if isinstance(found, dict):
-        return cast("Json", found)
-    pairs = [each for each in list_in(found) if isinstance(each, list) and len(each) == 2]
+    metadata = parse_json(row.metadata)
+    if isinstance(metadata, dict):
+        return cast("Json", metadata)
+    pairs = [pair for pair in list_in(metadata) if isinstance(pair, list) and len(pair) == 2]
     return {str(key): parse_json(value) for key, value in cast("list[list[object]]", pairs)}
 
 
-def _told(row: _Described, names: Sequence[str]) -> str | None:
-    """What its metadata has under one of these names, be it as an attribute."""
+def _metadata_text(row: _Described, names: Sequence[str]) -> str | None:
+    """The text that its metadata has under one of these names, or as one of its attributes."""
     metadata = _metadata(row)
-    places = (metadata, object_in(metadata.get("attributes")))
-    return first_text(places, *names, *(f"attributes.{name}" for name in names))
+    holders = (metadata, object_in(metadata.get("attributes")))
+    return first_text(holders, *names, *(f"attributes.{name}" for name in names))
 
 
-def _scores(rows: Sequence[_ScoreRow], places: set[str]) -> list[Score]:
+def _scores(rows: Sequence[_ScoreRow], spans: set[str]) -> list[Score]:
     """The scores of the trace and its roots."""
     ordered = sorted(rows, key=_updated)
-    counted = (each for each in ordered if str(each.observation_id or "") in places)
+    counted = (row for row in ordered if str(row.observation_id or "") in spans)
     return scores_of((x.name, _number(x), nanoseconds(x.timestamp)) for x in counted)
 
 
@@ -457,7 +452,6 @@ FORMAT = Format(
     holds="scores by their names, of the trace or its root; tags, trace_name, metadata.KEY",
     inputs=inputs,
     sniff=sniff,
-    units=units,
+    records=records,
     draft=draft,
-    source="stream",
 )

@@ -30,10 +30,11 @@ from kp_batch.imports.conversation.spans import (
 )
 from kp_batch.imports.conversation.spans import draft as draft_of
 from kp_batch.imports.formats.json_files import read_json_lines
-from kp_batch.imports.formats.parquet_rows import rows_of, units_of
+from kp_batch.imports.formats.parquet_rows import records_of, rows_as
 from kp_batch.imports.model import (
     Format,
     Origin,
+    ReadItem,
     Rejected,
     Skipped,
     SourceRecord,
@@ -44,7 +45,7 @@ from kp_batch.imports.rules import Rules
 from kp_batch.limits import TooLargeError
 from kp_batch.text import sortable
 
-_ROWS = 256  # of a Parquet file that are held at once
+_BATCH_ROWS = 256  # of a Parquet file
 _NEEDED = ("id", "trace_id", "run_type")
 _MODELS = ("metadata.ls_model_name", "invocation_params.model", "invocation_params.model_name")
 _LITERAL = 1 << 18  # letters: parsed, each takes up to 500 bytes
@@ -52,7 +53,7 @@ _LITERAL = 1 << 18  # letters: parsed, each takes up to 500 bytes
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """A run with the fields of the bulk export and of the API; '' is what they do not tell."""
+    """A run with the fields of the bulk export and of the API; '' is what they lack."""
 
     id: str
     trace_id: str
@@ -86,17 +87,17 @@ class _Run:
         return self.status == "pending" if self.status else self.end_time is None
 
 
-_TEXTS = [each.name for each in fields(_Run) if each.type is not Any]
+_TEXTS = [field.name for field in fields(_Run) if field.type is not Any]
 _OTHERS = [field.name for field in fields(_Run) if field.type is Any]
 
 
-def units(path: Path, _: Sequence[Path]) -> Iterator[SourceRecord | Rejected | Skipped]:
-    """See `Format`: each run is a unit."""
+def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
+    """See `Format`: each run is a record."""
     if path.name.lower().endswith(".parquet"):
-        yield from units_of(path, _ROWS, _columns, _units, ["trace_id"])
+        yield from records_of(path, _BATCH_ROWS, _columns, rows_as(_record), ["trace_id"])
         return
-    for line in read_json_lines(path):
-        yield line if isinstance(line, Rejected) else _unit(cast("Json", line[1]), line[0])
+    for item in read_json_lines(path):
+        yield item if isinstance(item, Rejected) else _record(item[1], item[0])
 
 
 def _columns(schema: pa.Schema) -> Callable[[str], bool]:
@@ -105,11 +106,7 @@ def _columns(schema: pa.Schema) -> Callable[[str], bool]:
     return lambda leaf: leaf.split(".")[0] in (*_TEXTS, *_OTHERS)
 
 
-def _units(rows: pa.RecordBatch) -> Iterator[SourceRecord | Rejected]:
-    return map(_unit, rows_of(rows))
-
-
-def _unit(row: Json, line: int | None = None) -> SourceRecord | Rejected:
+def _record(row: Json, line: int | None = None) -> SourceRecord | Rejected:
     trace = row.get("trace_id")
     if not row.get("id") or not trace:
         return Rejected(["missing_id"], "a run without an id, or without its trace's", line=line)
@@ -133,21 +130,21 @@ def _extra(row: Json) -> Json:
     is_root = not row.get("parent_run_id")
     extra = object_in(row.get("extra")) if is_root or row["run_type"] == "llm" else {}
     metadata = object_in(extra.get("metadata")) if is_root else {}
-    found = {"model": first_text([extra], *_MODELS), "metadata": metadata}
-    return {name: each for name, each in found.items() if each}
+    values = {"model": first_text([extra], *_MODELS), "metadata": metadata}
+    return {name: value for name, value in values.items() if value}
 
 
 def draft(
-    trace: str, found: Sequence[SourceRecord], rules: Rules
+    trace: str, records: Sequence[SourceRecord], rules: Rules
 ) -> TraceDraft | Rejected | Skipped:
     """See `Format`."""
-    runs = latest((_Run(**cast("Json", each.payload)) for each in found), _age)
+    runs = latest((_Run(**record.payload) for record in records), _age)
     return draft_of(trace, map(_span, runs), rules)
 
 
 def _age(run: _Run) -> tuple[bool, str, int]:
-    """Later exports know of the end, and of more feedback."""
-    counts = (n for each in _feedback(run).values() if isinstance(n := each.get("n"), int))
+    """Later exports have the end, and more feedback."""
+    counts = (n for stats in _feedback(run).values() if isinstance(n := stats.get("n"), int))
     return not run.is_pending, sortable(run.end_time), sum(counts)
 
 
@@ -182,74 +179,73 @@ def _content_of(run: _Run) -> SpanContent | None:
 
 
 def _answer(outputs: object) -> list[Message]:
-    """What a model gave back: its messages; else its text, as models without messages have."""
-    if answer := [each for each in messages_in(outputs) if each.role == "assistant"]:
+    """The messages of a model's output; else its text, as models without messages have."""
+    if answer := [message for message in messages_in(outputs) if message.role == "assistant"]:
         return answer
-    found = parse_json(outputs)
-    return [without_role(found) or Message("assistant", _text_of(found))]
+    value = parse_json(outputs)
+    return [without_role(value) or Message("assistant", _text_of(value))]
 
 
-def _text_of(found: object) -> str:
-    while isinstance(found, list) and found:
-        found = cast("list[object]", found)[0]
-    if isinstance(found, dict) and "generations" in found:
-        return _text_of(found["generations"])
-    return objective_in(found) if isinstance(found, str | dict) else ""
+def _text_of(value: object) -> str:
+    while isinstance(value, list) and value:
+        value = cast("list[object]", value)[0]
+    if isinstance(value, dict) and "generations" in value:
+        return _text_of(value["generations"])
+    return objective_in(value) if isinstance(value, str | dict) else ""
 
 
 def _call(run: _Run) -> ToolCall:
-    given, named = parse_json(run.inputs), ""
-    if isinstance(given, dict):
-        inputs = cast("Json", given)
+    arguments, call_id = parse_json(run.inputs), ""
+    if isinstance(arguments, dict):
+        inputs = cast("Json", arguments)
         if inputs.get("type") == "tool_call" and "args" in inputs:
-            given, named = inputs["args"], str(inputs.get("id") or "")
+            arguments, call_id = inputs["args"], str(inputs.get("id") or "")
         elif set(inputs) == {"input"} and isinstance(inputs["input"], str):
-            given = _arguments(inputs["input"]) or given
-    return ToolCall(run.name or "", given, named)
+            arguments = _arguments(inputs["input"]) or arguments
+    return ToolCall(run.name or "", arguments, call_id)
 
 
 def _arguments(text: str) -> Json | None:
     """Arguments as LangChain writes them: in Python's notation, if that is short, or as JSON."""
-    found = parse_json(text)
-    if isinstance(found, str) and found.startswith("{") and len(found) <= _LITERAL:
+    value = parse_json(text)
+    if isinstance(value, str) and value.startswith("{") and len(value) <= _LITERAL:
         try:
-            found = ast.literal_eval(found)
+            value = ast.literal_eval(value)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _result(run: _Run) -> ToolResult:
     failed = run.status == "error" or run.error
-    given = parse_json(run.outputs)
-    if given == {}:
-        given = None  # what LangSmith has where nothing came out
-    if isinstance(given, dict) and set(given) == {"output"}:
-        given = given["output"]
-    return ToolResult(given, failed=failed)
+    content = parse_json(run.outputs)
+    if content == {}:
+        content = None  # what LangSmith has where nothing came out
+    if isinstance(content, dict) and set(content) == {"output"}:
+        content = content["output"]
+    return ToolResult(content, failed=failed)
 
 
 def _feedback(run: _Run) -> Mapping[str, Json]:
-    stats = object_in(run.feedback_stats)
-    return {name: each for name, each in stats.items() if isinstance(each, dict)}
+    feedback = object_in(run.feedback_stats)
+    return {name: stats for name, stats in feedback.items() if isinstance(stats, dict)}
 
 
 def _scores(run: _Run) -> list[Score]:
-    return scores_of((name, each.get("avg"), None) for name, each in _feedback(run).items())
+    return scores_of((name, stats.get("avg"), None) for name, stats in _feedback(run).items())
 
 
 def _fields(run: _Run) -> dict[str, list[str]]:
     named = {"name": run.name, "session_id": run.session_id, "session_name": run.session_name}
     tags = list(map(str, run.tags)) if isinstance(run.tags, list) else []
-    told = {name: [each] for name, each in named.items() if each}
-    return {"tags": tags} | told | dict(texts({"metadata": run.extra.get("metadata", {})}))
+    names = {name: [text] for name, text in named.items() if text}
+    return {"tags": tags} | names | dict(texts({"metadata": run.extra.get("metadata", {})}))
 
 
 FORMAT = Format(
     name="langsmith",
     holds="feedback by name (its average); tags, name, session_name, metadata.KEY",
     inputs=by_ending(".parquet", ".jsonl", ".jsonl.gz"),
-    units=units,
+    records=records,
     draft=draft,
-    source="stream",
 )

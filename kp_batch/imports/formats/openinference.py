@@ -6,9 +6,9 @@ from kp_batch.imports.conversation.attributes import (
     FlatAttributes,
     OtelSpan,
     Score,
-    agent_named,
-    first_told,
-    listed,
+    agent_name,
+    first_value,
+    list_at,
     scores_of,
     value_at,
 )
@@ -19,56 +19,56 @@ from kp_batch.imports.conversation.spans import (
     ModelCall,
     SpanContent,
     ToolRun,
-    says_anything,
+    has_content,
 )
 
-_HIDDEN = "__REDACTED__"  # stands where content was left out on purpose
-_HEADS = ("openinference", "input", "annotations", "evaluations", "trace")  # of names
-_CALLED = "message.tool_call_id"
+_HIDDEN = "__REDACTED__"  # in the place of content that was left out on purpose
+_PREFIXES = ("openinference", "input", "annotations", "evaluations", "trace")  # of names
+_CALL_ID = "message.tool_call_id"
 _FEEDBACK = {"annotations": "annotation", "evaluations": "evaluation"}
 
 
 def is_spoken(span: OtelSpan) -> bool:
-    """Whether a span may tell anything in this dialect."""
-    attributes = span.attributes
-    return not (isinstance(attributes, FlatAttributes) and attributes.heads.isdisjoint(_HEADS))
+    """Whether a span may have anything in this dialect."""
+    names = span.attributes
+    return not (isinstance(names, FlatAttributes) and names.prefixes.isdisjoint(_PREFIXES))
 
 
 def content_of(span: OtelSpan) -> SpanContent | None:
-    """What a span tells of an agent; None if it tells nothing in this dialect."""
+    """The content of a span in this dialect; None if it has none."""
     kind = str(value_at(span.attributes, "openinference.span.kind") or "").upper()
     if kind == "LLM":
-        return ModelCall(_given(span), _answer(span))
+        return ModelCall(_prompt(span), _answer(span))
     if kind in ("TOOL", "RETRIEVER"):
         name = value_at(span.attributes, "tool.name") or span.name
-        called = str(value_at(span.attributes, "tool.id") or "")
-        output = first_told(span.attributes, ("output.value", "retrieval.documents"))
+        call_id = str(value_at(span.attributes, "tool.id") or "")
+        output = first_value(span.attributes, ("output.value", "retrieval.documents"))
         return ToolRun(
-            ToolCall(str(name), payload(span), called),
-            ToolResult(_shown(output), called, span.failed),
+            ToolCall(str(name), payload(span), call_id),
+            ToolResult(_shown(output), call_id, span.failed),
             is_retriever=kind == "RETRIEVER",
         )
     if kind == "AGENT":
-        given, answer = (_messages(span, f"llm.{each}_messages") for each in ("input", "output"))
-        return AgentRun(given, answer, agent_named(span.name))
+        prompt, answer = (_messages(span, f"llm.{side}_messages") for side in ("input", "output"))
+        return AgentRun(prompt, answer, agent_name(span.name))
     return None
 
 
 def payload(span: OtelSpan) -> object:
-    """The input of a span; None if it is not told."""
+    """The input of a span; None if it has none."""
     return _shown(value_at(span.attributes, "input.value"))
 
 
 def scores(span: OtelSpan, scope: str = "") -> list[Score]:
-    """The scores of a span; in the scope `trace.` those of the trace, which stand at any."""
+    """The scores of a span; in the scope `trace.` those of the trace, which any span may have."""
     return scores_of(
         (value_at(item, f"{one}.name"), value_at(item, f"{one}.score"), span.end or span.start)
         for several, one in _FEEDBACK.items()
-        for item in listed(span.attributes, scope + several)
+        for item in list_at(span.attributes, scope + several)
     )
 
 
-def _given(span: OtelSpan) -> Sequence[Message]:
+def _prompt(span: OtelSpan) -> Sequence[Message]:
     messages = _messages(span, "llm.input_messages")
     if messages:
         return messages
@@ -79,43 +79,43 @@ def _given(span: OtelSpan) -> Sequence[Message]:
 
 def _answer(span: OtelSpan) -> Sequence[Message]:
     messages = _messages(span, "llm.output_messages")
-    if says_anything(messages):
+    if has_content(messages):
         return messages
     if choices := _texts(span, "llm.choices", "completion.text"):
         return [Message("assistant", text) for text in choices]
     value = _shown(value_at(span.attributes, "output.value"))
-    found = [each for each in messages_in(value) if each.role == "assistant"]
-    if not found and isinstance(value, str) and not messages:
+    answer = [message for message in messages_in(value) if message.role == "assistant"]
+    if not answer and isinstance(value, str) and not messages:
         return [Message("assistant", value)]
-    return found
+    return answer
 
 
 def _texts(span: OtelSpan, several: str, one: str) -> list[str]:
-    """What models without messages are given, or give back."""
-    found = (_shown(value_at(each, one)) for each in listed(span.attributes, several))
-    return [str(text) for text in found if text]
+    """The prompts or answers of models without messages."""
+    items = (_shown(value_at(item, one)) for item in list_at(span.attributes, several))
+    return [str(text) for text in items if text]
 
 
 def _messages(span: OtelSpan, name: str) -> list[Message]:
-    found = (message_of(_usual(each)) for each in listed(span.attributes, name))
-    return [each for each in found if each]
+    messages = (message_of(_usual(item)) for item in list_at(span.attributes, name))
+    return [message for message in messages if message]
 
 
 def _usual(item: object) -> Json:
     """A message in the shape of the conventions' parts."""
     role, text = value_at(item, "message.role"), _shown(value_at(item, "message.content"))
-    parts = [_part(each) for each in listed(item, "message.contents")]
-    if text is not None:  # which stands among the parts once more
+    parts = [_part(part) for part in list_at(item, "message.contents")]
+    if text is not None:  # which the parts have once more
         parts = [part for part in parts if part["type"] != "text"]
         parts.append({"type": "text", "text": text})
-    calls = [_call(each) for each in listed(item, "message.tool_calls")]
+    calls = [_call(call) for call in list_at(item, "message.tool_calls")]
     if name := value_at(item, "message.function_call_name"):
-        given = value_at(item, "message.function_call_arguments_json")
-        calls.append({"name": name, "arguments": given})
+        arguments = value_at(item, "message.function_call_arguments_json")
+        calls.append({"name": name, "arguments": arguments})
     if role == "tool":
-        found = [str(part["text"]) for part in parts if part.get("text") is not None]
-        content = "\n".join(found) if found else None
-        return {"role": role, "content": content, "tool_call_id": value_at(item, _CALLED)}
+        texts = [str(part["text"]) for part in parts if part.get("text") is not None]
+        content = "\n".join(texts) if texts else None
+        return {"role": role, "content": content, "tool_call_id": value_at(item, _CALL_ID)}
     return {"role": role, "content": parts, "tool_calls": calls}
 
 

@@ -9,13 +9,14 @@ from typing import Any, cast
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation import spans
 from kp_batch.imports.conversation.attributes import Event, OtelSpan, first_text, texts
-from kp_batch.imports.conversation.messages import Json
+from kp_batch.imports.conversation.messages import Json, as_object
 from kp_batch.imports.conversation.spans import AgentRun, ModelCall, Span, SpanContent, ToolRun
 from kp_batch.imports.formats import genai, openinference
 from kp_batch.imports.formats.otlp_files import ENDINGS, LOGS, METRICS, REQUEST, read_requests
 from kp_batch.imports.model import (
     Format,
     Origin,
+    ReadItem,
     Rejected,
     Skipped,
     SourceRecord,
@@ -34,18 +35,18 @@ _MLFLOW = "mlflow.spanType"
 _FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
-def units(path: Path, _: Sequence[Path]) -> Iterator[SourceRecord | Rejected | Skipped]:
+def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
     """See `Format`."""
     is_ours = False
-    for found in read_requests(path):
-        if isinstance(found, Rejected):
-            yield found
+    for item in read_requests(path):
+        if isinstance(item, Rejected):
+            yield item
             continue
-        line, request = found
-        signal = next((_OTHER_SIGNALS[each] for each in _OTHER_SIGNALS if each in request), None)
+        line, request = item
+        signal = next((name for key, name in _OTHER_SIGNALS.items() if key in request), None)
         is_ours = is_ours or bool(signal) or REQUEST in request
         if REQUEST in request:
-            yield from _units(request, line)
+            yield from _records(request, line)
         elif signal:
             yield Skipped(signal)
         else:
@@ -54,60 +55,60 @@ def units(path: Path, _: Sequence[Path]) -> Iterator[SourceRecord | Rejected | S
         raise UnreadableError(f"it holds no export request of OTLP: no {REQUEST}")
 
 
-def _units(request: Json, line: int | None) -> Iterator[SourceRecord | Rejected]:
+def _records(request: Json, line: int | None) -> Iterator[SourceRecord | Rejected]:
     try:
-        found = list(_found(request))
+        spans = list(_spans(request))
     except _FAULTS as error:
         yield Rejected([_MALFORMED], f"no export request: {error}", line=line)
         return
-    for told, resource in found:
-        yield _unit(told, resource, line)
+    for span, resource in spans:
+        yield _record(span, resource, line)
 
 
-def _found(request: Json) -> Iterator[tuple[Json, Json]]:
+def _spans(request: Json) -> Iterator[tuple[Json, Json]]:
     """The spans of a request, with the attributes of their resources."""
     for group in request[REQUEST] or ():
         resource = _attributes(group.get("resource"))
         for scope in group.get("scopeSpans") or ():
-            for each in scope.get("spans") or ():
-                yield each, resource
+            for span in scope.get("spans") or ():
+                yield span, resource
 
 
-def _unit(told: Json, resource: Json, line: int | None) -> SourceRecord | Rejected:
+def _record(span: Json, resource: Json, line: int | None) -> SourceRecord | Rejected:
     try:
-        trace, span = _id(told.get("traceId"), 16), _id(told.get("spanId"), 8)
-        if not trace or not span:
+        trace, id_ = _id(span.get("traceId"), 16), _id(span.get("spanId"), 8)
+        if not trace or not id_:
             return Rejected(["missing_id"], "a span without its ids", line=line)
-        return SourceRecord(trace, _row(told, span, resource).record(), line)
+        return SourceRecord(trace, _otel_span(span, id_, resource).to_json(), line)
     except _FAULTS as error:
         return Rejected([_MALFORMED], f"no span: {error}", line=line)
 
 
-def _row(told: Json, span: str, resource: Json) -> OtelSpan:
-    attributes = _attributes(told)
-    code = (told.get("status") or {}).get("code")
+def _otel_span(span: Json, id_: str, resource: Json) -> OtelSpan:
+    attributes = _attributes(span)
+    code = (span.get("status") or {}).get("code")
     return OtelSpan(
-        id=span,
-        parent=_id(told.get("parentSpanId"), 8),
-        name=str(told.get("name") or ""),
-        start=_time(told.get("startTimeUnixNano")),
-        end=_time(told.get("endTimeUnixNano")),
+        id=id_,
+        parent=_id(span.get("parentSpanId"), 8),
+        name=str(span.get("name") or ""),
+        start=_time(span.get("startTimeUnixNano")),
+        end=_time(span.get("endTimeUnixNano")),
         failed=code in _ERROR,
         attributes=attributes,
         resource=resource,
-        events=[
-            Event(
-                str(each.get("name") or ""), _time(each.get("timeUnixNano")) or 0, _attributes(each)
-            )
-            for each in told.get("events") or ()
-        ],
+        events=[_event(event) for event in span.get("events") or ()],
     )
 
 
+def _event(event: Json) -> Event:
+    name, time = str(event.get("name") or ""), _time(event.get("timeUnixNano")) or 0
+    return Event(name, time, _attributes(event))
+
+
 def _time(value: str | float | None) -> int | None:
-    """Nanoseconds; 0 is what protobuf leaves where there are none."""
-    found = int(value or 0)
-    return found if found > 0 else None
+    """Nanoseconds; protobuf has 0 where there are none."""
+    time = int(value or 0)
+    return time if time > 0 else None
 
 
 def _id(value: object, size: int) -> str:
@@ -125,9 +126,9 @@ def _id(value: object, size: int) -> str:
 
 
 def _attributes(holder: object) -> dict[str, object]:
-    """The attributes of what has some, as plain JSON."""
-    found = cast("Json", holder).get("attributes") if isinstance(holder, dict) else None
-    return {str(each["key"]): _value(each.get("value")) for each in found or ()}
+    """The attributes of a span, an event or a resource, as plain JSON."""
+    pairs = as_object(holder).get("attributes") or ()
+    return {str(pair["key"]): _value(pair.get("value")) for pair in pairs}
 
 
 def _value(value: object) -> object:
@@ -143,35 +144,35 @@ def _of_kind(kind: str, inner: Any) -> object:
     if kind == "doubleValue":
         return float(str(inner))  # of what is too large, infinity
     if kind == "arrayValue":
-        return [_value(each) for each in inner.get("values") or ()]
+        return [_value(item) for item in inner.get("values") or ()]
     if kind == "kvlistValue":
-        return {each["key"]: _value(each.get("value")) for each in inner.get("values") or ()}
+        return {pair["key"]: _value(pair.get("value")) for pair in inner.get("values") or ()}
     return inner
 
 
 def draft(
-    trace: str, units: Sequence[SourceRecord], rules: Rules
+    trace: str, records: Sequence[SourceRecord], rules: Rules
 ) -> TraceDraft | Rejected | Skipped:
     """See `Format`; the records are those of `OtelSpan`."""
-    told = (OtelSpan.of(cast("Json", unit.payload)) for unit in units)
-    rows = spans.latest(told, lambda row: row.end is not None)
+    all_rows = (OtelSpan.from_json(record.payload) for record in records)
+    rows = spans.latest(all_rows, lambda row: row.end is not None)
     speaking = filter(openinference.is_spoken, rows)
     of_trace = [score for row in speaking for score in openinference.scores(row, "trace.")]
-    found = spans.draft(trace, map(_span, rows), rules, of_trace)
-    if isinstance(found, Skipped) and any(_MLFLOW in row.attributes for row in rows):
+    draft = spans.draft(trace, map(_span, rows), rules, of_trace)
+    if isinstance(draft, Skipped) and any(_MLFLOW in row.attributes for row in rows):
         why = f"it is told in MLflow's own dialect ({_MLFLOW}), which is not read"
         return Rejected(["unknown_dialect"], why, id=f"kp:trace:{trace}")
-    return found
+    return draft
 
 
 def _span(row: OtelSpan) -> Span:
-    content, given, scores = genai.content_of(row), genai.payload(row), genai.scores(row)
+    content, payload, scores = genai.content_of(row), genai.payload(row), genai.scores(row)
     if openinference.is_spoken(row):
         content = _joined(openinference.content_of(row), content)
-        asked = openinference.payload(row)
-        given = given if asked is None else asked
+        value = openinference.payload(row)
+        payload = payload if value is None else value
         scores = [*openinference.scores(row), *scores]
-    told = [row.attributes]
+    attributes = [row.attributes]
     return Span(
         id=row.id,
         parent=row.parent,
@@ -179,26 +180,26 @@ def _span(row: OtelSpan) -> Span:
         end=row.end,
         has_ended=row.end is not None,
         content=content,
-        input=given,
+        input=payload,
         scores=scores,
         fields={} if row.parent else dict(texts(row.resource)) | dict(texts(row.attributes)),
         origin=Origin(
-            agent=first_text(told, *_AGENT),
-            model=first_text(told, *_MODEL),
-            session=first_text(told, *_SESSION),
-            version=first_text(told, "gen_ai.agent.version"),
+            agent=first_text(attributes, *_AGENT),
+            model=first_text(attributes, *_MODEL),
+            session=first_text(attributes, *_SESSION),
+            version=first_text(attributes, "gen_ai.agent.version"),
         ),
         release=first_text([row.resource], "service.version"),
     )
 
 
 def _joined(one: SpanContent | None, other: SpanContent | None) -> SpanContent | None:
-    """What a span tells in one dialect; where it leaves the content to the other, what that has."""
+    """The content of a span in one dialect, or where that has none in the other."""
     if isinstance(one, ToolRun) and isinstance(other, ToolRun):
         has_content = one.call.arguments is not None or one.result.content is not None
         return one if has_content else other
     if isinstance(one, ModelCall | AgentRun) and isinstance(other, ModelCall | AgentRun):
-        return replace(one, given=one.given or other.given, answer=one.answer or other.answer)
+        return replace(one, prompt=one.prompt or other.prompt, answer=one.answer or other.answer)
     return one or other
 
 
@@ -206,7 +207,6 @@ FORMAT = Format(
     name="otlp",
     holds="scores of evaluations and annotations",
     inputs=by_ending(*ENDINGS),
-    units=units,
+    records=records,
     draft=draft,
-    source="stream",
 )

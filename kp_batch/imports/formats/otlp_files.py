@@ -1,6 +1,6 @@
 """Reads files of OTLP: requests as JSON or protobuf, each packed by itself or not.
 
-Protobuf is told as OTLP JSON has it, so that a span is the same by either.
+Protobuf becomes OTLP's JSON, so that a span is the same by either.
 """
 
 import base64
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from google.protobuf.message import DecodeError, Message
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -37,20 +37,20 @@ _JSON = (".json", ".jsonl", ".ndjson")
 _PACKED = ("", ".gz", ".zst")
 ENDINGS = tuple(x + y for x in (*_JSON, ".pb", ".binpb") for y in _PACKED)
 _JSON_ENDINGS = tuple(x + y for x in _JSON for y in _PACKED)
-_HEAD = 64  # bytes by which a file is told
-_CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f]")  # which stand early in protobuf, and not in JSON
+_HEAD = 64  # bytes that show what a file is
+_CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f]")  # which protobuf has early, and JSON not
 _MALFORMED = "malformed_json"
 _NO_REQUEST = "no export request of OTLP"
 _FAULTS = (DecodeError, EOFError, OverflowError, ValueError)
 
-Found = tuple[int | None, Json] | Rejected
+Request = tuple[int | None, Json] | Rejected
 
 
-def read_requests(path: Path) -> Iterator[Found]:
-    """Read a file's requests, with the lines, or the places in a stream, where they stand.
+def read_requests(path: Path) -> Iterator[Request]:
+    """Read a file's requests, with their lines, or their places in a stream.
 
-    Of a stream of messages that ends within one the last that is given refuses the file, and what
-    came before counts.
+    Where a stream of messages ends within one, the last item refuses the file, and those before it
+    count.
 
     Raises:
         TooLargeError: it is one request that passes a limit, or unpacks to too much.
@@ -63,14 +63,14 @@ def read_requests(path: Path) -> Iterator[Found]:
         return read_json_values(path)
     if not head:
         raise UnreadableError("it is empty (0 bytes)")
-    return _whole(path) if head.startswith(b"\n") else _stream(path)
+    return _one_request(path) if head.startswith(b"\n") else _stream(path)
 
 
 def _begins_json(head: bytes) -> bool:
     return head.lstrip().startswith((b"{", b"[")) and not _CONTROLS.search(head)
 
 
-def _whole(path: Path) -> Iterator[Found]:
+def _one_request(path: Path) -> Iterator[Request]:
     """The request that a file is: its first byte is the tag of the first field."""
     with opened(path, may_lack_end=True) as file:
         message = file.read(limits.LINE_BYTES + 1)
@@ -82,24 +82,24 @@ def _whole(path: Path) -> Iterator[Found]:
         raise UnreadableError(f"it is cut, or {_NO_REQUEST}: {error}") from error
 
 
-def _stream(path: Path) -> Iterator[Found]:
-    """The requests of a file that tells the length of each before it."""
+def _stream(path: Path) -> Iterator[Request]:
+    """The requests of a file that has the length of each before it."""
     number = 0
     room = Budget(limits.MEMBER_BYTES, "it is too large to be read: it unpacks to too much")
     with opened(path, may_lack_end=True) as file:
         try:
             for number, packed in _messages(file):
-                message = _unpacked(number, packed)
-                if isinstance(message, Rejected):
-                    yield message
+                content = _unpacked(number, packed)
+                if isinstance(content, Rejected):
+                    yield content
                     continue
-                room.take(len(message))
-                yield _of_stream(number, message)
+                room.take(len(content))
+                yield _of_stream(number, content)
         except (CutError, EOFError, ValueError) as error:
-            told = f"it is cut after {number:,} messages, or holds {_NO_REQUEST}: {error}"
+            message = f"it is cut after {number:,} messages, or holds {_NO_REQUEST}: {error}"
             if not number:
-                raise UnreadableError(told) from error
-            yield Rejected([UNREADABLE_FILE], told)
+                raise UnreadableError(message) from error
+            yield Rejected([UNREADABLE_FILE], message)
 
 
 def _messages(file: BufferedReader) -> Iterator[tuple[int, bytes]]:
@@ -113,8 +113,8 @@ def _messages(file: BufferedReader) -> Iterator[tuple[int, bytes]]:
     while file.peek(1):
         size = length(file)
         message = _exactly(file, min(size, limits.LINE_BYTES + 1))
-        for left in range(size - len(message), 0, -limits.LINE_BYTES):
-            _exactly(file, min(left, limits.LINE_BYTES))
+        for rest in range(size - len(message), 0, -limits.LINE_BYTES):
+            _exactly(file, min(rest, limits.LINE_BYTES))
         empty.take(not size)
         number += bool(size)
         if size:
@@ -122,7 +122,7 @@ def _messages(file: BufferedReader) -> Iterator[tuple[int, bytes]]:
 
 
 def _unpacked(number: int, message: bytes) -> bytes | Rejected:
-    """What a message holds, which may be packed; of one that is too large, the beginning."""
+    """The content of a message, which may be packed; of one that is too large, the beginning."""
     if not message.startswith(ZSTD):
         return message
     try:
@@ -132,9 +132,9 @@ def _unpacked(number: int, message: bytes) -> bytes | Rejected:
         return Rejected([_MALFORMED], str(error), line=number)
 
 
-def _of_stream(number: int, message: bytes) -> Found:
+def _of_stream(number: int, message: bytes) -> Request:
     if message.startswith(b"{"):
-        return cast("Found", parsed(number, message))
+        return parsed(number, message)
     try:
         return number, _request(message)
     except TooLargeError as error:
@@ -146,40 +146,34 @@ def _of_stream(number: int, message: bytes) -> Found:
 def _request(message: bytes) -> Json:
     """The request that a message is, as OTLP JSON has it; of another signal, no more than its name.
 
-    All signals have what they tell at the same place.
-
-    Raises:
-        DecodeError: it is none.
-        EOFError: likewise.
-        TooLargeError: it passes a limit.
-        ValueError: it is none.
+    All signals have their records at the same place. What is no request raises one of `_FAULTS`.
     """
     if len(message) > limits.LINE_BYTES:
         raise TooLargeError
     room = Budget(limits.VALUES, str(TooLargeError()))
     groups = [_group(content, room) for number, content in _fields(message, room) if number == 1]
     signal = _signal([record for _, records in groups for record in records])
-    return {signal: [_told(*group, room) for group in groups] if signal == REQUEST else []}
+    return {signal: [_spans(*group, room) for group in groups] if signal == REQUEST else []}
 
 
 def _group(content: bytes, room: Budget) -> tuple[bytes, list[bytes]]:
-    """A resource, and what all its scopes have."""
+    """A resource, and the records of all its scopes."""
     fields = [*_fields(content, room)]
-    resource = b"".join(each for number, each in fields if number == 1)
-    scopes = (each for number, each in fields if number == 2)
-    records = (found for scope in scopes for found in _fields(scope, room))
-    return resource, [each for number, each in records if number == 2]
+    resource = b"".join(content for number, content in fields if number == 1)
+    scopes = (content for number, content in fields if number == 2)
+    inner = (field for scope in scopes for field in _fields(scope, room))
+    return resource, [record for number, record in inner if number == 2]
 
 
 _SIGNALS: Sequence[tuple[str, type[Message], Callable[[Any], bool]]] = (
-    (REQUEST, Span, lambda told: len(told.trace_id) == 16 and len(told.span_id) == 8),
-    (LOGS, LogRecord, lambda told: bool(told.time_unix_nano or told.observed_time_unix_nano)),
-    (METRICS, Metric, lambda told: bool(told.name)),
+    (REQUEST, Span, lambda span: len(span.trace_id) == 16 and len(span.span_id) == 8),
+    (LOGS, LogRecord, lambda log: bool(log.time_unix_nano or log.observed_time_unix_nano)),
+    (METRICS, Metric, lambda metric: bool(metric.name)),
 )
 
 
 def _signal(records: Sequence[bytes]) -> str:
-    """Which signal has such records, as the first that shows it tells."""
+    """The signal of records, by the first of which it can be seen."""
     for name, kind, is_of in _SIGNALS:
         for record in records:
             with suppress(DecodeError):
@@ -190,10 +184,10 @@ def _signal(records: Sequence[bytes]) -> str:
     return REQUEST
 
 
-def _told(resource: bytes, spans: Iterable[bytes], room: Budget) -> Json:
+def _spans(resource: bytes, records: Iterable[bytes], room: Budget) -> Json:
     attributes = _attributes(_decoded(Resource, resource).attributes, room)
-    told = [_span(_decoded(Span, span), room) for span in spans]
-    return {"resource": {"attributes": attributes}, "scopeSpans": [{"spans": told}]}
+    spans = [_span(_decoded(Span, record), room) for record in records]
+    return {"resource": {"attributes": attributes}, "scopeSpans": [{"spans": spans}]}
 
 
 def _span(span: Any, room: Budget) -> Json:
@@ -237,7 +231,7 @@ def _value(value: AnyValue, room: Budget) -> Json:
         return {_PLAIN[kind]: getattr(value, kind)}
     if kind == "array_value":
         room.take(len(value.array_value.values))
-        return {"arrayValue": {"values": [_value(each, room) for each in value.array_value.values]}}
+        return {"arrayValue": {"values": [_value(item, room) for item in value.array_value.values]}}
     if kind == "kvlist_value":
         return {"kvlistValue": {"values": _attributes(value.kvlist_value.values, room)}}
     if kind == "bytes_value":
@@ -258,14 +252,14 @@ def _measure(kind: Any, content: bytes) -> None:
     inside = [(kind, content)]
     while inside:
         kind, content = inside.pop()
-        for number, each in _fields(content, room):
+        for number, inner in _fields(content, room):
             field = kind.fields_by_number.get(number)
             if field and field.message_type:
-                inside.append((field.message_type, each))
+                inside.append((field.message_type, inner))
 
 
 def _fields(message: bytes, room: Budget) -> Iterator[tuple[int, bytes]]:
-    """What a message holds of bytes, by the numbers of the fields."""
+    """The fields of a message that are bytes, by their numbers."""
     file = BytesIO(message)
     while file.tell() < len(message):
         room.take(1)
@@ -286,7 +280,7 @@ def _length(file: IO[bytes]) -> int:
 
 
 def _varint(file: IO[bytes]) -> int:
-    """The number that stands there, of at most ten bytes."""
+    """The number that comes next, of at most ten bytes."""
     number = 0
     for shift in range(0, 70, 7):
         (byte,) = _exactly(file, 1)
@@ -302,7 +296,7 @@ def _exactly(file: IO[bytes], size: int) -> bytes:
     Raises:
         EOFError: there are fewer.
     """
-    found = file.read(size)
-    if len(found) < size:
-        raise EOFError(f"{size:,} bytes should follow, and {len(found):,} do")
-    return found
+    content = file.read(size)
+    if len(content) < size:
+        raise EOFError(f"{size:,} bytes should follow, and {len(content):,} do")
+    return content

@@ -1,4 +1,4 @@
-"""Rows of Parquet files, measured before they are unpacked.
+"""Records of the rows of Parquet files, which are measured before they are unpacked.
 
 Their times may be finer than Python's own, or of no year that it has.
 """
@@ -12,30 +12,28 @@ from kp_batch import limits
 from kp_batch.archive.formats.parquet_batches import ParquetRows, large_rows
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation.messages import Json
-from kp_batch.imports.model import Rejected, Skipped, SourceRecord
+from kp_batch.imports.model import ReadItem, Rejected, SourceRecord
 from kp_batch.text import time_of_ns
 
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # of a timestamp's units
 _AT_ONCE = 16 << 20  # bytes as Python objects, which take far more than in Arrow
 
-Found = SourceRecord | Rejected | Skipped
 
-
-def units_of(
+def records_of(
     path: Path,
     most: int,
     columns: Callable[[pa.Schema], Callable[[str], bool] | None],
-    units: Callable[[pa.RecordBatch], Iterable[Found]],
+    records: Callable[[pa.RecordBatch], Iterable[ReadItem]],
     trace: Sequence[str],
-) -> Iterator[Found]:
-    """What the rows of a file tell; of one that is too large, only which trace it is of.
+) -> Iterator[ReadItem]:
+    """The records of a file's rows; of one that is too large, only with its trace.
 
     Args:
         path: the file.
-        most: rows that are held at once.
+        most: rows of a batch.
         columns: takes the schema, and gives which leaves are read, by their dotted paths; None for
             all. May raise an UnreadableError.
-        units: made of some rows.
+        records: makes them of a batch.
         trace: columns, of which the first that there is names the trace; dots lead into structs.
 
     Raises:
@@ -47,30 +45,33 @@ def units_of(
         for batch in rows.batches(most, columns(rows.schema)):
             batch.validate(full=True)  # Polars panics at text that is not UTF-8
             number += len(batch)
-            yield from _units_of(batch, units, trace)
+            yield from _records_of(batch, records, trace)
     if number != rows.number:  # a column is cut, at which pyarrow ends without a word
         raise UnreadableError(f"it tells of {rows.number:,} rows, and has {number:,}")
 
 
-def _units_of(
-    batch: pa.RecordBatch, units: Callable[[pa.RecordBatch], Iterable[Found]], trace: Sequence[str]
-) -> Iterator[Found]:
+def _records_of(
+    batch: pa.RecordBatch,
+    records: Callable[[pa.RecordBatch], Iterable[ReadItem]],
+    trace: Sequence[str],
+) -> Iterator[ReadItem]:
     step = max(len(batch) * _AT_ONCE // max(batch.nbytes, 1), 1)
     first = 0
     for row in [*large_rows(batch), len(batch)]:
         for start in range(first, row, step):
-            yield from units(batch.slice(start, min(step, row - start)))
+            yield from records(batch.slice(start, min(step, row - start)))
         if row < len(batch):
             yield _large(batch.slice(row, 1), trace)
         first = row + 1
 
 
 def _large(row: pa.RecordBatch, trace: Sequence[str]) -> SourceRecord | Rejected:
-    """What stands for a row that is too large."""
-    found = next((each for name in trace if (each := _column(row, name)) is not None), None)
-    is_known = found is not None and not large_rows(pa.record_batch({"id": found}))
-    if found is not None and is_known and (told := found[0].as_py()):
-        return SourceRecord(str(told), None)
+    """The record of a row that is too large."""
+    columns = (column for name in trace if (column := _column(row, name)) is not None)
+    column = next(columns, None)
+    is_small = column is not None and not large_rows(pa.record_batch({"id": column}))
+    if column is not None and is_small and (id_ := column[0].as_py()):
+        return SourceRecord(str(id_), None)
     return Rejected([limits.TOO_LARGE], "a row that is too large to be read")
 
 
@@ -84,9 +85,13 @@ def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
     return struct.field(inner) if struct.type.get_field_index(inner) >= 0 else None
 
 
-def rows_of(batch: pa.RecordBatch) -> list[Json]:
-    """The rows of a batch, with times as texts; see `times_as_text`."""
-    return times_as_text(batch).to_pylist()
+def rows_as(record: Callable[[Json], ReadItem]) -> Callable[[pa.RecordBatch], Iterator[ReadItem]]:
+    """Make a record of each row of a batch, with times as texts; see `times_as_text`."""
+
+    def records(batch: pa.RecordBatch) -> Iterator[ReadItem]:
+        return map(record, times_as_text(batch).to_pylist())
+
+    return records
 
 
 def times_as_text(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -94,17 +99,17 @@ def times_as_text(batch: pa.RecordBatch) -> pa.RecordBatch:
 
     A timestamp of no year from 1 to 9999 becomes its count, which is no time, but something.
     """
-    columns = [_told(column) for column in batch.columns]
+    columns = [_as_text(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def _told(column: pa.Array) -> pa.Array:
+def _as_text(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(column.type):
         size = NANOSECONDS[column.type.unit]
         counts = column.cast(pa.int64()).to_pylist()
         return pa.array([None if x is None else _time(x, size) for x in counts], pa.string())
-    told = _with_texts(column.type)
-    return column if told == column.type else column.cast(told)
+    kind = _with_texts(column.type)
+    return column if kind == column.type else column.cast(kind)
 
 
 def _time(count: int, size: int) -> str:
@@ -115,7 +120,7 @@ def _time(count: int, size: int) -> str:
 def _with_texts(kind: pa.DataType) -> pa.DataType:
     """The type with texts in the place of times, however deep."""
     if pa.types.is_struct(kind):
-        return pa.struct([each.with_type(_with_texts(each.type)) for each in kind])
+        return pa.struct([field.with_type(_with_texts(field.type)) for field in kind])
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_with_texts(kind.value_type)))
     if pa.types.is_map(kind):

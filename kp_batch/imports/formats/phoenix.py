@@ -10,43 +10,42 @@ import pyarrow as pa
 
 from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
 from kp_batch.imports.conversation.attributes import Event, OtelSpan, value_at
-from kp_batch.imports.conversation.messages import Json, object_in, parse_json
+from kp_batch.imports.conversation.messages import Json, list_in, object_in
 from kp_batch.imports.conversation.spans import nanoseconds
 from kp_batch.imports.formats.otlp import draft
-from kp_batch.imports.formats.parquet_rows import NANOSECONDS, times_as_text, units_of
-from kp_batch.imports.model import Format, Rejected, Skipped, SourceRecord, by_ending
+from kp_batch.imports.formats.parquet_rows import NANOSECONDS, records_of, times_as_text
+from kp_batch.imports.model import Format, ReadItem, Rejected, SourceRecord, by_ending
 
-_ROWS = 500  # that are held at once; each may hold a whole conversation
+_BATCH_ROWS = 500  # each may hold a whole conversation
 _TRACE = "context.trace_id"
 _NEEDED = (_TRACE, "context.span_id", "parent_id", "start_time")
 _KIND = "openinference.span.kind"
 
 
-def units(path: Path, _: Sequence[Path]) -> Iterator[SourceRecord | Rejected | Skipped]:
+def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
     """See `Format`."""
-    return units_of(path, _ROWS, _check, _units, [_TRACE])
+    return records_of(path, _BATCH_ROWS, _check, _records, [_TRACE])
 
 
-def _units(rows: pa.RecordBatch) -> Iterator[SourceRecord | Rejected]:
+def _records(batch: pa.RecordBatch) -> Iterator[SourceRecord | Rejected]:
     # In nanoseconds, which Python's own times lack.
-    times = [each for each in rows.schema if pa.types.is_timestamp(each.type)]
+    times = [field for field in batch.schema if pa.types.is_timestamp(field.type)]
     sizes = {time.name: NANOSECONDS[time.type.unit] for time in times}
-    counted = pa.schema([x.with_type(pa.int64()) if x.name in sizes else x for x in rows.schema])
-    frame = cast("pl.DataFrame", pl.from_arrow(times_as_text(rows.cast(counted))))
+    counted = pa.schema([x.with_type(pa.int64()) if x.name in sizes else x for x in batch.schema])
+    frame = cast("pl.DataFrame", pl.from_arrow(times_as_text(batch.cast(counted))))
     for row in frame.iter_rows(named=True):
         counted_ns = {x: row[x] * size for x, size in sizes.items() if row[x] is not None}
-        yield _unit(cast("Json", _plain(row | counted_ns)))
+        yield _record(cast("Json", _plain(row | counted_ns)))
 
 
 def _check(schema: pa.Schema) -> None:
-    names = {*schema.names, *(inner.name for each in schema for inner in each.flatten())}
-    missing = [each for each in _NEEDED if each not in names]
-    if missing:
+    names = {*schema.names, *(inner.name for field in schema for inner in field.flatten())}
+    if missing := [name for name in _NEEDED if name not in names]:
         raise UnreadableError(Fault(MISSING_COLUMN, f"it lacks {', '.join(missing)}"))
 
 
-def _unit(row: Json) -> SourceRecord | Rejected:
-    trace, span = (str(value_at(row, f"context.{each}") or "") for each in ("trace_id", "span_id"))
+def _record(row: Json) -> SourceRecord | Rejected:
+    trace, span = (str(value_at(row, f"context.{name}") or "") for name in ("trace_id", "span_id"))
     if not trace or not span:
         return Rejected(["missing_id"], "a span without its ids")
     attributes = {**object_in(row.get("attributes"))}
@@ -55,7 +54,6 @@ def _unit(row: Json) -> SourceRecord | Rejected:
             attributes[name.removeprefix("attributes.")] = value
     if value_at(attributes, _KIND) is None and row.get("span_kind"):
         attributes[_KIND] = row["span_kind"]
-    events = parse_json(row.get("events"))
     return SourceRecord(
         trace,
         OtelSpan(
@@ -67,19 +65,17 @@ def _unit(row: Json) -> SourceRecord | Rejected:
             failed=row.get("status_code") == "ERROR",
             attributes=attributes,
             resource={},
-            events=[_event(each) for each in cast("list[object]", events)]
-            if isinstance(events, list)
-            else [],
-        ).record(),
+            events=[_event(event) for event in list_in(row.get("events"))],
+        ).to_json(),
     )
 
 
-def _event(found: object) -> Event:
-    told_there = object_in(found)
+def _event(value: object) -> Event:
+    event = object_in(value)
     return Event(
-        name=str(told_there.get("name") or ""),
-        time=_nanoseconds(told_there.get("timestamp")) or 0,
-        attributes=object_in(told_there.get("attributes")),
+        name=str(event.get("name") or ""),
+        time=_nanoseconds(event.get("timestamp")) or 0,
+        attributes=object_in(event.get("attributes")),
     )
 
 
@@ -90,10 +86,10 @@ def _nanoseconds(value: object) -> int | None:
 def _plain(value: object) -> object:
     """JSON, without what a column only has since another row has it."""
     if isinstance(value, dict):
-        pairs = ((name, _plain(each)) for name, each in cast("Json", value).items())
-        return {name: each for name, each in pairs if each is not None}
+        pairs = ((name, _plain(inner)) for name, inner in cast("Json", value).items())
+        return {name: inner for name, inner in pairs if inner is not None}
     if isinstance(value, list):
-        return [_plain(each) for each in cast("list[object]", value)]
+        return [_plain(item) for item in cast("list[object]", value)]
     if isinstance(value, float) and isnan(value):  # pandas' way to say None
         return None
     return value if isinstance(value, str | int | float | None) else str(value)
@@ -103,7 +99,6 @@ FORMAT = Format(
     name="phoenix",
     holds="scores of annotations",
     inputs=by_ending(".parquet"),
-    units=units,
+    records=records,
     draft=draft,
-    source="stream",
 )
