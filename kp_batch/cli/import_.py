@@ -71,7 +71,7 @@ def _limit(_context: click.Context, _option: click.Parameter, value: str | None)
 
 @kp_batch.command("import")
 @click.argument(
-    "given",
+    "arguments",
     metavar="FORMAT SOURCE...",
     nargs=-1,
     required=True,
@@ -88,7 +88,7 @@ def _limit(_context: click.Context, _option: click.Parameter, value: str | None)
 )
 @click.option(
     "--rules",
-    "path",
+    "rules_path",
     type=click.Path(dir_okay=False, path_type=Path),
     help="A TOML file that says what makes a success, how confident it is, and of which domain.",
 )
@@ -104,13 +104,13 @@ def _limit(_context: click.Context, _option: click.Parameter, value: str | None)
 )
 @click.option(
     "--forget",
-    "what",
+    "forget_by",
     flag_value="ids",
     help="Remove traces for good from ARCHIVE and all that it keeps: --forget ID... -o ARCHIVE.",
 )
 @click.option(
     "--forget-source",
-    "what",
+    "forget_by",
     flag_value="files",
     help="Likewise what only these files, or files below them, told: --forget-source PATH...",
 )
@@ -124,11 +124,11 @@ def _limit(_context: click.Context, _option: click.Parameter, value: str | None)
 )
 @json_option
 def import_(  # noqa: PLR0913 (each is an option)
-    given: Sequence[str],
+    arguments: Sequence[str],
     archive: str,
-    path: Path | None,
+    rules_path: Path | None,
     *,
-    what: str | None,
+    forget_by: str | None,
     success: str | None,
     confidence: str | None,
     domain: str | None,
@@ -141,14 +141,17 @@ def import_(  # noqa: PLR0913 (each is an option)
 
     FORMAT is one of those that --list tells, or auto: that of the archive, or what the files hold.
     """
-    if what:
-        _forget(archive, what, given, as_json=as_json)
+    if forget_by:
+        from kp_batch.imports.run import forget, forgotten_text
+
+        forgotten = forget(archive, **{forget_by: arguments})
+        echo(json_line(forgotten) if as_json else forgotten_text(forgotten, archive))
         return
     from kp_batch.imports.config import format_named
     from kp_batch.imports.rules import load_rules
     from kp_batch.imports.run import as_text, import_traces
 
-    name, *sources = given
+    name, *sources = arguments
     if not sources:
         raise click.UsageError("Missing argument 'SOURCE...'.")
     try:
@@ -157,17 +160,9 @@ def import_(  # noqa: PLR0913 (each is an option)
         raise click.BadParameter(str(error), param_hint="FORMAT") from error
     tables = {**_success(success), **_confidence(confidence), **_domain(domain)}
     tables |= {"agent_id": agent_id} if agent_id else {}
-    rules, limits = load_rules(path, tables), ImportLimits(max_refused, max_unreadable)
+    rules, limits = load_rules(rules_path, tables), ImportLimits(max_refused, max_unreadable)
     done = import_traces(form, sources, archive, rules, limits)
     echo(json_line(done) if as_json else as_text(done, archive))
-
-
-def _forget(archive: str, what: str, given: Sequence[str], *, as_json: bool) -> None:
-    """Take back traces, or what files told."""
-    from kp_batch.imports.run import forget, forgotten_text
-
-    done = forget(archive, **{what: given})
-    echo(json_line(done) if as_json else forgotten_text(done, archive))
 
 
 def _success(text: str | None) -> Mapping[str, Any]:

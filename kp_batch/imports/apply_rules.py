@@ -1,7 +1,6 @@
-"""Rules applied: of a draft, a trace in our own shape, or why it is refused."""
+"""Applies rules to the draft of a trace: a row of an archive, or why it is refused."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import polars as pl
@@ -27,11 +26,11 @@ def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
 
     Args:
         draft: the trace.
-        rules: that decide.
+        rules: of the import.
         system: the name of the format.
 
     Returns:
-        A row of `IMPORTED`; or all reasons why there is none.
+        A row of `IMPORTED`; or all reasons to refuse it.
     """
     success, confidence, domain = draft.success, draft.confidence, draft.task_domain
     if rules.success:
@@ -52,18 +51,20 @@ def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
         "empty_domain": not domain,
         limits.TOO_LARGE: _is_too_large(draft),
     }
-    reasons = [*draft.faults, *(reason for reason, holds in faults.items() if holds)]
+    reasons = [*draft.faults, *(reason for reason, is_fault in faults.items() if is_fault)]
     if reasons or created is None:
         return Rejected(reasons, _message(draft, rules, reasons), id=draft.id)
-    told = {"created_at": written(created), "agent_id": agent}
-    row = _row(draft, {**told, "task_domain": domain, "success": success}, confidence)
-    return row | {"native": {"system": system, **vars(draft.native)}}
+    # In UTC, so that the order of texts is that of times.
+    time = created.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    decided = {"created_at": time, "agent_id": agent, "task_domain": domain, "success": success}
+    native = {"system": system, **vars(draft.native)}
+    return _row(draft, decided, confidence) | {"native": native}
 
 
 def _is_too_large(draft: TraceDraft) -> bool:
     """Whether a run would refuse it."""
-    values = (each for step in draft.steps for each in step.values())
-    texts = [each for each in (draft.objective, *values) if isinstance(each, str)]
+    values = (value for step in draft.steps for value in step.values())
+    texts = [value for value in (draft.objective, *values) if isinstance(value, str)]
     return (
         len(draft.steps) > limits.VALUES
         or sum(map(len, texts)) > limits.LINE_BYTES
@@ -98,13 +99,8 @@ def _row(draft: TraceDraft, decided: Row, confidence: float | None) -> Row:
     }
 
 
-def written(time: datetime) -> str:
-    """A time in UTC, so that the order of texts is that of times."""
-    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
 def _message(draft: TraceDraft, rules: Rules, reasons: list[str]) -> str:
-    """What the rules looked for, and what was there."""
+    """What the rules need, and what the draft has."""
     parts: list[str] = []
     if "bad_created_at" in reasons and rules.created_at == "end":
         parts.append("neither its end nor the time of a step is told")
@@ -133,24 +129,27 @@ def _about_confidence(name: str, values: Mapping[str, float], scores: str) -> st
     return f"no score {name!r}; there is: {scores}"
 
 
-_RULES = {
+_RULES = {  # to suggest where they are missing
     "success": '[success] with score = "NAME" and at_least = 1.0, or always = true',
     "confidence": '[confidence] with score = "NAME", min = 0 and max = 1, or always = 0.8',
 }
 
 
 def check_rules(form: Format, rules: Rules) -> None:
-    """Refuse rules that leave open what the format does not tell, before any work.
+    """Refuse rules that leave open what the format does not decide, before any work.
 
     Raises:
-        KpBatchError: tells all that they lack.
+        KpBatchError: names all that they lack.
     """
-    given = {"success": rules.success, "confidence": rules.confidence}
     if rules.trace == "session" and not form.sessions:
         raise KpBatchError(
             f'{form.name} has no sessions of several turns: leave out the rule trace = "session"'
         )
-    missing = [_RULES[each] for each in given if not given[each] and each not in form.decides]
+    missing = [
+        example
+        for name, example in _RULES.items()
+        if name not in form.decides and not getattr(rules, name)
+    ]
     if missing:
         raise KpBatchError(
             f"{form.name} does not tell what only you can decide; the rules lack "
@@ -162,15 +161,10 @@ def check_rules(form: Format, rules: Rules) -> None:
 
 
 def check_same_traces(archive: str, state: ImportState, rules: Rules) -> None:
-    """Refuse rules by which a trace is another thing than those that an archive has.
-
-    Args:
-        archive: its name.
-        state: of the archive.
-        rules: those that are given.
+    """Refuse rules of turns for an archive of sessions, and of sessions for one of turns.
 
     Raises:
-        KpBatchError: they are.
+        KpBatchError: the archive of this name, and state, has others than the rules.
     """
     before = Rules.model_validate_json(state.rules)
     if state.format and before.trace != rules.trace:

@@ -1,16 +1,15 @@
-"""An archive that an import changes: a folder here, or a copy here of one in a bucket.
+"""An archive that an import changes: a folder, or a local copy of one in a bucket.
 
-Of a copy, files are away until they are needed.
+The files of a copy are downloaded when they are needed.
 """
 
 import fnmatch
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from filecmp import cmp
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from kp_batch.errors import BusyError
 from kp_batch.files import HALF_WRITTEN, atomic_write, refuse_link, sync_names
@@ -19,14 +18,10 @@ from kp_batch.storage.urls import is_url, local_name
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.lock import Lease, archive_lease, locked
 
-OWN = "_import"  # the folder of what is known for the next import
+OWN = "_import"  # the folder of the state of imports
 _LARGE = 32 << 20  # bytes; a write with a condition has the whole object in memory
 _PART = f"*.{'[0-9a-f]' * 32}{HALF_WRITTEN}"  # see `files.temporary_sibling`
 _DAY = "????-??-??.parquet"
-
-
-def _stand_here(_: object) -> None:
-    """Do nothing: the files of a folder stand where they belong."""
 
 
 @dataclass(frozen=True)
@@ -36,59 +31,57 @@ class Archive:
     Attributes:
         name: as its user names it.
         folder: on this machine.
-        away: the names of files that are not there yet.
-        bring: takes the name of such a file, and writes it there.
-        store: takes the names of files that were changed or removed here, and returns once they
-            are so in the archive: each whole or not at all, in no special order.
+        remote: the names of files that are not there yet.
+        download: takes the name of such a file, and writes it there.
+        store: takes the names of files that were changed or removed, and returns once they are so
+            in the archive: each completely or not at all, in no special order.
     """
 
     name: str
     folder: Path
-    away: set[str] = field(default_factory=set[str])
-    bring: Callable[[str], None] = _stand_here
-    store: Callable[[Sequence[str]], None] = _stand_here
+    remote: set[str] = field(default_factory=set[str])
+    download: Callable[[str], None] = lambda _: None
+    store: Callable[[Sequence[str]], None] = lambda _: None
 
-    def days(self) -> set[str]:
-        """The days that have a file."""
-        here = (each.name for each in self.folder.glob(_DAY))
-        return {Path(each).stem for each in (*here, *fnmatch.filter(self.away, _DAY))}
+    def has_days(self) -> bool:
+        """Whether any day has a file."""
+        return any(self.folder.glob(_DAY)) or bool(fnmatch.filter(self.remote, _DAY))
 
-    def own(self) -> set[str]:
-        """The files of its state."""
-        here = (x.name for x in (self.folder / OWN).glob("*") if x.suffix in {".json", ".parquet"})
-        away = fnmatch.filter(self.away, f"{OWN}/*")
-        return {*away, *(f"{OWN}/{name}" for name in here)}
+    def state_files(self) -> set[str]:
+        """The names of the files of its state."""
+        local = (x.name for x in (self.folder / OWN).glob("*") if x.suffix in {".json", ".parquet"})
+        return {f"{OWN}/{name}" for name in local} | {*fnmatch.filter(self.remote, f"{OWN}/*")}
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files."""
-        gone = sorted(names)
-        for name in gone:
-            self.away.discard(name)
+        names = sorted(names)
+        for name in names:
+            self.remote.discard(name)
             (self.folder / name).unlink(missing_ok=True)
-        self.store(gone)
+        self.store(names)
 
     def local_path(self, name: str) -> Path:
-        """The path of a file on this machine, where it may be missing.
+        """The path of a file on this machine; the file may not exist.
 
         Raises:
-            OSError: it cannot be fetched.
+            OSError: it cannot be downloaded.
         """
-        if name in self.away:
-            self.bring(name)
-            self.away.remove(name)
+        if name in self.remote:
+            self.download(name)
+            self.remote.remove(name)
         return self.folder / name
 
     def fetch(self, names: Iterable[str]) -> None:
-        """Have files here that are needed one after another.
+        """Download files that will be needed one after another.
 
         Raises:
-            OSError: one cannot be fetched.
+            OSError: one cannot be downloaded.
         """
         run_parallel(self.local_path, names)
 
     @contextmanager
     def writing(self, name: str) -> Generator[Path]:
-        """Give the name to write a file under; it takes its place and is stored if it differs."""
+        """Give the path to write a file under, which replaces the old one if it differs."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path, durable=True) as written:
@@ -99,53 +92,40 @@ class Archive:
             self.store([name])
 
     def put(self, name: str, write: Callable[[Path], int]) -> bool:
-        """Write a file in the place of what stands here; see `local_path` and `store`.
+        """Write a file in the place of the local one; see `local_path` and `store`.
 
         Args:
             name: of the file.
-            write: takes the name to write it under, and returns how many rows it has: without any,
-                what stands here is removed.
+            write: takes the path to write it under, and returns how many rows it has: without any,
+                the local file is removed.
 
         Returns:
-            Whether it is another file than before.
+            Whether it differs from the file before.
         """
         path = self.folder / name
         with atomic_write(path, durable=True) as written:
-            if not write(written):
+            is_empty = not write(written)
+            is_changed = path.exists() if is_empty else not _is_same(written, path)
+            if is_empty or not is_changed:
                 written.unlink()
-                was_there = path.exists()
-                path.unlink(missing_ok=True)
-                return was_there
-            if is_same := _is_same(written, path):
-                written.unlink()
-        return not is_same
+        if is_empty:
+            path.unlink(missing_ok=True)
+        return is_changed
 
 
 def _is_same(written: Path, path: Path) -> bool:
     return path.exists() and cmp(written, path, shallow=False)
 
 
-class Target(Protocol):
-    """Where an archive stands."""
+def target_of(name: str, folder: Path) -> "LocalTarget | BucketTarget":
+    """The place of the archive of that name.
 
-    def snapshot(self) -> Archive:
-        """The archive as it is by now, to be read; another import may be changing it."""
-        ...
-
-    def alone(self) -> AbstractContextManager[Archive]:
-        """The archive, which nobody else changes meanwhile.
-
-        Raises:
-            BusyError: another import is changing it.
-        """
-        ...
-
-
-def target_of(name: str, folder: Path) -> Target:
-    """Where the archive of that name stands; an empty folder is for a copy of it.
+    Args:
+        name: its folder, or its URL in a bucket.
+        folder: an empty one, for a copy of an archive in a bucket.
 
     Raises:
-        WarehouseError: none can be written there.
+        WarehouseError: no archive can be written there.
     """
     if not is_url(name):
         return LocalTarget(local_name(name))
@@ -161,17 +141,21 @@ class LocalTarget:
     name: str
 
     def snapshot(self) -> Archive:
-        """See `Target`."""
+        """The archive as it is by now, to be read; another import may be changing it."""
         return Archive(self.name, Path(self.name))
 
     @contextmanager
     def alone(self) -> Generator[Archive]:
-        """See `Target`."""
+        """The archive, which nobody else changes meanwhile.
+
+        Raises:
+            BusyError: another import is changing it.
+        """
         archive = self.snapshot()
         refuse_link(archive.folder / OWN)
         with locked(archive.folder / OWN, wait=False, archive=self.name):
             for part in (*archive.folder.glob(_PART), *archive.folder.glob(f"{OWN}/{_PART}")):
-                part.unlink()  # of one that was killed
+                part.unlink()  # of an import that was killed
             yield replace(archive, store=self._store)
 
     def _store(self, names: Sequence[str]) -> None:
@@ -184,35 +168,32 @@ class LocalTarget:
 class BucketTarget:
     """Objects below a URL.
 
-    Each is replaced only if it is still the one that the copy here was made of: a writer that has
-    lost its lease without knowing replaces nothing of another one's.
+    Each is replaced only if it is still the one that was copied: a writer that has lost its lease
+    without knowing it replaces no object of another writer.
     """
 
     url: str
     folder: Path
-    etags: dict[str, str] = field(default_factory=dict[str, str])  # of what the copy is made of
+    etags: dict[str, str] = field(default_factory=dict[str, str])  # of the objects at the snapshot
 
     def snapshot(self) -> Archive:
-        """See `Target`; what is here already stays, unless it is another object by now."""
-        found = {
-            each.path: each.etag
-            for each in store_at(self.url).objects()
-            if _is_of_archive(each.path)
-        }
-        for name in dict(found.items() ^ self.etags.items()):
+        """See `LocalTarget`; local files stay, unless their object was replaced."""
+        objects = store_at(self.url).objects()
+        etags = {each.path: each.etag for each in objects if _is_of_archive(each.path)}
+        for name in dict(etags.items() ^ self.etags.items()):
             (self.folder / name).unlink(missing_ok=True)
         self.etags.clear()
-        self.etags.update(found)
-        away = {name for name in found if not (self.folder / name).exists()}
-        return Archive(self.url, self.folder, away, self._bring)
+        self.etags.update(etags)
+        remote = {name for name in etags if not (self.folder / name).exists()}
+        return Archive(self.url, self.folder, remote, self._download)
 
     @contextmanager
     def alone(self) -> Generator[Archive]:
-        """See `Target`."""
+        """See `LocalTarget`."""
         with archive_lease(f"{self.url}/{OWN}", self.url) as lease:
             yield replace(self.snapshot(), store=partial(self._store, lease))
 
-    def _bring(self, name: str) -> None:
+    def _download(self, name: str) -> None:
         store_at(self.url).download(name, self.folder / name)
 
     def _store(self, lease: Lease, names: Sequence[str]) -> None:
@@ -240,14 +221,14 @@ class BucketTarget:
 
     def _delete(self, name: str, etag: str) -> None:
         store = store_at(self.url)
-        found = store.head(name)
-        if found and found.etag != etag:
+        head = store.head(name)
+        if head and head.etag != etag:
             raise ConflictError(name)
         store.delete([name])
         self.etags.pop(name, None)
 
 
 def _is_of_archive(path: str) -> bool:
-    """Whether an object is a file of the archive; what else stands there is left alone."""
+    """Whether an object is a file of the archive; others are left alone."""
     folder, _, name = path.rpartition("/")
     return folder in {"", OWN} and name.endswith((".parquet", ".jsonl", ".json"))

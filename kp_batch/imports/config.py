@@ -1,4 +1,4 @@
-"""What an import is given, as Prefect's form has it; the command line has the same as options."""
+"""The settings of an import, as Prefect's form has them; the command line has them as options."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,10 +17,10 @@ _AUTO = "auto"
 
 
 def format_named(name: str) -> Format | None:
-    """The format of a name; None for auto, which leaves it to `import_traces`.
+    """The format of a name; None for auto, which `import_traces` resolves.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such format.
     """
     if name not in (*FORMATS, _AUTO):
         raise ValueError(f"{name!r} is none of {', '.join(FORMATS)}, or {_AUTO}")
@@ -47,18 +47,18 @@ class ImportConfig(BaseModel):
     max_unreadable: Limit = Field(None, description=MAX_UNREADABLE)
 
     @classmethod
-    def read(cls, given: object, number: int) -> "ImportConfig":
+    def read(cls, values: object, number: int) -> "ImportConfig":
         """Read the config from the values of a form, or take it as it is.
 
         Args:
-            given: the values, or the config.
+            values: of the form, or the config.
             number: which import it is, for the message.
 
         Raises:
             KpBatchError: values have faults; the message lists all of them.
         """
         try:
-            return cls.model_validate(given)
+            return cls.model_validate(values)
         except ValidationError as error:
             raise KpBatchError(
                 f"the settings of import {number} have faults: {faults(error)}"

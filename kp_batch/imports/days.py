@@ -1,4 +1,4 @@
-"""The files of an imported archive: one a day, in UTC, of traces in the order of their time.
+"""The files of an imported archive: one a day, in UTC, with traces in the order of their time.
 
 They are merged row group by row group and not sorted in DuckDB, which holds 2,048 rows at once:
 of traces of a megabyte that is more memory than there may be.
@@ -25,7 +25,7 @@ _LENGTHS = [
 _SIZE = pl.col("steps").list.eval(pl.sum_horizontal(_LENGTHS)).list.sum() + 1_000
 _ROWS, _BYTES = 1_000, 16 << 20  # of a row group
 _DAY = len("2026-01-31")
-_AFTER = "~"  # comes after whatever a day's keys go on with
+_AFTER = "~"  # sorts after all that follows the day in a key
 
 
 def day_of(trace: Row) -> str:
@@ -34,7 +34,7 @@ def day_of(trace: Row) -> str:
 
 
 def rows_of(traces: Sequence[Row]) -> pl.DataFrame:
-    """Traces as they are put into days; letters that UTF-8 does not have are replaced."""
+    """A frame of traces; letters that UTF-8 does not have are replaced."""
     try:
         return _frame(traces)
     except UnicodeEncodeError:
@@ -51,7 +51,7 @@ def _frame(traces: Iterable[Row]) -> pl.DataFrame:
 
 
 class DailyPartitions:
-    """What an import changes in the days of an archive.
+    """The changes of an import to the days of an archive.
 
     Args:
         folder: for what does not fit into memory.
@@ -60,43 +60,42 @@ class DailyPartitions:
     def __init__(self, folder: Path) -> None:
         self._traces = SortedRuns(folder / "traces", _TRACES, ["key"], _SIZE)
         self._leaving = SortedRuns(folder / "leaving", _LEAVING, ["day", "id"], pl.lit(100))
-        self._changing, self._left = set[str](), set[str]()  # days, see `upsert`
+        self._changed, self._left = set[str](), set[str]()  # days, see `upsert`
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Have traces put into their days; see `rows_of`."""
+        """Put traces into their days; see `rows_of`."""
         self._traces.extend(rows)
 
-    def move(self, id_: str, day: str | None, stands: Iterable[str]) -> None:
-        """Have a trace taken out of where it stands.
+    def move(self, id_: str, day: str | None, old_days: Iterable[str]) -> None:
+        """Take a trace out of its old days.
 
         Args:
             id_: of the trace.
             day: into which it is put; None if there is no such trace.
-            stands: days in which it may stand.
+            old_days: in which it may be.
         """
-        for each in {*stands, *filter(None, [day])}:
-            self._leaving.add((each, id_, day), 100)
-            (self._left if day and each != day else self._changing).add(each)
+        for old_day in {*old_days, *filter(None, [day])}:
+            self._leaving.add((old_day, id_, day), 100)
+            (self._left if day and old_day != day else self._changed).add(old_day)
 
     def upsert(self, archive: Archive, metadata: Mapping[str, str]) -> int:
-        """Write the days, each whole or not at all; returns how many are other than they were.
+        """Write the days, each completely or not at all; returns how many have changed.
 
-        What moves to another day is taken out of its old one last, so that no trace is in none at
-        any moment.
+        A trace that moves is taken out of its old day last, so that it is in one at any moment.
 
         Args:
             archive: that is changed.
             metadata: of each file that is written.
         """
         moves = (pl.col("goes_to") != pl.col("day")).fill_null(value=False)
-        changed = self._write(archive, self._changing, ~moves, metadata)
+        changed = self._write(archive, self._changed, ~moves, metadata)
         changed |= self._write(archive, self._left, pl.lit(value=True), metadata)
         return len(changed)
 
     def _write(
         self, archive: Archive, days: set[str], leaves: pl.Expr, metadata: Mapping[str, str]
     ) -> set[str]:
-        """Write and store days, without the traces that leave by then; returns which are others."""
+        """Write and store days, without the traces that leave; returns those that have changed."""
         names = {day: f"{day}.parquet" for day in sorted(days)}
         archive.fetch(names.values())
         changed: set[str] = set()
@@ -119,12 +118,12 @@ class DailyPartitions:
         """The traces of a day's file that stay there."""
         if not path.exists():
             return
-        gone = [
+        leaving = [
             piece.filter(pl.col("day") == day, leaves).select("id")
             for run in self._leaving.runs()
             for piece in pieces(run, day, day)
         ]
-        ids = pl.concat(gone) if gone else pl.DataFrame(schema={"id": pl.String})
+        ids = pl.concat([pl.DataFrame(schema={"id": pl.String}), *leaving])
         key = pl.concat_str(pl.col("metadata").struct.field("created_at"), "id", separator=" ")
         for piece in pieces(path):
             yield piece.join(ids, on="id", how="anti", maintain_order="left").select(
@@ -137,6 +136,6 @@ def _write_day(rows: Pieces, metadata: Mapping[str, str], path: Path) -> int:
     with RowGroupWriter(
         path, IMPORTED, _SIZE, rows=_ROWS, most=_BYTES, metadata=metadata
     ) as writer:
-        for row in rows:
-            writer.write(row)
+        for piece in rows:
+            writer.write(piece)
     return writer.rows

@@ -1,7 +1,7 @@
-"""One import on its way: what files tell, what is made of it, and what is refused.
+"""The work of one import: files become records, and records become traces, or are refused.
 
 Files are read, and traces are built, by functions that share nothing, so that many processes may
-do so at once; what comes of it is brought together in the order of the files and of the traces.
+do so at once; their results are joined in the order of the files and of the traces.
 """
 
 from collections import Counter
@@ -44,22 +44,22 @@ from kp_batch.limits import (
 from kp_batch.text import one_line
 
 _PRESENT = pl.Schema({"trace": pl.String, "file": pl.String})
-_BATCH_BYTES = 1 << 20  # of records, of which traces are built at once
+_BATCH_BYTES = 1 << 20  # of the records of traces that are built at once
 
 
 @dataclass(frozen=True)
 class FilesRead:
-    """What some files told.
+    """What was read from some files.
 
     Attributes:
-        faults: of each file why it cannot be read; then it tells nothing.
-        aside: what is no record, by file.
+        faults: by file, why it cannot be read; then none of its records counts.
+        dropped: by file, what is no record.
         records: runs of `records.RECORDS`.
-        present: likewise, of the traces that registries still have.
+        present: runs of the traces that registries still have.
     """
 
     faults: dict[str, Rejected]
-    aside: list[tuple[str, Rejected | Skipped]]
+    dropped: list[tuple[str, Rejected | Skipped]]
     records: Sequence[Path]
     present: Sequence[Path]
 
@@ -71,51 +71,51 @@ def read_files(
 
     Args:
         form: of the files.
-        rules: by which it has its traces.
+        rules: that choose what a trace is.
         inputs: the files.
         number: of the import.
-        folder: for what they tell; it is new.
+        folder: for the runs; it is new.
     """
     records = NewRecords(folder / "records", number)
     present = SortedRuns(folder / "present", _PRESENT, ["trace"], pl.lit(100))
     faults: dict[str, Rejected] = {}
-    aside: list[tuple[str, Rejected | Skipped]] = []
+    dropped: list[tuple[str, Rejected | Skipped]] = []
     form = form.under(rules)
-    for each in inputs:
+    for file in inputs:
         try:
-            told = list(_read(form, each, records, present))
+            others = list(_read(form, file, records, present))
         except TooLargeError as error:
-            faults[each.path] = Rejected([TOO_LARGE], str(error))
+            faults[file.path] = Rejected([TOO_LARGE], str(error))
         except UnreadableError as error:
-            faults[each.path] = Rejected([fault.code for fault in error.faults], str(error))
+            faults[file.path] = Rejected([fault.code for fault in error.faults], str(error))
         else:
-            aside += ((each.path, found) for found in told)
-    return FilesRead(faults, aside, records.runs(), present.runs())
+            dropped += ((file.path, item) for item in others)
+    return FilesRead(faults, dropped, records.runs(), present.runs())
 
 
 def _read(
-    form: Format, given: Input, records: NewRecords, present: SortedRuns
+    form: Format, file: Input, records: NewRecords, present: SortedRuns
 ) -> Iterator[Rejected | Skipped]:
-    """Take what a file tells; gives what is no record."""
-    room = refusal_budget()
-    for position, found in enumerate(_found(form, given)):
-        if isinstance(found, SourceRecord):
-            records.add(found, given.path, position)
-        elif isinstance(found, Present):
-            present.add((found.trace, given.path), len(found.trace))
+    """Take the records of a file; gives what is no record."""
+    budget = refusal_budget()
+    for position, item in enumerate(_items(form, file)):
+        if isinstance(item, SourceRecord):
+            records.add(item, file.path, position)
+        elif isinstance(item, Present):
+            present.add((item.trace, file.path), len(item.trace))
         else:
-            room.take(isinstance(found, Rejected))
-            yield found
+            budget.take(isinstance(item, Rejected))
+            yield item
 
 
-def _found(form: Format, given: Input) -> Iterator[ReadItem]:
-    """What a file tells. Only what is raised here is a fault of it, and not of our own disk."""
+def _items(form: Format, file: Input) -> Iterator[ReadItem]:
+    """Read a file. Only what is raised here is a fault of it, and not of our own disk."""
     try:
-        yield from form.read(given, local_path)
+        yield from form.read(file, local_path)
     except (KpBatchError, TooLargeError, UnreadableError):
         raise
     except MemoryError as error:
-        raise _out_of_memory(f"{given.path} was read") from error
+        raise _out_of_memory(f"{file.path} was read") from error
     except (Exception, PanicException) as error:  # damage raises errors of many kinds
         if is_passing(error) or is_of_machine(error):
             raise
@@ -125,13 +125,13 @@ def _found(form: Format, given: Input) -> Iterator[ReadItem]:
 
 @dataclass
 class ImportCounts:
-    """What an import has counted of its traces."""
+    """What traces have that rules may name."""
 
     unmapped: Counter[str] = field(default_factory=Counter[str])  # values that name no domain
-    scores: set[str] = field(default_factory=set[str])  # names that traces have
-    fields: set[str] = field(default_factory=set[str])
+    scores: set[str] = field(default_factory=set[str])  # names
+    fields: set[str] = field(default_factory=set[str])  # names
 
-    def note(self, draft: TraceDraft, rules: Rules) -> None:
+    def count(self, draft: TraceDraft, rules: Rules) -> None:
         """Count a trace."""
         self.scores |= draft.scores.keys()
         self.fields |= draft.fields.keys()
@@ -141,7 +141,7 @@ class ImportCounts:
             self.unmapped[first(values) or "(none)"] += 1
 
     def add(self, other: "ImportCounts") -> None:
-        """Count others."""
+        """Add the counts of other traces."""
         self.scores |= other.scores
         self.fields |= other.fields
         self.unmapped += other.unmapped
@@ -149,55 +149,55 @@ class ImportCounts:
 
 @dataclass(frozen=True)
 class Built:
-    """What became of some traces.
+    """The results of building some traces.
 
     Attributes:
-        made: of each its day, or why there is none; None if nothing is told of it by now.
-        rows: those that there are, as `days.rows_of` has them.
+        results: of each its day, or why it has none; None if it has no records by now.
+        rows: the traces that have a day, as `days.rows_of` has them.
         counts: of these, and of those that the rules refuse.
     """
 
-    made: list[str | Rejected | Skipped | None]
+    results: list[str | Rejected | Skipped | None]
     rows: pl.DataFrame
     counts: ImportCounts
 
 
 def build_traces(form: Format, rules: Rules, traces: Sequence[TraceRecords]) -> Built:
-    """Make traces, each of all that was told of it, or refuse them."""
+    """Build traces, each of all its records, or refuse them."""
     counts = ImportCounts()
-    made = [_made(form, rules, trace, counts) if trace.contents else None for trace in traces]
-    rows = rows_of([each for each in made if isinstance(each, dict)])
-    return Built([day_of(x) if isinstance(x, dict) else x for x in made], rows, counts)
+    built = [_built(form, rules, trace, counts) if trace.contents else None for trace in traces]
+    rows = rows_of([row for row in built if isinstance(row, dict)])
+    return Built([day_of(x) if isinstance(x, dict) else x for x in built], rows, counts)
 
 
-def _made(
-    form: Format, rules: Rules, told: TraceRecords, counts: ImportCounts
+def _built(
+    form: Format, rules: Rules, trace: TraceRecords, counts: ImportCounts
 ) -> Row | Rejected | Skipped:
-    name = form.id_of(told.trace)
+    id_ = form.id_of(trace.trace)
     try:
-        made = form.draft(told.trace, list(_records(told)), rules)
-        if isinstance(made, TraceDraft):
-            counts.note(made, rules)
-            made = apply_rules(made, rules, form.name)
+        draft = form.draft(trace.trace, list(_parsed(trace)), rules)
+        if not isinstance(draft, TraceDraft):
+            return draft
+        counts.count(draft, rules)
+        return apply_rules(draft, rules, form.name)
     except OSError:
         raise
     except TooLargeError as error:
-        return Rejected([TOO_LARGE], str(error), id=name)
+        return Rejected([TOO_LARGE], str(error), id=id_)
     except MemoryError as error:
-        raise _out_of_memory(f"{name} of {told.file} was made") from error
-    except Exception as error:  # noqa: BLE001 (any value may stand in others' JSON)
+        raise _out_of_memory(f"{id_} of {trace.file} was made") from error
+    except Exception as error:  # noqa: BLE001 (others' JSON may have any value)
         reason = one_line(f"{type(error).__name__}: {error}")
-        return Rejected(["malformed_json"], f"it is not understood: {reason}", id=name)
-    return made
+        return Rejected(["malformed_json"], f"it is not understood: {reason}", id=id_)
 
 
-def _records(told: TraceRecords) -> Iterator[SourceRecord]:
-    room = trace_budget()
-    for content, line in zip(told.contents, told.lines, strict=True):
-        room.take(VALUE_BYTES + weight(content))
-        if (record := parse(content)) is None:
+def _parsed(trace: TraceRecords) -> Iterator[SourceRecord]:
+    budget = trace_budget()
+    for content, line in zip(trace.contents, trace.lines, strict=True):
+        budget.take(VALUE_BYTES + weight(content))
+        if (payload := parse(content)) is None:
             raise TooLargeError("a part of it is too large to be read")
-        yield SourceRecord(told.trace, record, line)
+        yield SourceRecord(trace.trace, payload, line)
 
 
 def _out_of_memory(when: str) -> ResourceError:
@@ -205,14 +205,14 @@ def _out_of_memory(when: str) -> ResourceError:
 
 
 class ImportJob:
-    """Takes files, then builds traces of what they and others told.
+    """Reads files, then builds traces of their records and earlier ones.
 
     Args:
         form: of the files.
         rules: decide what the format does not tell.
         folder: an empty one, for what does not fit into memory.
         number: of this import.
-        workers: do it.
+        workers: that do it.
     """
 
     def __init__(
@@ -226,13 +226,13 @@ class ImportJob:
         self.refusals = Refusals(folder / "refused")
 
     def read(self, groups: Sequence[Sequence[Input]]) -> Iterator[set[str]]:
-        """Take the records of files; gives of each group the paths of those that could be read."""
+        """Take the records of files; gives of each group the paths of those that are readable."""
         begun = [
             self._workers.submit(
                 read_files,
                 self.form,
                 self.rules,
-                [each for each in group if not each.refused],
+                [file for file in group if not file.refused],
                 self.new.number,
                 self._folder / "read" / f"{place}",
             )
@@ -242,23 +242,26 @@ class ImportJob:
             yield self._take(group, read())
 
     def _take(self, group: Sequence[Input], read: FilesRead) -> set[str]:
-        faults = {each.path: each.refused for each in group if each.refused} | read.faults
+        faults = {file.path: file.refused for file in group if file.refused} | read.faults
         self.new.adopt(read.records)
         self.present.adopt(read.present)
-        for each in group:
-            self.refusals.read_file(each.path)
+        for file in group:
+            self.refusals.read_file(file.path)
         for path, fault in faults.items():
             self.new.void(path)
             self.refusals.add(fault, path, is_file=True)
-        for path, each in read.aside:
-            if isinstance(each, Rejected):
-                self.refusals.add(each, path)
-            else:
-                self.skipped[each.what] += 1
-        return {each.path for each in group} - faults.keys()
+        for path, item in read.dropped:
+            self._drop(item, path)
+        return {file.path for file in group} - faults.keys()
+
+    def _drop(self, item: Rejected | Skipped, file: str) -> None:
+        if isinstance(item, Rejected):
+            self.refusals.add(item, file)
+        else:
+            self.skipped[item.what] += 1
 
     def build(self, traces: Sequence[TraceRecords]) -> Callable[[], Iterator[Outcome]]:
-        """Begin to build traces; what is returned waits for it, and gives what became of each."""
+        """Begin to build traces; what is returned waits for the outcome of each."""
         batches = list(_batches(traces))
         begun = [
             self._workers.submit(build_traces, self.form, self.rules, batch) for batch in batches
@@ -272,47 +275,45 @@ class ImportJob:
     def _outcomes(self, batch: Sequence[TraceRecords], built: Built) -> Iterator[Outcome]:
         self.days.add(built.rows)
         self.counts.add(built.counts)
-        for told, made in zip(batch, built.made, strict=True):
-            name = self.form.id_of(told.trace)
-            self.refusals.read_trace(name)
-            if isinstance(made, Rejected):
-                self.refusals.add(made, told.file)
-            elif isinstance(made, Skipped):
-                self.skipped[made.what] += 1
-            elif made:
-                self.traces += 1
-            day = made if isinstance(made, str) else None
-            self.days.move(name, day, told.days)
-            yield Outcome(day, isinstance(made, Skipped))
+        for trace, result in zip(batch, built.results, strict=True):
+            id_, day = self.form.id_of(trace.trace), None
+            self.refusals.read_trace(id_)
+            if isinstance(result, Rejected | Skipped):
+                self._drop(result, trace.file)
+            elif result:
+                self.traces, day = self.traces + 1, result
+            self.days.move(id_, day, trace.days)
+            yield Outcome(day, isinstance(result, Skipped))
 
     def check_names(self) -> None:
-        """Refuse rules that name what no trace has, where traces have others.
+        """Refuse rules that name a score or a field that no trace has, where traces have others.
 
         Raises:
-            KpBatchError: tells all of them.
+            KpBatchError: names all of them.
         """
-        rules, faults = self.rules, list[str]()
-        has_scores, has_fields = sorted(self.counts.scores), sorted(self.counts.fields)
-        for rule in (rules.success, rules.confidence):
-            if rule and rule.score and has_scores and rule.score not in has_scores:
-                has = ", ".join(has_scores)
-                faults.append(f"no score {rule.score!r}; the source has: {has}")
-        domain = rules.task_domain
-        # With another domain for all else, a field that stands on some traces only may be missing.
-        source = domain.source if domain and domain.otherwise is None else None
-        for name in (source, rules.agent_id):
-            if name and has_fields and name not in has_fields:
-                has = ", ".join(has_fields)
-                faults.append(f"no field {name!r}; the source has: {has}")
+        success, confidence = self.rules.success, self.rules.confidence
+        domain, scores, fields = self.rules.task_domain, self.counts.scores, self.counts.fields
+        # With another domain for all else, a field that only some traces have may be missing.
+        named = (
+            ("score", success and success.score, scores),
+            ("score", confidence and confidence.score, scores),
+            ("field", domain and domain.otherwise is None and domain.source, fields),
+            ("field", self.rules.agent_id, fields),
+        )
+        faults = [
+            f"no {kind} {name!r}; the source has: {', '.join(sorted(names))}"
+            for kind, name, names in named
+            if name and names and name not in names
+        ]
         if faults:
             raise KpBatchError("; ".join(faults))
 
 
 def _batches(traces: Sequence[TraceRecords]) -> Iterator[Sequence[TraceRecords]]:
-    """Traces in their order, as many at once as have some records."""
+    """Traces in their order, in batches of some size."""
     begin = size = 0
-    for end, each in enumerate(traces, 1):
-        size += sum(map(len, each.contents))
+    for end, trace in enumerate(traces, 1):
+        size += sum(map(len, trace.contents))
         if size > _BATCH_BYTES or end == len(traces):
             yield traces[begin:end]
             begin, size = end, 0

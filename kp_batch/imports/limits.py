@@ -17,7 +17,7 @@ MAX_UNREADABLE = "More unreadable files than this, 5 or 5%, fail the import."
 class ImportLimits:
     """How much an import may refuse: a number such as 5, or a share such as 5%; None: any.
 
-    What waits counts as neither.
+    Waiting traces count as neither.
     """
 
     max_refused: str | None = None  # of the traces, lines and rows that are read
@@ -29,8 +29,8 @@ def check_limits(limits: ImportLimits, refusals: "Refusals", traces: int, files:
 
     Args:
         limits: of this import.
-        refusals: of what it has read.
-        traces: that it has made.
+        refusals: of this import.
+        traces: that it has built.
         files: of its sources.
 
     Raises:
@@ -38,16 +38,16 @@ def check_limits(limits: ImportLimits, refusals: "Refusals", traces: int, files:
     """
     from kp_batch.config import is_beyond
 
-    read = traces + refusals.numbers["refused"]
-    for kind, limit, whole, what in (
+    read = traces + refusals.counts["refused"]
+    for kind, limit, total, noun in (
         ("refused", limits.max_refused, read, "trace"),
         ("unreadable", limits.max_unreadable, files, "file"),
     ):
-        part = refusals.numbers[kind]
-        if limit is not None and is_beyond(limit, part, whole):
+        count = refusals.counts[kind]
+        if limit is not None and is_beyond(limit, count, total):
             raise KpBatchError(
-                f"{part:,} of {count_of(whole, what)} {be(part)} {kind}, more than --max-{kind} "
-                f"{limit} allows (such as {refusals.first[kind]}); no trace is imported; "
+                f"{count:,} of {count_of(total, noun)} {be(count)} {kind}, more than --max-{kind} "
+                f"{limit} allows (such as {refusals.examples[kind]}); no trace is imported; "
                 f"_refused.jsonl in the archive tells all; to allow it this once: --max-{kind} "
-                f"{part}"
+                f"{count}"
             )

@@ -13,7 +13,7 @@ from kp_batch.storage.urls import is_database
 
 @dataclass(slots=True)
 class Origin:
-    """Who did it, as far as that is told."""
+    """Who did it, as far as that is known."""
 
     agent: str | None = None  # its name
     model: str | None = None
@@ -33,20 +33,20 @@ class Native:
 
 @dataclass(frozen=True)
 class TraceDraft:
-    """A trace as its system tells it."""
+    """A trace as its system has it."""
 
     id: str  # `kp:trace:` and the native id
-    created_at: datetime | None  # with a zone; None if it is not told
+    created_at: datetime | None  # with a zone; None if it is unknown
     objective: str
     steps: Sequence[Mapping[str, object]]
     scores: Mapping[str, float] = field(default_factory=dict[str, float])  # the latest by name
     fields: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    faults: Sequence[str] = ()  # reasons to refuse it that the format has found
-    # What only some formats have; None where a rule has to decide.
+    faults: Sequence[str] = ()  # reasons of the format to refuse it
+    # Only some formats have these; None where a rule has to decide.
     success: bool | None = None
     confidence: float | None = None
     task_domain: str | None = None
-    ended_at: datetime | None = None  # of its root, or else its last step, as far as it is told
+    ended_at: datetime | None = None  # of its root, or else its last step; None if it is unknown
     # Carried through.
     origin: Origin = field(default_factory=Origin)
     framework: str | None = None
@@ -60,31 +60,31 @@ class TraceDraft:
 
 @dataclass(frozen=True)
 class Rejected:
-    """What cannot be imported: a trace, a line or a file."""
+    """A trace, a line or a file that cannot be imported."""
 
     reasons: Sequence[str]  # the codes of `reasons`, and those of imports
     message: str = ""
-    id: str | None = None  # of a trace that was made
+    id: str | None = None  # of a trace in the archive
     line: int | None = None
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """What is no agent's trace, and is only counted."""
+    """Something that is no agent's trace, and is only counted."""
 
     what: str
 
 
 @dataclass(frozen=True)
 class Present:
-    """What a registry still has, and what is not read again."""
+    """A trace that a registry still has, and that is not read again."""
 
     trace: str
 
 
 @dataclass(slots=True)
 class SourceRecord:
-    """What one place of a source tells of one trace: a span, a score, or all of it."""
+    """A part of a trace from one place of a source: a span, a score, or the complete trace."""
 
     trace: str  # the trace's native id
     payload: Any  # JSON; None: it is too large to be read
@@ -92,19 +92,19 @@ class SourceRecord:
 
 
 Read = Callable[[str], bytes]  # the content of a small file
-Sniff = Callable[[str], Any]  # what a file tells; see `Format.sniff`
+Sniff = Callable[[str], Any]  # sniffs a file; see `Format.sniff`
 LocalPath = Callable[[str], AbstractContextManager[Path]]  # a file's path on this machine
 
 
 @dataclass(frozen=True)
 class Input:
-    """A file to read, and those that say more about it; or a database.
+    """A file to read with its sidecars, or a database.
 
     Attributes:
         path: a file's path, or its URL.
         sidecars: likewise, of further files that are read with it.
-        refused: why it is not read, as other files tell; None if it is.
-        cursor: up to which time a database was read before, as its stamp tells; None to read all.
+        refused: why it is not read; None if it is.
+        cursor: up to which time a database was read before, of its stamp; None to read all.
     """
 
     path: str
@@ -113,10 +113,7 @@ class Input:
     cursor: str | None = None
 
 
-ReadItem = SourceRecord | Rejected | Skipped | Present  # what a file tells
-
-
-def _nothing(_path: str, _content: bytes) -> None: ...
+ReadItem = SourceRecord | Rejected | Skipped | Present
 
 
 @dataclass(frozen=True)
@@ -125,27 +122,26 @@ class Format:
 
     Attributes:
         name: on the command line.
-        holds: what it has by itself, in words.
+        holds: the data that it has by itself, in words.
         decides: of success, confidence and task_domain, those that need no rule.
-        inputs: chooses among the paths of a source, sorted, those that are read; may ask what
-            files tell.
-        sniff: takes a file's path and content, and gives what `inputs` has to know of them:
-            little, and of JSON's kinds.
-        records: reads an input, whose files are on this machine: its path, and those beside it. May
-            raise an UnreadableError, or any error of a damaged file: what came before is void. What
-            it refuses is of no known trace: of one that is known it gives a record.
+        inputs: chooses among the paths of a source, sorted, those that are read; may sniff files.
+        sniff: takes a file's path and content, and gives a small JSON value of what `inputs` has
+            to know of it.
+        records: reads an input, whose files are on this machine: its path, and its sidecars. May
+            raise an UnreadableError, or any error of a damaged file: items before it are void.
+            Refuses nothing of a known trace, but gives a record.
         draft: takes all records of a trace, each content once, in the order in which they were
-            first told: of several contents of one span, run or sample that which the format itself
+            first read: of several contents of one span, run or sample that which the format itself
             calls newer counts, else the last.
-        source: what a file of the format is. A "stream" is added to and rotated: what it no longer
-            tells still counts. A "document" is the whole truth of itself: what it told before it
-            was rewritten counts no more. A "registry" removes nothing either, but what it has
-            deleted is counted.
+        source: what a file of the format is. A "stream" is added to and rotated: records that it
+            has no more still count. A "document" is complete: records that it had before it was
+            rewritten count no more. Records of a "registry" still count, too, but traces that it
+            has no more are counted as deleted.
         prefix: before a trace's native id, in its id in the archive.
-        sessions: reads an input as `records` does, where a trace is a whole session and no turn of
-            it. None for a format that has no sessions.
-        rows: reads a database: its URL, and `since` of its input; refuses nothing, since all that
-            it tells is of a known trace. None for a format of files alone, whose `inputs` choose no
+        sessions: reads an input as `records` does, where a trace is a session and not a turn of it.
+            None for a format that has no sessions.
+        rows: reads a database: its URL, and the `cursor` of its input; refuses nothing, as all its
+            rows are of a known trace. None for a format of files alone, whose `inputs` choose no
             database.
     """
 
@@ -154,7 +150,7 @@ class Format:
     inputs: Callable[[Sequence[str], Sniff], Iterator[Input]]
     records: Callable[[Path, Sequence[Path]], Iterator[ReadItem]]
     draft: Callable[[str, Sequence[SourceRecord], Rules], TraceDraft | Rejected | Skipped]
-    sniff: Callable[[str, bytes], Any] = _nothing
+    sniff: Callable[[str, bytes], Any] = lambda _path, _content: None
     decides: frozenset[str] = frozenset()
     source: Literal["stream", "document", "registry"] = "stream"
     prefix: str = "kp:trace:"
@@ -162,7 +158,7 @@ class Format:
     rows: Callable[[str, str | None], Iterator[ReadItem]] | None = None
 
     def id_of(self, trace: str) -> str:
-        """A trace's id in the archive, of its native one."""
+        """A trace's id in the archive."""
         return f"{self.prefix}{trace}"
 
     def trace_of(self, id_: str) -> str:
@@ -170,23 +166,23 @@ class Format:
         return id_.removeprefix(self.prefix)
 
     def under(self, rules: Rules) -> "Format":
-        """The format as rules have its traces: turns, or sessions where it has them."""
-        whole = self.sessions if rules.trace == "session" else None
-        return replace(self, records=whole) if whole else self
+        """The format with the traces that rules choose: turns, or sessions where it has them."""
+        records = self.sessions if rules.trace == "session" else None
+        return replace(self, records=records) if records else self
 
-    def read(self, given: Input, local_path: LocalPath) -> Generator[ReadItem]:
+    def read(self, source: Input, local_path: LocalPath) -> Generator[ReadItem]:
         """Read an input, wherever its files are; see `records` and `rows`."""
-        if self.rows and is_database(given.path):
-            yield from self.rows(given.path, given.cursor)
+        if self.rows and is_database(source.path):
+            yield from self.rows(source.path, source.cursor)
             return
-        with ExitStack() as held:
-            paths = given.path, *given.sidecars
-            file, *beside = [held.enter_context(local_path(path)) for path in paths]
-            yield from self.records(file, beside)
+        with ExitStack() as stack:
+            paths = source.path, *source.sidecars
+            file, *sidecars = [stack.enter_context(local_path(path)) for path in paths]
+            yield from self.records(file, sidecars)
 
 
 def by_ending(*endings: str) -> Callable[[Sequence[str], Sniff], Iterator[Input]]:
-    """Choose the files with these endings, each by itself."""
+    """Choose the files with these endings, without sidecars."""
 
     def inputs(paths: Sequence[str], _: Sniff) -> Iterator[Input]:
         yield from (Input(path) for path in paths if path.lower().endswith(endings))

@@ -1,9 +1,9 @@
--- The new refusals, and those of before of what was not read again, with whether it only waits.
--- Of files that are forgotten, or stand below such a folder, nothing stays.
--- A folder that could not be looked into, whose path ends with a slash, is looked at every time.
--- Where lines of before are damaged, one row is null.
+-- The refusals of this import, and of earlier ones those that no trace or file replaces that is read
+-- again, with whether they only wait. Of forgotten files, or files below such a folder, none stays.
+-- A folder that could not be read, whose path ends with a slash, is read every time.
+-- Where old lines are damaged, one row is null.
 WITH
-    told AS (
+    old AS (
         SELECT
             CASE json_type(json) WHEN 'OBJECT' THEN json::VARCHAR END AS text,
             json->>'id' AS id,
@@ -12,25 +12,27 @@ WITH
             getvariable('old_refusals'), format = 'newline_delimited', ignore_errors = true
         )
     ),
-    stays AS (
-        FROM told
-        ANTI JOIN read_parquet(getvariable('read_ids')) AS ids ON told.id = ids.id
+    other_traces AS (
+        FROM old
+        ANTI JOIN read_parquet(getvariable('read_ids')) AS ids ON old.id = ids.id
     ),
-    stays_too AS (
-        FROM stays
+    other_files AS (
+        FROM other_traces
         ANTI JOIN read_parquet(getvariable('read_files')) AS files
-            ON stays.id IS NULL AND stays.file = files.path
+            ON other_traces.id IS NULL AND other_traces.file = files.path
         WHERE NOT coalesce(
             file LIKE '%/'
             OR list_bool_or(
-                list_transform(getvariable('gone'), lambda x: starts_with(file || '/', x || '/'))
+                list_transform(
+                    getvariable('forgotten'), lambda x: starts_with(file || '/', x || '/')
+                )
             ),
             false
         )
     ),
-    all_of_them AS (
-        SELECT text FROM stays_too UNION SELECT text FROM read_parquet(getvariable('new_refusals'))
+    texts AS (
+        SELECT text FROM other_files UNION SELECT text FROM read_parquet(getvariable('new_refusals'))
     )
 SELECT
     text, coalesce(list_has_any(text->>'$.reasons[*]', getvariable('waiting')), false) AS waits
-FROM all_of_them
+FROM texts

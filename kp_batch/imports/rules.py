@@ -1,4 +1,4 @@
-"""Rules for what a system does not tell: success, confidence and domain."""
+"""Rules for what a system does not have: success, confidence and domain."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ class _Table(BaseModel):
 
 
 class Success(_Table):
-    """A score that has to reach a limit, or an answer given on purpose."""
+    """A score that has to reach a limit, or the same answer for all traces."""
 
     score: str | None = None
     at_least: float | None = None
@@ -26,10 +26,10 @@ class Success(_Table):
 
     @model_validator(mode="after")
     def _is_one_rule(self) -> Self:
-        limits = [each for each in (self.at_least, self.at_most) if each is not None]
-        by_score = self.score is not None and len(limits) == 1 and self.always is None
-        by_word = self.always is not None and self.score is None and not limits
-        if not (by_score or by_word):
+        limits = [limit for limit in (self.at_least, self.at_most) if limit is not None]
+        is_score = self.score is not None and len(limits) == 1 and self.always is None
+        is_always = self.always is not None and self.score is None and not limits
+        if not (is_score or is_always):
             raise ValueError("has either a score with at_least or at_most, or always")
         return self
 
@@ -44,7 +44,7 @@ class Success(_Table):
 
 
 class Confidence(_Table):
-    """A score scaled from min..max to 0..1, or an answer given on purpose."""
+    """A score scaled from min..max to 0..1, or the same answer for all traces."""
 
     score: str | None = None
     min: float = 0.0
@@ -70,7 +70,7 @@ class Confidence(_Table):
 
 
 class Domain(_Table):
-    """A native field that names the domain, and which domains its values stand for."""
+    """A native field that names the domain, and the domains of its values."""
 
     source: str | None = Field(None, alias="from")
     map: dict[str, str] = Field(default_factory=dict[str, str])
@@ -87,7 +87,7 @@ class Domain(_Table):
         return self.named(fields) or self.otherwise
 
     def named(self, fields: Mapping[str, Sequence[str]]) -> str | None:
-        """The domain that the field names: the first one, which without a map is its own value."""
+        """The first domain that the field names; without a map, its first value."""
         values = fields.get(self.source, ()) if self.source else ()
         return first(map(self.map.get, values) if self.map else values)
 
@@ -98,7 +98,7 @@ class Rules(_Table):
     success: Success | None = None
     confidence: Confidence | None = None
     task_domain: Domain | None = None
-    trace: Literal["turn", "session"] = "turn"  # what a trace is, where users talk with agents
+    trace: Literal["turn", "session"] = "turn"  # what is a trace, where users talk with agents
     created_at: Literal["start", "end"] = "start"  # of the task; live engines score at its end
     agent_id: str | None = None  # the native field that names the agent, if another one does
     recovery: Literal["after_tool_error"] | None = None
@@ -110,35 +110,35 @@ class Rules(_Table):
         return self.recovery == "after_tool_error"
 
     def as_json(self) -> str:
-        """The rules, as they stand in the metadata of files."""
-        usual = {name for name in _USUAL if getattr(self, name) == _USUAL[name]}
-        return self.model_dump_json(by_alias=True, exclude_none=True, exclude=usual)
+        """The rules, as the metadata of files has them: without defaults."""
+        exclude = {name for name in _DEFAULTS if getattr(self, name) == _DEFAULTS[name]}
+        return self.model_dump_json(by_alias=True, exclude_none=True, exclude=exclude)
 
 
-_USUAL = {name: Rules.model_fields[name].default for name in ("trace", "created_at")}
+_DEFAULTS = {name: Rules.model_fields[name].default for name in ("trace", "created_at")}
 
 
-def load_rules(path: Path | None, given: Mapping[str, Any]) -> Rules:
+def load_rules(path: Path | None, tables: Mapping[str, Any]) -> Rules:
     """Read rules.
 
     Args:
         path: of a TOML file; None if there is none.
-        given: tables as in the file, which replace its own.
+        tables: as in the file, whose tables they replace.
 
     Raises:
-        KpBatchError: they cannot be read, or have faults; the message tells all of them.
+        KpBatchError: they cannot be read, or have faults; the message names all of them.
     """
-    where = f"the rules of {path}" if path else "the rules"
+    subject = f"the rules of {path}" if path else "the rules"
     try:
-        told = tomllib.loads(path.read_text("utf-8")) if path else {}
-        return Rules.model_validate({**told, **given})
+        in_file = tomllib.loads(path.read_text("utf-8")) if path else {}
+        return Rules.model_validate({**in_file, **tables})
     except OSError as error:
-        raise KpBatchError(f"{where} cannot be read: {error.strerror}") from error
+        raise KpBatchError(f"{subject} cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        faults = "; ".join(_fault(each) for each in error.errors())
-        raise KpBatchError(f"{where} have faults: {faults}") from error
+        faults = "; ".join(map(_fault, error.errors()))
+        raise KpBatchError(f"{subject} have faults: {faults}") from error
     except ValueError as error:
-        raise KpBatchError(f"{where} are no TOML: {one_line(str(error))}") from error
+        raise KpBatchError(f"{subject} are no TOML: {one_line(str(error))}") from error
 
 
 def _fault(error: Mapping[str, Any]) -> str:

@@ -1,12 +1,12 @@
-"""Imports other systems' traces into an archive, and takes back what is to be forgotten.
+"""Imports other systems' traces into an archive, and forgets traces.
 
-What a source told is kept, so an import reads only what is new or changed in it, and builds the
-traces of which that tells anew. What is gone from a source takes nothing away.
+The archive keeps all records of its sources, so an import reads only new or changed files, and
+builds the traces of which these have records. Removing a file from a source removes no trace.
 """
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -46,25 +46,25 @@ from kp_batch.text import count_of, shortened
 
 IMPORTER = 6  # the version of how records become traces
 _LARGE = 64 << 20  # bytes
-_PROCESSES = 8  # at the most: what one process brings together keeps no more of them busy
-_PACKED = 20  # bytes that a byte of kept records was, about
+_PROCESSES = 8  # at the most: one process joins their results, and keeps no more of them busy
+_PACKED = 20  # bytes of records in a byte of a segment, about
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Imported:
     """What an import has come to."""
 
-    traces: int  # new ones, and those of which something new is told
+    traces: int = 0  # new ones, and those with new records
     files: int  # of the sources
-    files_read: int  # of these: new or changed ones
-    files_changed: int  # of the archive
-    refused: dict[str, int]  # by reason; see `_refused.jsonl` in the archive
-    waiting: dict[str, int]  # likewise; see `_waiting.jsonl`
+    files_read: int = 0  # of these: new or changed ones
+    files_changed: int = 0  # of the archive
+    refused: dict[str, int] = field(default_factory=dict[str, int])  # by reason
+    waiting: dict[str, int] = field(default_factory=dict[str, int])  # likewise
     standing: dict[str, int]  # how many are `refused` and `waiting` in all, of earlier imports too
-    passed_over: dict[str, int]  # what is no agent's trace, by what it is
-    expired: int  # traces among these whose records were kept long enough
-    deleted: int  # traces that a registry has no more; they stay
-    unmapped_domains: dict[str, int]  # values that the map of domains lacks
+    passed_over: dict[str, int] = field(default_factory=dict[str, int])  # no agent's, by kind
+    expired: int = 0  # traces among these whose records were kept long enough
+    deleted: int = 0  # traces that a registry has no more; they stay
+    unmapped_domains: dict[str, int] = field(default_factory=dict[str, int])  # not in the map
     rules: dict[str, Any]
 
 
@@ -77,11 +77,11 @@ def import_traces(
 ) -> Imported:
     """Import traces; see `Format` and `Rules`.
 
-    Files that are known are not read again; of a database that is known, what is new is read.
-    Other rules, or another version of the importer, make all traces anew of what was read before.
+    Files that are known are not read again; of a database that is known, new rows are read. Other
+    rules, or another version of the importer, build all traces anew of the records of the archive.
 
     Args:
-        form: of the sources; None for that of the archive, or of a new one what their files hold.
+        form: of the sources; None for that of the archive, or for a new one that of the files.
         sources: files, and folders of which all files count, or URLs of these; URLs of databases.
         archive: the folder of the archive, or its URL in a bucket; made where it is missing.
         rules: what decides where the format does not.
@@ -89,26 +89,26 @@ def import_traces(
 
     Raises:
         KpBatchError: the rules leave something open, or name what the sources have not; or the
-            archive is of another format, or theirs is not to be told; or a limit does not allow it:
-            then the archive tells what was refused, and is as it was otherwise.
+            archive is of another format, or that of the files is unclear; or a limit does not
+            allow it: then only the lists of refusals in the archive change.
         ArchiveError: there is no file of the format.
     """
     with TemporaryDirectory(prefix="kp-import-") as name:
         target = target_of(str(archive), Path(name) / "archive")
-        night = _Night.of(target.snapshot(), form, files_of(sources, str(archive)), rules)
-        check_rules(night.form, rules)
-        check_same_traces(night.archive.name, night.state, rules)
-        if not night.source.inputs:
-            raise ArchiveError(f"no file of {night.form.name} at {', '.join(sources)}")
-        if night.is_quiet:
-            return night.nothing_done()
+        plan = _Plan.of(target.snapshot(), form, files_of(sources, str(archive)), rules)
+        check_rules(plan.form, rules)
+        check_same_traces(plan.archive.name, plan.state, rules)
+        if not plan.source.inputs:
+            raise ArchiveError(f"no file of {plan.form.name} at {', '.join(sources)}")
+        if plan.is_empty:
+            return plan.nothing_done()
         with target.alone() as opened:
-            return _import(night.at(opened), Path(name) / "scratch", limits)
+            return _import(plan.at(opened), Path(name) / "scratch", limits)
 
 
 @dataclass(frozen=True)
-class _Night:
-    """What an import finds."""
+class _Plan:
+    """What an import has to do: the files of its sources, and those that the archive knows."""
 
     archive: Archive
     form: Format
@@ -120,7 +120,7 @@ class _Night:
     @classmethod
     def of(
         cls, archive: Archive, form: Format | None, files: Mapping[str, str], rules: Rules
-    ) -> "_Night":
+    ) -> "_Plan":
         state = ImportState.of(archive)
         form = form or FORMATS.get(state.format) or detect_format([*files], content_of, local_path)
         _check_format(archive, state, form)
@@ -128,8 +128,8 @@ class _Night:
         source = source_of(form, files, Sniffed(form, files, known))
         return cls(archive, form, rules, state, known, source)
 
-    def at(self, archive: Archive) -> "_Night":
-        """The same, of an archive that nobody else changes by now: another import may have."""
+    def at(self, archive: Archive) -> "_Plan":
+        """The same, once nobody else changes the archive: another import may have until then."""
         state = ImportState.of(archive)
         _check_format(archive, state, self.form)
         check_same_traces(archive.name, state, self.rules)
@@ -138,20 +138,20 @@ class _Night:
 
     @cached_property
     def new(self) -> Mapping[str, Input]:
-        """What is not as it is known, in the order of their paths."""
-        stamps = {path: each.fingerprint or "" for path, each in self.known.items()}
+        """The new and changed files, in the order of their paths."""
+        stamps = {path: known.fingerprint or "" for path, known in self.known.items()}
         changed = sorted(x for x, now in self.source.stamps.items() if stamps.get(x) != now)
         return {path: newer(self.source.inputs[path], stamps.get(path, "")) for path in changed}
 
     @property
     def is_all_anew(self) -> bool:
-        """Whether all traces become others than they were."""
-        made_by = (self.state.importer, self.state.rules)
-        return bool(self.state.format) and made_by != (IMPORTER, self.rules.as_json())
+        """Whether all traces have to be built again."""
+        before = (self.state.importer, self.state.rules)
+        return bool(self.state.format) and before != (IMPORTER, self.rules.as_json())
 
     @property
     def processes(self) -> int:
-        """How many do the work: another one takes a second to begin."""
+        """The number of worker processes: starting one takes a second."""
         size = sum(self.source.sizes[path] for path in self.new)
         if self.is_all_anew:
             segments = (state_file(self.archive, name) for name in self.state.segments)
@@ -160,26 +160,17 @@ class _Night:
         return min(pl.thread_pool_size(), _PROCESSES) if is_known and size > _LARGE else 0
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether there is nothing to do, so that nobody is disturbed."""
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do, so that the archive need not be locked."""
         state = self.state
-        is_due = any(is_expired(each) for each in state.skipped)
+        is_due = any(map(is_expired, state.skipped))
         return state.is_done and not (self.new or self.is_all_anew or state.closed or is_due)
 
     def nothing_done(self) -> Imported:
-        """What comes of it where nothing is read."""
+        """The result where nothing is read."""
         return Imported(
-            traces=0,
             files=len(self.source.inputs),
-            files_read=0,
-            files_changed=0,
-            refused={},
-            waiting={},
             standing={kind: self.state.standing.get(kind, 0) for kind in NAMES},
-            passed_over={},
-            expired=0,
-            deleted=0,
-            unmapped_domains={},
             rules=json.loads(self.rules.as_json()),
         )
 
@@ -192,60 +183,60 @@ def _check_format(archive: Archive, state: ImportState, form: Format) -> None:
         )
 
 
-def _import(night: _Night, folder: Path, limits: ImportLimits) -> Imported:
-    """Import what is new or changed; nobody else changes the archive meanwhile."""
-    state = night.state.model_copy(
+def _import(plan: _Plan, folder: Path, limits: ImportLimits) -> Imported:
+    """Carry out a plan; nobody else changes the archive meanwhile."""
+    state = plan.state.model_copy(
         update={
-            "format": night.form.name,
+            "format": plan.form.name,
             "importer": IMPORTER,
-            "rules": night.rules.as_json(),
-            "closed": sum(map(is_closed, night.source.inputs)),
+            "rules": plan.rules.as_json(),
+            "closed": sum(map(is_closed, plan.source.inputs)),
         }
     )
-    with Workers(night.processes) as workers:
-        job = ImportJob(night.form, night.rules, folder, state.number + 1, workers)
-        read = _read(job, night)
-        known = _known(night, read, job.new.number)
-        change = ArchiveChange(night.archive, state, known, job, folder)
-        again = [path for path in read if path in night.known]
-        deleted = change.no_longer_told(again) if night.form.source == "registry" else 0
-        change.build(all_anew=night.is_all_anew)
-    if night.is_all_anew or not night.state.format:
+    with Workers(plan.processes) as workers:
+        job = ImportJob(plan.form, plan.rules, folder, state.number + 1, workers)
+        readable = _read(job, plan)
+        known = _known(plan, readable, job.new.number)
+        change = ArchiveChange(plan.archive, state, known, job, folder)
+        again = [path for path in readable if path in plan.known]
+        deleted = change.count_deleted(again) if plan.form.source == "registry" else 0
+        change.build(all_anew=plan.is_all_anew)
+    if plan.is_all_anew or not plan.state.format:
         job.check_names()
     standing = change.write_refusals()
-    check_limits(limits, job.refusals, job.traces, len(night.source.inputs))
+    check_limits(limits, job.refusals, job.traces, len(plan.source.inputs))
     return replace(
-        night.nothing_done(),
+        plan.nothing_done(),
         traces=job.traces,
-        files_read=len(night.new),
+        files_read=len(plan.new),
         refused=dict(job.refusals.refused),
         waiting=dict(job.refusals.waiting),
         standing=standing,
         passed_over=dict(job.skipped),
-        expired=change.expired(),
+        expired=change.count_expired(),
         deleted=deleted,
         unmapped_domains=dict(job.counts.unmapped),
         files_changed=change.store(),
     )
 
 
-def _read(job: ImportJob, night: _Night) -> set[str]:
-    """Read files; returns the paths of those that could be."""
-    read: set[str] = set()
-    with progress("reading", len(night.new), "file") as shown:
-        groups = list(_groups(night))
-        for group, could_be_read in zip(groups, job.read(groups), strict=True):
-            read |= could_be_read
-            shown.add(len(group))
-    return read
+def _read(job: ImportJob, plan: _Plan) -> set[str]:
+    """Read files; returns the paths of those that are readable."""
+    readable = set[str]()
+    with progress("reading", len(plan.new), "file") as bar:
+        groups = list(_groups(plan))
+        for group, paths in zip(groups, job.read(groups), strict=True):
+            readable |= paths
+            bar.add(len(group))
+    return readable
 
 
-def _groups(night: _Night) -> Iterator[list[Input]]:
+def _groups(plan: _Plan) -> Iterator[list[Input]]:
     """The files to read, as many at once as fill a run of records."""
     group, size = list[Input](), 0
-    for path, given in night.new.items():
-        group.append(given)
-        size += night.source.sizes[path]
+    for path, file in plan.new.items():
+        group.append(file)
+        size += plan.source.sizes[path]
         if size > RUN_BYTES:
             yield group
             group, size = [], 0
@@ -253,32 +244,32 @@ def _groups(night: _Night) -> Iterator[list[Input]]:
         yield group
 
 
-def _known(night: _Night, read: Collection[str], number: int) -> dict[str, KnownSource]:
+def _known(plan: _Plan, readable: Collection[str], number: int) -> dict[str, KnownSource]:
     """The files as they are known from now on."""
-    known = {**night.known}
-    for path, (seen, told) in night.source.sniffed.anew.items():
-        known[path] = replace(known.get(path, KnownSource()), seen=seen, sniffed=told)
-    for path, given in night.new.items():
+    known = {**plan.known}
+    for path, (stamp, sniffed) in plan.source.sniffed.new.items():
+        known[path] = replace(known.get(path, KnownSource()), seen=stamp, sniffed=sniffed)
+    for path, file in plan.new.items():
         before = known.get(path, KnownSource())
-        if path in read:
-            is_replaced = night.form.source == "document" and before.fingerprint is not None
+        if path in readable:
+            is_replaced = plan.form.source == "document" and before.fingerprint is not None
             since = number if is_replaced else before.since
-            known[path] = replace(before, fingerprint=night.source.stamps[path], since=since)
+            known[path] = replace(before, fingerprint=plan.source.stamps[path], since=since)
         elif before.fingerprint is not None:
-            known[path] = replace(before, fingerprint=unread(given))
+            known[path] = replace(before, fingerprint=unread(file))
     return known
 
 
 def forget(
     archive: str | PathLike[str], *, ids: Sequence[str] = (), files: Sequence[str] = ()
 ) -> Forgotten:
-    """Remove traces, or what files told that no other did, from an archive, and keep it out.
+    """Remove traces, or records that only some files have, from an archive, and keep them out.
 
     Args:
         archive: its folder, or its URL in a bucket.
         ids: of traces, which no file brings back.
-        files: of a source, or folders of these, wherever they are by now; that these told
-            something else later counts.
+        files: of a source, or folders of these, wherever they are by now; other records that they
+            have later count.
 
     Raises:
         ArchiveError: nothing was imported into it.
@@ -296,24 +287,19 @@ def forget(
         job = ImportJob(form, rules, scratch, state.number + 1, Workers(0))
         change = ArchiveChange(opened, state, known, job, scratch)
         paths = [file if is_url(file) else absolute(file) for file in files]
-        return change.forget([form.trace_of(each) for each in ids], paths)
+        return change.forget([form.trace_of(id_) for id_ in ids], paths)
 
 
-_WHAT = 60  # characters: it may be a name from the source
+_LABEL = 60  # characters: it may be a name from the source
 
 
 def as_text(done: Imported, archive: str) -> str:
-    """Lines for a terminal or a log.
-
-    Args:
-        done: what it has come to.
-        archive: its folder, or URL.
-    """
+    """The lines about an import for a terminal or a log; the archive is a folder, or a URL."""
     return "\n".join(_lines(done, archive))
 
 
 def forgotten_text(done: Forgotten, archive: str) -> str:
-    """A line that tells what was taken back."""
+    """The line about what was forgotten."""
     records = f", {count_of(done.records, 'record')} of sources" if done.records else ""
     return (
         f"{count_of(done.traces, 'trace')} taken back{records}; changed "
@@ -333,16 +319,17 @@ def _lines(done: Imported, archive: str) -> Iterator[str]:
         ("passed over", done.passed_over),
         ("unmapped", done.unmapped_domains),
     ):
-        for what, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
-            yield f"  {title:<10} {count:,} {shortened(what, _WHAT)}"
+        for label, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+            yield f"  {title:<10} {count:,} {shortened(label, _LABEL)}"
     if done.expired:
         yield f"  expired    {count_of(done.expired, 'trace')} passed over 30 days ago"
     for name, rule in done.rules.items():
         yield f"  rule       {name}: {_rule(rule)}"
-    stands = {kind: count for kind, count in done.standing.items() if count}
-    if stands:
-        told = ", ".join(f"{count:,} {kind}" for kind, count in stands.items())
-        yield f"  standing   {told}: see {', '.join(f'{archive}/{NAMES[kind]}' for kind in stands)}"
+    standing = {kind: count for kind, count in done.standing.items() if count}
+    if standing:
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in standing.items())
+        files = ", ".join(f"{archive}/{NAMES[kind]}" for kind in standing)
+        yield f"  standing   {counts}: see {files}"
 
 
 def _rule(rule: object) -> str:
@@ -350,5 +337,5 @@ def _rule(rule: object) -> str:
     if not isinstance(rule, Mapping):
         return str(rule)
     parts = cast("Mapping[str, object]", rule).items()
-    told = (f"{name} {_rule(each)}".replace(", ", "; ") for name, each in parts if each != {})
-    return ", ".join(told)
+    texts = (f"{name} {_rule(value)}".replace(", ", "; ") for name, value in parts if value != {})
+    return ", ".join(texts)

@@ -1,7 +1,7 @@
-"""Rows of any number in the order of a key, within bounded memory: an external merge sort.
+"""Sorts any number of rows by a key, within bounded memory: an external merge sort.
 
-Rows are gathered and written as runs, Parquet files that are each in order. A merge reads of each
-run one row group after another, so that it holds as many pieces as there are runs.
+Rows are gathered and written as runs: sorted Parquet files. A merge reads one row group of each run
+after another, so that it has as many pieces in memory as there are runs.
 """
 
 from bisect import bisect_left
@@ -16,15 +16,15 @@ import pyarrow.parquet as pq
 from kp_batch.schemas import arrow_schema
 
 Pieces = Iterator[pl.DataFrame]  # of rows in order
-RUN_BYTES = 16 << 20  # of a run that is gathered
-_PIECE_BYTES = 4 << 20  # of what is merged
+RUN_BYTES = 16 << 20  # of rows that are gathered for a run
+_PIECE_BYTES = 4 << 20  # of merged rows
 _GROUP_ROWS = 10_000
 _GROUP_BYTES = 1 << 19
 _AT_ONCE = 32  # runs that are merged at once
 
 
 class RowGroupWriter:
-    """Writes a Parquet file whose row groups depend on nothing but the rows.
+    """Writes a Parquet file whose row groups depend on the rows alone.
 
     Args:
         path: of the file.
@@ -47,7 +47,7 @@ class RowGroupWriter:
     ) -> None:
         self._schema = arrow_schema(schema).with_metadata(dict(metadata or {}))
         self._size, self._rows, self._most = size, rows, most
-        self._held, self._sizes = pl.DataFrame(schema=schema), list[int]()
+        self._pending, self._sizes = pl.DataFrame(schema=schema), list[int]()
         self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
         self.rows = 0
 
@@ -56,24 +56,24 @@ class RowGroupWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if kind is None and len(self._held):
-                self._write(self._held)
+            if kind is None and len(self._pending):
+                self._write(self._pending)
         finally:
             self._writer.close()
 
     def write(self, frame: pl.DataFrame) -> None:
-        """Take rows, which come after those before."""
-        self._held = pl.concat([self._held, frame.select(self._held.columns)])
+        """Write rows, which come after those before."""
+        self._pending = pl.concat([self._pending, frame.select(self._pending.columns)])
         self._sizes += frame.select(self._size).to_series().to_list()
         self.rows += len(frame)
         begin = 0
         for end in self._ends():
-            self._write(self._held[begin:end])
+            self._write(self._pending[begin:end])
             begin = end
-        self._held, self._sizes = self._held[begin:], self._sizes[begin:]
+        self._pending, self._sizes = self._pending[begin:], self._sizes[begin:]
 
     def _ends(self) -> Iterator[int]:
-        """Where a row group is full, as more rows came after it."""
+        """The ends of the row groups that are full, as more rows come after them."""
         begin = total = 0
         for place, size in enumerate(self._sizes):
             if place > begin and (place - begin == self._rows or total + size > self._most):
@@ -86,7 +86,7 @@ class RowGroupWriter:
 
 
 class SortedRuns:
-    """Gathers rows, and gives the runs that they come to.
+    """Gathers rows, and writes them as sorted runs.
 
     Args:
         folder: for the runs; made where it is missing.
@@ -97,63 +97,62 @@ class SortedRuns:
 
     def __init__(self, folder: Path, schema: pl.Schema, by: Sequence[str], size: pl.Expr) -> None:
         self._folder, self._schema, self._by, self._size = folder, schema, by, size
-        self._held: list[tuple[object, ...]] = []
-        self._frames: list[pl.DataFrame] = []
-        self._bytes = self._made = 0
+        self._rows, self._frames = list[tuple[object, ...]](), list[pl.DataFrame]()
+        self._bytes = self._written = 0
         self._runs: list[Path] = []
         folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, row: tuple[object, ...], size: int) -> None:
         """Take a row of so many bytes."""
-        self._held.append(row)
-        self._took(size + _GROUP_BYTES // _GROUP_ROWS)
+        self._rows.append(row)
+        self._count(size + _GROUP_BYTES // _GROUP_ROWS)
 
     def extend(self, rows: pl.DataFrame) -> None:
         """Take rows."""
         self._frames.append(rows)
-        self._took(int(rows.estimated_size()))
+        self._count(int(rows.estimated_size()))
 
     def adopt(self, runs: Sequence[Path]) -> None:
         """Take runs of the same kind, and delete them when they are not needed any more."""
         self._runs += runs
         self._merge()
 
-    def _took(self, size: int) -> None:
+    def _count(self, size: int) -> None:
         self._bytes += size
         if self._bytes > RUN_BYTES:
             self._flush()
 
     def runs(self) -> list[Path]:
-        """The runs of all rows: one at least, and not too many to be merged."""
+        """The runs of all rows: at least one, and not too many to be merged."""
         if self._bytes or not self._runs:
             self._flush()
-        return list(self._runs)
+        return [*self._runs]
 
     def names(self) -> list[str]:
         """The runs as DuckDB takes them."""
         return [escape(str(run)) for run in self.runs()]
 
     def _flush(self) -> None:
-        frame = pl.DataFrame(self._held, schema=self._schema, orient="row")
-        frame = pl.concat([*self._frames, frame])
-        self._held, self._frames, self._bytes = [], [], 0
+        rows = pl.DataFrame(self._rows, schema=self._schema, orient="row")
+        frame = pl.concat([*self._frames, rows])
+        self._rows, self._frames, self._bytes = [], [], 0
         self._write([frame.sort(self._by, nulls_last=True)])
         self._merge()
 
     def _merge(self) -> None:
-        """Merge runs, the oldest ones first, until they are not too many to be merged at once."""
+        """Merge runs, the oldest first, until they are few enough to be merged at once."""
         while len(self._runs) >= 2 * _AT_ONCE:
-            old, self._runs = self._runs[:_AT_ONCE], self._runs[_AT_ONCE:]
-            self._write(merged(map(pieces, old), self._by))
-            for run in old:
+            oldest, self._runs = self._runs[:_AT_ONCE], self._runs[_AT_ONCE:]
+            self._write(merged(map(pieces, oldest), self._by))
+            for run in oldest:
                 run.unlink()
 
     def _write(self, frames: Iterable[pl.DataFrame]) -> None:
-        path = self._folder / f"{self._made:06d}.parquet"
+        path = self._folder / f"{self._written:06d}.parquet"
         with RowGroupWriter(path, self._schema, self._size) as writer:
             for frame in frames:
                 writer.write(frame)
-        self._made += 1
+        self._written += 1
         self._runs.append(path)
 
 
@@ -162,7 +161,7 @@ def pieces(path: Path, low: str | None = None, high: str | None = None) -> Piece
 
     Args:
         path: of the run, whose first column is its key.
-        low: the least key that is wanted; None for all.
+        low: the least key to read; None for all.
         high: likewise, the greatest.
     """
     with pq.ParquetFile(path) as file:
@@ -181,39 +180,39 @@ def merged(streams: Iterable[Pieces], by: Sequence[str]) -> Pieces:
         streams: of the same columns.
         by: columns, nulls last; rows that agree in the first, the key, come in one piece.
     """
-    open_ = [stream for each in streams if (stream := _Stream(each, by[0])).fill()]
+    open_ = [stream for source in streams if (stream := _Stream(source, by[0])).fill()]
     ready, size = list[pl.DataFrame](), 0
     while open_:
-        bound = min((each.last for each in open_ if not each.is_done), default=None)
-        taken = [part for each in open_ if len(part := each.take_below(bound))]
+        bound = min((stream.last for stream in open_ if not stream.is_done), default=None)
+        taken = [part for stream in open_ if len(part := stream.take_below(bound))]
         if not taken:
-            for each in open_:
-                if each.last == bound:
-                    each.extend()
+            for stream in open_:
+                if stream.last == bound:
+                    stream.extend()
         ready += taken
-        size += sum(int(each.estimated_size()) for each in taken)
+        size += sum(int(part.estimated_size()) for part in taken)
         if ready and size > _PIECE_BYTES:
             rows, ready, size = pl.concat(ready), list[pl.DataFrame](), 0
             yield rows.sort(by, nulls_last=True)
-        open_ = [each for each in open_ if each.fill()]
+        open_ = [stream for stream in open_ if stream.fill()]
     if ready:
         yield pl.concat(ready).sort(by, nulls_last=True)
 
 
 class _Stream:
-    """A stream, and what was read of it that is not merged yet."""
+    """A stream, with its rows in memory that are not merged yet."""
 
     def __init__(self, source: Pieces, key: str) -> None:
         self._source, self._key = source, key
-        self._held, self._keys, self._begin = pl.DataFrame(), list[str](), 0
-        self.is_done = False  # whether nothing comes after what is held
+        self._rows, self._keys, self._begin = pl.DataFrame(), list[str](), 0
+        self.is_done = False  # whether no rows come after those in memory
 
     @property
     def last(self) -> str:
         return self._keys[-1]
 
     def fill(self) -> bool:
-        """Hold rows, if there are any left; returns whether there are."""
+        """Have rows in memory, if any remain; returns whether there are any."""
         while self._begin == len(self._keys):
             if self.is_done:
                 return False
@@ -221,18 +220,17 @@ class _Stream:
         return True
 
     def extend(self) -> None:
-        """Read one piece more."""
+        """Read the next piece."""
         piece = next(self._source, None)
         if piece is None:
             self.is_done = True
             return
-        rest = self._held[self._begin :]
-        self._held = pl.concat([rest, piece]) if len(rest) else piece
-        self._keys, self._begin = self._held[self._key].to_list(), 0
+        rest = self._rows[self._begin :]
+        self._rows = pl.concat([rest, piece]) if len(rest) else piece
+        self._keys, self._begin = self._rows[self._key].to_list(), 0
 
     def take_below(self, bound: str | None) -> pl.DataFrame:
-        """Take the rows whose key is less; all, if there is no bound."""
+        """Take the rows whose key is below the bound; all, if there is none."""
         end = len(self._keys) if bound is None else bisect_left(self._keys, bound, self._begin)
-        taken = self._held[self._begin : end]
-        self._begin = end
-        return taken
+        begin, self._begin = self._begin, end
+        return self._rows[begin:end]

@@ -1,6 +1,7 @@
-"""The files of an import's sources: which there are, what they are by now, and how to read them.
+"""The files of an import's sources, their stamps, and how to read them.
 
-A database stands among them, as one file of which only what is new is read again.
+The stamp of a file changes with its content. A database is one of the files, of which only new rows
+are read again.
 """
 
 import json
@@ -26,48 +27,46 @@ from kp_batch.text import encodable
 
 
 class Sniffed:
-    """What the files of a source tell, to choose among them; see `Format.sniff`.
+    """Sniffs the files of a source, to choose among them; see `Format.sniff`.
 
     Args:
         form: the format.
-        stamps: what the files are by now.
-        known: what they were, and told, when they were looked into before.
+        stamps: of the files.
+        known: the files as they were when they were sniffed before.
     """
 
     def __init__(
         self, form: Format, stamps: Mapping[str, str], known: Mapping[str, KnownSource]
     ) -> None:
         self._form, self._stamps, self._known = form, stamps, known
-        self.anew: dict[str, tuple[str, str]] = {}  # by path: what it is, and told, by now
+        self.new: dict[str, tuple[str, str]] = {}  # by path: the stamp, and JSON
 
     def at(self, path: str) -> Any:
-        """What a file tells as it is by now.
+        """What the format sniffs in a file.
 
         Raises:
             OSError: it cannot be read.
         """
-        if path in self.anew:
-            return json.loads(self.anew[path][1])
-        stamp, before = self._stamps[path], self._known.get(path, KnownSource())
-        if before.seen == stamp and before.sniffed is not None:
-            return json.loads(before.sniffed)
-        told = json.dumps(self._form.sniff(path, content_of(path)))
-        self.anew[path] = stamp, told
-        return json.loads(told)
+        stamp, known = self._stamps[path], self._known.get(path, KnownSource())
+        seen, sniffed = self.new.get(path, (known.seen, known.sniffed))
+        if seen != stamp or sniffed is None:
+            sniffed = json.dumps(self._form.sniff(path, content_of(path)))
+            self.new[path] = stamp, sniffed
+        return json.loads(sniffed)
 
 
-_FAULT = '[["'  # as stamps of faults begin
+_FAULT = '[["'  # how stamps of faults begin
 _NO_NAME = Rejected(["unreadable_file"], "its name is no UTF-8: rename it")
 
 
 @dataclass(frozen=True)
 class Source:
-    """What an import may read.
+    """The files that an import may read.
 
     Attributes:
         inputs: by their paths.
-        stamps: what each of them is by now, with those beside it; likewise.
-        sizes: how many bytes each of them has, without those beside it; likewise.
+        stamps: of each of them with its sidecars; likewise.
+        sizes: of each of them without its sidecars, in bytes; likewise.
         sniffed: by which they were chosen.
     """
 
@@ -79,47 +78,47 @@ class Source:
 
 def source_of(form: Format, stamps: Mapping[str, str], sniffed: Sniffed) -> Source:
     """Choose among files; those whose names cannot be written are refused."""
-    named = [path for path in stamps if path == encodable(path)]
-    odd = [encodable(path) for path in stamps if path != encodable(path)]
-    closed = (Input(path) for path in named if is_closed(path))
-    chosen = (_if_read(each, stamps) for each in (*form.inputs(named, sniffed.at), *closed))
-    inputs = [*chosen, *(Input(path, refused=_NO_NAME) for path in odd)]
+    paths = [path for path in stamps if path == encodable(path)]
+    closed = (Input(path) for path in paths if is_closed(path))
+    chosen = (*form.inputs(paths, sniffed.at), *closed)
+    inputs = {file.path: _refused_if_faulty(file, stamps) for file in chosen}
+    odd = (encodable(path) for path in stamps if path != encodable(path))
+    inputs |= {path: Input(path, refused=_NO_NAME) for path in odd}
     return Source(
-        {each.path: each for each in inputs},
-        {each.path: _with_beside(each, stamps) for each in inputs},
-        {each.path: _size(stamps.get(each.path, "")) for each in inputs},
+        inputs,
+        {path: _input_stamp(file, stamps) for path, file in inputs.items()},
+        {path: _size(stamps.get(path, "")) for path in inputs},
         sniffed,
     )
 
 
 def is_closed(path: str) -> bool:
-    """Whether a path is that of a folder which cannot be read, or must not be."""
+    """Whether a path is of a folder that cannot be read, or must not be."""
     return path.endswith("/")
 
 
-def _if_read(given: Input, stamps: Mapping[str, str]) -> Input:
+def _refused_if_faulty(file: Input, stamps: Mapping[str, str]) -> Input:
     """An input; one whose stamp is a fault is refused."""
-    stamp = stamps.get(given.path, "")
-    return (
-        replace(given, refused=Rejected(*json.loads(stamp))) if stamp.startswith(_FAULT) else given
-    )
+    stamp = stamps.get(file.path, "")
+    is_faulty = stamp.startswith(_FAULT)
+    return replace(file, refused=Rejected(*json.loads(stamp))) if is_faulty else file
 
 
 def _fault(message: str, code: str = "unreadable_file") -> str:
-    """The stamp of what cannot be looked at: of a database, nobody knows what was read of it."""
+    """The stamp of what cannot be read: of a database, nobody knows how far it was read."""
     return json.dumps([[code], message])
 
 
-def _with_beside(given: Input, stamps: Mapping[str, str]) -> str:
-    if is_database(given.path):
-        return stamps[given.path]
-    # A file beside one that was named by itself is none of those of the sources.
-    beside = [stamps.get(path) or "".join(_stamps(path).values()) for path in given.sidecars]
-    return json.dumps([given.refused and given.refused.message, stamps.get(given.path), *beside])
+def _input_stamp(file: Input, stamps: Mapping[str, str]) -> str:
+    if is_database(file.path):
+        return stamps[file.path]
+    # The sidecar of a file that was named by itself is none of the files of the sources.
+    sidecars = [stamps.get(path) or "".join(_stamps(path).values()) for path in file.sidecars]
+    return json.dumps([file.refused and file.refused.message, stamps.get(file.path), *sidecars])
 
 
 def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
-    """The files of the sources, in the order of their paths, each with what it is by now.
+    """The stamps of the sources' files, in the order of their paths.
 
     A folder that cannot be read is one of them, and so is a Delta table; see `is_closed`.
 
@@ -130,25 +129,24 @@ def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
     Raises:
         ArchiveError: there is no such file or folder, or it is a Delta table or a warehouse.
         KpBatchError: the URL of a database holds a password.
-        OSError: a source cannot be looked at.
+        OSError: a source cannot be read.
     """
-    found: dict[str, str] = {}
+    stamps: dict[str, str] = {}
     own = archive.rstrip("/") if is_url(archive) else os.path.realpath(absolute(archive))
     for source in sources:
         files = _stamps(source, own)
         if not files:
             raise ArchiveError(f"there is no file at {source!r}; name files or folders of a source")
-        found |= files
-    return dict(sorted(found.items()))
+        stamps |= files
+    return dict(sorted(stamps.items()))
 
 
 def _stamps(source: str, own: str = "") -> dict[str, str]:
     """The stamps of a source's files, but for those of the archive itself; see `files_of`."""
     if is_database(source):
         return _database(source)
-    looked = _objects(source, own) if is_url(source) else _files(absolute(local_name(source)), own)
-    found = (each for each in looked if each.fault != IS_WAREHOUSE)
-    return dict(_fault_of(each) if each.fault else (each.path, _stamp(each)) for each in found)
+    files = _objects(source, own) if is_url(source) else _files(absolute(local_name(source)), own)
+    return dict(_path_and_stamp(file) for file in files if file.fault != IS_WAREHOUSE)
 
 
 def _objects(url: str, own: str) -> Iterator[SourceFile]:
@@ -156,25 +154,22 @@ def _objects(url: str, own: str) -> Iterator[SourceFile]:
 
 
 def _files(path: str, own: str) -> Iterator[SourceFile]:
-    # Also one that is named itself, through whatever links.
+    # A source may be in the archive itself, through whatever links.
     is_own = own and Path(os.path.realpath(path)).is_relative_to(own)
     return iter(()) if is_own else folders.list_all_files(path, own)
 
 
-def _stamp(file: SourceFile) -> str:
-    """By an ETag, which tells of a content, whenever it was written; else by the time."""
-    return f"{file.size} {file.etag or file.mtime_ns}"
+def _path_and_stamp(file: SourceFile) -> tuple[str, str]:
+    if not file.fault:  # an ETag is that of a content, whenever it was written
+        return file.path, f"{file.size} {file.etag or file.mtime_ns}"
+    is_folder = is_url(file.path) or os.path.isdir(file.path)  # noqa: PTH112 (even without access)
+    return f"{file.path}/" if is_folder else file.path, _fault(file.fault)
 
 
 def _size(stamp: str) -> int:
-    """The size of what has a stamp; 0 of databases, and of what cannot be looked at."""
+    """The size of a file, of its stamp; 0 of databases, and of what cannot be read."""
     size, _, _ = stamp.partition(" ")
     return int(size) if size.isdecimal() else 0
-
-
-def _fault_of(file: SourceFile) -> tuple[str, str]:
-    is_folder = is_url(file.path) or os.path.isdir(file.path)  # noqa: PTH112 (of whatever denies it)
-    return f"{file.path}/" if is_folder else file.path, _fault(file.fault)
 
 
 def _database(url: str) -> dict[str, str]:
@@ -186,19 +181,19 @@ def _database(url: str) -> dict[str, str]:
     return {url: json.dumps({"until": until, "state": state})}
 
 
-def newer(given: Input, stamp: str) -> Input:
-    """A file; of a database, what is new since it had a stamp."""
-    told = json.loads(stamp or "null")
-    return replace(given, cursor=told["until"]) if isinstance(told, dict) else given
+def newer(file: Input, stamp: str) -> Input:
+    """A file; of a database, only the rows that are new since it had a stamp."""
+    value = json.loads(stamp or "null")
+    return replace(file, cursor=value["until"]) if isinstance(value, dict) else file
 
 
-def unread(given: Input) -> str:
+def unread(file: Input) -> str:
     """The stamp of what has to be read again: of a database, from where `newer` begins."""
-    return json.dumps({"until": given.cursor}) if given.cursor else ""
+    return json.dumps({"until": file.cursor}) if file.cursor else ""
 
 
 def content_of(path: str) -> bytes:
-    """The content of a small file; of one that is too large, the beginning."""
+    """The content of a small file; of one that is too large, its beginning."""
     with open_file(path) as file:
         return file.read(limits.LINE_BYTES + 1)
 

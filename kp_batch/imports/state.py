@@ -1,13 +1,12 @@
 """What an archive knows of its imports: `_import/state.json`, and the files that it names.
 
-Files beside it are written once, under the number of their import, and count from the moment that
-`state.json` names them. An import commits twice: what it has read, before any day is changed, and
-that it is done. After a kill between the two, the next one builds the same traces again.
+The other files are written once, under the number of their import, and count from the moment that
+`state.json` names them. An import commits twice: its records, before any day is changed, and that
+it is done. After a kill between the two, the next one builds the same traces again.
 """
 
 import json
-import shutil
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -41,11 +40,11 @@ class KnownSource:
     """A file of a source, as it was when it was read.
 
     Attributes:
-        fingerprint: what it was then, with those that are read with it; another one where it has
-            to be read again. None if it was only looked into.
-        since: the number of the import that replaced what it had told before.
-        seen: what it was when it was looked into.
-        sniffed: what it told then, as JSON; see `Format.sniff`.
+        fingerprint: its stamp then, with those of its sidecars; another one where it has to be
+            read again. None if it was only sniffed.
+        since: the number of the import that replaced the records that it had before.
+        seen: its stamp when it was sniffed.
+        sniffed: what came of that, as JSON; see `Format.sniff`.
     """
 
     fingerprint: str | None = None
@@ -59,7 +58,7 @@ class _Model(BaseModel):
 
 
 class SkippedSegment(_Model):
-    """A segment of records of what is no agent's trace."""
+    """A segment of records of traces that are no agent's."""
 
     name: _File
     read: datetime  # when its records were read
@@ -72,14 +71,14 @@ class ImportState(_Model):
     format: str = ""  # '' before the first import
     importer: int = 0
     rules: str = "{}"
-    number: int = 0  # of the last import that stored what it has read
-    is_done: bool = True  # whether that came to its end
+    number: int = 0  # of the last import that stored its records
+    is_done: bool = True  # whether that import stored its days, too
     records: tuple[_File, ...] = ()
     skipped: tuple[SkippedSegment, ...] = ()
     sources: _File | None = None
     forgotten: _File | None = None
-    standing: dict[str, int] = {}  # how much of each kind is refused in all
-    closed: int = 0  # folders that could not be looked into
+    standing: dict[str, int] = {}  # how many refusals of each kind there are in all
+    closed: int = 0  # folders that could not be read
 
     @classmethod
     def of(cls, archive: Archive) -> Self:
@@ -90,7 +89,7 @@ class ImportState(_Model):
         """
         path = archive.local_path(STATE)
         if not path.exists():
-            if archive.days():
+            if archive.has_days():
                 raise KpBatchError(
                     f"{archive.name} has days, and no {STATE} of this version that tells what they "
                     f"were made of; {_ANEW}"
@@ -105,32 +104,28 @@ class ImportState(_Model):
             ) from error
 
     def save(self, archive: Archive) -> None:
-        """Let this state count from now on, and remove the files that it does not name."""
-        with archive.writing(STATE) as written:
-            written.write_text(json.dumps(self.model_dump(mode="json"), indent=1) + "\n", "utf-8")
-        archive.remove(name for name in archive.own() - {STATE} if name not in self._files())
-
-    def _files(self) -> set[str]:
-        named = (*self.segments, self.sources, self.forgotten)
-        return {f"{OWN}/{name}" for name in named if name}
+        """Replace the state of the archive, and remove the files that this one does not name."""
+        with archive.writing(STATE) as path:
+            path.write_text(json.dumps(self.model_dump(mode="json"), indent=1) + "\n", "utf-8")
+        files = (*self.segments, self.sources, self.forgotten)
+        archive.remove(archive.state_files() - {STATE, *(f"{OWN}/{name}" for name in files)})
 
     @property
     def segments(self) -> list[str]:
         """The names of all segments."""
-        return [*self.records, *(each.name for each in self.skipped)]
+        return [*self.records, *(segment.name for segment in self.skipped)]
 
     @property
-    def made_by(self) -> dict[str, str]:
-        """The metadata of what an import writes."""
-        told = {"format": self.format, "importer": self.importer, "rules": self.rules}
-        return {f"kp_batch.{name}": str(each) for name, each in told.items()}
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the files of days."""
+        return {f"kp_batch.{x}": str(getattr(self, x)) for x in ("format", "importer", "rules")}
 
     def known_sources(self, archive: Archive) -> dict[str, KnownSource]:
-        """The files that were read, or looked into, by their paths."""
+        """The files that were read or sniffed, by their paths."""
         rows = _read(archive, self.sources, _SOURCES).iter_rows(named=True)
         return {row.pop("path"): KnownSource(**row) for row in rows}
 
-    def what_is_forgotten(self, archive: Archive) -> pl.DataFrame:
+    def forgotten_rows(self, archive: Archive) -> pl.DataFrame:
         """Rows of `records.FORGOTTEN`."""
         return _read(archive, self.forgotten, FORGOTTEN)
 
@@ -168,40 +163,29 @@ def _damaged(archive: Archive, name: str, reason: str) -> KpBatchError:
     return KpBatchError(f"{archive.name}/{OWN}/{name} cannot be read: {one_line(reason)}; {_ANEW}")
 
 
-def store_file(archive: Archive, number: int, kind: str, made: Path) -> str:
-    """Store a file under the number of its import; returns its name."""
-    with _storing(archive, number, kind) as (name, written):
-        shutil.move(made, written)
+def store_file(archive: Archive, number: int, kind: str, write: Callable[[Path], object]) -> str:
+    """Write a file under the number of its import; returns its name."""
+    name = f"{number:06d}-{kind}.parquet"
+    with archive.writing(f"{OWN}/{name}") as path:
+        write(path)
     return name
 
 
 def store_frame(archive: Archive, number: int, kind: str, frame: pl.DataFrame) -> str | None:
-    """Likewise, store rows; None where there are none."""
-    if frame.is_empty():
-        return None
-    with _storing(archive, number, kind) as (name, written):
-        frame.write_parquet(written)
-    return name
-
-
-@contextmanager
-def _storing(archive: Archive, number: int, kind: str) -> Generator[tuple[str, Path]]:
-    """Give the name of a file, and the path to write it under."""
-    name = f"{number:06d}-{kind}.parquet"
-    with archive.writing(f"{OWN}/{name}") as written:
-        yield name, written
+    """Write rows likewise; None where there are none."""
+    return None if frame.is_empty() else store_file(archive, number, kind, frame.write_parquet)
 
 
 def store_sources(archive: Archive, number: int, sources: Mapping[str, KnownSource]) -> str | None:
-    """Likewise, store what is known of the files of sources."""
+    """Write what is known of the files of sources likewise."""
     rows = [{"path": path, **vars(sources[path])} for path in sorted(sources)]
     return store_frame(archive, number, "sources", pl.DataFrame(rows, schema=_SOURCES))
 
 
 def holds(archive: str, ids: Collection[str]) -> bool:
-    """Whether an archive keeps what was told of any of these traces; not, if none was imported.
+    """Whether an archive has records of any of these traces; not, if none was imported.
 
-    So may one that cannot be looked into, and one in a bucket, whose records are not fetched.
+    True also of one that cannot be read, and of one in a bucket, whose records are not fetched.
 
     Args:
         archive: its folder, or a file or a glob within; or a URL.
@@ -210,16 +194,16 @@ def holds(archive: str, ids: Collection[str]) -> bool:
     try:
         if is_url(archive):
             return any(each.path == STATE for each in store_at(archive).objects(OWN))
-        near = (Path(archive), Path(archive).parent)
-        folder = next((each for each in near if (each / STATE).is_file()), None)
-        return folder is not None and _tells_of(Archive(str(folder), folder), ids)
+        folders = (Path(archive), Path(archive).parent)
+        folder = next((folder for folder in folders if (folder / STATE).is_file()), None)
+        return folder is not None and _has_records(Archive(str(folder), folder), ids)
     except (KpBatchError, OSError):
         return True
 
 
-def _tells_of(archive: Archive, ids: Collection[str]) -> bool:
-    paths = [state_file(archive, name) for name in ImportState.of(archive).segments]
-    traces = {name for each in ids for name in (each, each.removeprefix("kp:trace:"))}
-    is_told = pl.col("trace").is_in(list(traces)) & pl.col("file").is_not_null()
+def _has_records(archive: Archive, ids: Collection[str]) -> bool:
+    segments = [state_file(archive, name) for name in ImportState.of(archive).segments]
+    traces = {name for id_ in ids for name in (id_, id_.removeprefix("kp:trace:"))}
+    is_record = pl.col("trace").is_in(list(traces)) & pl.col("file").is_not_null()
     with reading_state(archive):
-        return not traces_of(paths, is_told).is_empty()
+        return not traces_of(segments, is_record).is_empty()

@@ -1,7 +1,7 @@
 """Processes that do the work of an import on all cores.
 
-A process reads pickled calls and writes pickled answers. It ends with what it reads, so none is
-left behind, whatever becomes of whom it works for; and it needs nothing of that one's main module.
+A process reads pickled calls and writes pickled answers. It ends when its input ends, so none
+outlives the import, however that ends; and it needs nothing of the main module of the import.
 """
 
 import os
@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 
 class Workers:
-    """Takes calls, and does them in other processes, or here where there are none.
+    """Carries out calls in other processes, or in this one.
 
     Args:
-        number: of processes; with 0 a call is done here, when somebody waits for it.
+        number: of other processes; with 0 a call is done in this one, once its result is needed.
     """
 
     def __init__(self, number: int) -> None:
@@ -42,8 +42,8 @@ class Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in self._processes:
-            each.kill()
+        for process in self._processes:
+            process.kill()
         self._threads.shutdown(cancel_futures=True)
         for process in self._processes:
             process.communicate()
@@ -54,7 +54,7 @@ class Workers:
         """Have a function of a module called.
 
         Returns:
-            Waits for what the function returns, or raises; where there are no processes, calls it.
+            A function that waits for the result, or raises; without other processes, it calls.
         """
         if self._processes:
             return self._threads.submit(self._call, function, args, kwargs).result
@@ -81,13 +81,11 @@ class Workers:
 
 
 def _started() -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", __name__]
-    one_thread = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(  # noqa: S603 (our own module)
-        command,
+        [sys.executable, "-m", __name__],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=os.environ | one_thread,
+        env=os.environ | {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"},
     )
 
 
@@ -97,16 +95,16 @@ def _killed(process: subprocess.Popen[bytes]) -> int:
 
 
 def _work() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who is interrupted ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the import is interrupted, and ends this process
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # so that nothing that is printed comes among them
+    os.dup2(2, 1)  # so that nothing is printed among them
     with suppress(EOFError, BrokenPipeError):
         while True:
             function, args, kwargs = pickle.load(sys.stdin.buffer)  # noqa: S301 (see `Workers`)
             with counted() as traffic:
                 try:
                     answer = True, function(*args, **kwargs)
-                except Exception as error:  # noqa: BLE001 (it is raised where it was asked for)
+                except Exception as error:  # noqa: BLE001 (it is raised where it was called)
                     answer = False, error
             pickle.dump((*answer, traffic), answers)
             answers.flush()

@@ -17,8 +17,8 @@ from kp_batch.imports.records import (
     Outcome,
     Segments,
     TraceRecords,
-    no_longer_told,
-    told_by_these_alone,
+    contents_only_in,
+    count_missing,
     traces_of,
 )
 
@@ -75,7 +75,7 @@ def rows(path: Path) -> list[tuple[Any, ...]]:
 def test_contents_come_in_the_order_in_which_they_were_first_told(nights: Nights) -> None:
     first, _ = nights.night([("b", "t", 1), ("a", "t", 2), ("a", "t", 1), ("b", "u", 3)])
     assert nights.built == {"t": [2, 1], "u": [3]}
-    second, _ = nights.night([("c", "t", 2), ("c", "t", 4)], standing=[first])
+    second, _ = nights.night([("c", "t", 2), ("c", "t", 4)], unchanged=[first])
     assert nights.built == {"t": [2, 1, 4]}
     assert nights.stands == {"t": ["2026-01-01"]}
     assert rows(second) == [
@@ -87,14 +87,14 @@ def test_contents_come_in_the_order_in_which_they_were_first_told(nights: Nights
 
 def test_what_is_known_already_builds_nothing(nights: Nights) -> None:
     first, _ = nights.night([("a", "t", 1), ("a", "u", 2)])
-    second, _ = nights.night([("a", "t", 1), ("moved", "u", 2)], standing=[first])
+    second, _ = nights.night([("a", "t", 1), ("moved", "u", 2)], unchanged=[first])
     assert nights.built == {}
     assert rows(second) == [("u", 2, "moved", None)]
 
 
 def test_a_rewritten_segment_has_each_content_once(nights: Nights) -> None:
     first, _ = nights.night([("a", "t", 1), ("a", "u", 2)])
-    second, _ = nights.night([("b", "t", 1), ("b", "t", 3)], standing=[first])
+    second, _ = nights.night([("b", "t", 1), ("b", "t", 3)], unchanged=[first])
     third, _ = nights.night([("b", "u", 4)], rewritten=[first, second])
     assert nights.built == {"u": [2, 4]}
     assert [row for row in rows(third) if row[2]] == [
@@ -115,10 +115,10 @@ def test_a_day_counts_until_the_trace_was_put_into_another(nights: Nights) -> No
 
 def test_a_document_counts_as_it_was_written_last(nights: Nights) -> None:
     first, _ = nights.night([("a", "t", 1), ("a", "t", 2), ("copy", "t", 1)])
-    second, _ = nights.night([("a", "u", 3)], standing=[first], since={"a": 2}, touch=["t"])
+    second, _ = nights.night([("a", "u", 3)], unchanged=[first], since={"a": 2}, touch=["t"])
     assert nights.built == {"t": [1], "u": [3]}
     third, _ = nights.night(
-        [("a", "t", 2)], standing=[first, second], since={"a": 3}, touch=["t", "u"]
+        [("a", "t", 2)], unchanged=[first, second], since={"a": 3}, touch=["t", "u"]
     )
     assert nights.built == {"t": [1, 2], "u": []}
     nights.night(all_anew=True, rewritten=[first, second, third], since={"a": 3})
@@ -128,11 +128,11 @@ def test_a_document_counts_as_it_was_written_last(nights: Nights) -> None:
 def test_a_registry_counts_as_it_tells_last_of_each_trace(nights: Nights) -> None:
     registry = {"is_registry": True}
     first, _ = nights.night([("r", "t", 1), ("r", "u", 2)], **registry)
-    second, _ = nights.night([("r", "t", 3)], standing=[first], **registry)
+    second, _ = nights.night([("r", "t", 3)], unchanged=[first], **registry)
     assert nights.built == {"t": [3]}  # and u stays
-    third, _ = nights.night([("r", "t", 1)], standing=[first, second], **registry)
+    third, _ = nights.night([("r", "t", 1)], unchanged=[first, second], **registry)
     assert nights.built == {"t": [1]}
-    nights.night([("r", "t", 1), ("r", "u", 2)], standing=[first, second, third], **registry)
+    nights.night([("r", "t", 1), ("r", "u", 2)], unchanged=[first, second, third], **registry)
     assert nights.built == {}
 
 
@@ -140,10 +140,10 @@ def test_what_is_no_agents_stands_apart_and_comes_back(nights: Nights) -> None:
     kept, aside = nights.night([("a", "web", 1), ("a", "t", 2)])
     assert {row[0] for row in rows(kept)} == {"t"}
     assert {row[0] for row in rows(aside)} == {"web"}
-    _, again = nights.night([("b", "web", 1)], standing=[kept], skipped=[aside])
+    _, again = nights.night([("b", "web", 1)], unchanged=[kept], skipped=[aside])
     assert nights.built == {}
     assert rows(again)[0] == ("web", 1, "a", "1")  # with all that was told of it
-    nights.night([("b", "web", 3)], standing=[kept], skipped=[aside, again])
+    nights.night([("b", "web", 3)], unchanged=[kept], skipped=[aside, again])
     assert nights.built == {"web": [1, 3]}
 
 
@@ -155,29 +155,29 @@ def test_what_a_damaged_file_told_is_void(nights: Nights) -> None:
 
 def test_what_is_forgotten_stays_out(nights: Nights) -> None:
     first, _ = nights.night([("a", "t", 1), ("a", "u", 2), ("b", "u", 3), ("b", "v", 4)])
-    alone = told_by_these_alone([first], ["b"])
+    alone = contents_only_in(["b"], [first])
     assert alone["trace"].to_list() == ["u", "v"]
     ids = pl.DataFrame({"trace": ["t"], "digest": [None]}, schema=FORGOTTEN)
     gone = pl.concat([ids, alone])
     second, _ = nights.night(touch=["t", "u", "v"], rewritten=[first], forgotten=gone)
     assert nights.built == {"t": [], "u": [2], "v": []}
     assert [row for row in rows(second) if row[2]] == [("u", 1, "a", "2")]
-    nights.night([("c", "t", 9), ("c", "u", 3)], standing=[second], forgotten=gone)
+    nights.night([("c", "t", 9), ("c", "u", 3)], unchanged=[second], forgotten=gone)
     assert nights.built == {}
 
 
 @pytest.mark.parametrize("names", [["x/a"], ["x"], ["x/"]])
 def test_a_folder_stands_for_the_files_below_it(nights: Nights, names: list[str]) -> None:
     first, _ = nights.night([("x/a", "t", 1), ("xx/a", "u", 2), ("x/a", "v", 3), ("y", "v", 3)])
-    assert told_by_these_alone([first], names)["trace"].to_list() == ["t"]
+    assert contents_only_in(names, [first])["trace"].to_list() == ["t"]
 
 
 def test_what_a_registry_has_deleted_is_counted(nights: Nights, tmp_path: Path) -> None:
     first, _ = nights.night([("r", "t", 1), ("r", "u", 2), ("other", "v", 3)])
     now = NewRecords(tmp_path / "now", 2)
     now.add(SourceRecord("t", 1), "r", 0)
-    assert no_longer_told([first], now.runs(), ["r"]) == 1
-    assert no_longer_told([], now.runs(), ["r"]) == 0
+    assert count_missing([first], now.runs(), ["r"]) == 1
+    assert count_missing([], now.runs(), ["r"]) == 0
 
 
 def test_of_a_trace_that_is_too_large_not_all_is_held(
