@@ -1,7 +1,7 @@
 """`import`: other systems' traces into an archive."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,42 +158,41 @@ def import_(  # noqa: PLR0913 (each is an option)
         form = format_named(name)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="FORMAT") from error
-    tables = {**_success(success), **_confidence(confidence), **_domain(domain)}
+    parsed = (
+        ("success", success, _success),
+        ("confidence", confidence, _confidence),
+        ("task_domain", domain, _domain),
+    )
+    tables: dict[str, Any] = {name: parse(text) for name, text, parse in parsed if text is not None}
     tables |= {"agent_id": agent_id} if agent_id else {}
     rules, limits = load_rules(rules_path, tables), ImportLimits(max_refused, max_unreadable)
     done = import_traces(form, sources, archive, rules, limits)
     echo(json_line(done) if as_json else as_text(done, archive))
 
 
-def _success(text: str | None) -> Mapping[str, Any]:
-    if text is None:
-        return {}
+def _success(text: str) -> dict[str, Any]:
     if text == "always":
-        return {"success": {"always": True}}
+        return {"always": True}
     kind, _, rest = text.partition(":")
     score, _, limit = rest.rpartition(":")
     if kind != "score" or not score:
         raise _wrong("score:NAME:AT_LEAST or always", text, "--success")
-    return {"success": {"score": score, "at_least": limit}}
+    return {"score": score, "at_least": limit}
 
 
-def _confidence(text: str | None) -> Mapping[str, Any]:
-    if text is None:
-        return {}
+def _confidence(text: str) -> dict[str, Any]:
     kind, _, rest = text.partition(":")
     if kind != "score":
-        return {"confidence": {"always": text}}
+        return {"always": text}
     parts = rest.rsplit(":", 2)
     if len(parts) != 3:
         raise _wrong("score:NAME:MIN:MAX or a number", text, "--confidence")
-    return {"confidence": dict(zip(("score", "min", "max"), parts, strict=True))}
+    return dict(zip(("score", "min", "max"), parts, strict=True))
+
+
+def _domain(text: str) -> dict[str, Any]:
+    return {"otherwise": text[1:]} if text.startswith("=") else {"from": text}
 
 
 def _wrong(wanted: str, text: str, option: str) -> click.BadParameter:
     return click.BadParameter(f"{wanted}, got {text!r}", param_hint=option)
-
-
-def _domain(text: str | None) -> Mapping[str, Any]:
-    if text is None:
-        return {}
-    return {"task_domain": {"otherwise": text[1:]} if text.startswith("=") else {"from": text}}

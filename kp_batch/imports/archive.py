@@ -159,7 +159,7 @@ class LocalTarget:
             yield replace(archive, store=self._store)
 
     def _store(self, names: Sequence[str]) -> None:
-        """Wait for the disk: what was imported may be removed from its source after that."""
+        """Wait for the disk: sources may be removed after that."""
         for folder in {(Path(self.name) / name).parent for name in names}:
             sync_names(folder)
 

@@ -5,9 +5,10 @@ do so at once; their results are joined in the order of the files and of the tra
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 from polars.exceptions import PanicException
@@ -43,6 +44,7 @@ from kp_batch.limits import (
 )
 from kp_batch.text import one_line
 
+T = TypeVar("T")
 _PRESENT = pl.Schema({"trace": pl.String, "file": pl.String})
 _BATCH_BYTES = 1 << 20  # of the records of traces that are built at once
 
@@ -209,7 +211,7 @@ class ImportJob:
 
     Args:
         form: of the files.
-        rules: decide what the format does not tell.
+        rules: for what the format does not decide.
         folder: an empty one, for what does not fit into memory.
         number: of this import.
         workers: that do it.
@@ -258,18 +260,16 @@ class ImportJob:
         if isinstance(item, Rejected):
             self.refusals.add(item, file)
         else:
-            self.skipped[item.what] += 1
+            self.skipped[item.kind] += 1
 
     def build(self, traces: Sequence[TraceRecords]) -> Callable[[], Iterator[Outcome]]:
         """Begin to build traces; what is returned waits for the outcome of each."""
-        batches = list(_batches(traces))
         begun = [
-            self._workers.submit(build_traces, self.form, self.rules, batch) for batch in batches
+            (batch, self._workers.submit(build_traces, self.form, self.rules, batch))
+            for batch in batches(traces, lambda x: sum(map(len, x.contents)), _BATCH_BYTES)
         ]
         return lambda: (
-            outcome
-            for batch, built in zip(batches, begun, strict=True)
-            for outcome in self._outcomes(batch, built())
+            outcome for batch, built in begun for outcome in self._outcomes(batch, built())
         )
 
     def _outcomes(self, batch: Sequence[TraceRecords], built: Built) -> Iterator[Outcome]:
@@ -309,11 +309,14 @@ class ImportJob:
             raise KpBatchError("; ".join(faults))
 
 
-def _batches(traces: Sequence[TraceRecords]) -> Iterator[Sequence[TraceRecords]]:
-    """Traces in their order, in batches of some size."""
-    begin = size = 0
-    for end, trace in enumerate(traces, 1):
-        size += sum(map(len, trace.contents))
-        if size > _BATCH_BYTES or end == len(traces):
-            yield traces[begin:end]
-            begin, size = end, 0
+def batches(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Items in their order, in batches that end where they have more than so many bytes."""
+    batch, total = list[T](), 0
+    for item in items:
+        batch.append(item)
+        total += size(item)
+        if total > most:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch

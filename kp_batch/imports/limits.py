@@ -34,7 +34,7 @@ def check_limits(limits: ImportLimits, refusals: "Refusals", traces: int, files:
         files: of its sources.
 
     Raises:
-        KpBatchError: tells the limit, and how to allow it.
+        KpBatchError: names the limit, and how to allow it.
     """
     from kp_batch.config import is_beyond
 

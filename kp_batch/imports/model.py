@@ -72,7 +72,7 @@ class Rejected:
 class Skipped:
     """Something that is no agent's trace, and is only counted."""
 
-    what: str
+    kind: str  # in the words of messages
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 A row is a record that a file has. Its JSON is only in the row that had this content first; later
 rows have its digest. A row without a file is the outcome of a trace: the day in which it was put.
 Each import writes a segment, in the order of traces; segments are merged as they grow, so that an
-import rewrites no more than some times what it has read.
+import rewrites no more than some times the size of its new records.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -290,7 +290,7 @@ def _rows_of(traces: pl.Series, segments: Sequence[Path]) -> Iterator[pl.DataFra
 
 
 def _limited(rows: pl.DataFrame) -> pl.DataFrame:
-    """Without what comes after so much of a trace that it is refused as too large."""
+    """Without the rows of a trace after those that make it too large."""
     before = (_LENGTH.cum_sum() - _LENGTH).over("trace")
     return rows.filter(before <= limits.TRACE_BYTES)
 

@@ -21,7 +21,7 @@ from kp_batch.imports.apply_rules import check_rules, check_same_traces
 from kp_batch.imports.archive import Archive, target_of
 from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired
 from kp_batch.imports.formats import FORMATS, detect_format
-from kp_batch.imports.job import ImportJob
+from kp_batch.imports.job import ImportJob, batches
 from kp_batch.imports.limits import ImportLimits, check_limits
 from kp_batch.imports.model import Format, Input
 from kp_batch.imports.rejects import NAMES
@@ -224,24 +224,12 @@ def _read(job: ImportJob, plan: _Plan) -> set[str]:
     """Read files; returns the paths of those that are readable."""
     readable = set[str]()
     with progress("reading", len(plan.new), "file") as bar:
-        groups = list(_groups(plan))
+        sizes = plan.source.sizes
+        groups = list(batches(plan.new.values(), lambda file: sizes[file.path], RUN_BYTES))
         for group, paths in zip(groups, job.read(groups), strict=True):
             readable |= paths
             bar.add(len(group))
     return readable
-
-
-def _groups(plan: _Plan) -> Iterator[list[Input]]:
-    """The files to read, as many at once as fill a run of records."""
-    group, size = list[Input](), 0
-    for path, file in plan.new.items():
-        group.append(file)
-        size += plan.source.sizes[path]
-        if size > RUN_BYTES:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 def _known(plan: _Plan, readable: Collection[str], number: int) -> dict[str, KnownSource]:

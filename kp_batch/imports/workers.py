@@ -68,8 +68,9 @@ class Workers:
             calls.flush()
             is_done, answer, traffic = pickle.load(answers)  # noqa: S301 (of our own process)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
+            process.kill()
             raise ResourceError(
-                f"a process of the import was killed (exit status {_killed(process)}), maybe as "
+                f"a process of the import was killed (exit status {process.wait()}), maybe as "
                 "memory ran out; import it where there is more"
             ) from error
         finally:
@@ -87,11 +88,6 @@ def _started() -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         env=os.environ | {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"},
     )
-
-
-def _killed(process: subprocess.Popen[bytes]) -> int:
-    process.kill()
-    return process.wait()
 
 
 def _work() -> None:

@@ -52,7 +52,7 @@ def told(name: str, path: Path, **rules: Any) -> tuple[dict[str, TraceDraft], li
         if isinstance(each, SourceRecord):
             records.setdefault(each.trace, []).append(each)
         elif isinstance(each, Skipped):
-            skipped.append(each.what)
+            skipped.append(each.kind)
     drafts = {trace: form.draft(trace, found, given) for trace, found in records.items()}
     return {x: each for x, each in drafts.items() if isinstance(each, TraceDraft)}, skipped
 
