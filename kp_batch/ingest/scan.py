@@ -208,7 +208,7 @@ def _warn_of_unreadable(run: Run, now: Ledger, before: Ledger) -> None:
         warn(what, repeated=is_repeated(each))
     if (more := len(unreadable) - _NAMED) > 0:
         others = f"{count_of(more, 'more file')} {be(more)} unreadable"
-        what = f"{others}; a run lists all of them: {run.look_at_rejects}"
+        what = f"{others}; a run lists all of them: {run.rejects_command}"
         warn(what, repeated=is_repeated(unreadable[_NAMED]))
 
 

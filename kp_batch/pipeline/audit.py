@@ -10,7 +10,7 @@ import duckdb
 
 from kp_batch.errors import KpBatchError, WarehouseError, is_passing
 from kp_batch.log import warn
-from kp_batch.runs.audits import AuditResult, Audits, found_text, parse_audits, refuse_failed
+from kp_batch.runs.audits import AuditResult, Audits, parse_audits, refuse_failed, warning_text
 from kp_batch.runs.record import done_runs, last_done
 from kp_batch.runs.run import Run
 from kp_batch.runs.staging import Staging
@@ -125,7 +125,7 @@ def _audited(run: Run, now: PublishedSnapshot) -> tuple[AuditResult, ...]:
     results = _results(run.config.audits, now, run.snapshot, folder, run.config.allow)
     for result in results:
         if result.rows:
-            warn(found_text(result))
+            warn(warning_text(result))
     return results
 
 

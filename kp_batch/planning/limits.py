@@ -79,7 +79,7 @@ def exceeded_limits(run: Run, counts: RunCounts, of: LimitInputs) -> str | None:
 
     What is forgotten is to go, whatever it is.
     """
-    look = f"; see: {run.look_at_rejects}"
+    look = f"; see: {run.rejects_command}"
     if run.forgets:
         return None
     if counts.accepted == 0:

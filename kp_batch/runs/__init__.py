@@ -1,1 +1,1 @@
-"""A run: its settings and files, why it has work, what its audits found, and its record."""
+"""A run: its settings and files, the reasons for its work, its audits, and its record."""

@@ -1,8 +1,8 @@
-"""Audits: SQL that returns the rows that must not be, what it found, and how that is told."""
+"""Audits: SQL that returns the rows that must not be, their results, and these as text."""
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -14,7 +14,7 @@ Severity = Literal["error", "warn"]
 _SEVERITIES = ("error", "warn")
 _KEYS = ("sql", "severity")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
-_ROW = 200  # characters of a row that is told
+_ROW = 200  # characters of a row in a message
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,18 @@ class Audits:
 
     def as_json(self) -> dict[str, dict[str, str]]:
         """The audits as JSON, from which `parse_audits` makes the same ones."""
-        return {name: asdict(each) for name, each in self.by_name.items()}
+        return {name: asdict(audit) for name, audit in self.by_name.items()}
 
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What an audit found."""
+    """The result of an audit."""
 
     name: str
     severity: Severity
     rows: int  # that must not be; 0: it passes
     allowed: bool  # whether --allow let it pass this once
-    first: tuple[str, ...] = ()  # of the rows, the first five, each as JSON; not kept in `runs`
+    first: tuple[str, ...] = ()  # five of the rows at the most, as JSON; not stored in `runs`
 
     @property
     def fails(self) -> bool:
@@ -53,7 +53,7 @@ class AuditResult:
 
     @property
     def state(self) -> Literal["passes", "allowed", "warns", "fails"]:
-        """What that comes to."""
+        """The outcome."""
         if not self.rows:
             return "passes"
         if self.allowed:
@@ -80,41 +80,37 @@ def load_audits(path: Path | str) -> Audits:
     faults = [f"unknown key {key!r} (audits stand in [audits.NAME])" for key in others]
     if not content.get("audits"):
         faults.append("no [audits.NAME] table")
-    return _parsed(content.get("audits", {}), str(path), faults)
+    return parse_audits(content.get("audits", {}), str(path), faults)
 
 
-def parse_audits(audits: Mapping[str, Any], source: str) -> Audits:
+def parse_audits(audits: Any, source: str, faults: Sequence[str] = ()) -> Audits:
     """Read audits from JSON values.
 
     Args:
         audits: as `Audits.as_json` has them.
         source: where they come from, for the message.
+        faults: those that the source has besides.
 
     Raises:
         KpBatchError: they have faults; the message lists all of them.
     """
-    return _parsed(audits, source, [])
-
-
-def _parsed(audits: Any, source: str, faults: Iterable[str]) -> Audits:
-    messages = [*faults, *_faults(audits)]
-    if messages:
-        faults = count_of(len(messages), "fault")
-        raise KpBatchError(f"the audits file {source} has {faults}: {'; '.join(messages)}")
-    return Audits({name: Audit(**each) for name, each in audits.items()})
+    if messages := [*faults, *_faults(audits)]:
+        count = count_of(len(messages), "fault")
+        raise KpBatchError(f"the audits file {source} has {count}: {'; '.join(messages)}")
+    return Audits({name: Audit(**fields) for name, fields in audits.items()})
 
 
 def _faults(audits: Any) -> Iterator[str]:
     if not isinstance(audits, Mapping):
         yield f"audits is a table of audits, got {audits!r}"
         return
-    for name, given in cast("Mapping[str, Any]", audits).items():
+    for name, value in cast("Mapping[str, Any]", audits).items():
         if not _NAME.fullmatch(name):
             yield f"a name is letters, digits, _ and -, got {name!r}"
-        if not isinstance(given, Mapping):
-            yield f"{name}: expected a table with sql, got {given!r}"
+        if not isinstance(value, Mapping):
+            yield f"{name}: expected a table with sql, got {value!r}"
             continue
-        audit = cast("Mapping[str, Any]", given)
+        audit = cast("Mapping[str, Any]", value)
         yield from (f"{name}: unknown key {key!r}" for key in sorted(audit.keys() - {*_KEYS}))
         if not isinstance(audit.get("sql"), str):
             yield f"{name}: sql is missing, or is no text"
@@ -122,49 +118,47 @@ def _faults(audits: Any) -> Iterator[str]:
             yield f"{name}: severity is error or warn, got {severity!r}"
 
 
-def refuse_failed(results: Iterable[AuditResult], then: str) -> None:
+def refuse_failed(results: Sequence[AuditResult], consequence: str) -> None:
     """Raise an error where any audit fails.
 
     Args:
         results: of all audits.
-        then: what that comes to, and what to do.
+        consequence: the end of the message.
 
     Raises:
         AuditError: it names all that fail.
     """
-    every = tuple(results)
-    if failed := [each for each in every if each.fails]:
-        named = ", ".join(f"{each.name} ({count_of(each.rows, 'row')})" for each in failed)
-        raise AuditError(f"{count_of(len(failed), 'audit')} failed: {named}; {then}", every)
+    if failed := [result for result in results if result.fails]:
+        names = ", ".join(f"{result.name} ({count_of(result.rows, 'row')})" for result in failed)
+        message = f"{count_of(len(failed), 'audit')} failed: {names}; {consequence}"
+        raise AuditError(message, tuple(results))
 
 
-def found_text(result: AuditResult) -> str:
-    """What an audit with rows found, in one line."""
-    first = "; ".join(shortened(each, _ROW) for each in result.first)
+def warning_text(result: AuditResult) -> str:
+    """The result of an audit that does not pass, in one line."""
+    first = "; ".join(shortened(row, _ROW) for row in result.first)
     allowed = ", allowed this once" if result.allowed else ""
     return f"audit {result.name} found {count_of(result.rows, 'row')}{allowed}: {first}"
 
 
-def audits_text(results: Iterable[AuditResult]) -> str:
+def audits_text(results: Sequence[AuditResult]) -> str:
     """How many audits pass and which do not, in one line."""
-    every = list(results)
-    others = [f"{each.name} {each.state}" for each in every if each.rows]
-    return ", ".join([f"{len(every) - len(others):,} of {len(every):,} pass", *others])
+    others = [f"{result.name} {result.state}" for result in results if result.rows]
+    return ", ".join([f"{len(results) - len(others):,} of {len(results):,} pass", *others])
 
 
-def audits_table(results: Iterable[AuditResult]) -> list[dict[str, str]]:
-    """What audits found, a row for each."""
+def audits_table(results: Sequence[AuditResult]) -> list[dict[str, str]]:
+    """The results of audits, a row for each."""
     return [
         {"audit": result.name, "found": result.state, "rows": f"{result.rows:,}"}
         for result in results
     ]
 
 
-def results_text(results: Iterable[AuditResult]) -> str:
-    """What audits found, for a terminal: those that find rows with the first of these."""
-    every = list(results)
-    lines = aligned(audits_table(every))
-    for each in every:
-        if each.first:
-            lines += ["", f"{each.name}:", *(f"  {shortened(row, _ROW)}" for row in each.first)]
+def results_text(results: Sequence[AuditResult]) -> str:
+    """The results of audits for a terminal, with the first rows of those that do not pass."""
+    lines = aligned(audits_table(results))
+    for result in results:
+        if result.first:
+            lines += ["", f"{result.name}:", *(f"  {shortened(row, _ROW)}" for row in result.first)]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Why a run has anything to do: settings and formulas, old and new, in words and as codes."""
+"""Why a run has anything to do: what differs in settings and formulas, in words and as codes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from typing import Any, Literal
 from kp_batch.text import count_of
 
 _TO = "\N{RIGHTWARDS ARROW}"
-_WEIGHTS = "profiles"  # the setting that is told by profile
-_AUDITS = "audits"  # the one that is told by audit
-_FROM = "from"  # beside the weights of a profile
+_WEIGHTS = "profiles"  # the setting whose changes are listed by profile
+_AUDITS = "audits"  # the one whose changes are listed by audit
+_FROM = "from"  # the key of a date among the weights of a profile
 OF_ENCODER = frozenset({"embedder", "precision"})  # settings that make another encoder
 _FORMULAS = ("facts", "encoder", "replay", "scoring")
 Weights = Mapping[str, float]  # by dimension
@@ -24,7 +24,7 @@ class Reason:
     """One thing that differs between two states of a warehouse.
 
     Attributes:
-        code: the setting's name, `weights`, `audit`, `formula`, or what else made it says.
+        code: a setting's name, `weights`, `audit`, `formula` and so on, for programs.
         words: the same for people; names in it may come from outside.
         old: a JSON value; null where there was none.
         new: likewise.
@@ -39,7 +39,7 @@ class Reason:
 
 
 def setting_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Reason]:
-    """Tell which settings of a warehouse differ, the weights by profile.
+    """The settings of a warehouse that differ, the weights by profile.
 
     Args:
         old: JSON values by the names of the settings; empty for a new warehouse: none differs.
@@ -61,7 +61,7 @@ def in_words(value: Any) -> str:
 
 
 def formula_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Reason]:
-    """Tell which formulas have another version, as another kp_batch brings them; see `runs`."""
+    """The formulas that have another version, as those of another kp_batch; see `runs`."""
     for name in _FORMULAS:
         if old[name] != new[name]:
             words = f"formula of {name} {old[name]} {_TO} {new[name]}"
@@ -69,14 +69,14 @@ def formula_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
 
 
 def file_changes(counts: Mapping[str, int]) -> Iterator[Reason]:
-    """Tell what became of the archive's files.
+    """The changes of the archive's files.
 
     Args:
         counts: how many files are new, changed and so on: see `FileChanges`.
     """
-    for what, count in counts.items():
+    for change, count in counts.items():
         if count:
-            yield Reason(f"files_{what}", f"{count_of(count, 'file')} {what}", new=count)
+            yield Reason(f"files_{change}", f"{count_of(count, 'file')} {change}", new=count)
 
 
 def join_reasons(reasons: Iterable[Reason]) -> str:
@@ -91,10 +91,10 @@ def weights_by_date(profile: Any) -> dict[str, Weights]:
         profile: as the settings have it; the dates sort as texts.
     """
     tables: list[dict[str, Any]] = profile if isinstance(profile, list) else [profile or {}]
-    dated = [(table.get(_FROM, ""), table) for table in tables if table]
     return {
-        begin: {name: value for name, value in each.items() if name != _FROM}
-        for begin, each in dated
+        table.get(_FROM, ""): {name: value for name, value in table.items() if name != _FROM}
+        for table in tables
+        if table
     }
 
 
@@ -130,14 +130,14 @@ def _spans(
     """The longest spans of time in which neither side changes: begin, end and both weights."""
     changes = sorted({"", *old, *new})
     both = [(at, _in_force(old, at), _in_force(new, at)) for at in changes]
-    for (was, now), group in groupby(both, lambda each: each[1:]):
-        spans = [begin for begin, *_ in group]
-        later = [at for at in changes if at > spans[-1]]
-        yield spans[0], later[0] if later else "", was, now
+    for (was, now), group in groupby(both, lambda row: row[1:]):
+        begins = [begin for begin, *_ in group]
+        later = [at for at in changes if at > begins[-1]]
+        yield begins[0], later[0] if later else "", was, now
 
 
-def _in_force(weights: Mapping[str, Weights], at: str) -> Weights | None:
-    begun = [each for begin, each in weights.items() if begin <= at]
+def _in_force(by_date: Mapping[str, Weights], at: str) -> Weights | None:
+    begun = [weights for begin, weights in by_date.items() if begin <= at]
     return begun[-1] if begun else None
 
 

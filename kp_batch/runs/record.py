@@ -1,4 +1,4 @@
-"""Reads the rows of `runs`, and tells how the settings and formulas of two runs differ."""
+"""Reads the rows of `runs`, and compares the formulas and encoders of two runs."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,13 +22,13 @@ _JSON = (
     "audits",
 )
 
-# Of `RunCounts`, what a run did; the others are what it found.
+# The work of a run among `RunCounts`; the others describe the archive.
 _WORK = ("embedded", "reused", "replayed", "restated", "reweighted", "removed", "partitions")
 
 
 @dataclass(frozen=True)
 class RunCounts:
-    """What a run found and did, in numbers."""
+    """The counts of a run: of the archive, and of its work."""
 
     files: int  # of the archive
     rows: int  # that count, those of `rows_kept` among them
@@ -59,7 +59,7 @@ class RunCounts:
     @property
     def numbers(self) -> dict[str, int]:
         """The counts by name, those that are numbers."""
-        return {name: each for name, each in asdict(self).items() if isinstance(each, int)}
+        return {name: count for name, count in asdict(self).items() if isinstance(count, int)}
 
 
 @dataclass(frozen=True)
@@ -78,22 +78,22 @@ class RunRecord:
     versions: Mapping[str, Any]  # of the formulas and of the libraries
     fingerprints: Mapping[str, Mapping[str, int]]  # how many scores bear each id, by kind of id
     published: Mapping[str, Any]  # the manifest as this run left it
-    audits: Sequence[AuditResult]  # what they found, without the rows
+    audits: Sequence[AuditResult]  # without the rows
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
         """Read a row of `runs`, whose other columns are ignored."""
         values = {field.name: row[field.name] for field in fields(cls)}
         values |= {name: json.loads(values[name]) for name in _JSON}
-        counted = values.pop("counts")
-        audits = tuple(AuditResult(**each) for each in values.pop("audits"))
-        return cls(**values, counts=RunCounts(**counted) if counted else None, audits=audits)
+        counts = values.pop("counts")
+        audits = tuple(AuditResult(**result) for result in values.pop("audits"))
+        return cls(**values, counts=RunCounts(**counts) if counts else None, audits=audits)
 
     @property
     def added_to(self) -> int:
-        """The version of `runs` that it was added to, -1 where there was none: orders the runs.
+        """The version of `runs` that it was added to, -1 where there was none.
 
-        Each publication has a later one; the times are those of clocks, which may be wrong.
+        It orders the runs: each publication has a later one, whatever the clocks say.
         """
         return self.published["tables"].get("runs", -1)
 

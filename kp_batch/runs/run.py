@@ -19,7 +19,7 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 @dataclass(frozen=True)
 class Run:
-    """What is known of a run when it begins; what it does is in its plan."""
+    """What is known of a run when it begins; its work is in its plan."""
 
     config: RescoreConfig
     run_id: str
@@ -36,12 +36,12 @@ class Run:
         Args:
             config: its settings, complete.
             now: the time, in UTC.
-            staging: its working files; inside the warehouse unless given, since they take its disk.
+            staging: its working files; by default inside the warehouse, on its disk.
         """
         run_id = f"{now:%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}"
         published = read_manifest(config.warehouse) or Manifest({}, {})
-        where = staging or Staging(Layout(config.warehouse).staging(run_id))
-        return cls(config, run_id, now, published, published.tables, where, config.warehouse)
+        staging = staging or Staging(Layout(config.warehouse).staging(run_id))
+        return cls(config, run_id, now, published, published.tables, staging, config.warehouse)
 
     @property
     def snapshot(self) -> PublishedSnapshot:
@@ -64,13 +64,13 @@ class Run:
         return self.config.settings["cache_by"] != self.published.settings.get("cache_by")
 
     @property
-    def look_at_rejects(self) -> str:
+    def rejects_command(self) -> str:
         """The command that shows the rows and files that it rejects."""
         return f"kp-batch sql 'FROM rejects' --warehouse {quote(shown(self.config.warehouse))}"
 
 
 def effective_config(config: RescoreConfig) -> RescoreConfig:
-    """The config with what it leaves out as the warehouse has it; see `with_defaults`."""
+    """The config, completed by the settings of the warehouse; see `with_defaults`."""
     manifest = read_manifest(config.warehouse)
     return config.with_defaults(manifest.settings if manifest else {})
 
@@ -84,5 +84,5 @@ def last_config(warehouse: Path) -> RescoreConfig:
     last = last_done(published(warehouse).runs())
     if last is None:
         raise WarehouseError(f"nothing was scored in {shown(warehouse)} yet; run an archive first")
-    least = {"archive": last.config["archive"], "warehouse": str(warehouse)}
-    return effective_config(RescoreConfig.model_validate(least))
+    required = {"archive": last.config["archive"], "warehouse": str(warehouse)}
+    return effective_config(RescoreConfig.model_validate(required))

@@ -30,8 +30,8 @@ WINDOWS = pl.Schema(
 class Staging:
     """One run's working folder, inside the warehouse so that it shares its disk.
 
-    There, who is the only writer removes it: see `publication.writing`. What changes no warehouse
-    has a temporary one elsewhere.
+    The warehouse's only writer removes it there: see `publication.writing`. A command that changes
+    no warehouse has a temporary one elsewhere.
 
     Files that one step writes part by part are named by the part: a part that is done again
     replaces its own files.
@@ -58,7 +58,7 @@ class Staging:
 
     @property
     def fetched(self) -> Path:
-        """The folder of the objects of a bucket that were fetched to be read."""
+        """The folder of the objects that were fetched from a bucket."""
         return self.folder / "fetched"
 
     def windows(self, first: int) -> Path:
@@ -76,7 +76,7 @@ class Staging:
 
     @property
     def window_rows(self) -> Path:
-        """The traces around what changed, by group, in replay order, and which are replayed."""
+        """The traces around the changes, by group, in replay order, and which are replayed."""
         return self.folder / "window_rows.parquet"
 
     @property
@@ -91,7 +91,7 @@ class Staging:
 
     @property
     def vectors(self) -> Path:
-        """Of each of these rows, where its vector is: `chunks.PLACES`."""
+        """The place of the vector of each of these rows: `vector_store.PLACES`."""
         return self.folder / "vectors.parquet"
 
     @property
@@ -106,12 +106,12 @@ class Staging:
 
     @property
     def texts_to_reread(self) -> Path:
-        """Those of them whose texts were not just read, ascending: NumPy, S64."""
+        """Those of them whose texts this run has not read, ascending: NumPy, S64."""
         return self.folder / "texts_to_reread.npy"
 
     @property
     def to_embed(self) -> Path:
-        """Where each missing text stands: see inputs.sql."""
+        """The place of each missing text: see inputs.sql."""
         return self.folder / "to_embed.parquet"
 
     @property
@@ -121,7 +121,7 @@ class Staging:
 
     @property
     def windows_to_embed(self) -> Path:
-        """Where each missing window stands: see inputs.sql."""
+        """The place of each missing window: see inputs.sql."""
         return self.folder / "windows_to_embed.parquet"
 
     @property
@@ -130,7 +130,7 @@ class Staging:
         return self.folder / "scores.parquet"
 
     def replayed(self, first: int) -> Path:
-        """What the traces met of the span from row `first` of `replay` on: `replay.REPLAYED`."""
+        """The novelty of the traces of a span, from row `first` of `replay`: `replay.REPLAYED`."""
         return self.folder / "replayed" / f"{first:012d}.parquet"
 
     @property
