@@ -10,7 +10,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.imports.config import ImportConfig
 from kp_batch.imports.run import as_text
 from kp_batch.log import info
-from kp_batch.steps.prefect import FLOW, rescore_in_tasks, silence_at_exit, told_in_log
+from kp_batch.steps.prefect import FLOW, logged_to_prefect, rescore_in_tasks, silence_at_exit
 from kp_batch.steps.step import retried, timed
 
 
@@ -30,7 +30,7 @@ def import_and_rescore(imports: list[ImportConfig], config: RescoreConfig) -> di
     """
     silence_at_exit()
     with timed():  # the imports are a part of the wait
-        with told_in_log():
+        with logged_to_prefect():
             # All of it first: what is wrong is told before any work.
             config = RescoreConfig.read(config)
             given = [ImportConfig.read(each, number) for number, each in enumerate(imports, 1)]

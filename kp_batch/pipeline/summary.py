@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kp_batch.duck import sql
 from kp_batch.runs.audits import AuditResult, audits_text
 from kp_batch.runs.record import RunCounts
-from kp_batch.steps.step import PREFECT, START, Clock, work
+from kp_batch.steps.step import PREFECT, START, Clock, step_seconds
 from kp_batch.text import DOMAIN, aligned, bar_line, count_of, printable, shortened
 
 if TYPE_CHECKING:  # who only prints a summary does not wait for these
@@ -73,7 +73,7 @@ def as_text(summary: Summary) -> str:
     if summary.run_id is None:
         audited = f"; audits: {audits_text(summary.audits)}" if summary.audits else ""
         return nothing_text(summary.counts) + audited
-    counts, steps = summary.counts, work(summary.seconds)
+    counts, steps = summary.counts, step_seconds(summary.seconds)
     codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
     more = summary.domains - len(summary.scores)
     kept = f" ({counts.rows_kept:,} kept of files gone or unreadable)" if counts.rows_kept else ""
@@ -117,7 +117,7 @@ def nothing_text(counts: RunCounts) -> str:
 
 def _waited(summary: Summary) -> str:
     seconds = summary.seconds
-    shares = {"work": sum(work(seconds).values())}
+    shares = {"work": sum(step_seconds(seconds).values())}
     shares |= {name: seconds[key] for key, name in _BESIDE.items() if key in seconds}
     told = ", ".join(f"{what} {spent:.1f} s" for what, spent in shares.items())
     return f"{sum(seconds.values()):.1f} s ({told})"

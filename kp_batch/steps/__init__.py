@@ -1,1 +1,1 @@
-"""The steps of a run: timed, tried again, as tasks of Prefect; their parts, here or by Ray."""
+"""The steps of a run, timed and retried, as Prefect tasks; their parts, in threads or by Ray."""

@@ -1,4 +1,4 @@
-"""Runs the steps as Prefect tasks, in whose log all is told, and leaves artifacts."""
+"""Runs the steps as Prefect tasks, with all messages in Prefect's log, and leaves artifacts."""
 
 import atexit
 import hashlib
@@ -38,13 +38,13 @@ _LONGEST_NAME = 40  # of a warehouse in a key
 
 
 def _flow_run_name() -> str:
-    """The warehouse; where the config names none, the flow itself tells what is wrong."""
+    """The warehouse; where the config names none, the flow itself reports the fault."""
     config = flow_run.parameters.get("config")
-    named = getattr(config, "warehouse", None)
+    warehouse = getattr(config, "warehouse", None)
     if isinstance(config, Mapping):
-        named = cast("Mapping[str, Any]", config).get("warehouse")
+        warehouse = cast("Mapping[str, Any]", config).get("warehouse")
     try:
-        return printable(shown(Path(folder_of(cast("str", named))).absolute()))
+        return printable(shown(Path(folder_of(cast("str", warehouse))).absolute()))
     except (KpBatchError, TypeError):
         return "no warehouse"
 
@@ -58,13 +58,13 @@ FLOW: Any = {
 
 
 def rescore_in_tasks(
-    given: object, on_result: Callable[[Summary | Preview], None] = lambda _: None
+    parameters: object, on_result: Callable[[Summary | Preview], None] = lambda _: None
 ) -> Summary | Preview:
     """The body of the flow: a task for each step; see `rescore_and_report`.
 
     Args:
-        given: the config, or its values as Prefect has them: it checks none itself, since its log
-            would tell of each fault by a traceback.
+        parameters: the config, or its values, which Prefect does not check: it would log each fault
+            as a traceback.
         on_result: as for `rescore_and_report`.
     """
 
@@ -72,19 +72,19 @@ def rescore_in_tasks(
         get_run_logger().info(as_text(summary))
         on_result(summary)
 
-    def leave_preview(found: Preview) -> None:
-        text = preview_text(found, shows_text=False)
+    def leave_preview(result: Preview) -> None:
+        text = preview_text(result, shows_text=False)
         get_run_logger().info(text)
         with _artifacts():
             key = f"kp-batch-preview-{artifact_name(config.warehouse)}"
             create_markdown_artifact(indent(text, "    "), key)  # as code: it obeys nothing in it
-            _leave_audits(config.warehouse, found.audits)
-        on_result(found)
+            _leave_audits(config.warehouse, result.audits)
+        on_result(result)
 
-    with told_in_log():
-        config = RescoreConfig.read(given)
+    with logged_to_prefect():
+        config = RescoreConfig.read(parameters)
     with (
-        told_in_log(str(Layout(config.warehouse).log)),
+        logged_to_prefect(str(Layout(config.warehouse).log)),
         timed() as clock,
         timed(caller=_as_tasks(clock)),
         clock.on(START),
@@ -104,7 +104,7 @@ def rescore_in_tasks(
 
 @contextmanager
 def _artifacts() -> Generator[None]:
-    """Leave artifacts: that one cannot be left fails nothing, as the scores are published."""
+    """Leave artifacts; a failure is a warning, since the scores are published."""
     try:
         yield
     except (Exception, PanicException) as error:  # noqa: BLE001 (see above)
@@ -113,7 +113,7 @@ def _artifacts() -> Generator[None]:
 
 @contextmanager
 def _failed_audits(warehouse: Path) -> Generator[None]:
-    """Leave what audits found where they fail the run, too."""
+    """Leave the results of audits that fail the run, too."""
     try:
         yield
     except AuditError as error:
@@ -124,30 +124,30 @@ def _failed_audits(warehouse: Path) -> Generator[None]:
 
 def _leave_audits(warehouse: Path, results: Sequence[AuditResult]) -> None:
     rows = [
-        {**row, "first": code("; ".join(each.first))}
-        for row, each in zip(audits_table(results), results, strict=True)
+        {**row, "first": code("; ".join(result.first))}
+        for row, result in zip(audits_table(results), results, strict=True)
     ]
     if rows:
         create_table_artifact(rows, f"kp-batch-audits-{artifact_name(warehouse)}")
 
 
 def artifact_name(warehouse: Path) -> str:
-    """A warehouse in the keys of artifacts: its last name, and a digest of where it stands.
+    """A warehouse in the keys of artifacts: its last name, and a digest of its path.
 
     Keys take lower-case letters, digits and dashes alone.
     """
-    place = shown(warehouse.absolute())
-    last = re.sub("[^a-z0-9]+", "-", place.rstrip("/").rpartition("/")[2].lower()).strip("-")
-    digest = hashlib.sha256(os.fsencode(place)).hexdigest()[:8]
+    path = shown(warehouse.absolute())
+    last = re.sub("[^a-z0-9]+", "-", path.rstrip("/").rpartition("/")[2].lower()).strip("-")
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:8]
     return f"{last[:_LONGEST_NAME]}-{digest}".lstrip("-")
 
 
 @contextmanager
-def told_in_log(details: str | None = None) -> Generator[None]:
-    """Have all that is told in Prefect's log, and an error that the user can put right as a line.
+def logged_to_prefect(details: str | None = None) -> Generator[None]:
+    """Log all messages to Prefect, too, and an error that the user can put right as one line.
 
     Args:
-        details: the file that tells more of an error.
+        details: the file with the details of an error.
     """
     add_handler(_RUN_LOG)
     for name in ("prefect.flow_runs", "prefect.task_runs"):
@@ -155,24 +155,24 @@ def told_in_log(details: str | None = None) -> Generator[None]:
     try:
         yield
     except (Exception, PanicException) as error:
-        told = known(error, details)
-        if told is None or told is error:
+        explained = known(error, details)
+        if explained is None or explained is error:
             raise
-        raise told from error
+        raise explained from error
 
 
 def silence_at_exit() -> None:
-    """Close stderr when the interpreter ends, and all is told.
+    """Close stderr when the interpreter ends, after the last message.
 
     Prefect's threads keep a flow, its loggers and its errors until the interpreter is gone, and
-    with them what leads to DuckDB, whose bindings would then list 45 lines of their own functions
-    and types as leaked.
+    through them DuckDB, whose bindings would then list 45 lines of their own functions and types as
+    leaked.
     """
     atexit.register(_silence)
 
 
 def _silence() -> None:
-    logging.shutdown()  # sends what is left to Prefect's server
+    logging.shutdown()  # sends the last messages to Prefect's server
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
@@ -185,34 +185,34 @@ def run_flow(config: RescoreConfig, on_result: Callable[[Summary | Preview], Non
     def rescore(config: RescoreConfig) -> None:
         rescore_in_tasks(config, on_result)
 
-    # As it was asked for: Prefect's page shows no setting that the warehouse may have otherwise.
-    asked = config.model_dump(mode="json", exclude_unset=True)
+    # Only these: Prefect's page shows no default that the warehouse's settings may override.
+    parameters = config.model_dump(mode="json", exclude_unset=True)
     with timed() as clock, clock.on(PREFECT):
-        cast("Any", flow(**FLOW)(rescore))(asked)
+        cast("Any", flow(**FLOW)(rescore))(parameters)
 
 
 def _as_markdown(summary: Summary) -> list[dict[str, str]]:
-    """The table of scores, whose texts stand as code: Prefect takes each cell for markdown."""
+    """The table of scores with its texts as code: Prefect takes each cell for markdown."""
     texts = ("domain", "0 to 1")
     return [{**row, **{name: code(row[name]) for name in texts}} for row in as_table(summary)]
 
 
 def _as_tasks(clock: Clock) -> Caller:
-    """Steps as tasks of the flow that runs: each tries again itself, what Prefect takes is its own.
+    """Steps as tasks of the flow that runs: they retry themselves, and Prefect has its own time.
 
-    Their parts are done within them: there may be thousands, too many to be tasks. The plan knows
-    whether a step has to run: Prefect keeps no result and compares no input.
+    Their parts are no tasks: there may be thousands. The plan knows whether a step has to run:
+    Prefect keeps no result and compares no input.
     """
 
     def as_task(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        made = cast("Any", task)(function, name=name, cache_policy=NO_CACHE, persist_result=False)
-        return clock.on(PREFECT)(made)
+        step = cast("Any", task)(function, name=name, cache_policy=NO_CACHE, persist_result=False)
+        return clock.on(PREFECT)(step)
 
     return as_task
 
 
 class _RunLog(logging.Handler):
-    """Puts what is told into the log of the task or the flow that runs; Prefect shows it, too."""
+    """Passes messages to the log of the task or the flow that runs."""
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(MissingContextError):  # no flow runs yet
@@ -224,6 +224,6 @@ _RUN_LOG = _RunLog()
 
 def _in_one_line(record: logging.LogRecord) -> bool:
     """Let Prefect log an error that the user can put right as that, without its traceback."""
-    if record.exc_info and record.exc_info[1] and (told := known(record.exc_info[1])):
-        record.msg, record.args, record.exc_info = f"{type(told).__name__}: {told}", (), None
+    if record.exc_info and record.exc_info[1] and (error := known(record.exc_info[1])):
+        record.msg, record.args, record.exc_info = f"{type(error).__name__}: {error}", (), None
     return True

@@ -1,4 +1,4 @@
-"""Finds out whether Prefect is configured, and quiets it, without importing Prefect."""
+"""Reads whether Prefect is configured, and quiets it, without importing Prefect."""
 
 import os
 import tomllib
@@ -10,8 +10,8 @@ from typing import Any
 def configured_api(environment: Mapping[str, str]) -> str | None:
     """The URL of the Prefect server that is configured; None if none is.
 
-    PREFECT_API_URL names it, or the active profile in Prefect's profiles.toml. Prefect itself would
-    say so as well, but takes longer to import than a small run takes.
+    PREFECT_API_URL names it, or the active profile in Prefect's profiles.toml. Prefect itself takes
+    longer to import than a small run takes.
 
     Args:
         environment: the environment variables.
@@ -25,17 +25,17 @@ def configured_api(environment: Mapping[str, str]) -> str | None:
         active = environment.get("PREFECT_PROFILE") or content["active"]
         return content["profiles"][active].get("PREFECT_API_URL")
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # there is no such file, or it has a fault, which Prefect tells where used
+        return None  # no such file, or one with a fault, which Prefect reports where it is used
 
 
 def prepare_prefect(home: Path) -> None:
-    """Set Prefect up before it is imported; what the user's environment sets wins.
+    """Set Prefect up before it is imported; the user's environment wins.
 
-    It shows nothing here, though its log takes all, and has no outside connections. Where no server
-    is configured, its temporary one is used, whose database stands in a folder of its own.
+    It prints nothing, though it logs all messages, and has no outside connections. Where no server
+    is configured, its temporary one is used, with a database in a folder of its own.
 
     Args:
-        home: that folder; made where it is missing.
+        home: that folder; created where it is missing.
     """
     settings = {
         "DO_NOT_TRACK": "1",

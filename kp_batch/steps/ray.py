@@ -1,7 +1,7 @@
 """Carries parts out on a Ray cluster: one of this machine's processes, or one that runs already.
 
-Ray places the parts, does again what a killed worker or node left, and moves the results. What
-stays in this process are the steps themselves: settling, planning, publishing.
+Ray places the parts, repeats those of a killed worker or node, and moves the results. The steps
+themselves stay in this process.
 """
 
 import os
@@ -34,20 +34,20 @@ _PRIVATE = "kp-ray-"  # in the paths of a cluster that belongs to one run
 _SHORT = 25  # letters of a folder for what Ray keeps meanwhile
 _TRIES = 3  # of a part whose worker dies
 _OF_PART = 300  # characters
-_TOLD = "kp_told"  # the attribute of a part's error that holds what the part told before
+_MESSAGES = "kp_messages"  # the attribute of a part's error that holds the part's log records
 _DECIDING = ("kp-batch", "polars", "numpy", "pyarrow", "torch", "tokenizers")  # results' bits
-# Before Ray is imported; what the user's environment sets wins.
+# Before Ray is imported; the user's environment wins.
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_task_oom_retries": str(_TRIES - 1),  # for ever, otherwise
 }
-_LOG = StreamHandler(sys.__stderr__)  # as all that is not for the user
+_LOG = StreamHandler(sys.__stderr__)  # for what is not for the user
 
 
 @contextmanager
 def executor_of(config: RescoreConfig) -> Generator[Executor]:
-    """What carries out the parts of a run: this process, or Ray where the settings ask for it.
+    """The executor of a run: this process, or Ray where the settings ask for it.
 
     Raises:
         WorkerError: Ray is missing, no such cluster answers, or its nodes cannot do the work.
@@ -56,9 +56,9 @@ def executor_of(config: RescoreConfig) -> Generator[Executor]:
         yield ThreadExecutor()
         return
     ray = _imported()
-    # Sockets stand there, and a socket's path is short: 107 letters, of which Ray takes 64.
-    place = gettempdir() if len(gettempdir()) <= _SHORT else "/tmp"  # noqa: S108 (as Ray does)
-    with TemporaryDirectory(prefix=_PRIVATE, dir=place) as folder:
+    # It holds sockets, and a socket's path is short: 107 letters, of which Ray takes 64.
+    parent = gettempdir() if len(gettempdir()) <= _SHORT else "/tmp"  # noqa: S108 (as Ray does)
+    with TemporaryDirectory(prefix=_PRIVATE, dir=parent) as folder:
         note_leftover(Path(folder))
         try:
             _start(ray, config, folder)
@@ -71,7 +71,7 @@ def executor_of(config: RescoreConfig) -> Generator[Executor]:
 
 
 def _imported() -> Any:
-    """Ray, which says what it has to say to the log alone: stderr itself, not `sys.stderr`."""
+    """Ray, whose messages go to the log alone: stderr itself, not `sys.stderr`."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
@@ -102,7 +102,7 @@ def _knock(address: str | None) -> None:
 
 
 def _settings(config: RescoreConfig, folder: str) -> Mapping[str, Any]:
-    """What `ray.init` is given."""
+    """The arguments of `ray.init`."""
     quiet = {"configure_logging": False, "log_to_driver": False}
     if config.ray is not None:
         # A part has one core: Polars would take all of its node's.
@@ -136,11 +136,11 @@ def check_nodes(ray: Any, config: RescoreConfig) -> None:
     probe = temporary_sibling(config.warehouse.absolute() / "probe")
     probe.touch()
     try:
-        here = [str(Path(each).absolute()) for each in config.archive if Path(each).exists()]
-        paths = [str(Path.cwd()), str(probe), *here]
+        archive = [str(Path(name).absolute()) for name in config.archive if Path(name).exists()]
+        paths = [str(Path.cwd()), str(probe), *archive]
         nodes = [node for node in ray.nodes() if node["Alive"]]
-        for node, asked in [(node, ask_node(ray, node, paths)) for node in nodes]:
-            check_node(ray, node, asked)
+        for node, answer in [(node, ask_node(ray, node, paths)) for node in nodes]:
+            check_node(ray, node, answer)
     finally:
         probe.unlink()
 
@@ -154,7 +154,7 @@ def check_room(ray: Any) -> None:
     Raises:
         WorkerError: says how much there is.
     """
-    most = max(each.get("memory", 0) for each in with_a_core(ray))
+    most = max(node.get("memory", 0) for node in nodes_with_a_core(ray))
     if most < PART_BYTES:
         raise WorkerError(
             f"no node of the Ray cluster has room for a part of the work, or the model: it takes "
@@ -162,21 +162,21 @@ def check_room(ray: Any) -> None:
         )
 
 
-def with_a_core(ray: Any) -> list[Mapping[str, float]]:
-    """What each node has that can do a part.
+def nodes_with_a_core(ray: Any) -> list[Mapping[str, float]]:
+    """The resources of each node that can do a part.
 
     Raises:
         WorkerError: there is none.
     """
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    able = [node for node in nodes if node.get("CPU", 0) >= 1]
-    if not able:
+    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes = [node for node in alive if node.get("CPU", 0) >= 1]
+    if not nodes:
         raise WorkerError("no node of the Ray cluster has a core for kp-batch")
-    return able
+    return nodes
 
 
 def ask_node(ray: Any, node: Mapping[str, Any], paths: Sequence[str]) -> Any:
-    """Ask a node what it has, and which of the paths it lacks; returns the answer to come.
+    """Ask a node for its versions, and which paths it lacks; returns the reference of the answer.
 
     Args:
         ray: connected to the cluster.
@@ -184,10 +184,10 @@ def ask_node(ray: Any, node: Mapping[str, Any], paths: Sequence[str]) -> Any:
         paths: it has to see each of these.
     """
     at = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-    return ray.remote(_seen).options(scheduling_strategy=at, num_cpus=0).remote(paths)
+    return ray.remote(_answer).options(scheduling_strategy=at, num_cpus=0).remote(paths)
 
 
-def check_node(ray: Any, node: Mapping[str, Any], asked: Any) -> None:
+def check_node(ray: Any, node: Mapping[str, Any], answer: Any) -> None:
     """Refuse a node by its answer; see `check_nodes`."""
     name = f"the Ray node {node['NodeManagerAddress']}"
     if _PRIVATE in node["ObjectStoreSocketName"]:
@@ -195,36 +195,35 @@ def check_node(ray: Any, node: Mapping[str, Any], asked: Any) -> None:
             f"{name} is of another run's --workers; start a cluster: ray start --head"
         )
     try:
-        versions, lacking = ray.get(asked, timeout=_NODE_PATIENCE_S)
+        versions, lacking = ray.get(answer, timeout=_NODE_PATIENCE_S)
     except ray.exceptions.GetTimeoutError as error:
         raise WorkerError(f"{name} did not answer within {_NODE_PATIENCE_S:.0f} s") from error
     except ray.exceptions.RayError as error:
         raise WorkerError(f"{name} cannot run kp-batch: {one_line(str(error))}") from error
-    if versions != versions_here():
-        reason = f"has {versions}, and this machine {versions_here()}; install the same"
+    if versions != local_versions():
+        reason = f"has {versions}, and this machine {local_versions()}; install the same"
         raise WorkerError(f"{name} {reason}")
     if lacking:
         reason = f"does not see {lacking[0]}; a cluster needs a disk that all nodes share"
         raise WorkerError(f"{name} {reason}")
 
 
-def _seen(paths: Sequence[str]) -> tuple[str, list[str]]:
-    """What a node has, and which of the paths it lacks."""
-    return versions_here(), [path for path in paths if not Path(path).exists()]
+def _answer(paths: Sequence[str]) -> tuple[str, list[str]]:
+    return local_versions(), [path for path in paths if not Path(path).exists()]
 
 
-def versions_here() -> str:
-    """What has to be the same on all nodes."""
+def local_versions() -> str:
+    """The versions that have to be the same on all nodes."""
     python = ".".join(map(str, sys.version_info[:2]))
-    return ", ".join([f"Python {python}", *(f"{each} {version(each)}" for each in _DECIDING)])
+    return ", ".join([f"Python {python}", *(f"{name} {version(name)}" for name in _DECIDING)])
 
 
 @dataclass(frozen=True)
 class Done:
-    """A part that is done: what it gives, what it told, and what it asked of object stores."""
+    """A part that is done: its result, its log records, and its traffic with object stores."""
 
     result: Any
-    told: list[LogRecord]
+    messages: list[LogRecord]
     traffic: Traffic
 
 
@@ -232,16 +231,16 @@ def run_part(common: Any, part: object) -> Done:
     """Do one part in a worker."""
     step, args, kwargs, folder = common
     os.chdir(folder)  # paths may be relative
-    with capture() as told:
+    with capture() as messages:
         try:
             with counted() as traffic:
                 result = step(part, *args, **kwargs)
-            return Done(result, told, traffic)
+            return Done(result, messages, traffic)
         except PanicException as panic:  # no Exception, which would end the worker
             error: Exception = RuntimeError(f"PanicException: {panic}")
         except Exception as fault:  # noqa: BLE001 (it is raised below)
             error = fault
-    setattr(error, _TOLD, told)
+    setattr(error, _MESSAGES, messages)
     raise error
 
 
@@ -270,29 +269,29 @@ class RayExecutor:
             common = self.ray.put((step, args, kwargs, str(Path.cwd())))
             needs = {"name": step.name, "max_retries": _TRIES - 1, **self._needs(step)}
             task = self.ray.remote(run_part).options(**needs)
-            begun = [task.remote(common, part) for part in parts]
-        for part, each in zip(parts, begun, strict=True):
-            done = self._result(step.name, part, each)
-            replay_log(done.told)
+            references = [task.remote(common, part) for part in parts]
+        for part, reference in zip(parts, references, strict=True):
+            done = self._result(step.name, part, reference)
+            replay_log(done.messages)
             TRAFFIC.count(**asdict(done.traffic))
             yield done.result
 
     def _needs(self, step: Step[..., Any]) -> dict[str, int]:
-        """What a part of a step takes of a node, which one has: it would wait for ever for more."""
-        able = with_a_core(self.ray)
-        with_gpu = [each for each in able if each.get("GPU", 0) >= 1] if step.on_gpu else []
-        memory = max(int(each.get("memory", 0)) for each in with_gpu or able)
+        """What a part of a step takes, no more than some node has: it would wait for ever."""
+        nodes = nodes_with_a_core(self.ray)
+        with_gpu = [node for node in nodes if node.get("GPU", 0) >= 1] if step.on_gpu else []
+        memory = max(int(node.get("memory", 0)) for node in with_gpu or nodes)
         gpus = int(bool(with_gpu))
         return {"num_cpus": 1, "num_gpus": gpus, "memory": min(step.memory, memory)}
 
-    def _result(self, step: str, part: object, task: Any) -> Done:
+    def _result(self, step: str, part: object, reference: Any) -> Done:
         errors = self.ray.exceptions
         try:
             with self._explained(step, errors.RayTaskError, *_lost(errors)):
-                return self.ray.get(task)
+                return self.ray.get(reference)
         except errors.RayTaskError as error:
-            replay_log(getattr(error.cause, _TOLD, ()))
-            raise error.cause from error  # which tells the log where
+            replay_log(getattr(error.cause, _MESSAGES, ()))
+            raise error.cause from error  # whose traceback in the log names the place
         except _lost(errors) as error:
             lack = " for want of memory" if isinstance(error, errors.OutOfMemoryError) else ""
             raise WorkerError(
@@ -302,7 +301,7 @@ class RayExecutor:
 
     @contextmanager
     def _explained(self, step: str, *others: type[Exception]) -> Generator[None]:
-        """Explain what Ray itself fails over, but for errors of some other kinds."""
+        """Explain Ray's own errors, but for some kinds."""
         try:
             yield
         except others:
@@ -314,5 +313,5 @@ class RayExecutor:
 
 
 def _lost(errors: Any) -> tuple[type[Exception], ...]:
-    """What Ray tells of a part whose worker died."""
+    """Ray's errors for a part whose worker died."""
     return errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError

@@ -1,7 +1,7 @@
-"""What a step of a run is, what its time goes into, and the parts of its work.
+"""The steps of a run, their time, and the parts of their work.
 
-A run calls its steps plainly; each is timed, tried again, and a task where Prefect runs them. What
-a step does part by part, an executor maps: threads of this process, or see `ray`.
+A run calls its steps plainly; each is timed, tried again, and a task where Prefect runs them. The
+parts of a step are mapped by an executor: threads of this process, or see `ray`.
 """
 
 import time
@@ -22,7 +22,7 @@ from kp_batch.text import one_line
 # come back for 90 s after that: the last try is after six minutes.
 RETRY_DELAYS_S = (5.0, 60.0, 300.0)
 PART_BYTES = 1 << 30  # of memory that a part takes at the most and about, its model included
-START, PREFECT = "start", "prefect"  # what time goes into, beside the steps
+START, PREFECT = "start", "prefect"  # activities besides the steps
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,49 +31,49 @@ Caller = Callable[[str, Callable[..., Any]], Callable[..., Any]]
 
 
 class Clock:
-    """Counts the seconds of one thing at a time, of the start where nothing else is named.
+    """Counts the seconds of one activity at a time: a step by its name, Prefect, or the start.
 
-    So the start is Python's, the imports, the wait for other runs, and the little between steps.
+    The start is all else: Python, the imports, the wait for other runs, the time between steps.
 
     Args:
-        began: when somebody began to wait, in seconds since the epoch; now, unless given.
+        began: when somebody began to wait, in seconds since the epoch; None: now.
     """
 
     def __init__(self, began: float | None = None) -> None:
         now = time.time()
         self._since = time.monotonic() - (now - (now if began is None else began))
-        self._what = START
+        self._activity = START
         self._seconds: dict[str, float] = {}
 
     @contextmanager
-    def on(self, what: str) -> Generator[None]:
-        """Count the time of the context for this alone: a step by its name, or Prefect."""
-        before = self._what
-        self._turn(what)
+    def on(self, activity: str) -> Generator[None]:
+        """Count the time of the context for this activity alone."""
+        before = self._activity
+        self._switch(activity)
         try:
             yield
         finally:
-            self._turn(before)
+            self._switch(before)
 
     @property
     def seconds(self) -> dict[str, float]:
-        """By what they went into; their sum is the time since somebody began to wait."""
-        self._turn(self._what)
+        """By activity; their sum is the time since somebody began to wait."""
+        self._switch(self._activity)
         return dict(self._seconds)
 
-    def _turn(self, what: str) -> None:
+    def _switch(self, activity: str) -> None:
         now = time.monotonic()
-        self._seconds[self._what] = self._seconds.get(self._what, 0.0) + now - self._since
-        self._what, self._since = what, now
+        self._seconds[self._activity] = self._seconds.get(self._activity, 0.0) + now - self._since
+        self._activity, self._since = activity, now
 
 
-def work(seconds: Mapping[str, float]) -> dict[str, float]:
+def step_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
     """The seconds of the steps alone."""
     return {name: spent for name, spent in seconds.items() if name not in {START, PREFECT}}
 
 
-# What times the steps of the run that is open, and calls them. None within a step, so that one that
-# is called there is a part of it.
+# The clock and the caller of the steps of the open run. None within a step: one that is called
+# there is a part of it.
 _OPEN: ContextVar[tuple[Clock, Caller] | None] = ContextVar("open", default=None)
 
 
@@ -83,7 +83,7 @@ def timed(began: float | None = None, caller: Caller | None = None) -> Generator
 
     Args:
         began: as for `Clock`, of a new one.
-        caller: given a step's name and its function, returns what is called in its place.
+        caller: takes a step's name and its function, returns the function to call in its place.
     """
     clock, before = _OPEN.get() or (Clock(began), lambda _, function: function)
     with _opened((clock, caller or before)):
@@ -133,7 +133,7 @@ class Step(Generic[P, R]):
     on_gpu: bool = False  # whether it computes on a GPU where there is one
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function, see `retried`; timed if a run is open, and no step under way."""
+        """Call the function, see `retried`; timed if a run is open and no step under way."""
         opened = _OPEN.get()
         if opened is None:
             return retried(self.name, self.function, *args, **kwargs)
@@ -147,11 +147,11 @@ class Step(Generic[P, R]):
         return caller(self.name, called)(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
-        """Where a worker finds it: pickled by value, its function would bring all its module."""
-        return _found, (self.function.__module__, self.function.__qualname__)
+        """Pickle it by name: by value, its function would bring all its module."""
+        return _imported, (self.function.__module__, self.function.__qualname__)
 
 
-def _found(module: str, name: str) -> Any:
+def _imported(module: str, name: str) -> Any:
     return getattr(import_module(module), name)
 
 
@@ -161,15 +161,15 @@ def step(
     """Make a function a step; it is idempotent: called again, wherever it failed, it does the same.
 
     Args:
-        name: see `Step`, as for the others.
-        memory: that it takes for a part.
-        on_gpu: whether it computes on a GPU.
+        name: see `Step`.
+        memory: likewise.
+        on_gpu: likewise.
     """
     return lambda function: Step(name, function, memory, on_gpu)
 
 
 class Executor(Protocol):
-    """Carries the parts of a step out, here or elsewhere."""
+    """Carries out the parts of a step."""
 
     def map(
         self,
@@ -182,9 +182,9 @@ class Executor(Protocol):
         """Call the step for each part, in any order and wherever there is room.
 
         Args:
-            step: takes one part. What it makes stands in files that the part names, so that what
-                one worker began is done again by another.
-            parts: values that say what to do: paths, ranges, hashes.
+            step: takes one part. It writes files that are named by the part, so that another worker
+                can repeat it.
+            parts: the values to work on: paths, ranges, hashes.
             args: further arguments, the same for all parts.
             kwargs: likewise.
 
@@ -195,10 +195,10 @@ class Executor(Protocol):
 
 
 class ThreadExecutor:
-    """Carries parts out in this process, as many at once as there are cores and memory for.
+    """Carries out parts in threads, as many at once as there are cores and memory for.
 
     Each has its share of the cores: NumPy's products take no more. So a part may read while another
-    computes, and what runs on one core by its nature runs on all.
+    computes, and code that runs on one core runs on all.
     """
 
     def map(
@@ -220,12 +220,14 @@ class ThreadExecutor:
         cores = thread_pool_size()
         at_once = max(min(len(parts), cores, available_bytes() // step.memory), 1)
         share = cores // at_once
-        # Parts count as part of the step that maps; what they tell goes where this flow's log goes.
+        # Parts count as part of the step that maps; their messages go where this flow's log goes.
         with threadpool_limits(share, "blas"), ThreadPoolExecutor(at_once) as pool, _opened(None):
-            begun = [pool.submit(copy_context().run, step, part, *args, **kwargs) for part in parts]
+            futures = [
+                pool.submit(copy_context().run, step, part, *args, **kwargs) for part in parts
+            ]
             try:
-                for each in begun:
-                    yield each.result()
+                for future in futures:
+                    yield future.result()
             finally:
                 pool.shutdown(cancel_futures=True)
 
@@ -236,7 +238,7 @@ def cut(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[tup
     Args:
         items: in the order that the parts keep.
         size: of an item.
-        most: the size of a part, the sum of its items'; an item that is larger is a part by itself.
+        most: the size of a part, the sum of its items'; a larger item is a part by itself.
     """
     part: list[T] = []
     total = 0

@@ -16,7 +16,7 @@ import polars as pl
 
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.novelty.replay import replay_windows
-from kp_batch.steps.step import ThreadExecutor, step, work
+from kp_batch.steps.step import ThreadExecutor, step, step_seconds
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import require_manifest
@@ -69,7 +69,7 @@ def _run(label: str, *arguments: str) -> Mapping[str, float]:
         sys.exit(taken.tail)
     told = next(line for line in taken.tail.splitlines() if line.startswith('{"'))
     seconds: dict[str, float] = json.loads(told)["seconds"]
-    worked = sum(work(seconds).values())
+    worked = sum(step_seconds(seconds).values())
     whole = f"{taken.seconds:>12,.2f} s, work {worked:>6,.2f} s{taken.peak_mb:>9,.0f} MB"
     print(f"  {label:<36}{whole}", flush=True)
     return seconds

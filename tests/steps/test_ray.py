@@ -263,7 +263,7 @@ def test_a_node_that_cannot_do_the_work_is_named(
     message: str,
 ) -> None:
     if version:
-        monkeypatch.setattr(rays, "versions_here", lambda: version)
+        monkeypatch.setattr(rays, "local_versions", lambda: version)
     [found] = cluster.ray.nodes()
     node = {**found, "ObjectStoreSocketName": ""}
     asked = rays.ask_node(cluster.ray, node, paths)

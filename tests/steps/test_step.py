@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_info
 from kp_batch.errors import ArchiveError, StorageError
 from kp_batch.log import progress
 from kp_batch.steps import step as steps
-from kp_batch.steps.step import Clock, Step, ThreadExecutor, step, timed, work
+from kp_batch.steps.step import Clock, Step, ThreadExecutor, step, step_seconds, timed
 
 
 @pytest.fixture(autouse=True)
@@ -252,7 +252,7 @@ def test_each_second_counts_for_the_innermost_thing_alone(now: list[float]) -> N
     now[0] += 64
     assert clock.seconds == {"start": 2 + 1 + 32 + 64, "prefect": 4 + 16, "read": 8}
     assert sum(clock.seconds.values()) == now[0] - 998
-    assert work(clock.seconds) == {"read": 8}
+    assert step_seconds(clock.seconds) == {"read": 8}
 
 
 def test_a_thing_that_fails_has_its_seconds_and_one_that_goes_on_those_so_far(
