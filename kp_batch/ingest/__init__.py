@@ -1,1 +1,1 @@
-"""Reads what is new in the archive: files to staged facts and texts."""
+"""Reads the archive's new files into staged facts and texts."""

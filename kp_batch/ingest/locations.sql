@@ -1,5 +1,5 @@
--- Where the archive held some traces as they were scored, in the order in which its files are read.
--- What is not known to stand anywhere any more stands beyond all rows.
+-- The locations in the archive of some traces as they were scored, in the order in which its files are
+-- read. Where the row is not known any more, it is beyond all rows.
 -- Given, in SQL: wanted (rows with trace_id, source_file and content_hash), and the rows of the tables
 -- files and facts.
 SELECT wanted.*, coalesce(max(facts."row"), 9223372036854775807) AS "row"
@@ -8,7 +8,7 @@ LEFT JOIN (SELECT source_file, file_id FROM $files) AS files USING (source_file)
 LEFT JOIN (
     SELECT file_id, trace_id, content_hash, "row"
     FROM $facts
-    SEMI JOIN $wanted AS these USING (trace_id)
+    SEMI JOIN $wanted AS ids USING (trace_id)
     WHERE len(reasons) = 0
 ) AS facts USING (file_id, trace_id, content_hash)
 GROUP BY ALL

@@ -16,7 +16,7 @@ from kp_batch.duck import SQL, sql
 from kp_batch.errors import Unread, is_of_machine
 from kp_batch.facts import with_facts
 
-# Of what is looked at together: no more of either, unless one trace is more.
+# The limits of a batch, unless one trace is more.
 _ROWS = 2_000
 _LETTERS = 16 << 20  # of JSON
 
@@ -24,7 +24,7 @@ Trace = dict[str, Any]
 
 
 class HasLocation(Protocol):
-    """A scored trace, and where the archive held it."""
+    """A scored trace, and its location in the archive."""
 
     @property
     def source_file(self) -> str:
@@ -48,7 +48,7 @@ class HasLocation(Protocol):
 
 
 class TraceLocation(NamedTuple):
-    """Where the archive held a scored trace; see `HasLocation`."""
+    """The location of a scored trace in the archive; see `HasLocation`."""
 
     source_file: str
     row: int
@@ -62,7 +62,7 @@ P = TypeVar("P", bound=HasLocation)
 def find_locations(
     connection: duckdb.DuckDBPyConnection, wanted: str, files: str, facts: str
 ) -> list[TraceLocation]:
-    """Find where the archive held some traces, in the order of their files, in each by row.
+    """Find the locations of some traces in the archive, in the order of the files, in each by row.
 
     Args:
         connection: runs the SQL.
@@ -91,8 +91,8 @@ def reread_batches(
 ) -> Iterator[list[tuple[P, Trace | Unread]]]:
     """Read scored traces again, as JSON values with all their fields.
 
-    Every file is opened once, and read as far as it is needed. A trace that is not what was scored
-    any more, since its row has another id or content now, is not read.
+    Every file is opened once, and read as far as it is needed. A trace whose row has another id or
+    content now is not read.
 
     Args:
         locations: in the order of their files, and in each by row.
@@ -101,8 +101,8 @@ def reread_batches(
     Yields:
         Some locations at a time, in their order, each with its trace, or why that is not read.
     """
-    by_file = groupby(locations, key=lambda each: each.source_file)
-    texts = chain.from_iterable(_texts(path, in_file, most_bytes) for path, in_file in by_file)
+    by_file = groupby(locations, key=lambda location: location.source_file)
+    texts = chain.from_iterable(_texts(path, of_file, most_bytes) for path, of_file in by_file)
     for batch in _batches(texts):
         yield list(_as_scored(batch))
 
@@ -111,11 +111,11 @@ def _texts(
     path: str, locations: Iterator[P], most_bytes: int | None
 ) -> Iterator[tuple[P, str, Unread | None]]:
     """The JSON of some rows of one file, as far as they can be read again, or why they cannot."""
-    asked: deque[P] = deque()  # no more than a batch of the file, whatever is asked of it
+    pending: deque[P] = deque()  # no more than a batch of the file, whatever locations there are
 
     def rows() -> Iterator[int]:
         for location in locations:
-            asked.append(location)
+            pending.append(location)
             yield location.row
 
     unread: Unread = "changed"
@@ -125,17 +125,17 @@ def _texts(
             unread = "large"
         else:
             for row, text in read_raw(source, rows()):
-                while (each := asked.popleft()).row != row:
-                    yield each, "", unread
-                yield each, text, None
+                while (location := pending.popleft()).row != row:
+                    yield location, "", unread
+                yield location, text, None
     except FileNotFoundError:
         unread = "gone"
     except Exception as error:  # file systems and damage raise errors of many kinds
         if is_of_machine(error):
             raise
         unread = "unreadable"
-    for each in chain(asked, locations):
-        yield each, "", unread
+    for location in chain(pending, locations):
+        yield location, "", unread
 
 
 def _batches(
@@ -157,11 +157,11 @@ def _as_scored(
     batch: Sequence[tuple[P, str, Unread | None]],
 ) -> Iterator[tuple[P, Trace | Unread]]:
     """The traces that are still what was scored."""
-    read = [json.loads(text) for _, text, unread in batch if not unread]
-    # Of the JSON, which is what is shown and written, whatever the file's format: who scores an
-    # export must find the same content.
-    facts = with_facts(rows_from_objects("", enumerate(read)), reasons())
-    current = zip(read, facts.select("trace_id", "content_hash").iter_rows(), strict=True)
+    traces = [json.loads(text) for _, text, unread in batch if not unread]
+    # Of the JSON, which is what is shown and written, whatever the file's format: the traces of an
+    # export must have the same content.
+    facts = with_facts(rows_from_objects("", enumerate(traces)), reasons())
+    current = zip(traces, facts.select("trace_id", "content_hash").iter_rows(), strict=True)
     for location, _, unread in batch:
         if unread:
             yield location, unread

@@ -1,6 +1,6 @@
-"""Looks at the archive: which files it has, and what is in those whose content is not known yet.
+"""Scans the archive: lists its files, and reads those whose content is not known yet.
 
-These are read a part at a time, in parallel; see `stage`.
+These are read in parts, in parallel; see `stage`.
 """
 
 import hashlib
@@ -35,15 +35,15 @@ from kp_batch.steps.step import Executor, cut, step
 from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import be, count_of, printable
 
-# A file that was written this shortly before it was looked at may be written again within the same
-# tick of its clock: its time says nothing, and the next run looks at its content once more.
+# A file that was written this shortly before the run may be written again within the same tick of
+# its clock: its time proves nothing, and the next run reads its content once more.
 _SETTLED_NS = 2_000_000_000
 _NAMED = 5  # unreadable files; the others are counted
 
-# A part of the files: so many bytes, each file counting as this many at the least.
+# A part of the files: so many bytes, where a file counts as this many at the least.
 _PART_BYTES, _FILE_BYTES = 64 << 20, 64 << 10
-# Fewer where there are not so many parts, since each core carries out one; and yet this many, since
-# each part leaves a file of facts in the warehouse.
+# Fewer bytes where that makes fewer parts than this, since each core carries out one; but at least
+# so many, since each part becomes a file of facts in the warehouse.
 _PARTS, _LEAST_BYTES = 16, 1 << 20
 # Objects of a bucket are fetched once, to be identified and to be read: so many bytes at a time.
 _COPIED_BYTES = 4 << 30
@@ -56,7 +56,7 @@ class ArchiveScan:
     """The archive as it is now; its ledger is `staging.table("files")`."""
 
     files: FileChanges
-    differs: bool  # from what the published ledger says
+    differs: bool  # from the published ledger
     gone: tuple[str, ...] = ()  # files that went since the last done run: see `gone_content`
     files_before: int = 0  # that were there then
     facts: tuple[Path, ...] = ()  # staged files of content that was not known
@@ -65,7 +65,7 @@ class ArchiveScan:
 
 @dataclass(frozen=True)
 class FileContent:
-    """What a file holds: its content, if it could be read, and the rows or why it has none."""
+    """The id of a file's content, if it could be read, and its number of rows or its fault."""
 
     file_id: str | None
     rows: int | Unreadable
@@ -73,7 +73,7 @@ class FileContent:
 
 @step("read")
 def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
-    """Look at the archive: stages its ledger, and the facts and texts of content not known yet.
+    """Scan the archive: stages its ledger, and the facts and texts of content not known yet.
 
     Args:
         run: the run.
@@ -106,7 +106,7 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
         file_changes(now, before, prune=run.config.prune),
         ledger_differs,
         gone,
-        sum(each.status != "gone" for each in before.values()),
+        sum(entry.status != "gone" for entry in before.values()),
         tuple(chain.from_iterable(part.facts for part in staged)),
         tuple(chain.from_iterable(part.texts for part in staged)),
     )
@@ -114,18 +114,19 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
 
 @step("read")
 def scan_published(run: Run) -> ArchiveScan:
-    """Take the archive as it was last seen: only the rows of its content are counted again."""
+    """Take the archive as in the published ledger; only the rows of its content are recounted."""
     before, rows = _published_ledger(run), _rows_by_content(run)
-    counted = {
-        path: replace(each, rows=rows.get(each.file_id or "", 0)) for path, each in before.items()
+    ledger = {
+        path: replace(entry, rows=rows.get(entry.file_id or "", 0))
+        for path, entry in before.items()
     }
-    ledger_differs = _stage_ledger(run, counted, before)
+    ledger_differs = _stage_ledger(run, ledger, before)
     return ArchiveScan(file_changes(before, before, prune=False), ledger_differs)
 
 
 def _check_cache_by(run: Run, ledger: Ledger) -> None:
     """Refuse names of which neither traces nor paths have a value."""
-    texts = {each.path_keys for each in ledger.values() if each.status != "gone"}
+    texts = {entry.path_keys for entry in ledger.values() if entry.status != "gone"}
     check_cache_by(run.config.cache_by, {key for text in texts for key in json.loads(text)})
 
 
@@ -134,10 +135,12 @@ def _published_ledger(run: Run) -> Ledger:
 
 
 def _stage_ledger(run: Run, ledger: Ledger, before: Ledger) -> bool:
-    """Stage the ledger as the run will leave it; returns whether it differs from the published."""
+    """Stage the ledger of this run; returns whether it differs from the published one."""
     as_frame(ledger.values()).write_parquet(run.staging.table("files"))
-    now, then = ({path: each.content for path, each in x.items()} for x in (ledger, before))
-    return now != then
+    contents, contents_before = (
+        {path: entry.content for path, entry in entries.items()} for entries in (ledger, before)
+    )
+    return contents != contents_before
 
 
 def _is_known(source: SourceFile, entry: Entry | None) -> bool:
@@ -152,7 +155,7 @@ def _is_known(source: SourceFile, entry: Entry | None) -> bool:
 
 
 def _entry(run: Run, source: SourceFile, content: FileContent, last: Entry | None) -> Entry:
-    """The ledger's entry of a file that was looked at."""
+    """The ledger's entry of a file that was read."""
     old = source.mtime_ns < int(run.started_at.timestamp() * 1e9) - _SETTLED_NS
     mtime_ns = source.mtime_ns if old or source.etag else 0
     size, etag = source.size, source.etag
@@ -170,7 +173,7 @@ def _entry(run: Run, source: SourceFile, content: FileContent, last: Entry | Non
 
 
 def _sources(run: Run, before: Ledger) -> list[SourceFile]:
-    """The archive's files. Another warehouse is none of it, or a fault where files were known."""
+    """The archive's files. Another warehouse is left out, or a fault where its files are known."""
     warehouses: list[str] = []
     sources = discover(run.config.archive, run.config.warehouse, warehouses.append)
     for path in warehouses:
@@ -182,40 +185,37 @@ def _sources(run: Run, before: Ledger) -> list[SourceFile]:
 
 
 def _in_closed_folders(now: Ledger, before: Ledger, closed: AbstractSet[str]) -> Ledger:
-    """The files that are known to stand in folders which cannot be read now: they are not gone."""
+    """The known files of folders that cannot be read now: they are not gone."""
     return {
-        path: replace(each, status="unreadable", reasons=[], message=f"it is in {folder}")
-        for path, each in before.items()
-        if path not in now and each.file_id is not None and each.status != "gone"
+        path: replace(entry, status="unreadable", reasons=[], message=f"it is in {folder}")
+        for path, entry in before.items()
+        if path not in now and entry.file_id is not None and entry.status != "gone"
         for folder in [next((above for above in folders_above(path) if above in closed), None)]
         if folder is not None
     }
 
 
 def _warn_of_unreadable(run: Run, now: Ledger, before: Ledger) -> None:
-    """Name the first files and folders that cannot be read, and count the others.
-
-    Those come first that the last done run did not find so.
-    """
+    """Name the first files and folders that cannot be read, the new ones before those known."""
 
     def is_repeated(entry: Entry) -> bool:
         last = before.get(entry.source_file)
         return last is not None and last.reasons == entry.reasons and last.message == entry.message
 
-    unreadable = sorted((each for each in now.values() if each.reasons), key=is_repeated)
-    for each in unreadable[:_NAMED]:
-        what = f"{printable(each.source_file)} is unreadable: {printable(each.message)}"
-        warn(what, repeated=is_repeated(each))
+    unreadable = sorted((entry for entry in now.values() if entry.reasons), key=is_repeated)
+    for entry in unreadable[:_NAMED]:
+        message = f"{printable(entry.source_file)} is unreadable: {printable(entry.message)}"
+        warn(message, repeated=is_repeated(entry))
     if (more := len(unreadable) - _NAMED) > 0:
         others = f"{count_of(more, 'more file')} {be(more)} unreadable"
-        what = f"{others}; a run lists all of them: {run.rejects_command}"
-        warn(what, repeated=is_repeated(unreadable[_NAMED]))
+        message = f"{others}; a run lists all of them: {run.rejects_command}"
+        warn(message, repeated=is_repeated(unreadable[_NAMED]))
 
 
 def _warn_of_loss(now: Ledger, before: Ledger, gone: Sequence[str]) -> None:
-    rows = sum(each.rows for each in now.values() if each.status == "read")
-    known = {path: each for path, each in before.items() if each.status != "gone"}
-    held = sum(each.rows for each in known.values())
+    rows = sum(entry.rows for entry in now.values() if entry.status == "read")
+    known = {path: entry for path, entry in before.items() if entry.status != "gone"}
+    known_rows = sum(entry.rows for entry in known.values())
     lost = {
         "gone": gone,
         "unreadable": [
@@ -225,10 +225,10 @@ def _warn_of_loss(now: Ledger, before: Ledger, gone: Sequence[str]) -> None:
         ],
     }
 
-    def is_half(held: int) -> bool:
-        return held > 0 and 2 * rows <= held
+    def is_half(rows_before: int) -> bool:
+        return rows_before > 0 and 2 * rows <= rows_before
 
-    if is_half(held):
+    if is_half(known_rows):
         causes = (
             f"; {count_of(len(names), 'file')} {be(len(names))} {cause} "
             f"(such as {printable(names[0])})"
@@ -237,9 +237,9 @@ def _warn_of_loss(now: Ledger, before: Ledger, gone: Sequence[str]) -> None:
         )
         warn(
             f"the archive has lost half of its rows or more: it holds {rows:,} now, and "
-            f"held {held:,}{''.join(causes)}",
+            f"held {known_rows:,}{''.join(causes)}",
             repeated=not is_half(
-                sum(each.rows for each in known.values() if each.status == "read")
+                sum(entry.rows for entry in known.values() if entry.status == "read")
             ),
         )
 
@@ -247,36 +247,36 @@ def _warn_of_loss(now: Ledger, before: Ledger, gone: Sequence[str]) -> None:
 def read_new(
     run: Run, sources: Sequence[SourceFile], executor: Executor
 ) -> tuple[dict[str, FileContent], list[StagedPart]]:
-    """Read what is not known yet: what each file holds, by its path, and what was staged of it."""
+    """Read files that are not known yet; returns their content, by path, and the staged parts."""
     if not sources:
         return {}, []
     contents: dict[str, FileContent] = {}
     staged: list[StagedPart] = []
     rows: dict[str, int | Unreadable] = {**_rows_by_content(run)}
     copied = (_with_copy(source, run.staging) for source in sources)
-    for some in cut(copied, lambda each: each.size if each.copy else 0, _COPIED_BYTES):
+    for batch in cut(copied, lambda source: source.size if source.copy else 0, _COPIED_BYTES):
         for path in run.staging.fetched.iterdir():
             path.unlink()
-        staged += _read_some(run, some, executor, contents, rows)
+        staged += _read_batch(run, batch, executor, contents, rows)
     return contents, staged
 
 
 def _with_copy(source: SourceFile, staging: Staging) -> SourceFile:
-    """The file, to be kept in the run's staging once it is fetched from its bucket."""
+    """The file, with the path of its copy in the run's staging if it is in a bucket."""
     if not is_url(source.path):
         return source
     name = hashlib.sha256(source.path.encode()).hexdigest()
     return replace(source, copy=str(staging.fetched / name))
 
 
-def _read_some(
+def _read_batch(
     run: Run,
     sources: Sequence[SourceFile],
     executor: Executor,
     contents_by_path: dict[str, FileContent],
     rows: dict[str, int | Unreadable],
 ) -> list[StagedPart]:
-    """Read some files: adds what each holds, by its path, and the rows of each content."""
+    """Read some files: adds their content, by path, and the rows of each content."""
     ids = _identified(sources, executor)
     unknown: dict[str, list[SourceFile]] = {}
     for source, file_id in zip(sources, ids, strict=True):
@@ -284,15 +284,15 @@ def _read_some(
             unknown.setdefault(file_id, []).append(source)
     contents = [Content(file_id, tuple(files)) for file_id, files in unknown.items()]
     staged = _staged(run, contents, executor)
-    for part, made in staged:
-        rows |= {each.file_id: count for each, count in zip(part, made.rows, strict=True)}
+    counts = chain.from_iterable(part.rows for part in staged)
+    rows |= {content.file_id: count for content, count in zip(contents, counts, strict=True)}
     contents_by_path |= {
         source.path: FileContent(file_id, rows[file_id])
         if isinstance(file_id, str)
         else FileContent(None, file_id)
         for source, file_id in zip(sources, ids, strict=True)
     }
-    return [made for _, made in staged]
+    return staged
 
 
 def _identified(sources: Sequence[SourceFile], executor: Executor) -> list[str | Unreadable]:
@@ -305,18 +305,16 @@ def _identified(sources: Sequence[SourceFile], executor: Executor) -> list[str |
     return ids
 
 
-def _staged(
-    run: Run, contents: Sequence[Content], executor: Executor
-) -> list[tuple[tuple[Content, ...], StagedPart]]:
+def _staged(run: Run, contents: Sequence[Content], executor: Executor) -> list[StagedPart]:
     forgotten = run.snapshot.files("forgotten")
     archive = [name if is_url(name) else absolute(local_name(name)) for name in run.config.archive]
-    parts = _cut(contents, lambda each: _size(each.sources[0]))
+    parts = _cut(contents, lambda content: _size(content.sources[0]))
     staged: list[StagedPart] = []
     with progress("reading", len(contents), "file", at_once=len(parts) > 1) as shown:
         for part in executor.map(stage_contents, parts, archive, forgotten, run.staging):
             staged.append(part)
             shown.add(len(part.rows))
-    return list(zip(parts, staged, strict=True))
+    return staged
 
 
 def file_parts(sources: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:
@@ -334,7 +332,7 @@ def _size(source: SourceFile) -> int:
 
 
 def _rows_by_content(run: Run) -> dict[str, int]:
-    """How many rows each content has that was read before, by its file_id."""
+    """The number of rows of each content that was read before, by its file_id."""
     facts = run.snapshot.scan("facts")
     if run.forgets:
         facts = facts.join(

@@ -1,4 +1,4 @@
-"""Reads parts of the archive: names the content of files, and stages facts and texts of rows.
+"""Reads parts of the archive: identifies the content of files, stages facts and texts of rows.
 
 Each function takes a part and writes files named by it, so that it may be called again, elsewhere.
 A file that cannot be read keeps no other from being read.
@@ -53,7 +53,7 @@ class Content:
 
 @dataclass(frozen=True)
 class StagedPart:
-    """What came of some contents: files, and of each content its rows or why it has none."""
+    """The staged files of some contents, and for each its number of rows or its fault."""
 
     rows: tuple[int | Unreadable, ...]
     facts: tuple[Path, ...]
@@ -62,7 +62,7 @@ class StagedPart:
 
 @step("identify")
 def identify(part: Sequence[SourceFile]) -> list[str | Unreadable]:
-    """Name the content of some files: the file_id of each, or why it has none."""
+    """Identify the content of some files: the file_id of each, or why it has none."""
     return read_with_retries("identify", {source: source for source in part}, _file_id)
 
 
@@ -94,32 +94,25 @@ def stage_contents(
     """
     with staged_rows(staging, f"part-{part[0].file_id}") as together:
         contents = _Contents(archive, _forgotten_hashes(forgotten), staging, together)
-        rows = read_with_retries("stage", {each: each.sources[-1] for each in part}, contents.stage)
+        files = {content: content.sources[-1] for content in part}
+        counts = read_with_retries("stage", files, contents.stage)
     staged = [together, *contents.alone]
     return StagedPart(
-        tuple(rows),
-        tuple(path for each in staged for path in each.facts.files),
-        tuple(path for each in staged for path in each.texts.files),
+        tuple(counts),
+        tuple(path for rows in staged for path in rows.facts.files),
+        tuple(path for rows in staged for path in rows.texts.files),
     )
 
 
 @dataclass(frozen=True)
 class _Contents:
-    """Stages contents, one after the other.
-
-    Attributes:
-        archive: as for `stage_contents`.
-        forgotten: the hashes of the ids that are passed over.
-        staging: the run's files.
-        together: takes the rows of small contents.
-        alone: the staged files of the large ones.
-    """
+    """Stages contents, one after the other; see `stage_contents`."""
 
     archive: Sequence[str]
-    forgotten: Hashes
+    forgotten: Hashes  # of the ids that are passed over
     staging: Staging
-    together: StagedRows
-    alone: list[StagedRows] = field(default_factory=list[StagedRows])
+    together: StagedRows  # takes the rows of small contents
+    alone: list[StagedRows] = field(default_factory=list[StagedRows])  # a large content each
 
     def stage(self, content: Content) -> int:
         """Stage a content from the first of its files that is still there; returns its rows."""
@@ -132,10 +125,10 @@ class _Contents:
         return self._stage(content, content.sources[-1])
 
     def _stage(self, content: Content, source: SourceFile) -> int:
-        """Stage the rows of one file.
+        """Stage the rows of one file, none of which count if an error comes after them.
 
-        Rows are void if an error comes after them. So content of one batch joins the others only
-        when it is read to its end, and larger content has files of its own.
+        So content of one batch joins the others only once it is read to its end, and larger content
+        has files of its own.
         """
         batches = self._rows(content, source)
         first = list(islice(batches, 2))
@@ -168,7 +161,7 @@ class _Contents:
 
 
 def _is_unchanged(source: SourceFile) -> bool:
-    """Whether a file is as it was seen, by its size, time and ETag.
+    """Whether a file has the size, time and ETag that it had.
 
     Raises:
         OSError: the disk or the network failed; see `is_passing`.
@@ -192,7 +185,7 @@ def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> l
     """Read files again for the texts of some of their rows; returns the staged file, if any.
 
     Args:
-        part: at least one file. Of one that cannot be read now, the replay says what is missing.
+        part: at least one file. Where one cannot be read now, the replay reports what is missing.
         wanted: the texts' hashes, see `Staging.texts_to_reread`.
         staging: the run's files.
     """
@@ -212,44 +205,44 @@ def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> l
 def read_with_retries(
     name: str, files: Mapping[T, SourceFile], read: Callable[[T], R]
 ) -> list[R | Unreadable]:
-    """Read each of some things; those whose failure may pass are `retried` together.
+    """Read some inputs; those whose failure may pass are `retried` together.
 
     Args:
         name: of the step.
-        files: what to read, each with its file.
+        files: the inputs, each with its file.
         read: raises an UnreadableError, from the system's error if there is one. Its other errors
             are raised.
 
     Returns:
-        For each in their order, what was read or why it cannot be.
+        The result of each input in their order, or why it cannot be read.
 
     Raises:
-        StorageError: a file failed each time and cannot even be looked at: its disk or its server
-            is away. One that can be is at fault itself, and unreadable.
+        StorageError: a file failed each time and cannot be reached: its disk or its server is down.
+            One that can be reached is at fault itself, and unreadable.
     """
     results: dict[T, R | Unreadable] = {}
     passing: dict[T, UnreadableError] = {}
 
     def read_remaining() -> None:
-        for file in files:
-            if file in results and file not in passing:
+        for key in files:
+            if key in results and key not in passing:
                 continue
-            passing.pop(file, None)
+            passing.pop(key, None)
             try:
-                results[file] = read(file)
+                results[key] = read(key)
             except UnreadableError as error:
-                results[file] = Unreadable.of(error)
+                results[key] = Unreadable.of(error)
                 if is_passing(error):
-                    passing[file] = error
-        for each, error in passing.items():
-            raise OSError(f"{files[each].path}: {error}") from error
+                    passing[key] = error
+        for key, error in passing.items():
+            raise OSError(f"{files[key].path}: {error}") from error
 
     try:
         retried(name, read_remaining)
     except StorageError:
-        if any(_is_unreachable(files[each]) for each in passing):
+        if any(_is_unreachable(files[key]) for key in passing):
             raise
-    return [results[file] for file in files]
+    return [results[key] for key in files]
 
 
 def _is_unreachable(source: SourceFile) -> bool:
@@ -270,7 +263,7 @@ def _forgotten_hashes(forgotten: Sequence[Path]) -> Hashes:
 
 def _contained_in(ascending: Hashes, hashes: pl.Series) -> pl.Series:
     """Which hashes are among others, which are ascending, and at least one."""
-    # A search, since a join would look at all of these for every batch.
-    sought = np.array(hashes.to_list(), dtype=HASH)
-    place = np.minimum(np.searchsorted(ascending, sought), len(ascending) - 1)
-    return pl.Series(ascending[place] == sought)
+    # A search, since a join would read all of these for every batch.
+    wanted = np.array(hashes.to_list(), dtype=HASH)
+    position = np.minimum(np.searchsorted(ascending, wanted), len(ascending) - 1)
+    return pl.Series(ascending[position] == wanted)

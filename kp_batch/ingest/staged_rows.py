@@ -1,4 +1,4 @@
-"""Writes the facts and the texts of rows that are read, a row group at a time."""
+"""Writes the facts and the texts of rows, a row group at a time."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,7 +17,7 @@ from kp_batch.runs.staging import TEXTS, Staging
 from kp_batch.schemas import FACTS
 
 _FACTS_ROWS = 65_536  # a row group of facts: some 16 MB
-_BUFFER_ROWS = 16_384  # worth computing facts of: of fewer, making the queries takes its share
+_BUFFER_ROWS = 16_384  # whose facts are computed together: of fewer, building the queries counts
 # The columns of facts worth a dictionary; pyarrow would begin one of each hash and throw it away.
 _REPEATED = (
     *("file_id", "task_domain", "agent_id", "framework", "source_skill"),
@@ -28,7 +28,7 @@ _BUFFER_BYTES = 64 << 20  # of fewer rows, where these are as large
 
 
 class _Buffer:
-    """Frames that wait until together they have as many rows, or bytes, as are worth working on."""
+    """Collects frames until together they have enough rows, or bytes, to work on."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -36,7 +36,7 @@ class _Buffer:
         self._rows = self._bytes = 0
 
     def add(self, rows: pl.DataFrame) -> bool:
-        """Add a frame; returns whether they are as many now."""
+        """Add a frame; returns whether there is enough now."""
         if len(rows):
             self._frames.append(rows)
             self._rows += len(rows)
@@ -51,9 +51,9 @@ class _Buffer:
 
 
 def _size(rows: pl.DataFrame) -> int:
-    """The bytes of rows, about: Polars counts the texts of lists, and not what points to them."""
-    lists = (row for row in rows if row.dtype == pl.List)
-    values = sum(int(each.list.len().sum() or 0) for each in lists)
+    """The bytes of rows, about: Polars counts the texts of lists, but not the pointers to them."""
+    lists = (column for column in rows if column.dtype == pl.List)
+    values = sum(int(column.list.len().sum() or 0) for column in lists)
     return int(rows.estimated_size()) + _POINTER_BYTES * values
 
 
@@ -89,7 +89,7 @@ class ParquetBatchWriter:
                 self._path,
                 table.schema,
                 compression="zstd",
-                use_dictionary=cast("Any", self._repeated),  # its stubs know of a bool alone
+                use_dictionary=cast("Any", self._repeated),  # its stubs take a bool alone
                 store_schema=False,
             )
         fitting = len(rows) * _BUFFER_BYTES // max(_size(rows), 1)
@@ -124,19 +124,12 @@ def parquet_batches(
             with suppress(OSError):  # of a full disk, say: the error that counts was before
                 writer.close()
             raise
-        is_there = writer.close()
-    writer.files += [path] if is_there else []
+        has_rows = writer.close()
+    writer.files += [path] if has_rows else []
 
 
 class StagedRows:
-    """Two files of some content: the facts of its rows, and the texts of those that are accepted.
-
-    See `staged_rows`.
-
-    Args:
-        facts: takes the facts.
-        texts: takes the texts.
-    """
+    """Two files of some content: the facts of its rows, and the texts of the accepted ones."""
 
     def __init__(self, facts: ParquetBatchWriter, texts: ParquetBatchWriter) -> None:
         self.facts, self.texts = facts, texts
@@ -148,14 +141,13 @@ class StagedRows:
             self.flush()
 
     def flush(self) -> None:
-        """Compute the facts of what is buffered: of many small files at once, which is faster."""
+        """Compute the facts of the buffered rows: of many small files at once, which is faster."""
         rows = self._buffer.take()
         if rows is None:
             return
         rows = with_facts(rows, reasons())
         self.facts.add(rows)
-        accepted = rows.filter(pl.col("reasons").list.len() == 0)
-        self.texts.add(texts_of(accepted))
+        self.texts.add(texts_of(rows.filter(pl.col("reasons").list.len() == 0)))
 
 
 @contextmanager
