@@ -25,7 +25,7 @@ from kp_batch.operations.vacuum import (
     sorted_runs,
 )
 from kp_batch.pipeline.report import leave_report, shows_older
-from kp_batch.pipeline.rescore import execute, open_run, say_plan
+from kp_batch.pipeline.rescore import execute, log_plan, open_run
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer, is_as_published
 from kp_batch.runs.run import Run, last_config
@@ -222,7 +222,7 @@ def _forget(warehouse: Path, known: "KnownIds") -> ForgetResult:
         opened.begun = True
         known.going.write_parquet(run.staging.to_forget)
         opened.plan = plan = plan_from_published(run)
-        say_plan(run, plan)
+        log_plan(run, plan)
         result = _result_of(run.snapshot, known, plan)
         with _marked(run):
             opened.run = replace(run, tables=_without(run))

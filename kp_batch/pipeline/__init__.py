@@ -1,1 +1,1 @@
-"""Carries a plan out: texts to vectors, replay, days to tables, publication."""
+"""Carries out a plan: embeds texts, replays, writes tables, audits and publishes them."""

@@ -1,9 +1,9 @@
 """Audits tables: those that a run has written and is about to publish, or those that are published.
 
-An audit sees the tables, and beside them those that were published before.
+An audit sees the tables, and also those that were published before.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -25,7 +25,7 @@ _REMEDY = "mend what they found, or let one pass this once with --allow NAME"
 
 
 def check_audits(run: Run) -> None:
-    """Refuse audits that cannot be asked, before any work.
+    """Refuse audits that cannot be run, before any work.
 
     Raises:
         KpBatchError: it names all of them; or --allow names none of them.
@@ -34,22 +34,29 @@ def check_audits(run: Run) -> None:
     if unknown := [name for name in run.config.allow if name not in audits]:
         known = f"there are {', '.join(audits)}" if audits else "there is none"
         raise KpBatchError(f"--allow: there is no audit {unknown[0]!r}; {known}")
-    if audits:
-        with sandbox(run.snapshot, run.snapshot, run.staging.fresh("checked")) as connection:
-            _refuse(list(_unaskable(connection, run.config.audits)))
+    if not audits:
+        return
+    faults: list[str] = []
+    with sandbox(run.snapshot, run.snapshot, run.staging.fresh("checked")) as connection:
+        for name, audit in audits.items():
+            try:
+                prepared(connection, audit.sql)
+            except (duckdb.Error, ValueError) as error:
+                faults.append(_fault(name, error))
+    _refuse(faults)
 
 
 def audit(warehouse: Path, run: str | None = None) -> tuple[AuditResult, ...]:
-    """Run the audits that a warehouse keeps now, beside what was published before a run.
+    """Run the audits of a warehouse's settings, with the tables published before a run.
 
     Args:
         warehouse: the folder of the tables.
-        run: whose tables, as `find_runs` takes it; None for what is published, since the last run
-            that is done.
+        run: whose tables, as `find_runs` takes it; None for those that are published, by the last
+            run that is done.
 
     Raises:
-        WarehouseError: it is no warehouse, it keeps no audits, there is no such run, or what it
-            left was removed.
+        WarehouseError: it is no warehouse, it has no audits, there is no such run, or its tables
+            were removed.
         KpBatchError: an audit cannot be run.
     """
     snapshot = published(warehouse)
@@ -64,7 +71,7 @@ def audit(warehouse: Path, run: str | None = None) -> tuple[AuditResult, ...]:
 
 
 def _before(snapshot: PublishedSnapshot, now: PublishedSnapshot) -> PublishedSnapshot:
-    """What was published before the run that left some tables; nothing before the first one."""
+    """The tables published before the run that left some; none before the first run."""
     done = done_runs(snapshot.runs())
     since = now.left_by or last_done(done)
     earlier = [run for run in done if since and run.added_to < since.added_to]
@@ -85,7 +92,7 @@ def _results(
         now: the tables.
         before: those before them, the views `published.scores` and so on.
         folder: an empty one.
-        allowed: the names of those that may find rows.
+        allowed: the names of those whose rows are allowed.
 
     Raises:
         KpBatchError: some cannot be run; it names all of them.
@@ -94,21 +101,21 @@ def _results(
     faults: list[str] = []
     if audits.by_name:
         with sandbox(now, before, folder) as connection:
-            for name, each in audits.by_name.items():
+            for name, audit in audits.by_name.items():
                 try:
-                    rows, first = found_rows(connection, each.sql, _SHOWN)
+                    rows, first = found_rows(connection, audit.sql, _SHOWN)
                 except (duckdb.Error, ValueError) as error:
                     faults.append(_fault(name, error))
                 else:
-                    results.append(AuditResult(name, each.severity, rows, name in allowed, first))
+                    results.append(AuditResult(name, audit.severity, rows, name in allowed, first))
     _refuse(faults)
     return tuple(results)
 
 
 def audit_run(run: Run, now: PublishedSnapshot) -> tuple[AuditResult, ...]:
-    """Run the audits over what a run would publish, or over what is published.
+    """Run the audits over the tables to publish, or over the published ones.
 
-    What forgets traces is not held up by them.
+    A run that forgets traces has none.
     """
     return _audited(run, now) if run.config.audits.by_name and not run.forgets else ()
 
@@ -120,21 +127,13 @@ def refuse(results: Sequence[AuditResult]) -> None:
 
 @step("audit")
 def _audited(run: Run, now: PublishedSnapshot) -> tuple[AuditResult, ...]:
-    """Run the audits, and tell of all that find rows."""
+    """Run the audits, and warn of all that find rows."""
     folder = run.staging.fresh("audited")
     results = _results(run.config.audits, now, run.snapshot, folder, run.config.allow)
     for result in results:
         if result.rows:
             warn(warning_text(result))
     return results
-
-
-def _unaskable(connection: duckdb.DuckDBPyConnection, audits: Audits) -> Iterator[str]:
-    for name, each in audits.by_name.items():
-        try:
-            prepared(connection, each.sql)
-        except (duckdb.Error, ValueError) as error:
-            yield _fault(name, error)
 
 
 def _fault(name: str, error: Exception) -> str:

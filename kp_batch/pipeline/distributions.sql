@@ -1,5 +1,5 @@
--- How the scores of a run are distributed, by domain for one part of the domains; or (part null) as
--- one over all domains.
+-- The distributions of a run's scores by domain, for one part of the domains; or (part null) one over
+-- all domains.
 -- Given: the view scores, the catalog's macros, and the parameters run_id, threshold, part (from 0)
 -- and parts.
 SELECT

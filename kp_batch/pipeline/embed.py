@@ -1,6 +1,6 @@
-"""Embeds the texts that have no vector: part by part, each kept once it is made.
+"""Embeds the texts that have no vector: part by part, and stores the vectors of each part.
 
-Of a window, all that a model reads of a text, one vector is made for all texts that have it:
+A window is all that a model reads of a text. All texts with the same window share one vector:
 attempts at one long task often differ only behind their window.
 """
 
@@ -41,7 +41,7 @@ Rows = tuple[int, int]  # from the first to the last one, which is excluded
 
 
 class EncoderName(NamedTuple):
-    """What a worker loads an encoder by."""
+    """The name by which a worker loads an encoder."""
 
     embedder: str
     precision: Precision
@@ -63,12 +63,12 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
     Raises:
         EncoderError: the model cannot be loaded, or it returned NaN or infinity.
     """
-    # Loading looks at all of a model's files: nothing is loaded where nothing is to be embedded.
+    # Loading reads all of a model's files: nothing is loaded where nothing is to be embedded.
     config = run.config
     name = EncoderName(config.embedder, config.precision, plan.scorer.encoder_id)
     encoder = loaded_encoder(name) if plan.texts.missing else None
     staged = [*plan.scan.texts, *_read_again(run, plan, executor)] if encoder else []
-    if encoder is None or not staged:  # files changed meanwhile: the replay says what is missing
+    if encoder is None or not staged:  # files changed meanwhile: the replay reports what is missing
         return None
     if not is_native(encoder.precision):
         warn(
@@ -81,8 +81,8 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
             return _embed_by_window(staging, folder, name, executor)
         parts = parts_of(staging.to_embed, encoder.chunk_size)
         with progress("embedding", plan.texts.missing, "text") as shown:
-            for texts in executor.map(embed_texts, parts, staging.to_embed, name, folder):
-                shown.add(texts)
+            for count in executor.map(embed_texts, parts, staging.to_embed, name, folder):
+                shown.add(count)
         return None
     finally:
         unload()  # the memory is for the replay
@@ -103,7 +103,7 @@ def embed_texts(part: Rows, to_embed: Path, name: EncoderName, vectors: Path) ->
 
     Args:
         part: which rows of `to_embed`.
-        to_embed: where each text stands; see inputs.sql.
+        to_embed: the places of the texts; see inputs.sql.
         name: of the encoder.
         vectors: the folder of its vector store.
 
@@ -111,19 +111,19 @@ def embed_texts(part: Rows, to_embed: Path, name: EncoderName, vectors: Path) ->
         How many texts.
 
     Raises:
-        EncoderError: here the model has other files.
+        EncoderError: the model has other files on this machine.
     """
     texts = read_inputs(part, to_embed, ("text_hash", "text"))
-    made = loaded_encoder(name).encode(texts.get_column("text").to_list())
-    write_chunk(vectors, texts.get_column("text_hash"), made)
+    encoded = loaded_encoder(name).encode(texts.get_column("text").to_list())
+    write_chunk(vectors, texts.get_column("text_hash"), encoded)
     return len(texts)
 
 
 def _embed_by_window(staging: Staging, vectors: Path, name: EncoderName, executor: Executor) -> int:
     """Embed the texts of `staging.to_embed`; returns how many windows were embedded.
 
-    Which windows are new is known once all texts are tokenised, so that comes first: it takes a
-    hundredth of the model's time on two cores.
+    All texts are tokenised first, since only then the new windows are known: it takes a hundredth
+    of the model's time on two cores.
     """
     texts = parts_of(staging.to_embed, _TEXTS_AT_ONCE)
     if not texts:
@@ -144,7 +144,7 @@ def _embed_by_window(staging: Staging, vectors: Path, name: EncoderName, executo
 
 @step("tokenise")
 def tokenise(part: Rows, staging: Staging, name: EncoderName, vectors: Path) -> Path:
-    """Stage the windows of some texts of `to_embed`, and store which is whose.
+    """Stage the windows of some texts of `to_embed`, and store the window of each text.
 
     Returns:
         The file, of `WINDOWS`.
@@ -182,7 +182,7 @@ def _hash(window: Window) -> str:
 
 
 def _stage_new(staging: Staging, vectors: Path, files: Sequence[Path]) -> int:
-    """Stage where each window stands that has no vector; returns how many these are."""
+    """Stage the places of the windows without a vector; returns how many these are."""
     windows = read_parquet(*files)
     wanted = statement("(SELECT DISTINCT window_hash AS text_hash FROM $windows)", windows=windows)
     with staging.connect() as connection:
@@ -196,12 +196,12 @@ def _stage_new(staging: Staging, vectors: Path, files: Sequence[Path]) -> int:
 def stage_inputs(
     staging: Staging, files: Sequence[Path], missing: Path, key: str, inputs: Path
 ) -> None:
-    """Stage where each missing input stands; see inputs.sql.
+    """Stage the place of each missing input; see inputs.sql.
 
     Args:
         staging: the run's files.
         files: staged ones, at least one, with the columns `bytes` and the key.
-        missing: the file of the hashes of what is missing, `text_hash`.
+        missing: the file of the missing hashes, `text_hash`.
         key: the column of the staged files that has them.
         inputs: the file that is written.
     """
@@ -225,7 +225,7 @@ def slices(sizes: Int64s, most: int) -> Iterator[Rows]:
 
     Args:
         sizes: int64, shape (rows,), positive.
-        most: the size of a slice, the sum of its rows'; a row that is larger is one by itself.
+        most: the size of a slice, the sum of its rows'; a larger row is a slice by itself.
     """
     ends = np.cumsum(sizes)
     first = 0
@@ -237,7 +237,7 @@ def slices(sizes: Int64s, most: int) -> Iterator[Rows]:
 
 
 def read_inputs(part: Rows, inputs: Path, columns: Sequence[str]) -> pl.DataFrame:
-    """Read a part of the staged inputs, in their order: the given columns of their files."""
+    """Read some columns of a part of the staged inputs, in their order."""
     first, last = part
     places = pl.scan_parquet(inputs, glob=False).slice(first, last - first).collect()
     return pl.concat(
@@ -247,12 +247,12 @@ def read_inputs(part: Rows, inputs: Path, columns: Sequence[str]) -> pl.DataFram
 
 
 def rows_at(path: Path, rows: Int64s, columns: Sequence[str]) -> pl.DataFrame:
-    """Read some rows of a file, looking only at the row groups that hold them.
+    """Read some rows of a Parquet file, only from the row groups that hold them.
 
     Args:
         path: of the file.
         rows: int64, ascending, at least one.
-        columns: which ones.
+        columns: their names.
     """
     frames: list[pl.DataFrame] = []
     with pq.ParquetFile(path) as file:
@@ -267,17 +267,17 @@ def rows_at(path: Path, rows: Int64s, columns: Sequence[str]) -> pl.DataFrame:
 
 
 def loaded_encoder(name: EncoderName) -> Encoder:
-    """The encoder of that name, the same one each time.
+    """The encoder of that name, loaded once.
 
     Raises:
-        EncoderError: here the model has other files.
+        EncoderError: the model has other files on this machine.
     """
     with _LOADING:
         return _load(name)
 
 
 def unload() -> None:
-    """Let go of the model."""
+    """Free the memory of the model."""
     _load.cache_clear()
 
 

@@ -1,4 +1,4 @@
--- Where each missing input of an encoder stands first, in the order of the files and their rows. The
+-- The first place of each missing input of an encoder, in the order of the files and their rows. The
 -- row groups suit the chunks, which are slices.
 -- Given: staged (the relation of some files, sorted, and of their rows' numbers), missing (that of the
 -- hashes), key (their column), and the variables staged (the list of the files) and inputs (a path).

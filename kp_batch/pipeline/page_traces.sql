@@ -1,6 +1,6 @@
 -- The scores of some traces, with the sizes of their files as these were read.
--- Given: the catalog, the view asked (trace_id and is_first), and scores (the SQL for rows of that
--- table).
+-- Given: the catalog, the view listed_ids (trace_id and is_first), and scores (the SQL for rows of
+-- that table).
 CREATE OR REPLACE TEMP TABLE page_traces AS
 SELECT
     trace_id,
@@ -22,5 +22,5 @@ SELECT
     is_first,
     coalesce(size, 0) AS size
 FROM $scores AS scores
-JOIN asked USING (trace_id)
+JOIN listed_ids USING (trace_id)
 LEFT JOIN (SELECT source_file, size FROM kp.files) AS files USING (source_file);

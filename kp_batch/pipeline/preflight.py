@@ -1,4 +1,4 @@
-"""Refuses a run that would not fit into memory or onto the disk, before its work begins."""
+"""Refuses a run that does not fit into memory or onto the disk, before its work begins."""
 
 from collections.abc import Sequence
 from shutil import disk_usage
@@ -14,14 +14,14 @@ from kp_batch.runs.run import Run
 from kp_batch.text import count_of
 from kp_batch.warehouse.layout import Layout
 
-# Besides the vectors of a span: the libraries, DuckDB on a small machine, a part of the work.
-_BESIDE_BYTES = 512 << 20
+# The memory of all else: the libraries, DuckDB on a small machine, a part of the work.
+_BASE_BYTES = 512 << 20
 # A million scores took 415 MB.
 _SCORE_BYTES = 415
 
 
 def check_fit(run: Run, plan: Plan) -> None:
-    """Refuse a run that needs more than there is, as far as its plan tells.
+    """Refuse a run that needs more than there is, by the numbers of its plan.
 
     Raises:
         ResourceError: its vectors fit into no memory, or what it writes onto no disk.
@@ -37,7 +37,7 @@ def check_fit(run: Run, plan: Plan) -> None:
     if written > free:
         raise ResourceError(
             f"{count_of(plan.texts.missing, 'new vector')} and the scores take about "
-            f"{_told(written)}, and the disk of {run.config.warehouse} has {_told(free)} left; "
+            f"{_size(written)}, and the disk of {run.config.warehouse} has {_size(free)} left; "
             "free some space, or choose another folder"
         )
 
@@ -53,17 +53,17 @@ def check_vectors_fit(spans: Sequence[Span], dimensions: int) -> None:
     _check_memory(f"the vectors of {count_of(widest, 'trace')}", needed, "a smaller --cache-size")
 
 
-def _check_memory(what: str, size: int, remedy: str) -> None:
-    needed, there_is = _BESIDE_BYTES + size, available_bytes()
-    if needed > there_is:
+def _check_memory(data: str, size: int, remedy: str) -> None:
+    needed, available = _BASE_BYTES + size, available_bytes()
+    if needed > available:
         raise ResourceError(
-            f"to hold {what} at once takes about {_told(needed)} of memory, and there are "
-            f"{_told(there_is)}; do it where there is more, or with {remedy}"
+            f"to hold {data} at once takes about {_size(needed)} of memory, and there are "
+            f"{_size(available)}; do it where there is more, or with {remedy}"
         )
 
 
 def _dimensions(run: Run, plan: Plan) -> int:
-    """Of the vectors that the run reads or makes; 0 where it has none to do with."""
+    """Of the vectors that the run reads or computes; 0 where there are none."""
     if not plan.spans:
         return 0
     stored = stored_dimensions(Layout(run.config.warehouse).vectors(plan.scorer.encoder_id))
@@ -71,5 +71,5 @@ def _dimensions(run: Run, plan: Plan) -> int:
     return stored or loaded_encoder(name).dimensions
 
 
-def _told(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
+def _size(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"

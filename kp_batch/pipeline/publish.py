@@ -32,7 +32,7 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of, manifest_le
 
 # DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.
 _DOMAINS_AT_ONCE = 100_000
-# What a run leaves, and a rollback publishes again; all other tables only grow.
+# The tables that a rollback publishes again; all others only grow.
 STATE = ("scores", "rejects", "profiles", "files", "facts")
 _IDS = ("encoder_id", "cache_id", "profile_id")  # what computed a score
 _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "torch")
@@ -40,13 +40,13 @@ _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "
 
 @dataclass(frozen=True)
 class Written:
-    """What a run wrote, and nobody sees yet: all but its row in `runs`."""
+    """The tables that a run wrote, not published yet: all but its row in `runs`."""
 
     manifest: Manifest
-    told: Mapping[str, str | None]  # columns of that row: what the run found and did
+    columns: Mapping[str, str | None]  # some of that row
 
     def snapshot(self, run: Run, seconds: Mapping[str, float]) -> PublishedSnapshot:
-        """The tables as they would be published; the run's row stands in a staged file."""
+        """The tables as they would be published, with the run's row in a staged file."""
         path = run.staging.table("runs")
         _row(run, self, (), seconds).write_parquet(path)
         tables = self.manifest.tables
@@ -55,12 +55,12 @@ class Written:
 
 @step("write")
 def prepare(run: Run, plan: Plan, tables: Mapping[str, int]) -> Written:
-    """Write the distributions: what is left is to publish.
+    """Write the distributions, after which the run can be published.
 
     Args:
         run: the run.
-        plan: what it did.
-        tables: the version of each table as the run has written them.
+        plan: as it was carried out.
+        tables: the version of each table that the run has written.
     """
     written = DeltaTables(run.target, tables, run.run_id)
     # Read once, by Polars: it opens the files of many days in half the time that DuckDB takes.
@@ -68,35 +68,34 @@ def prepare(run: Run, plan: Plan, tables: Mapping[str, int]) -> Written:
     needed = scores.select("task_domain", "score", *_IDS)
     needed.sink_parquet(run.staging.scores, compression="lz4")
     written.append("distributions", _distributions(run, plan))
-    told = _done(plan.reasons, plan.counts, _fingerprints(run.staging.scores))
-    return Written(
-        Manifest(run.config.settings, written.versions), {"inputs": _inputs(run), **told}
-    )
+    columns = _done_columns(plan.reasons, plan.counts, _fingerprints(run.staging.scores))
+    manifest = Manifest(run.config.settings, written.versions)
+    return Written(manifest, {"inputs": _inputs(run), **columns})
 
 
 def restore(run: Run, target: RunRecord, changes: Sequence[Reason]) -> Written:
-    """Write what an earlier run left: a version of each table that names its files once more.
+    """Write the tables of an earlier run: a version of each that names its files once more.
 
     Args:
-        run: the run that does it, whose settings are those of then.
+        run: the run that restores, with the settings of the earlier one.
         target: the earlier one, whose files are all there.
         changes: why, for the row of `runs`.
     """
-    left, now = manifest_left(target), run.published.tables
-    state = {name: version for name, version in left.tables.items() if name in STATE}
-    stays = {name: version for name, version in now.items() if name not in STATE}
-    tables = DeltaTables(run.target, state | stays, run.run_id)
+    manifest = manifest_left(target)
+    state = {name: version for name, version in manifest.tables.items() if name in STATE}
+    others = {name: version for name, version in run.published.tables.items() if name not in STATE}
+    tables = DeltaTables(run.target, state | others, run.run_id)
     for name in state:
         tables.undo_unpublished(name)  # what was published since, too
     of_target = run.snapshot.scan("distributions").filter(run_id=target.run_id).collect()
     tables.append("distributions", of_target.with_columns(run_id=pl.lit(run.run_id)))
     counts = target.counts.without_work if target.counts else None
-    told = {
+    columns = {
         "inputs": _changed(run.snapshot.as_of(target).scan("files").collect(), run),
-        **_done(changes, counts, target.fingerprints),
+        **_done_columns(changes, counts, target.fingerprints),
         "versions": json.dumps(dict(target.versions)),
     }
-    return Written(Manifest(left.settings, tables.versions), told)
+    return Written(Manifest(manifest.settings, tables.versions), columns)
 
 
 @step("publish")
@@ -107,8 +106,8 @@ def publish_success(
 
     Args:
         run: the run.
-        written: what it wrote.
-        audits: what its audits found.
+        written: its tables.
+        audits: the results of its audits.
         seconds: what each step took, by its name.
     """
     _publish(run, written, audits, seconds)
@@ -121,12 +120,12 @@ def publish_failure(
     seconds: Mapping[str, float],
     reason: str,
 ) -> None:
-    """Publish the run's row and its rejects beside the scores that were there.
+    """Publish the row and the rejects of a failed run; the scores stay.
 
     Args:
         run: the run.
-        plan: what it would have done; None if it failed before it had one.
-        audits: what its audits found; empty where it failed before.
+        plan: None if it failed before it had one.
+        audits: the results of its audits; empty where it failed before.
         seconds: what each step took, by its name.
         reason: why it failed, in one line.
     """
@@ -135,17 +134,17 @@ def publish_failure(
         write_rejects(run, tables)
     last = last_done(run.snapshot.runs())
     fingerprints = last.fingerprints if last else {name: {} for name in _IDS}
-    told = {
+    columns = {
         "inputs": _inputs(run),
-        **_done(plan.reasons if plan else (), plan.counts if plan else None, fingerprints),
+        **_done_columns(plan.reasons if plan else (), plan.counts if plan else None, fingerprints),
         "status": "failed",
         "reason": reason,
     }
     manifest = Manifest(run.published.settings, tables.versions, failed=True)
-    _publish(run, Written(manifest, told), audits, seconds)
+    _publish(run, Written(manifest, columns), audits, seconds)
 
 
-def _done(
+def _done_columns(
     changes: Iterable[Reason], counts: RunCounts | None, fingerprints: Mapping[str, Any]
 ) -> dict[str, str | None]:
     """Columns of the row of a run that is done, three of them JSON."""
@@ -159,35 +158,34 @@ def _done(
 
 
 def _inputs(run: Run) -> str:
-    """The files whose status or content is not as the last run left it, as JSON."""
+    """The files of the staged ledger that have changed, as JSON."""
     staged = run.staging.table("files")
-    if not staged.exists():  # it failed before it had looked
+    if not staged.exists():  # it failed before the scan
         return "[]"
     return _changed(pl.read_parquet(staged, glob=False), run)
 
 
 def _changed(files: pl.DataFrame, run: Run) -> str:
-    """Of a ledger the files that are not as the last run left them, as JSON."""
+    """The files of a ledger with another status or content than published, as JSON."""
     changed = changed_entries(files, run.snapshot.scan("files").collect())
     return changed.select("source_file", "status", "size", "mtime_ns", "file_id").write_json()
 
 
 def _distributions(run: Run, plan: Plan) -> pl.DataFrame:
-    """Distribution of the scores by domain, and of all of them: a frame of `DISTRIBUTIONS`."""
+    """The distributions of the scores, by domain and over all: a frame of `DISTRIBUTIONS`."""
     query = sql(__name__, "distributions.sql")
     values = {"run_id": run.run_id, "threshold": run.config.threshold}
     with run.staging.connect(scores=plan.counts.accepted) as connection:
         create_macros(connection)
         connection.read_parquet(escape(str(run.staging.scores))).create_view("scores")
 
-        def ask(part: int | None, parts: int) -> pl.DataFrame:
-            given = {**values, "part": part, "parts": parts}
-            return frame_of(connection.sql(query, params=given))
+        def rows_of(part: int | None, parts: int) -> pl.DataFrame:
+            return frame_of(connection.sql(query, params={**values, "part": part, "parts": parts}))
 
-        of_all = ask(None, 1)
+        of_all = rows_of(None, 1)
         parts = -(-int(of_all.get_column("domains").sum()) // _DOMAINS_AT_ONCE)
-        found = [of_all, *(ask(part, parts) for part in range(parts))]
-    rows = (each.select(list(DISTRIBUTIONS)).cast(DISTRIBUTIONS) for each in found)
+        frames = [of_all, *(rows_of(part, parts) for part in range(parts))]
+    rows = (frame.select(list(DISTRIBUTIONS)).cast(DISTRIBUTIONS) for frame in frames)
     return pl.concat(rows).sort("task_domain")
 
 
@@ -211,15 +209,15 @@ def _row(
         "seconds": json.dumps(dict(seconds)),
         "versions": json.dumps(_versions()),
         "published": json.dumps(asdict(written.manifest)),
-        # Not the rows that they found, which may hold what is forgotten later.
-        "audits": json.dumps([_without_rows(audit) for audit in audits]),
-        **written.told,
+        # Without their rows, which may hold what is forgotten later.
+        "audits": json.dumps([_without_rows(result) for result in audits]),
+        **written.columns,
     }
     return pl.DataFrame([row], schema=RUNS)
 
 
-def _without_rows(found: AuditResult) -> dict[str, Any]:
-    return {name: value for name, value in asdict(found).items() if name != "first"}
+def _without_rows(result: AuditResult) -> dict[str, Any]:
+    return {name: value for name, value in asdict(result).items() if name != "first"}
 
 
 def _fingerprints(scores: Path) -> dict[str, dict[str, int]]:
@@ -237,12 +235,12 @@ def _versions() -> dict[str, str | int]:
         **FORMULAS,
         **WORDS,
         "python": platform.python_version(),
-        **{name: found for name in _LIBRARIES if (found := _installed(name))},
+        **{name: version for name in _LIBRARIES if (version := _version(name))},
     }
 
 
 @cache
-def _installed(name: str) -> str | None:
+def _version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Replays spans of the traces that take part: finds what each met in its cache."""
+"""Replays spans of the traces that take part: computes the novelty of each beside its cache."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from kp_batch.schemas import NOVELTY, TIMESTAMP
 from kp_batch.steps.step import Executor, P, R, Step, step
 from kp_batch.warehouse.layout import Layout
 
-# What a trace met.
+# The novelty of a replayed trace.
 REPLAYED = pl.Schema({"trace_id": pl.String, "created_at": TIMESTAMP, **NOVELTY})
 _SORT = """
     COPY (FROM $rows ORDER BY created_at, trace_id)
@@ -36,7 +36,7 @@ _PRODUCT_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Replayed:
-    """What some traces met: a file of `REPLAYED`."""
+    """The novelty of some traces: a file of `REPLAYED`."""
 
     path: Path
     first: datetime  # created_at of the earliest
@@ -46,15 +46,15 @@ class Replayed:
 
 @step("replay")
 def replay_timeline(run: Run, plan: Plan, executor: Executor) -> tuple[Replayed, ...]:
-    """Replay the spans of a plan, each after a warm-up of the rows that its first one meets.
+    """Replay the spans of a plan, each after a warm-up with the window of its first row.
 
     Args:
         run: the run.
-        plan: what is to be done.
+        plan: of the run.
         executor: replays the spans.
 
     Returns:
-        What all traces met, in files that follow each other in time.
+        The novelty of all replayed traces, in files that follow each other in time.
 
     Raises:
         WarehouseError: vectors are missing, or damaged.
@@ -70,18 +70,18 @@ def replay_timeline(run: Run, plan: Plan, executor: Executor) -> tuple[Replayed,
         for span in executor.map(replaying, plan.spans, vectors, run.staging):
             replayed.append(span)
             shown.add(span.rows)
-    is_in_order = all(each.last <= later.first for each, later in pairwise(replayed))
+    is_in_order = all(span.last <= later.first for span, later in pairwise(replayed))
     return tuple(replayed) if is_in_order else (_in_order(replayed, run.staging),)
 
 
 def _in_order(replayed: Sequence[Replayed], staging: Staging) -> Replayed:
-    """Sort what traces of several groups met: each day's rows would stand in many files."""
-    rows = read_parquet(*(each.path for each in replayed))
+    """Sort the rows of several groups by time: else each day's rows would be in many files."""
+    rows = read_parquet(*(span.path for span in replayed))
     with staging.connect() as connection:
         set_variables(connection, path=str(staging.replayed_in_order))
         connection.execute(statement(_SORT, rows=rows))
-    first, last = min(each.first for each in replayed), max(each.last for each in replayed)
-    return Replayed(staging.replayed_in_order, first, last, sum(each.rows for each in replayed))
+    first, last = min(span.first for span in replayed), max(span.last for span in replayed)
+    return Replayed(staging.replayed_in_order, first, last, sum(span.rows for span in replayed))
 
 
 def span_bytes(spans: Iterable[Span], dimensions: int) -> int:
@@ -96,11 +96,7 @@ def with_room(step: Step[P, R], spans: Iterable[Span], vectors: Path) -> Step[P,
 
 
 def find_vectors(staging: Staging, vectors: Path) -> int:
-    """Stage where the vectors are of the rows that take part in the replay.
-
-    Returns:
-        How many rows have none.
-    """
+    """Stage the places of the vectors of the rows to replay; returns how many rows have none."""
     replay = read_parquet(staging.replay, numbered=True)
     rows = statement("(SELECT text_hash, file_row_number AS position FROM $replay)", replay=replay)
     with staging.connect() as connection:
@@ -114,7 +110,7 @@ def replay_span(span: Span, vectors: Path, staging: Staging) -> Replayed:
     """Replay one span.
 
     Args:
-        span: which of the rows that take part.
+        span: of the rows that take part.
         vectors: the folder of the vector store.
         staging: the run's files.
     """
@@ -125,25 +121,25 @@ def replay_span(span: Span, vectors: Path, staging: Staging) -> Replayed:
     own = span.first - span.warm
     starts = np.maximum(rows.get_column("start").to_numpy() - span.warm, 0)
     wanted = rows.get_column("replay").to_numpy()
-    met = replay_windows(read_vectors(vectors, places), starts, first=own, wanted=wanted)
-    nearest = np.where(met.nearest < 0, 0, met.nearest)
-    found = pl.Series(met.nearest >= 0)
+    result = replay_windows(read_vectors(vectors, places), starts, first=own, wanted=wanted)
+    nearest = np.where(result.nearest < 0, 0, result.nearest)
+    has_none = pl.Series(result.nearest < 0)
     times = rows.get_column("created_at").to_physical().to_numpy()
     age = (times[own:] - times[nearest]) / 1e6  # in NumPy, since Polars would take the reciprocal
     novelty = pl.DataFrame(
         {
-            "novelty": met.novelty,
-            "max_similarity": pl.Series(met.max_similarity).fill_nan(None),
-            "nearest_trace_id": rows.get_column("trace_id").gather(nearest).set(~found, None),
-            "nearest_age_s": pl.Series(age).set(~found, None),
-            "cache_size": met.cache_size,
+            "novelty": result.novelty,
+            "max_similarity": pl.Series(result.max_similarity).fill_nan(None),
+            "nearest_trace_id": rows.get_column("trace_id").gather(nearest).set(has_none, None),
+            "nearest_age_s": pl.Series(age).set(has_none, None),
+            "cache_size": result.cache_size,
         },
         schema=dict(NOVELTY),
     )
     own_rows = rows.select("trace_id", "created_at", "replay").slice(own).hstack(novelty)
-    result = own_rows.filter("replay").drop("replay")
+    replayed = own_rows.filter("replay").drop("replay")
     path = staging.replayed(span.first)
     with atomic_write(path) as written:
-        result.write_parquet(written)
-    moments = result.get_column("created_at").sort()  # several groups, maybe
-    return Replayed(path, moments[0], moments[-1], len(result))
+        replayed.write_parquet(written)
+    moments = replayed.get_column("created_at").sort()  # several groups, maybe
+    return Replayed(path, moments[0], moments[-1], len(replayed))

@@ -1,4 +1,4 @@
-"""Makes the report of a warehouse: markdown, or a page that shows texts, read again, of traces."""
+"""Writes the report of a warehouse: markdown, or a page with texts of traces, which it rereads."""
 
 import os
 from collections import Counter
@@ -33,7 +33,7 @@ from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of
 
-_MOST_MEMORY = 512 << 20  # of DuckDB, which keeps on disk what does not fit into it
+_MOST_MEMORY = 512 << 20  # of DuckDB, which spills the rest to disk
 _THREADS = ThreadExecutor()
 _BEYOND = 2**63 - 1  # all rows; see locations.sql
 _PROFILES = statement("SELECT name, $columns FROM kp.profiles", columns=columns(DIMENSIONS))
@@ -53,7 +53,7 @@ Read = Text | Unread
 
 
 def report(warehouse: Path, output_format: str, executor: Executor = _THREADS) -> str:
-    """Make the report of what is published.
+    """Format the report of the published tables.
 
     Args:
         warehouse: the folder of the tables.
@@ -67,10 +67,10 @@ def report(warehouse: Path, output_format: str, executor: Executor = _THREADS) -
 
 
 def leave_report(warehouse: Path, executor: Executor) -> None:
-    """Write the page into the warehouse, unless it already shows what is published.
+    """Write the page into the warehouse, unless the one there is up to date.
 
-    A page that cannot be written is removed, since it shows what is not published any more; that is
-    a warning, since the scores are published by then.
+    If it cannot be written, the outdated one is removed; that is a warning, since the scores are
+    published by then.
     """
     page = Layout(warehouse).report
     try:
@@ -104,14 +104,14 @@ def _fault_of_writing(warehouse: Path, mark: str, executor: Executor) -> BaseExc
 
 
 def shows_older(warehouse: Path) -> bool:
-    """Whether the page in the warehouse shows what is not published any more."""
+    """Whether the page in the warehouse is outdated."""
     page = Layout(warehouse).report
     return page.exists() and not _ends_with(page, _mark(warehouse))
 
 
 @step("report")
 def write_report(warehouse: Path, mark: str, executor: Executor = _THREADS) -> None:
-    """Write the page into the warehouse, with the mark of what is published at its end."""
+    """Write the page into the warehouse, with the mark of the publication at its end."""
     text = report(warehouse, "html", executor) + mark
     with atomic_write(Layout(warehouse).report) as written:
         written.write_text(text, "utf-8")
@@ -119,14 +119,14 @@ def write_report(warehouse: Path, mark: str, executor: Executor = _THREADS) -> N
 
 def _ends_with(path: Path, text: str) -> bool:
     expected = text.encode()
-    with suppress(OSError), path.open("rb") as file:  # what is shorter cannot be sought in
+    with suppress(OSError), path.open("rb") as file:  # an OSError of seek: the file is shorter
         file.seek(-len(expected), os.SEEK_END)
         return file.read() == expected
     return False
 
 
 def _mark(warehouse: Path) -> str:
-    """A line of HTML that names what is published; empty where nothing is."""
+    """A line of HTML that names the publication; empty where there is none."""
     manifest = read_manifest(warehouse)
     return f"<!-- publication {manifest.publication} -->\n" if manifest else ""
 
@@ -135,15 +135,12 @@ def _mark(warehouse: Path) -> str:
 def _opened(warehouse: Path) -> Generator[duckdb.DuckDBPyConnection]:
     try:
         with connect(warehouse) as connection:
-            # As the last run counted them: to count them here would open the files of all days.
+            # As the last run counted them: a count of the rows would open the files of all days.
             [(scores,)] = connection.execute(
                 "SELECT coalesce(max(traces), 0) FROM distributions WHERE run_id = latest()"
             ).fetchall()
-            connection.execute(
-                statement(
-                    "SET memory_limit = '${bytes}B'", bytes=duckdb_limit(_MOST_MEMORY, scores)
-                )
-            )
+            limit = duckdb_limit(_MOST_MEMORY, scores)
+            connection.execute(statement("SET memory_limit = '${bytes}B'", bytes=limit))
             yield connection
     except duckdb.Error as error:
         raise WarehouseError(
@@ -151,7 +148,7 @@ def _opened(warehouse: Path) -> Generator[duckdb.DuckDBPyConnection]:
         ) from error
 
 
-# Where nothing is published, neither is needed, and charts take a while to import.
+# Charts take a while to import, and where nothing is published they are not needed.
 
 
 def _page(warehouse: Path, executor: Executor) -> str:
@@ -176,12 +173,12 @@ FORMATS = {"html": _page, "markdown": _markdown}
 def gather_traces(
     warehouse: Path, connection: duckdb.DuckDBPyConnection, data: ReportData, executor: Executor
 ) -> Traces:
-    """Ask how the scores in the page's tables came about, and read the traces' texts again.
+    """Gather the breakdowns of the scores in the page's tables, and the texts of these traces.
 
     Args:
         warehouse: the folder of the tables.
         connection: its catalog.
-        data: what the catalog told for the report.
+        data: of the report.
         executor: reads the archive's files.
     """
     rows = _located(warehouse, connection, data.traces)
@@ -200,15 +197,15 @@ def gather_traces(
 def _located(
     warehouse: Path, connection: duckdb.DuckDBPyConnection, traces: pl.DataFrame
 ) -> pl.DataFrame:
-    """Find where the archive held the traces, and those nearest to them; see page_traces.sql."""
+    """Locate the traces in the archive, and those nearest to them; see page_traces.sql."""
     own = traces.select("trace_id", "day", "overall")
     nearest = traces.select(trace_id="nearest_trace_id", day="nearest_day", overall="overall")
-    asked = pl.concat([own, nearest]).drop_nulls("trace_id")
-    first = asked.group_by("trace_id").agg(is_first=pl.col("overall").any())
-    connection.register("asked", first.to_arrow())
+    listed = pl.concat([own, nearest]).drop_nulls("trace_id")
+    ids = listed.group_by("trace_id").agg(is_first=pl.col("overall").any())
+    connection.register("listed_ids", ids.to_arrow())
     snapshot = PublishedSnapshot.shown_by(warehouse, connection)
     # Only their days: to open the files of all days takes a while.
-    scores = snapshot.scores_of(asked.get_column("day").unique().sort())
+    scores = snapshot.scores_of(listed.get_column("day").unique().sort())
     connection.execute(sql(__name__, "page_traces.sql", scores=scores))
     return frame_of(
         connection.sql(locations_query("page_traces", "kp.files", snapshot.relation("facts")))
@@ -229,22 +226,23 @@ def read_texts(rows: pl.DataFrame, executor: Executor) -> Mapping[str, Read]:
         For each trace_id the text, or why it is not read.
     """
     costs = _affordable(rows)
-    places = [TraceLocation(*row) for row in rows.select(TraceLocation._fields).iter_rows()]
-    found: dict[str, Read] = {
-        each.trace_id: "unreadable" if each.source_file in costs else "large" for each in places
+    locations = [TraceLocation(*row) for row in rows.select(TraceLocation._fields).iter_rows()]
+    texts: dict[str, Read] = {
+        location.trace_id: "unreadable" if location.source_file in costs else "large"
+        for location in locations
     }
-    by_file = (tuple(each) for _, each in groupby(places, lambda place: place.source_file))
-    read = (each for each in by_file if each[0].source_file in costs)
-    parts = list(cut(read, lambda places: costs[places[0].source_file], _PART_BYTES))
-    for part, texts in zip(parts, executor.map(read_part, parts), strict=False):
-        found |= texts
-        if is_url(part[0][0].source_file) and "unreadable" in texts.values():
-            break  # where a store is away, each object takes a while to say so
-    return found
+    by_file = groupby(locations, lambda location: location.source_file)
+    files = (tuple(of_file) for path, of_file in by_file if path in costs)
+    parts = list(cut(files, lambda file: costs[file[0].source_file], _PART_BYTES))
+    for part, texts_of_part in zip(parts, executor.map(read_part, parts), strict=False):
+        texts |= texts_of_part
+        if is_url(part[0][0].source_file) and "unreadable" in texts_of_part.values():
+            break  # where a store is down, each object takes a while to fail
+    return texts
 
 
 def _affordable(rows: pl.DataFrame) -> dict[str, int]:
-    """The files that are read, with what each costs, in bytes."""
+    """The files to read, with the cost of each, in bytes."""
     files = rows.group_by("source_file").agg(pl.col("is_first").any(), pl.col("size").first())
     in_order = files.sort(~pl.col("is_first"), "size", "source_file")
     chosen: dict[str, int] = {}
@@ -260,24 +258,24 @@ def _affordable(rows: pl.DataFrame) -> dict[str, int]:
 @step("texts")
 def read_part(files: Iterable[Iterable[TraceLocation]]) -> dict[str, Read]:
     """Read the texts of some files, by trace_id."""
-    found: dict[str, Read] = {}
+    texts: dict[str, Read] = {}
     for batch in reread_batches(chain.from_iterable(files)):
-        found |= {place.trace_id: read for place, read in batch if isinstance(read, str)}
-        found |= _texts(read for _, read in batch if not isinstance(read, str))
-    return found
+        texts |= {location.trace_id: read for location, read in batch if isinstance(read, str)}
+        texts |= _texts(read for _, read in batch if not isinstance(read, str))
+    return texts
 
 
 def _texts(traces: Iterable[Trace]) -> Iterator[tuple[str, Text]]:
-    # As they were when they were scored: without null steps, and no text where there was none.
+    # As they were scored: without null steps, and no text where there was none.
     rows = rows_from_objects("", enumerate(traces))
     columns = ("trace_id", "objective", "step_types", "step_contents", "step_tools")
     for trace_id, objective, types, contents, tools in rows.select(columns).iter_rows():
         steps = zip(types, tools, contents, strict=True)
-        carried = dict.fromkeys(_tool(tool) for tool in tools if tool is not None)
+        names = dict.fromkeys(_tool(tool) for tool in tools if tool is not None)
         text = Text(
             objective=_start(objective, _OBJECTIVE),
             types=Counter(types),
-            tools=tuple(carried)[:_TOOLS],
+            tools=tuple(names)[:_TOOLS],
             steps=tuple(
                 StepStart(type_, _tool(tool), _start(content, _START))
                 for type_, tool, content in islice(steps, _STEPS)

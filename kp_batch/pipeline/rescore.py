@@ -37,14 +37,14 @@ _THREADS = ThreadExecutor()
 
 @dataclass
 class OpenRun:
-    """A run under way: all that changes while it goes on."""
+    """A run under way: its state."""
 
     run: Run
     executor: Executor
     clock: Clock
-    begun: bool = False  # whether what is asked for can be done: is there an archive, an encoder?
+    begun: bool = False  # whether it can be done: there are an archive, an encoder and so on
     plan: Plan | None = None
-    audits: tuple[AuditResult, ...] = ()  # what they found
+    audits: tuple[AuditResult, ...] = ()
 
 
 def rescore_and_report(
@@ -52,10 +52,10 @@ def rescore_and_report(
     executor: Executor = _THREADS,
     on_result: Callable[[Summary], None] = lambda _: None,
 ) -> Summary:
-    """Rescore an archive, and write the report of what is published then.
+    """Rescore an archive, and write the report.
 
     Args:
-        config: what to rescore, where to, and how; what it leaves out is as the warehouse has it.
+        config: what to rescore, where to, and how; other settings are those of the warehouse.
         executor: carries out the parts of its steps, which are timed; see `timed`.
         on_result: takes the summary as soon as it is known, before the report is written.
 
@@ -74,7 +74,7 @@ def rescore_and_report(
 
 
 def rescore_archive(config: RescoreConfig, executor: Executor = _THREADS) -> Summary:
-    """Rescore an archive: look at it, plan, and do what the plan says.
+    """Rescore an archive: scan it, plan, and carry out the plan.
 
     Args:
         config: complete; see `effective_config`.
@@ -86,13 +86,13 @@ def rescore_archive(config: RescoreConfig, executor: Executor = _THREADS) -> Sum
     """
     with open_run(config, executor) as opened:
         plan = carry_out(opened)
-    refuse(opened.audits)  # where nothing was to be done, no failure is published either
-    # Only now: what fails here, for want of room in a temporary folder say, undoes no publication.
+    refuse(opened.audits)  # after the run: where there was nothing to do, no failure is published
+    # Only now: a failure, for want of room in a temporary folder say, undoes no publication.
     return summarise(opened.run, plan, opened.clock, opened.audits)
 
 
 def carry_out(opened: OpenRun) -> Plan:
-    """Look at the archive, plan, and do what the plan says; returns it as it was done.
+    """Scan the archive, plan, and carry out the plan; returns it, see `execute`.
 
     Raises:
         KpBatchError: the run fails.
@@ -104,7 +104,7 @@ def carry_out(opened: OpenRun) -> Plan:
     scan = scan_archive(run, opened.executor)
     opened.begun = True
     opened.plan = plan = make_plan(run, scan, scorer)
-    say_plan(run, plan)
+    log_plan(run, plan)
     if fault := exceeded_limits(run, plan.counts, plan.limit_inputs):
         raise ArchiveError(fault)
     opened.plan = plan = execute(opened, plan)
@@ -126,9 +126,10 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
         try:
             yield opened
         except (Exception, PanicException) as error:
-            if _is_about_what_is_asked(opened, error):
+            is_refused = isinstance(error, KpBatchError) and not isinstance(error, StorageError)
+            if is_refused and not opened.begun:  # without such an archive, say: there was no run
                 raise
-            # What fails while this is published, a full disk say, is not the error that counts.
+            # An error of its publication, of a full disk say, is not the one that counts.
             with suppress(Exception, PanicException):
                 reason = one_line(str(error))
                 if not published_since(config.warehouse, run.published):
@@ -136,14 +137,8 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
             raise
 
 
-def _is_about_what_is_asked(opened: OpenRun, error: BaseException) -> bool:
-    """Whether a run could not begin, without such an archive, say: then it is none."""
-    fault = isinstance(error, KpBatchError) and not isinstance(error, StorageError)
-    return fault and not opened.begun
-
-
 def warn_of_unfinished_forget(warehouse: Path) -> None:
-    """Warn where files may hold what was to be forgotten, which only `forget` removes."""
+    """Warn where files may still hold traces to forget, which only `forget` removes."""
     if Layout(warehouse).forgetting.exists():
         warn(
             f"a kp-batch forget was not finished: files in {shown(warehouse)} may still hold "
@@ -151,12 +146,12 @@ def warn_of_unfinished_forget(warehouse: Path) -> None:
         )
 
 
-def say_plan(run: Run, plan: Plan) -> None:
-    """Print what will be done, and why; the summary says where it is nothing."""
-    described = describe(run, plan)
-    for line in plan_text(described).splitlines() if plan.pending else ():
+def log_plan(run: Run, plan: Plan) -> None:
+    """Log a plan, if there is anything to do, and its warnings."""
+    description = describe(run, plan)
+    for line in plan_text(description).splitlines() if plan.pending else ():
         info(line)
-    for line in warnings(described):
+    for line in warnings(description):
         warn(line)
 
 
@@ -173,7 +168,7 @@ def execute(opened: OpenRun, plan: Plan) -> Plan:
     tables = write_tables(run, done, replayed, executor)
     written = prepare(run, done, tables)
     opened.audits = audit_run(run, written.snapshot(run, opened.clock.seconds))
-    if not run.config.preview:  # which publishes in its own copy, and tells of them afterwards
+    if not run.config.preview:  # which publishes in its own copy, and reports them afterwards
         refuse(opened.audits)
     publish_success(run, written, opened.audits, opened.clock.seconds)
     return done

@@ -11,18 +11,18 @@ from kp_batch.runs.record import RunCounts
 from kp_batch.steps.step import PREFECT, START, Clock, step_seconds
 from kp_batch.text import DOMAIN, aligned, bar_line, count_of, printable, shortened
 
-if TYPE_CHECKING:  # who only prints a summary does not wait for these
+if TYPE_CHECKING:  # printing a summary does not need these
     from kp_batch.planning.plan import Plan
     from kp_batch.runs.run import Run
 
 _QUANTILES = ("p5", "p25", "p50", "p75", "p95")
 _DOMAINS_SHOWN = 50
-_BESIDE = {PREFECT: "Prefect", START: "start"}
+_OVERHEAD = {PREFECT: "Prefect", START: "start"}
 
 
 @dataclass(frozen=True)
 class DomainScores:
-    """How the scores of one domain are distributed."""
+    """The distribution of the scores of one domain."""
 
     task_domain: str
     traces: int
@@ -39,10 +39,10 @@ class Summary:
     run_id: str | None  # None: there was nothing to do
     warehouse: str
     counts: RunCounts
-    seconds: Mapping[str, float]  # see `Clock.seconds`; until this was known
+    seconds: Mapping[str, float]  # see `Clock.seconds`; up to this summary
     domains: int
     scores: list[DomainScores]  # of the domains with the most traces, in the order of their names
-    audits: Sequence[AuditResult] = ()  # what they found
+    audits: Sequence[AuditResult] = ()
 
 
 def summarise(
@@ -55,7 +55,7 @@ def summarise(
         run_id=run_id,
         warehouse=str(warehouse),
         counts=plan.counts,
-        seconds={what: round(spent, 3) for what, spent in clock.seconds.items()},
+        seconds={activity: round(spent, 3) for activity, spent in clock.seconds.items()},
         domains=domains,
         scores=scores,
         audits=audits,
@@ -80,7 +80,7 @@ def as_text(summary: Summary) -> str:
     windows = "" if counts.windows is None else f" ({count_of(counts.windows, 'window')})"
     restated = f"{counts.restated:,} of {count_of(counts.accepted, 'trace')} restated"
     lines = [
-        f"run {summary.run_id}: {restated} in {_waited(summary)}",
+        f"run {summary.run_id}: {restated} in {_duration(summary)}",
         (
             f"  archive    {count_of(counts.files, 'file')}, {count_of(counts.rows, 'row')}{kept}: "
             f"{counts.accepted:,} accepted, {count_of(counts.duplicates, 'duplicate')}, "
@@ -104,23 +104,25 @@ def as_text(summary: Summary) -> str:
 
 
 def nothing_text(counts: RunCounts) -> str:
-    """Say that all is as it has to be, and what there is of standing problems."""
-    standing = (
+    """The line of a run with nothing to do, with the problems that stay."""
+    problems = (
         (counts.rejected, "row", "rejected"),
         (counts.unreadable, "file", "unreadable"),
         (counts.gone, "file", "gone"),
     )
-    told = ", ".join(f"{count_of(count, what)} {how}" for count, what, how in standing if count)
+    listed = ", ".join(
+        f"{count_of(count, unit)} {state}" for count, unit, state in problems if count
+    )
     done = f"nothing to do: {count_of(counts.accepted, 'trace')} scored as they have to be"
-    return f"{done}; {told}" if told else done
+    return f"{done}; {listed}" if listed else done
 
 
-def _waited(summary: Summary) -> str:
+def _duration(summary: Summary) -> str:
     seconds = summary.seconds
     shares = {"work": sum(step_seconds(seconds).values())}
-    shares |= {name: seconds[key] for key, name in _BESIDE.items() if key in seconds}
-    told = ", ".join(f"{what} {spent:.1f} s" for what, spent in shares.items())
-    return f"{sum(seconds.values()):.1f} s ({told})"
+    shares |= {name: seconds[key] for key, name in _OVERHEAD.items() if key in seconds}
+    listed = ", ".join(f"{name} {spent:.1f} s" for name, spent in shares.items())
+    return f"{sum(seconds.values()):.1f} s ({listed})"
 
 
 def as_table(summary: Summary) -> list[dict[str, str]]:
@@ -141,7 +143,7 @@ def as_table(summary: Summary) -> list[dict[str, str]]:
 def _distributions(
     warehouse: Path, run_id: str | None, most: int
 ) -> tuple[int, list[DomainScores]]:
-    """Read the distributions of a run, or of the last done one: how many, and the largest."""
+    """Read the number of domains of a run, or of the last done one, and the largest of them."""
     from kp_batch.warehouse.reader import connect
 
     with connect(warehouse) as connection:

@@ -1,6 +1,6 @@
--- How the scores of the domains with the most traces are distributed, and how many domains there are.
+-- The distributions of the scores of the domains with the most traces, and the number of all domains.
 -- Given: the catalog, and the parameters run_id (null: the last run that is done) and most.
-WITH found AS (
+WITH by_domain AS (
     SELECT *
     FROM distributions
     WHERE
@@ -8,10 +8,10 @@ WITH found AS (
         AND run_id = coalesce($run_id, latest())
 ),
 largest AS (
-    FROM found ORDER BY traces DESC, task_domain LIMIT $most
+    FROM by_domain ORDER BY traces DESC, task_domain LIMIT $most
 )
 SELECT
-    (SELECT count(*) FROM found) AS domains,
+    (SELECT count(*) FROM by_domain) AS domains,
     task_domain,
     traces,
     worth_sharing,

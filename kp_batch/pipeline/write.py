@@ -27,12 +27,12 @@ from kp_batch.warehouse.delta import DeltaTables
 def write_tables(
     run: Run, plan: Plan, replayed: Sequence[Replayed], executor: Executor
 ) -> Mapping[str, int]:
-    """Write what changed and commit it: nobody sees it yet.
+    """Write the changes and commit them, not yet published.
 
     Args:
         run: the run.
-        plan: what is to be done.
-        replayed: what the traces met that were replayed.
+        plan: of the run.
+        replayed: the novelty of the replayed traces.
         executor: scores the days that are written anew.
 
     Returns:
@@ -57,10 +57,10 @@ def write_tables(
 
 
 def write_rejects(run: Run, tables: DeltaTables) -> None:
-    """Write the staged rejects, which memory need not hold all at once."""
+    """Write the staged rejects, which need not fit into memory."""
     rows = pl.scan_parquet(run.staging.table("rejects"), glob=False)
-    made = sink_data_file(run.target, "rejects", rows, f"{run.run_id}-rejects")
-    tables.replace_files("rejects", [made], None)
+    file = sink_data_file(run.target, "rejects", rows, f"{run.run_id}-rejects")
+    tables.replace_files("rejects", [file], None)
 
 
 @step("write days")
@@ -70,10 +70,10 @@ def write_days(
     """Score the rows of some days and write them into files that no version of the table names.
 
     Args:
-        part: which rows.
+        part: the rows.
         run: the run.
-        scorer: what scores them.
-        replayed: what the traces met that were replayed.
+        scorer: of the run.
+        replayed: the novelty of the replayed traces.
 
     Returns:
         A file for each day.
@@ -98,27 +98,27 @@ def _rows(part: WriteTask, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.L
     for begin, end in part.ranges:
         chosen[begin - first : end - first] = True
     own = rows.rename({"replay": "replayed"}).collect().filter(pl.Series(chosen))
-    marked = own.lazy()
+    joined = own.lazy()
     if scorer.has_encoder:
-        met = _met(replayed, own.select("created_at", "trace_id"))
-        marked = marked.join(met, on="trace_id", how="left", suffix="_now", maintain_order="left")
-    return marked.with_columns(
+        new = _novelty(replayed, own.select("created_at", "trace_id"))
+        joined = joined.join(new, on="trace_id", how="left", suffix="_now", maintain_order="left")
+    return joined.with_columns(
         pl.when("replayed")
-        .then(pl.col(f"{name}_now") if scorer.has_encoder else pl.lit(nobody, dtype))
+        .then(pl.col(f"{name}_now") if scorer.has_encoder else pl.lit(default, dtype))
         .otherwise(name)
         .alias(name)
-        for (name, dtype), nobody in zip(NOVELTY.items(), NO_NEIGHBOUR_ROW, strict=True)
+        for (name, dtype), default in zip(NOVELTY.items(), NO_NEIGHBOUR_ROW, strict=True)
     )
 
 
-def _met(replayed: Sequence[Replayed], rows: pl.DataFrame) -> pl.LazyFrame:
-    """What the replayed traces from the first to the last of some rows met."""
+def _novelty(replayed: Sequence[Replayed], rows: pl.DataFrame) -> pl.LazyFrame:
+    """The novelty of the replayed traces from the first to the last of some rows."""
     if rows.is_empty():
         return pl.LazyFrame(schema=REPLAYED).drop("created_at")
     (first, first_id), (last, last_id) = rows.row(0), rows.row(-1)
-    paths = [each.path for each in replayed if each.first <= last and each.last >= first]
-    met = pl.scan_parquet(paths, glob=False) if paths else pl.LazyFrame(schema=REPLAYED)
+    paths = [span.path for span in replayed if span.first <= last and span.last >= first]
+    novelty = pl.scan_parquet(paths, glob=False) if paths else pl.LazyFrame(schema=REPLAYED)
     inside = pl.col("created_at").is_between(first, last)
     if first == last:  # a day of a single time may have many parts
         inside &= pl.col("trace_id").is_between(pl.lit(first_id), pl.lit(last_id))
-    return met.filter(inside).drop("created_at")
+    return novelty.filter(inside).drop("created_at")
