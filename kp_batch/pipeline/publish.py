@@ -17,7 +17,7 @@ from kp_batch.archive.ledger import changed_entries
 from kp_batch.duck import sql
 from kp_batch.pipeline.write import write_rejects
 from kp_batch.planning.plan import Plan
-from kp_batch.planning.scorer import FORMULAS, WORDS
+from kp_batch.planning.scorer import FORMULAS, MESSAGES
 from kp_batch.runs.audits import AuditResult
 from kp_batch.runs.reasons import Reason
 from kp_batch.runs.record import RunCounts, RunRecord, last_done
@@ -233,7 +233,7 @@ def _versions() -> dict[str, str | int]:
     """The versions of the formulas and messages, and of the libraries that computed them."""
     return {
         **FORMULAS,
-        **WORDS,
+        **MESSAGES,
         "python": platform.python_version(),
         **{name: version for name in _LIBRARIES if (version := _version(name))},
     }

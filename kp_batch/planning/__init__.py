@@ -1,1 +1,1 @@
-"""Decides what changed and the least work that is enough; writes to staging only."""
+"""Detects changes and plans the least work for them; writes to staging only."""

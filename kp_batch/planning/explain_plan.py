@@ -1,4 +1,4 @@
-"""Tells what a plan is and why: as data for programs, and as text for terminals and logs."""
+"""Describes a plan and its reasons: as data for programs, and as text for terminals and logs."""
 
 from dataclasses import asdict, dataclass
 
@@ -7,6 +7,7 @@ import polars as pl
 from kp_batch.archive.ledger import FileChanges
 from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.novelty.settings import format_cache_by
+from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan
 from kp_batch.runs.reasons import Pending, Reason
 from kp_batch.runs.run import Run
@@ -57,11 +58,7 @@ class PlanDescription:
 
 
 def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDescription:
-    """Describe a plan whose staging is there, with or without its list by domain and day."""
-    import polars as pl
-
-    from kp_batch.planning.limits import exceeded_limits
-
+    """Describe a plan whose staging still exists, with or without its list by domain and day."""
     counts = plan.counts
     workload = pl.scan_parquet(run.staging.workload, glob=False)
     by_domain = workload.group_by("task_domain").agg(pl.col("restate").sum())
@@ -85,7 +82,7 @@ def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDe
         traces_to_remove=counts.removed,
         domains=len(restated),
         largest_domains=dict(largest.iter_rows()),
-        by_domain_and_day=_rows(workload.collect()) if by_domain_and_day else None,
+        by_domain_and_day=_domain_days(workload.collect()) if by_domain_and_day else None,
         partitions=[str(day) for day in plan.days],
         future_partitions=[str(day) for day in plan.days if day > run.started_at.date()],
         pending=list(plan.pending),
@@ -93,11 +90,8 @@ def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDe
     )
 
 
-def _rows(workload: pl.DataFrame) -> list[DomainDay]:
-    return [
-        DomainDay(domain, str(day), replay, restate, reweight)
-        for domain, day, replay, restate, reweight in workload.iter_rows()
-    ]
+def _domain_days(workload: pl.DataFrame) -> list[DomainDay]:
+    return [DomainDay(domain, str(day), *counts) for domain, day, *counts in workload.iter_rows()]
 
 
 def plan_text(plan: PlanDescription) -> str:
@@ -123,7 +117,7 @@ def plan_text(plan: PlanDescription) -> str:
         [
             f"plan: restate {count_of(plan.traces_to_restate, 'trace')}{_by_domain(plan)}",
             *_why(plan),
-            *(f"  {what:<10} {text}" for what, count, text in work if count),
+            *(f"  {name:<10} {text}" for name, count, text in work if count),
             f"  rewrite    {_days(plan.partitions)}",
             f"  time       {time}",
         ]
@@ -131,11 +125,11 @@ def plan_text(plan: PlanDescription) -> str:
 
 
 def warnings(plan: PlanDescription) -> list[str]:
-    """What a described plan asks its reader to look at again: no line, or one for each matter."""
+    """The warnings about a described plan, one line each."""
     messages = [
         f"no trace has the domain {printable(name)}"
-        + (f"; did you mean {printable(meant)}?" if meant else ", which has a profile")
-        for name, meant in plan.unused_profiles.items()
+        + (f"; did you mean {printable(similar)}?" if similar else ", which has a profile")
+        for name, similar in plan.unused_profiles.items()
     ]
     if plan.future_partitions:
         messages.append(
@@ -156,8 +150,8 @@ def _why(plan: PlanDescription) -> list[str]:
 
 
 def _files(plan: PlanDescription) -> str:
-    counted = [f"{len(paths):,} {how}" for how, paths in asdict(plan.files).items() if paths]
-    return f"files: {', '.join(counted)}" if counted else ""
+    counts = [f"{len(paths):,} {change}" for change, paths in asdict(plan.files).items() if paths]
+    return f"files: {', '.join(counts)}" if counts else ""
 
 
 def _of_earlier(plan: PlanDescription) -> str:
@@ -166,7 +160,7 @@ def _of_earlier(plan: PlanDescription) -> str:
 
 
 def _rejected(plan: PlanDescription) -> str:
-    """Rows and files that are rejected, and rows that others stand for."""
+    """The rejected rows and files, and the superseded rows."""
     codes = {code: count for code, count in plan.rejected_by_code.items() if code != SUPERSEDED}
     code_counts = ", ".join(f"{code} {count:,}" for code, count in codes.items())
     superseded = plan.rejected_by_code.get(SUPERSEDED, 0)

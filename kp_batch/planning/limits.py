@@ -14,7 +14,7 @@ from kp_batch.runs.record import RunCounts
 from kp_batch.runs.run import Run
 from kp_batch.text import be, count_of, printable, shortened
 
-_REMOVED_SHARE, _REMOVED = "5%", 10  # more than both have to go, unless --max-removed is given
+_REMOVED_SHARE, _REMOVED = "5%", 10  # more than both fail a run without --max-removed
 _ID = 100  # characters
 _REJECTED_ANEW = 10  # fewer faulty rows among those read anew fail no run
 
@@ -30,7 +30,7 @@ class ReadAnew:
 
 @dataclass(frozen=True)
 class LimitInputs:
-    """What limits are set to, beside the counts of the run."""
+    """The values that limits are set to, besides the counts of the run."""
 
     read: ReadAnew
     loss: Loss
@@ -39,21 +39,21 @@ class LimitInputs:
     files: int  # that were there then
 
 
-# Of a run that finds nothing new.
+# Of a run without changes.
 NO_LIMIT_INPUTS = LimitInputs(ReadAnew(0, 0, ""), Loss(0), 0, (), 0)
 
 
 @dataclass(frozen=True)
 class _Excess:
-    """What passes a limit, and the option that allows as much."""
+    """An exceeded limit, and the option that allows as much."""
 
     message: str
     option: str
-    is_rejected: bool = False  # it stands in `rejects`
+    is_rejected: bool = False  # whether it is in `rejects`
 
 
 def limit_inputs(scan: ArchiveScan, loss: Loss, published: int) -> LimitInputs:
-    """Count what the limits need to know.
+    """The values for the limits.
 
     Args:
         scan: the archive as it is now.
@@ -74,34 +74,34 @@ def _read_anew(scan: ArchiveScan) -> ReadAnew:
     return ReadAnew(rows, len(rejected), _code_counts(dict(rows_by_code)))
 
 
-def exceeded_limits(run: Run, counts: RunCounts, of: LimitInputs) -> str | None:
-    """Say why a run with these counts must not publish any scores; None if it may.
+def exceeded_limits(run: Run, counts: RunCounts, inputs: LimitInputs) -> str | None:
+    """Why a run with these counts must not publish any scores; None if it may.
 
-    What is forgotten is to go, whatever it is.
+    A run that forgets traces has no limits.
     """
-    look = f"; see: {run.rejects_command}"
+    see = f"; see: {run.rejects_command}"
     if run.forgets:
         return None
     if counts.accepted == 0:
         codes = _code_counts(counts.rejected_by_code) or "it is empty"
         archive = f"{count_of(counts.rows, 'row')} in {count_of(counts.files, 'file')}"
         none = f"none of the archive's {archive} can be scored ({codes})"
-        return f"{none}; no scores are published{look}"
+        return f"{none}; no scores are published{see}"
     exceeded = [
-        *(*_rejected(run, counts, of), *_unreadable(run, counts)),
-        *(*_removed(run, of), *_gone(run, of)),
+        *(*_rejected(run, counts, inputs), *_unreadable(run, counts)),
+        *(*_removed(run, inputs), *_gone(run, inputs)),
     ]
     if not exceeded:
         return None
-    messages = "; ".join(each.message for each in exceeded)
-    options = " ".join(each.option for each in exceeded)
-    look = look if any(each.is_rejected for each in exceeded) else ""
-    return f"{messages}; no scores are published{look}; to allow it this once: {options}"
+    messages = "; ".join(excess.message for excess in exceeded)
+    options = " ".join(excess.option for excess in exceeded)
+    see = see if any(excess.is_rejected for excess in exceeded) else ""
+    return f"{messages}; no scores are published{see}; to allow it this once: {options}"
 
 
-def _rejected(run: Run, counts: RunCounts, of: LimitInputs) -> Iterator[_Excess]:
+def _rejected(run: Run, counts: RunCounts, inputs: LimitInputs) -> Iterator[_Excess]:
     """Of all rows, and of those that are read anew."""
-    limit, read = run.config.max_reject_share, of.read
+    limit, read = run.config.max_reject_share, inputs.read
     parts = [("", counts.rejected, counts.rows, _code_counts(counts.rejected_by_code))]
     if read.rejected >= _REJECTED_ANEW:
         parts.append(("of what is read anew, ", read.rejected, read.rows, read.by_code))
@@ -118,37 +118,37 @@ def _rejected(run: Run, counts: RunCounts, of: LimitInputs) -> Iterator[_Excess]
 
 
 def _unreadable(run: Run, counts: RunCounts) -> Iterator[_Excess]:
-    limit, many = run.config.max_unreadable, counts.unreadable
-    if limit is not None and is_beyond(limit, many, counts.files):
+    limit, count = run.config.max_unreadable, counts.unreadable
+    if limit is not None and is_beyond(limit, count, counts.files):
         yield _Excess(
-            f"{_of(many, counts.files, 'file')} unreadable, more than --max-unreadable {limit} "
+            f"{_of(count, counts.files, 'file')} unreadable, more than --max-unreadable {limit} "
             f"allows (such as {printable(counts.unreadable_files[0])})",
-            f"--max-unreadable {many}",
+            f"--max-unreadable {count}",
             is_rejected=True,
         )
 
 
-def _removed(run: Run, of: LimitInputs) -> Iterator[_Excess]:
-    limit, loss = run.config.max_removed, of.loss
+def _removed(run: Run, inputs: LimitInputs) -> Iterator[_Excess]:
+    limit, loss = run.config.max_removed, inputs.loss
     allowed = f"--max-removed {limit} allows"
     if limit is None:
         limit = _REMOVED_SHARE if loss.traces > _REMOVED else "100%"
         allowed = f"{limit} and more than {_REMOVED}, the default of --max-removed"
-    if is_beyond(limit, loss.traces, of.published):
+    if is_beyond(limit, loss.traces, inputs.published):
         yield _Excess(
-            f"{_of(loss.traces, of.published, 'published trace')} to be removed, more than "
+            f"{_of(loss.traces, inputs.published, 'published trace')} to be removed, more than "
             f"{allowed} (such as {shortened(loss.trace_id, _ID)} of {printable(loss.source_file)})",
             f"--max-removed {loss.traces}",
         )
 
 
-def _gone(run: Run, of: LimitInputs) -> Iterator[_Excess]:
-    limit, many = run.config.max_gone, len(of.gone)
-    if limit is not None and is_beyond(limit, many, of.files):
+def _gone(run: Run, inputs: LimitInputs) -> Iterator[_Excess]:
+    limit, count = run.config.max_gone, len(inputs.gone)
+    if limit is not None and is_beyond(limit, count, inputs.files):
         yield _Excess(
-            f"{_of(many, of.files, 'file')} gone since the last run that is done, more than "
-            f"--max-gone {limit} allows (such as {printable(of.gone[0])})",
-            f"--max-gone {many}",
+            f"{_of(count, inputs.files, 'file')} gone since the last run that is done, more than "
+            f"--max-gone {limit} allows (such as {printable(inputs.gone[0])})",
+            f"--max-gone {count}",
         )
 
 
@@ -156,5 +156,5 @@ def _code_counts(by_code: dict[str, int]) -> str:
     return ", ".join(f"{code} {count:,}" for code, count in by_code.items())
 
 
-def _of(part: int, whole: int, what: str) -> str:
-    return f"{part:,} of {count_of(whole, what)} {be(part)}"
+def _of(part: int, total: int, unit: str) -> str:
+    return f"{part:,} of {count_of(total, unit)} {be(part)}"

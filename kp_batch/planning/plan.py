@@ -1,4 +1,4 @@
-"""Plans the least work after which everything published is as one full run would leave it."""
+"""Plans the least work whose result equals that of one full run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ _TRACES = (
     *("facts_changed", "replay", "traces"),
 )
 _DOMAINS = 10_000  # of the most traces, with which names are compared
-_ASKED = 5  # profiles that are compared with them, which takes a fifth of a second each
+_COMPARED = 5  # profiles that are compared with them, which takes a fifth of a second each
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run has to do, in paths, ranges and numbers; the rows stand in its staging."""
+    """The work of a run, in paths, ranges and numbers; the rows are in its staging."""
 
     scan: ArchiveScan
     texts: MissingEmbeddings  # to be embedded
@@ -76,29 +76,29 @@ class Plan:
     pending: tuple[Pending, ...]  # what will be published anew; empty: nothing to do
     reasons: tuple[Reason, ...]  # why
     unused_profiles: Mapping[str, str | None]  # new ones of no trace, with a domain of like name
-    cache_groups: CacheGroups | None = None  # None: all traces share one, or nothing was looked at
+    cache_groups: CacheGroups | None = None  # None: all traces share one, or nothing was compared
 
 
 @step("plan")
 def make_plan(run: Run, scan: ArchiveScan, scorer: Scorer) -> Plan:
-    """Compare the archive and the settings with what is published; writes to staging only.
+    """Compare the archive and the settings with the published ones; writes to staging only.
 
     Args:
         run: the run.
         scan: the archive as it is now.
-        scorer: what the run scores with.
+        scorer: of the run.
 
     Raises:
-        ArchiveError: a text without a vector stands only in files that are gone or unreadable.
+        ArchiveError: a text without a vector is only in files that are gone or unreadable.
     """
     done = done_runs(run.snapshot.runs())
     if is_up_to_date(run, scorer, scan, done[-1] if done else None):
-        return _nothing(run, scan, scorer, done)
-    return _compared(run, scan, scorer, done)
+        return _empty_plan(run, scan, scorer, done)
+    return _plan_of_changes(run, scan, scorer, done)
 
 
-def _nothing(run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunRecord]) -> Plan:
-    """The plan of a run that finds everything as the last one left it."""
+def _empty_plan(run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunRecord]) -> Plan:
+    """The plan of a run with nothing to do."""
     stage_no_workload(run)
     counts = cast("RunCounts", done[-1].counts).without_work
     return Plan(
@@ -117,7 +117,9 @@ def _nothing(run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunReco
     )
 
 
-def _compared(run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunRecord]) -> Plan:
+def _plan_of_changes(
+    run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunRecord]
+) -> Plan:
     """The plan of a run that compares the traces with the published ones."""
     last = done[-1] if done else None
     with open_snapshot(run.snapshot, run.staging) as snapshot:
@@ -160,7 +162,7 @@ def _compared(run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunRec
         counts=counts,
         limit_inputs=limit_inputs(scan, loss, published=scores),
         estimated_seconds=_estimated_seconds(run.config, counts, done),
-        pending=tuple(what for what, is_so in differs.items() if is_so),
+        pending=tuple(name for name, is_pending in differs.items() if is_pending),
         reasons=tuple(change_reasons(run, scorer, scan.files, last)),
         unused_profiles=unused,
         cache_groups=groups,
@@ -178,7 +180,7 @@ def _stage_profiles(run: Run, snapshot: OpenSnapshot, scorer: Scorer) -> bool:
 def _counts(
     run: Run, texts: MissingEmbeddings, workload: Workload, changes: ChangeSet, published: int
 ) -> RunCounts:
-    """Count what was found and what is to be done.
+    """The counts of the archive and of the work.
 
     Args:
         run: the run, whose ledger and rejects are staged.
@@ -220,25 +222,25 @@ def _estimated_seconds(
 
     Args:
         config: of the run to come; the rates are those of runs with its encoder.
-        counts: what it has to do.
-        done: the runs that are done, in the order in which they started.
+        counts: of its work.
+        done: the runs that are done, in the order in which they were published.
 
     Returns:
         Seconds; None where no rates are known for it.
     """
     last = done[-_RUNS_RATED:]
-    asked = (config.embedder, config.precision)
-    rated = [record for record in last if (record.embedder, record.precision) == asked]
+    encoder = (config.embedder, config.precision)
+    rated = [run for run in last if (run.embedder, run.precision) == encoder]
     if not last:
         return None
     estimate = 0.0
     for name, units in _RATED.items():
         to_do = units(counts)
-        did = [(units(each.counts), each.seconds.get(name, 0.0)) for each in rated if each.counts]
-        rated_units = sum(number for number, _ in did)
+        samples = [(units(run.counts), run.seconds.get(name, 0.0)) for run in rated if run.counts]
+        rated_units = sum(number for number, _ in samples)
         if to_do and not rated_units:
             return None
-        spent = sum(seconds for number, seconds in did if number)
+        spent = sum(seconds for number, seconds in samples if number)
         estimate += spent / rated_units * to_do if rated_units else 0.0
     return estimate
 
@@ -248,12 +250,12 @@ def traces_after(run: Run, fingerprints: pl.DataFrame, timeline: Timeline) -> pl
 
     Args:
         run: the run.
-        fingerprints: what computed the published scores, see `State.fingerprints`.
-        timeline: the traces around what changed.
+        fingerprints: of the published scores, see `OpenSnapshot.fingerprints`.
+        timeline: the traces around the changes.
 
     Returns:
-        Those of the timeline one by one, and the others by day, domain and what computed them, with
-        the columns of `_TRACES`; `traces`: how many.
+        Those of the timeline one by one, and the others by day, domain and fingerprint, with the
+        columns of `_TRACES`; `traces`: how many.
     """
     elsewhere = fingerprints.lazy().filter(~pl.col("day").is_in(list(timeline.days)))
     as_published = elsewhere.with_columns(
@@ -271,7 +273,7 @@ def stage_workload(run: Run, traces: pl.LazyFrame, scorer: Scorer) -> Workload:
     Args:
         run: the run.
         traces: see `traces_after`.
-        scorer: what the run scores with.
+        scorer: of the run.
     """
     recached = scorer.cache_is_stale().fill_null(value=False)
     rescored = pl.col("replay") | pl.col("facts_changed") | recached
@@ -282,12 +284,12 @@ def stage_workload(run: Run, traces: pl.LazyFrame, scorer: Scorer) -> Workload:
         restate=stale | rescored,
     )
     totals = [
-        (pl.col(what).cast(pl.Int64) * pl.col("traces")).sum().alias(what) for what in _COUNTS
+        (pl.col(name).cast(pl.Int64) * pl.col("traces")).sum().alias(name) for name in _COUNTS
     ]
     by_domain = marked.filter("restate").group_by("task_domain", "day").agg(totals)
     rows = by_domain.sort("day", "task_domain").collect(engine="streaming")
     rows.write_parquet(run.staging.workload)
-    sums = (int(rows.get_column(what).sum()) for what in _COUNTS)
+    sums = (int(rows.get_column(name).sum()) for name in _COUNTS)
     return Workload(*sums, days=frozenset(rows.get_column("day").unique()))
 
 
@@ -297,15 +299,15 @@ def stage_no_workload(run: Run) -> None:
 
 
 def unused_profiles(run: Run, traces: pl.LazyFrame) -> dict[str, str | None]:
-    """The profiles that the run gives the warehouse and no trace is weighted by.
+    """The new profiles in the run's settings that weight no trace.
 
     Args:
         run: the run.
         traces: see `traces_after`.
 
     Returns:
-        Their names, but for the built-in ones; the first ones with the domain whose name is
-        most like theirs.
+        Their names, but for the built-in ones; the first ones with the domain of the most similar
+        name.
     """
     settings, published = run.config.settings, run.published.settings
     if settings["profiles"] == published.get("profiles"):
@@ -316,6 +318,6 @@ def unused_profiles(run: Run, traces: pl.LazyFrame) -> dict[str, str | None]:
     )
     names = settings["profiles"].keys() - load_profiles().versions.keys()
     unused = sorted(names - set(domains.get_column("task_domain")))
-    likely = domains.head(_DOMAINS).get_column("task_domain").to_list()
-    meant = {name: get_close_matches(name, likely, n=1) for name in unused[:_ASKED]}
-    return {name: next(iter(meant.get(name, [])), None) for name in unused}
+    largest = domains.head(_DOMAINS).get_column("task_domain").to_list()
+    similar = {name: get_close_matches(name, largest, n=1) for name in unused[:_COMPARED]}
+    return {name: next(iter(similar.get(name, [])), None) for name in unused}

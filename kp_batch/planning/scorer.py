@@ -1,6 +1,6 @@
-"""What computes scores, encoder, cache and profiles, and whether the published ones are stale.
+"""The scorer of a run: its encoder, cache and profiles, and which published scores are stale.
 
-Encoder, cache and profile have ids, which the rows bear.
+Encoder, cache and profile have ids, which are columns of the scores.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.profiles import SCORING_VERSION, ProfileVersions
 
 NO_FINGERPRINT = "none"  # stands for encoder_id and cache_id where there is no encoder
-# What another kp_batch may bring.
+# The versions that another kp_batch may change.
 FORMULAS = {
     "facts": FACTS_VERSION,
     "encoder": ENCODER_VERSION,
     "replay": REPLAY_VERSION,
     "scoring": SCORING_VERSION,
 }
-WORDS = {"messages": MESSAGES_VERSION}  # likewise, of no score
+MESSAGES = {"messages": MESSAGES_VERSION}  # likewise, without effect on scores
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,20 @@ class Scorer:
             EncoderError: a model's files are missing.
         """
         encoder = load_encoder(run.config.embedder, run.config.precision)
-        return cls._with(run, encoder.encoder_id if encoder else NO_FINGERPRINT)
+        return cls._with_encoder(run, encoder.encoder_id if encoder else NO_FINGERPRINT)
 
     @classmethod
     def as_published(cls, run: Run) -> "Scorer":
-        """Make the scorer of a run that takes the encoder as the scores have it, without a model.
+        """Make the scorer of a run with the encoder of the published scores, without its model.
 
-        Where there is no score, it is that of the settings.
+        Where there is no score, it is the encoder of the settings.
         """
         last = last_done(run.snapshot.runs())
-        borne = next(iter(last.fingerprints["encoder_id"]), None) if last else None
-        return cls._with(run, borne) if borne else cls.of(run)
+        encoder_id = next(iter(last.fingerprints["encoder_id"]), None) if last else None
+        return cls._with_encoder(run, encoder_id) if encoder_id else cls.of(run)
 
     @classmethod
-    def _with(cls, run: Run, encoder_id: str) -> "Scorer":
+    def _with_encoder(cls, run: Run, encoder_id: str) -> "Scorer":
         cache = CacheSettings(run.config.cache_size, run.config.ttl)
         cache_id = NO_FINGERPRINT if encoder_id == NO_FINGERPRINT else cache.cache_id
         return cls(encoder_id, cache_id, run.config.profiles)
@@ -72,22 +72,22 @@ class Scorer:
         return self.encoder_id != NO_FINGERPRINT
 
     def replay_is_stale(self) -> pl.Expr:
-        """Whether a published row was replayed with another encoder or cache than the run's."""
+        """Whether a published row was replayed with another encoder or cache."""
         return (pl.col("encoder_id") != self.encoder_id) | self.cache_is_stale()
 
     def cache_is_stale(self) -> pl.Expr:
-        """Whether that was with another cache: of another size or ttl, or an older version."""
+        """Whether it was replayed with a cache of another size or ttl, or by another version."""
         return pl.col("cache_id") != self.cache_id
 
     def novelty_is_stale(self) -> pl.Expr:
-        """Whether its novelty is another one now, whatever traces its window holds."""
+        """Whether its novelty has to be computed anew, whatever traces its window holds."""
         other_encoder = pl.col("encoder_id") != self.encoder_id
         if not self.has_encoder:
             return other_encoder
         return other_encoder | ~pl.col("cache_id").str.ends_with(f"-v{REPLAY_VERSION}")
 
     def profile_id(self) -> pl.Expr:
-        """The profile_id that a row takes; see `assign`."""
+        """The profile_id for a row; see `assign`."""
         return assign(self.profiles)[1]
 
     def profiles_table(self) -> pl.DataFrame:
@@ -101,16 +101,16 @@ class Scorer:
             for versions in self.profiles.versions.values()
             for version in versions
         ]
-        *columns, dates = PROFILES
-        dated = pl.DataFrame(rows, schema=PROFILES | {dates: TIMESTAMP})
-        return dated.group_by(columns).agg(dates).cast(PROFILES).sort("profile_id")
+        *columns, times = PROFILES
+        profiles = pl.DataFrame(rows, schema=PROFILES | {times: TIMESTAMP})
+        return profiles.group_by(columns).agg(times).cast(PROFILES).sort("profile_id")
 
     def rescore(self, rows: pl.LazyFrame, run_id: str) -> pl.LazyFrame:
-        """Score the rows that need it, and give all of them the columns of `SCORES`.
+        """Score the rows that need it, and select the columns of `SCORES` of all.
 
         Args:
-            rows: the columns of `SCORES`, the novelty among them up to date, and the bools
-                `replayed` and `facts_changed`.
+            rows: the columns of `SCORES`, with novelty up to date, and the bools `replayed` and
+                `facts_changed`.
             run_id: of the run that scores them.
         """
         profile, profile_id = assign(self.profiles)
@@ -120,8 +120,8 @@ class Scorer:
         return (
             rows.with_columns(
                 *(
-                    pl.when(which).then(pl.lit(value)).otherwise(name).alias(name)
-                    for name, which, value in (
+                    pl.when(condition).then(pl.lit(value)).otherwise(name).alias(name)
+                    for name, condition, value in (
                         ("run_id", rescored, run_id),
                         ("encoder_id", pl.col("replayed"), self.encoder_id),
                         ("cache_id", recached, self.cache_id),
@@ -142,29 +142,29 @@ class Scorer:
 
 
 def is_up_to_date(run: Run, scorer: Scorer, scan: ArchiveScan, last: RunRecord | None) -> bool:
-    """Whether the last run left everything as this one would, so that no trace is looked at.
+    """Whether the run has nothing to do, which is known without reading a trace.
 
-    It planned from the same contents of the archive and told the rejects in the same words, and no
+    The last run saw the same contents of the archive and wrote the same messages of rejects, and no
     score is stale.
 
     Args:
         run: the run.
-        scorer: what it scores with.
+        scorer: of the run.
         scan: the archive as it is now.
         last: the last run that is done.
     """
-    is_open = run.published.failed or run.forgets or scan.differs
-    return not is_open and same_messages(last) and is_current(run, scorer, last)
+    has_changes = run.published.failed or run.forgets or scan.differs
+    return not has_changes and same_messages(last) and is_current(run, scorer, last)
 
 
 def is_current(run: Run, scorer: Scorer, last: RunRecord | None) -> bool:
-    """Whether no published score is stale, as the last run tells without a look at the scores.
+    """Whether no published score is stale, by the record of the last run alone.
 
-    It was given the same settings, and the scores that it left bear ids that scores get now.
+    It had the same settings, and its scores have the ids that scores get now.
 
     Args:
         run: the run.
-        scorer: what it scores with.
+        scorer: of the run.
         last: the last run that is done.
     """
     return (
@@ -178,7 +178,7 @@ def is_current(run: Run, scorer: Scorer, last: RunRecord | None) -> bool:
 
 
 def is_as_published(run: Run, scorer: Scorer) -> bool:
-    """Whether the run would score every trace as it is published: then it may score some anew."""
+    """Whether the run would score every trace as published, so that it may rescore only some."""
     last = last_done(run.snapshot.runs())
     versions = last.versions if last else FORMULAS
     return is_current(run, scorer, last) and not any(formula_changes(versions, FORMULAS))
@@ -187,16 +187,16 @@ def is_as_published(run: Run, scorer: Scorer) -> bool:
 def change_reasons(
     run: Run, scorer: Scorer, files: FileChanges, last: RunRecord | None
 ) -> Iterator[Reason]:
-    """Find what differs from what is published.
+    """Find the reasons for a run.
 
     Args:
         run: the run.
-        scorer: what it scores with.
-        files: what differs of the archive.
+        scorer: of the run.
+        files: the changes of the archive.
         last: the last run that is done; None in a new warehouse.
 
     Returns:
-        The settings that differ, then the formulas and the model's files, then what became of the
+        The settings that differ, then the formulas and the model's files, then the changes of the
         archive's files: `files_new` and so on, with their numbers as `new`.
     """
     if last is None:
@@ -207,31 +207,28 @@ def change_reasons(
         yield from formula_changes(last.versions, FORMULAS)
         if not same_messages(last):
             yield Reason("messages", "the rejects are told in other words")
-        if not OF_ENCODER & {each.code for each in settings}:
+        if not OF_ENCODER & {reason.code for reason in settings}:
             yield from _model_files(scorer, last)
     if run.published.failed:
         yield Reason("after_failure", "the last run failed")
     if run.forgets:
         yield Reason("forgotten", "traces to be forgotten")
-    yield from file_changes({what: len(paths) for what, paths in asdict(files).items()})
+    yield from file_changes({change: len(paths) for change, paths in asdict(files).items()})
 
 
 def same_messages(last: RunRecord | None) -> bool:
-    """Whether the last run told why rows are rejected as this one would."""
-    return last is not None and last.versions.items() >= WORDS.items()
+    """Whether the last run had the same messages for rejects."""
+    return last is not None and last.versions.items() >= MESSAGES.items()
 
 
 def _model_files(scorer: Scorer, last: RunRecord) -> Iterator[Reason]:
-    """No published score was computed with the files of the encoder, which is the same by name."""
-    published, current = (
-        [_model(each) for each in ids]
-        for ids in (last.fingerprints["encoder_id"], [scorer.encoder_id])
-    )
-    if published and current[0] not in published:
-        words = f"files of the model {', '.join(published)} \N{RIGHTWARDS ARROW} {current[0]}"
-        yield Reason("model_files", words, published, current[0])
+    """No published score was computed with the model's files, though its name is the same."""
+    published = [_without_version(encoder_id) for encoder_id in last.fingerprints["encoder_id"]]
+    current = _without_version(scorer.encoder_id)
+    if published and current not in published:
+        words = f"files of the model {', '.join(published)} \N{RIGHTWARDS ARROW} {current}"
+        yield Reason("model_files", words, published, current)
 
 
-def _model(encoder_id: str) -> str:
-    """An encoder's id without the version of the formula."""
+def _without_version(encoder_id: str) -> str:
     return encoder_id.rpartition("-v")[0] or encoder_id

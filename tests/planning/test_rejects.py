@@ -183,7 +183,7 @@ def test_rejects_are_told_anew_once_the_words_differ(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as earlier:
-        earlier.setitem(kp_batch.planning.scorer.WORDS, "messages", 1)
+        earlier.setitem(kp_batch.planning.scorer.MESSAGES, "messages", 1)
         earlier.setattr(kp_batch.archive.validation, "reject_message", lambda *_: "bad")
         first = archive.run()
         assert archive.run().run_id is None
