@@ -1,4 +1,4 @@
-"""Whose traces share a cache: those that are equal in some columns, or keys of their paths.
+"""Groups traces that share a cache: those with equal values in some columns or keys of paths.
 
 A live engine holds its cache in the memory of one process. So the replay keeps one for each group
 of traces: the JSON of their values, `cache_group`, or null where all share one.
@@ -23,7 +23,7 @@ _ONLY = "SEMI JOIN $groups AS groups ON scores.cache_group IS NOT DISTINCT FROM 
 
 @dataclass(frozen=True)
 class CacheGroups:
-    """The caches that the traces of a warehouse have."""
+    """The number of caches of a warehouse."""
 
     groups: int
     without_value: int  # traces that lack one of the values
@@ -61,13 +61,13 @@ def rows_by_group(scores: SQL, groups: SQL | None = None) -> SQL:
 
     Args:
         scores: the rows.
-        groups: a relation with the column `cache_group`, of those that count; None for all.
+        groups: a relation with the column `cache_group`, of those to count; None for all.
     """
     only = statement(_ONLY, groups=groups) if groups else statement("")
     return statement(_ROWS_BY_GROUP, scores=scores, only=only)
 
 
 def count_groups(snapshot: OpenSnapshot) -> CacheGroups:
-    """Count the groups that there will be, of all traces; see changes.py for what is given."""
+    """Count the groups of all traces after the run; the relations are those of changes.py."""
     [counts] = snapshot.ask(sql(__name__, "cache_groups.sql")).iter_rows()
     return CacheGroups(*counts)

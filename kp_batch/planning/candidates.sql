@@ -1,9 +1,9 @@
--- Which rows count of the touched ids.
+-- The rows that count of the touched ids.
 -- Given: touched_rows and contents (see changes.py), scores (the published files of the days of these rows),
 -- without (a join that leaves the forgotten out, or nothing), and cache_group (SQL, see cache_groups.py).
 
--- What a file that is gone or unreadable held last changes nothing: of its rows those may count whose content
--- is what is published of their trace. An older one was superseded, and its text may have no vector.
+-- A file that is gone or unreadable brings no change: of its rows those may count whose content is the
+-- published one of their trace. An older one was superseded, and its text may have no vector.
 CREATE TEMP TABLE kept AS
 SELECT file_id, "row"
 FROM touched_rows
@@ -31,8 +31,8 @@ JOIN (
 ) USING (file_id)
 LEFT JOIN kept USING (file_id, "row");
 
--- The rows of ids that stand several times, or do not count at all: the last one counts (by file, then row) of
--- those in files that can be read, if there are any, or else of those that are kept.
+-- The rows of ids that have several, or of which none counts: the last one counts (by file, then row) of those
+-- in files that can be read, if there are any, or else of those that are kept.
 CREATE TEMP TABLE duplicates AS
 SELECT
     trace_id,

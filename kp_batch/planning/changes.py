@@ -1,4 +1,4 @@
-"""Detects which traces are new (late ones too), changed or removed: facts beside scores."""
+"""Detects new (late ones too), changed and removed traces: compares facts with scores."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from kp_batch.planning.snapshot import OpenSnapshot
 from kp_batch.schemas import FACTS, FILES
 from kp_batch.warehouse.snapshot import parquet_relation
 
-# What changes.sql and diff.sql make for the other files of SQL: the columns of each relation.
+# The relations that changes.sql, candidates.sql and diff.sql create for the others, by columns.
 RELATIONS: Mapping[str, tuple[str, ...]] = {
     # every file of the archive that was ever read, as it is now
     "ledger": tuple(FILES),
@@ -37,25 +37,26 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
     ),
     # of these ids, the row that counts
     "current": (*(name for name in FACTS if name != "reasons"), "source_file", "cache_group"),
-    # of these ids, the row that counts beside the published score
+    # of these ids, the row that counts joined with the published score
     "diff": (
         *("trace_id", "created_at", "old_created_at", "text_hash"),
         *("cache_group", "old_cache_group"),
         *("removed_from", "in_place", "differs"),
     ),
-    # of these ids, those whose score is as it has to be, so far as their own row tells
+    # of these ids, those whose score need not change for their own row
     "unchanged": ("trace_id",),
 }
-# So many touched ids have their rows in memory: to look for them among all facts takes a while.
+# So many touched ids have their rows in memory: to find them among all facts takes a while.
 _FEW = 250_000
-# All accepted rows of these ids, of whatever content: what is looked at again and again, if few.
+# All accepted rows of these ids, of whatever content: a table if they are few, as they are read
+# repeatedly.
 _TOUCHED_ROWS = """
     CREATE TEMP $kind touched_rows AS
     FROM all_facts
     WHERE len(reasons) = 0 AND hash(trace_id) IN (SELECT id FROM touched_ids)
 """
-# By facts, whose files are few, where the scores have one a day. An id may have several times
-# there, of which its score has one.
+# From the facts, which have few files; the scores have one a day. An id may have several times in
+# the facts, and its score has one of these.
 _TOUCHED_DAYS = """
     SELECT DISTINCT day_of(created_at) AS day
     FROM touched_rows
@@ -115,9 +116,9 @@ class ChangeSet:
 
 @dataclass(frozen=True)
 class Loss:
-    """The published traces that files hold no more whose content still counts.
+    """The published traces that are no longer in their files, though these still count.
 
-    None of those that `--prune` removes with their files.
+    Not those that `--prune` removes with their files.
     """
 
     traces: int
@@ -127,14 +128,14 @@ class Loss:
 
 @dataclass(frozen=True)
 class ChangeDetection:
-    """The archive as it is now beside what is published, compared by `detect_changes`."""
+    """The archive compared with the published tables by `detect_changes`."""
 
     snapshot: OpenSnapshot
     changes: ChangeSet
 
     @property
     def loss(self) -> Loss:
-        """What is removed, and no file was pruned for it."""
+        """The removed traces, but for those of pruned files."""
         [row] = self.snapshot.ask(_LOSS).iter_rows()
         return Loss(*row) if row[0] else Loss(0)
 
@@ -145,7 +146,7 @@ class ChangeDetection:
             texts: a table of the connection, with the column `text_hash`.
 
         Returns:
-            Those that can be read, and those needed that cannot: gone, or unreadable.
+            Those that can be read, and those that are needed and cannot: gone, or unreadable.
         """
         holders = self.snapshot.ask(sql(__name__, "locate.sql", texts=texts))
         readable = pl.col("status") == "read"
@@ -161,17 +162,17 @@ def detect_changes(
     """Find the traces that are new (late ones too), changed or removed, as forgotten ones are.
 
     Args:
-        snapshot: what is published.
+        snapshot: of the published tables.
         scan: the archive as it is now.
-        cache_by: whose traces share a cache, see `cache_groups`.
-        touches_all: whether all rows are looked at: the published rejects are not those of the
+        cache_by: how traces share caches, see `cache_groups`.
+        touches_all: whether all rows are compared: the published rejects are not those of the
             published ledger, or traces share their caches with others than before.
     """
     to_forget = snapshot.staging.to_forget
     forgotten, without = statement("(SELECT '' AS trace_id WHERE false)"), statement("")
     if to_forget.exists():
         forgotten = read_parquet(to_forget)
-        # Only then: to look at all ids takes a while.
+        # Only then: to filter all ids takes a while.
         without = statement("ANTI JOIN $ids AS gone USING (trace_id)", ids=forgotten)
     query = sql(
         __name__,

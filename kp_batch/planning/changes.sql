@@ -1,8 +1,8 @@
--- Which traces came, went or changed: the archive as it is now beside what is published.
+-- The traces that are new, removed or changed: compares the archive as it is now with the published tables.
 -- Given: the schema published (its tables), the relations files (the ledger as it is now), staged (the facts
 -- of new content) and forgotten (ids whose rows count no more), columns (those of facts), without (a join
 -- that leaves the forgotten out, or nothing), and the variable touches_all: whether all traces are compared.
--- What it makes for others is declared in changes.py.
+-- The relations that it creates for others are declared in changes.py.
 
 CREATE TEMP TABLE ledger AS FROM $files;
 
@@ -14,8 +14,8 @@ SELECT $columns FROM $staged;
 
 CREATE TEMP VIEW facts AS FROM all_facts $without;
 
--- The files whose content counts, now and as published: what a file held last that is gone or unreadable
--- counts where no file that can be read holds it.
+-- The files whose content counts, now and as published: the last content of a file that is gone or unreadable
+-- counts where no file that can be read has it.
 CREATE TEMP TABLE contents_then_and_now AS
 SELECT is_now, source_file, file_id, "rows", status, path_keys, status = 'read' AS is_read
 FROM (
@@ -38,7 +38,7 @@ FROM contents_then_and_now
 GROUP BY source_file, file_id, is_read, path_keys
 HAVING count(*) = 1 OR getvariable('touches_all');
 
--- The one filter of what is compared: to compare ten million traces in full takes ten seconds.
+-- The only traces that are compared: to compare ten million in full takes ten seconds.
 -- Ids are sought by their 64-bit hashes, which take less memory; one too many changes nothing.
 CREATE TEMP TABLE touched_ids AS
 SELECT hash(trace_id) AS id

@@ -1,4 +1,4 @@
--- The touched traces beside the published scores.
+-- The touched traces joined with the published scores.
 -- Given: current and touched_ids (see changes.py), and scores (the published files of the days of these ids).
 CREATE TEMP TABLE diff AS
 SELECT
@@ -36,5 +36,5 @@ FULL JOIN (
     WHERE hash(trace_id) IN (SELECT id FROM touched_ids)
 ) AS old USING (trace_id);
 
--- Its size is known, unlike that of a condition: so none joins it the wrong way round.
+-- A table, whose size is known, unlike that of a condition: so that joins are planned well.
 CREATE TEMP TABLE unchanged AS SELECT trace_id FROM diff WHERE NOT differs;

@@ -20,7 +20,7 @@ from kp_batch.warehouse.layout import Layout
 
 # The texts that the replay reads.
 _WANTED = "CREATE TEMP TABLE wanted AS SELECT DISTINCT text_hash FROM $replay"
-# The missing ones that were not just read.
+# The missing ones that this run has not read.
 _TEXTS_TO_REREAD = """
     CREATE TEMP TABLE texts_to_reread AS
     FROM $missing AS missing ANTI JOIN $staged AS staged USING (text_hash)
@@ -29,7 +29,7 @@ _TEXTS_TO_REREAD = """
 
 @dataclass(frozen=True)
 class MissingEmbeddings:
-    """How many texts the replay reads; the hashes of the missing ones are `staging.missing`."""
+    """The numbers of texts that the replay reads; the missing hashes are `staging.missing`."""
 
     distinct: int
     missing: int  # those without a vector
@@ -42,7 +42,7 @@ def missing_embeddings(
     """Find the texts whose vectors the replay reads, and stage the hashes of those without one.
 
     Raises:
-        ArchiveError: a text without a vector stands only in files that are gone or unreadable.
+        ArchiveError: a text without a vector is only in files that are gone or unreadable.
     """
     if not timeline.spans:
         return MissingEmbeddings(0, 0)
@@ -60,7 +60,7 @@ def missing_embeddings(
 def _sources(
     run: Run, detected: ChangeDetection, scorer: Scorer, scan: ArchiveScan
 ) -> tuple[SourceFile, ...]:
-    """The files to read again for missing texts that were not just read, whose hashes it stages."""
+    """The files to read again for missing texts that this run has not read; stages the hashes."""
     if not _stage_texts_to_reread(run, detected, scan):
         return ()
     readable, lost = detected.locate("texts_to_reread")
@@ -75,7 +75,7 @@ def _sources(
 
 
 def _stage_texts_to_reread(run: Run, detected: ChangeDetection, scan: ArchiveScan) -> int:
-    """Stage the hashes of the missing texts that were not just read; returns how many."""
+    """Stage the hashes of the missing texts that this run has not read; returns how many."""
     connection = detected.snapshot.connection
     none = statement("(SELECT '' AS text_hash WHERE false)")
     staged = read_parquet(*scan.texts) if scan.texts else none

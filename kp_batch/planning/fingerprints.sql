@@ -1,6 +1,6 @@
--- What computed the published scores, by day, domain and the times from which weights hold.
+-- The ids of the published scores, by day, domain and the times from which weights hold.
 -- Given: the schema published (its tables), the macros of the catalog, and moments (those of these
--- times that no day begins with).
+-- times that are no beginning of a day).
 WITH spans AS (
     SELECT
         day_of(moment) AS day,
@@ -8,7 +8,7 @@ WITH spans AS (
         lead(moment, 1, 'infinity') OVER (ORDER BY moment) AS next
     FROM moments
 ),
--- Few rows take part in the join: the others are counted before it.
+-- Counted before the join, which takes few rows.
 within AS (
     SELECT
         day_of(created_at) AS day,
@@ -24,7 +24,7 @@ within AS (
 )
 SELECT
     within.day,
-    -- A time from which on, and until that of the next group, the same weights hold.
+    -- From this time until that of the next group, the same weights hold.
     coalesce(spans.first, within.day::TIMESTAMP AT TIME ZONE 'UTC') AS created_at,
     task_domain,
     encoder_id,

@@ -1,11 +1,11 @@
--- The old timeline and the new one, merged, of some groups' segments of days: what places a trace. One that
--- has another time, text or group now stands there twice: as it was, `removed`, and as it is, `added`.
+-- The old timeline and the new one, merged, of some groups' segments of days: the columns that place a trace.
+-- One that has another time, text or group now has two rows: its old one, `removed`, and its new one, `added`.
 -- In the order of segments, in each in replay order.
 -- Given: scores (the published files of these days), segments (see segments.sql) and diff (see changes.py).
 WITH replaced AS NOT MATERIALIZED (
     SELECT * FROM diff WHERE NOT in_place
 )
-SELECT rows_of_both.* EXCLUDE (cache_group), segment
+SELECT merged.* EXCLUDE (cache_group), segment
 FROM (
     SELECT
         old.cache_group,
@@ -23,8 +23,8 @@ FROM (
     SELECT cache_group, trace_id, created_at, text_hash, NULL, NULL, NULL, true, false
     FROM replaced
     WHERE created_at IS NOT NULL
-) AS rows_of_both
+) AS merged
 JOIN segments
-    ON segments.cache_group IS NOT DISTINCT FROM rows_of_both.cache_group
+    ON segments.cache_group IS NOT DISTINCT FROM merged.cache_group
     AND day = day_of(created_at)
 ORDER BY segment, created_at, trace_id;

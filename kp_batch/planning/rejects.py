@@ -20,10 +20,10 @@ _KEY = ("file_id", "row")
 
 @dataclass(frozen=True)
 class Rejected:
-    """How much of the archive is rejected."""
+    """The numbers of rejected rows and files."""
 
     rows: int  # that cannot be scored
-    superseded: int  # rows whose id stands again, with other content, later in the archive
+    superseded: int  # rows whose id comes again, with other content, later in the archive
     by_code: Mapping[str, int]  # rows and files with each reason, the most frequent first
     files: tuple[str, ...]  # those that are unreadable
 
@@ -34,11 +34,11 @@ def stage_rejects(
     """Stage the rows and files of the archive that are rejected; see rejects.sql.
 
     Args:
-        run: the run; it is named as the one that rejects what was not rejected before.
+        run: the run, whose id the new ones have.
         scan: the archive as it is now.
-        detected: the same beside what is published.
-        messages_current: whether the published messages are in the words of now, and of the JSON in
-            the facts: that of a failed run is in no facts, and vacuum may have dropped it.
+        detected: the same compared with the published tables.
+        messages_current: whether the published messages are those of this version, and of the JSON
+            in the facts: that of a failed run is in no facts, and vacuum may have dropped it.
 
     Returns:
         Whether they differ from the published ones.
@@ -81,12 +81,12 @@ def _raw(run: Run, scan: ArchiveScan) -> pl.LazyFrame:
     facts = [run.snapshot.scan("facts")]
     if scan.facts:
         facts.append(pl.scan_parquet([*scan.facts], glob=False))
-    raw = pl.concat(each.select(*_KEY, "raw") for each in facts)
+    raw = pl.concat(frame.select(*_KEY, "raw") for frame in facts)
     return raw.filter(pl.col("raw").is_not_null())
 
 
 def _with_raw(rejected: pl.LazyFrame, raw: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """Add their JSON to the rejected rows, in their order, no more at a time than a part.
+    """Add their JSON to the rejected rows, in their order, at most a part at a time.
 
     DuckDB would hold the JSON of 2,048 rows at once, each of them up to a megabyte.
     """
@@ -102,6 +102,6 @@ def _with_raw(rejected: pl.LazyFrame, raw: pl.LazyFrame) -> Iterator[pl.DataFram
             numbers.min(), numbers.max()
         )
         keys = rows.lazy().select(_KEY)
-        of_these = raw.filter(near).join(keys, on=_KEY, how="semi").collect(engine="streaming")
-        yield rows.join(of_these, on=_KEY, how="left", maintain_order="left")
+        matching = raw.filter(near).join(keys, on=_KEY, how="semi").collect(engine="streaming")
+        yield rows.join(matching, on=_KEY, how="left", maintain_order="left")
         first += length

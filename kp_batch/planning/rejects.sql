@@ -1,11 +1,11 @@
--- The rows and files that are rejected as the archive stands now, in its order: unreadable files, rows
--- that cannot be scored, and rows with an id that stands again, with other content, later in the
--- archive. What is published of the same row of the same content is kept: the run that rejected it,
--- and its message while the messages stand. Given: the schema published (its tables), ledger, contents,
--- changed_contents, touched_ids, duplicates and facts (see changes.py), and the variables rejected (a
--- path) and messages_current.
+-- The rejected rows and files of the archive as it is now, in its order: unreadable files, rows that
+-- cannot be scored, and rows whose id comes again, with other content, later in the archive. A row of
+-- the same content that is published keeps the run that rejected it, and its message unless messages
+-- have changed.
+-- Given: the schema published (its tables), ledger, contents, changed_contents, touched_ids,
+-- duplicates and facts (see changes.py), and the variables rejected (a path) and messages_current.
 COPY (
-    WITH as_before AS (
+    WITH unchanged_contents AS (
         FROM contents ANTI JOIN changed_contents USING (source_file, file_id)
     ),
     rejected AS (
@@ -45,10 +45,10 @@ COPY (
         JOIN contents USING (file_id)
         WHERE content_hash <> last_content OR last_availability = 0
         UNION ALL
-        -- Rows of ids that are not touched are superseded as they were.
+        -- Rows of ids that are not touched are still superseded.
         SELECT source_file, "row", trace_id, task_domain, reasons, message, file_id
         FROM published.rejects
-        SEMI JOIN as_before USING (source_file, file_id)
+        SEMI JOIN unchanged_contents USING (source_file, file_id)
         WHERE reasons = ['superseded'] AND hash(trace_id) NOT IN (SELECT id FROM touched_ids)
     )
     SELECT

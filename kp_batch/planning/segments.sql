@@ -1,9 +1,8 @@
--- Where changes can matter: the days of each group that hold every trace that a change in that group can
--- affect, and all that these meet. Days of one segment stand next to each other; what changes in different
--- segments shares no window.
+-- The days of each group that hold every trace that a change in that group can affect, and the windows of
+-- these. Days of one segment are neighbours; no window has changes of different segments.
 -- Given: diff (see changes.py), published (how many traces each group has on each day, "rows"), and the
--- variables stale (days on which all that is published changes) and max_window (so many traces before and
--- after a change can matter at the most).
+-- variables stale (days on which all published scores change) and max_window (so many traces before and
+-- after a change can be affected at the most).
 CREATE TEMP TABLE segments AS
 WITH changed AS (
     SELECT cache_group, day_of(created_at) AS day
@@ -34,7 +33,7 @@ counted AS (
 near AS (
     SELECT
         *,
-        -- Between a day and a changed one before or after it there are fewer traces than can matter.
+        -- Fewer traces than that are between the day and a changed one before or after it.
         first - max(last) FILTER (has_changed) OVER upwards < getvariable('max_window')
         OR min(first) FILTER (has_changed) OVER downwards - last < getvariable('max_window') AS is_near
     FROM counted

@@ -1,4 +1,4 @@
-"""The published tables, opened: views of one DuckDB connection, beside the files of a run."""
+"""The published tables, opened: views of one DuckDB connection, with the files of a run."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -42,15 +42,15 @@ class OpenSnapshot(PublishedSnapshot):
         return frame_of(self.connection.sql(query))
 
     def fingerprints(self, moments: Sequence[datetime]) -> pl.DataFrame:
-        """What computed the published scores, by day, domain and the weights in force.
+        """The ids of the published scores, by day, domain and the weights in force.
 
         Args:
             moments: from which weights hold, see `ProfileVersions.moments`.
 
         Returns:
-            day, created_at (a time of that day at which the same weights hold as at those of all
-            the traces), task_domain, the three ids, `traces` (how many) and `max_window` (the
-            most that any of them met).
+            day, created_at (a time of that day with the same weights as those of all the traces),
+            task_domain, the three ids, `traces` (how many) and `max_window` (the size of the
+            largest window).
         """
         within = [moment for moment in moments if moment.timetz() != time(tzinfo=UTC)]
         rows = pl.DataFrame({"moment": within}, schema={"moment": TIMESTAMP})
@@ -58,10 +58,9 @@ class OpenSnapshot(PublishedSnapshot):
         return self.ask(sql(__name__, "fingerprints.sql")).cast({"created_at": TIMESTAMP})
 
     def current_fingerprints(self) -> pl.DataFrame:
-        """The same where none of the scores is stale: the days and their traces, which the log has.
+        """The same where no score is stale: only the days and their traces, from the table's log.
 
-        All else is null, so that nothing of it is as it has to be made. To ask ten million scores
-        took four seconds.
+        All else is null, which is not stale. A query of ten million scores took four seconds.
         """
         if "scores" not in self.tables:
             return _FINGERPRINTS.to_frame()

@@ -1,12 +1,12 @@
 """Decides which traces are replayed, and stages the days on which anything differs.
 
-A late trace changes what the traces of its group after it met: to be replayed are those whose
-window in the cache holds other traces than before. What places a trace is looked at first, of the
-days around the changes. Whole rows are read only of the days that hold a trace which is replayed or
-has changed.
+A late trace changes the windows of the later traces of its group: to be replayed are those whose
+window in the cache holds other traces than before. At first only the columns that place a trace are
+read, of the days around the changes; then full rows, of the days that hold a trace which is
+replayed or has changed.
 
-Each trace meets a contiguous run of the traces before it, its window, and its novelty depends on
-nothing else. So the positions of what came and went decide, without any vector.
+The window of a trace is a contiguous run of the traces before it, and its novelty depends on
+nothing else. So the positions of the added and removed traces decide, without any vector.
 
 **Theorem.** Merge the old timeline and the new one, in replay order: a trace that stays has one
 row; one with another time, group or text has two, one where it is removed and one where it is
@@ -21,7 +21,7 @@ added. A trace that stays has to be replayed if and only if
 the new window are in the old timeline, and all of the old window in the new one: both are runs of
 the traces that stay, which end just before this one. If they are of equal length, they are equal.
 
-With the size and ttl of before, 3 implies 1 or 2; it decides where the cache has others. The last
+With the same size and ttl, 3 implies 1 or 2; it decides where the cache has others now. The last
 one added and the last one removed are running maxima: one pass with bounded memory decides.
 """
 
@@ -49,7 +49,7 @@ _STARTS_AT_ONCE = 524_288  # rows of which two columns are read
 _ROWS_AT_ONCE = 16_384
 # Traces replayed at once: their vectors are 50 MB at 384 dimensions.
 RANGE_ROWS = 32_768
-# A trace as it is now, what is published of it, and what has to be done with it.
+# A trace as it is now, its published columns, and the work on it.
 TIMELINE = pl.Schema(
     {
         **{name: dtype for name, dtype in SCORES.items() if name != "date"},
@@ -58,24 +58,24 @@ TIMELINE = pl.Schema(
     }
 )
 _UNLIKE = {"trace_id", "nearest_trace_id", "text_hash", "content_hash"}  # in each row
-_REPEATED = [name for name, each in TIMELINE.items() if each == pl.String and name not in _UNLIKE]
+_REPEATED = [name for name, dtype in TIMELINE.items() if dtype == pl.String and name not in _UNLIKE]
 _OWN = (*OWN_COLUMNS, "source_file", "cache_group")
 _SCORED = (*NOVELTY, *SCORED_COLUMNS)
-# What places a trace, one group after the other, in each in replay order.
+# The columns that place a trace, one group after the other, in each in replay order.
 REPLAY = pl.Schema(
     {
         "trace_id": pl.String,
         "created_at": TIMESTAMP,
         "text_hash": pl.String,
-        "start": pl.Int64,  # the first row that it meets
-        "replay": pl.Boolean,  # else others may meet it
+        "start": pl.Int64,  # the first row of its window
+        "replay": pl.Boolean,  # else it is only in windows of others
     }
 )
 # `window_changed`: it is replayed for that alone.
 _WINDOW_ROWS = pl.Schema({**REPLAY, "window_changed": pl.Boolean})
 
 _NO_DAYS = '(SELECT NULL::VARCHAR AS cache_group, NULL::DATE AS day, 0 AS "rows" WHERE false)'
-# Where all traces share a cache, that is known already.
+# Where all traces share a cache, the counts are known already.
 _BY_DAY = "(SELECT NULL AS cache_group, * FROM rows_by_day)"
 _CHANGED_GROUPS = """(
     SELECT cache_group FROM diff WHERE NOT in_place
@@ -83,7 +83,7 @@ _CHANGED_GROUPS = """(
     SELECT old_cache_group FROM diff WHERE NOT in_place
 )"""
 _REPLAYED = "(SELECT trace_id FROM $window_rows WHERE window_changed)"
-_NOBODY = "(SELECT '' AS trace_id WHERE false)"
+_NO_TRACES = "(SELECT '' AS trace_id WHERE false)"
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class MergedRows:
     time: Int64s  # microseconds
     added: Bools  # only in the new timeline
     removed: Bools  # only in the old timeline
-    old_size: Int64s  # how many traces it met when it was replayed last
+    old_size: Int64s  # of its window when it was replayed last
     other_cache: Bools  # whether that was with a cache of another size or ttl
 
 
@@ -105,15 +105,15 @@ class MergedRows:
 class NewWindows:
     """The windows of some rows of the new timeline; positions count from 0, over all segments."""
 
-    start: Int64s  # position of the first row that each one meets
-    changed: Bools  # whether its window holds others than when it was replayed last
+    start: Int64s  # position of the first row of each window
+    changed: Bools  # whether it holds others than when the row was replayed last
 
 
 class WindowComparison:
-    """Compares the windows of a merged timeline with those of before, some rows after the other.
+    """Compares the new windows of a merged timeline with the old ones, batch by batch.
 
     Args:
-        size: the cache's capacity; 0 where there is none, and nothing is met.
+        size: the cache's capacity; 0 where there is none, and all windows are empty.
         ttl: its time to live, None for no limit.
     """
 
@@ -123,10 +123,10 @@ class WindowComparison:
         self._rows = self._old_rows = 0  # so far, of the new and of the old timeline
         self._first = self._old_first = 0  # where the segment begins in these
         self._last_added = self._last_removed = -1
-        self._times = np.empty(0, dtype=np.int64)  # of the last rows that may be met, with a ttl
+        self._times = np.empty(0, dtype=np.int64)  # of the last rows, for windows with a ttl
 
     def compare(self, rows: MergedRows) -> NewWindows:
-        """Compare the windows of the next rows; those that were removed have none."""
+        """Compare the windows of the next rows; removed ones have none."""
         position = _count_before(~rows.removed, self._rows)
         old_position = _count_before(~rows.added, self._old_rows)
         begins = rows.segment != np.concatenate([rows.segment[:1] - 1, rows.segment[:-1]])
@@ -174,14 +174,14 @@ def _last(rows: Bools, positions: Int64s, before: int) -> Int64s:
 
 
 def rows_in_replay(timeline: pl.LazyFrame, at_once: int = _STARTS_AT_ONCE) -> Bools:
-    """Tell which rows take part in the replay: those to replay, and those in their windows.
+    """Find the rows that take part in the replay: those to replay, and those in their windows.
 
-    A row does where the next window to be replayed has begun; since starts ascend, the next row to
-    be replayed has the first of them: a running minimum from the end.
+    A row does if the next window to be replayed has begun; since starts ascend, that is the window
+    of the next row to be replayed: a running minimum from the end.
 
     Args:
-        timeline: `start`, the first row that each row meets, ascending; and `replay`, whether it is
-            to be replayed.
+        timeline: `start`, the first row of each row's window, ascending; and `replay`, whether it
+            is to be replayed.
         at_once: so many rows are read at a time.
 
     Returns:
@@ -215,11 +215,11 @@ class Span:
 def spans(rows: pl.LazyFrame, limit: int) -> tuple[Span, ...]:
     """Cut rows that all take part in the replay into spans of at most `limit` rows.
 
-    So the work of a span is bounded, however far apart its rows stand in the timeline.
+    So the work of a span is bounded, however far apart its rows are in the timeline.
 
     Args:
-        rows: `start`, the first row that each row meets, ascending; and `replay`, whether it is
-            to be replayed.
+        rows: `start`, the first row of each row's window, ascending; and `replay`, whether it is to
+            be replayed.
         limit: the length of a span, its warm-up aside.
     """
     replayed = rows.with_row_index("row").filter("replay")
@@ -237,7 +237,7 @@ class Timeline:
     `staging.replay` holds the traces that take part in the replay, if there are spans.
     """
 
-    days: frozenset[date]  # all traces of these days stand in it
+    days: frozenset[date]  # whose traces it holds, all of them
     spans: tuple[Span, ...]  # of the rows of `staging.replay`
 
 
@@ -249,8 +249,8 @@ def affected_timeline(
     Args:
         run: the run.
         detected: the traces that differ.
-        scorer: what the run scores with.
-        published: what computed the published scores, see `State.fingerprints`.
+        scorer: of the run.
+        published: the ids of the published scores, see `OpenSnapshot.fingerprints`.
     """
     TIMELINE.to_frame().write_parquet(run.staging.timeline)
     days = set(detected.changes.days)
@@ -299,7 +299,7 @@ def _is_stale(scorer: Scorer) -> pl.Expr:
 def _segments(
     run: Run, detected: ChangeDetection, scorer: Scorer, published: pl.DataFrame
 ) -> list[date]:
-    """Find the days that can matter of each group, see segments.sql; returns all of them."""
+    """Find the segments around the changes, see segments.sql; returns their days."""
     snapshot = detected.snapshot
     stale = published.filter(scorer.replay_is_stale()).get_column("day").unique().to_list()
     if not stale and not detected.changes.days:
@@ -348,7 +348,7 @@ def _stage_timeline(
     has_window_rows: bool,
 ) -> None:
     """Stage all traces of some days."""
-    replayed = statement(_NOBODY)
+    replayed = statement(_NO_TRACES)
     if has_window_rows:
         replayed = statement(_REPLAYED, window_rows=read_parquet(run.staging.window_rows))
     query = sql(
@@ -384,7 +384,7 @@ def _stage_replay(run: Run) -> bool:
             )
             position = first + np.flatnonzero(part)
             left_out = position - np.arange(taken, taken + len(rows))  # rows before it
-            # A row that is only met may meet some that are left out: its start is of no use.
+            # The window of a row that is not replayed may lack rows: its start is of no use.
             start = np.maximum.accumulate(
                 np.maximum(rows.get_column("start").to_numpy() - left_out, latest)
             )

@@ -1,11 +1,11 @@
--- The traces of some days as they are now, in time order, each with what is published of it.
+-- The traces of some days as they are now, in time order, each with its published columns.
 -- `facts_changed`: its own facts differ.
 -- Given: scores (the published files of these days), current, diff and unchanged (see changes.py), and
 -- replayed (the ids of traces that are replayed, besides those that are new or replaced).
 WITH old AS NOT MATERIALIZED (
     FROM $scores
 )
-SELECT rows_of_now.*, is_new OR replayed.trace_id IS NOT NULL AS replay
+SELECT traces.*, is_new OR replayed.trace_id IS NOT NULL AS replay
 FROM (
     SELECT $old_own, $old_scored, false AS is_new, false AS facts_changed
     FROM old
@@ -19,6 +19,6 @@ FROM (
         AND new.created_at = old.created_at
         AND new.text_hash = old.text_hash
         AND new.cache_group IS NOT DISTINCT FROM old.cache_group
-) AS rows_of_now
-LEFT JOIN $replayed AS replayed ON replayed.trace_id = rows_of_now.trace_id
-ORDER BY created_at, rows_of_now.trace_id;
+) AS traces
+LEFT JOIN $replayed AS replayed ON replayed.trace_id = traces.trace_id
+ORDER BY created_at, traces.trace_id;

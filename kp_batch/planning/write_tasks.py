@@ -18,13 +18,13 @@ from kp_batch.steps.step import cut
 PART_ROWS = 65_536
 # Of a part, uncompressed: the rows of tiny traces take less, ids of 10,000 letters far more.
 PART_BYTES = 64 << 20
-_WHOLE = 1 << 30  # a full part; days differ in how many of their rows are one
+_FULL = 1 << 30  # the size of a full part; days differ in how many of their rows fill one
 
 Rows = tuple[int, int]  # from the first to the last one, which is excluded
 
 
 def rows_in_part(paths: Iterable[Path]) -> int:
-    """How many rows of some Parquet files are a part: by their mean size, and at least one."""
+    """How many rows of some Parquet files make a part: by their mean size, and at least one."""
     groups = [
         metadata.row_group(number)
         for metadata in map(pq.read_metadata, paths)
@@ -40,8 +40,8 @@ class WriteTask:
     """Some days to be written anew, or some rows of a large one."""
 
     name: str  # of its files; the names of a day's parts sort as their rows do
-    on_timeline: bool  # whether its rows stand on the timeline, or are as published
-    paths: tuple[Path, ...]  # that hold them, with others perhaps
+    on_timeline: bool  # whether its rows are on the timeline, or as published
+    paths: tuple[Path, ...]  # of the files with its rows, and others perhaps
     ranges: tuple[Rows, ...]  # of these files' rows, one file after the other, ascending
 
     @property
@@ -58,7 +58,7 @@ class _Day:
     first: int
     last: int
     on_timeline: bool
-    most: int  # of such rows that are a part
+    most: int  # rows of a part
 
 
 def cut_into_tasks(
@@ -75,7 +75,7 @@ def cut_into_tasks(
         days: to be written anew, ascending.
         published: the files of each published day, in the order of their rows.
         counts: how many rows each of these has.
-        on_timeline: the days whose rows stand on the timeline; one may have lost them all.
+        on_timeline: the days whose rows are on the timeline; one may have lost them all.
     """
     ranges = _ranges(run)
     timeline = (run.staging.timeline,)
@@ -89,7 +89,7 @@ def cut_into_tasks(
     parts: list[WriteTask] = []
     pieces = (piece for day in pieces_by_day for piece in _pieces(day))
     for _, group in groupby(pieces, lambda piece: piece.on_timeline):
-        for part in cut(_with_gaps(group), _share, _WHOLE):
+        for part in cut(_with_gaps(group), _share, _FULL):
             parts.append(_part(f"{len(parts):06d}", [piece for piece, _ in part]))
     return tuple(parts)
 
@@ -99,13 +99,13 @@ def _published_day(paths: tuple[Path, ...], rows: int) -> _Day:
 
 
 def _share(piece: tuple[_Day, int]) -> int:
-    """How much of a part a piece takes, of `_WHOLE`, with the rows before it."""
+    """How much of a part, of `_FULL`, a piece takes with the rows before it."""
     day, rows = piece
-    return rows * _WHOLE // day.most
+    return rows * _FULL // day.most
 
 
 def _with_gaps(pieces: Iterable[_Day]) -> Iterator[tuple[_Day, int]]:
-    """Each piece with the rows from the end of the one before: those are read and passed over."""
+    """Each piece with its rows and those between it and the one before, which are read, too."""
     end: int | None = None
     for piece in pieces:
         begin = piece.first if end is None or not piece.on_timeline else end
@@ -133,7 +133,7 @@ def _part(name: str, pieces: Sequence[_Day]) -> WriteTask:
         paths, ranges = pieces[0].paths, [(piece.first, piece.last) for piece in pieces]
     else:
         paths = tuple(path for piece in pieces for path in piece.paths)
-        # Whatever comes before a piece is the end of its day.
+        # All rows before a piece are of days that end there.
         bases = accumulate((piece.last for piece in pieces), initial=0)
         ranges = [
             (base + piece.first, base + piece.last)
