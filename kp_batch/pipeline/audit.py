@@ -85,14 +85,7 @@ def _results(
     folder: Path,
     allowed: Sequence[str] = (),
 ) -> tuple[AuditResult, ...]:
-    """Run audits over some tables.
-
-    Args:
-        audits: the audits.
-        now: the tables.
-        before: those before them, the views `published.scores` and so on.
-        folder: an empty one.
-        allowed: the names of those whose rows are allowed.
+    """Run audits over the tables `now`, with those `before` as `published.scores` and so on.
 
     Raises:
         KpBatchError: some cannot be run; it names all of them.

@@ -26,6 +26,7 @@ from kp_batch.ingest.scan import file_parts
 from kp_batch.ingest.stage import stage_texts
 from kp_batch.log import progress, warn
 from kp_batch.planning.plan import Plan
+from kp_batch.planning.write_tasks import Rows
 from kp_batch.runs.run import Run
 from kp_batch.runs.staging import WINDOWS, Staging
 from kp_batch.steps.step import Executor, step
@@ -36,8 +37,6 @@ _TEXTS_AT_ONCE = 4_096  # to be tokenised
 # Bytes of a part: a few long texts are one as well as many short ones.
 _PART_BYTES = 64 << 20
 _LOADING = Lock()  # threads share an encoder, and its model
-
-Rows = tuple[int, int]  # from the first to the last one, which is excluded
 
 
 class EncoderName(NamedTuple):
@@ -85,7 +84,7 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
                 shown.add(count)
         return None
     finally:
-        unload()  # the memory is for the replay
+        _load.cache_clear()  # the memory is for the replay
 
 
 def _read_again(run: Run, plan: Plan, executor: Executor) -> Iterable[Path]:
@@ -274,11 +273,6 @@ def loaded_encoder(name: EncoderName) -> Encoder:
     """
     with _LOADING:
         return _load(name)
-
-
-def unload() -> None:
-    """Free the memory of the model."""
-    _load.cache_clear()
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""Replays spans of the traces that take part: computes the novelty of each beside its cache."""
+"""Replays spans of the traces that take part: computes the novelty of each against its cache."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

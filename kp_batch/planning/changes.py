@@ -121,7 +121,7 @@ class Loss:
     Not those that `--prune` removes with their files.
     """
 
-    traces: int
+    traces: int = 0
     trace_id: str = ""  # of one of them
     source_file: str = ""  # where it stood
 
@@ -137,7 +137,7 @@ class ChangeDetection:
     def loss(self) -> Loss:
         """The removed traces, but for those of pruned files."""
         [row] = self.snapshot.ask(_LOSS).iter_rows()
-        return Loss(*row) if row[0] else Loss(0)
+        return Loss(*row) if row[0] else Loss()
 
     def locate(self, texts: str) -> tuple[set[str], set[str]]:
         """Find the files that hold some texts.

@@ -1,4 +1,4 @@
--- The traces that are new, removed or changed: compares the archive as it is now with the published tables.
+-- The new, removed and changed traces: compares the archive as it is now with the published tables.
 -- Given: the schema published (its tables), the relations files (the ledger as it is now), staged (the facts
 -- of new content) and forgotten (ids whose rows count no more), columns (those of facts), without (a join
 -- that leaves the forgotten out, or nothing), and the variable touches_all: whether all traces are compared.
@@ -14,8 +14,8 @@ SELECT $columns FROM $staged;
 
 CREATE TEMP VIEW facts AS FROM all_facts $without;
 
--- The files whose content counts, now and as published: the last content of a file that is gone or unreadable
--- counts where no file that can be read has it.
+-- The files whose content counts, now and as published: the last content of a file that is gone or
+-- unreadable counts where no file that can be read has it.
 CREATE TEMP TABLE contents_then_and_now AS
 SELECT is_now, source_file, file_id, "rows", status, path_keys, status = 'read' AS is_read
 FROM (

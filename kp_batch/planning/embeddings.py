@@ -31,8 +31,8 @@ _TEXTS_TO_REREAD = """
 class MissingEmbeddings:
     """The numbers of texts that the replay reads; the missing hashes are `staging.missing`."""
 
-    distinct: int
-    missing: int  # those without a vector
+    distinct: int = 0
+    missing: int = 0  # those without a vector
     sources: tuple[SourceFile, ...] = ()  # to read again, for `staging.texts_to_reread`
 
 
@@ -45,7 +45,7 @@ def missing_embeddings(
         ArchiveError: a text without a vector is only in files that are gone or unreadable.
     """
     if not timeline.spans:
-        return MissingEmbeddings(0, 0)
+        return MissingEmbeddings()
     connection = detected.snapshot.connection
     replay = read_parquet(run.staging.replay)
     [(distinct,)] = connection.execute(statement(_WANTED, replay=replay)).fetchall()

@@ -36,7 +36,7 @@ class PlanDescription:
     reasons: list[Reason]  # why there is anything to do
     files: FileChanges
     rows_of_earlier: int  # of files gone or unreadable, as an earlier kp_batch read them
-    rows_rejected: int  # as the archive stands now
+    rows_rejected: int  # in the archive as it is now
     rejected_by_code: dict[str, int]  # rows and files
     excess: str | None  # why the run would fail and publish no scores
     unused_profiles: dict[str, str | None]  # see `Plan.unused_profiles`

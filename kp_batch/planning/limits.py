@@ -1,7 +1,7 @@
 """Checks that a run does not reject, miss or remove too much."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
 
@@ -23,24 +23,20 @@ _REJECTED_ANEW = 10  # fewer faulty rows among those read anew fail no run
 class ReadAnew:
     """The rows of content that was not known before."""
 
-    rows: int
-    rejected: int
-    by_code: str  # its codes with their numbers, the most frequent first
+    rows: int = 0
+    rejected: int = 0
+    by_code: str = ""  # its codes with their numbers, the most frequent first
 
 
 @dataclass(frozen=True)
 class LimitInputs:
-    """The values that limits are set to, besides the counts of the run."""
+    """The values that limits are set to, besides the counts of the run; without changes, none."""
 
-    read: ReadAnew
-    loss: Loss
-    published: int  # traces, before the run
-    gone: tuple[str, ...]  # files that went since the last done run
-    files: int  # that were there then
-
-
-# Of a run without changes.
-NO_LIMIT_INPUTS = LimitInputs(ReadAnew(0, 0, ""), Loss(0), 0, (), 0)
+    read: ReadAnew = field(default_factory=ReadAnew)
+    loss: Loss = field(default_factory=Loss)
+    published: int = 0  # traces, before the run
+    gone: tuple[str, ...] = ()  # files that went since the last done run
+    files: int = 0  # that were there then
 
 
 @dataclass(frozen=True)
@@ -52,20 +48,10 @@ class _Excess:
     is_rejected: bool = False  # whether it is in `rejects`
 
 
-def limit_inputs(scan: ArchiveScan, loss: Loss, published: int) -> LimitInputs:
-    """The values for the limits.
-
-    Args:
-        scan: the archive as it is now.
-        loss: the traces that are to be removed.
-        published: the number of scores.
-    """
-    return LimitInputs(_read_anew(scan), loss, published, scan.gone, scan.files_before)
-
-
-def _read_anew(scan: ArchiveScan) -> ReadAnew:
+def read_anew(scan: ArchiveScan) -> ReadAnew:
+    """Count the rows that a scan has staged, and the rejected ones among them."""
     if not scan.facts:
-        return NO_LIMIT_INPUTS.read
+        return ReadAnew()
     facts = pl.scan_parquet([*scan.facts], glob=False).select("reasons")
     rejected = facts.filter(pl.col("reasons").list.len() > 0).collect(engine="streaming")
     codes = rejected.get_column("reasons").explode().value_counts(sort=True, name="rows")

@@ -1,6 +1,6 @@
--- The old timeline and the new one, merged, of some groups' segments of days: the columns that place a trace.
--- One that has another time, text or group now has two rows: its old one, `removed`, and its new one, `added`.
--- In the order of segments, in each in replay order.
+-- The old timeline and the new one, merged, of some groups' segments of days: the columns that place a
+-- trace. One that has another time, text or group now has two rows: its old one, `removed`, and its new
+-- one, `added`. In the order of segments, in each in replay order.
 -- Given: scores (the published files of these days), segments (see segments.sql) and diff (see changes.py).
 WITH replaced AS NOT MATERIALIZED (
     SELECT * FROM diff WHERE NOT in_place

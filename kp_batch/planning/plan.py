@@ -1,7 +1,7 @@
 """Plans the least work whose result equals that of one full run."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from difflib import get_close_matches
 from typing import cast
@@ -13,7 +13,7 @@ from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.cache_groups import CacheGroups, count_groups
 from kp_batch.planning.changes import ChangeSet, detect_changes
 from kp_batch.planning.embeddings import MissingEmbeddings, missing_embeddings
-from kp_batch.planning.limits import NO_LIMIT_INPUTS, LimitInputs, limit_inputs
+from kp_batch.planning.limits import LimitInputs, read_anew
 from kp_batch.planning.rejects import count_rejects, stage_rejects
 from kp_batch.planning.scorer import (
     Scorer,
@@ -65,17 +65,18 @@ class Plan:
     """The work of a run, in paths, ranges and numbers; the rows are in its staging."""
 
     scan: ArchiveScan
-    texts: MissingEmbeddings  # to be embedded
     scorer: Scorer
-    spans: tuple[Span, ...]  # to be replayed
-    days: tuple[date, ...]  # to be written anew
-    parts: tuple[WriteTask, ...]  # of these days
     counts: RunCounts
-    limit_inputs: LimitInputs
     estimated_seconds: float | None  # see `_estimated_seconds`
-    pending: tuple[Pending, ...]  # what will be published anew; empty: nothing to do
-    reasons: tuple[Reason, ...]  # why
-    unused_profiles: Mapping[str, str | None]  # new ones of no trace, with a domain of like name
+    limit_inputs: LimitInputs = field(default_factory=LimitInputs)
+    texts: MissingEmbeddings = field(default_factory=MissingEmbeddings)  # to be embedded
+    spans: tuple[Span, ...] = ()  # to be replayed
+    days: tuple[date, ...] = ()  # to be written anew
+    parts: tuple[WriteTask, ...] = ()  # of these days
+    pending: tuple[Pending, ...] = ()  # what will be published anew; empty: nothing to do
+    reasons: tuple[Reason, ...] = ()  # why
+    # New ones of no trace, with a domain of like name.
+    unused_profiles: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
     cache_groups: CacheGroups | None = None  # None: all traces share one, or nothing was compared
 
 
@@ -99,22 +100,9 @@ def make_plan(run: Run, scan: ArchiveScan, scorer: Scorer) -> Plan:
 
 def _empty_plan(run: Run, scan: ArchiveScan, scorer: Scorer, done: Sequence[RunRecord]) -> Plan:
     """The plan of a run with nothing to do."""
-    stage_no_workload(run)
+    _WORKLOAD.to_frame().write_parquet(run.staging.workload)
     counts = cast("RunCounts", done[-1].counts).without_work
-    return Plan(
-        scan=scan,
-        texts=MissingEmbeddings(0, 0),
-        scorer=scorer,
-        spans=(),
-        days=(),
-        parts=(),
-        counts=counts,
-        limit_inputs=NO_LIMIT_INPUTS,
-        estimated_seconds=_estimated_seconds(run.config, counts, done),
-        pending=(),
-        reasons=(),
-        unused_profiles={},
-    )
+    return Plan(scan, scorer, counts, _estimated_seconds(run.config, counts, done))
 
 
 def _plan_of_changes(
@@ -160,7 +148,7 @@ def _plan_of_changes(
         days=tuple(days),
         parts=cut_into_tasks(run, days, snapshot.days, dict(published.iter_rows()), timeline.days),
         counts=counts,
-        limit_inputs=limit_inputs(scan, loss, published=scores),
+        limit_inputs=LimitInputs(read_anew(scan), loss, scores, scan.gone, scan.files_before),
         estimated_seconds=_estimated_seconds(run.config, counts, done),
         pending=tuple(name for name, is_pending in differs.items() if is_pending),
         reasons=tuple(change_reasons(run, scorer, scan.files, last)),
@@ -180,15 +168,7 @@ def _stage_profiles(run: Run, snapshot: OpenSnapshot, scorer: Scorer) -> bool:
 def _counts(
     run: Run, texts: MissingEmbeddings, workload: Workload, changes: ChangeSet, published: int
 ) -> RunCounts:
-    """The counts of the archive and of the work.
-
-    Args:
-        run: the run, whose ledger and rejects are staged.
-        texts: to be embedded.
-        workload: traces to be scored.
-        changes: the traces that differ.
-        published: the number of scores.
-    """
+    """The counts of the archive, whose ledger and rejects are staged, and of the work."""
     ledger = pl.read_parquet(run.staging.table("files"), glob=False)
     rejected = count_rejects(run.staging.table("rejects"))
     accepted = published + changes.added - changes.removed
@@ -218,15 +198,12 @@ def _counts(
 def _estimated_seconds(
     config: RescoreConfig, counts: RunCounts, done: Sequence[RunRecord]
 ) -> float | None:
-    """Estimate the time of the steps to come.
+    """The time of a run's steps, at the rates of the last runs with its encoder, if there are any.
 
     Args:
-        config: of the run to come; the rates are those of runs with its encoder.
+        config: of the run.
         counts: of its work.
         done: the runs that are done, in the order in which they were published.
-
-    Returns:
-        Seconds; None where no rates are known for it.
     """
     last = done[-_RUNS_RATED:]
     encoder = (config.embedder, config.precision)
@@ -291,11 +268,6 @@ def stage_workload(run: Run, traces: pl.LazyFrame, scorer: Scorer) -> Workload:
     rows.write_parquet(run.staging.workload)
     sums = (int(rows.get_column(name).sum()) for name in _COUNTS)
     return Workload(*sums, days=frozenset(rows.get_column("day").unique()))
-
-
-def stage_no_workload(run: Run) -> None:
-    """Write `staging.workload` of a run that restates no trace."""
-    _WORKLOAD.to_frame().write_parquet(run.staging.workload)
 
 
 def unused_profiles(run: Run, traces: pl.LazyFrame) -> dict[str, str | None]:

@@ -83,7 +83,12 @@ def cut_into_tasks(
     pieces_by_day = (
         _Day(timeline, *ranges.get(day, (0, 0)), on_timeline=True, most=most)
         if day in on_timeline or day in ranges
-        else _published_day(tuple(published[day]), counts[day])
+        else _Day(
+            tuple(published[day]),
+            *(0, counts[day]),
+            on_timeline=False,
+            most=rows_in_part(published[day]),
+        )
         for day in days
     )
     parts: list[WriteTask] = []
@@ -92,10 +97,6 @@ def cut_into_tasks(
         for part in cut(_with_gaps(group), _share, _FULL):
             parts.append(_part(f"{len(parts):06d}", [piece for piece, _ in part]))
     return tuple(parts)
-
-
-def _published_day(paths: tuple[Path, ...], rows: int) -> _Day:
-    return _Day(paths, 0, rows, on_timeline=False, most=rows_in_part(paths))
 
 
 def _share(piece: tuple[_Day, int]) -> int:

@@ -40,7 +40,7 @@ class RunCounts:
     reweighted: int  # of these: their weights alone differ
     removed: int
     partitions: int  # days that are written anew
-    duplicates: int  # accepted rows whose trace stands again with the same content
+    duplicates: int  # accepted rows whose trace comes again with the same content
     superseded: int  # likewise with other content, later in the archive
     rejected: int  # rows that cannot be scored
     unreadable: int  # files, those in folders that cannot be read among them
@@ -48,12 +48,12 @@ class RunCounts:
     unreadable_files: list[str]
     rows_kept: int = 0  # of files that are gone or unreadable, and were read before
     rows_of_earlier: int = 0  # of these, as an earlier kp_batch read them: it took less of each
-    gone: int = 0  # files whose content stands in no file that can be read
+    gone: int = 0  # files whose content is in no file that can be read
     windows: int | None = None  # embedded for these texts; None: the encoder reads texts whole
 
     @property
     def without_work(self) -> "RunCounts":
-        """The counts of a run that found the same, and had nothing to do."""
+        """The counts of a run of the same archive that had nothing to do."""
         return replace(self, windows=None, **dict.fromkeys(_WORK, 0))
 
     @property
@@ -99,17 +99,17 @@ class RunRecord:
 
     @property
     def embedder(self) -> str:
-        """The embedder that the run was asked to use."""
+        """The embedder in the run's config."""
         return self.config["embedder"]
 
     @property
     def precision(self) -> str:
-        """The precision that it was asked to compute in."""
+        """The precision in the run's config."""
         return self.config["precision"]
 
     @property
     def shows_text(self) -> bool:
-        """Whether the report was to show texts of traces."""
+        """Whether the report shows texts of traces."""
         return self.config["text"]
 
     @property

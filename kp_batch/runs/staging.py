@@ -144,7 +144,7 @@ class Staging:
         return self.folder / "preview"
 
     def fresh(self, name: str) -> Path:
-        """An empty folder, made anew."""
+        """Make an empty folder in place of the one of that name, if any."""
         folder = self.folder / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()

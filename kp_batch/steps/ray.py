@@ -31,7 +31,7 @@ from kp_batch.warehouse.layout import make_folder
 _PATIENCE_S = 5.0  # for a cluster's answer
 _NODE_PATIENCE_S = 120.0  # for a node's: a worker starts, and imports what it needs
 _PRIVATE = "kp-ray-"  # in the paths of a cluster that belongs to one run
-_SHORT = 25  # letters of a folder for what Ray keeps meanwhile
+_SHORT = 25  # letters of the path of Ray's temporary folder
 _TRIES = 3  # of a part whose worker dies
 _OF_PART = 300  # characters
 _MESSAGES = "kp_messages"  # the attribute of a part's error that holds the part's log records
@@ -260,8 +260,8 @@ class RayExecutor:
     ) -> Iterator[R]:
         """See `Executor`; after an error, the rest goes on until `executor_of` ends.
 
-        Ray cannot be told to leave it: a driver that cancels a task just when its result comes is
-        ended by Ray itself (2.60: "Tried to complete task that was not pending").
+        No task is cancelled: a driver that cancels one just when its result comes is ended by Ray
+        itself (2.60: "Tried to complete task that was not pending").
         """
         if not parts:
             return

@@ -17,7 +17,7 @@ from kp_batch.operations.settings import settings
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.explain_plan import plan_text
-from kp_batch.planning.limits import NO_LIMIT_INPUTS, exceeded_limits
+from kp_batch.planning.limits import LimitInputs, exceeded_limits
 from kp_batch.runs.record import RunCounts
 from kp_batch.runs.run import Run
 from kp_batch.scoring.profiles import load_profiles
@@ -234,7 +234,7 @@ def test_a_share_of_unreadable_files_is_exact() -> None:
     counts = replace(counts, unreadable_files=["a"] * 29)
     for limit, is_too_many in (("50%", False), ("49%", True), ("29", False), ("28", True)):
         run = Run.begin(least(max_unreadable=limit), datetime.now(UTC))
-        assert (exceeded_limits(run, counts, NO_LIMIT_INPUTS) is not None) == is_too_many
+        assert (exceeded_limits(run, counts, LimitInputs()) is not None) == is_too_many
 
 
 def test_superseded_rows_and_files_are_told_apart_from_rejected_rows(tmp_path: Path) -> None:
