@@ -152,7 +152,7 @@ def _batches(
 def _as_scored(
     batch: Sequence[tuple[P, str, Unread | None]],
 ) -> Iterator[tuple[P, Trace | Unread]]:
-    """The traces that are still what was scored."""
+    """The traces of a batch; one that is not as it was scored is "changed"."""
     traces = [json.loads(text) for _, text, unread in batch if not unread]
     # Of the JSON, which is what is shown and written, whatever the file's format: the traces of an
     # export must have the same content.

@@ -77,7 +77,7 @@ class ParquetBatchWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what it has buffered."""
+        """Write the buffered rows."""
         rows = self._buffer.take()
         if rows is None:
             return
@@ -121,7 +121,7 @@ def parquet_batches(
             yield writer
             writer.flush()
         except BaseException:
-            with suppress(OSError):  # of a full disk, say: the error that counts was before
+            with suppress(OSError):  # of a full disk, say: only the first error counts
                 writer.close()
             raise
         has_rows = writer.close()

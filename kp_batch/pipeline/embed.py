@@ -53,11 +53,11 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
 
     Args:
         run: the run.
-        plan: what is to be done.
-        executor: reads texts again that were not read for this run, and embeds them.
+        plan: of the run.
+        executor: reads texts again that this run has not read, and embeds texts.
 
     Returns:
-        How many windows were embedded; None if the encoder reads texts whole, or had none to read.
+        How many windows were embedded; None if the encoder has no windows, or no text was missing.
 
     Raises:
         EncoderError: the model cannot be loaded, or it returned NaN or infinity.

@@ -24,7 +24,7 @@ def check_fit(run: Run, plan: Plan) -> None:
     """Refuse a run that needs more than there is, by the numbers of its plan.
 
     Raises:
-        ResourceError: its vectors fit into no memory, or what it writes onto no disk.
+        ResourceError: its vectors do not fit into memory, or its files not onto the disk.
     """
     dimensions, scores = _dimensions(run, plan), plan.counts.accepted
     check_vectors_fit(plan.spans, dimensions)
@@ -43,7 +43,7 @@ def check_fit(run: Run, plan: Plan) -> None:
 
 
 def check_vectors_fit(spans: Sequence[Span], dimensions: int) -> None:
-    """Refuse a replay whose widest span fits into no memory.
+    """Refuse a replay whose widest span does not fit into memory.
 
     Raises:
         ResourceError: it does not.

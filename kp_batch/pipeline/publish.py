@@ -34,7 +34,7 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of, manifest_le
 _DOMAINS_AT_ONCE = 100_000
 # The tables that a rollback publishes again; all others only grow.
 STATE = ("scores", "rejects", "profiles", "files", "facts")
-_IDS = ("encoder_id", "cache_id", "profile_id")  # what computed a score
+_IDS = ("encoder_id", "cache_id", "profile_id")
 _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "torch")
 
 
@@ -86,7 +86,7 @@ def restore(run: Run, target: RunRecord, changes: Sequence[Reason]) -> Written:
     others = {name: version for name, version in run.published.tables.items() if name not in STATE}
     tables = DeltaTables(run.target, state | others, run.run_id)
     for name in state:
-        tables.undo_unpublished(name)  # what was published since, too
+        tables.undo_unpublished(name)  # versions published since, too
     of_target = run.snapshot.scan("distributions").filter(run_id=target.run_id).collect()
     tables.append("distributions", of_target.with_columns(run_id=pl.lit(run.run_id)))
     counts = target.counts.without_work if target.counts else None
@@ -221,7 +221,7 @@ def _without_rows(result: AuditResult) -> dict[str, Any]:
 
 
 def _fingerprints(scores: Path) -> dict[str, dict[str, int]]:
-    """How many scores bear each id of what computed them."""
+    """The number of scores with each id of an encoder, a cache and a profile."""
     counts = pl.scan_parquet(scores, glob=False).group_by(_IDS).len().collect(engine="streaming")
     return {
         name: dict(counts.group_by(name).agg(pl.col("len").sum()).sort(name).iter_rows())

@@ -48,7 +48,7 @@ class Summary:
 def summarise(
     run: "Run", plan: "Plan", clock: Clock, audits: Sequence[AuditResult] = ()
 ) -> Summary:
-    """Summarise the run; its scores are read back from what is published."""
+    """Summarise the run; its scores are read from the published tables."""
     warehouse, run_id = run.config.warehouse.absolute(), run.run_id if plan.pending else None
     domains, scores = _distributions(warehouse, run_id, _DOMAINS_SHOWN)
     return Summary(

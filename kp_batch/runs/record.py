@@ -76,8 +76,8 @@ class RunRecord:
     counts: RunCounts | None  # None: it failed before its plan was made
     seconds: Mapping[str, float]  # of each step, by its name
     versions: Mapping[str, Any]  # of the formulas and of the libraries
-    fingerprints: Mapping[str, Mapping[str, int]]  # how many scores bear each id, by kind of id
-    published: Mapping[str, Any]  # the manifest as this run left it
+    fingerprints: Mapping[str, Mapping[str, int]]  # the number of scores by id, by kind of id
+    published: Mapping[str, Any]  # the manifest that this run published
     audits: Sequence[AuditResult]  # without the rows
 
     @classmethod
@@ -114,7 +114,7 @@ class RunRecord:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The warehouse's settings as the run left them."""
+        """The warehouse's settings after the run."""
         return self.published["settings"]
 
 
@@ -141,7 +141,7 @@ def incomparable(first: RunRecord, second: RunRecord) -> list[Reason]:
 
 
 def same_encoders(first: RunRecord, second: RunRecord) -> bool:
-    """Whether the scores of two runs bear the same encoders; no score at all differs from none."""
+    """Whether the scores of two runs have the same encoders, or one of them has no scores."""
     old, new = (record.fingerprints["encoder_id"].keys() for record in (first, second))
     return not old or not new or old == new
 

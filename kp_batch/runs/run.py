@@ -1,4 +1,4 @@
-"""One run: its settings, its name and start, what was published then, its working files."""
+"""One run: its settings, its name and start, the tables published then, its working files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

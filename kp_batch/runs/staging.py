@@ -1,4 +1,4 @@
-"""The files that the steps of a run hand to each other."""
+"""The files that the steps of a run pass to each other."""
 
 import shutil
 from collections.abc import Generator
@@ -126,7 +126,7 @@ class Staging:
 
     @property
     def scores(self) -> Path:
-        """All scores as the run leaves them: domain, score, and what computed them."""
+        """All scores after the run: domain, score, and the ids of encoder, cache and profile."""
         return self.folder / "scores.parquet"
 
     def replayed(self, first: int) -> Path:
@@ -151,7 +151,7 @@ class Staging:
         return folder
 
     def connect(self, scores: int = 0) -> duckdb.DuckDBPyConnection:
-        """DuckDB in UTC, which spills here what passes its limit; see `duckdb_limit`."""
+        """DuckDB in UTC, which spills to this folder beyond its limit; see `duckdb_limit`."""
         connection = duckdb.connect(config=duckdb_config(self.folder / "spill", scores))
         connection.execute("SET TimeZone = 'UTC'")
         return connection

@@ -177,7 +177,7 @@ def _silence() -> None:
 
 
 def run_flow(config: RescoreConfig, on_result: Callable[[Summary | Preview], None]) -> None:
-    """Run the flow that prefect.yaml deploys from here, and say where; see `rescore_in_tasks`."""
+    """Run the deployed flow in this process, and log its server; see `rescore_in_tasks`."""
     server = urlsplit(get_current_settings().api.url or "")
     shown = server._replace(netloc=server.netloc.rpartition("@")[2]).geturl()  # without a password
     info(f"running as a Prefect flow on {shown or 'a temporary server'}")

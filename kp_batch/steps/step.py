@@ -103,7 +103,7 @@ def retried(name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.k
     """Call a function, again after each of `RETRY_DELAYS_S` where its failure may pass.
 
     Raises:
-        StorageError: it failed each time; who called this within another step does not try again.
+        StorageError: it failed each time; a caller within another step does not try again.
     """
     delays = iter(RETRY_DELAYS_S)
     while True:
