@@ -57,7 +57,7 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
         executor: reads texts again that this run has not read, and embeds texts.
 
     Returns:
-        How many windows were embedded; None if the encoder has no windows, or no text was missing.
+        How many windows were embedded; None if the encoder has no windows, or nothing to embed.
 
     Raises:
         EncoderError: the model cannot be loaded, or it returned NaN or infinity.
