@@ -29,18 +29,22 @@ class HasLocation(Protocol):
     @property
     def source_file(self) -> str:
         """The path of its file."""
+        ...
 
     @property
     def row(self) -> int:
         """Its row there, from 0; beyond all rows where that is not known any more."""
+        ...
 
     @property
     def trace_id(self) -> str:
         """Its id."""
+        ...
 
     @property
     def content_hash(self) -> str:
         """Its content as it was scored; see `facts.content_hash`."""
+        ...
 
 
 class TraceLocation(NamedTuple):
