@@ -28,7 +28,7 @@ _AGES = ("<1 s", "<1 min", "<10 min", "<1 h", "<6 h", "<1 d", "<7 d", "<30 d", "
 _MEASURES = ("mean score", "mean novelty")
 _BEGUN = 0.5  # opacity of a step of time that is not over
 _FEW = 31  # days, up to which each day has a tick
-# Where ticks stand and how they are written, by the unit of time; for longer units, some years.
+# The places of ticks and the form of their labels, by the unit of time; longer units: some years.
 _TICKS: dict[str, Literal["week", "month", "year"]] = {
     "day": "week",
     "week": "month",
@@ -100,8 +100,8 @@ def colour(data: ReportData) -> alt.Color:
 def numbers(**formats: str) -> list[alt.Tooltip]:
     """Tooltips for columns, each in its format."""
     return [
-        alt.Tooltip(f"{name}:Q", format=each, title=name.replace("_", " "))
-        for name, each in formats.items()
+        alt.Tooltip(f"{name}:Q", format=form, title=name.replace("_", " "))
+        for name, form in formats.items()
     ]
 
 
@@ -280,10 +280,10 @@ def over_time(data: ReportData, frame: pl.DataFrame) -> Drawing:
 
 def volume(data: ReportData, frame: pl.DataFrame) -> Drawing:
     """Draw the traces of each step of time, the domains stacked."""
-    # Empty steps go, except the first and the last, so that this chart aligns with the one above.
+    # Without empty steps but the first and the last, so that this chart aligns with the one above.
     ends = pl.col("start").is_in([frame["start"].min(), frame["start"].max()])
-    there = chosen(frame.filter((pl.col("traces") > 0) | ends))
-    stacked = there.transform_stack(stack="traces", as_=["low", "high"], groupby=["start"])
+    filled = chosen(frame.filter((pl.col("traces") > 0) | ends))
+    stacked = filled.transform_stack(stack="traces", as_=["low", "high"], groupby=["start"])
     bars = stacked.mark_rect().encode(
         _times(data, frame),
         alt.X2("end:T"),

@@ -1,7 +1,7 @@
 """The data of the report as small frames: DuckDB aggregates them, however many traces there are."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date
 from importlib.resources import files
 from tempfile import TemporaryDirectory
@@ -11,33 +11,22 @@ import duckdb
 import polars as pl
 
 from kp_batch.duck import sql, statement
-from kp_batch.runs.record import RunRecord, last_done, same_encoders
+from kp_batch.runs.reasons import Reason, setting_changes
+from kp_batch.runs.record import (
+    RunRecord,
+    incomparable,
+    last_done,
+    profile_name,
+    same_encoders,
+)
 from kp_batch.text import shortened
 
-# The data's frames: `sql/NAME.sql` asks for the frame that `ReportData.NAME` holds.
-FRAMES = (
-    "date_outliers",
-    "domains",
-    "histogram",
-    "over_time",
-    "dimensions",
-    "overrides",
-    "novelty_and_age",
-    "thresholds",
-    "weights",
-    "drift",
-    "recorded",
-    "domain_changes",
-    "rejects",
-    "gaps",
-    "traces",
-)
 LABEL = 40  # the most characters of a domain's label
 _APART = 9  # domains with a label of their own; one more label, the others', uses up the colours
 _BINS = 20  # of the histogram, as in its SQL
 # Labels that no domain gets: those with another meaning, and the properties of every JavaScript
 # object, since Vega stacks bars in an object whose keys are the domains.
-_TAKEN = (
+_RESERVED = (
     *("all domains", "(unknown)", "(never scored)"),
     *("__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__"),
     *("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable"),
@@ -58,7 +47,7 @@ _RUNS = """
 
 @dataclass(frozen=True)
 class ReportData:
-    """Everything that the report shows. Each frame is the answer to the SQL file of its name.
+    """Everything that the report shows. Each frame is the result of the SQL file of its name.
 
     In the frames, `domain` is a domain's label; null stands for all domains together.
     """
@@ -101,25 +90,60 @@ class ReportData:
         return self.domains.filter(single)
 
     @property
-    def left_out(self) -> int:
+    def omitted(self) -> int:
         """How many traces are dated so far from the others that no chart over time shows them."""
         counts = dict(self.date_outliers.select("kind", "traces").iter_rows())
         usual = counts.pop("usual", 0)
         return sum(counts.values()) if usual else 0
 
+    @property
+    def incomparable(self) -> list[Reason]:
+        """What makes the last two runs' scores incomparable: other formulas or another encoder."""
+        return incomparable(self.before, self.run) if self.before and self.run else []
+
+    @property
+    def changed_settings(self) -> list[Reason]:
+        """The settings that differ between the last two runs."""
+        if not (self.before and self.run):
+            return []
+        return [*setting_changes(self.before.settings, self.run.settings)]
+
+    @property
+    def no_trend(self) -> str | None:
+        """Why scores moved since the previous run other than by their traces; None if they did not.
+
+        The threshold moves no score, and neither do texts in the report, audits, weights that no
+        score bears, the cache where there is no encoder, nor the precision where there is no model.
+        """
+        runs = [run for run in (self.before, self.run) if run]
+        profiles = {profile_name(name) for run in runs for name in run.fingerprints["profile_id"]}
+        embedders = {run.settings["embedder"] for run in runs}
+        idle = {"threshold", "text", "audit"}
+        idle |= {"precision"} if embedders <= {"hashing", "none"} else set()
+        idle |= {"cache_size", "ttl", "cache_by"} if embedders == {"none"} else set()
+        moving = (
+            change.of in profiles if change.code == "weights" else change.code not in idle
+            for change in self.changed_settings
+        )
+        return "settings or formulas changed" if self.incomparable or any(moving) else None
+
+
+FRAMES = tuple(field.name for field in fields(ReportData) if field.type is pl.DataFrame)
+
 
 def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
-    """Ask the catalog for everything that the report shows.
+    """Query the catalog for everything that the report shows.
 
     Args:
-        connection: a warehouse's catalog, in UTC. It gets views of what is gone once this returns.
+        connection: a warehouse's catalog, in UTC. It gets views of a file that is removed when this
+            returns.
     """
     with TemporaryDirectory() as folder:
         _set(connection, scores_extract=f"{folder}/scores_extract.parquet")
-        return _gathered(connection)
+        return _report_data(connection)
 
 
-def _gathered(connection: duckdb.DuckDBPyConnection) -> ReportData:
+def _report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
     connection.execute("SET preserve_insertion_order = false")  # or many files take much memory
     runs = [RunRecord.of(row) for row in connection.sql(_RUNS).to_arrow_table().to_pylist()]
     run = last_done(runs)
@@ -151,7 +175,7 @@ def _gathered(connection: duckdb.DuckDBPyConnection) -> ReportData:
 
 
 def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], str | None]:
-    """Make the view `labels`: each domain's label, and whether it has one of its own."""
+    """Create the view `labels`: each domain's label, and whether it has one of its own."""
     domains = (
         "SELECT task_domain FROM scores_extract GROUP BY ALL ORDER BY count(*) DESC, task_domain"
     )
@@ -180,7 +204,7 @@ def distinct_labels(domains: Iterable[str]) -> list[str]:
 
 def _distinct(labels: list[str], label: str) -> str:
     """Add stars to the label until no other label is the same."""
-    while label in labels or label in _TAKEN:
+    while label in labels or label in _RESERVED:
         label += "*"
     return label
 
@@ -208,5 +232,5 @@ def _grain(span: Mapping[str, Any]) -> str:
 
 
 def _frame(connection: duckdb.DuckDBPyConnection, name: str) -> pl.DataFrame:
-    sql = files("kp_batch.report").joinpath("sql", f"{name}.sql").read_text("utf-8")
-    return pl.DataFrame(connection.sql(sql).to_arrow_table())
+    query = files("kp_batch.report").joinpath("sql", f"{name}.sql").read_text("utf-8")
+    return pl.DataFrame(connection.sql(query).to_arrow_table())

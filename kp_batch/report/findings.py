@@ -8,7 +8,6 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.report.comparability import incomparable, no_trend, settings_changed
 from kp_batch.report.data import LABEL, ReportData
 from kp_batch.runs.reasons import join_reasons
 from kp_batch.text import be, count_of, printable, shortened
@@ -39,7 +38,6 @@ class Finding:
 
 
 def _finding(*parts: str, is_warning: bool = False) -> Finding:
-    """Make a finding of the parts of its sentence."""
     return Finding(parts, is_warning)
 
 
@@ -54,7 +52,7 @@ def _share_text(part: int, whole: int) -> str:
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Find everything that is worth a sentence, warnings first."""
+    """The sentences that the data is worth, warnings first."""
     sentences = [*_of_weights(data), *_of_scores(data), *_of_times(data), *_of_runs(data)]
     return sorted(sentences, key=lambda finding: not finding.is_warning)
 
@@ -109,33 +107,33 @@ def _audits(data: ReportData) -> Iterator[Finding]:
     last = data.failed or data.run
     if last and last.audits:
         failing = [audit for audit in last.audits if audit.rows]
-        named = (
-            (", ", Untrusted(each.name), f" {each.state} ({count_of(each.rows, 'row')})")
-            for each in failing
+        names = (
+            (", ", Untrusted(audit.name), f" {audit.state} ({count_of(audit.rows, 'row')})")
+            for audit in failing
         )
         yield _finding(
             f"Audits of the last run: {len(last.audits) - len(failing):,} of {len(last.audits):,} "
             "pass",
-            *chain(*named),
+            *chain(*names),
             ".",
-            is_warning=any(not each.allowed for each in failing),
+            is_warning=any(not audit.allowed for audit in failing),
         )
 
 
 def _comparability(data: ReportData) -> Iterator[Finding]:
-    if differing := incomparable(data):
+    if data.incomparable:
         yield _finding(
             f"The scores of the last run do not compare with those of the previous run: they were "
-            f"computed with {join_reasons(differing)}.",
+            f"computed with {join_reasons(data.incomparable)}.",
             is_warning=True,
         )
 
 
 def _settings(data: ReportData) -> Iterator[Finding]:
-    if changed := settings_changed(data):
+    if data.changed_settings:
         yield _finding(
             "Settings changed since the previous run: ",
-            Untrusted(printable(join_reasons(changed))),
+            Untrusted(printable(join_reasons(data.changed_settings))),
             ".",
         )
 
@@ -145,7 +143,7 @@ def _drift(data: ReportData) -> Iterator[Finding]:
     if overall.is_empty():
         return
     row = overall.row(0, named=True)
-    more, reason = row["traces_b"] - row["traces_a"], no_trend(data)
+    more, reason = row["traces_b"] - row["traces_a"], data.no_trend
     yield _finding(
         f"Since the previous run: {more:+,} {'trace' if abs(more) == 1 else 'traces'}; mean score "
         f"{row['mean_shift']:+.4f}, median {row['p50_shift']:+.4f}"
@@ -167,7 +165,7 @@ def _shifts(data: ReportData) -> Iterator[Finding]:
         f"Of {among}, these shifted: " if among else "Domains whose scores shifted: ",
         *[*chain(*map(_shift, shifted.head(_LISTED).iter_rows(named=True)))][1:],
         f"{more}.",
-        is_warning=shifted["shift"][0] >= _LARGE_SHIFT and not no_trend(data),
+        is_warning=shifted["shift"][0] >= _LARGE_SHIFT and not data.no_trend,
     )
 
 
@@ -183,9 +181,9 @@ def _domain_changes(data: ReportData) -> Iterator[Finding]:
         names = data.domain_changes.filter(is_new=is_new)["task_domain"]
         if len(names):
             labels = [Untrusted(shortened(name, LABEL)) for name in names[:_NAMED]]
-            named = [part for label in labels for part in (", ", label)]
+            parts = [part for label in labels for part in (", ", label)]
             more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-            yield _finding(f"{what} since the previous run: ", *named[1:], f"{more}.")
+            yield _finding(f"{what} since the previous run: ", *parts[1:], f"{more}.")
 
 
 def _rejects(data: ReportData) -> Iterator[Finding]:
@@ -193,17 +191,17 @@ def _rejects(data: ReportData) -> Iterator[Finding]:
         yield _finding("No row was rejected, and no file is unreadable.")
     if not data.rejects.is_empty():
         codes = data.rejects.group_by("code").agg(pl.col("rejected").sum())
-        named = codes.sort("rejected", "code", descending=[True, False]).iter_rows()
-        listed = ", ".join(f"{code} {rejected:,}" for code, rejected in named)
-        yield _finding(f"Rejected rows and unreadable files, by reason: {listed}.")
+        rows = codes.sort("rejected", "code", descending=[True, False]).iter_rows()
+        counts = ", ".join(f"{code} {rejected:,}" for code, rejected in rows)
+        yield _finding(f"Rejected rows and unreadable files, by reason: {counts}.")
 
 
 def _unreadable(data: ReportData) -> Iterator[Finding]:
     paths = data.run.counts.unreadable_files if data.run and data.run.counts else []
     if paths:
         such = ", such as" if len(paths) > 1 else ":"
-        counted = f"{count_of(len(paths), 'file')} {be(len(paths))} unreadable{such} "
-        yield _finding(counted, Untrusted(printable(paths[0])), ".", is_warning=True)
+        count = f"{count_of(len(paths), 'file')} {be(len(paths))} unreadable{such} "
+        yield _finding(count, Untrusted(printable(paths[0])), ".", is_warning=True)
 
 
 def _of_scores(data: ReportData) -> Iterator[Finding]:
@@ -222,8 +220,8 @@ def _among_domains(data: ReportData, known: int, floor: int, where: str = "") ->
         return ""
     are_all = not data.others or (own["traces"] < floor).any()
     what = "domain" if are_all else "largest domain"
-    counted = f"only {what}" if known == 1 else count_of(known, what)
-    return f"the {counted} with {floor} traces or more{where}"
+    count = f"only {what}" if known == 1 else count_of(known, what)
+    return f"the {count} with {floor} traces or more{where}"
 
 
 def _extent(data: ReportData) -> Iterator[Finding]:
@@ -354,7 +352,8 @@ def _lately(data: ReportData) -> Iterator[Finding]:
     steps = data.over_time.filter("is_over").group_by("start")
     sums = steps.agg(pl.col("traces", "score", "novelty").sum())
     enough = sums.filter(pl.col("traces") >= _MIN_TRACES).sort("start")
-    measures = _comparable(data)
+    # Weights affect no novelty, whose means compare even where they change with time.
+    measures = ["score", "novelty"] if data.weights.is_empty() else ["novelty"]
     if len(enough) > 1:
         last = enough.row(-1, named=True)
         before = sums.filter(pl.col("start") < last["start"]).sum().row(0, named=True)
@@ -370,16 +369,11 @@ def _lately(data: ReportData) -> Iterator[Finding]:
         )
 
 
-def _comparable(data: ReportData) -> list[str]:
-    """The measures whose means compare over time: weights touch no novelty."""
-    return ["score", "novelty"] if data.weights.is_empty() else ["novelty"]
-
-
 def _gap(data: ReportData) -> Iterator[Finding]:
     if not data.gaps.is_empty():
         row = data.gaps.row(0, named=True)
         if row["days"] >= _LONG:
-            apart = "Apart from the times warned of, the" if data.left_out else "The"
+            apart = "Apart from the times warned of, the" if data.omitted else "The"
             yield _finding(
                 f"{apart} longest time without a trace is {count_of(row['days'], 'day')}, from "
                 f"{row['first_day']} to {row['last_day']}."

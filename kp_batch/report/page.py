@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import altair as alt
 import vl_convert
-from jinja2 import Environment, FunctionLoader, Template
+from jinja2 import Environment, FunctionLoader
 
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import UNREAD
@@ -29,7 +29,7 @@ _COMMAND = 300  # of an id that a command names
 
 @cache
 def vega() -> str:
-    """The script, in the versions that Altair writes for."""
+    """The script of Vega, in the versions that Altair writes for."""
     major_minor = ".".join(alt.VEGALITE_VERSION.split(".")[:2])
     name = f"vega-lite-{major_minor}-by-{version('vl-convert-python')}.js"
     digest, _, script = (read_cache(name) or "").partition("\n")
@@ -101,25 +101,25 @@ def page(data: ReportData, traces: Traces) -> str:
     """
     by_rank = data.traces.partition_by("which", as_dict=True)
     listed = data.traces.unique("trace_id", keep="first", maintain_order=True).to_dicts()
-    return rendered(
+    return render(
         "page.html",
         bins=data.bins,
         details=traces.details,
         dimensions=DIMENSIONS,
         domains=data.domains.to_dicts(),
         findings=findings(data),
+        listed=listed,
         numbers={row["trace_id"]: number for number, row in enumerate(listed)},
         run=data.run,
         texts=traces.texts,
-        page_traces=listed,
         traces={which: rows.to_dicts() for (which,), rows in by_rank.items()},
         unread=UNREAD,
-        **drawn(PANELS, data),
+        **panel_values(PANELS, data),
     )
 
 
-def drawn(panels: Sequence[Panel[T]], data: T) -> dict[str, Any]:
-    """The panels of a page as its template takes them, see panels.html, and page.js."""
+def panel_values(panels: Sequence[Panel[T]], data: T) -> dict[str, Any]:
+    """The panels of a page as panels.html and page.js take them."""
     drawings = [(panel, panel.rows(data), panel.spec(data)) for panel in panels]
     shown = {
         panel.name: {"spec": spec, "domains": rows["domain"].unique().sort().to_list()}
@@ -129,34 +129,26 @@ def drawn(panels: Sequence[Panel[T]], data: T) -> dict[str, Any]:
     return {"data": data, "panels": drawings, "shown": shown}
 
 
-def rendered(name: str, **values: Any) -> str:
-    """Fill a template in, with what all pages have: see frame.html."""
-    own = {
-        "scripts": [vega(), _text("page.js")],
-        "style": _text("page.css"),
-        "themes": THEMES,
-        "count_of": count_of,
-    }
-    return _template(name).render(**own, **values)
-
-
-def _template(name: str) -> Template:
+def render(name: str, **values: Any) -> str:
+    """Fill a template in, with the scripts, the style and the themes of every page."""
     environment = Environment(autoescape=True, loader=FunctionLoader(_text))
     environment.filters |= {
         "age": age,
         "bars": bar_line,
         "cell": _cell,
         "digest": _digest,
-        "explaining": _explaining,
+        "explain_command": _explain_command,
         "of_group": of_group,
         "short": _short,
     }
-    environment.tests["untrusted"] = _is_untrusted
-    return environment.get_template(name)
-
-
-def _is_untrusted(value: object) -> bool:
-    return isinstance(value, Untrusted)
+    environment.tests["untrusted"] = lambda value: isinstance(value, Untrusted)
+    return environment.get_template(name).render(
+        scripts=[vega(), _text("page.js")],
+        style=_text("page.css"),
+        themes=THEMES,
+        count_of=count_of,
+        **values,
+    )
 
 
 def _text(name: str) -> str:
@@ -172,8 +164,8 @@ def _short(text: str | None, length: int = _ID) -> str:
     return "" if text is None else shortened(text, length)
 
 
-def _explaining(trace_id: str) -> str:
-    """The command that explains a trace; empty where no shell would take the id as it is shown."""
+def _explain_command(trace_id: str) -> str:
+    """The command that explains a trace; empty where a shell would not take the id as shown."""
     if not trace_id.isprintable() or len(trace_id) > _COMMAND:
         return ""
     options_end = "-- " if trace_id.startswith("-") else ""

@@ -1,6 +1,6 @@
 """The panels of the report, in their order: a title, a chart and what it shows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -8,31 +8,26 @@ import polars as pl
 
 from kp_batch.report import charts
 from kp_batch.report.charts import Drawing, as_spec
-from kp_batch.report.comparability import no_trend
 from kp_batch.report.data import ReportData
 from kp_batch.text import count_of
 
 T = TypeVar("T")
 
 
-def _no_notes(_: object) -> Iterator[str]:
-    yield from ()
-
-
-def _left_out(data: ReportData) -> Iterator[str]:
-    if data.left_out:
-        yield f"Left out: {count_of(data.left_out, 'trace')}, of times that are warned of above."
+def _omitted(data: ReportData) -> Iterator[str]:
+    if data.omitted:
+        yield f"Left out: {count_of(data.omitted, 'trace')}, of times that are warned of above."
 
 
 def _weights_over_time(data: ReportData) -> Iterator[str]:
-    yield from _left_out(data)
+    yield from _omitted(data)
     if not data.weights.is_empty():
         yield "Weights change within these times: how the score changes is no trend."
 
 
 def _unlike_before(data: ReportData) -> Iterator[str]:
-    if reason := no_trend(data):
-        yield f"This is no trend, since {reason}."
+    if data.no_trend:
+        yield f"This is no trend, since {data.no_trend}."
     if data.others:
         yield f"{data.others[:1].upper()}{data.others[1:]} are left out."
 
@@ -47,8 +42,8 @@ class Panel(Generic[T]):
     draw: Callable[[T, pl.DataFrame], Drawing]
     of: str = ""
     is_wide: bool = False
-    has_table: bool = False  # a table of its numbers stands below it
-    notes: Callable[[T], Iterator[str]] = _no_notes  # what else must be known of it
+    has_table: bool = False  # with a table of its numbers below it
+    notes: Callable[[T], Iterable[str]] = lambda _: ()  # what else must be known of it
     empty: str = "Nothing to show yet: no trace is scored."
 
     def rows(self, data: T) -> pl.DataFrame:
@@ -99,7 +94,7 @@ PANELS = (
         charts.volume,
         of="over_time",
         is_wide=True,
-        notes=_left_out,
+        notes=_omitted,
     ),
     Panel(
         "dimensions",

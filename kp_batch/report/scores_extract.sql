@@ -1,5 +1,5 @@
--- What the report asks of every trace, in one file: to open those of many days takes longer than to
--- read them, and a table would fill the memory. Ids stay there; they are long, and asked for once.
+-- The columns of every trace that the report needs, in one file: to open those of many days takes
+-- longer than to read them, and a table would fill the memory. Without ids: they are long, and needed once.
 -- Given: the catalog, and the variable scores_extract (a path).
 COPY (
     SELECT

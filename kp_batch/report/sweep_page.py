@@ -8,11 +8,11 @@ import polars as pl
 
 from kp_batch.report.charts import CHOSEN, HEIGHT, ROW, SCHEME, Drawing, chosen, height
 from kp_batch.report.data import distinct_labels
-from kp_batch.report.page import drawn, rendered
+from kp_batch.report.page import panel_values, render
 from kp_batch.report.panels import Panel
 
 _DOMAINS = 10  # shown at the most
-_CACHE = ("cache size", "ttl", "cache by")  # texts that tell caches apart
+_CACHE = ("cache size", "ttl", "cache by")  # texts that identify a cache
 _BY_THRESHOLD = ("threshold", "worth sharing", "now reach", "no longer reach")
 _DRAWN = ("share", "mean_novelty", "mean_score", "rank_correlation", "recorded_error")
 _ROW = 16  # pixels of a domain, for each threshold
@@ -22,7 +22,7 @@ _COLOURS = alt.Scale(scheme=SCHEME)
 
 @dataclass(frozen=True)
 class SweepData:
-    """What is drawn.
+    """The data of the charts.
 
     Attributes:
         rows: the outcomes of all domains and of the largest ones, by cache size: their `domain`
@@ -30,8 +30,8 @@ class SweepData:
             `apart`, what the axis and the colours of most charts tell apart.
         labels: of the domains.
         texts: the names of the texts.
-        along: of which text `along` is.
-        apart: of which texts `apart` is.
+        along: the text that `along` has.
+        apart: the texts that `apart` joins.
     """
 
     rows: pl.DataFrame
@@ -49,9 +49,9 @@ class SweepData:
         label_of = pl.DataFrame({"task_domain": [None, *names], "domain": ["", *labels]})
         along, *others = [name for name in _CACHE if texts[name].n_unique() > 1] or _CACHE[:2]
         apart = others or [next(name for name in _CACHE if name != along)]
-        drawn = outcomes.select("task_domain", "in_force", "cache_size", *_DRAWN)
+        numbers = outcomes.select("task_domain", "in_force", "cache_size", *_DRAWN)
         rows = (
-            pl.concat([drawn, texts], how="horizontal")
+            pl.concat([numbers, texts], how="horizontal")
             .with_row_index("place")
             .join(label_of, on="task_domain", nulls_equal=True)
             .sort("cache_size", "place")
@@ -62,13 +62,13 @@ class SweepData:
 
     @property
     def recorded(self) -> pl.DataFrame:
-        """The rows of caches that recorded scores tell of."""
+        """The rows that have recorded scores."""
         return self.rows.drop_nulls("recorded_error")
 
     def tooltip(self, *, has_thresholds: bool = True) -> list[alt.Tooltip]:
-        """All that a point stands for."""
-        left_out = () if has_thresholds else _BY_THRESHOLD
-        names = (name for name in ("domain", *self.texts) if name not in left_out)
+        """The texts of a point; without thresholds, those that are the same for all of them."""
+        hidden = () if has_thresholds else _BY_THRESHOLD
+        names = (name for name in ("domain", *self.texts) if name not in hidden)
         return [alt.Tooltip(f"{name}:N") for name in names]
 
 
@@ -179,4 +179,4 @@ def sweep_page(outcomes: pl.DataFrame, texts: pl.DataFrame, **head: str | int) -
     """
     data = SweepData.of(outcomes, texts)
     more = outcomes["task_domain"].n_unique() - 1 - len(data.labels)
-    return rendered("sweep.html", more=more, **drawn(PANELS, data), **head)
+    return render("sweep.html", more=more, **panel_values(PANELS, data), **head)

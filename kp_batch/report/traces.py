@@ -1,4 +1,4 @@
-"""What the page tells of single traces, beyond their rows in its tables."""
+"""What the page shows of single traces, beyond their rows in its tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ class StepStart:
     """The start of a step."""
 
     type: str
-    tool: str  # empty: it carries none
+    tool: str  # empty: none
     start: str
 
 
 @dataclass(frozen=True)
 class Text:
-    """What a trace was to do, and how: all of it printable, and cut to a length."""
+    """The task of a trace and its steps: all of it printable, and cut to a length."""
 
     objective: str
     types: Mapping[str, int]  # how many steps it has of each type
-    tools: tuple[str, ...]  # the first ones that it carries
+    tools: tuple[str, ...]  # the first ones
     steps: tuple[StepStart, ...]  # the first ones
 
 
 @dataclass(frozen=True)
 class Detail:
-    """How the score of a trace came about, and where the archive held it."""
+    """How the score of a trace came about, and where the archive had it."""
 
     breakdown: Breakdown
     task_domain: str

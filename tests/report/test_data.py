@@ -673,7 +673,7 @@ def test_times_far_from_nearly_all_others_stand_apart_and_charts_leave_them_out(
     as_text = pl.col("first_day", "last_day").dt.strftime("%Y-%m-%d")
     assert data.date_outliers.with_columns(as_text).rows() == wanted
     [(traces, first, last)] = [each[1:] for each in wanted if each[0] == "usual"]
-    assert data.left_out == len(days) - traces
+    assert data.omitted == len(days) - traces
     assert data.over_time["traces"].sum() == traces
     assert data.domains["traces"][0] == len(days)
     assert str(data.totals["first_day"]) == min(days)
@@ -705,13 +705,13 @@ def test_times_after_the_run_are_of_the_future_unless_all_are_they_are_left_out(
     data = gathered(tmp_path / "warehouse")
     future = ("future", 3, later[0].date(), later[-1].date())
     assert data.date_outliers.rows() == [future]
-    assert (data.left_out, data.over_time["traces"].sum(), len(data.gaps)) == (0, 3, 2)
+    assert (data.omitted, data.over_time["traces"].sum(), len(data.gaps)) == (0, 3, 2)
     write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
     rescore_archive(settings(tmp_path))
     data = gathered(tmp_path / "warehouse")
     usual = ("usual", 3, moments[-1].date(), moments[3].date())
     assert data.date_outliers.rows() == [usual, future]
-    assert (data.left_out, data.over_time["traces"].sum(), len(data.gaps)) == (3, 3, 0)
+    assert (data.omitted, data.over_time["traces"].sum(), len(data.gaps)) == (3, 3, 0)
 
 
 def test_nothing_is_told_of_a_warehouse_without_tables(told: Told, tmp_path: Path) -> None:

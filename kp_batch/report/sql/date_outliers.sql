@@ -1,18 +1,18 @@
--- Traces by when they are dated: future (after the day on which the last run ended), and else usual, or
--- before or after the usual ones by ten years or more. Where no stretch of days without such a gap
--- holds nine tenths of the traces, all that are not of the future are usual.
+-- Traces by their dates: future (after the day on which the last run ended), else usual, or before or
+-- after the usual ones by ten years or more. Where no stretch of days without such a gap has nine
+-- tenths of the traces, all that are not future are usual.
 WITH days AS (
     SELECT day, sum(traces) AS traces, coalesce(day > getvariable('ended')::DATE, false) AS is_future
     FROM scores_by_day
     GROUP BY day
 ),
-parted AS (
-    SELECT day, traces, day >= lag(day) OVER (ORDER BY day) + INTERVAL 10 YEARS AS is_parted
+past AS (
+    SELECT day, traces, day >= lag(day) OVER (ORDER BY day) + INTERVAL 10 YEARS AS begins_stretch
     FROM days
     WHERE NOT is_future
 ),
 stretches AS (
-    SELECT day, traces, count(*) FILTER (is_parted) OVER (ORDER BY day) AS stretch FROM parted
+    SELECT day, traces, count(*) FILTER (begins_stretch) OVER (ORDER BY day) AS stretch FROM past
 ),
 usual AS (
     SELECT min(day) AS first_day, max(day) AS last_day

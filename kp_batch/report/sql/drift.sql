@@ -1,5 +1,5 @@
--- How the scores moved from the previous run to the last one, by domain; null: all domains. Without
--- a row where their encoders differ: such runs are none to compare.
+-- How the scores moved from the previous run to the last one, by domain; null: all domains. Empty
+-- where their encoders differ: such runs do not compare.
 SELECT
     domain,
     traces_a,

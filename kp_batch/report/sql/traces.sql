@@ -1,4 +1,4 @@
--- The ten highest and ten lowest scores of each domain; overall: whether they are so of all domains.
+-- The ten highest and ten lowest scores of each domain; overall: whether also of all domains together.
 WITH scored AS (
     SELECT
         domain,
