@@ -1,4 +1,4 @@
--- What the caches of some groups held at a moment, one group after the other, in each the oldest first.
+-- The traces in the caches of some groups at a moment, by group and time, the oldest first.
 -- Given: scores (SQL for the rows of the days that count), the table cache_groups, and the variables moment,
 -- before (of the traces of that moment, those whose ids come before this one; null: all), since (older ones
 -- have expired; null: none) and size (of each cache).

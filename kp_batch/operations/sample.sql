@@ -1,5 +1,5 @@
--- Some published traces, each with its position in the timeline, that of the first trace of its cache, and
--- where the archive has it.
+-- Some published traces, with their positions in the timeline, those of the first traces of their caches,
+-- and their places in the archive.
 -- Given: the schema published (its tables), and the variables traces (how many) and seed (a text).
 CREATE TEMP TABLE timeline AS
 SELECT
@@ -15,10 +15,10 @@ SELECT
     scores.*,
     timeline.position,
     caches.first,
-    found.file_id,
-    found."row",
-    found.status,
-    found.path_keys
+    locations.file_id,
+    locations."row",
+    locations.status,
+    locations.path_keys
 FROM (
     FROM published.scores
     ORDER BY md5(getvariable('seed') || trace_id), trace_id
@@ -33,4 +33,4 @@ LEFT JOIN (
     JOIN published.files USING (file_id)
     WHERE len(facts.reasons) = 0
     GROUP BY ALL
-) AS found USING (trace_id, content_hash, source_file);
+) AS locations USING (trace_id, content_hash, source_file);

@@ -31,11 +31,11 @@ from kp_batch.scoring.composite import assign, breakdowns, scores_by_profile
 from kp_batch.scoring.profiles import ProfileVersions
 
 _ROWS = 256  # scored at once
-_TOLD = ["row", "trace_id", "task_domain", *(field.name for field in fields(Counts))]
+_COLUMNS = ["row", "trace_id", "task_domain", *(field.name for field in fields(Counts))]
 
-# What a trace meets: the greatest similarity, None where there is nothing, and the nearest traces.
+# The greatest similarity to a cache's traces, None where it is empty, and the nearest of these.
 Neighbours = tuple[float | None, tuple[Similar, ...]]
-# What each trace of a frame of `with_facts` meets.
+# Those of each trace of a frame of `with_facts`.
 FindNeighbours = Callable[[pl.DataFrame], list[Neighbours]]
 
 
@@ -69,7 +69,7 @@ ScoredLine = Scored | Unscored
 
 
 def no_neighbours(facts: pl.DataFrame) -> list[Neighbours]:
-    """What traces meet that come first: each an empty cache."""
+    """The neighbours of traces whose caches are empty."""
     return [(None, ())] * len(facts)
 
 
@@ -79,26 +79,27 @@ def score_lines(
     moment: datetime,
     find_neighbours: FindNeighbours = no_neighbours,
 ) -> Iterator[ScoredLine]:
-    """Score new traces, each by itself: none meets another one of them.
+    """Score new traces, each by itself: none is compared with another one of them.
 
-    Neither id nor created_at is needed. Memory is that of some lines.
+    Neither id nor created_at is needed. Memory is that of a few lines.
 
     Args:
         file: one trace as JSON, or JSONL: one on each line.
         versions: the weights, of which those in force at `moment` count.
         moment: when they are scored; with a time zone.
-        find_neighbours: finds what they resemble.
+        find_neighbours: finds the traces that they resemble.
 
     Yields:
         One for each line that is not blank, in their order.
     """
+    faults = reasons().list.filter(~pl.element().is_in(sorted(NOT_NEEDED)))
     for lines in _lines(file):
         objects = ((row, json_object(line)) for row, line in lines)
-        facts = with_facts(rows_from_objects("", objects), _faults())
+        facts = with_facts(rows_from_objects("", objects), faults)
         sound = facts.filter(pl.col("reasons").list.len() == 0)
         scored = iter(_scored(sound, versions, moment, find_neighbours))
-        told = facts.select("row", "trace_id", "reasons").to_dicts()
-        for row, (_, line) in zip(told, lines, strict=True):
+        rows = facts.select("row", "trace_id", "reasons").to_dicts()
+        for row, (_, line) in zip(rows, lines, strict=True):
             yield _unscored(row, line) if row["reasons"] else next(scored)
 
 
@@ -121,34 +122,31 @@ def _lines(file: IO[bytes]) -> Iterator[list[tuple[int, bytes]]]:
     yield from line_batches(chain(before, lines), _ROWS)
 
 
-def _faults() -> pl.Expr:
-    return reasons().list.filter(~pl.element().is_in(sorted(NOT_NEEDED)))
-
-
 def _scored(
     facts: pl.DataFrame,
     versions: ProfileVersions,
     moment: datetime,
     find_neighbours: FindNeighbours,
 ) -> Iterator[Scored]:
-    met = find_neighbours(facts)
-    similarity = np.array([each for each, _ in met], dtype=np.float64)  # None is NaN
+    neighbours = find_neighbours(facts)
+    similarity = np.array([greatest for greatest, _ in neighbours], dtype=np.float64)  # None: NaN
     rows = facts.with_columns(
         novelty=pl.Series(novelty(similarity)), created_at=pl.lit(moment, TIMESTAMP)
     ).with_columns(assign(versions))
-    told = breakdowns(rows, versions.profiles)
-    by_profile = scores_by_profile(rows, versions.at(moment))
     in_force = versions.in_force(moment)
-    known = rows.select(_TOLD).to_dicts()
-    for row, (greatest, nearest), breakdown, scores in zip(
-        known, met, told, by_profile, strict=True
+    for row, (greatest, nearest), breakdown, by_profile in zip(
+        rows.select(_COLUMNS).to_dicts(),
+        neighbours,
+        breakdowns(rows, versions.profiles),
+        scores_by_profile(rows, versions.at(moment)),
+        strict=True,
     ):
         yield Scored(
             line=row["row"] + 1,
             trace_id=row["trace_id"],
             task_domain=row["task_domain"],
             score=breakdown.score,
-            by_profile=scores,
+            by_profile=by_profile,
             weights_from=in_force[breakdown.profile].date,
             counts=Counts.of(row),
             breakdown=breakdown,

@@ -1,8 +1,9 @@
-"""Tells what a warehouse's scores are computed with, and which run set it."""
+"""The settings that a warehouse's scores are computed with, and the runs that set them."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,7 @@ from kp_batch.warehouse.reader import connect
 _DONE = """
     SELECT run_id, published->'settings' FROM runs WHERE status = 'done' ORDER BY number DESC
 """
-
-
-_TABLES = ("profiles", "audits")  # settings that are told by the names in them
+_TABLES = ("profiles", "audits")  # settings of which each entry is listed
 
 
 @dataclass(frozen=True)
@@ -40,22 +39,23 @@ def settings(warehouse: Path) -> tuple[Setting, ...]:
         raise WarehouseError(
             f"no run of {shown(warehouse)} is done yet; the first one sets its settings"
         )
-    runs = [(run_id, _flat(json.loads(left))) for run_id, left in rows]
-    found: list[Setting] = []
-    for name, value in runs[0][1].items():
-        # The first run of those that have had this value ever since.
-        since = next((row for row, (_, each) in enumerate(runs) if each.get(name) != value), None)
-        found.append(Setting(name, value, runs[-1 if since is None else since - 1][0]))
-    return tuple(found)
+    runs = [(run_id, _flat(json.loads(values))) for run_id, values in rows]
+
+    def setter(name: str, value: Any) -> str:
+        """The first of the runs that have had this value ever since."""
+        unbroken = takewhile(lambda run: run[1].get(name) == value, runs)
+        return [run_id for run_id, _ in unbroken][-1]
+
+    return tuple(Setting(name, value, setter(name, value)) for name, value in runs[0][1].items())
 
 
-def _flat(left: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a run left; each version of a profile is one, and each audit."""
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run, with each version of a profile and each audit as one."""
     weights = {
-        dated(name, begin): each
-        for name, profile in left["profiles"].items()
-        for begin, each in weights_by_date(profile).items()
+        dated(name, begin): version
+        for name, profile in values["profiles"].items()
+        for begin, version in weights_by_date(profile).items()
     }
-    audits = {f"audit {name}": each for name, each in left["audits"].items()}
-    others = {name: each for name, each in left.items() if name not in _TABLES}
+    audits = {f"audit {name}": audit for name, audit in values["audits"].items()}
+    others = {name: value for name, value in values.items() if name not in _TABLES}
     return others | weights | audits

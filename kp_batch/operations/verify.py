@@ -45,8 +45,8 @@ from kp_batch.warehouse.snapshot import published
 # was embedded: components of one text's vectors differed by 3e-7 at the most.
 VECTOR_TOLERANCE: Mapping[Precision, float] = MappingProxyType({"float32": 1e-5, "bf16": 1e-2})
 _NO_RUN_DONE: Mapping[str, Any] = {"embedder": "none", "precision": "float32", "cache_by": "none"}
-_OF_ARCHIVE = (*OWN_COLUMNS, "cache_group")  # what it tells now, without a replay
-_COMPARED = (*_OF_ARCHIVE, *NOVELTY, "composite", "score")
+_ARCHIVE_COLUMNS = (*OWN_COLUMNS, "cache_group")  # known from the files, without a replay
+_COMPARED = (*_ARCHIVE_COLUMNS, *NOVELTY, "composite", "score")
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ScoredTrace:
 
 @dataclass(frozen=True)
 class ReplayedNovelty:
-    """What a trace met: the columns of `NOVELTY`, and how far its stored vector is off."""
+    """The columns of `NOVELTY`, computed again, and how far the trace's stored vector is off."""
 
     novelty: float
     max_similarity: float | None
@@ -95,8 +95,8 @@ class ReplayedNovelty:
     vector_difference: float  # largest of a component; 0 where it was not embedded again
 
     @classmethod
-    def nobody(cls, vector_difference: float = 0.0) -> Self:
-        """What a trace met where the cache was empty, or where there is no encoder."""
+    def without_neighbour(cls, vector_difference: float = 0.0) -> Self:
+        """Where the cache was empty, or where there is no encoder."""
         return cls(*NO_NEIGHBOUR_ROW, vector_difference)
 
 
@@ -110,7 +110,7 @@ def verify(warehouse: Path, *, traces: int, seed: int, embed: bool) -> Verificat
         embed: whether to embed their texts again.
 
     Returns:
-        What was found; where traces were drawn and none could be checked, that is wrong, too.
+        The differences; where traces were drawn and none could be checked, that is wrong, too.
 
     Raises:
         WarehouseError: it is no warehouse, or vectors are missing.
@@ -124,7 +124,7 @@ def verify(warehouse: Path, *, traces: int, seed: int, embed: bool) -> Verificat
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
         stored = stored.with_columns(cache_group_now=_groups_now(snapshot, stored, settings))
         fresh = _vectors(settings, stored) if embed else {}
-        again = _scored_again(snapshot, stored, Reference(snapshot, fresh, stored))
+        again = _computed_again(snapshot, stored, Reference(snapshot, fresh, stored))
         missing = snapshot.ask(sql(__name__, "unscored.sql")).item()
     unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id").to_list()
     tolerance = VECTOR_TOLERANCE[settings["precision"]]
@@ -145,7 +145,7 @@ class Reference:
     Args:
         snapshot: what is published, with the table timeline of sample.sql.
         fresh: vectors that were embedded again, by encoder_id and text hash.
-        traces: what is to be replayed, with the columns of `ScoredTrace`.
+        traces: the traces to replay, with the columns of `ScoredTrace`.
     """
 
     def __init__(
@@ -159,9 +159,9 @@ class Reference:
         self._places: dict[str, pl.DataFrame] = {}
 
     def recompute(self, trace: ScoredTrace) -> ReplayedNovelty:
-        """Find what a trace meets, by replaying its window."""
+        """Compute a trace's novelty by replaying its window."""
         if trace.encoder_id == NO_FINGERPRINT:
-            return ReplayedNovelty.nobody()
+            return ReplayedNovelty.without_neighbour()
         settings = CacheSettings.of(trace.cache_id)
         window = self._window(max(trace.position - settings.size, trace.first), trace.position)
         vectors = self._vectors(
@@ -177,7 +177,7 @@ class Reference:
         fresh = self._fresh.get((trace.encoder_id, trace.text_hash_now))
         off = 0.0 if fresh is None else float(np.abs(fresh - vectors[-1]).max())
         if nearest is None:
-            return ReplayedNovelty.nobody(off)
+            return ReplayedNovelty.without_neighbour(off)
         value = float(novelty(nearest.similarity))
         if nearest.position is None or nearest.added_at is None:
             return ReplayedNovelty(value, nearest.similarity, None, None, cache.size, off)
@@ -191,43 +191,43 @@ class Reference:
 
     def _vectors(self, encoder_id: str, text_hashes: list[str]) -> Float32s:
         if encoder_id not in self._places:
-            self._places[encoder_id] = self._find(encoder_id)
+            self._places[encoder_id] = self._find_vectors(encoder_id)
         rows = pl.DataFrame({"text_hash": text_hashes}, schema={"text_hash": pl.String})
-        found = rows.join(
+        places = rows.join(
             self._places[encoder_id], on="text_hash", how="left", maintain_order="left"
         )
-        return read_vectors(Layout(self._snapshot.warehouse).vectors(encoder_id), found)
+        return read_vectors(Layout(self._snapshot.warehouse).vectors(encoder_id), places)
 
-    def _find(self, encoder_id: str) -> pl.DataFrame:
-        """Find the vectors of all that the traces of an encoder can have met, at once."""
+    def _find_vectors(self, encoder_id: str) -> pl.DataFrame:
+        """The places of the vectors of all windows of an encoder's traces, at once."""
         traces = self._traces.filter(encoder_id=encoder_id)
-        reach = max(CacheSettings.of(each).size for each in traces.get_column("cache_id"))
+        reach = max(CacheSettings.of(cache).size for cache in traces.get_column("cache_id"))
         connection, path = self._snapshot.connection, self._snapshot.staging.vectors
         own = traces.select("position", "first", "text_hash_now")
         connection.register("traces", own.to_arrow())
         set_variables(connection, reach=reach)
-        connection.execute(sql(__name__, "met.sql"))
+        connection.execute(sql(__name__, "window_texts.sql"))
         store = VectorStore(Layout(self._snapshot.warehouse).vectors(encoder_id), connection)
-        store.write_places("met", path)
-        hashes = self._snapshot.ask("SELECT text_hash FROM met ORDER BY position")
+        store.write_places("window_texts", path)
+        hashes = self._snapshot.ask("SELECT text_hash FROM window_texts ORDER BY position")
         return pl.concat([hashes, pl.read_parquet(path, glob=False)], how="horizontal")
 
 
-def _scored_again(
+def _computed_again(
     snapshot: OpenSnapshot, stored: pl.DataFrame, reference: Reference
 ) -> pl.DataFrame:
-    """Compute the scores of the rows from their facts of now and from what they meet."""
+    """Compute the scores of the rows from their present facts and their windows."""
     needed = [field.name for field in fields(ScoredTrace)]
-    met: list[ReplayedNovelty] = []
-    with progress("verifying", len(stored), "trace") as shown:
+    replayed: list[ReplayedNovelty] = []
+    with progress("verifying", len(stored), "trace") as bar:
         for row in stored.select(needed).iter_rows():
-            met.append(reference.recompute(ScoredTrace(*row)))
-            shown.add(1)
+            replayed.append(reference.recompute(ScoredTrace(*row)))
+            bar.add(1)
     profiles = snapshot.scan("profiles").select("name", *DIMENSIONS).collect().iter_rows()
-    facts = (pl.col(f"{name}_now").alias(name) for name in _OF_ARCHIVE)
+    facts = (pl.col(f"{name}_now").alias(name) for name in _ARCHIVE_COLUMNS)
     return (
         stored.select("profile_id", *facts)
-        .hstack(pl.DataFrame(met, schema={**NOVELTY, "vector_difference": pl.Float64}))
+        .hstack(pl.DataFrame(replayed, schema={**NOVELTY, "vector_difference": pl.Float64}))
         .rename({"vector_difference": "vector"})
         .with_columns(composite(WeightProfile(*profile) for profile in profiles))
         .with_columns(score())
@@ -272,10 +272,10 @@ def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
     wanted = {(str(path), str(file_id)): rows for (path, file_id), rows in readable}
     read = read_with_retries(
         "verify",
-        {each: SourceFile(each[0], 0, 0) for each in wanted},
-        lambda each: _facts_in(*each, wanted[each].get_column("row")).select(list(schema)),
+        {file: SourceFile(file[0], 0, 0) for file in wanted},
+        lambda file: _facts_in(*file, wanted[file].get_column("row")).select(list(schema)),
     )
-    frames = [each for each in read if not isinstance(each, Unreadable)]
+    frames = [facts for facts in read if not isinstance(facts, Unreadable)]
     return pl.concat([pl.DataFrame(schema=schema), *frames])
 
 
@@ -300,7 +300,7 @@ def _facts_in(path: str, file_id: str, rows: pl.Series) -> pl.DataFrame:
 def _groups_now(
     snapshot: OpenSnapshot, stored: pl.DataFrame, settings: Mapping[str, Any]
 ) -> pl.Series:
-    """The rows' groups by what the archive tells now, and the keys of their files' paths."""
+    """The rows' groups by their present facts, and the keys of their files' paths."""
     now = (pl.col(f"{name}_now").alias(name) for name in CACHE_COLUMNS)
     rows = stored.select("path_keys", *now)
     return groups_of(snapshot, rows, parse_cache_by(settings["cache_by"]))
@@ -314,7 +314,7 @@ def _vectors(settings: Mapping[str, Any], rows: pl.DataFrame) -> dict[tuple[str,
     texts = rows.filter(pl.col("encoder_id") == encoder.encoder_id).unique("text_hash")
     hashes = texts.get_column("text_hash_now")
     vectors = encoder.encode(texts.get_column("text").to_list())
-    return {(encoder.encoder_id, each): vectors[row] for row, each in enumerate(hashes)}
+    return {(encoder.encoder_id, digest): vectors[row] for row, digest in enumerate(hashes)}
 
 
 def _differences(

@@ -1,4 +1,4 @@
-"""What the caches of a warehouse hold at a moment, and what of it a new trace meets."""
+"""The caches of a warehouse at a moment, and the neighbours of new traces in them."""
 
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -34,8 +34,8 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.snapshot import published
 
 _NEIGHBOURS = 5
-_ROWS = 16_384  # vectors held at once
-_HELD = "(FROM cache_window WHERE position >= $first AND position < $last)"
+_ROWS = 16_384  # vectors in memory at once
+_ROWS_OF_SPAN = "(FROM cache_window WHERE position >= $first AND position < $last)"
 _SPANS = """
     SELECT cache_group, min(position), max(position) + 1 FROM cache_window GROUP BY cache_group
 """
@@ -68,14 +68,14 @@ class Moment:
 
 
 class CacheWindow:
-    """What a cache held at a moment: published traces by their positions, the oldest first.
+    """A cache at a moment: published traces by their positions, the oldest first.
 
     Args:
         snapshot: its connection has the table cache_window; see `Caches`.
         vectors: the folder of the store.
         places: of the vectors of all caches, by position: `chunks.PLACES`.
         settings: of the cache.
-        span: the positions of what it held.
+        span: the positions of its traces.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class CacheWindow:
         self.span = span
 
     def contents(self) -> CacheContents:
-        """Tell what it holds."""
-        span = self._ask("SELECT min(created_at), max(created_at) FROM $held")
-        oldest, newest = span.row(0)
+        """Its size, settings, span of time and domains."""
+        times = self._ask("SELECT min(created_at), max(created_at) FROM $rows")
+        oldest, newest = times.row(0)
         domains = self._ask(
-            "SELECT task_domain, count(*) FROM $held GROUP BY ALL ORDER BY 2 DESC, 1"
+            "SELECT task_domain, count(*) FROM $rows GROUP BY ALL ORDER BY 2 DESC, 1"
         )
         return CacheContents(
             size=len(self.span),
@@ -109,18 +109,18 @@ class CacheWindow:
     def nearby(
         self, vectors: Sequence[Float32s], most: int, without: Sequence[int | None] | None = None
     ) -> list[Nearby]:
-        """Find what each of some vectors resembles; see `most_similar`. All vectors are read once.
+        """Find the traces that some vectors resemble; see `most_similar`. The cache is read once.
 
         Raises:
             WarehouseError: vectors are missing.
         """
-        return most_similar(vectors, self._parts(), most, without, self.span.start)
+        return most_similar(vectors, self._blocks(), most, without, self.span.start)
 
     def _ask(self, query: LiteralString) -> pl.DataFrame:
-        held = statement(_HELD, first=self.span.start, last=self.span.stop)
-        return self._snapshot.ask(statement(query, held=held))
+        rows = statement(_ROWS_OF_SPAN, first=self.span.start, last=self.span.stop)
+        return self._snapshot.ask(statement(query, rows=rows))
 
-    def _parts(self) -> Iterator[Float32s]:
+    def _blocks(self) -> Iterator[Float32s]:
         for places in self._places.iter_slices(_ROWS):
             yield read_vectors(self._vectors, places)
 
@@ -142,18 +142,23 @@ class Caches:
     moment: Moment
 
     def of(self, groups: AbstractSet[str | None]) -> dict[str | None, CacheWindow]:
-        """Find what those of some groups held; it is void at the next call.
+        """The caches of some groups, until the next call.
 
-        It takes the time of the days that hold them and of the store's hashes, and the memory of
-        some of the vectors. Which days these are is counted in the groups of all traces; where all
-        share one cache, the table's log tells it.
+        It takes the time of reading their days and the store's hashes, and the memory of some of
+        the vectors. The groups of all traces are counted by day for that; where all share one
+        cache, the table's log has the counts.
 
         Args:
             groups: see `cache_groups`; None alone where all share one.
         """
         snapshot, connection = self.snapshot, self.snapshot.connection
-        given = {"moment": self.moment.time, "before": self.moment.before, "since": self._since}
-        set_variables(connection, **given, size=self.settings.size)
+        set_variables(
+            connection,
+            moment=self.moment.time,
+            before=self.moment.before,
+            since=self._since,
+            size=self.settings.size,
+        )
         rows = pl.DataFrame({"cache_group": list(groups)}, schema={"cache_group": pl.String})
         connection.register("cache_groups", rows.to_arrow())
         scores = snapshot.scores_of(self._days(groups))
@@ -171,42 +176,42 @@ class Caches:
         }
 
     def rows(self, nearby: Sequence[Nearby]) -> dict[int, dict[str, Any]]:
-        """The columns of cache_window.sql of all that some vectors resemble, by position."""
-        wanted = {position for each in nearby for position, _ in each.nearest}
-        found = pl.DataFrame({"position": sorted(wanted)}, schema={"position": pl.Int64})
-        self.snapshot.connection.register("found", found.to_arrow())
-        rows = self.snapshot.ask("FROM cache_window SEMI JOIN found USING (position)")
-        self.snapshot.connection.unregister("found")
+        """The rows of cache_window.sql that some vectors resemble, by position."""
+        wanted = {position for matches in nearby for position, _ in matches.nearest}
+        positions = pl.DataFrame({"position": sorted(wanted)}, schema={"position": pl.Int64})
+        self.snapshot.connection.register("positions", positions.to_arrow())
+        rows = self.snapshot.ask("FROM cache_window SEMI JOIN positions USING (position)")
+        self.snapshot.connection.unregister("positions")
         return {row["position"]: row for row in rows.to_dicts()}
 
     def positions(self, trace_ids: pl.Series) -> dict[str, int]:
-        """Where they hold traces, by id; those that none holds are left out."""
-        self.snapshot.connection.register("named", pl.DataFrame({"trace_id": trace_ids}).to_arrow())
-        query = "SELECT trace_id, position FROM cache_window SEMI JOIN named USING (trace_id)"
-        found = self.snapshot.ask(query)
-        self.snapshot.connection.unregister("named")
-        return dict(found.iter_rows())
+        """The positions of the traces that any of them has, by id."""
+        self.snapshot.connection.register("ids", pl.DataFrame({"trace_id": trace_ids}).to_arrow())
+        query = "SELECT trace_id, position FROM cache_window SEMI JOIN ids USING (trace_id)"
+        rows = self.snapshot.ask(query)
+        self.snapshot.connection.unregister("ids")
+        return dict(rows.iter_rows())
 
     @property
     def _since(self) -> datetime | None:
-        """Until when what was made has expired; None if nothing has."""
+        """The time up to which traces have expired; None if none has."""
         try:
             return self.moment.time - self.settings.ttl if self.settings.ttl else None
         except OverflowError:  # before the year 1
             return None
 
     def _days(self, groups: AbstractSet[str | None]) -> list[date]:
-        """The days that hold what the groups held."""
+        """The days of the traces in the groups' caches."""
         last = self.moment.time.astimezone(UTC).date()
         first = self._since.astimezone(UTC).date() if self._since else date.min
         if groups == {None}:
-            counted = self.snapshot.rows_by_day().with_columns(cache_group=pl.lit(None, pl.String))
+            counts = self.snapshot.rows_by_day().with_columns(cache_group=pl.lit(None, pl.String))
         else:
             days = (day for day in self.snapshot.days if first <= day <= last)
             scores = self.snapshot.scores_of(days)
-            counted = self.snapshot.ask(rows_by_group(scores, statement("cache_groups")))
-        days = counted.filter(pl.col("day").is_between(first, last)).sort("day", descending=True)
-        # Of the last day not all may have come.
+            counts = self.snapshot.ask(rows_by_group(scores, statement("cache_groups")))
+        days = counts.filter(pl.col("day").is_between(first, last)).sort("day", descending=True)
+        # Some of the last day may be later than the moment.
         rows = pl.when(pl.col("day") < last).then("rows").otherwise(0)
         later = rows.cum_sum().shift(1, fill_value=0).over("cache_group")
         return days.filter(later < self.settings.size).get_column("day").unique().to_list()
@@ -215,41 +220,35 @@ class Caches:
 def stored_vectors(
     snapshot: OpenSnapshot, encoder_id: str, text_hashes: list[str]
 ) -> dict[str, Float32s]:
-    """The vectors of some texts, by their hashes, as far as they are stored.
-
-    Args:
-        snapshot: what is published.
-        encoder_id: of the vectors.
-        text_hashes: of the texts.
-    """
+    """The vectors of some texts, by their hashes, as far as they are stored."""
     folder = Layout(snapshot.warehouse).vectors(encoder_id)
     path = snapshot.staging.folder / "stored.parquet"
     wanted = pl.DataFrame({"text_hash": text_hashes}).unique().with_row_index("position")
     snapshot.connection.register("wanted", wanted.to_arrow())
     VectorStore(folder, snapshot.connection).write_places("wanted", path)
     snapshot.connection.unregister("wanted")
-    found = wanted.hstack(pl.read_parquet(path, glob=False)).drop_nulls("chunk")
-    return dict(zip(found.get_column("text_hash"), read_vectors(folder, found), strict=True))
+    stored = wanted.hstack(pl.read_parquet(path, glob=False)).drop_nulls("chunk")
+    return dict(zip(stored.get_column("text_hash"), read_vectors(folder, stored), strict=True))
 
 
 @contextmanager
 def warehouse_cache(
     warehouse: Path, moment: datetime, group: Mapping[str, str | None]
 ) -> Generator[tuple[ProfileVersions, FindNeighbours]]:
-    """Give the weights of a warehouse, and what traces meet that come to it.
+    """The weights of a warehouse, and what finds the neighbours of traces in its caches.
 
     Args:
         warehouse: the folder of the tables, of which nothing is changed.
         moment: when the traces come; with a time zone.
-        group: values that tell their caches apart, in place of their own; None for a missing one.
+        group: values that choose their caches, in place of their own; None for a missing one.
 
     Raises:
         WarehouseError: it is no warehouse, or nothing was scored there yet.
-        KpBatchError: a value tells no caches apart, or one is missing that no trace tells.
+        KpBatchError: caches do not depend on a value, or one is missing that no trace has.
         EncoderError: the model cannot be found.
     """
     config = last_config(warehouse)
-    _check(group, config.cache_by)
+    _check_group(group, config.cache_by)
     with (
         Staging.temporary() as staging,
         open_snapshot(published(warehouse), staging) as snapshot,
@@ -258,7 +257,7 @@ def warehouse_cache(
 
 
 class WarehouseCache:
-    """Meets the caches of a warehouse as if each trace came next, and changes nothing.
+    """Finds neighbours in the caches of a warehouse as if each trace came next; changes nothing.
 
     A trace that would come after all others of its moment gets the novelty that a run would give
     it, were it in the archive. If the warehouse has one of its id, that one counts as replaced.
@@ -290,7 +289,7 @@ class WarehouseCache:
         self._windows: dict[str | None, CacheWindow] = {}
 
     def neighbours(self, facts: pl.DataFrame) -> list[Neighbours]:
-        """What each trace meets; see `score.FindNeighbours`.
+        """The neighbours of each trace; see `score.FindNeighbours`.
 
         Raises:
             WarehouseError: vectors are missing.
@@ -304,49 +303,53 @@ class WarehouseCache:
         replaced = [*self._replaced(groups, facts.get_column("trace_id"))]
         nearby: dict[int, Nearby] = {}
         for group in {*groups}:
-            rows = [row for row, each in enumerate(groups) if each == group]
-            own = ([vectors[row] for row in rows], _NEIGHBOURS, [replaced[row] for row in rows])
-            nearby |= zip(rows, self._windows[group].nearby(*own), strict=True)
-        similar_to = self._caches.rows([*nearby.values()])
+            rows = [row for row, own in enumerate(groups) if own == group]
+            matches = self._windows[group].nearby(
+                [vectors[row] for row in rows], _NEIGHBOURS, [replaced[row] for row in rows]
+            )
+            nearby |= zip(rows, matches, strict=True)
+        similar = self._caches.rows([*nearby.values()])
         return [
-            (each.max_similarity, tuple(self._similar(each, similar_to)))
-            for _, each in sorted(nearby.items())
+            (
+                matches.max_similarity,
+                tuple(
+                    Similar.to(self._moment, similar[position], similarity)
+                    for position, similarity in matches.nearest
+                ),
+            )
+            for _, matches in sorted(nearby.items())
         ]
 
     def _groups(self, facts: pl.DataFrame) -> list[str | None]:
-        """The group of each trace, by what is given of it and else by its own values."""
-        given = {name: pl.lit(value, pl.String) for name, value in self._group.items()}
+        """The group of each trace, by the values of `group` and else by its own."""
+        values = {name: pl.lit(value, pl.String) for name, value in self._group.items()}
         rows = facts.select(CACHE_COLUMNS).with_columns(
-            *(given.get(name, pl.col(name)).alias(name) for name in CACHE_COLUMNS),
+            *(values.get(name, pl.col(name)).alias(name) for name in CACHE_COLUMNS),
             path_keys=pl.lit(json.dumps(self._group)),
         )
         return groups_of(self._snapshot, rows, self._cache_by).to_list()
 
     def _replaced(self, groups: Sequence[str | None], trace_ids: pl.Series) -> Iterator[int | None]:
-        """The row that each trace does not meet: of its own id, else the oldest if gone."""
+        """The row that each trace is not compared with: that of its id, else the oldest if gone."""
         positions = self._caches.positions(trace_ids)
         for group, trace_id in zip(groups, trace_ids, strict=True):
             span, position = self._windows[group].span, positions.get(trace_id)
             gone = span.start if len(span) > self._size else None
             yield position if position in span else gone
 
-    def _similar(self, nearby: Nearby, rows: Mapping[int, Mapping[str, Any]]) -> Iterator[Similar]:
-        for position, similarity in nearby.nearest:
-            yield Similar.to(self._moment, rows[position], similarity)
-
     def _vectors(self, encoder: Encoder, facts: pl.DataFrame) -> list[Float32s]:
-        """The vectors of the traces; those that are stored are not made again."""
+        """The vectors of the traces; those that are stored are not computed again."""
         hashes = facts.get_column("text_hash").to_list()
-        found = stored_vectors(self._snapshot, encoder.encoder_id, hashes)
-        missing = facts.filter(~pl.col("text_hash").is_in(list(found))).unique("text_hash")
+        known = stored_vectors(self._snapshot, encoder.encoder_id, hashes)
+        missing = facts.filter(~pl.col("text_hash").is_in(list(known))).unique("text_hash")
         if not missing.is_empty():
-            made = unit(encoder.encode(missing.get_column("text").to_list()))
-            found |= dict(zip(missing.get_column("text_hash"), made, strict=True))
-        return [found[digest] for digest in hashes]
+            new = unit(encoder.encode(missing.get_column("text").to_list()))
+            known |= dict(zip(missing.get_column("text_hash"), new, strict=True))
+        return [known[digest] for digest in hashes]
 
 
-def _check(group: Mapping[str, str | None], cache_by: Sequence[str]) -> None:
-    """Refuse values that tell no caches apart, and the lack of those that no trace tells."""
+def _check_group(group: Mapping[str, str | None], cache_by: Sequence[str]) -> None:
+    """Refuse values that no cache depends on, and the lack of those that no trace has."""
     for name in group:
         if name not in cache_by:
             raise KpBatchError(

@@ -1,7 +1,7 @@
--- The texts of some traces, and of all that these can have met, each once and numbered.
+-- The texts of some traces and of all in their caches' windows, numbered, without repetition.
 -- Given: the tables timeline (see sample.sql) and traces (their positions, those of the first
--- traces of their caches, and their texts now), and the variable reach (the most that a cache holds).
-CREATE OR REPLACE TEMP TABLE met AS
+-- traces of their caches, and their texts now), and the variable reach (the largest cache's size).
+CREATE OR REPLACE TEMP TABLE window_texts AS
 SELECT text_hash, row_number() OVER () AS position
 FROM (
     SELECT text_hash
