@@ -91,7 +91,7 @@ class Comparison:
 
 
 class Side(NamedTuple):
-    """A state of the tables that is compared, and the run that left it."""
+    """A run to compare, and the state in which it left the tables."""
 
     run: RunRecord
     tables: PublishedSnapshot
@@ -131,18 +131,18 @@ def compare_tables(first: Side, second: Side, now: PublishedSnapshot) -> Compari
     Args:
         first: the earlier one.
         second: the later one.
-        now: has the facts that are known: what a file holds is known by its content, and facts are
+        now: has the facts, which are those of a file's content whenever it was scored, and are
             removed earlier than scores.
     """
-    left = {"first": first.tables, "second": second.tables}
+    sides = {"first": first.tables, "second": second.tables}
     with Staging.temporary() as staging, staging.connect() as connection:
         create_macros(connection)
-        for schema, snapshot in left.items():
+        for schema, snapshot in sides.items():
             snapshot.attach(connection, schema, _TABLES)
             set_variables(connection, **{f"{schema}_threshold": snapshot.manifest.threshold})
         create_view(connection, "main", "facts", now.relation("facts"))
         changes = score_changes("first.scores", "first.profiles", "second.scores")
-        connection.execute(statement("CREATE TEMP TABLE score_changes AS $made", made=changes))
+        connection.execute(statement("CREATE TEMP TABLE score_changes AS $rows", rows=changes))
         connection.execute(sql(__name__, "compare.sql"))
         [(in_both,)] = connection.execute("SELECT count(*) FROM score_changes").fetchall()
         return Comparison(
@@ -176,43 +176,43 @@ def _changes(
     """What differs: settings, formulas, encoders, then the archive's files."""
     settings = [*setting_changes(old.settings, new.settings)]
     yield from settings
-    known = {"encoder"} if OF_ENCODER & {each.code for each in settings} else set[str]()
-    yield from (each for each in incomparable(old, new) if each.code not in known)
+    known = {"encoder"} if OF_ENCODER & {change.code for change in settings} else set[str]()
+    yield from (change for change in incomparable(old, new) if change.code not in known)
     [files] = _rows(connection, "file_changes")
     yield from file_changes(files)
 
 
 def _movers(connection: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
     """The traces that moved most, with the start of their objectives."""
-    read = _objectives(find_locations(connection, "moved", "second.files", "facts"))
+    objectives = _objectives(find_locations(connection, "moved", "second.files", "facts"))
     for row in _rows(connection, "movers"):
-        yield {**row, **read[row["trace_id"]]}
+        yield {**row, **objectives[row["trace_id"]]}
 
 
-def _objectives(places: Iterable[TraceLocation]) -> dict[str, dict[str, str | None]]:
-    """Of each trace the fields of a `TopChange` that tell its objective, as far as it can be read.
+def _objectives(locations: Iterable[TraceLocation]) -> dict[str, dict[str, str | None]]:
+    """The fields `objective` and `unread` of `TopChange`, by trace_id.
 
     Args:
-        places: in the order of their files, in each by row; few, since every file is read that is
-            not too large.
+        locations: in the order of their files, in each by row; few, since every file is read that
+            is not too large.
     """
     return {
-        place.trace_id: {"objective": None, "unread": read}
-        if isinstance(read, str)
-        else {"objective": str(read["task"]["objective"])[:_OBJECTIVE], "unread": None}
-        for place, read in reread(places, most_bytes=_MOST_BYTES)
+        location.trace_id: {"objective": None, "unread": trace}
+        if isinstance(trace, str)
+        else {"objective": str(trace["task"]["objective"])[:_OBJECTIVE], "unread": None}
+        for location, trace in reread(locations, most_bytes=_MOST_BYTES)
     }
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, name: str) -> list[dict[str, Any]]:
     """The rows of a small table, in its order."""
-    answer = connection.execute(statement("FROM $name", name=name))
-    names = [str(column[0]) for column in answer.description or []]
-    return [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+    result = connection.execute(statement("FROM $name", name=name))
+    names = [str(column[0]) for column in result.description or []]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
 
-def _filled(kind: type[T], rows: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> tuple[T, ...]:
-    """One value of that kind for each row, its fields filled by the columns of their names.
+def _filled(kind: type[T], rows: Iterable[dict[str, Any]]) -> tuple[T, ...]:
+    """An instance of a dataclass for each row, its fields from the columns of their names.
 
     Raises:
         TypeError: a column has no field, or a field no column.
@@ -239,9 +239,8 @@ def comparison_text(result: Comparison, *, shows_text: bool = True) -> str:
         shown = _largest(result.domains)
         more = len(result.domains) - len(shown)
         lines += ["", "how the scores moved:", *aligned([_scores(row) for row in shown])]
-        lines += (
-            [f"  {count_of(more, 'more domain')}, with fewer traces: see --json"] if more else []
-        )
+        if more:
+            lines.append(f"  {count_of(more, 'more domain')}, with fewer traces: see --json")
         lines += ["", *_crossings(result, shown)]
         lines += ["", *_movements(result, shown, shows_text=shows_text)]
     return "\n".join(lines)
@@ -262,12 +261,12 @@ def _differing(changes: Sequence[Reason]) -> Iterator[str]:
 
 def _largest(domains: Sequence[DomainMoves]) -> list[DomainMoves]:
     """The row of all domains, and those with the most traces, in their order."""
-    most = nlargest(_DOMAINS, range(1, len(domains)), key=lambda each: domains[each].traces)
-    return [domains[each] for each in sorted([0, *most])]
+    most = nlargest(_DOMAINS, range(1, len(domains)), key=lambda index: domains[index].traces)
+    return [domains[index] for index in sorted([0, *most])]
 
 
 def _crossings(result: Comparison, shown: Iterable[DomainMoves]) -> Iterator[str]:
-    """Which traces came to reach the threshold, and which no longer do."""
+    """How many traces came to reach the threshold, and how many no longer do."""
     old, new = result.first_threshold, result.second_threshold
     threshold = f"{old}" if old == new else f"{old} \N{RIGHTWARDS ARROW} {new}"
     crossed = [row for row in shown if row.now_reach or row.no_longer_reach]

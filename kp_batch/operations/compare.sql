@@ -8,7 +8,7 @@ WITH scoped AS (
     UNION ALL
     SELECT NULL AS scope, * FROM score_changes
 ),
--- By themselves: ranks are found by sorting, with all columns that stand beside them.
+-- Apart from other columns, which would be sorted with the ranks.
 ranked AS (
     SELECT
         scope,

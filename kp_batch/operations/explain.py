@@ -1,9 +1,9 @@
-"""Tells why one published trace has its score: what it is computed from, and its history."""
+"""Explains the score of one published trace: what it is computed from, and its history."""
 
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
@@ -36,10 +36,10 @@ from kp_batch.text import encodable, shortened
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of, published
 
-_NAMED = 3  # at most, where a beginning is not unique
+_NAMED = 3  # ids at most, where a beginning is not unique
 _NAME = 80  # characters
-_USUAL = "kp:trace:"  # begins most ids, and may be left out
-# The days on which traces were made that a name may mean, by the facts: these are few files.
+_PREFIX = "kp:trace:"  # of most ids; optional in names
+# The days of the traces that a name may mean, by the facts: these are few files.
 _KNOWN_DAYS = """
     SELECT DISTINCT day_of(created_at) AS day
     FROM published.facts
@@ -49,8 +49,8 @@ _KNOWN_DAYS = """
             OR starts_with(trace_id, 'kp:trace:' || getvariable('name'))
         )
 """
-# The traces that a name may mean: an id, or the beginning of one; what is one comes first.
-_MEANT = """
+# The traces that a name may mean: an id, or the beginning of one; an exact match comes first.
+_MATCHES = """
     SELECT trace_id, created_at
     FROM $scores
     WHERE starts_with(trace_id, getvariable('name'))
@@ -61,7 +61,7 @@ _MEANT = """
         trace_id
     LIMIT 4
 """
-_MOST = 10  # runs that are told
+_RUNS = 10  # shown at the most
 _PARTS = ("change", "from_facts", "from_novelty", "from_weights", "from_overrides")
 
 
@@ -116,8 +116,8 @@ class Explanation:
 def explain(warehouse: Path, name: str) -> Explanation:
     """Explain why a published trace has its score.
 
-    Its row is as it was published; what it holds, and what the traces hold that it met, is read
-    again from the archive. What it met is found again by stored vectors.
+    Its row is as it was published; its content and its neighbours' are read again from the archive.
+    The neighbours are found again by stored vectors.
 
     Args:
         warehouse: the folder of the tables.
@@ -131,8 +131,8 @@ def explain(warehouse: Path, name: str) -> Explanation:
         open_snapshot(published(warehouse), staging) as snapshot,
     ):
         row = find_trace(snapshot, name)
-        met = cache_hits(snapshot, row)
-        contents = read_contents(snapshot, row, (other for other, _ in met.nearest))
+        hits = cache_hits(snapshot, row)
+        contents = read_contents(snapshot, row, (other for other, _ in hits.nearest))
         own = contents[row["trace_id"]]
         scored = pl.DataFrame([row])
         profiles = snapshot.scan("profiles").select("name", *DIMENSIONS).collect().iter_rows()
@@ -161,19 +161,19 @@ def explain(warehouse: Path, name: str) -> Explanation:
             cache_id=row["cache_id"],
             cache_group=row["cache_group"],
             max_similarity=row["max_similarity"],
-            held=met.held,
+            held=hits.contents,
             neighbours=tuple(
                 neighbour(row, other, similarity, own, contents[other["trace_id"]])
-                for other, similarity in met.nearest
+                for other, similarity in hits.nearest
             ),
-            unmet=met.unmet,
+            unmet=hits.caveat,
             history=score_history(snapshot, row),
             run_id=row["run_id"],
         )
 
 
 def _is_cut(encoder_id: str, own: Content) -> bool | None:
-    """Whether the encoder read the text's beginning alone, where that can be told."""
+    """Whether the encoder read the text's beginning alone; None where that is unknown."""
     if own.facts is None or not encoder_id.startswith("minilm-"):
         return None
     with suppress(EncoderError):  # its files are gone
@@ -192,37 +192,37 @@ def find_trace(snapshot: OpenSnapshot, name: str) -> dict[str, Any]:
         WarehouseError: there is no such trace, which was rejected or forgotten, maybe; or several.
     """
     name, where = encodable(name), shown(snapshot.warehouse)
-    found = _beginning_with(snapshot, name) if name else pl.DataFrame()
-    if found.is_empty():
+    matches = _matches(snapshot, name) if name else pl.DataFrame()
+    if matches.is_empty():
         missing = f"there is no trace '{shortened(name, _NAME)}' in {where}"
-        raise WarehouseError(f"{missing}{_why(snapshot, name) or _listing(where)}")
-    ids = found.get_column("trace_id").to_list()
-    if len(ids) > 1 and ids[0] not in {name, _USUAL + name}:
+        raise WarehouseError(f"{missing}{_absence(snapshot, name) or _listing(where)}")
+    ids = matches.get_column("trace_id").to_list()
+    if len(ids) > 1 and ids[0] not in {name, _PREFIX + name}:
         more = " and more" if len(ids) > _NAMED else ""
-        named = ", ".join(shortened(each, _NAME) for each in ids[:_NAMED])
+        named = ", ".join(shortened(trace_id, _NAME) for trace_id in ids[:_NAMED])
         raise WarehouseError(
             f"'{shortened(name, _NAME)}' begins the ids of several traces in {where}: "
             f"{named}{more}; write more of the one that you mean"
         )
-    scores = snapshot.scores_of([found.item(0, "created_at").date()])
+    scores = snapshot.scores_of([matches.item(0, "created_at").date()])
     query = statement("FROM $scores WHERE trace_id = ?", scores=scores)
     row = frame_of(snapshot.connection.sql(query, params=[ids[0]]))
     return row.cast({column: SCORES[column] for column in row.columns}).row(0, named=True)
 
 
-def _beginning_with(snapshot: OpenSnapshot, name: str) -> pl.DataFrame:
-    """Look on the days that the facts know, and on all others only where nothing is found."""
+def _matches(snapshot: OpenSnapshot, name: str) -> pl.DataFrame:
+    """Search the days that the facts name, and all others only where these have no match."""
     set_variables(snapshot.connection, name=name)
     known = snapshot.scores_of(snapshot.ask(_KNOWN_DAYS).get_column("day"))
-    found = snapshot.ask(statement(_MEANT, scores=known))
-    if found.is_empty():
-        return snapshot.ask(statement(_MEANT, scores=statement("published.scores")))
-    return found
+    matches = snapshot.ask(statement(_MATCHES, scores=known))
+    if matches.is_empty():
+        return snapshot.ask(statement(_MATCHES, scores=statement("published.scores")))
+    return matches
 
 
-def _why(snapshot: OpenSnapshot, name: str) -> str:
-    """Why a trace is not there; empty where that is not known."""
-    names = pl.DataFrame({"trace_id": [name, _USUAL + name]})
+def _absence(snapshot: OpenSnapshot, name: str) -> str:
+    """Why there is no such trace; empty where that is not known."""
+    names = pl.DataFrame({"trace_id": [name, _PREFIX + name]})
     rejected = snapshot.connection.execute(
         "SELECT source_file, message FROM published.rejects WHERE trace_id IN (?, ?) "
         'ORDER BY source_file, "row" LIMIT 1',
@@ -238,20 +238,20 @@ def _why(snapshot: OpenSnapshot, name: str) -> str:
 
 
 def _listing(where: str) -> str:
-    return f'; list ids: kp-batch sql "SELECT trace_id FROM scores" --warehouse {quote(where)}'  # noqa: S608 (told, not asked)
+    return f'; list ids: kp-batch sql "SELECT trace_id FROM scores" --warehouse {quote(where)}'  # noqa: S608 (shown, not executed)
 
 
-class _Scored(NamedTuple):
+class _State(NamedTuple):
     """A trace as a run scored it."""
 
     run: RunRecord
     row: Row
-    scores: SQL  # this row
+    scores: SQL  # for this row
     profiles: SQL
 
 
 def score_history(snapshot: OpenSnapshot, row: Row) -> tuple[ScoreChange, ...]:
-    """Tell which runs changed a score, the last one first, as far back as their tables are kept.
+    """The runs that changed a score, the last one first, as far back as their tables are kept.
 
     A row names the run that scored it last, so only the states before such runs are looked at. A
     trace whose time changed is not followed further back.
@@ -260,12 +260,12 @@ def score_history(snapshot: OpenSnapshot, row: Row) -> tuple[ScoreChange, ...]:
         snapshot: what is published.
         row: the trace's, of `scores`.
     """
-    scored = list(islice(_scored(snapshot, row), _MOST + 1))
-    pairs = zip(scored, [*scored[1:], None], strict=True)
-    return tuple(_change(snapshot, *pair) for pair in islice(pairs, _MOST))
+    states = list(islice(_states(snapshot, row), _RUNS + 1))
+    pairs = zip_longest(states[:_RUNS], states[1:])
+    return tuple(_score_change(snapshot, new, old) for new, old in pairs)
 
 
-def _scored(snapshot: OpenSnapshot, row: Row) -> Iterator[_Scored]:
+def _states(snapshot: OpenSnapshot, row: Row) -> Iterator[_State]:
     """The trace as it is, and as each run left it before one that scored it anew."""
     set_variables(snapshot.connection, trace_id=row["trace_id"])
     done = done_runs(snapshot.runs())
@@ -274,26 +274,24 @@ def _scored(snapshot: OpenSnapshot, row: Row) -> Iterator[_Scored]:
     while True:
         try:
             then: PublishedSnapshot = snapshot.as_of(before) if before else snapshot
-            scores, profiles = _rows(then, row), then.relation("profiles")
+            scores = statement(
+                "(FROM $scores WHERE trace_id = getvariable('trace_id'))",
+                scores=then.scores_of([row["created_at"].date()]),
+            )
+            profiles = then.relation("profiles")
         except WarehouseError:  # its tables were removed, or its row of runs is damaged
             return
-        found = snapshot.ask(scores)
-        place = None if found.is_empty() else places.get(found.item(0, "run_id"))
+        rows = snapshot.ask(scores)
+        place = None if rows.is_empty() else places.get(rows.item(0, "run_id"))
         if place is None:
             return
-        yield _Scored(done[place], found.row(0, named=True), scores, profiles)
+        yield _State(done[place], rows.row(0, named=True), scores, profiles)
         if place == 0:
             return
         before = done[place - 1]
 
 
-def _rows(snapshot: PublishedSnapshot, row: Row) -> SQL:
-    """SQL for the trace's score, of the files of its day alone."""
-    scores = snapshot.scores_of([row["created_at"].date()])
-    return statement("(FROM $scores WHERE trace_id = getvariable('trace_id'))", scores=scores)
-
-
-def _change(snapshot: OpenSnapshot, new: _Scored, old: _Scored | None) -> ScoreChange:
+def _score_change(snapshot: OpenSnapshot, new: _State, old: _State | None) -> ScoreChange:
     parts: dict[str, float | None] = dict.fromkeys(_PARTS)
     if old:
         changes = score_changes(old.scores, old.profiles, new.scores)
@@ -307,7 +305,7 @@ def _change(snapshot: OpenSnapshot, new: _Scored, old: _Scored | None) -> ScoreC
     )
 
 
-def _reasons(new: _Scored, old: _Scored | None) -> Iterator[str]:
+def _reasons(new: _State, old: _State | None) -> Iterator[str]:
     """Why the run had anything to do, as far as it may concern this trace."""
     rows = [new.row, *([old.row] if old else [])]
     weighted_by = {row[name] for row in rows for name in ("task_domain", "profile")}

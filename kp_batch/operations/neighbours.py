@@ -1,4 +1,4 @@
-"""What a published trace met in its cache: these traces read again, and what their texts share."""
+"""The nearest traces in the cache of a published one, read again, and what their texts share."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,13 +24,13 @@ from kp_batch.text import shortened
 _NEIGHBOURS = 5
 _ID = 80  # characters
 _CONTENT = 200  # characters of a step
-_TEXT, _BEFORE = 600, 100  # characters that stand beside others, and of these what both have
+_TEXT, _BEFORE = 600, 100  # characters of a text to compare, and of these before the difference
 _MOST_BYTES = 256 << 20  # of the file of a trace that another one is explained by
-_PLACED = ("trace_id", "source_file", "content_hash")
+_LOCATED_BY = ("trace_id", "source_file", "content_hash")
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]+")
 _FEWEST = 2  # words of what counts as shared
 
-Row = Mapping[str, Any]  # by column: of a table, or what stands in its place
+Row = Mapping[str, Any]  # by column
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ Spans = tuple[TextSpan, ...]
 
 @dataclass(frozen=True)
 class Content:
-    """What a trace holds, as far as it can be read again."""
+    """The content of a trace, as far as it can be read again."""
 
     row: int | None = None  # of its file
     facts: Row | None = None  # the columns of `with_facts`
@@ -66,7 +66,7 @@ class Content:
         """Its steps in short."""
         if self.facts is None:
             return None
-        columns = (self.facts[each] for each in ("step_types", "step_tools", "step_contents"))
+        columns = (self.facts[name] for name in ("step_types", "step_tools", "step_contents"))
         return tuple(
             Step(kind, tool, (content or "")[:_CONTENT])
             for kind, tool, content in zip(*columns, strict=True)
@@ -85,21 +85,21 @@ class Neighbour(Similar):
 
 @dataclass(frozen=True)
 class CacheHits:
-    """What the cache held when a trace came, and what of it the trace resembles.
+    """The cache of a trace when it came, and the nearest traces in it.
 
     Attributes:
-        held: what it held; None without an encoder.
+        contents: of the cache; None without an encoder.
         nearest: the most similar first: a row of cache_window.sql and its similarity.
-        unmet: why there are none, or why they are not those that it met; None if they are.
+        caveat: why there are none, or why they differ from those of its run; None if they do not.
     """
 
-    held: CacheContents | None
+    contents: CacheContents | None
     nearest: tuple[tuple[Row, float], ...]
-    unmet: str | None
+    caveat: str | None
 
 
 def cache_hits(snapshot: OpenSnapshot, row: Row) -> CacheHits:
-    """Find again what a trace met, by stored vectors.
+    """Find the neighbours of a trace again, by stored vectors.
 
     Args:
         snapshot: what is published.
@@ -111,27 +111,28 @@ def cache_hits(snapshot: OpenSnapshot, row: Row) -> CacheHits:
     moment = Moment(row["created_at"], row["trace_id"])
     caches = Caches(snapshot, row["encoder_id"], settings, moment)
     [window] = caches.of({row["cache_group"]}).values()
+    contents = window.contents()
     own = stored_vectors(snapshot, row["encoder_id"], [row["text_hash"]])
-    if not own:
-        return CacheHits(window.contents(), (), _lost(row))
     try:
-        [nearby] = window.nearby(list(own.values()), _NEIGHBOURS)
-    except WarehouseError:  # one that it met is missing
-        return CacheHits(window.contents(), (), _lost(row))
+        [nearby] = window.nearby(list(own.values()), _NEIGHBOURS) if own else [None]
+    except WarehouseError:  # one of the cache is missing
+        nearby = None
+    if nearby is None:
+        return CacheHits(contents, (), _without_vectors(row))
     rows = caches.rows([nearby])
     nearest = tuple((rows[position], similarity) for position, similarity in nearby.nearest)
-    return CacheHits(window.contents(), nearest, _unmet(row, nearby))
+    return CacheHits(contents, nearest, _caveat(row, nearby))
 
 
 def neighbour(row: Row, other: Row, similarity: float, own: Content, content: Content) -> Neighbour:
-    """A trace beside one that it is near to.
+    """A trace and its neighbour, compared.
 
     Args:
-        row: of the trace that came, of `scores`.
-        other: of the near one.
+        row: the trace's, of `scores`.
+        other: the neighbour's.
         similarity: the cosine.
-        own: what the first one holds.
-        content: what the near one holds.
+        own: the trace's content.
+        content: the neighbour's.
     """
     own_text, text = diff_contents(own, content)
     return Neighbour(
@@ -143,7 +144,7 @@ def neighbour(row: Row, other: Row, similarity: float, own: Content, content: Co
     )
 
 
-def _lost(row: Row) -> str:
+def _without_vectors(row: Row) -> str:
     lost = "the vectors are not stored any more; a run that replays it makes them anew"
     if row["nearest_trace_id"] is None:
         return lost
@@ -151,7 +152,7 @@ def _lost(row: Row) -> str:
     return f"{lost}. Its nearest was {nearest}, by {row['max_similarity']:.4f}"
 
 
-def _unmet(row: Row, nearby: Nearby) -> str | None:
+def _caveat(row: Row, nearby: Nearby) -> str | None:
     was = row["max_similarity"]
     if nearby.max_similarity is None and was is None:
         return "the cache was empty: novelty is 0.5"
@@ -171,19 +172,19 @@ def read_contents(snapshot: OpenSnapshot, trace: Row, others: Iterable[Row]) -> 
         trace: its row of `scores`.
         others: theirs.
     """
-    wanted = pl.DataFrame([{name: row[name] for name in _PLACED} for row in (trace, *others)])
-    snapshot.connection.register("wanted", wanted.to_arrow())
-    places = find_locations(snapshot.connection, "wanted", "published.files", "published.facts")
-    snapshot.connection.unregister("wanted")
-    own = [place for place in places if place.trace_id == trace["trace_id"]]
-    rest = [place for place in places if place.trace_id != trace["trace_id"]]
+    traces = pl.DataFrame([{name: row[name] for name in _LOCATED_BY} for row in (trace, *others)])
+    snapshot.connection.register("traces", traces.to_arrow())
+    locations = find_locations(snapshot.connection, "traces", "published.files", "published.facts")
+    snapshot.connection.unregister("traces")
+    own = [location for location in locations if location.trace_id == trace["trace_id"]]
+    rest = [location for location in locations if location.trace_id != trace["trace_id"]]
     contents: dict[str, Content] = {}
-    for place, read in chain(reread(own), reread(rest, most_bytes=_MOST_BYTES)):
-        if isinstance(read, str):
-            contents[place.trace_id] = Content(unread=read)
+    for location, content in chain(reread(own), reread(rest, most_bytes=_MOST_BYTES)):
+        if isinstance(content, str):
+            contents[location.trace_id] = Content(unread=content)
         else:
-            facts = with_facts(rows_from_objects("", [(0, read)]), reasons())
-            contents[place.trace_id] = Content(place.row, facts.row(0, named=True))
+            facts = with_facts(rows_from_objects("", [(0, content)]), reasons())
+            contents[location.trace_id] = Content(location.row, facts.row(0, named=True))
     return contents
 
 
@@ -192,8 +193,8 @@ def diff_contents(own: Content, other: Content) -> tuple[Spans | None, Spans | N
     if own.facts is None or other.facts is None:
         return None, None
     texts = own.facts["text"], other.facts["text"]
-    signs = enumerate(zip(*texts, strict=False))
-    differ = next((place for place, (left, right) in signs if left != right), min(map(len, texts)))
+    pairs = enumerate(zip(*texts, strict=False))
+    differ = next((index for index, (left, right) in pairs if left != right), min(map(len, texts)))
     first = max(differ - _BEFORE, 0)
     if first:  # not within a word, where there are words
         first = texts[0].find(" ", first, differ) + 1 or first
@@ -204,7 +205,7 @@ def diff_texts(left: str, right: str) -> tuple[Spans, Spans]:
     """Split two texts into what they share, in the same order, and what each has alone.
 
     The spans of a text, put together, are the text. Time grows with the product of the lengths at
-    the worst: short texts.
+    the worst, so texts should be short.
     """
     texts = _TOKEN.findall(left), _TOKEN.findall(right)
     blocks = [

@@ -1,5 +1,5 @@
 -- How each score changed from one run to another, and by what, over the ids in both.
--- Given, in SQL: first_scores and first_profiles (the rows that the first run left), second_scores; and
+-- Given, in SQL: first_scores and first_profiles (the rows of the first run), second_scores; and
 -- the catalog's macros.
 WITH first_scores AS (
     SELECT s.*, p.complexity AS wc, p.novelty AS wn, p.tool_diversity AS wd,
