@@ -132,10 +132,10 @@ def runs(warehouse: Path, output_format: str) -> None:
     kept is as-of where the tables that a run left can be read with --as-of, and rollback where they
     can be published again, too.
     """
-    from kp_batch.operations.rollback import kept_runs
+    from kp_batch.operations.rollback import available_runs
 
-    kept = kept_runs(warehouse)
-    versions = {"readable": [*kept.readable], "restorable": [*kept.restorable]}
+    runs = available_runs(warehouse)
+    versions = {"readable": [*runs.readable], "restorable": [*runs.restorable]}
     ask(warehouse, _RUNS, output_format, variables=versions)
 
 

@@ -1,7 +1,7 @@
 """Exports traces with their scores: as examples, as training data, or as another archive.
 
-`ExportFilter` says which ones. What the tables hold selects them, the archive gives them once more,
-and what is private, gone or like a better one is skipped.
+`ExportFilter` selects them by the tables; they are read again from the archive. Private ones, those
+that are gone, and those like a better one are skipped.
 """
 
 import json
@@ -40,13 +40,13 @@ from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import PublishedSnapshot, create_view, published
 
 _READ_AT_ONCE, _WRITTEN_AT_ONCE = 2_000, 1_000  # rows
-_VECTORS = 16_384  # held at once: in this order, each time they stand in many chunks
+_VECTORS = 16_384  # in memory at once; in this order they are from many chunks
 _FILES_NAMED = 5
-# What a trace may say of itself to be shared; so may one that says nothing.
+# The values with which a trace may be shared; so may one without a value.
 _SHARED = {"visibility": ("network", "org"), "privacy_level": ("aggregated", "federated")}
-# What DuckDB raises of a condition that is wrong, or that looks elsewhere.
-_WRONG = (duckdb.ProgrammingError, duckdb.DataError, duckdb.PermissionException)
-# What orders the traces that were read, and tells them apart.
+# What DuckDB raises for a condition that is wrong or not allowed.
+_CONDITION_ERRORS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.PermissionException)
+# The columns that select and order the traces that were read.
 _KEY = {
     "trace_id": pl.String(),
     "created_at": TIMESTAMP,
@@ -61,8 +61,8 @@ class ExportFormat:
     """One format.
 
     Attributes:
-        schema: of the traces as they wait.
-        to_frame: gives traces as a frame of this schema.
+        schema: of the traces until they are written.
+        to_frame: makes a frame of this schema from traces.
         write: writes batches of such rows, with more columns perhaps, in their order into a file.
     """
 
@@ -111,11 +111,7 @@ class ExportFilter:
     private: bool = False
 
     def conditions(self, threshold: str) -> Iterator[tuple[str, str]]:
-        """The conditions in SQL, with the variable `domains`, each with its words.
-
-        Args:
-            threshold: that of the warehouse.
-        """
+        """The conditions in SQL, with the variable `domains`, each with its words."""
         if self.min_score is None:
             yield "meets_threshold", f"score >= {threshold}, the threshold of the warehouse"
         elif self.min_score:
@@ -135,7 +131,7 @@ class ExportFilter:
 
 
 class SelectedTrace(NamedTuple):
-    """A scored trace, and where the archive held it."""
+    """A scored trace, and its place in the archive."""
 
     source_file: str
     row: int
@@ -153,7 +149,7 @@ class SelectedTrace(NamedTuple):
 
 @dataclass
 class Skipped:
-    """Counts selected traces that are not read, and names the files that do not hold them."""
+    """Counts the selected traces that are not exported, and names the files that lack them."""
 
     private: int = 0
     unread: Counter[Unread] = field(default_factory=Counter[Unread])
@@ -176,30 +172,30 @@ class Skipped:
 def export(warehouse: Path, wanted: ExportFilter, form: ExportFormat, output: Path) -> ExportResult:
     """Write scored traces, read again from the archive, in the order of created_at and id.
 
-    With `top` they stand in the order of score and id, the best first.
+    With `top` they are in the order of score and id, the best first.
 
-    Each has its score as `metadata.quality_score`, and as `metadata.quality_score_from` where that
-    is from: run_id, encoder_id, cache_id, cache_group, profile_id and source_file. JSONL keeps all
-    fields of a trace as its file has them. Parquet has those of `schemas.EXPORTED`: it leaves out
-    all others, such as metadata.validated_by, and has what a step says as JSON where it is no text.
-    Whoever scores the export finds the content that was scored.
+    Each has its score as `metadata.quality_score`, and the score's origin as
+    `metadata.quality_score_from`: run_id, encoder_id, cache_id, cache_group, profile_id and
+    source_file. JSONL keeps all fields of a trace as its file has them. Parquet has those of
+    `schemas.EXPORTED` and no others, such as metadata.validated_by; the content of a step is JSON
+    where it is no text. An export can be scored again: its content is the one that was scored.
 
-    A trace is skipped that its file no longer holds as it was scored, or that is private. Time is
-    linear in what is read, but for --distinct; see `Distinct`. Memory is that of a batch, and with
-    --distinct of the vectors that are taken: the traces that were read wait on the disk.
+    A trace is skipped where its file no longer has it as it was scored, or where it is private.
+    Time is linear in the traces, but for --distinct; see `Distinct`. Memory is that of a batch, and
+    with --distinct of the vectors that are taken: the traces that were read are on the disk.
 
     Args:
         warehouse: the folder of the tables, of which nothing is changed.
         wanted: which traces.
         form: of the file, one of `FORMATS`.
-        output: the file, which is not whole until this returns.
+        output: the file, which is incomplete until this returns.
 
     Raises:
         KpBatchError: DuckDB refuses the condition in SQL, or traces without a vector were to be
             distinct; or traces were forgotten meanwhile, which may be in the file.
         WarehouseError: it is no warehouse, or vectors are missing.
     """
-    forgotten = _forgotten(warehouse)
+    forgotten = _forgotten_version(warehouse)
     with (
         Staging.temporary() as staging,
         staging.connect() as connection,
@@ -211,59 +207,50 @@ def export(warehouse: Path, wanted: ExportFilter, form: ExportFormat, output: Pa
         create_view(connection, "main", "read", read_parquet(read))
         rows = statement("read")
         if wanted.distinct is not None:
-            keep_distinct(warehouse, connection, staging.vectors, wanted.distinct)
-            rows = statement("(FROM read SEMI JOIN kept USING (trace_id))")
-        [(left,)] = connection.execute(
-            statement("SELECT count(*) FROM $rows", rows=rows)
-        ).fetchall()
-        ordered = connection.sql(_ordered(rows, wanted.top))
-        form.write(ordered.to_arrow_reader(_WRITTEN_AT_ONCE), file)
-    if _forgotten(warehouse) != forgotten:
+            select_distinct(warehouse, connection, staging.vectors, wanted.distinct)
+            rows = statement("(FROM read SEMI JOIN distinct_ids USING (trace_id))")
+        count_rows = statement("SELECT count(*) FROM $rows", rows=rows)
+        [(remaining,)] = connection.execute(count_rows).fetchall()
+        if wanted.top is None:
+            query = statement("FROM $rows ORDER BY created_at, trace_id", rows=rows)
+        else:
+            best = "FROM $rows ORDER BY score DESC, trace_id LIMIT $top"
+            query = statement(best, rows=rows, top=wanted.top)
+        form.write(connection.sql(query).to_arrow_reader(_WRITTEN_AT_ONCE), file)
+    if _forgotten_version(warehouse) != forgotten:
         raise KpBatchError("traces were forgotten meanwhile; export again")
-    written = left if wanted.top is None else min(left, wanted.top)
+    written = remaining if wanted.top is None else min(remaining, wanted.top)
     return ExportResult(
         chosen=count,
         exported=written,
         private=skipped.private,
-        similar=count - skipped.private - skipped.unread.total() - left,
+        similar=count - skipped.private - skipped.unread.total() - remaining,
         unread=dict(skipped.unread),
         unread_files=tuple(skipped.files)[:_FILES_NAMED],
-        beyond=left - written,
+        beyond=remaining - written,
         conditions=conditions,
     )
 
 
-def _forgotten(warehouse: Path) -> int | None:
-    """The version of the table that tells which traces are forgotten."""
+def _forgotten_version(warehouse: Path) -> int | None:
     return require_manifest(warehouse).tables.get("forgotten")
 
 
-def _ordered(rows: SQL, top: int | None) -> SQL:
-    """The query of what is written, in its order."""
-    if top is None:
-        return statement("FROM $rows ORDER BY created_at, trace_id", rows=rows)
-    return statement("FROM $rows ORDER BY score DESC, trace_id LIMIT $top", rows=rows, top=top)
-
-
 def _select(warehouse: Path, wanted: ExportFilter, path: Path) -> tuple[int, tuple[str, ...]]:
-    """Write which traces meet the conditions, and where the archive holds each.
+    """Write the `SelectedTrace` of each trace that meets the conditions into a Parquet file.
 
-    Args:
-        warehouse: the folder of the tables.
-        wanted: the conditions.
-        path: a Parquet file; DuckDB may look into its folder and the warehouse alone.
+    DuckDB gets access to that file's folder and the warehouse alone.
 
     Returns:
-        How many traces these are, and the conditions in words.
+        The number of these traces, and the conditions in words.
     """
     with connect(warehouse) as connection:
         connection.execute(statement("SET memory_limit = '${bytes}B'", bytes=duckdb_limit()))
         confine(connection, folders=(warehouse.resolve(), path.parent.resolve()))
-        [(threshold,)] = connection.execute(
-            "SELECT settings->>'threshold' FROM manifest"
-        ).fetchall()
+        setting = "SELECT settings->>'threshold' FROM manifest"
+        [(threshold,)] = connection.execute(setting).fetchall()
         conditions = list(wanted.conditions(threshold))
-        _create_wanted(connection, wanted, [each for each, _ in conditions])
+        _create_wanted(connection, wanted, [condition for condition, _ in conditions])
         if wanted.distinct is not None and wanted.distinct < 1:
             _check_vectors(connection)
         snapshot = PublishedSnapshot.shown_by(warehouse, connection)
@@ -271,12 +258,12 @@ def _select(warehouse: Path, wanted: ExportFilter, path: Path) -> tuple[int, tup
             "(FROM wanted JOIN (SELECT trace_id, content_hash FROM $scores) USING (trace_id))",
             scores=snapshot.relation("scores"),
         )
-        copied = statement(
-            "COPY ($places) TO $path (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16384)",
-            places=locations_query(hashed, "files", snapshot.relation("facts")),
+        copy = statement(
+            "COPY ($locations) TO $path (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16384)",
+            locations=locations_query(hashed, "files", snapshot.relation("facts")),
             path=literal(path),
         )
-        [(count,)] = connection.execute(copied).fetchall()
+        [(count,)] = connection.execute(copy).fetchall()
         return int(count), tuple(words for _, words in conditions)
 
 
@@ -287,11 +274,11 @@ def _create_wanted(
     rows = connection.table("scores")
     set_variables(connection, domains=list(wanted.domains))
     try:
-        for condition in conditions:  # of which DuckDB takes one expression, and no statement
-            rows = rows.filter(str(condition))  # nor a subclass of str
+        for condition in conditions:
+            rows = rows.filter(str(condition))  # an expression, no statement; no subclass of str
         query = SQL(rows.sql_query())
         connection.execute(statement("CREATE TEMP TABLE wanted AS $query", query=query))
-    except _WRONG as error:
+    except _CONDITION_ERRORS as error:
         raise KpBatchError(
             f"the condition {wanted.where!r} cannot be asked of the view scores: "
             f"{one_line(str(error))}; it is one condition, such as n_tools > 2, and --top N takes "
@@ -311,7 +298,7 @@ def _check_vectors(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _stage(selected: Path, count: int, path: Path, form: ExportFormat, *, private: bool) -> Skipped:
-    """Write the traces that can be read again into a file, and tell which ones are skipped."""
+    """Write the traces that can be read again into a file; returns those that cannot."""
     skipped, schema = Skipped(), pl.Schema({**_KEY, **form.schema})
     key = attrgetter(*_KEY)
     with (
@@ -320,8 +307,8 @@ def _stage(selected: Path, count: int, path: Path, form: ExportFormat, *, privat
     ):
         for batch in reread_batches(_selected(selected)):
             shared = list(skipped.shared(batch, private=private))
-            keys = pl.DataFrame([key(each) for each, _ in shared], schema=_KEY, orient="row")
-            traces = form.to_frame([_with_score(each, trace) for each, trace in shared])
+            keys = pl.DataFrame([key(row) for row, _ in shared], schema=_KEY, orient="row")
+            traces = form.to_frame([_with_score(row, trace) for row, trace in shared])
             writer.write_table(keys.hstack(traces).to_arrow())
             bar.add(len(shared))
     return skipped
@@ -331,19 +318,19 @@ def _selected(path: Path) -> Iterator[SelectedTrace]:
     names = SelectedTrace._fields
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(_READ_AT_ONCE, columns=list(names)):
-            rows = pl.DataFrame(batch).with_columns(pl.col("created_at").cast(TIMESTAMP))
-            ordered = rows.with_columns(pl.col("created_at").to_physical()).select(names)
-            yield from map(SelectedTrace._make, ordered.iter_rows())
+            time = pl.col("created_at").cast(TIMESTAMP).to_physical()
+            rows = pl.DataFrame(batch).with_columns(time).select(names)
+            yield from map(SelectedTrace._make, rows.iter_rows())
 
 
 def _is_private(trace: Trace) -> bool:
-    """Whether it says anything else than that it may be shared, such as "Private"."""
+    """Whether it has any value but those of `_SHARED`, such as "Private"."""
     metadata = trace["metadata"]
     return any(metadata.get(name) not in (None, *shared) for name, shared in _SHARED.items())
 
 
 def _with_score(selected: SelectedTrace, trace: Trace) -> Trace:
-    """The trace with its score, and where that is from: a struct of `schemas.EXPORTED`."""
+    """The trace with its score and the score's origin: a struct of `schemas.EXPORTED`."""
     trace["metadata"] |= {
         "quality_score": selected.score,
         "quality_score_from": {
@@ -358,44 +345,44 @@ def _with_score(selected: SelectedTrace, trace: Trace) -> Trace:
     return trace
 
 
-def keep_distinct(
+def select_distinct(
     warehouse: Path, connection: duckdb.DuckDBPyConnection, places: Path, bound: float
 ) -> None:
-    """Create the table kept: the ids of the traces that resemble no better one that is kept.
+    """Create the table distinct_ids: of the traces that resemble no better one of the table.
 
     The best comes first; of equal scores, the oldest. Traces of equal text are alike, and those
-    whose vectors are: see `Distinct` for what that takes. Those of different encoders are not.
+    whose vectors are: see `Distinct` for time and memory. Those of different encoders are not.
 
     Args:
         warehouse: the folder of the tables.
         connection: has the view read; see ranked.sql.
-        places: a file, which becomes that of `VectorStore.write_places`.
-        bound: the least cosine of what resembles, above 0 and at most 1. At 1 texts alone count,
-            since rounding may leave the cosine of equal ones below it, and of others at it.
+        places: the file that `VectorStore.write_places` writes.
+        bound: the least cosine of similar traces, above 0 and at most 1. At 1 texts alone count,
+            since by rounding the cosine of equal ones may be below 1, and that of others 1.
 
     Raises:
         WarehouseError: vectors are missing.
     """
-    connection.execute("CREATE TEMP TABLE kept (trace_id VARCHAR)")
+    connection.execute("CREATE TEMP TABLE distinct_ids (trace_id VARCHAR)")
     encoders = connection.execute("SELECT DISTINCT encoder_id FROM read ORDER BY ALL").fetchall()
     for (encoder_id,) in encoders:
         set_variables(connection, encoder_id=encoder_id)
         connection.execute(sql(__name__, "ranked.sql"))
         if bound == 1:
-            connection.execute("INSERT INTO kept SELECT trace_id FROM ranked")
+            connection.execute("INSERT INTO distinct_ids SELECT trace_id FROM ranked")
             continue
         folder = Layout(warehouse).vectors(encoder_id)
         VectorStore(folder, connection).write_places("ranked", places)
-        best = pl.DataFrame({"position": _taken(folder, places, bound)}).to_arrow()
+        best = pl.DataFrame({"position": _distinct_positions(folder, places, bound)}).to_arrow()
         connection.register("best", best)
         connection.execute(
-            "INSERT INTO kept SELECT trace_id FROM ranked JOIN best USING (position)"
+            "INSERT INTO distinct_ids SELECT trace_id FROM ranked JOIN best USING (position)"
         )
         connection.unregister("best")
 
 
-def _taken(folder: Path, places: Path, bound: float) -> pl.Series:
-    """The positions of the vectors that are taken, ascending."""
+def _distinct_positions(folder: Path, places: Path, bound: float) -> pl.Series:
+    """The positions of the vectors that `Distinct` takes, ascending."""
     distinct = Distinct(bound)
     with pq.ParquetFile(places) as file:
         batches = (
@@ -406,34 +393,44 @@ def _taken(folder: Path, places: Path, bound: float) -> pl.Series:
 
 
 def check_output(warehouse: Path, output: Path) -> None:
-    """Refuse a file that would take the place of an archive's or a warehouse's, or join them.
+    """Refuse a file that would replace one of an archive or a warehouse, or be added to these.
 
-    The archive is what the last run's names stand for here and now, and each file of the ledger.
+    The archive is that of the last run, and each file of the ledger.
 
     Args:
         warehouse: the folder of the tables.
         output: the file, whose path is absolute; it may be a link, whose target is replaced.
 
     Raises:
-        KpBatchError: it is such a file.
+        KpBatchError: it is one.
         WarehouseError: it is no warehouse.
     """
-    places = [output.parent.resolve() / output.name, output.resolve()]
-    if any(place.is_relative_to(warehouse.resolve()) for place in places):
-        raise _inside(output, f"in the warehouse {shown(warehouse)!r}")
-    snapshot = published(warehouse)
-    last = last_done(snapshot.runs())
-    for name in last.config["archive"] if last else ():
-        if any(covers(name, place) for place in places):
-            raise _inside(output, f"in the archive {name!r}, which the next run reads")
-    files = snapshot.scan("files").select("source_file")
-    known = pl.col("source_file").is_in([str(each) for each in (output, *places)])
-    if not files.filter(known).collect().is_empty():
-        raise _inside(output, "a file of the archive")
+    paths = [output.parent.resolve() / output.name, output.resolve()]
+    where = location_of(paths, warehouse, _last_archive(warehouse))
+    if not where:
+        files = published(warehouse).scan("files").select("source_file")
+        is_output = pl.col("source_file").is_in([str(path) for path in (output, *paths)])
+        where = "" if files.filter(is_output).collect().is_empty() else "a file of the archive"
+    if where:
+        raise KpBatchError(
+            f"{printable(str(output))} is {where}; choose another folder for the export"
+        )
 
 
-def _inside(output: Path, what: str) -> KpBatchError:
-    return KpBatchError(f"{printable(str(output))} is {what}; choose another folder for the export")
+def _last_archive(warehouse: Path) -> Iterator[str]:
+    last = last_done(published(warehouse).runs())
+    yield from last.config["archive"] if last else ()
+
+
+def location_of(paths: Sequence[Path], warehouse: Path, archive: Iterable[str]) -> str:
+    """Which warehouse or archive a file of these paths is in, in words; empty: in neither."""
+    folders = (warehouse.absolute(), warehouse.resolve())
+    if any(path.is_relative_to(folder) for path in paths for folder in folders):
+        return f"in the warehouse {shown(warehouse)!r}"
+    for name in archive:
+        if any(covers(name, path) for path in paths):
+            return f"in the archive {name!r}, which the next run reads"
+    return ""
 
 
 _LINE = pl.Schema({"line": pl.String})

@@ -19,8 +19,8 @@ from kp_batch.log import warn
 from kp_batch.operations.vacuum import (
     FactsRewrite,
     RunIds,
-    count_other_vectors,
-    keep_vectors,
+    count_prunable_vectors,
+    prune_vectors,
     restored_tables,
     sorted_runs,
 )
@@ -156,7 +156,7 @@ def _count_vectors(run: Run) -> int:
     warehouse, gone = run.config.warehouse, read_parquet(run.staging.to_forget)
     without = statement("ANTI JOIN $gone AS gone USING (trace_id)", gone=gone)
     folders = Layout(warehouse).all_vectors.glob("*")
-    return count_other_vectors(run.snapshot, run.staging, folders, without)
+    return count_prunable_vectors(run.snapshot, run.staging, folders, without)
 
 
 def _result_of(snapshot: PublishedSnapshot, known: "KnownIds", plan: Plan | None) -> ForgetResult:
@@ -279,7 +279,7 @@ def _purge_forgotten(warehouse: Path) -> int:
         may_remove(warehouse)
         for name in _HOLDING_TRACES:
             remove_unneeded(warehouse, name, {left.tables[name]} if name in left.tables else set())
-        return keep_vectors(PublishedSnapshot(warehouse, left.tables, left))
+        return prune_vectors(PublishedSnapshot(warehouse, left.tables, left))
     except (Exception, PanicException) as error:
         raise StorageError(
             f"the traces are forgotten, but not all files that hold them are removed "

@@ -1,4 +1,4 @@
-"""Tells what a run would do: by its plan, or by a preview, which does all the work in a copy.
+"""What a run would do: by its plan, or by a preview, which does all the work in a copy.
 
 A preview publishes in its copy of the warehouse, which is among the working files of the run: they
 go when it ends, or with the next one where it was killed. The copy's tables begin as links to the
@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from shutil import copyfile, copytree
 
-from kp_batch.archive.sources import covers
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.operations.compare import Comparison, Side, compare_tables, comparison_text
+from kp_batch.operations.export import location_of
 from kp_batch.pipeline.audit import check_audits
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import OpenRun, carry_out
@@ -68,8 +68,8 @@ def plan(config: RescoreConfig, *, by_domain_and_day: bool = False) -> PlanDescr
         run = Run.begin(effective_config(config), datetime.now(UTC), staging)
         scorer = Scorer.of(run)
         check_audits(run)
-        made = make_plan(run, scan_archive(run, _THREADS), scorer)
-        return describe(run, made, by_domain_and_day=by_domain_and_day)
+        run_plan = make_plan(run, scan_archive(run, _THREADS), scorer)
+        return describe(run, run_plan, by_domain_and_day=by_domain_and_day)
 
 
 def preview(
@@ -79,7 +79,7 @@ def preview(
 ) -> Preview:
     """Do all the work of a run, and publish nothing.
 
-    Only vectors stay that it made, on this machine alone; where `output` is set, the report.
+    It leaves the vectors that it made, on this machine alone, and the report if `output` is set.
 
     Args:
         config: of the run; what it leaves out is as the warehouse has it.
@@ -88,7 +88,7 @@ def preview(
 
     Raises:
         KpBatchError: the run would fail, or `output` is no file, or one of archive or warehouse.
-        AuditError: audits fail, after all is told.
+        AuditError: audits fail, after the report is written.
     """
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
@@ -104,8 +104,8 @@ def preview(
         result = Preview(
             warehouse=shown(config.warehouse.absolute()),
             counts=done.counts,
-            comparison=_compared(run) if done.pending and run.published.tables else None,
-            seconds={what: round(spent, 3) for what, spent in clock.seconds.items()},
+            comparison=_comparison(run) if done.pending and run.published.tables else None,
+            seconds={name: round(seconds, 3) for name, seconds in clock.seconds.items()},
             changes=bool(done.pending),
             audits=opened.audits,
         )
@@ -120,12 +120,12 @@ def preview_text(result: Preview, *, shows_text: bool = True) -> str:
     """Format a preview for a terminal, with or without the objectives of traces."""
     counts = result.counts
     restated = f"{counts.restated:,} of {count_of(counts.accepted, 'trace')}"
-    told = f"preview: {restated} would be restated; nothing was published"
+    text = f"preview: {restated} would be restated; nothing was published"
     if not result.changes:
-        told = f"preview: {nothing_text(counts)}"
+        text = f"preview: {nothing_text(counts)}"
     elif not result.comparison:
-        told += ", nor ever before: there is nothing to compare with"
-    lines = [told]
+        text += ", nor ever before: there is nothing to compare with"
+    lines = [text]
     if result.comparison:
         lines += ["", comparison_text(result.comparison, shows_text=shows_text)]
     if result.audits:
@@ -149,7 +149,7 @@ def _copy(snapshot: PublishedSnapshot, target: Path) -> None:
 
 
 @step("compare")
-def _compared(run: Run) -> Comparison | None:
+def _comparison(run: Run) -> Comparison | None:
     """Compare what is published with what would be; None where no run was done before."""
     now = published(run.target)
     was, would_be = last_done(run.snapshot.runs()), last_done(now.runs())
@@ -175,11 +175,7 @@ def _check_output(config: RescoreConfig) -> None:
         raise KpBatchError(
             f"{printable(str(output))} cannot be the report; name a file in a folder that is there"
         )
-    places = [output.absolute(), output.resolve()]
-    within = [config.warehouse.absolute(), config.warehouse.resolve()]
-    if any(place.is_relative_to(folder) for place in places for folder in within) or any(
-        covers(name, place) for name in config.archive for place in places
-    ):
+    if location_of([output.absolute(), output.resolve()], config.warehouse, config.archive):
         raise KpBatchError(
             f"{printable(str(output))} is in the archive or the warehouse; choose another folder "
             "for the report"

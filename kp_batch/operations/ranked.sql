@@ -1,4 +1,4 @@
--- The traces of one encoder, the best first; of those with one text, the best.
+-- The traces of one encoder, the best first; of those with the same text, the best.
 -- Given: the view read (trace_id, created_at, score, encoder_id, text_hash), and the variable encoder_id.
 CREATE OR REPLACE TEMP TABLE ranked AS
 SELECT

@@ -1,4 +1,4 @@
-"""Publishes again what an earlier run left: a run of its own, which copies no row."""
+"""Publishes the state of an earlier run again: a run of its own, which copies no row."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.duck import statement
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.ingest.scan import scan_archive
-from kp_batch.operations.vacuum import sorted_runs, whole_versions
+from kp_batch.operations.vacuum import complete_versions, sorted_runs
 from kp_batch.pipeline.publish import STATE, publish_success, restore
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
@@ -62,8 +62,8 @@ class RollbackResult:
 
 
 @dataclass(frozen=True)
-class KeptRuns:
-    """The runs whose tables are there still, by run_id."""
+class AvailableRuns:
+    """The runs whose tables are still complete, by run_id."""
 
     readable: tuple[str, ...]  # with --as-of
     restorable: tuple[str, ...]  # of these, those that can be rolled back to
@@ -72,26 +72,25 @@ class KeptRuns:
 def rollback(
     warehouse: Path, run: str, *, with_page: bool = False, dry_run: bool = False
 ) -> RollbackResult:
-    """Publish again what a run left: scores, rejects, files, facts, profiles and settings.
+    """Publish a run's state again: scores, rejects, files, facts, profiles and settings.
 
-    It is a run of its own, from which the next one goes on. What the archive holds by then comes
-    back with that: mend the archive first.
+    It is a run of its own, which the next one continues. That one scores the archive as it is then:
+    mend the archive first.
 
     Args:
         warehouse: the folder of the tables.
         run: as `find_runs` takes it.
         with_page: whether to make the page anew.
-        dry_run: tell what would be undone, and what of the archive would come back; change nothing.
+        dry_run: only report what would be undone, and what the next run would find in the archive.
 
     Raises:
-        WarehouseError: it is no warehouse, there is no such run, it failed, something that it left
-            was removed, traces were forgotten since, or another run is writing.
+        WarehouseError: it is no warehouse, there is no such run, it failed, some of its files were
+            removed, traces were forgotten since, or another run is writing.
     """
     if dry_run:
         check_links(warehouse)
-        plan = _Plan.of(warehouse, run)
-        return _with_files(plan)
-    published(warehouse)  # where no warehouse is, none is made
+        return _with_file_changes(_Plan.of(warehouse, run))
+    published(warehouse)  # or the lock would make a folder
     with writing(warehouse, wait=False), timed() as clock:
         warn_of_unfinished_forget(warehouse)
         plan = _Plan.of(warehouse, run)
@@ -107,16 +106,16 @@ def rollback(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What is published again."""
+    """The state to publish again."""
 
     target: RunRecord
-    left: Manifest  # by that run
-    config: RescoreConfig  # of the run that does it: the settings of then
+    manifest: Manifest  # of that run
+    config: RescoreConfig  # of the rollback: the settings of that run
     result: RollbackResult
 
     @classmethod
     def of(cls, warehouse: Path, name: str) -> "_Plan":
-        """Find the run, and what differs from it.
+        """Find the run, and the differences from it.
 
         Raises:
             WarehouseError: it cannot be published again.
@@ -124,14 +123,14 @@ class _Plan:
         now = published(warehouse)
         [target] = now.find_runs(name)
         _check(now, target)
-        left = manifest_left(target)
+        manifest = manifest_left(target)
         last = last_config(warehouse)
-        given = RescoreConfig.model_validate({"archive": last.archive, "warehouse": warehouse})
-        return cls(target, left, given.with_defaults(left.settings), _result(now, target))
+        config = RescoreConfig.model_validate({"archive": last.archive, "warehouse": warehouse})
+        return cls(target, manifest, config.with_defaults(manifest.settings), _result(now, target))
 
     @property
     def reasons(self) -> list[Reason]:
-        """What the row of `runs` tells."""
+        """The changes in the row of `runs`."""
         old, new = self.result.from_run, self.result.to_run
         words = f"rollback from run {old} to run {new}"
         return [Reason("rollback", words, old, new), *self.result.settings]
@@ -139,7 +138,7 @@ class _Plan:
 
 def _result(now: PublishedSnapshot, target: RunRecord) -> RollbackResult:
     before = now.as_of(target)
-    rescored, removed, returned = _moves(now, before)
+    rescored, removed, returned = _count_moves(now, before)
     settings = (*setting_changes(now.manifest.settings, before.manifest.settings),)
     is_same = all(now.files(name) == before.files(name) for name in STATE)
     return RollbackResult(
@@ -149,8 +148,8 @@ def _result(now: PublishedSnapshot, target: RunRecord) -> RollbackResult:
         rescored=rescored,
         removed=removed,
         returned=returned,
-        rejects=_rows(now, "rejects"),
-        rejects_then=_rows(before, "rejects"),
+        rejects=_count_rejects(now),
+        rejects_then=_count_rejects(before),
         settings=settings,
         files=None,
         not_looked="",
@@ -158,9 +157,9 @@ def _result(now: PublishedSnapshot, target: RunRecord) -> RollbackResult:
     )
 
 
-def _moves(now: PublishedSnapshot, before: PublishedSnapshot) -> tuple[int, int, int]:
+def _count_moves(now: PublishedSnapshot, before: PublishedSnapshot) -> tuple[int, int, int]:
     """Count the traces whose score differs, and those of one side, by the files that differ."""
-    ours, theirs = ({*each.files("scores")} for each in (now, before))
+    ours, theirs = ({*state.files("scores")} for state in (now, before))
     query = statement(
         _COUNTS,
         now=parquet_relation("scores", sorted(ours - theirs)),
@@ -171,48 +170,47 @@ def _moves(now: PublishedSnapshot, before: PublishedSnapshot) -> tuple[int, int,
     return counts
 
 
-def _rows(snapshot: PublishedSnapshot, name: str) -> int:
-    return int(snapshot.scan(name).select(pl.len()).collect().item())
+def _count_rejects(snapshot: PublishedSnapshot) -> int:
+    return int(snapshot.scan("rejects").select(pl.len()).collect().item())
 
 
-def _with_files(plan: _Plan) -> RollbackResult:
-    """Look at the archive as the next run would."""
+def _with_file_changes(plan: _Plan) -> RollbackResult:
+    """The result with what the next run would find in the archive."""
     try:
         with Staging.temporary() as staging:
-            begun = Run.begin(plan.config, datetime.now(UTC), staging)
-            tables = {**begun.tables, **plan.left.tables}
-            then = replace(begun, published=plan.left, tables=tables)
-            return replace(plan.result, files=scan_archive(then, ThreadExecutor()).files)
+            run = Run.begin(plan.config, datetime.now(UTC), staging)
+            tables = {**run.tables, **plan.manifest.tables}
+            run = replace(run, published=plan.manifest, tables=tables)
+            return replace(plan.result, files=scan_archive(run, ThreadExecutor()).files)
     except KpBatchError as error:
         return replace(plan.result, not_looked=one_line(str(error)))
 
 
-def kept_runs(warehouse: Path) -> KeptRuns:
+def available_runs(warehouse: Path) -> AvailableRuns:
     """List the runs that can be read and rolled back to, the first one first.
 
     Raises:
-        WarehouseError: nothing is published, or a table's log does not tell.
+        WarehouseError: nothing is published, or a table's log is damaged.
     """
-    return _kept(published(warehouse))
+    return _available_runs(published(warehouse))
 
 
-def _kept(now: PublishedSnapshot) -> KeptRuns:
-    warehouse, runs, hashes = now.warehouse.resolve(), now.runs(), _forgotten_of(now)
+def _available_runs(now: PublishedSnapshot) -> AvailableRuns:
+    warehouse, runs, hashes = now.warehouse.resolve(), now.runs(), _forgotten_files(now)
     _, readable = sorted_runs(warehouse, runs, {})
-    there = {*readable}
-    facts = {None, *whole_versions(Layout(warehouse).table("facts"))}
+    facts = {None, *complete_versions(Layout(warehouse).table("facts"))}
     restorable = (
         run.run_id
         for run in done_runs(runs)
-        if run.run_id in there
+        if run.run_id in readable
         and run.published["tables"].get("facts") in facts
         and hashes(run) == hashes(None)
     )
-    return KeptRuns(readable, tuple(restorable))
+    return AvailableRuns(readable, tuple(restorable))
 
 
-def _forgotten_of(now: PublishedSnapshot) -> Callable[[RunRecord | None], list[Path]]:
-    """Gives the files of what was forgotten when a run had ended, or until now: each adds to it."""
+def _forgotten_files(now: PublishedSnapshot) -> Callable[[RunRecord | None], list[Path]]:
+    """A function for the files of `forgotten` after a run, or now: they differ if more was."""
     warehouse = now.warehouse.resolve()
 
     @cache
@@ -226,29 +224,30 @@ def _check(now: PublishedSnapshot, target: RunRecord) -> None:
     """Refuse a run that cannot be published again.
 
     Raises:
-        WarehouseError: it failed, something that it left was removed, or traces were forgotten.
+        WarehouseError: it failed, some of its files were removed, or traces were forgotten since.
     """
-    name, left = target.run_id, manifest_left(target)
+    name = target.run_id
     if target.status != "done":
         raise WarehouseError(
             f"run {name} failed and left the scores as they were; roll back to a run that is done"
         )
-    hashes = _forgotten_of(now)
+    hashes = _forgotten_files(now)
     if hashes(target) != hashes(None):
-        later = sorted(now.runs(), key=lambda each: each.added_to)
+        later = sorted(now.runs(), key=lambda run: run.added_to)
         which = next(run for run in later if hashes(run) == hashes(None))
         raise WarehouseError(
             f"run {name} is not published again, which had traces that were forgotten since (by "
             f"run {which.run_id}, {which.finished_at:%Y-%m-%d %H:%M} UTC); roll back to that run "
             "or a later one"
         )
-    warehouse = now.warehouse.resolve()
-    paths = {table: files_of(warehouse, table, left.tables.get(table)) for table in STATE}
-    gone = {table: sum(not path.exists() for path in each) for table, each in paths.items()}
-    if told := [f"{count_of(count, 'file')} of {table}" for table, count in gone.items() if count]:
-        since = next(iter(_kept(now).restorable), None)
+    warehouse, tables = now.warehouse.resolve(), manifest_left(target).tables
+    files = {table: files_of(warehouse, table, tables.get(table)) for table in STATE}
+    gone = {table: sum(not path.exists() for path in paths) for table, paths in files.items()}
+    counts = [f"{count_of(count, 'file')} of {table}" for table, count in gone.items() if count]
+    if counts:
+        since = next(iter(_available_runs(now).restorable), None)
         kept = f"the runs since {since} are kept" if since else "no run is kept"
         raise WarehouseError(
-            f"run {name} cannot be published again: {', '.join(told)} were removed (by kp-batch "
+            f"run {name} cannot be published again: {', '.join(counts)} were removed (by kp-batch "
             f"vacuum or forget); {kept}"
         )

@@ -1,6 +1,6 @@
 """Removes what no recent run needs: old versions, facts, vectors and raw rows.
 
-What of a warehouse remains, `forget` and `rollback` find out by the same functions.
+`forget` and `rollback` use its functions, too.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -31,13 +31,13 @@ from kp_batch.warehouse.publication import publish, writing
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 RunIds = tuple[str, ...]
-# Leaves the rows that stay, in their order, each with its JSON or without.
+# Selects the rows that stay, in their order, with or without their JSON.
 Keep = Callable[[pl.LazyFrame], pl.LazyFrame]
 
-_NAMES = tuple(name for name in VIEWS if name not in GROWING)  # read as each run left them
+_NAMES = tuple(name for name in VIEWS if name not in GROWING)  # the tables that each run replaces
 _GONE = (False, False)
 _ROWS_IN_FILE = 1_000_000  # of facts, at the least: some 100 MB
-_ROW = ("file_id", "row")  # of content, whatever files have it
+_ROW = ("file_id", "row")  # identify a row of content, whatever files have it
 
 
 @dataclass(frozen=True)
@@ -54,55 +54,55 @@ class VacuumResult:
 
 @dataclass(frozen=True)
 class FactsRewrite:
-    """The removal of facts and JSON: the files that hold any become one without, others stay."""
+    """The removal of facts and JSON: files that have any are rewritten as one, others stay."""
 
     keep: Keep  # of rows with the columns of `FACTS`
-    files: tuple[Path, ...]  # those files; where they lose nothing there are none
+    files: tuple[Path, ...]  # to rewrite
     removed: int  # facts
 
     @classmethod
     def of(cls, snapshot: PublishedSnapshot, keep: Keep, *, at_least: int = 0) -> Self:
-        """Find out which files those are.
+        """Find the files to rewrite.
 
         Args:
             snapshot: has the facts.
             keep: as above.
-            at_least: files of fewer rows become part of that one file, too.
+            at_least: files of fewer rows are rewritten, too, if there are several.
         """
         paths = snapshot.files("facts")
         if not paths:
             return cls(keep, (), 0)
         rows = pl.scan_parquet(paths, glob=False, include_file_paths="path")
         counts = {"rows": pl.len(), "raw": pl.col("raw").is_not_null().sum()}
-        both = (each.group_by("path").agg(**counts) for each in (rows, keep(rows)))
+        both = (part.group_by("path").agg(**counts) for part in (rows, keep(rows)))
         by_file = next(both).join(next(both), on="path", how="left", suffix="_kept")
-        found = by_file.collect(engine="streaming").fill_null(0).sort("path")
+        files = by_file.collect(engine="streaming").fill_null(0).sort("path")
         losing = (pl.col("rows_kept") < pl.col("rows")) | (pl.col("raw_kept") < pl.col("raw"))
-        chosen = found.filter(losing | (pl.col("rows") < at_least))
+        chosen = files.filter(losing | (pl.col("rows") < at_least))
         if len(chosen) < 2 and chosen.filter(losing).is_empty():
             return cls(keep, (), 0)
         removed = chosen.select((pl.col("rows") - pl.col("rows_kept")).sum()).item()
         return cls(keep, tuple(map(Path, chosen.get_column("path"))), int(removed))
 
     def carry_out(self, warehouse: Path, tables: DeltaTables) -> None:
-        """Write that file; the tables get the new version."""
+        """Write the new file; `tables` gets the new version."""
         if not self.files:
             return
         together = pl.scan_parquet(list(self.files), glob=False)
         name = f"facts-{uuid4().hex}"
-        made = sink_data_file(warehouse, "facts", self.keep(together), name)
+        new = sink_data_file(warehouse, "facts", self.keep(together), name)
         rest = {*PublishedSnapshot(warehouse, tables.versions).files("facts")} - {*self.files}
-        tables.replace_files("facts", [*map(data_file, sorted(rest)), made], None)
+        tables.replace_files("facts", [*map(data_file, sorted(rest)), new], None)
 
 
 def vacuum(
     warehouse: Path, keep: timedelta, now: datetime, *, dry_run: bool = False
 ) -> VacuumResult:
-    """Remove what neither the published state needs nor any recent run.
+    """Remove what neither the published state nor any recent run needs.
 
     Args:
         warehouse: the folder of the tables.
-        keep: the tables that runs of this last time left stay readable with --as-of.
+        keep: runs that ended within this time stay readable with --as-of.
         now: the time.
         dry_run: tell what would be removed, and change nothing.
 
@@ -112,29 +112,29 @@ def vacuum(
     require_manifest(warehouse)
     if dry_run:
         check_links(warehouse)
-        plan = _planned(warehouse, now - keep)
+        plan = _plan(warehouse, now - keep)
         return plan.result(_count_other_vectors(plan))
     with writing(warehouse, wait=False):
         warn_of_unfinished_forget(warehouse)
-        plan = _planned(warehouse, now - keep)
+        plan = _plan(warehouse, now - keep)
         return plan.result(_carry_out(plan))
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """What goes, of what is published and of older runs."""
+    """What is removed, of the published state and of older runs."""
 
     published: PublishedSnapshot
     files: Sequence[Path]  # of tables
     facts: FactsRewrite
     old_raw: pl.DataFrame  # see `_old_raw`
-    encoders: Sequence[Path]  # the folders of vectors that made no published score
-    vectors: int  # that these hold
+    encoders: Sequence[Path]  # the folders of vectors that no published score needs
+    vectors: int  # in these
     lost: Sequence[str]  # see `VacuumResult`
     readable: Sequence[str]
 
     def result(self, other_vectors: int) -> VacuumResult:
-        """What is told of it, with the vectors that nothing needs of other encoders."""
+        """Its counts, with the number of vectors that nothing needs of other encoders."""
         return VacuumResult(
             files=len(self.files),
             facts=self.facts.removed,
@@ -145,21 +145,21 @@ class _Plan:
         )
 
 
-def _planned(warehouse: Path, since: datetime) -> _Plan:
-    """Plan to leave what is published, and the runs that ended since a time."""
+def _plan(warehouse: Path, since: datetime) -> _Plan:
+    """Plan to keep the published state, and the runs that ended since a time."""
     snapshot = published(warehouse)
     runs = snapshot.runs()
-    kept = [record for record in runs if record.finished_at >= since]
-    # Who reads what was published until now reads on.
-    manifests = [snapshot.tables, *(run.published["tables"] for run in kept)]
+    recent = [run for run in runs if run.finished_at >= since]
+    # Readers of the state published until now read on.
+    manifests = [snapshot.tables, *(run.published["tables"] for run in recent)]
     versions = {
         name: {manifest[name] for manifest in manifests if name in manifest} for name in TABLES
     }
     needed = {
-        name: files_at(Layout(warehouse).table(name), each) for name, each in versions.items()
+        name: files_at(Layout(warehouse).table(name), numbers) for name, numbers in versions.items()
     }
     lost, readable = sorted_runs(warehouse, runs, needed)
-    old = _old_raw(snapshot, {run.run_id for run in runs} - {each.run_id for each in kept})
+    old = _old_raw(snapshot, {run.run_id for run in runs} - {run.run_id for run in recent})
     facts = FactsRewrite.of(snapshot, _of_ledger(snapshot, old), at_least=_ROWS_IN_FILE)
     files = [path for name in TABLES for path in unneeded_files(warehouse, name, versions[name])]
     encoders = _needless_encoders(snapshot)
@@ -168,7 +168,7 @@ def _planned(warehouse: Path, since: datetime) -> _Plan:
 
 
 def _carry_out(plan: _Plan) -> int:
-    """Remove it; gives how many vectors of the other encoders were removed."""
+    """Remove it; returns how many vectors of the other encoders were removed."""
     snapshot, warehouse = plan.published, plan.published.warehouse
     tables = restored_tables(snapshot)
     plan.facts.carry_out(warehouse, tables)
@@ -176,35 +176,35 @@ def _carry_out(plan: _Plan) -> int:
     for name in GROWING:  # each run adds a file
         if len(PublishedSnapshot(warehouse, tables.versions).files(name)) > 1:
             tables.overwrite(name, snapshot.scan(name).collect().sort("run_id"))
-    left = replace(snapshot.manifest, tables=tables.versions)
-    publish(warehouse, left)
+    manifest = replace(snapshot.manifest, tables=tables.versions)
+    publish(warehouse, manifest)
     may_remove(warehouse)
     for path in plan.files:
         path.unlink()
     for folder in plan.encoders:
         for path in chunk_files(folder):
             path.unlink()
-        with suppress(OSError):  # somebody else's files stand there, too
+        with suppress(OSError):  # it has other files, too
             folder.rmdir()
-    return keep_vectors(PublishedSnapshot(warehouse, left.tables, left))
+    return prune_vectors(PublishedSnapshot(warehouse, manifest.tables, manifest))
 
 
 def _of_ledger(snapshot: PublishedSnapshot, old: pl.DataFrame) -> Keep:
-    """Keeps the facts of content that the ledger names, without old JSON."""
+    """Keep the facts of content that the ledger names, without old JSON."""
     ledger = snapshot.scan("files").select("file_id")
 
-    def kept(rows: pl.LazyFrame) -> pl.LazyFrame:
+    def keep(rows: pl.LazyFrame) -> pl.LazyFrame:
         known = rows.join(ledger, on="file_id", how="semi", maintain_order="left")
         return _without_raw(known, old).drop("is_old")
 
-    return kept
+    return keep
 
 
 def _old_raw(snapshot: PublishedSnapshot, old: Collection[str]) -> pl.DataFrame:
-    """The rows whose JSON goes, since old runs alone rejected them first, and their copies' number.
+    """The rows whose JSON is removed, with the number of their copies: only old runs rejected them.
 
-    Of a copy that came later the content is the same: then it stays of all copies. So does that of
-    content which the published rejects, of a failed run say, do not name.
+    Where a later run rejected a copy, the JSON of all copies stays. So does that of content which
+    the published rejects do not name, of a failed run say.
     """
     with_raw = snapshot.scan("rejects").filter(pl.col("raw").is_not_null())
     is_old = pl.col("run_id").is_in(list(old)).all()
@@ -213,7 +213,7 @@ def _old_raw(snapshot: PublishedSnapshot, old: Collection[str]) -> pl.DataFrame:
 
 
 def _without_raw(rows: pl.LazyFrame, old: pl.DataFrame) -> pl.LazyFrame:
-    """The rows of `facts` or `rejects`, the old ones, in `is_old`, without their JSON."""
+    """The rows of `facts` or `rejects`; the old ones, marked in `is_old`, without their JSON."""
     marked = old.lazy().select(*_ROW, is_old=pl.lit(value=True))
     known = rows.join(marked, on=_ROW, how="left", maintain_order="left")
     is_old = pl.col("is_old").fill_null(value=False)
@@ -221,89 +221,84 @@ def _without_raw(rows: pl.LazyFrame, old: pl.DataFrame) -> pl.LazyFrame:
 
 
 def _drop_raw(warehouse: Path, tables: DeltaTables, old: pl.DataFrame) -> None:
-    """Drop the JSON of the rows that old runs rejected, and what their messages tell of it."""
+    """Drop the JSON of the rows that old runs rejected, and its values from their messages."""
     if not old.is_empty():
-        left = _without_raw(PublishedSnapshot(warehouse, tables.versions).scan("rejects"), old)
+        rows = _without_raw(PublishedSnapshot(warehouse, tables.versions).scan("rejects"), old)
         has_value = pl.col("is_old") & ~pl.col("reasons").list.contains(SUPERSEDED)
-        told = left.with_columns(message=pl.when(~has_value).then("message")).drop("is_old")
-        tables.overwrite("rejects", with_message(told.collect()))
+        rejects = rows.with_columns(message=pl.when(~has_value).then("message")).drop("is_old")
+        tables.overwrite("rejects", with_message(rejects.collect()))
 
 
 def _needless_encoders(snapshot: PublishedSnapshot) -> list[Path]:
-    """The folders of the vectors of encoders that made no published score."""
+    """The vector folders of encoders that no published score is of."""
     scores = snapshot.scan("scores")
-    encoders = scores.select(pl.col("encoder_id").unique()).collect().get_column("encoder_id")
-    names = set(encoders)
+    names = {*scores.select(pl.col("encoder_id").unique()).collect().get_column("encoder_id")}
     folders = sorted(Layout(snapshot.warehouse).all_vectors.glob("*"))
     return [folder for folder in folders if folder.name not in names]
 
 
 def _count_other_vectors(plan: _Plan) -> int:
-    """Count the vectors that nothing needs of the other encoders."""
+    """Count the vectors of the other encoders that nothing needs."""
     needed = {*Layout(plan.published.warehouse).all_vectors.glob("*")} - {*plan.encoders}
     ledger = plan.published.relation("files")
     stays = statement("SEMI JOIN $ledger AS ledger USING (file_id)", ledger=ledger)
     with Staging.temporary() as staging:
-        return count_other_vectors(plan.published, staging, needed, stays)
+        return count_prunable_vectors(plan.published, staging, needed, stays)
 
 
 def sorted_runs(
     warehouse: Path, runs: Iterable[RunRecord], stays: Mapping[str, AbstractSet[Path]]
 ) -> tuple[RunIds, RunIds]:
-    """Sort the runs that can be read by whether they will be.
+    """Divide the readable runs by whether they stay readable.
 
     Args:
         warehouse: the folder of the tables.
-        runs: all of them.
+        runs: all runs.
         stays: the files that stay, by the name of each table that loses any.
 
     Returns:
-        Those that will be lost, and those that can be read further on, the first one first.
+        Those that will be lost, and those that stay readable, the first one first.
     """
     folders = {name: Layout(warehouse).table(name) for name in _NAMES}
     states = {name: _states(folder, stays.get(name)) for name, folder in folders.items()}
     lost: list[str] = []
     readable: list[str] = []
-    for run in sorted(runs, key=lambda each: each.added_to, reverse=True):
-        left = run.published["tables"]
-        needed = [states[name].get(left[name], _GONE) for name in _NAMES if name in left]
-        if all(is_there for is_there, _ in needed):
-            (readable if all(will_be for _, will_be in needed) else lost).append(run.run_id)
+    for run in sorted(runs, key=lambda run: run.added_to, reverse=True):
+        tables = run.published["tables"]
+        needed = [states[name].get(tables[name], _GONE) for name in _NAMES if name in tables]
+        if all(is_complete for is_complete, _ in needed):
+            (readable if all(stays for _, stays in needed) else lost).append(run.run_id)
     return tuple(reversed(lost)), tuple(reversed(readable))
 
 
-def whole_versions(folder: Path) -> AbstractSet[int]:
-    """The versions of a table all of whose files are there."""
-    return {version for version, (is_there, _) in _states(folder, None).items() if is_there}
+def complete_versions(folder: Path) -> AbstractSet[int]:
+    """The versions of a table of which no file is missing."""
+    return {version for version, (is_complete, _) in _states(folder, None).items() if is_complete}
 
 
 def _states(folder: Path, stays: AbstractSet[Path] | None) -> dict[int, tuple[bool, bool]]:
-    """Whether all files of each version of a table are there, and whether they will be."""
-    there = set(files_below(folder))
+    """By version of a table: whether all its files are present, and whether they stay."""
+    present = set(files_below(folder))
     missing: set[Path] = set()
     going: set[Path] = set()
     states: dict[int, tuple[bool, bool]] = {}
     for version, added, removed in changes_of(folder):
-        missing = (missing - removed) | (added - there)
-        going = (going - removed) | (added - (there if stays is None else stays))
+        missing = (missing - removed) | (added - present)
+        going = (going - removed) | (added - (present if stays is None else stays))
         states[version] = not missing, not going
     return states
 
 
 def restored_tables(snapshot: PublishedSnapshot) -> DeltaTables:
-    """Restore every table to what is published."""
+    """Restore every table to its published version."""
     tables = DeltaTables(snapshot.warehouse, snapshot.tables, "upkeep")
     for name in TABLES:
         tables.undo_unpublished(name)
     return tables
 
 
-def keep_vectors(snapshot: PublishedSnapshot) -> int:
-    """Keep only the vectors of texts that an accepted row of known content has.
-
-    Returns:
-        How many others were removed.
-    """
+def prune_vectors(snapshot: PublishedSnapshot) -> int:
+    """Remove the vectors of texts that no accepted row of the facts has; returns their number."""
     layout = Layout(snapshot.warehouse)
     folders = list(layout.all_vectors.glob("*"))
     if not folders:
@@ -315,16 +310,16 @@ def keep_vectors(snapshot: PublishedSnapshot) -> int:
         return sum(VectorStore(folder, connection).prune_to(accepted) for folder in folders)
 
 
-def count_other_vectors(
+def count_prunable_vectors(
     snapshot: PublishedSnapshot, staging: Staging, folders: Iterable[Path], stays: SQL
 ) -> int:
-    """Count the vectors that `keep_vectors` will remove.
+    """Count the vectors that `prune_vectors` will remove.
 
     Args:
         snapshot: what is published.
-        staging: what DuckDB cannot hold is spilled there.
+        staging: for what DuckDB spills.
         folders: of the encoders.
-        stays: SQL, a join that leaves the rows of `facts` that stay.
+        stays: SQL, a join that selects the rows of `facts` that stay.
     """
     accepted = _accepted(snapshot, stays)
     with staging.connect() as connection:

@@ -41,7 +41,7 @@ from kp_batch.operations.export import (
     ExportResult,
     check_output,
     export,
-    keep_distinct,
+    select_distinct,
 )
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
@@ -612,8 +612,8 @@ def test_vectors_of_different_encoders_are_never_compared(tmp_path: Path) -> Non
         write_chunk(folder, read.get_column("text_hash"), np.ones((4, 1), dtype=np.float32))
     with duckdb.connect() as connection:
         connection.register("read", read.head(3).to_arrow())
-        keep_distinct(tmp_path, connection, tmp_path / "places.parquet", 0.5)
-        assert connection.execute("FROM kept ORDER BY ALL").fetchall() == [("a",), ("c",)]
+        select_distinct(tmp_path, connection, tmp_path / "places.parquet", 0.5)
+        assert connection.execute("FROM distinct_ids ORDER BY ALL").fetchall() == [("a",), ("c",)]
 
 
 def naive(vectors: Float32s, bound: float) -> Iterator[bool]:

@@ -20,7 +20,7 @@ from kp_batch.cli.query import runs
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget
-from kp_batch.operations.rollback import kept_runs, rollback
+from kp_batch.operations.rollback import available_runs, rollback
 from kp_batch.operations.settings import settings
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
@@ -199,7 +199,7 @@ def test_runs_tells_which_are_kept(nights: Folder, capsys: pytest.CaptureFixture
     capsys.readouterr()
     runs.main(["--warehouse", f"{folder}/warehouse", "--format", "json"], standalone_mode=False)
     told = {each["run_id"]: each["kept"] for each in json.loads(capsys.readouterr().out)}
-    kept = kept_runs(folder / "warehouse")
+    kept = available_runs(folder / "warehouse")
     assert told == {
         name: "rollback" if name in kept.restorable else "as-of" if name in kept.readable else None
         for name in (first, second, gone)
@@ -266,8 +266,8 @@ def test_the_rejects_of_a_failed_run_go(nights: Folder) -> None:
     failed = ask(settings_of(folder), "SELECT run_id FROM runs WHERE status = 'failed'")[0][0]
     with pytest.raises(WarehouseError, match=f"^run {failed} failed and left the scores"):
         rollback(warehouse, failed)
-    assert failed in kept_runs(warehouse).readable
-    assert failed not in kept_runs(warehouse).restorable
+    assert failed in available_runs(warehouse).readable
+    assert failed not in available_runs(warehouse).restorable
     assert rollback(warehouse, second).run_id
     assert_same(state(warehouse), before)
 
@@ -281,7 +281,7 @@ def test_what_was_forgotten_never_comes_back(nights: Folder) -> None:
         for dry_run in (False, True):
             with pytest.raises(WarehouseError, match=told):
                 rollback(warehouse, name, dry_run=dry_run)
-    assert kept_runs(warehouse).restorable == (gone,)
+    assert available_runs(warehouse).restorable == (gone,)
 
 
 def test_what_was_forgotten_stays_so_while_its_files_are_there(
@@ -291,7 +291,7 @@ def test_what_was_forgotten_stays_so_while_its_files_are_there(
     monkeypatch.setattr(kp_batch.operations.forget, "_purge_forgotten", killed)
     with pytest.raises(Killed):
         forget(folder / "warehouse", ["kp:trace:2"])
-    kept = kept_runs(folder / "warehouse")
+    kept = available_runs(folder / "warehouse")
     assert kept.readable == (first, second, *kept.restorable)
     with pytest.raises(WarehouseError, match=f"since .by run {kept.restorable[0]}, "):
         rollback(folder / "warehouse", second)
@@ -308,7 +308,7 @@ def test_ids_that_were_kept_out_stay_out(nights: Folder) -> None:
 def test_what_a_vacuum_took_is_named(nights: Folder) -> None:
     folder, (first, second) = nights
     warehouse = folder / "warehouse"
-    assert kept_runs(warehouse).restorable == (first, second)
+    assert available_runs(warehouse).restorable == (first, second)
     vacuum(warehouse, timedelta(0), datetime.now(UTC))
     told = (
         f"^run {first} cannot be published again: 1 file of scores, 1 file of rejects, 1 file of "
@@ -316,7 +316,7 @@ def test_what_a_vacuum_took_is_named(nights: Folder) -> None:
     with pytest.raises(WarehouseError, match=told) as caught:
         rollback(warehouse, first)
     assert str(caught.value).endswith(f"vacuum or forget); the runs since {second} are kept")
-    assert kept_runs(warehouse).restorable == (second,)
+    assert available_runs(warehouse).restorable == (second,)
 
 
 def test_a_vacuum_keeps_what_a_rollback_published(nights: Folder) -> None:
@@ -326,7 +326,7 @@ def test_a_vacuum_keeps_what_a_rollback_published(nights: Folder) -> None:
     assert back
     before = tables(warehouse)
     assert vacuum(warehouse, timedelta(0), datetime.now(UTC)).readable == (first, back)
-    assert kept_runs(warehouse).restorable == (first, back)
+    assert available_runs(warehouse).restorable == (first, back)
     for name in ("scores", "profiles"):  # rejects of old runs lose their JSON
         assert tables(warehouse)[name].equals(before[name])
     with pytest.raises(WarehouseError, match=f"^run {second} cannot be published again"):

@@ -316,7 +316,7 @@ def test_vacuum_waits_for_no_other_writer(nights: Nights) -> None:
     assert parquet(nights.warehouse) == before
 
 
-@pytest.mark.parametrize("work", ["unlink", "keep_vectors", "publish"])
+@pytest.mark.parametrize("work", ["unlink", "prune_vectors", "publish"])
 def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
     nights: Nights, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
@@ -595,7 +595,7 @@ def killed_after(work: Callable[..., Any]) -> Callable[..., Any]:
             "remove_unneeded",
             killed_after(kp_batch.operations.forget.remove_unneeded),
         ),
-        (kp_batch.operations.forget, "keep_vectors", killed),
+        (kp_batch.operations.forget, "prune_vectors", killed),
     ],
     ids=["before publishing", "between two tables", "before the vectors"],
 )
@@ -681,9 +681,9 @@ def test_half_a_chunk_of_a_killed_run_is_removed(
 def test_the_work_needs_no_prediction(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = forget(folder / "warehouse", [SECRET], dry_run=True)
     for module in (kp_batch.operations.forget, kp_batch.operations.vacuum):
-        monkeypatch.setattr(module, "count_other_vectors", killed)
+        monkeypatch.setattr(module, "count_prunable_vectors", killed)
     with monkeypatch.context() as patch:
-        patch.setattr(kp_batch.operations.forget, "keep_vectors", killed)
+        patch.setattr(kp_batch.operations.forget, "prune_vectors", killed)
         with pytest.raises(Killed):
             forget(folder / "warehouse", [SECRET])
     done = forget(folder / "warehouse", [SECRET])
