@@ -29,18 +29,18 @@ def import_and_rescore(imports: list[ImportConfig], config: RescoreConfig) -> di
         KpBatchError: an import failed, and nothing more was done; or the run failed.
     """
     silence_at_exit()
-    with timed():  # the imports are a part of the wait
+    with timed():  # the run's seconds include the imports
         with logged_to_prefect():
-            # All of it first: what is wrong is told before any work.
+            # All settings first: their faults are reported before any work.
             config = RescoreConfig.read(config)
-            given = [ImportConfig.read(each, number) for number, each in enumerate(imports, 1)]
-            for each in given:
-                import_new(each)
+            sources = [ImportConfig.read(entry, number) for number, entry in enumerate(imports, 1)]
+            for source in sources:
+                import_new(source)
         return asdict(rescore_in_tasks(config))
 
 
 @task(name="import", cache_policy=NO_CACHE, persist_result=False)
-def import_new(given: ImportConfig) -> None:
+def import_new(settings: ImportConfig) -> None:
     """Import, again after a while where the disk or the network fails; see `retried`."""
-    done = retried(f"import into {given.archive}", given.run)
-    info(as_text(done, given.archive))
+    imported = retried(f"import into {settings.archive}", settings.run)
+    info(as_text(imported, settings.archive))

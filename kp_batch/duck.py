@@ -1,8 +1,8 @@
-"""DuckDB: SQL text with the one way by which a value gets into it, and how much memory it takes.
+"""DuckDB: SQL text, the only way to put a value into it, and how much memory DuckDB takes.
 
 Values belong into parameters and variables. Where DuckDB takes none, as in views and names, a text
-of SQL has `$names`, and only what this module made, numbers and plain names take their place: what
-a file says never does.
+of SQL has `$names`, which are replaced by SQL of this module, numbers and plain names alone: never
+by the content of a file.
 """
 
 import re
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*")
 # DuckDB sorts and joins what grows with the archive on disk; with more memory it is hardly faster.
-_MOST_FOR_DUCKDB = 1 << 30
+_SPILLING_BYTES = 1 << 30
 # Quantiles of twenty million scores, by domain and of all, took 720 MB.
 _SCORE_BYTES = 36
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 class SQL(str):
-    """A text that is SQL: of this package, or made here of values."""
+    """SQL: a text of this package, or made here of values."""
 
     __slots__ = ()
 
@@ -39,28 +39,28 @@ def sql(module: str, name: str, /, **values: Value) -> SQL:
     """Read a file of SQL.
 
     Args:
-        module: the name of a module that stands beside it.
+        module: the name of a module in the same folder.
         name: the file's name.
-        values: they replace the file's `$names`, if any are given.
+        values: they replace the file's `$names`; without any, the file stays as it is.
 
     Raises:
         TypeError: a value is neither SQL, nor a finite number, nor a plain name.
     """
     text = files(module.rpartition(".")[0]).joinpath(name).read_text("utf-8")
-    return _filled(text, values) if values else SQL(text)
+    return _substituted(text, values) if values else SQL(text)
 
 
 def statement(text: LiteralString, /, **values: Value) -> SQL:
-    """Make SQL of a text of the code, whose `$names` the values replace.
+    """Make SQL of a text in the code, whose `$names` the values replace.
 
     Raises:
         TypeError: a value is neither SQL, nor a finite number, nor a plain name.
     """
-    return _filled(text, values)
+    return _substituted(text, values)
 
 
 def literal(text: str | Path) -> SQL:
-    """A text as SQL has it: in quotes.
+    """Quote a text as a literal of SQL.
 
     Raises:
         ValueError: it holds a NUL, at which SQL would end.
@@ -69,7 +69,7 @@ def literal(text: str | Path) -> SQL:
 
 
 def identifier(name: str) -> SQL:
-    """Any name as SQL has it: in double quotes.
+    """Quote any name as an identifier of SQL.
 
     Raises:
         ValueError: it holds a NUL, at which SQL would end.
@@ -78,7 +78,7 @@ def identifier(name: str) -> SQL:
 
 
 def joined(parts: Iterable[SQL], between: LiteralString = ", ") -> SQL:
-    """Several texts of SQL as one."""
+    """Join texts of SQL."""
     return SQL(between.join(parts))
 
 
@@ -113,56 +113,53 @@ def available_bytes() -> int:
     """The memory of the machine, or the limit of the container where that is less."""
     import duckdb
 
-    with duckdb.connect() as connection:  # it reads the limits of cgroups, and takes four fifths
+    with duckdb.connect() as connection:  # it reads the limits of cgroups, and takes 80%
         setting = "SELECT current_setting('memory_limit')"
-        [(told,)] = connection.execute(setting).fetchall()
-    number, unit = told.split()
+        [(limit,)] = connection.execute(setting).fetchall()
+    number, unit = limit.split()
     return int(float(number) * _UNITS[unit] / 0.8)
 
 
-def duckdb_limit(most: int = _MOST_FOR_DUCKDB, scores: int = 0) -> int:
+def duckdb_limit(most: int = _SPILLING_BYTES, scores: int = 0) -> int:
     """How many bytes DuckDB may take.
 
     Args:
-        most: where it can spill; not more than a quarter of the memory.
-        scores: of which it finds quantiles, which it cannot spill; not more than half of it.
+        most: for what it can spill; at most a quarter of the memory.
+        scores: the number of scores whose quantiles it finds, which cannot spill; at most half of
+            the memory.
     """
-    there_is = available_bytes()
-    return max(min(most, there_is // 4), min(bytes_of_quantiles(scores), there_is // 2))
+    memory = available_bytes()
+    return max(min(most, memory // 4), min(quantile_bytes(scores), memory // 2))
 
 
-def bytes_of_quantiles(scores: int) -> int:
-    """What finding their quantiles takes, about."""
+def quantile_bytes(scores: int) -> int:
+    """The memory for finding the quantiles of so many scores, about."""
     return scores * _SCORE_BYTES
 
 
 def duckdb_config(spill: Path, scores: int = 0) -> dict[str, str | bool | int | float | list[str]]:
-    """Settings of a connection whose memory is bounded, whatever it is asked.
+    """Settings of a connection whose memory is bounded, whatever the query.
 
     Args:
-        spill: the folder where it keeps what does not fit; made where it is missing.
+        spill: the folder for what does not fit; made where it is missing.
         scores: see `duckdb_limit`.
     """
     return {"memory_limit": f"{duckdb_limit(scores=scores)}B", "temp_directory": str(spill)}
 
 
-def _filled(text: str, values: dict[str, Value]) -> SQL:
+def _substituted(text: str, values: dict[str, Value]) -> SQL:
     for name, value in values.items():
-        if not _may_stand(value):
+        if not _is_safe(value):
             raise TypeError(f"the value of ${name} is no SQL, number or plain name: {value!r}")
-    return SQL(Template(text).substitute({name: _text(each) for name, each in values.items()}))
+    return SQL(Template(text).substitute(values))
 
 
-def _may_stand(value: object) -> bool:
+def _is_safe(value: object) -> bool:
     if isinstance(value, SQL):
         return True
     if isinstance(value, str):
         return _PLAIN.fullmatch(value) is not None
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-
-
-def _text(value: Value) -> str:
-    return value if isinstance(value, str) else repr(value)
 
 
 def _without_nul(text: str) -> str:

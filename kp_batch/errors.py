@@ -1,4 +1,4 @@
-"""Errors for users, which failures may be over soon, and all others explained in one line.
+"""Errors for users, which failures may be over soon, and one line for every other exception.
 
 Every message says what happened, to what, and what to do next.
 """
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from kp_batch.text import one_line
 
-# What the disk and the network report that may be over soon; nothing else is tried again.
+# Failures of the disk and the network that may be over soon; nothing else is tried again.
 _PASSING = (
     errno.EIO,
     errno.ESTALE,
@@ -32,21 +32,21 @@ _PASSING = (
     errno.EHOSTDOWN,
     errno.EHOSTUNREACH,
 )
-# What a machine is short of, which tells nothing of the file that is read meanwhile.
+# The machine lacks disk, memory or open files, whatever file is being read.
 _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 # The last one is DuckDB's, which calls it a lack of memory: it takes nine tenths of what is free.
-_FULL = ("No space left on device", "os error 28", "disk is full", "max_temp_directory_size")
+_DISK_FULL = ("No space left on device", "os error 28", "disk is full", "max_temp_directory_size")
 # DuckDB's and Polars', of files of the tables.
-_GONE = ("IO Error: No files found", "IO Error: Cannot open file", "(os error 2)")
-_ROOM = 1 << 20  # bytes, of a disk that has some
+_FILE_GONE = ("IO Error: No files found", "IO Error: Cannot open file", "(os error 2)")
+_ENOUGH = 1 << 20  # free bytes of a disk that is not full
 _NOISE = re.compile(r"\x1b\[[0-9;]*m|^\[Errno \d+\] ")  # delta-rs's colours, Python's numbers
 
-# Where a full disk is looked for: the folders in which this process has begun files, and the
-# temporary ones that go with it.
-FOLDERS: set[Path] = set()
-OWN: list[Path] = []
+# Where a full disk is looked for: the folders in which this process has begun files, and its own
+# temporary one, if it has one.
+WRITTEN_FOLDERS: set[Path] = set()
+TEMPORARY_FOLDERS: list[Path] = []
 
-# Why a whole file cannot be read.
+# Why a file cannot be read.
 UNREADABLE_FILE = "unreadable_file"
 MISSING_COLUMN = "missing_column"
 WRONG_COLUMN_TYPE = "wrong_column_type"
@@ -66,7 +66,7 @@ class KpBatchError(Exception):
 
 
 class AuditError(KpBatchError):
-    """Audits found rows that must not be; `results` holds what each of all of them found."""
+    """Audits found rows that must not be; `results` holds the result of every audit."""
 
     def __init__(self, message: str, results: tuple[Any, ...] = ()) -> None:
         super().__init__(message)
@@ -115,14 +115,14 @@ class BusyError(WarehouseError):
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault of a whole file: its reason code, and a sentence for people."""
+    """A fault of a file, not of a row: its reason code, and a sentence for people."""
 
     code: str
     message: str
 
 
 class UnreadableError(Exception):
-    """A whole file cannot be read.
+    """A file cannot be read at all.
 
     Args:
         faults: all that is wrong with it; of a text alone the code is that of an unreadable file.
@@ -136,11 +136,11 @@ class UnreadableError(Exception):
 
 
 def busy(where: str, holder: str, *, waits: bool) -> BusyError:
-    """The error of who finds another writer.
+    """The error where another process is writing.
 
     Args:
         where: the warehouse, or the archive, as its user names it.
-        holder: who it is.
+        holder: that process, in words.
         waits: whether the command has --wait.
     """
     remedy = "wait for its end with --wait, or run later" if waits else "import again later"
@@ -150,58 +150,58 @@ def busy(where: str, holder: str, *, waits: bool) -> BusyError:
 def is_passing(error: BaseException) -> bool:
     """Whether a failure may be over soon: of the disk or the network, not of the logic.
 
-    Libraries that are not written in Python tell the system's error in words alone. An error that
-    was raised from a passing one is passing.
+    Libraries that are not written in Python have the system's error in their message alone. An
+    error that was raised from a passing one is passing.
     """
     if isinstance(error, KpBatchError):
         return False
-    if isinstance(error, ConnectionError | TimeoutError) or _tells(error, _PASSING):
+    if isinstance(error, ConnectionError | TimeoutError) or _has_errno(error, _PASSING):
         return True
     return error.__cause__ is not None and is_passing(error.__cause__)
 
 
 def is_of_machine(error: BaseException) -> bool:
     """Whether this machine is short of disk, memory or open files: no file is at fault for that."""
-    return isinstance(error, MemoryError) or _tells(error, _SHORT)
+    return isinstance(error, MemoryError) or _has_errno(error, _SHORT)
 
 
-def _tells(error: BaseException, numbers: Collection[int]) -> bool:
+def _has_errno(error: BaseException, numbers: Collection[int]) -> bool:
     if getattr(error, "errno", 0) in numbers:
         return True
     return any(os.strerror(number) in str(error) for number in numbers)
 
 
-def explained(error: BaseException, log: str | None = None) -> KpBatchError:
-    """Explain why a command failed: by what the user can put right, else as a fault of ours.
+def explain_error(error: BaseException, log: str | None = None) -> KpBatchError:
+    """Explain why a command failed: by what the user can put right, else as a bug of ours.
 
     Args:
-        error: what it raised.
+        error: the exception of the command.
         log: where the details are, in the warehouse; None for a command that publishes nothing.
     """
-    if told := known(error, log):
-        return told
+    if mendable := explain_mendable(error, log):
+        return mendable
     details = f"; details are in {log}" if log else ""
     return KpBatchError(f"unexpected {type(error).__name__}: {_text(error)}{details}")
 
 
-def known(error: BaseException, log: str | None = None) -> KpBatchError | None:
-    """Explain an error that the user can put right; None if it is another one; see `explained`."""
+def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchError | None:
+    """Explain an error that the user can put right; None of any other; see `explain_error`."""
     if isinstance(error, KpBatchError):
-        # That a warehouse cannot be read may be what DuckDB makes of a full temporary folder.
-        is_full = isinstance(error, WarehouseError) and _tells_of_full_disk(error.__cause__)
+        # DuckDB reports a full temporary folder as a warehouse that cannot be read.
+        is_full = isinstance(error, WarehouseError) and _is_disk_full(error.__cause__)
         return _full_disk(log) if is_full else error
-    if _tells_of_full_disk(error):
+    if _is_disk_full(error):
         return _full_disk(log)
     text = _text(error)
     if "Failed to reach API" in text:
         return KpBatchError(f"{text}; start that Prefect server, or run with --no-prefect")
     is_denied = "Permission denied" in text
-    if not is_denied and any(sign in text for sign in _GONE):
+    if not is_denied and any(sign in text for sign in _FILE_GONE):
         remedy = "ask again if another command removed it meanwhile, else restore it from a copy"
         return WarehouseError(f"a file is gone: {text}; {remedy}")
     if is_denied or isinstance(error, OSError):
         remedy = "; give this user access, or run as another" if is_denied else ""
-        return WarehouseError(f"cannot go on: {text}{_whole(log)}{remedy}")
+        return WarehouseError(f"cannot go on: {text}{_intact(log)}{remedy}")
     return None
 
 
@@ -209,24 +209,25 @@ def _text(error: BaseException) -> str:
     return one_line(_NOISE.sub("", str(error))) or type(error).__name__
 
 
-def _tells_of_full_disk(error: BaseException | None) -> bool:
-    return any(sign in str(error) for sign in _FULL)
+def _is_disk_full(error: BaseException | None) -> bool:
+    return any(sign in str(error) for sign in _DISK_FULL)
 
 
 def _full_disk(log: str | None) -> ResourceError:
     """Name the fullest of the folders that a command writes to."""
     temporary = Path(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 (where Python looks as well)
-    folders = [Path(log).parent, temporary] if log else [temporary]
-    others = [each for each in FOLDERS if _free(each) < _ROOM]
-    fullest = min((each for each in (*others, *folders) if each.is_dir()), key=_free)
-    lasting = next((own.parent for own in OWN if fullest.is_relative_to(own)), fullest)
-    return ResourceError(f"the disk of {lasting} is full{_whole(log)}; free some space")
+    folders = [folder for folder in WRITTEN_FOLDERS if _free(folder) < _ENOUGH]
+    folders += [Path(log).parent, temporary] if log else [temporary]
+    fullest = min(filter(Path.is_dir, folders), key=_free)
+    # A temporary folder is gone by the time that the user looks.
+    own = (folder.parent for folder in TEMPORARY_FOLDERS if fullest.is_relative_to(folder))
+    return ResourceError(f"the disk of {next(own, fullest)} is full{_intact(log)}; free some space")
 
 
 def _free(folder: Path) -> int:
-    return shutil.disk_usage(folder).free if folder.is_dir() else _ROOM
+    return shutil.disk_usage(folder).free if folder.is_dir() else _ENOUGH
 
 
-def _whole(log: str | None) -> str:
-    """Whether this run is published or not: it may fail after that."""
+def _intact(log: str | None) -> str:
+    """Reassure the user, without saying of this run: it may fail before or after it publishes."""
     return "; what is published is whole" if log else ""

@@ -1,8 +1,8 @@
-"""Files that appear whole or not at all, folders without links, and what is kept for the user.
+"""Files that appear whole or not at all, folders without links, and a cache for the user.
 
-What is kept for the user stands in `$XDG_CACHE_HOME/kp-batch`, by default below `~/.cache`, and
-belongs to no warehouse. Losing it costs time, nothing else, so whatever is in its way is no error.
-Where several processes write a file at once, the last one wins.
+The cache is in `$XDG_CACHE_HOME/kp-batch`, by default below `~/.cache`, and belongs to no
+warehouse. Losing it costs only time, so that a failure to read or write it is no error. Where
+several processes write a file at once, the last one wins.
 """
 
 import os
@@ -12,27 +12,27 @@ from pathlib import Path
 from shutil import rmtree
 from uuid import uuid4
 
-from kp_batch.errors import FOLDERS, WarehouseError
+from kp_batch.errors import WRITTEN_FOLDERS, WarehouseError
 
 HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
-_NOTES: list[int] = []  # the file that names what this process would leave, if there is one
+_NOTES: list[int] = []  # descriptors, at most one: see `note_leftovers_in`
 
 
 def temporary_sibling(path: Path) -> Path:
-    """A name for a file until it is whole: no other worker's, which may be writing the same one.
+    """A unique name for a file until it is whole: another worker may be writing the same file.
 
     It begins with neither a dot nor an underscore unless the path does: Delta's vacuum would pass
     over such a file, which a killed worker left.
     """
-    written = path.with_name(f"{path.name}.{uuid4().hex}{HALF_WRITTEN}")
-    FOLDERS.add(path.parent)
-    note_leftover(written)
-    return written
+    partial = path.with_name(f"{path.name}.{uuid4().hex}{HALF_WRITTEN}")
+    WRITTEN_FOLDERS.add(path.parent)
+    note_leftover(partial)
+    return partial
 
 
 @contextmanager
 def atomic_write(path: Path, *, durable: bool = False) -> Generator[Path]:
-    """Give the name to write a file under, which takes the path's place at the end.
+    """Yield the name to write a file under, which takes the path's place at the end.
 
     It is removed where anything is raised. Where nothing was written the path stays as it is.
 
@@ -41,33 +41,33 @@ def atomic_write(path: Path, *, durable: bool = False) -> Generator[Path]:
         durable: whether to wait until its content is on the disk, so that a machine that fails
             leaves the old file or this one, and never an empty one; `sync_names` does the rest.
     """
-    written = temporary_sibling(path)
+    partial = temporary_sibling(path)
     try:
-        yield written
-        if written.exists():
+        yield partial
+        if partial.exists():
             if durable:
-                sync(written)
-            written.replace(path)
+                sync(partial)
+            partial.replace(path)
     except BaseException:  # a signal, or a panic in Rust, is no Exception
-        with suppress(OSError):  # of a full disk, say: the error that counts was before
-            written.unlink(missing_ok=True)
+        with suppress(OSError):  # of a full disk, say: the first error is the one that counts
+            partial.unlink(missing_ok=True)
         raise
 
 
 def note_leftovers_in(notes: Path) -> None:
-    """Have a file name what this process would leave if it were killed: see `note_leftover`."""
+    """List in a file what this process would leave if it were killed; see `note_leftover`."""
     _NOTES.append(os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
 
 
 def note_leftover(path: Path) -> None:
-    """Note a file, or a folder, that this process removes, whose name no other one uses."""
+    """Note a file or folder that this process will remove, and whose name no other process uses."""
     for notes in _NOTES:
         with suppress(OSError):  # that disk may be full
             os.write(notes, os.fsencode(path.absolute()) + b"\0")
 
 
 def remove_leftovers(notes: Path) -> None:
-    """Remove what a process has left that noted it."""
+    """Remove the files and folders that a process has noted."""
     with suppress(OSError):
         for name in notes.read_bytes().split(b"\0")[:-1]:
             path = Path(os.fsdecode(name))
@@ -79,16 +79,16 @@ def remove_leftovers(notes: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until what a path holds is on the disk."""
-    opened = os.open(path, os.O_RDONLY)
+    """Wait until the content of a path is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def sync_names(folder: Path) -> None:
-    """Wait until a folder's names are on the disk, where its file system can tell."""
+    """Wait until a folder's names are on the disk, where its file system supports that."""
     with suppress(OSError):
         sync(folder)
 
@@ -97,14 +97,14 @@ def files_below(folder: Path) -> list[Path]:
     """All files in a folder of a warehouse, at any depth, in order; none where it is missing.
 
     Raises:
-        WarehouseError: it is a link, or holds one: what that leads to is not the warehouse's.
+        WarehouseError: it is a link, or holds one: the link's target is not the warehouse's.
     """
     refuse_link(folder)
     files: list[Path] = []
-    ahead = [str(folder)]
-    while ahead:
+    folders = [str(folder)]
+    while folders:
         try:
-            entries = os.scandir(ahead.pop())
+            entries = os.scandir(folders.pop())
         except (FileNotFoundError, NotADirectoryError):
             continue
         with entries:
@@ -112,7 +112,7 @@ def files_below(folder: Path) -> list[Path]:
                 if entry.is_symlink():
                     refuse_link(Path(entry.path))
                 elif entry.is_dir(follow_symlinks=False):
-                    ahead.append(entry.path)
+                    folders.append(entry.path)
                 else:
                     files.append(Path(entry.path))
     return sorted(files)
@@ -132,21 +132,21 @@ def refuse_link(path: Path) -> None:
 
 
 def read_cache(name: str) -> str | None:
-    """Read a file that is kept for the user; None if it is missing, or no text."""
+    """Read a file of the user's cache; None if it is missing, or no text."""
     with suppress(OSError, RuntimeError, ValueError):  # RuntimeError: the user has no home
         return (cache_folder() / name).read_text("utf-8")
     return None
 
 
 def write_cache(name: str, text: str) -> None:
-    """Keep a file for the user, in place of the one of that name."""
+    """Write a file of the user's cache, in place of the one of that name."""
     with suppress(OSError, RuntimeError):
         folder = cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
-        with atomic_write(folder / name) as written:
-            written.write_text(text, "utf-8")
+        with atomic_write(folder / name) as partial:
+            partial.write_text(text, "utf-8")
 
 
 def cache_folder() -> Path:
-    """The folder of what is kept for the user; it may be missing."""
+    """The folder of the user's cache; it may be missing."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kp-batch"

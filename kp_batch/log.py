@@ -1,13 +1,13 @@
-"""What a user is told: answers, log lines, and a bar in a terminal.
+"""All output for the user: answers, log lines, and a progress bar in a terminal.
 
-A long command keeps the user's stdout and stderr apart from where libraries print.
+A long command has copies of the user's stdout and stderr, apart from where libraries print.
 """
 
 import logging
 import sys
 import time
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TextIO
 
 from kp_batch.errors import ResourceError
@@ -15,49 +15,49 @@ from kp_batch.text import count_of, printable_lines
 
 _SECONDS_BETWEEN_LINES = 10.0
 _LOG = logging.getLogger("kp_batch")
-_MOVED: list[tuple[TextIO | None, TextIO | None]] = []
+_USER_STREAMS: list[tuple[TextIO | None, TextIO | None]] = []  # one pair, unless `sys` has them
 
 
-def keep_apart(out: TextIO | None, err: TextIO | None) -> None:
-    """Have the user's stdout and stderr be these from now on, whatever `sys` has."""
-    _MOVED[:] = [(out, err)]
+def set_user_streams(out: TextIO | None, err: TextIO | None) -> None:
+    """Make these the user's stdout and stderr from now on, whatever `sys` has."""
+    _USER_STREAMS[:] = [(out, err)]
 
 
 def user_out() -> TextIO | None:
     """The user's stdout; None if it is closed."""
-    return _MOVED[0][0] if _MOVED else sys.stdout
+    return _USER_STREAMS[0][0] if _USER_STREAMS else sys.stdout
 
 
 def user_err() -> TextIO | None:
     """The user's stderr; None if it is closed."""
-    return _MOVED[0][1] if _MOVED else sys.stderr
+    return _USER_STREAMS[0][1] if _USER_STREAMS else sys.stderr
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Tell the user something, at once.
+    """Print a text for the user, at once.
 
     Args:
-        text: what it is.
+        text: the text.
         err: whether on stderr.
         nl: whether a new line follows.
 
     Raises:
-        BrokenPipeError: who reads it has left.
+        BrokenPipeError: nobody reads the stream any more.
         ResourceError: it cannot be written.
     """
     stream = user_err() if err else user_out()
     if stream is None:  # print would take another
         return
-    with telling("stderr" if err else "stdout"):
+    with writing_to("stderr" if err else "stdout"):
         print(text, file=stream, end="\n" if nl else "", flush=True)
 
 
 @contextmanager
-def telling(name: str) -> Generator[None]:
-    """Name the stream that is written where that fails.
+def writing_to(name: str) -> Generator[None]:
+    """Name the stream in the error where writing to it fails.
 
     Raises:
-        BrokenPipeError: who reads it has left.
+        BrokenPipeError: nobody reads the stream any more.
         ResourceError: it cannot be written.
     """
     try:
@@ -69,86 +69,85 @@ def telling(name: str) -> Generator[None]:
 
 
 def info(message: str) -> None:
-    """Tell what is done."""
+    """Log what the command does."""
     _LOG.info("%s", printable_lines(message))
 
 
 def warn(message: str, *, repeated: bool = False) -> None:
-    """Tell what may be wrong.
+    """Log a warning.
 
     Args:
-        message: what it is.
-        repeated: whether it was so at the last done run, too: `show_only_new_warnings` leaves that
-            out.
+        message: what may be wrong.
+        repeated: whether the last done run had the same warning; see `show_only_new_warnings`.
     """
     _LOG.warning("%s", printable_lines(message), extra={"repeated": repeated})
 
 
 def add_handler(handler: logging.Handler) -> None:
-    """Give a handler all that is told from now on, which the root logger's need not repeat."""
+    """Send the log to a handler from now on, and no longer to those of the root logger."""
     _LOG.addHandler(handler)
     _LOG.setLevel(logging.INFO)
     _LOG.propagate = False
 
 
 def show_on_stderr() -> None:
-    """Show on stderr what is told from now on, as the command line does."""
+    """Show the log on stderr from now on, as the command line does."""
     handler = _OnStderr(user_err())
     handler.setFormatter(_Line())
     add_handler(handler)
 
 
 def show_only_new_warnings() -> None:
-    """Show on stderr from now on only what may be wrong, and was not so at the last done run."""
+    """Show on stderr from now on only warnings that the last done run did not have."""
     for handler in _LOG.handlers:
         if isinstance(handler, _OnStderr):
-            handler.addFilter(_is_news)
+            handler.addFilter(_is_new_warning)
 
 
 @contextmanager
 def capture() -> Generator[list[logging.LogRecord]]:
-    """Hear what is told meanwhile, for another process to repeat."""
-    handler = _Kept()
+    """Collect the log records meanwhile, for another process to repeat."""
+    handler = _Collector()
     add_handler(handler)
     try:
-        yield handler.told
+        yield handler.records
     finally:
         _LOG.removeHandler(handler)
 
 
-def replay_log(told: Iterable[logging.LogRecord]) -> None:
-    """Tell here what was told elsewhere."""
-    for record in told:
+def replay_log(records: Iterable[logging.LogRecord]) -> None:
+    """Log here what another process logged."""
+    for record in records:
         _LOG.handle(record)
 
 
-class _Kept(logging.Handler):
+class _Collector(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[logging.LogRecord] = []
+        self.records: list[logging.LogRecord] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.told.append(record)
+        self.records.append(record)
 
 
 class _OnStderr(logging.StreamHandler[TextIO]):
-    """What the user sees; bars are shown with it, unless it shows news alone."""
+    """The log that the user sees; without a filter, progress bars are shown, too."""
 
 
-def _is_news(record: logging.LogRecord) -> bool:
+def _is_new_warning(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.WARNING and not getattr(record, "repeated", False)
 
 
 def _shows_bars() -> bool:
-    shown = (handler for handler in _LOG.handlers if isinstance(handler, _OnStderr))
     err = user_err()
-    return err is not None and err.isatty() and not any(each.filters for each in shown)
+    is_filtered = any(isinstance(each, _OnStderr) and each.filters for each in _LOG.handlers)
+    return err is not None and err.isatty() and not is_filtered
 
 
 class _Line(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        what = "warning: " if record.levelno >= logging.WARNING else ""
-        return f"kp-batch: {what}{record.getMessage()}"
+        level = "warning: " if record.levelno >= logging.WARNING else ""
+        return f"kp-batch: {level}{record.getMessage()}"
 
 
 class Progress:
@@ -167,7 +166,7 @@ class Progress:
         )
         self._label, self._total, self._unit = label, total, unit
         self._done, self._began = 0, time.monotonic()
-        self._spoken = self._began
+        self._logged = self._began
         if self._bar.disable and total and at_once:
             info(f"{label}: {count_of(total, unit)}")
 
@@ -176,8 +175,8 @@ class Progress:
         self._done += count
         self._bar.update(count)
         now = time.monotonic()
-        if self._bar.disable and now - self._spoken >= _SECONDS_BETWEEN_LINES:
-            self._spoken = now
+        if self._bar.disable and now - self._logged >= _SECONDS_BETWEEN_LINES:
+            self._logged = now
             meter = self._bar.format_meter(
                 self._done, self._total, now - self._began, ncols=0, unit=f" {self._unit}s"
             )
@@ -188,18 +187,13 @@ class Progress:
         self._bar.close()
 
 
-@contextmanager
-def progress(label: str, total: int, unit: str, *, at_once: bool = True) -> Generator[Progress]:
+def progress(label: str, total: int, unit: str, *, at_once: bool = True) -> closing[Progress]:
     """Show a step until it ends.
 
     Args:
-        label: what it does.
-        total: how many units it does.
-        unit: in the singular.
-        at_once: whether a log is told that it begins, and not only how far a long one is.
+        label: the verb.
+        total: the number of units.
+        unit: their noun in the singular.
+        at_once: without a bar, whether to log the step's begin, and not only how far a long one is.
     """
-    shown = Progress(label, total, unit, at_once=at_once)
-    try:
-        yield shown
-    finally:
-        shown.close()
+    return closing(Progress(label, total, unit, at_once=at_once))

@@ -10,10 +10,10 @@ from unicodedata import category, east_asian_width
 # None of them is a blank: those collapse on pages, and are narrower than bars in many fonts.
 _BARS = "▁▂▃▄▅▆▇█"
 DOMAIN = 40  # characters of a domain that summaries and plans show
-_VALUE = 30  # characters of one that tells caches apart
+_VALUE = 30  # characters of a value in a cache's name
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 # The only markup in a code span: what ends the span and, in a table, what ends the cell.
-_WRITTEN_OUT = str.maketrans({sign: f"\\x{ord(sign):02x}" for sign in "`|"})
+_ESCAPED = str.maketrans({sign: f"\\x{ord(sign):02x}" for sign in "`|"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ISO_8601 = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
@@ -66,9 +66,9 @@ def shortened(text: str, length: int) -> str:
     return shown if len(shown) <= length else f"{shown[: length - 1]}…"
 
 
-def count_of(count: int, what: str) -> str:
-    """Write a count with its unit, in the singular or the plural."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+def count_of(count: int, noun: str) -> str:
+    """Write a count with a noun, in the singular or the plural."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def be(count: int) -> str:
@@ -86,8 +86,8 @@ def age(seconds: float) -> str:
 
 
 def code(text: str) -> str:
-    """Write text as a code span of markdown, which obeys nothing in it."""
-    return f"`{text.translate(_WRITTEN_OUT)}`"
+    """Write text as a code span of markdown, in which no markup has an effect."""
+    return f"`{text.translate(_ESCAPED)}`"
 
 
 def bar_line(counts: list[int]) -> str:
@@ -102,10 +102,8 @@ def aligned(rows: list[dict[str, str]]) -> list[str]:
         return []
     cells = [list(rows[0]), *(list(row.values()) for row in rows)]
     widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  " + "  ".join([padded(row[0], widths[0]), *map(_right, row[1:], widths[1:])]).rstrip()
-        for row in cells
-    ]
+    lines = ([padded(row[0], widths[0]), *map(_padded_left, row[1:], widths[1:])] for row in cells)
+    return ["  " + "  ".join(line).rstrip() for line in lines]
 
 
 def width(text: str) -> int:
@@ -116,22 +114,22 @@ def width(text: str) -> int:
 
 
 def padded(text: str, columns: int) -> str:
-    """A text with blanks behind it, so that it takes so many columns at least."""
+    """Pad a text with blanks on the right, to so many columns at least."""
     return text + " " * (columns - width(text))
 
 
-def _right(text: str, columns: int) -> str:
+def _padded_left(text: str, columns: int) -> str:
     return " " * (columns - width(text)) + text
 
 
 def _columns(sign: str) -> int:
-    if category(sign) in {"Mn", "Me"}:  # it stands upon the one before
+    if category(sign) in {"Mn", "Me"}:  # a mark on the character before
         return 0
     return 2 if east_asian_width(sign) in "WF" else 1
 
 
-def of_group(cache_group: str | None) -> str:
-    """Tell whose cache it is, as " of agent_id a, no host"; empty where all traces share one.
+def group_suffix(cache_group: str | None) -> str:
+    """What follows "the cache": " of agent_id a, no host"; empty where all traces share one.
 
     Args:
         cache_group: as `schemas.SCORES` has it.
@@ -139,11 +137,11 @@ def of_group(cache_group: str | None) -> str:
     if cache_group is None:
         return ""
     values: dict[str, str | None] = json.loads(cache_group)
-    named = (
+    pairs = (
         f"no {name}" if value is None else f"{name} {shortened(value, _VALUE)}"
         for name, value in values.items()
     )
-    return printable(f" of {', '.join(named)}")
+    return printable(f" of {', '.join(pairs)}")
 
 
 def time_of(text: object) -> datetime | None:
@@ -152,21 +150,21 @@ def time_of(text: object) -> datetime | None:
     A time without a zone is UTC, a date without a time its midnight. Digits finer than a
     microsecond are cut off. None of anything else.
     """
-    found = ISO_8601.fullmatch(text) if isinstance(text, str) else None
-    if not found:
+    match = ISO_8601.fullmatch(text) if isinstance(text, str) else None
+    if not match:
         return None
-    date, time, leap, zone = found.groups()
-    if leap:  # which Python has not
+    date, time, leap, zone = match.groups()
+    if leap:  # Python has no second 60
         time = time.replace(":60", ":59")
     try:
         moment = datetime.fromisoformat(f"{date}T{time or '00:00'}{(zone or 'Z').upper()}")
         return moment.astimezone(UTC) + timedelta(seconds=1 if leap else 0)
-    except (ValueError, OverflowError):  # no day of the calendar, or of another year
+    except (ValueError, OverflowError):  # no such day, or a year out of range
         return None
 
 
 def sortable(text: object) -> str:
-    """The time of a text, so that the order of texts is that of times; '' if it is none."""
+    """The time of a text in one form, whose order is that of the times; '' if it is no time."""
     time = time_of(text)
     return time.isoformat(timespec="microseconds") if time else ""
 

@@ -1,4 +1,4 @@
-"""The command line: arguments in, tables and messages out. Heavy imports stand where they work."""
+"""The command line: arguments in, tables and messages out. Heavy imports are local."""
 
 import signal
 import sys
@@ -11,19 +11,19 @@ import click
 
 from kp_batch import log
 from kp_batch.cli.supervise import ending_signals, print_message, supervised
-from kp_batch.errors import explained
-from kp_batch.log import telling, user_err, user_out
+from kp_batch.errors import explain_error
+from kp_batch.log import user_err, user_out, writing_to
 
 _MODULES = (  # of the commands, in their order
     *("run", "query", "explain", "sweep"),
     *("maintain", "import_", "export", "schema"),
 )
-_PUBLISHING = {"forget", "rollback", "run", "vacuum"}  # commands; all others publish nothing
-LONG = {
+_PUBLISHING = {"forget", "rollback", "run", "vacuum"}  # all other commands publish nothing
+SUPERVISED = {
     *("run", "plan", "demo", "compare", "verify", "explain", "score", "sweep"),
     *("audit", "vacuum", "forget", "rollback", "import", "export"),
 }
-_WHOLE = "; what is published is whole, and kp-batch runs tells by which runs"
+_INTACT = "; what is published is whole, and kp-batch runs tells by which runs"
 
 
 class EndedBySignal(BaseException):
@@ -39,56 +39,56 @@ def kp_batch() -> None:
 def main() -> NoReturn:
     """Run the command line and leave with its exit status."""
     name, *rest = sys.argv[1:] or [""]
-    if name in LONG and not {"-h", "--help"} & {*rest}:
+    if name in SUPERVISED and not {"-h", "--help"} & {*rest}:
         try:
-            sys.exit(supervised(long_status, whole=_WHOLE if name in _PUBLISHING else ""))
-        except OSError as error:  # there is no room for another process, or for its files
-            print_message(str(explained(error)))
+            sys.exit(supervised(run_supervised, note=_INTACT if name in _PUBLISHING else ""))
+        except OSError as error:  # no room for another process, or for its files
+            print_message(str(explain_error(error)))
             sys.exit(1)
     for number in ending_signals():
-        signal.signal(number, _end)
-    sys.exit(status())
+        signal.signal(number, _raise_ended)
+    sys.exit(run_command())
 
 
-def _end(number: int, _frame: FrameType | None) -> NoReturn:
-    for each in ending_signals():
-        signal.signal(each, signal.SIG_IGN)
+def _raise_ended(number: int, _frame: FrameType | None) -> NoReturn:
+    for other in ending_signals():
+        signal.signal(other, signal.SIG_IGN)
     raise EndedBySignal(number)
 
 
-def long_status() -> int:
-    """Do it as the child of a supervisor."""
+def run_supervised() -> int:
+    """Run the command as the child of a supervisor; returns the exit status."""
     log.show_on_stderr()
-    code = status()
+    status = run_command()
     from kp_batch.storage.store import TRAFFIC
 
-    if TRAFFIC.requests and not code:  # what failed says why in its last line
+    if TRAFFIC.requests and not status:  # the last line of a failure is its error
         log.info(f"object storage: {TRAFFIC}")
-    return code
+    return status
 
 
-def status() -> int:
-    """Do what the command line says, and tell what it fails over; gives the exit status."""
+def run_command() -> int:
+    """Run the command and print the error that ends it; returns the exit status."""
     try:
         for name in _MODULES:
             import_module(f"kp_batch.cli.{name}")  # it adds its commands to the group
         kp_batch.main(standalone_mode=False)
         if out := user_out():
-            with telling("stdout"):
+            with writing_to("stdout"):
                 out.flush()
     except click.ClickException as error:
-        with suppress(OSError):  # who reads our output has left
+        with suppress(OSError):  # nobody reads our output any more
             error.show(user_err())
         return error.exit_code
     except EndedBySignal as error:
         print_message(f"ended by {signal.Signals(error.args[0]).name}")
         return 128 + error.args[0]
     except BrokenPipeError:
-        sys.stdout = None  # whoever read our output has left; so do we, without a word
+        sys.stdout = None  # nobody reads our output any more: end without a message
         return 1
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001 (none is worth a traceback, Rust's panics neither)
-        print_message(str(explained(error)))
+        print_message(str(explain_error(error)))
         return 1
     return 0

@@ -19,7 +19,7 @@ from kp_batch.text import (
     age,
     aligned,
     count_of,
-    of_group,
+    group_suffix,
     one_line,
     padded,
     printable,
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 _STEPS = 12  # shown at the most
 _LINE, _ID = 120, 45  # characters
-_REASONS = 3  # lines of them a run
-_BESIDE = 5  # lines of two texts beside each other
+_REASONS = 3  # lines a run, at the most
+_TEXT = 5  # lines of a neighbour's text, at the most
 _NAME, _FINGERPRINT = 30, 60  # characters
 _WHEN = {
     "single_thought": "its only step is a thought: 0.1, whatever the composite",
@@ -72,7 +72,7 @@ class _Time(click.ParamType[datetime]):
 
 
 class _Value(click.ParamType[tuple[str, str | None]]):
-    """One of the values that tell caches apart; none after the = stands for a missing one."""
+    """A key of caches and its value, which is missing where nothing follows the =."""
 
     name = "value"
 
@@ -80,10 +80,10 @@ class _Value(click.ParamType[tuple[str, str | None]]):
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str | None]:
         """See `click.ParamType`."""
-        name, equals, group = value.partition("=")
-        if not (name and equals):
+        key, equals, group = value.partition("=")
+        if not (key and equals):
             self.fail(f"{value!r} is not KEY=VALUE, such as host=a", param, ctx)
-        return name, group or None
+        return key, group or None
 
 
 @kp_batch.command()
@@ -150,33 +150,31 @@ def _scorer(
     moment: datetime,
     group: Mapping[str, str | None],
 ) -> Generator[tuple["ProfileVersions", "FindNeighbours"]]:
-    """The weights, and what finds the neighbours of a trace."""
+    """The weights, and the function that finds the neighbours of a trace."""
     from kp_batch.operations.score import no_neighbours
     from kp_batch.scoring.profiles import load_profiles
 
-    of_file = load_profiles(profiles) if profiles else None
+    from_file = load_profiles(profiles) if profiles else None
     if warehouse is None:
         if group:
             raise click.UsageError("--group is of a warehouse; name it with --warehouse")
-        yield of_file or load_profiles(), no_neighbours
+        yield from_file or load_profiles(), no_neighbours
         return
     from kp_batch.operations.warehouse_cache import warehouse_cache
 
     with warehouse_cache(warehouse, moment, group) as (own, find_neighbours):
-        yield of_file or own, find_neighbours
+        yield from_file or own, find_neighbours
 
 
 def explanation_text(result: "Explanation") -> str:
-    """The trace, its score as a sum, what it met, other weights, its past."""
+    """Format an explanation for a terminal: trace, score, neighbours, other weights, history."""
     return "\n".join(
         [
             *_trace(result),
             *("", *_sum(result)),
-            *(
-                "",
-                *breakdown_lines(
-                    result.breakdown, result.counts, result.max_similarity, result.weights_from
-                ),
+            "",
+            *breakdown_lines(
+                result.breakdown, result.counts, result.max_similarity, result.weights_from
             ),
             *("", *_neighbours(result)),
             *("", *_other_profiles(result)),
@@ -186,12 +184,12 @@ def explanation_text(result: "Explanation") -> str:
 
 
 def _trace(result: "Explanation") -> Iterator[str]:
-    by = [shortened(each, 30) for each in (result.agent_id, result.framework) if each]
+    by = [shortened(name, 30) for name in (result.agent_id, result.framework) if name]
     outcome = "success" if result.success else "failure"
-    made = [_time(result.created_at), shortened(result.task_domain, 40), outcome, *by]
+    origin = [_time(result.created_at), shortened(result.task_domain, 40), outcome, *by]
     row = "" if result.row is None else f", row {result.row:,}"
     yield f"trace {shortened(result.trace_id, _LINE)}"
-    yield f"  made       {', '.join(made)}"
+    yield f"  made       {', '.join(origin)}"
     yield f"  file       {printable(result.source_file)}{row}"
     if result.objective is None or result.steps is None:
         yield f"  text       cannot be read again: {UNREAD[result.unread or 'unreadable']}"
@@ -212,7 +210,7 @@ def _trace(result: "Explanation") -> Iterator[str]:
 
 def _sum(result: "Explanation") -> Iterator[str]:
     reaches = "reaches" if result.breakdown.score >= result.threshold else "is below"
-    # 0 stands where no engine has scored it yet.
+    # 0 is a placeholder for no score.
     live = f"; recorded live: {result.recorded_score:.4f}" if result.recorded_score else ""
     yield (
         f"score {result.breakdown.score:.4f}, which {reaches} the threshold "
@@ -230,7 +228,7 @@ def _other_profiles(result: "Explanation") -> Iterator[str]:
                 "change": f"{score - result.breakdown.score + 0.0:+.4f}",
             }
             for own in [result.breakdown.profile]
-            for name, score in sorted(result.by_profile.items(), key=lambda each: -each[1])
+            for name, score in sorted(result.by_profile.items(), key=lambda item: -item[1])
         ]
     )
 
@@ -250,7 +248,7 @@ def _neighbours(result: "Explanation") -> Iterator[str]:
 def _cache(contents: "CacheContents", cache_group: str | None) -> Iterator[str]:
     ttl = "no ttl" if contents.ttl == "none" else f"a ttl of {contents.ttl}"
     traces = count_of(contents.size, "trace")
-    cache = f"the cache{of_group(cache_group)}, which holds {contents.capacity:,}"
+    cache = f"the cache{group_suffix(cache_group)}, which holds {contents.capacity:,}"
     yield f"it met {traces} in {cache}, with {ttl}"
     if contents.oldest and contents.newest:
         domains = [f"{shortened(name, 30)} {count:,}" for name, count in contents.domains.items()]
@@ -259,26 +257,27 @@ def _cache(contents: "CacheContents", cache_group: str | None) -> Iterator[str]:
         yield f"  made {span}: {', '.join(domains[:5])}{more}"
 
 
-def _neighbour(each: "Neighbour") -> Iterator[str]:
+def _neighbour(neighbour: "Neighbour") -> Iterator[str]:
     yield (
-        f"  {each.similarity:.4f}  {shortened(each.trace_id, _ID)}, "
-        f"{shortened(each.task_domain, 30)}, {age(each.age_s)} earlier"
+        f"  {neighbour.similarity:.4f}  {shortened(neighbour.trace_id, _ID)}, "
+        f"{shortened(neighbour.task_domain, 30)}, {age(neighbour.age_s)} earlier"
     )
-    if each.text is None or each.own_text is None:
-        yield f"          its text cannot be read again: {UNREAD[each.unread or 'unreadable']}"
+    if neighbour.text is None or neighbour.own_text is None:
+        reason = UNREAD[neighbour.unread or "unreadable"]
+        yield f"          its text cannot be read again: {reason}"
         return
-    if each.is_same_text:
+    if neighbour.is_same_text:
         yield "          the same text"
         return
     width = (_LINE - 11) // 2
-    columns = (_lines(pieces, width) for pieces in (each.own_text, each.text))
+    columns = (_lines(spans, width) for spans in (neighbour.own_text, neighbour.text))
     for left, right in zip_longest(*columns, fillvalue=""):
         yield f"    {padded(left, width)} | {right}".rstrip()
 
 
-def _lines(pieces: Sequence["TextSpan"], width: int) -> list[str]:
-    marked = "".join(f"«{piece.text}»" if piece.shared else piece.text for piece in pieces)
-    return wrap(printable(one_line(marked)), width, max_lines=_BESIDE, placeholder=" …")
+def _lines(spans: Sequence["TextSpan"], width: int) -> list[str]:
+    marked = "".join(f"«{span.text}»" if span.shared else span.text for span in spans)
+    return wrap(printable(one_line(marked)), width, max_lines=_TEXT, placeholder=" …")
 
 
 def _time(text: str) -> str:
@@ -290,28 +289,28 @@ def _history(history: Sequence["ScoreChange"]) -> Iterator[str]:
     yield from aligned(
         [
             {
-                "run": each.run_id,
-                "score": f"{each.score:.4f}",
+                "run": change.run_id,
+                "score": f"{change.score:.4f}",
                 **{
                     name: "" if value is None else f"{round(value, 4) + 0.0:+.4f}"
                     for name, value in (
-                        ("change", each.change),
-                        ("facts", each.from_facts),
-                        ("novelty", each.from_novelty),
-                        ("weights", each.from_weights),
-                        ("overrides", each.from_overrides),
+                        ("change", change.change),
+                        ("facts", change.from_facts),
+                        ("novelty", change.from_novelty),
+                        ("weights", change.from_weights),
+                        ("overrides", change.from_overrides),
                     )
                 },
             }
-            for each in history
+            for change in history
         ]
     )
-    for each in history:
-        if each.reasons:
-            reasons = printable("; ".join(each.reasons))
+    for change in history:
+        if change.reasons:
+            reasons = printable("; ".join(change.reasons))
             lines = wrap(reasons, _LINE - 27, max_lines=_REASONS, placeholder=" …")
-            named = zip_longest([each.run_id[:23]], lines, fillvalue="")
-            yield from (f"  {name:<23}  {line}" for name, line in named)
+            rows = zip_longest([change.run_id[:23]], lines, fillvalue="")
+            yield from (f"  {name:<23}  {line}" for name, line in rows)
 
 
 def breakdown_lines(
@@ -321,8 +320,8 @@ def breakdown_lines(
 
     Args:
         breakdown: the score.
-        counts: what the dimensions were computed from.
-        max_similarity: what novelty was computed from; None where nothing came before.
+        counts: those that the dimensions were computed from.
+        max_similarity: the one that novelty was computed from; None where nothing came before.
         weights_from: the day or time from which the weights hold, if not always.
     """
     causes = _causes(counts, max_similarity)
@@ -393,9 +392,9 @@ def _cells(
 
 
 def _causes(counts: Counts, max_similarity: float | None) -> dict[str, str]:
-    """What each dimension was computed from, as far as that is known."""
+    """The inputs of each dimension in words, as far as they are known."""
     steps = count_of(counts.n_steps, "step")
-    known = [
+    complexity = [
         None if counts.n_types is None else f"{counts.n_types} of 4 types of steps",
         steps,
         None if counts.n_recoveries is None else _recoveries(counts.n_recoveries),
@@ -407,7 +406,7 @@ def _causes(counts: Counts, max_similarity: float | None) -> dict[str, str]:
     if counts.confidence is not None:
         outcome = f"confidence {counts.confidence:g}, {outcome}"
     return {
-        "complexity": ", ".join(each for each in known if each),
+        "complexity": ", ".join(filter(None, complexity)),
         "novelty": novelty,
         "tool_diversity": f"{count_of(counts.n_tools, 'distinct tool')} in {steps}",
         "outcome_confidence": outcome,
@@ -419,7 +418,7 @@ def _recoveries(count: int) -> str:
 
 
 def _not_applied(breakdown: Breakdown) -> str:
-    left = [
+    names = [
         override.name.replace("_", " ") for override in breakdown.overrides if not override.applies
     ]
-    return f"not applied: {', '.join(left)}" if left else ""
+    return f"not applied: {', '.join(names)}" if names else ""

@@ -17,20 +17,20 @@ from kp_batch.cli import kp_batch
 from kp_batch.cli.options import complete_domains, json_line, json_option, warehouse_option
 from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
-from kp_batch.log import echo, telling, user_err, user_out
+from kp_batch.log import echo, user_err, user_out, writing_to
 from kp_batch.text import Terminal, count_of, printable
 
 if TYPE_CHECKING:
     from kp_batch.operations.export import ExportResult
 
 _STDOUT = "-"
-_STREAM = re.compile("/dev/std(out|err)|/(?:dev|proc/self)/fd/([12])")  # their names
-_LINKS = 40  # that lead to another one, as Linux has it
+_STREAM = re.compile("/dev/std(out|err)|/(?:dev|proc/self)/fd/([12])")
+_LINKS = 40  # that are followed at the most, as in Linux
 _ENDINGS = (".jsonl", ".parquet")  # of `FORMATS`, which take long to import
 
 
 class _Number(click.FloatRange):
-    """A number in a range; NaN, which no bound holds off, is none."""
+    """A number in a range, but not NaN, which passes every bound."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -108,7 +108,7 @@ def export(  # noqa: PLR0913 (each is an option)
     from kp_batch.operations.export import FORMATS, ExportFilter, check_output
     from kp_batch.operations.export import export as export_traces
 
-    wanted = ExportFilter(
+    conditions = ExportFilter(
         min_score=min_score,
         domains=domains,
         since=since and str(since.date()),
@@ -120,8 +120,8 @@ def export(  # noqa: PLR0913 (each is an option)
     )
     if output != _STDOUT:
         check_output(warehouse, Path(output).absolute())
-    with written(output, private=include_private) as file:
-        exported = export_traces(warehouse, wanted, FORMATS[ending], file)
+    with output_file(output, private=include_private) as file:
+        exported = export_traces(warehouse, conditions, FORMATS[ending], file)
         # stdout may be the export itself.
         text = json_line(exported) if as_json else exported_text(exported, output)
         echo(text, err=output == _STDOUT)
@@ -144,14 +144,14 @@ def exported_text(result: "ExportResult", output: str) -> str:
     lines = [
         f"{count_of(result.exported, 'trace')} of {result.chosen:,} chosen in {where}",
         *(f"  chosen by  {printable(condition)}" for condition in result.conditions),
-        *(f"  {what:<10} {count_of(count, 'trace')}" for what, count in skipped if count),
+        *(f"  {reason:<10} {count_of(count, 'trace')}" for reason, count in skipped if count),
         *(f"  see        {printable(file)}" for file in result.unread_files),
     ]
     return "\n".join(lines)
 
 
 def _ending(output: str) -> str:
-    """The ending of the form that the output's name stands for."""
+    """The ending of the output's name, by which its format is chosen."""
     ending = _ENDINGS[0] if output == _STDOUT else Path(output).suffix.lower()
     if ending not in _ENDINGS:
         raise click.BadParameter(
@@ -161,15 +161,14 @@ def _ending(output: str) -> str:
 
 
 @contextmanager
-def written(output: str, *, private: bool = False) -> Generator[Path]:
-    """Give a file to write: it takes the place of the output once it is whole, or goes to stdout.
+def output_file(output: str, *, private: bool = False) -> Generator[Path]:
+    """Yield a file to write: it takes the output's place once it is whole, or is copied to stdout.
 
-    Into a pipe or a device it is written. It is made before the work begins, which may take long.
+    It is copied into a pipe or a device, too. It is made before the work begins, which may be long.
 
     Args:
-        output: its name, or -. Of a link to a file, the link gives way: somebody else may have
-            laid it.
-        private: whether nobody but the user may read it.
+        output: its name, or -. A link to a file is replaced itself: somebody else may have made it.
+        private: whether only the user may read it.
     """
     target = None if output == _STDOUT else _target(output)
     stream = _stream(target)
@@ -179,19 +178,19 @@ def written(output: str, *, private: bool = False) -> Generator[Path]:
         with NamedTemporaryFile() as file:
             yield Path(file.name)
             if stream:
-                _show(file, stream)
+                _copy_to(stream, file)
             elif target:
-                with _told(output), target.open("wb") as out:
+                with _output_errors(output), target.open("wb") as out:
                     copyfileobj(file, out)
         return
-    with atomic_write(target) as made:
-        with _told(output):
-            made.touch(0o600 if private else 0o666, exist_ok=False)
-        yield made
+    with atomic_write(target) as partial:
+        with _output_errors(output):
+            partial.touch(0o600 if private else 0o666, exist_ok=False)
+        yield partial
 
 
 def _target(output: str) -> Path:
-    with _told(output):
+    with _output_errors(output):
         target = Path(output)
         if target.is_dir():
             raise IsADirectoryError(EISDIR, "it is a folder")
@@ -199,26 +198,26 @@ def _target(output: str) -> Path:
 
 
 def _is_device(target: Path) -> bool:
-    """Whether a file stays and is written into, such as a pipe, or stdout by its name."""
+    """Whether the file is not replaced but written into, as a pipe, or stdout by its name."""
     is_stream = str(target.absolute()).startswith(("/dev/std", "/dev/fd/", "/proc/"))
     return target.exists() and (is_stream or not target.is_file())
 
 
 def _stream(target: Path | None) -> TextIO | None:
-    """The user's stream whose name an output is, or leads to by links; see `supervise`."""
+    """The user's stream that an output names, itself or through links; see `supervise`."""
     if target is None:
         return user_out()
     for _ in range(_LINKS):
-        if of := _STREAM.fullmatch(str(target)):
-            return user_out() if {"out", "1"} & {*of.groups()} else user_err()
+        if match := _STREAM.fullmatch(str(target)):
+            return user_out() if {"out", "1"} & {*match.groups()} else user_err()
         if not target.is_symlink():
             break
         target = target.parent / target.readlink()
     return None
 
 
-def _show(file: IO[bytes], stream: TextIO) -> None:
-    with telling("stdout" if stream is user_out() else "stderr"):
+def _copy_to(stream: TextIO, file: IO[bytes]) -> None:
+    with writing_to("stdout" if stream is user_out() else "stderr"):
         if stream.isatty():
             Terminal(stream).writelines(line.decode() for line in file)
         else:
@@ -227,13 +226,13 @@ def _show(file: IO[bytes], stream: TextIO) -> None:
 
 
 @contextmanager
-def _told(output: str) -> Generator[None]:
-    """Tell why a file cannot be written."""
+def _output_errors(output: str) -> Generator[None]:
+    """Explain to the user why a file cannot be written."""
     try:
         yield
     except BrokenPipeError:
         raise
-    except (OSError, RuntimeError) as error:  # Python 3.11 tells a loop of links by the latter
+    except (OSError, RuntimeError) as error:  # Python 3.11 raises the latter for a loop of links
         reason = getattr(error, "strerror", None) or error
         raise KpBatchError(
             f"{printable(output)} cannot be written: {reason}; "

@@ -31,9 +31,8 @@ _NEEDS = (
     "(CREATE SECRET), and this file made again after each run"
 )
 _FILES = 10  # that are named, of each kind
-# What sets what changed, where that has another name.
-_PARAMETERS = {"audit": "audits", "weights": "profiles"}
-_UNCHANGED = "nothing was changed"
+# The options of changed settings, where they have other names.
+_OPTIONS = {"audit": "audits", "weights": "profiles"}
 
 
 @kp_batch.command()
@@ -73,13 +72,13 @@ def catalog(warehouse: Path, output: Path | None) -> None:
 @click.option("--dry-run", is_flag=True, help="Tell what would be removed; change nothing.")
 def vacuum(warehouse: Path, keep: str, dry_run: bool) -> None:  # noqa: FBT001 (click passes it)
     """Remove old versions, vectors that nothing needs, and the raw rows of old rejects."""
-    kept = _time(keep)
+    period = _period(keep)
     from kp_batch.operations.vacuum import vacuum as vacuum_warehouse
     from kp_batch.warehouse.manifest import require_manifest
 
-    require_manifest(warehouse)  # where no warehouse is, not even a log is made
+    require_manifest(warehouse)  # without a warehouse, not even a log is made
     with nullcontext() if dry_run else logged(Layout(warehouse).log):
-        removed = vacuum_warehouse(warehouse, kept, datetime.now(UTC), dry_run=dry_run)
+        removed = vacuum_warehouse(warehouse, period, datetime.now(UTC), dry_run=dry_run)
     echo(removed_text(removed, dry_run=dry_run))
 
 
@@ -102,14 +101,14 @@ def forget(
 
     An unknown ID changes nothing and fails, unless --unseen-too is given.
     """
-    asked = _ids(ids, file)
+    all_ids = _ids(ids, file)
     from kp_batch.operations.forget import forget as forget_traces
     from kp_batch.warehouse.manifest import require_manifest
 
     require_manifest(warehouse)
     with nullcontext() if dry_run else logged(Layout(warehouse).log):
         forgotten = forget_traces(
-            warehouse, asked, unseen_too=unseen_too, with_page=True, dry_run=dry_run
+            warehouse, all_ids, unseen_too=unseen_too, with_page=True, dry_run=dry_run
         )
     echo(forgotten_text(forgotten, dry_run=dry_run))
     if forgotten.refusal:
@@ -136,26 +135,26 @@ def rollback(run: str, warehouse: Path, *, dry_run: bool, as_json: bool) -> None
     echo(json_line(result) if as_json else rolled_back_text(result, dry_run=dry_run))
 
 
-def _time(text: str) -> timedelta:
-    """Read how long runs stay readable."""
+def _period(text: str) -> timedelta:
+    """Parse how long runs stay readable."""
     if re.fullmatch(r"\s*[0-9]+\s*m\s*", text, re.IGNORECASE):
         raise click.UsageError(
             f"--keep: {text!r} may be minutes or months; write hours or days, such as 12h or 30d"
         )
     with suppress(ValueError):
-        if kept := parse_ttl(text):
-            return kept
+        if period := parse_ttl(text):
+            return period
     raise click.UsageError(f"--keep: a time such as 12h or 30d, got {text!r}")
 
 
 def _ids(ids: Sequence[str], file: IO[bytes] | None) -> list[str]:
-    """The ids of the command line and those of a file, one a line; an empty one is none."""
+    """The ids of the command line and those of a file, one a line, without empty ones."""
     try:
         lines = file.read().decode("utf-8-sig").split("\n") if file else []
         "".join(ids).encode()
     except UnicodeError as error:
         raise click.UsageError(f"ids are UTF-8, and some are not: {error}") from error
-    ids = [each for each in (*ids, *(line.removesuffix("\r") for line in lines)) if each]
+    ids = [*filter(None, (*ids, *(line.removesuffix("\r") for line in lines)))]
     if not ids:
         raise click.UsageError("no id is given; name some, or a file of ids with --from FILE")
     return ids
@@ -169,15 +168,15 @@ def removed_text(result: "VacuumResult", *, dry_run: bool = False) -> str:
         (result.raw_rows, "raw row"),
         (result.vectors, "vector"),
     ]
-    counted = ", ".join(count_of(count, what) for count, what in counts)
-    head = f"{'to be removed' if dry_run else 'removed'}: {counted}"
+    listed = ", ".join(count_of(count, noun) for count, noun in counts)
+    head = f"{'to be removed' if dry_run else 'removed'}: {listed}"
     readable = f"{count_of(len(result.readable), 'run')} since {next(iter(result.readable), None)}"
     lines = [
         head if any(count for count, _ in counts) else "nothing to remove",
         *_lost(result.lost, dry_run=dry_run),
         *([_line("readable", f"{readable}, with --as-of")] if result.readable else []),
     ]
-    return "\n".join([*lines, *([_UNCHANGED] if dry_run else [])])
+    return _joined(lines, dry_run=dry_run)
 
 
 def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
@@ -200,8 +199,8 @@ def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
         f"{'to be forgotten' if dry_run else f'forgotten{run}'}: {traces}"
         if is_work
         else "nothing to forget",
-        *(_line(name, f"{count_of(count, 'id')} {what}") for name, count, what in ids if count),
-        *(_line(name, count_of(count, what)) for name, count, what in work if count),
+        *(_line(name, f"{count_of(count, 'id')} {which}") for name, count, which in ids if count),
+        *(_line(name, count_of(count, noun)) for name, count, noun in work if count),
         *(
             [_line("finish", "what an earlier forget left is removed, too")]
             if result.finishes
@@ -213,7 +212,7 @@ def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
             for x in result.archives
         ),
     ]
-    return "\n".join([*lines, *([_UNCHANGED] if dry_run else [])])
+    return _joined(lines, dry_run=dry_run)
 
 
 def rolled_back_text(result: "RollbackResult", *, dry_run: bool = False) -> str:
@@ -227,41 +226,45 @@ def rolled_back_text(result: "RollbackResult", *, dry_run: bool = False) -> str:
         ("return", result.returned, "trace"),
     ]
     rejects = f"{result.rejects:,} \N{RIGHTWARDS ARROW} {result.rejects_then:,}"
-    parameters = sorted({_PARAMETERS.get(each.code, each.code) for each in result.settings})
+    options = sorted({_OPTIONS.get(change.code, change.code) for change in result.settings})
     lines = [
         f"{head}: from run {result.from_run} to run {result.to_run}",
-        *(_line(name, count_of(count, what)) for name, count, what in counts if count),
+        *(_line(name, count_of(count, noun)) for name, count, noun in counts if count),
         *([_line("rejects", rejects)] if result.rejects != result.rejects_then else []),
-        *(_line("setting", printable(each.words)) for each in result.settings),
+        *(_line("setting", printable(change.words)) for change in result.settings),
         *(
-            [_line("again", f"a run that is given {', '.join(parameters)} sets it anew")]
-            if parameters
+            [_line("again", f"a run that is given {', '.join(options)} sets it anew")]
+            if options
             else []
         ),
         *_next_files(result),
     ]
-    return "\n".join([*lines, *([_UNCHANGED] if dry_run else [])])
+    return _joined(lines, dry_run=dry_run)
 
 
 def _next_files(result: "RollbackResult") -> Iterator[str]:
-    """Tell what the next run would find in the archive, if anybody has looked."""
+    """The changes that the next run would find in the archive, if it was looked at."""
     if result.not_looked:
         yield _line("next run", f"the archive was not looked at: {printable(result.not_looked)}")
-    for what, paths in asdict(result.files).items() if result.files else ():
+    for kind, paths in asdict(result.files).items() if result.files else ():
         for path in paths[:_FILES]:
-            yield _line("next run", f"{what}: {printable(path)}")
+            yield _line("next run", f"{kind}: {printable(path)}")
         if len(paths) > _FILES:
-            yield _line("next run", f"{what}: {len(paths) - _FILES:,} more")
+            yield _line("next run", f"{kind}: {len(paths) - _FILES:,} more")
 
 
 def _lost(runs: Sequence[str], *, dry_run: bool) -> list[str]:
-    """Tell which runs --as-of cannot read any more, if there are any."""
+    """The line of the runs that --as-of cannot read any more, if there are any."""
     if not runs:
         return []
     which = runs[0] if len(runs) == 1 else f"from {runs[0]} to {runs[-1]}"
     can = "could" if dry_run else "can"
     text = f"{count_of(len(runs), 'run')} {can} no longer be read with --as-of: {which}"
     return [_line("lost", text)]
+
+
+def _joined(lines: list[str], *, dry_run: bool) -> str:
+    return "\n".join([*lines, "nothing was changed"] if dry_run else lines)
 
 
 def _line(name: str, text: str) -> str:

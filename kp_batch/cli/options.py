@@ -17,7 +17,6 @@ from kp_batch.warehouse.bucket.location import folder_of, url_of
 if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
 
-
 _IMPORT_FORMATS = (  # of `imports.formats.FORMATS`, which take long to import
     *("atif", "auto", "claude-code", "codex", "inspect", "knowledgepulse"),
     *("langfuse", "langsmith", "otlp", "phoenix"),
@@ -34,7 +33,7 @@ _DOMAINS = """
 
 
 class Warehouse(click.Path):
-    """A folder; of a warehouse in a bucket, its copy here, as the bucket is now."""
+    """A folder; of a warehouse in a bucket, its local copy, refreshed."""
 
     def convert(
         self,
@@ -44,7 +43,7 @@ class Warehouse(click.Path):
     ) -> Any:
         """See `click.ParamType`."""
         folder = Path(os.fsdecode(super().convert(folder_of(value), param, ctx)))
-        # A run does so when it begins, and what a shell completes is read from the copy as it is.
+        # A run refreshes the copy itself, and shell completion reads the copy as it is.
         if url_of(folder) and ctx and ctx.command.name != "run" and not ctx.resilient_parsing:
             from kp_batch.warehouse.bucket.mirror import refresh
 
@@ -52,7 +51,7 @@ class Warehouse(click.Path):
         return folder
 
 
-# Where a command can do without a warehouse it says what it takes one for.
+# A command that can do without a warehouse has a help of its own for it.
 option_of_warehouse = partial(
     click.option,
     "--warehouse",
@@ -87,7 +86,7 @@ def json_line(result: object) -> str:
 class SettingsCommand(click.Command):
     """A command with an option for each setting.
 
-    They are made where they are needed: pydantic takes longer to import than help to print.
+    They are made on demand: pydantic takes longer to import than help to print.
 
     Args:
         without: settings that the command does not take.
@@ -100,8 +99,8 @@ class SettingsCommand(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """ARCHIVE and --warehouse, the other settings, and the command's further options."""
         own = super().get_params(ctx)
-        known = {*self._without, *(each.name for each in own)}
-        settings = [option for option in _options() if option.name not in known]
+        excluded = {*self._without, *(option.name for option in own)}
+        settings = [option for option in _options() if option.name not in excluded]
         return [*own[:2], *settings, *own[2:]]
 
 
@@ -129,7 +128,7 @@ def _options() -> tuple[click.Option, ...]:
         click.Option(
             [*(["-o"] if name == "output" else []), _option(name, field.annotation)],
             default=None if name in SETTINGS else defaults[name],
-            show_default=_shown(name, defaults[name]),
+            show_default=_default_text(name, defaults[name]),
             help=field.description,
             **forms.get(name, forms.get(field.annotation, {})),
         )
@@ -146,16 +145,16 @@ def _option(name: str, kind: Any) -> str:
     return f"{option}/--no-{option[2:]}" if kind is bool and name in SETTINGS else option
 
 
-def _shown(name: str, default: Any) -> str | bool:
-    """What help says of a default; a warehouse that is not new has its own settings."""
+def _default_text(name: str, default: Any) -> str | bool:
+    """The default in the help; a warehouse that is not new has its own settings."""
     from kp_batch.config import SETTINGS
     from kp_batch.runs.reasons import in_words
 
     return f"{in_words(default)} in a new warehouse" if name in SETTINGS else default is not False
 
 
-def checked(settings: dict[str, Any]) -> "RescoreConfig":
-    """Validate the settings of a run; what is None was left out.
+def config_of(settings: dict[str, Any]) -> "RescoreConfig":
+    """Validate the settings of a run, of which those that are None were left out.
 
     Raises:
         ProfileError: the profiles file has faults.
@@ -166,43 +165,44 @@ def checked(settings: dict[str, Any]) -> "RescoreConfig":
     from kp_batch.config import RescoreConfig, faults
 
     try:
-        return RescoreConfig(**{name: each for name, each in settings.items() if each is not None})
+        return RescoreConfig(**{key: value for key, value in settings.items() if value is not None})
     except ValidationError as error:
         raise click.UsageError(faults(error)) from error
 
 
-# What a shell completes besides options. A shell waits, and shows whatever is written: kp.duckdb is
-# read as it stands, and nothing is told of one that cannot be read.
+# Shell completion of arguments. The shell waits, and shows whatever is written: so kp.duckdb is
+# read as it is, and errors are dropped.
 
 
 def complete_runs(context: click.Context, _: click.Parameter, beginning: str) -> list[str]:
     """Names of runs, the last one first."""
-    return [*_beginning(("latest", "previous"), beginning), *_told(context, _RUNS, beginning)]
+    names = _query_names(context, _RUNS, beginning)
+    return [*_starting(("latest", "previous"), beginning), *names]
 
 
 def complete_domains(context: click.Context, _: click.Parameter, beginning: str) -> list[str]:
     """The domains of the current scores."""
-    return _told(context, _DOMAINS, beginning)
+    return _query_names(context, _DOMAINS, beginning)
 
 
 def complete_questions(_context: click.Context, _: click.Parameter, beginning: str) -> list[str]:
     """Names of questions."""
     from kp_batch.warehouse.questions import questions as all_questions
 
-    return _beginning((question.name for question in all_questions()), beginning)
+    return _starting((question.name for question in all_questions()), beginning)
 
 
 def complete_formats(_context: click.Context, _: click.Parameter, beginning: str) -> list[str]:
     """Formats of imports."""
-    return _beginning(_IMPORT_FORMATS, beginning)
+    return _starting(_IMPORT_FORMATS, beginning)
 
 
-def _beginning(names: Iterable[str], beginning: str) -> list[str]:
+def _starting(names: Iterable[str], beginning: str) -> list[str]:
     return [name for name in names if name.startswith(beginning)]
 
 
-def _told(context: click.Context, query: str, beginning: str) -> list[str]:
-    """Ask the warehouse that the command line names so far."""
+def _query_names(context: click.Context, query: str, beginning: str) -> list[str]:
+    """Query the warehouse that the command line names so far."""
     import duckdb
 
     from kp_batch.warehouse.manifest import copy_catalog
@@ -215,6 +215,6 @@ def _told(context: click.Context, query: str, beginning: str) -> list[str]:
             ) as catalog,
         ):
             rows = catalog.execute(query, {"beginning": beginning}).fetchall()
-    except Exception:  # noqa: BLE001 (whatever it is, the command itself tells it)
+    except Exception:  # noqa: BLE001 (the command itself will report it)
         return []
     return [name for (name,) in rows if name == printable(name)]

@@ -4,13 +4,14 @@ import shutil
 from collections.abc import Iterable, Mapping
 from io import StringIO
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.export import written
+from kp_batch.cli.export import output_file
 from kp_batch.cli.options import (
     complete_questions,
     complete_runs,
@@ -21,7 +22,7 @@ from kp_batch.cli.options import (
 )
 from kp_batch.duck import set_variables
 from kp_batch.errors import KpBatchError
-from kp_batch.log import echo, telling, user_out
+from kp_batch.log import echo, user_out, writing_to
 from kp_batch.runs.reasons import in_words
 from kp_batch.text import aligned, count_of, one_line, padded, printable, shortened, width
 from kp_batch.warehouse.questions import Question
@@ -31,27 +32,27 @@ if TYPE_CHECKING:
     from kp_batch.operations.settings import Setting
     from kp_batch.operations.verify import Verification
 
-_ANY_WIDTH = 10**6  # characters, where nothing says how wide it is
+_ANY_WIDTH = 10**6  # characters, where the terminal's width is unknown
 _ID = 100  # characters
-_VALUE = 73  # likewise; so long are the weights of a profile
+_VALUE = 73  # characters, as many as the weights of a profile take
 _RUN = "its id, the beginning of it, latest or previous"
 _RUNS = """
     SELECT run_id, status,
         coalesce(reason, array_to_string(list_transform(
             from_json(changes, '[{"code": "VARCHAR", "words": "VARCHAR"}]'),
-            lambda each: if(
-                each.code = 'weights', regexp_replace(each.words, ': [^:]*$', ''), each.words
+            lambda change: if(
+                change.code = 'weights', regexp_replace(change.words, ': [^:]*$', ''), change.words
             )
         ), '; ')) AS changes,
         (counts->>'accepted')::BIGINT AS accepted, (counts->>'rejected')::BIGINT AS rejected,
         (counts->>'restated')::BIGINT AS restated,
-        round(waited, 1) AS seconds, round(waited - beside, 1) AS work,
+        round(waited, 1) AS seconds, round(waited - overhead, 1) AS work,
         CASE WHEN list_contains(getvariable('restorable'), run_id) THEN 'rollback'
             WHEN list_contains(getvariable('readable'), run_id) THEN 'as-of' END AS kept
     FROM (
         SELECT *, list_sum((seconds->'$.*')::DOUBLE[]) AS waited,
             coalesce((seconds->>'start')::DOUBLE, 0) + coalesce((seconds->>'prefect')::DOUBLE, 0)
-                AS beside
+                AS overhead
         FROM runs
     )
     ORDER BY number DESC
@@ -68,7 +69,7 @@ class QuestionsHelp(click.Command):
             formatter.write_dl(
                 [
                     (group, ", ".join(question.call for question in questions))
-                    for group, questions in groupby(all_questions(), lambda each: each.group)
+                    for group, questions in groupby(all_questions(), attrgetter("group"))
                 ]
             )
 
@@ -118,8 +119,8 @@ def questions(name: str | None, *, as_json: bool) -> None:
 def _questions_text(questions: list[Question]) -> str:
     return "\n".join(
         f"{group}\n"
-        + "".join(f"  {each.call}\n    {each.comment}\n    {each.example}\n" for each in chosen)
-        for group, chosen in groupby(questions, lambda each: each.group)
+        + "".join(f"  {one.call}\n    {one.comment}\n    {one.example}\n" for one in members)
+        for group, members in groupby(questions, attrgetter("group"))
     ).rstrip("\n")
 
 
@@ -210,8 +211,8 @@ def verify(
 
     from kp_batch.operations.verify import verify as verify_traces
 
-    drawn = randbelow(10**6) if seed is None else seed
-    verification = verify_traces(warehouse, traces=traces, seed=drawn, embed=not no_embed)
+    seed = randbelow(10**6) if seed is None else seed
+    verification = verify_traces(warehouse, traces=traces, seed=seed, embed=not no_embed)
     echo(json_line(verification) if as_json else verification_text(verification))
     if verification.wrong:
         raise KpBatchError(f"the scores do not verify: {verification.wrong}")
@@ -237,7 +238,7 @@ def report(warehouse: Path, output_format: str, output: str | None) -> None:
     if output == "-":
         echo(text, nl=False)
     else:
-        with written(output) as page:
+        with output_file(output) as page:
             page.write_text(text, "utf-8")
         echo(f"kp-batch: the report is in {printable(output)}", err=True)
 
@@ -260,13 +261,13 @@ def ask(
     as_of: str | None = None,
     variables: Mapping[str, object] | None = None,
 ) -> bool:
-    """Print the answer to a query; returns whether it has a row."""
+    """Print the answer to a query; returns whether it has any row."""
     from kp_batch.warehouse.answers import write_answer
     from kp_batch.warehouse.reader import connect
 
-    out = user_out() or StringIO()  # nobody hears where it is closed
+    out = user_out() or StringIO()  # where stdout is closed
     width = shutil.get_terminal_size((_ANY_WIDTH, 0)).columns
-    with connect(warehouse, as_of) as connection, telling("stdout"):
+    with connect(warehouse, as_of) as connection, writing_to("stdout"):
         set_variables(connection, **(variables or {}))
         return write_answer(connection, query, output_format, out, width)
 
@@ -296,7 +297,7 @@ def verification_text(result: "Verification") -> str:
 
 def settings_text(settings: Iterable["Setting"]) -> str:
     """Format the settings of a warehouse for a terminal."""
-    rows = [(printable(each.name), _value(each.value), each.run_id) for each in settings]
+    rows = [(printable(item.name), _value(item.value), item.run_id) for item in settings]
     widths = [max(width(row[column]) for row in rows) for column in (0, 1)]
     return "\n".join(
         f"{padded(name, widths[0])}  {padded(value, widths[1])}  since run {run_id}"

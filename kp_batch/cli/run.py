@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.options import SettingsCommand, checked, json_line, json_option, warehouse_option
+from kp_batch.cli.options import (
+    SettingsCommand,
+    config_of,
+    json_line,
+    json_option,
+    warehouse_option,
+)
 from kp_batch.cli.query import ask
-from kp_batch.cli.supervise import has_told, logged
+from kp_batch.cli.supervise import logged, note_result_printed
 from kp_batch.errors import ResourceError
 from kp_batch.log import echo, show_only_new_warnings
 from kp_batch.text import count_of
@@ -63,14 +69,14 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
 @json_option
 def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
     """Tell what a run over ARCHIVE would do, and why; changes nothing."""
-    config = checked(settings)
+    config = config_of(settings)
     from kp_batch.operations.preview import plan as plan_of
     from kp_batch.planning.explain_plan import plan_text, warnings
 
-    described = plan_of(config, by_domain_and_day=as_json)
-    for line in () if as_json else warnings(described):
+    result = plan_of(config, by_domain_and_day=as_json)
+    for line in () if as_json else warnings(result):
         echo(f"kp-batch: warning: {line}", err=True)
-    echo(json_line(described) if as_json else plan_text(described))
+    echo(json_line(result) if as_json else plan_text(result))
 
 
 @kp_batch.command()
@@ -132,19 +138,19 @@ def sample(folder: Path, **shape: Any) -> None:
 def _run(
     settings: dict[str, Any], *, prefect: bool | None, as_json: bool = False, quiet: bool = False
 ) -> None:
-    """Run with these settings and print the summary; the report is written after that."""
-    began, config = time.time(), checked(settings)
+    """Run with these settings and print the summary, before the report is written."""
+    began, config = time.time(), config_of(settings)
     from kp_batch.steps.prefect_settings import configured_api
 
     fault: OSError | ResourceError | None = None
 
-    def tell(result: "Summary | Preview") -> None:
+    def print_result(result: "Summary | Preview") -> None:
         nonlocal fault
         try:
             if as_json or not quiet:
-                echo(_told(result, as_json=as_json))
-            has_told()
-        except (OSError, ResourceError) as error:  # who reads it has left, say: the work goes on
+                echo(_result_text(result, as_json=as_json))
+            note_result_printed()
+        except (OSError, ResourceError) as error:  # nobody reads it, say: the work goes on
             fault = error
 
     check_apart(config.warehouse, config.archive)
@@ -155,12 +161,12 @@ def _run(
     from kp_batch.steps.step import timed
 
     with logged(Layout(config.warehouse).log), timed(began):
-        (_run_flow if under_prefect else _run_alone)(config, tell)
+        (_run_flow if under_prefect else _run_alone)(config, print_result)
     if fault:
         raise fault
 
 
-def _told(result: "Summary | Preview", *, as_json: bool) -> str:
+def _result_text(result: "Summary | Preview", *, as_json: bool) -> str:
     from kp_batch.pipeline.summary import Summary, as_text, with_all_domains
 
     if isinstance(result, Summary):
@@ -170,19 +176,19 @@ def _told(result: "Summary | Preview", *, as_json: bool) -> str:
     return json_line(result) if as_json else preview_text(result)
 
 
-def _run_alone(config: "RescoreConfig", tell: "Callable[[Summary | Preview], None]") -> None:
+def _run_alone(config: "RescoreConfig", on_result: "Callable[[Summary | Preview], None]") -> None:
     from kp_batch.operations.preview import preview
     from kp_batch.pipeline.rescore import rescore_and_report
     from kp_batch.steps.ray import executor_of
 
     with executor_of(config) as executor:
-        (preview if config.preview else rescore_and_report)(config, executor, tell)
+        (preview if config.preview else rescore_and_report)(config, executor, on_result)
 
 
-def _run_flow(config: "RescoreConfig", tell: "Callable[[Summary | Preview], None]") -> None:
+def _run_flow(config: "RescoreConfig", on_result: "Callable[[Summary | Preview], None]") -> None:
     from kp_batch.steps.prefect_settings import prepare_prefect
 
     prepare_prefect(Layout(config.warehouse.absolute()).prefect)
     from kp_batch.steps.prefect import run_flow
 
-    run_flow(config, tell)
+    run_flow(config, on_result)

@@ -1,4 +1,4 @@
-"""`schema`: the forms of what commands print as JSON, and of a row of an archive."""
+"""`schema`: the JSON Schemas of what commands print, and of a row of an archive."""
 
 import json
 from importlib import import_module
@@ -12,8 +12,8 @@ from kp_batch.log import echo
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TRACE = "trace"
-# What each command prints as JSON: a module, which may take long to import, and its type there.
-_PRINTED = {
+# The type that each command prints as JSON, by its module, which may take long to import.
+_TYPES = {
     "audit": ("runs.audits", "AuditResult"),
     "compare": ("operations.compare", "Comparison"),
     "explain": ("operations.explain", "Explanation"),
@@ -29,8 +29,8 @@ _PRINTED = {
     "sweep": ("operations.sweep_result", "Sweep"),
     "verify": ("operations.verify", "Verification"),
 }
-_LISTED = {"audit", "questions", "settings"}  # which print a list of these
-NAMES = sorted([*_PRINTED, _TRACE])
+_LISTED = {"audit", "questions", "settings"}  # these print a list of their type
+NAMES = sorted([*_TYPES, _TRACE])
 
 
 @kp_batch.command()
@@ -45,7 +45,7 @@ def schema(name: str) -> None:
 
 
 def schema_of(name: str) -> dict[str, Any]:
-    """The JSON Schema, of draft 2020-12, that one of `NAMES` stands for."""
+    """The JSON Schema, of draft 2020-12, of one of `NAMES`."""
     if name == _TRACE:
         from kp_batch.archive.validation import trace_schema
 
@@ -53,8 +53,8 @@ def schema_of(name: str) -> dict[str, Any]:
     else:
         from pydantic import TypeAdapter
 
-        module, printed = _PRINTED[name]
-        kind: Any = getattr(import_module(f"kp_batch.{module}"), printed)
+        module, type_name = _TYPES[name]
+        kind: Any = getattr(import_module(f"kp_batch.{module}"), type_name)
         kind = GenericAlias(list, kind) if name in _LISTED else kind
         schema = _as_printed(TypeAdapter[Any](kind).json_schema(mode="serialization"))
         title = f"kp-batch {name}" + ("" if name == "score" else " --json")
@@ -63,9 +63,9 @@ def schema_of(name: str) -> dict[str, Any]:
 
 def _as_printed(schema: dict[str, Any]) -> dict[str, Any]:
     """A schema of dataclasses as `json_line` writes them: every field, and no other."""
-    for each in (schema, *schema.get("$defs", {}).values()):
-        if fields := each.get("properties"):
-            each |= {"required": [*fields], "additionalProperties": False}
+    for object_ in (schema, *schema.get("$defs", {}).values()):
+        if fields := object_.get("properties"):
+            object_ |= {"required": [*fields], "additionalProperties": False}
             for field in fields.values():
                 field.pop("title", None)
                 field.pop("default", None)

@@ -1,16 +1,14 @@
-"""Carries a long command out in a process of its own, waits for it, and clears up after it.
+"""Runs a long command in a process of its own, ends it on signals, and clears up after it.
 
-Python hears no signal while a library works, the system kills who takes too much memory, and a run
-under Prefect may start a server. So the child does all the work, as if it had been started alone,
-in a session of its own to which all that it starts belongs, and with its own temporary folder. The
-parent waits; it ends the child's process group as soon as a signal comes, which is safe at any
-moment, since only the swap of manifest.json publishes anything. Should the parent die, the child
-sees the end of a pipe, and does the same.
+Python handles no signal while a library works, the system kills a process that takes too much
+memory, and a run under Prefect may start a server. So a child does all the work, as if it had been
+started alone, in its own session, with its own temporary folder. The parent waits; on a signal it
+kills the child's process group. That is safe at any moment, since only the swap of manifest.json
+publishes anything. If the parent dies, the child reads the end of a pipe, and does the same.
 
-What the child itself tells goes to the user's streams: see `log`. What libraries print, and
+The child's own output goes to the user's streams: see `log`. The output of libraries, and of
 Prefect's server, goes into a file of the temporary folder, or into the log of the warehouse.
-Descendants that lead process groups of their own, as Ray's do, end by themselves, once they miss
-who began them.
+Descendants with process groups of their own, as Ray's, end by themselves when their parent is gone.
 """
 
 import os
@@ -24,42 +22,41 @@ from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn, TextIO
 
-from kp_batch.errors import OWN, BusyError, KpBatchError, ResourceError, explained
+from kp_batch.errors import TEMPORARY_FOLDERS, BusyError, KpBatchError, ResourceError, explain_error
 from kp_batch.files import HALF_WRITTEN, note_leftovers_in, remove_leftovers, temporary_sibling
-from kp_batch.log import echo, keep_apart, user_err, user_out
+from kp_batch.log import echo, set_user_streams, user_err, user_out
 from kp_batch.text import printable_lines
 
-# Files of the child's temporary folder: what it would leave elsewhere where it is killed, what
-# libraries printed, or a link to that, whether it has told its result, and whether it is at work:
-# a library may end it, too. Only a file that is there already can be removed on a full disk.
-_LEFT, _PRINTED, _TOLD, _AT_WORK = "left", "printed", "told", "at-work"
+# Files of the child's temporary folder: the list of what it would leave elsewhere if it is killed;
+# the output of libraries, or a link to it; a mark that the result is printed; and a mark that it is
+# at work, since a library may end it, too. On a full disk a mark can be removed, but not be made.
+_LEFTOVERS, _OUTPUT, _RESULT_PRINTED, _AT_WORK = "left", "printed", "told", "at-work"
 
 
 def ending_signals() -> set[signal.Signals]:
-    """The signals that end a command: not those that who began it has it ignore, as nohup does."""
+    """The signals that end a command, without those that are ignored, as under nohup."""
     ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    return {each for each in ending if signal.getsignal(each) != signal.SIG_IGN}
+    return {number for number in ending if signal.getsignal(number) != signal.SIG_IGN}
 
 
 def print_message(message: str) -> None:
-    """Tell something on stderr."""
+    """Print a message of the command on stderr."""
     with suppress(OSError, ResourceError):  # its terminal may be closed
         echo(f"kp-batch: {printable_lines(message)}", err=True)
 
 
-def supervised(work: Callable[[], int], *, whole: str = "") -> int:
-    """Do some work in another process, and give its exit status.
+def supervised(work: Callable[[], int], *, note: str = "") -> int:
+    """Do some work in another process, and return its exit status.
 
     Args:
-        work: gives its exit status, and has told by then why it failed.
-        whole: what is added to what is told of a signal.
+        work: returns its exit status, after it printed why it failed.
+        note: the end of the message after a signal.
     """
     ending = ending_signals()
-    # They are waited for, and so interrupt nothing that follows.
-    signal.signal(signal.SIGCHLD, _heed)  # some systems drop what nobody heeds
+    # Blocked signals are waited for, and interrupt nothing that follows.
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # some systems drop it unhandled
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *ending})
     _open_closed_streams()
     (alive, own), folder = os.pipe(), Path(tempfile.mkdtemp(prefix="kp-"))
@@ -71,15 +68,15 @@ def supervised(work: Callable[[], int], *, whole: str = "") -> int:
         raise
     if not child:
         os.close(own)
-        _begin(folder, alive, ending)
-        _end(_status(work))
+        _become_child(folder, alive, ending)
+        _exit_child(_status(work))
     os.close(alive)
-    number, status = _ended(child, ending)
+    number, status = _wait(child, ending)
     if number is None and (status < 0 or (folder / _AT_WORK).exists()):
-        status = _told(folder, status)
+        status = _report_crash(folder, status)
     _clear(folder)
     if number is not None:
-        print_message(f"ended by {_named(number)}{whole}")
+        print_message(f"ended by {_signal_name(number)}{note}")
         return 128 + number
     return status
 
@@ -93,25 +90,21 @@ def _open_closed_streams() -> None:
     os.close(number)
 
 
-def _heed(_number: int, _frame: FrameType | None) -> None:
-    pass
-
-
-def _begin(folder: Path, alive: int, ending: Collection[int]) -> None:
-    """Become the child; `alive` ends with the parent."""
+def _become_child(folder: Path, alive: int, ending: Collection[int]) -> None:
+    """Set up the child's session, signals, folder and streams; `alive` ends with the parent."""
     os.setsid()
     for number in (*ending, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD, *ending})
-    # The folder that the user stands in may hold a flows/ or a prefect.py of their own.
+    # The current folder may hold a flows/ or a prefect.py of the user's own.
     os.environ.update(TMPDIR=str(folder), PYTHONSAFEPATH="1")
     tempfile.tempdir = None
-    note_leftovers_in(folder / _LEFT)
-    OWN.append(folder)
+    note_leftovers_in(folder / _LEFTOVERS)
+    TEMPORARY_FOLDERS.append(folder)
     if columns := shutil.get_terminal_size((0, 0)).columns:
-        os.environ["COLUMNS"] = str(columns)  # who asks its own stdout learns of no terminal
-    keep_apart(_moved(sys.stdout), _moved(sys.stderr))
-    _lead_output_into(folder / _PRINTED)
+        os.environ["COLUMNS"] = str(columns)  # the child's own stdout is no terminal
+    set_user_streams(_duplicate(sys.stdout), _duplicate(sys.stderr))
+    _redirect_output(folder / _OUTPUT)
     threading.Thread(target=_end_with_parent, args=[folder, alive], daemon=True).start()
 
 
@@ -122,31 +115,31 @@ def _end_with_parent(folder: Path, alive: int) -> None:
 
 
 def _status(work: Callable[[], int]) -> int:
-    """Do the work; what it fails over unforeseen is told, too."""
+    """Do the work, and print an unforeseen error, too; returns the exit status."""
     try:
         return work()
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
     except BaseException as error:  # noqa: BLE001 (Rust's panics and interrupts, too)
-        print_message(str(explained(error)))
+        print_message(str(explain_error(error)))
         return 1
 
 
-def _end(status: int) -> NoReturn:
-    """End the child; to take the interpreter down would need a tenth of a second."""
-    for folder in OWN:
+def _exit_child(status: int) -> NoReturn:
+    """End the child without the interpreter's shutdown, which takes a tenth of a second."""
+    for folder in TEMPORARY_FOLDERS:
         with suppress(OSError):
             (folder / _AT_WORK).unlink()
     if "prefect" in sys.modules:  # it sends its last logs when the interpreter ends
         sys.exit(status)
-    for each in filter(None, (user_out(), user_err(), sys.stdout, sys.stderr)):
+    for stream in filter(None, (user_out(), user_err(), sys.stdout, sys.stderr)):
         with suppress(OSError):  # its disk may be full
-            each.flush()
+            stream.flush()
     os._exit(status)
 
 
-def _ended(child: int, ending: Collection[int]) -> tuple[int | None, int]:
-    """Wait for the child or for a signal, and end all that the child has started.
+def _wait(child: int, ending: Collection[int]) -> tuple[int | None, int]:
+    """Wait for the child or for a signal, and kill all processes that the child has started.
 
     Returns:
         The signal, if one came, and how the child ended: its exit status, or the negative number
@@ -163,30 +156,30 @@ def _ended(child: int, ending: Collection[int]) -> tuple[int | None, int]:
     return number if number in ending else None, os.waitstatus_to_exitcode(status)
 
 
-def _told(folder: Path, status: int) -> int:
-    """Tell how the child ended that should not have, see `_ended`; gives the exit status."""
-    printed, details, said = folder / _PRINTED, "", b""
+def _report_crash(folder: Path, status: int) -> int:
+    """Print how the child ended before its work did, see `_wait`; returns the exit status."""
+    path, details, output = folder / _OUTPUT, "", b""
     with suppress(OSError):
-        said = printed.read_bytes()
-        if printed.is_symlink() and printed.readlink().suffix != HALF_WRITTEN:
-            details = f"; details are in {printed.readlink()}"
+        output = path.read_bytes()
+        if path.is_symlink() and path.readlink().suffix != HALF_WRITTEN:
+            details = f"; details are in {path.readlink()}"
     if status == -signal.SIGKILL:
         end = (
             "the working process was killed by SIGKILL, as the system does where memory runs out; "
             f"what is published is whole{details}"
         )
     else:
-        last = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        how = _named(-status) if status < 0 else f"itself, with status {status}"
+        last = output.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        how = _signal_name(-status) if status < 0 else f"itself, with status {status}"
         end = f"the working process ended by {how}: {last or 'it said nothing'}{details}"
-    if (folder / _TOLD).exists():
+    if (folder / _RESULT_PRINTED).exists():
         print_message(f"warning: {end}; the report may be an older one")
         return 0
     print_message(end)
     return 128 - status if status < 0 else status or 1
 
 
-def _named(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal has no name
@@ -194,20 +187,20 @@ def _named(number: int) -> str:
 
 
 def _clear(folder: Path) -> None:
-    remove_leftovers(folder / _LEFT)
+    remove_leftovers(folder / _LEFTOVERS)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def has_told() -> None:
-    """Note that the command has told its result: what it does after that is no reason to fail."""
-    for folder in OWN:
+def note_result_printed() -> None:
+    """Note that the result is printed: a later crash does not fail the command."""
+    for folder in TEMPORARY_FOLDERS:
         with suppress(OSError):
-            (folder / _TOLD).touch()
+            (folder / _RESULT_PRINTED).touch()
 
 
-def _moved(stream: TextIO | None) -> TextIO | None:
-    """Another stream to where one leads, as it is otherwise."""
-    if stream is None:  # who began the command has closed it
+def _duplicate(stream: TextIO | None) -> TextIO | None:
+    """A copy of a stream, on a descriptor of its own."""
+    if stream is None:  # it was closed when the command began
         return None
     return TextIOWrapper(
         os.fdopen(os.dup(stream.fileno()), "wb"),
@@ -217,8 +210,8 @@ def _moved(stream: TextIO | None) -> TextIO | None:
     )
 
 
-def _lead_output_into(path: Path) -> None:
-    """Lead what libraries print into a file."""
+def _redirect_output(path: Path) -> None:
+    """Send the output of libraries to a file."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(file, 1)
     os.dup2(file, 2)
@@ -227,81 +220,81 @@ def _lead_output_into(path: Path) -> None:
 
 @contextmanager
 def logged(log: Path) -> Generator[None]:
-    """Have the log of a warehouse take what libraries print, and tell errors with its name.
+    """Send the output of libraries to the log of a warehouse, which errors then name.
 
-    It is begun beside the log of the command before, which may still be at work, and takes its
-    place once this command alone writes. Only a supervised command has one.
+    The new log replaces that of the command before, which may still be at work, only once this
+    command alone writes. Only a supervised command has a log.
 
     Raises:
-        KpBatchError: what the command fails over.
-        OSError: it cannot be written.
+        KpBatchError: the command failed.
+        OSError: the log cannot be written.
     """
-    if not OWN:
+    if not TEMPORARY_FOLDERS:
         yield
         return
     from kp_batch.warehouse.publication import when_writing
 
-    begun = _Log(log, OWN[0] / _PRINTED)
-    when_writing(begun.take_place)
+    new = _Log(log, TEMPORARY_FOLDERS[0] / _OUTPUT)
+    when_writing(new.publish)
     try:
         yield
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:  # Rust's panics are no Exception
-        raise begun.explained(error) from error
+        raise new.explain(error) from error
     finally:
-        begun.end()
+        new.remove_unpublished()
 
 
 class _Log:
-    """A log that is begun: `printed`, where libraries print, leads into it.
+    """A log under a temporary name, to which `output` becomes a link.
 
     Raises:
         OSError: it cannot be written.
     """
 
-    def __init__(self, path: Path, printed: Path) -> None:
-        self._path, self._printed, self._begun = path, printed, temporary_sibling(path)
-        self._begun.touch(0o600, exist_ok=False)  # libraries may print what traces say
+    def __init__(self, path: Path, output: Path) -> None:
+        self._path, self._output, self._partial = path, output, temporary_sibling(path)
+        self._partial.touch(0o600, exist_ok=False)  # libraries may print texts of traces
         with suppress(OSError):  # its disk may be full
-            self._begun.write_bytes(printed.read_bytes())
-        self._link_to(self._begun)
-        _lead_output_into(self._begun)
+            self._partial.write_bytes(output.read_bytes())
+        self._link_to(self._partial)
+        _redirect_output(self._partial)
 
-    def take_place(self) -> None:
-        """Replace the log of the command before; only who alone writes may.
+    def publish(self) -> None:
+        """Replace the log of the command before; only the one writer may.
 
         Raises:
             OSError: it cannot be replaced.
         """
-        if self._begun.exists():  # else it has
-            self._begun.replace(self._path)
+        if self._partial.exists():  # else it has replaced it already
+            self._partial.replace(self._path)
             self._link_to(self._path)
 
-    def explained(self, error: BaseException) -> KpBatchError:
+    def explain(self, error: BaseException) -> KpBatchError:
         """Explain an error to the user; one that is not meant for users goes into the log, too."""
         if isinstance(error, KpBatchError):
-            return explained(error, str(self._path))
+            return explain_error(error, str(self._path))
         with suppress(OSError):  # the log's disk may be full
             traceback.print_exception(error, file=sys.__stderr__)
-        return explained(error, str(self._path) if self._has_settled() else None)
+        return explain_error(error, str(self._path) if self._try_publish() else None)
 
-    def end(self) -> None:
-        """Remove what took no place."""
-        self._begun.unlink(missing_ok=True)
+    def remove_unpublished(self) -> None:
+        """Remove the log if it did not replace the one before."""
+        self._partial.unlink(missing_ok=True)
 
-    def _has_settled(self) -> bool:
-        """Take the place unless another command writes; whether it has it now."""
+    def _try_publish(self) -> bool:
+        """Publish the log unless another command writes; whether it is published now."""
         from kp_batch.warehouse.lock import locked
 
         try:
             with locked(self._path.parent, wait=False):
-                self.take_place()
+                self.publish()
         except (BusyError, OSError):
             return False
         return True
 
     def _link_to(self, log: Path) -> None:
         with suppress(OSError):  # the disk of temporary files may be full
-            self._printed.unlink()
-            self._printed.symlink_to(log.absolute())
+            self._output.unlink()
+            self._output.symlink_to(log.absolute())

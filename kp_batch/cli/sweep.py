@@ -11,7 +11,7 @@ from typing import TypeVar
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.export import written
+from kp_batch.cli.export import output_file
 from kp_batch.cli.options import json_line, json_option, warehouse_option
 from kp_batch.log import echo
 from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
@@ -24,18 +24,18 @@ _DOMAINS = 10  # shown at the most, each a table
 _DOMAIN = 60  # characters
 
 
-def _several(
-    read: Callable[[str], T],
+def _list_of(
+    parse: Callable[[str], T],
 ) -> Callable[[click.Context, click.Parameter, str | None], Sequence[T]]:
-    """Read the values of an option, which have commas between them; none where it is left out."""
+    """Parse the values of an option, with commas between them; none where it is left out."""
 
-    def read_all(_: click.Context, __: click.Parameter, text: str | None) -> Sequence[T]:
+    def parse_list(_: click.Context, __: click.Parameter, text: str | None) -> Sequence[T]:
         try:
-            return [read(each.strip()) for each in text.split(",")] if text is not None else []
+            return [parse(value.strip()) for value in text.split(",")] if text is not None else []
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
 
-    return read_all
+    return parse_list
 
 
 def _cache_by(text: str) -> str:
@@ -69,28 +69,28 @@ def _page(_: click.Context, __: click.Parameter, output: str | None) -> str | No
 @click.option(
     "--cache-by",
     metavar="NAME,...",
-    callback=_several(_cache_by),
+    callback=_list_of(_cache_by),
     help="Whose traces share a cache: none,agent_id,agent_id+host.",
 )
 @click.option(
     "--cache-size",
     "sizes",
     metavar="SIZE,...",
-    callback=_several(_size),
+    callback=_list_of(_size),
     help="Vectors that the cache holds: 200,1000,5000.",
 )
 @click.option(
     "--ttl",
     "ttls",
     metavar="TTL,...",
-    callback=_several(_ttl),
+    callback=_list_of(_ttl),
     help="Times to live in the cache: none,12h,7d.",
 )
 @click.option(
     "--threshold",
     "thresholds",
     metavar="SCORE,...",
-    callback=_several(_threshold),
+    callback=_list_of(_threshold),
     help="Scores worth sharing: 0.7,0.75.",
 )
 @click.option(
@@ -116,7 +116,7 @@ def sweep(  # noqa: PLR0913 (each is an option)
     from kp_batch.operations.sweep import page_of
     from kp_batch.operations.sweep import sweep as sweep_of
 
-    with written(output) if output else nullcontext() as page:
+    with output_file(output) if output else nullcontext() as page:
         result = sweep_of(
             warehouse, cache_by=cache_by, sizes=sizes, ttls=ttls, thresholds=thresholds
         )
@@ -130,7 +130,7 @@ def sweep(  # noqa: PLR0913 (each is an option)
 def sweep_text(result: Sweep) -> str:
     """Format a sweep for a terminal of 120 columns, which long names of `--cache-by` exceed.
 
-    A table over all domains, one for each of the largest, and what recorded scores say.
+    Tables of all domains and of each of the largest, and how caches fit the recorded scores.
     """
     overall, *domains = (
         list(rows) for _, rows in groupby(result.outcomes, lambda row: row.task_domain)
@@ -153,8 +153,8 @@ def _head(result: Sweep) -> Iterator[str]:
 
 def _largest(domains: Sequence[list[Outcome]]) -> list[list[Outcome]]:
     """The domains with the most traces, in their order."""
-    most = nlargest(_DOMAINS, range(len(domains)), key=lambda each: domains[each][0].traces)
-    return [domains[each] for each in sorted(most)]
+    largest = nlargest(_DOMAINS, range(len(domains)), key=lambda number: domains[number][0].traces)
+    return [domains[number] for number in sorted(largest)]
 
 
 def _table(rows: Sequence[Outcome]) -> Iterator[str]:

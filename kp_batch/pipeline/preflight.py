@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from shutil import disk_usage
 
-from kp_batch.duck import available_bytes, bytes_of_quantiles
+from kp_batch.duck import available_bytes, quantile_bytes
 from kp_batch.embedding.vector_store import stored_dimensions
 from kp_batch.errors import ResourceError
 from kp_batch.pipeline.embed import EncoderName, loaded_encoder
@@ -29,7 +29,7 @@ def check_fit(run: Run, plan: Plan) -> None:
     dimensions, scores = _dimensions(run, plan), plan.counts.accepted
     check_vectors_fit(plan.spans, dimensions)
     quantiles = f"the quantiles of {count_of(scores, 'score')}"
-    _check_memory(quantiles, bytes_of_quantiles(scores), "fewer traces")
+    _check_memory(quantiles, quantile_bytes(scores), "fewer traces")
     written = (
         plan.texts.missing * 4 * dimensions + sum(part.rows for part in plan.parts) * _SCORE_BYTES
     )

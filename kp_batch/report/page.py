@@ -20,7 +20,7 @@ from kp_batch.report.data import ReportData
 from kp_batch.report.findings import Untrusted, findings
 from kp_batch.report.panels import PANELS, Panel
 from kp_batch.report.traces import Traces
-from kp_batch.text import age, bar_line, count_of, of_group, shortened
+from kp_batch.text import age, bar_line, count_of, group_suffix, shortened
 
 T = TypeVar("T")
 _ID = 80  # characters of a trace's id that are shown
@@ -138,7 +138,7 @@ def render(name: str, **values: Any) -> str:
         "cell": _cell,
         "digest": _digest,
         "explain_command": _explain_command,
-        "of_group": of_group,
+        "group_suffix": group_suffix,
         "short": _short,
     }
     environment.tests["untrusted"] = lambda value: isinstance(value, Untrusted)

@@ -21,7 +21,7 @@ from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
 
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import AuditError, KpBatchError, known
+from kp_batch.errors import AuditError, KpBatchError, explain_mendable
 from kp_batch.log import add_handler, info, warn
 from kp_batch.operations.preview import Preview, preview, preview_text
 from kp_batch.pipeline.report import report
@@ -155,7 +155,7 @@ def logged_to_prefect(details: str | None = None) -> Generator[None]:
     try:
         yield
     except (Exception, PanicException) as error:
-        explained = known(error, details)
+        explained = explain_mendable(error, details)
         if explained is None or explained is error:
             raise
         raise explained from error
@@ -224,6 +224,6 @@ _RUN_LOG = _RunLog()
 
 def _in_one_line(record: logging.LogRecord) -> bool:
     """Let Prefect log an error that the user can put right as that, without its traceback."""
-    if record.exc_info and record.exc_info[1] and (error := known(record.exc_info[1])):
-        record.msg, record.args, record.exc_info = f"{type(error).__name__}: {error}", (), None
+    if record.exc_info and record.exc_info[1] and (told := explain_mendable(record.exc_info[1])):
+        record.msg, record.args, record.exc_info = f"{type(told).__name__}: {told}", (), None
     return True

@@ -20,7 +20,7 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from kp_batch.errors import WarehouseError, is_passing, known
+from kp_batch.errors import WarehouseError, explain_mendable, is_passing
 from kp_batch.schemas import PARTITIONED_BY, TABLES, arrow_schema
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.data_files import DataFile, data_files, write_data_file
@@ -262,7 +262,7 @@ def _read_additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
     try:
         table = open_table(warehouse, name, version)
     except DeltaError as error:
-        if is_passing(error) or known(error):
+        if is_passing(error) or explain_mendable(error):
             raise
         told = f"version {version} of the table {name} cannot be read from {shown(warehouse)}"
         raise WarehouseError(f"{told}: {error}; {_REMEDY}") from error

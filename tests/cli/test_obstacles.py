@@ -14,7 +14,7 @@ from kp_batch import cli
 from kp_batch.archive.folders import IS_DELTA
 from kp_batch.archive.sources import discover
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError, explained
+from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError, explain_error
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse.reader import connect
@@ -179,18 +179,18 @@ def test_a_full_disk_is_named(
     monkeypatch.setenv("TMPDIR", "/dev/shm/none")  # that is no folder
     log = str(tmp_path / "log")
     expected = f"the disk of {tmp_path} is full; what is published is whole; free some space"
-    assert str(explained(error, log)) == expected
+    assert str(explain_error(error, log)) == expected
     wrapped = WarehouseError("w cannot be read")
     wrapped.__cause__ = error
-    assert str(explained(wrapped, log)) == expected
+    assert str(explain_error(wrapped, log)) == expected
     other = KpBatchError("report.html cannot be written: No space left on device")
     other.__cause__ = error  # which is told better than we could
-    assert explained(other, log) is other
+    assert explain_error(other, log) is other
 
 
 def test_a_full_temporary_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    told = str(explained(OSError(28, "No space left on device")))
+    told = str(explain_error(OSError(28, "No space left on device")))
     assert told == f"the disk of {tmp_path} is full; free some space"
 
 

@@ -30,8 +30,8 @@ assert rescore_and_report(RescoreConfig(**settings)).counts.embedded == 1
 CHECKED = """
 import sys
 from kp_batch.cli import maintain, query, run
-from kp_batch.cli.options import checked
-checked({"archive": sys.argv[1:2], "warehouse": sys.argv[2]})
+from kp_batch.cli.options import config_of
+config_of({"archive": sys.argv[1:2], "warehouse": sys.argv[2]})
 """
 COMMANDS = """
 import sys

@@ -87,7 +87,7 @@ def test_so_does_the_module_that_python_is_told(folder: Path) -> None:
 HEAD = """
 import os, signal, subprocess, sys, tempfile, time
 from pathlib import Path
-from kp_batch.cli.supervise import has_told, logged, supervised
+from kp_batch.cli.supervise import logged, note_result_printed, supervised
 from kp_batch.files import temporary_sibling
 from kp_batch.log import echo
 def kill(number):
@@ -95,7 +95,7 @@ def kill(number):
 def work():
     {work}
     return 0
-sys.exit(supervised(work, whole="; whole"))
+sys.exit(supervised(work, note="; whole"))
 """
 
 
@@ -151,12 +151,12 @@ ITSELF = "kp-batch: the working process ended by itself, with status {}: it said
             "kp-batch: the working process ended by SIGTERM: two\n",
         ),
         (
-            "has_told(); kill(9)",
+            "note_result_printed(); kill(9)",
             0,
             KILLED.format("warning: ", "").replace("\n", "; the report may be an older one\n"),
         ),
         (
-            "has_told(); os._exit(1)",
+            "note_result_printed(); os._exit(1)",
             0,
             ITSELF.format(1)
             .replace("kp-batch: ", "kp-batch: warning: ")
@@ -208,8 +208,8 @@ def test_a_link_to_stdout_leads_to_that_of_the_command(tmp_path: Path) -> None:
     link = tmp_path / "out.jsonl"
     link.symlink_to("/dev/stdout")
     work = """
-from kp_batch.cli.export import written
-with written(sys.argv[1]) as file:
+from kp_batch.cli.export import output_file
+with output_file(sys.argv[1]) as file:
     file.write_text("traces")
 """
     assert done(work, link) == (0, "traces", "")
@@ -234,8 +234,8 @@ def test_a_failure_that_nobody_foresaw_is_a_line() -> None:
 )
 def test_a_stdout_that_takes_nothing_is_told(stdout: str, fault: str) -> None:
     work = """
-from kp_batch.cli.export import written
-with written("-") as file:
+from kp_batch.cli.export import output_file
+with output_file("-") as file:
     file.write_text("traces")
 """
     script = HEAD.format(work=work.replace("\n", "\n    "))
@@ -248,7 +248,7 @@ def test_no_result_is_told_where_it_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr("kp_batch.cli.run.has_told", lambda: calls.append("told"))
+    monkeypatch.setattr("kp_batch.cli.run.note_result_printed", lambda: calls.append("told"))
     archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
     words = [str(archive), "--warehouse", str(tmp_path / "wh"), "--embedder", "none"]
     with Path("/dev/full").open("wb", buffering=0) as full:

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch.errors import ArchiveError, BusyError, WarehouseError, explained
+from kp_batch.errors import ArchiveError, BusyError, WarehouseError, explain_error
 from kp_batch.imports import archive as import_archive
 from kp_batch.imports.formats import atif, knowledgepulse, langfuse
 from kp_batch.imports.model import Format
@@ -362,7 +362,7 @@ def test_faults_are_told_in_one_line(nights: Path, url: str, server: Faulty) -> 
     for given in ((nights, "s3://kp-none/archive"), ("s3://kp-none/source", url)):
         with pytest.raises(OSError, match="NoSuchBucket") as none:
             import_spans(*given)
-        assert "s3://kp-none" in str(explained(none.value))
+        assert "s3://kp-none" in str(explain_error(none.value))
     import_spans(nights, url)
     late(nights)
     server.fault = lambda method, path: "403" if method == "PUT" and "2026" in path else None

@@ -19,7 +19,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.embedding.vector_store import count_vectors
-from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageError, explained
+from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageError, explain_error
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles
@@ -362,7 +362,7 @@ def test_the_warehouse_is_no_part_of_the_archive_around_it(tmp_path: Path) -> No
 
 
 def test_a_fault_of_ours_is_one_line_that_names_the_log(tmp_path: Path) -> None:
-    error = explained(ZeroDivisionError("division\nby zero"), str(tmp_path / "log"))
+    error = explain_error(ZeroDivisionError("division\nby zero"), str(tmp_path / "log"))
     assert isinstance(error, KpBatchError)
     expected = f"unexpected ZeroDivisionError: division by zero; details are in {tmp_path / 'log'}"
     assert str(error) == expected

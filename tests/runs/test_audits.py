@@ -174,7 +174,7 @@ def test_sql_that_cannot_run_or_looks_elsewhere_is_refused_by_plan_and_run(
 def test_what_only_shows_when_it_runs_fails_the_run_by_name(
     night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sql: str
 ) -> None:
-    monkeypatch.setattr("kp_batch.duck._MOST_FOR_DUCKDB", 64 << 20)
+    monkeypatch.setattr("kp_batch.duck._SPILLING_BYTES", 64 << 20)
     with pytest.raises(KpBatchError, match=r"^audits cannot be run: wrong: "):
         night(trace(id="a"), audits=errors(wrong=sql))
     manifest = read_manifest(tmp_path / "warehouse")

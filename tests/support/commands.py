@@ -41,7 +41,7 @@ def invoke(*arguments: object, stdin: str | None = None) -> subprocess.Completed
         patch.setattr(sys, "argv", ["kp-batch", *words])
         patch.setattr(log, "handlers", [*log.handlers])
         with CliRunner().isolation(stdin, {"COLUMNS": "200"}) as (out, err, _):
-            status = (cli.long_status if words[0] in cli.LONG else cli.status)()
+            status = (cli.run_supervised if words[0] in cli.SUPERVISED else cli.run_command)()
         return subprocess.CompletedProcess(
             words, status, out.getvalue().decode(), err.getvalue().decode()
         )
