@@ -1,4 +1,4 @@
-"""Vector arithmetic that several rooms share: one norm, one normalisation, one deciding cosine."""
+"""Vector arithmetic that several rooms share: the norm, normalisation and the exact cosine."""
 
 import numpy as np
 import numpy.typing as npt
@@ -80,22 +80,22 @@ def unit(vectors: npt.ArrayLike) -> Float32s:
     exact = np.asarray(vectors, dtype=np.float64)
     divided = normalised(exact)
     rounded = exact.astype(np.float32)
-    kept = is_unit(rounded) & (rounded == exact).all(axis=-1)
-    return np.ascontiguousarray(np.where(kept[..., None], rounded, divided))
+    is_exact = is_unit(rounded) & (rounded == exact).all(axis=-1)
+    return np.ascontiguousarray(np.where(is_exact[..., None], rounded, divided))
 
 
 def cosines(left: Float32s, right: Float32s, work: Float64s | None = None) -> Float64s:
     """The cosine similarity of each pair of unit vectors, by one fixed summation.
 
-    `VectorCache` and `replay` both decide by it. Formula: `sum_j left[i, j] * right[i, j]` in
-    float64. The bits depend on the two vectors alone: not on how many pairs are given, on threads,
-    or on the width of the processor's registers.
+    `VectorCache` and `replay` both compare by it. Formula: `sum_j left[i, j] * right[i, j]` in
+    float64. The bits depend on the two vectors alone: not on the number of pairs, on threads, or on
+    the width of the processor's registers.
 
     Args:
         left: float32, shape (pairs, dimensions), unit or zero rows.
         right: float32, the same shape.
-        work: float64, shape (2, pairs, dimensions), overwritten: memory of one thread that
-            calls this often.
+        work: float64, shape (2, pairs, dimensions), overwritten: the working memory of one thread,
+            to be reused.
 
     Returns:
         float64, shape (pairs,).

@@ -12,15 +12,15 @@ import numpy.typing as npt
 
 from kp_batch.vectors import Float32s, Float64s, cosines, nonzero, unit
 
-NO_NEIGHBOUR = 0.5  # the novelty of a trace that meets an empty cache, or has no vector
+NO_NEIGHBOUR = 0.5  # the novelty where the cache is empty, or the trace has no vector
 NO_NEIGHBOUR_ROW = (NO_NEIGHBOUR, None, None, None, 0)  # of such a trace, as in `NOVELTY`
 
 
 def novelty(max_similarity: npt.ArrayLike) -> Float64s:
     """Novelty from the greatest cosine similarity to the cache.
 
-    Formula: `1 - max_similarity`, clamped to [0, 1]; 0.5 where the similarity is NaN, which stands
-    for an empty cache.
+    Formula: `1 - max_similarity`, clamped to [0, 1]; 0.5 where the similarity is NaN, as of an
+    empty cache.
 
     Args:
         max_similarity: float64 of any shape.
@@ -112,14 +112,14 @@ class VectorCache:
 
         A zero vector is nobody's nearest, and none is nearest to it.
         """
-        wanted = self._checked(query)
+        vector = self._checked(query)
         if now is not None:
             self.evict_expired(now)
         if not self._entries:
             return None
-        held = np.stack([vector for _, vector in self._entries])
-        similarities = cosines(np.broadcast_to(wanted, held.shape), held)
-        real = nonzero(held) & nonzero(wanted)
+        cached = np.stack([entry for _, entry in self._entries])
+        similarities = cosines(np.broadcast_to(vector, cached.shape), cached)
+        real = nonzero(cached) & nonzero(vector)
         best = int(np.argmax(np.where(real, similarities, -np.inf)))
         if not real[best] or (similarities[best] < 0 and not real.all()):
             return Nearest(0.0, None, None)

@@ -1,8 +1,8 @@
-"""Replays the cache's whole history as a banded matrix product: every trace's novelty at its time.
+"""Replays the cache's history as a banded matrix product: every trace's novelty at its time.
 
-Each trace is added and the cache is first in, first out, so trace i meets a contiguous run of the
-traces before it, its window. A block of traces therefore needs one product with the rows that any
-of their windows holds.
+Each trace is added and the cache is first in, first out, so trace i is compared with a contiguous
+run of the traces before it, its window. A block of traces therefore needs one product with the rows
+of all their windows.
 
 A product's last bits vary with its shape, the threads and the library. So it only nominates: every
 pair within a band of a row's greatest similarity. `vectors.cosines` decides between them. A change
@@ -21,7 +21,7 @@ from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, is_unit
 # Rows of one block: an eighth of the widest window, within these bounds. Longer blocks multiply
 # faster, but more of their pairs are in no window.
 _FEWEST, _MOST = 128, 256
-_PAIRS = 256  # compared at once: they are copied
+_PAIRS = 256  # compared at once, since they are copied
 
 # float32 products of unit vectors were off by at most 1.3e-6; a band of 1e-5 misses
 # no true maximum and nominates few others.
@@ -44,7 +44,7 @@ _Pairs = tuple[Int64s, Int64s]  # of rows and columns
 
 @dataclass(frozen=True)
 class Replay:
-    """What of the cache is nearest to each trace. All arrays have one element a trace."""
+    """The nearest trace in the cache of each trace. All arrays have one element a trace."""
 
     max_similarity: Float64s  # NaN where the cache was empty
     nearest: Int64s  # row of the nearest trace; -1 where there is none
@@ -96,11 +96,11 @@ def replay_windows(
     wanted: Bools | None = None,
     block: int = _MOST,
 ) -> Replay:
-    """Compute what is nearest to each trace in a given window; see `replay`.
+    """Find the nearest trace to each one within its window; see `replay`.
 
     Args:
         vectors: float32, shape (n, dimensions), unit or zero rows, in replay order.
-        starts: int64, shape (n,), ascending: row i meets rows `[starts[i], i)`.
+        starts: int64, shape (n,), ascending: the window of row i is `[starts[i], i)`.
         first: the first row of the result; those before it are only in windows.
         wanted: bool, shape (n,): only these rows' results count, the others' may be anything; None
             for all.
@@ -123,7 +123,7 @@ def replay_windows(
 
 
 def _blocks(rows: Int64s, length: int) -> Iterator[tuple[int, int]]:
-    """Cut ascending rows into ranges of at most this length, without what stands between them."""
+    """Cut ascending rows into ranges of at most this length, without gaps at their ends."""
     while len(rows):
         count = int(np.searchsorted(rows, rows[0] + length))
         yield int(rows[0]), int(rows[count - 1]) + 1
@@ -149,7 +149,7 @@ def _check(vectors: Float32s, starts: Int64s, block: int) -> None:
 class _BestMatches:
     """The nearest trace to each by exact cosines, the oldest of equals.
 
-    The copies of pairs go into memory that stays: fresh memory costs more than the arithmetic, and
+    Pairs are copied into memory that is reused: fresh memory costs more than the arithmetic, and
     makes threads wait for each other.
     """
 
@@ -162,17 +162,11 @@ class _BestMatches:
     @classmethod
     def of(cls, vectors: Float32s) -> "_BestMatches":
         rows, shape = len(vectors), (2, _PAIRS, vectors.shape[1])
-        none = np.full(rows, -1, dtype=np.int64)
-        return cls(
-            vectors,
-            np.full(rows, -np.inf),
-            none,
-            np.empty(shape, dtype=np.float32),
-            np.empty(shape),
-        )
+        similarity, nearest = np.full(rows, -np.inf), np.full(rows, -1, dtype=np.int64)
+        return cls(vectors, similarity, nearest, np.empty(shape, np.float32), np.empty(shape))
 
     def compare(self, row: Int64s, column: Int64s) -> None:
-        """Compare rows with columns, which ascend, and are later than those before."""
+        """Compare rows with columns, which ascend, also from one call to the next."""
         exact = np.empty(len(row))
         for start in range(0, len(row), _PAIRS):
             part = slice(start, start + _PAIRS)
@@ -192,7 +186,7 @@ class _BestMatches:
 def _with_zeros(best: _BestMatches, real: Bools, starts: Int64s) -> tuple[Float64s, Int64s]:
     """Let the similarity 0 of a zero vector beat negative ones; it is nearest to none.
 
-    Where there is none nearest in a window, all its vectors are zero, or the row is.
+    Where a window has no nearest, all its vectors are zero, or the row is.
     """
     similarity, nearest = best.similarity, best.nearest
     zeros_before = np.concatenate([[0], np.cumsum(~real)])
@@ -206,9 +200,9 @@ def _with_zeros(best: _BestMatches, real: Bools, starts: Int64s) -> tuple[Float6
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Finds, for some rows at a time, what can be nearest to each.
+    """Finds, for some rows at a time, the columns that can be nearest to each.
 
-    Row i meets rows `[starts[i], i)`, the columns of its products.
+    The columns of row i are its window `[starts[i], i)`.
     """
 
     vectors: Float32s  # shape (n, dimensions), unit or zero rows
@@ -218,14 +212,14 @@ class _Candidates:
 
     @classmethod
     def of(cls, vectors: Float32s, starts: Int64s) -> "_Candidates":
-        """Look at the vectors; see the fields."""
+        """Compute the fields of some vectors."""
         return cls(vectors, starts, nonzero(vectors), _previous_equal(vectors))
 
     def nominate(self, first: int, last: int) -> Iterator[_Pairs]:
-        """Yield what may be nearest to the rows from `first` to `last`, which is excluded.
+        """Yield the pairs that may be nearest, of the rows from `first` to before `last`.
 
-        Of each row that meets a nonzero vector the true nearest is among it, and all that are as
-        similar, of equal vectors the oldest alone. Columns ascend, from one product to the next.
+        For a row with a nonzero vector in its window these are the true nearest and all as similar,
+        of equal vectors only the oldest. Columns ascend, also from one product to the next.
         """
         in_windows, block = self._in_windows(first, last), self.vectors[first:last]
         # Nothing is nearest to a zero vector: no similarity exceeds infinity.
@@ -244,22 +238,22 @@ class _Candidates:
             yield row + first, columns[column]
 
     def _in_windows(self, first: int, last: int) -> Int64s:
-        """The rows in a block's windows, but for zero vectors, and for equals of older ones in all.
+        """The rows in a block's windows but zero vectors and those with an older equal in them all.
 
-        Leaving these out makes repeated texts cheaper than different ones.
+        Without the latter, repeated texts are cheaper than different ones.
         """
         low = int(self.starts[first])
         oldest = self.twin[low:last] < self.starts[last - 1]
         return np.flatnonzero(self.real[low:last] & oldest) + low
 
     def _rows(self, rows: Int64s) -> Float32s:
-        """The vectors of ascending rows, which are copied only where they are not neighbours."""
+        """The vectors of ascending rows, copied only where the rows are not consecutive."""
         low, high = int(rows[0]), int(rows[-1]) + 1
         return self.vectors[low:high] if high - low == len(rows) else self.vectors[rows]
 
 
 def _blank_unseen(product: Float32s, columns: Int64s, first: int, starts: Int64s) -> None:
-    """Blank, in place, the columns outside each row's window: itself, later and dropped rows.
+    """Blank, in place, the columns outside each row's window: itself, later and evicted rows.
 
     Only the two triangles in which the block's rows differ are compared.
 
@@ -272,12 +266,12 @@ def _blank_unseen(product: Float32s, columns: Int64s, first: int, starts: Int64s
     rows = np.arange(first, first + len(starts))
     later = slice(int(np.searchsorted(columns, first)), None)
     product[later][columns[later, None] >= rows] = _NONE
-    gone = slice(0, int(np.searchsorted(columns, starts[-1])))
-    product[gone][columns[gone, None] < starts] = _NONE
+    evicted = slice(0, int(np.searchsorted(columns, starts[-1])))
+    product[evicted][columns[evicted, None] < starts] = _NONE
 
 
 def _narrowed(tile: Float32s, block: Float32s, column: Int64s, row: Int64s) -> _Pairs:
-    """Leave the pairs within a far narrower band, where many rows have many columns in common.
+    """Keep the pairs within a far narrower band, where many rows have many columns in common.
 
     Args:
         tile: the vectors of the columns.
@@ -286,10 +280,10 @@ def _narrowed(tile: Float32s, block: Float32s, column: Int64s, row: Int64s) -> _
         row: counted in the block.
     """
     new = np.diff(column, prepend=-1) > 0
-    held = column[new]
-    if len(column) * _PAIRS_OF_A_COSINE <= len(held) * len(block):
+    distinct = column[new]
+    if len(column) * _PAIRS_OF_A_COSINE <= len(distinct) * len(block):
         return column, row
-    product = tile[held].astype(np.float64) @ block.astype(np.float64).T
+    product = tile[distinct].astype(np.float64) @ block.astype(np.float64).T
     similarity = product[np.cumsum(new) - 1, row]
     greatest = np.full(len(block), -np.inf)
     np.maximum.at(greatest, row, similarity)
@@ -331,7 +325,7 @@ def _parts(rows: int) -> Iterator[slice]:
 def window_starts(
     times: Int64s, max_elements: int, ttl: timedelta | None, first: Int64s | int = 0
 ) -> Int64s:
-    """The first row of each row's window: row i meets rows `[start_i, i)`.
+    """The first row of each row's window: that of row i is `[start_i, i)`.
 
     Formula: `max(i - max_elements, first_i, first j with times[j] > times[i] - ttl)`.
 
@@ -339,7 +333,7 @@ def window_starts(
         times: int64, shape (n,), microseconds, ascending from `first_i` to i.
         max_elements: the cache's capacity, at least 0.
         ttl: the cache's time to live, None for no limit.
-        first: int64, shape (n,), the first row that each row may meet, no later than itself.
+        first: int64, shape (n,), the first row that each window may have, no later than its own.
 
     Returns:
         int64, shape (n,), ascending where `first` does.
@@ -350,7 +344,7 @@ def window_starts(
         return low
     expired = times - min(ttl // timedelta(microseconds=1), _FOREVER)
     high = rows.copy()
-    while (open_ := np.flatnonzero(low < high)).size:  # a search by halves, of all rows at once
+    while (open_ := np.flatnonzero(low < high)).size:  # a binary search, of all rows at once
         middle = (low[open_] + high[open_]) // 2
         is_expired = times[middle] <= expired[open_]
         low[open_[is_expired]] = middle[is_expired] + 1

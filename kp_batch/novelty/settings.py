@@ -1,4 +1,4 @@
-"""The cache's settings, and the text forms under which configs and published rows name them."""
+"""The cache's settings, and their text forms in configs and published rows."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -7,21 +7,20 @@ from datetime import timedelta
 
 from kp_batch.errors import ArchiveError
 
-# Raised with any change to `VectorCache` or `replay` that changes a result: every cache_id bears
-# it.
+# Raised with any change to `VectorCache` or `replay` that changes a result; part of every cache_id.
 REPLAY_VERSION = 1
 
-# Values of a trace that may tell caches apart; they win over a path's key of the same name.
+# Values of a trace that caches may be split by; they win over a path's key of the same name.
 CACHE_COLUMNS = ("agent_id", "framework", "task_domain")
 _NONE = "none"
-_NAMED = 20  # keys
+_KEYS = 20  # listed in a message, at the most
 _KEY = re.compile(r"\w[\w.-]*")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 @dataclass(frozen=True)
 class CacheSettings:
-    """What decides which earlier vectors a trace meets.
+    """The settings that decide with which earlier vectors a trace is compared.
 
     Args:
         size: vectors that the cache holds, at least 1.
@@ -50,7 +49,7 @@ class CacheSettings:
 
 
 def parse_cache_by(text: str) -> tuple[str, ...]:
-    """Read which values tell caches apart: names with + between them; `none` gives no name.
+    """Parse the names of the values that caches are split by: `none`, or names with + between them.
 
     Returns:
         The names in alphabetical order, each once.
@@ -77,14 +76,14 @@ def check_cache_by(names: Iterable[str], keys: Collection[str]) -> None:
         keys: those of the folders such as host=a above the archive's files.
 
     Raises:
-        ArchiveError: it names what there is.
+        ArchiveError: a name is unknown; the message lists the known ones.
     """
     unknown = [name for name in names if name not in {*CACHE_COLUMNS, *keys}]
     if unknown:
-        there = ", ".join([*CACHE_COLUMNS, *sorted(filter(_KEY.fullmatch, keys))[:_NAMED]])
+        known = ", ".join([*CACHE_COLUMNS, *sorted(filter(_KEY.fullmatch, keys))[:_KEYS]])
         no_key = "" if keys else ", and no folder such as host=a below what is named as archive"
         raise ArchiveError(
-            f"--cache-by: there is no {' and no '.join(unknown)}; there are {there}{no_key}"
+            f"--cache-by: there is no {' and no '.join(unknown)}; there are {known}{no_key}"
         )
 
 
@@ -94,7 +93,7 @@ def format_cache_by(names: Sequence[str]) -> str:
 
 
 def parse_ttl(text: str) -> timedelta | None:
-    """Read a duration such as 90m, 12h or 7d; `none` gives None.
+    """Parse a duration such as 90m, 12h or 7d; `none` gives None.
 
     Raises:
         ValueError: the text is neither.

@@ -1,4 +1,4 @@
-"""What of a cache some vectors resemble most, and which of many vectors are not alike."""
+"""The vectors of a cache that some vectors resemble most, and the distinct ones of many."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from kp_batch.vectors import Bools, Float32s, cosines, nonzero
 
 _ROWS = 512  # of a block
 _COLUMNS = 2_048  # of vectors that were taken, for one product: 4 MB with a block
-_PAIRS = 4_096  # compared at once: they are copied
+_PAIRS = 4_096  # compared at once, since they are copied
 
 
 @dataclass(frozen=True)
 class Nearby:
-    """What a vector resembles."""
+    """The vectors that a vector resembles most."""
 
     max_similarity: float | None  # as `VectorCache.max_cosine_similarity` has it
     nearest: tuple[tuple[int, float], ...]  # row and cosine; the oldest first of equal ones
@@ -35,7 +35,7 @@ class Similar:
 
     @classmethod
     def to(cls, moment: datetime, row: Mapping[str, Any], similarity: float) -> Self:
-        """The trace of a row of `scores`, similar to one that came at a moment."""
+        """The trace of a row of `scores`, similar to one made at a moment."""
         return cls(
             trace_id=row["trace_id"],
             task_domain=row["task_domain"],
@@ -52,32 +52,32 @@ def most_similar(
     without: Sequence[int | None] | None = None,
     first: int = 0,
 ) -> list[Nearby]:
-    """Find what a cache holds that each of some vectors resembles most.
+    """Find the vectors of a cache that each of some vectors resembles most.
 
     Cosines are those of `VectorCache`, to the bit: `cosines` decides. A zero vector is nobody's
     nearest, and none is nearest to it; its similarity to any other is 0.
 
     Args:
         vectors: each float32, shape (dimensions,), a unit or a zero vector.
-        parts: what the cache holds, the oldest first, some rows at a time: float32, shape
+        parts: the cache's vectors, the oldest first, some rows at a time: float32, shape
             (rows, dimensions), unit or zero rows.
         most: how many are listed at the most.
         without: for each vector a row that counts as if the cache did not hold it; None for none.
         first: the number of the first row.
     """
     left_out = without or [None] * len(vectors)
-    tops = [_TopK(*each, most) for each in zip(vectors, left_out, strict=True)]
+    tops = [_TopK(vector, row, most) for vector, row in zip(vectors, left_out, strict=True)]
     for part in parts:
         real = nonzero(part)
-        for each in tops:
-            each.add(part, real, first)
+        for top in tops:
+            top.add(part, real, first)
         first += len(part)
     return [top.nearby() for top in tops]
 
 
 @dataclass
 class _TopK:
-    """What one vector resembles most of the part of the cache that it was compared with."""
+    """The rows that one vector resembles most, among those it was compared with."""
 
     vector: Float32s
     without: int | None
@@ -87,7 +87,7 @@ class _TopK:
     has_zero: bool = False  # or is one itself
 
     def add(self, part: Float32s, real: np.ndarray, first: int) -> None:
-        """Compare it with some more rows, of which the first has this number."""
+        """Compare it with more rows, of which `first` is the number of the first."""
         counted = np.ones(len(part), dtype=np.bool_)
         if self.without is not None and first <= self.without < first + len(part):
             counted[self.without - first] = False
@@ -98,10 +98,10 @@ class _TopK:
         rows = np.flatnonzero(comparable)
         chosen = rows[np.argsort(-similarities[rows], kind="stable")[: self.most]]
         best = [(first + int(row), float(similarities[row])) for row in chosen]
-        self.best = sorted([*self.best, *best], key=lambda each: -each[1])[: self.most]
+        self.best = sorted([*self.best, *best], key=lambda row: -row[1])[: self.most]
 
     def nearby(self) -> Nearby:
-        """What it resembles of all that it was compared with."""
+        """The result over all rows that were compared."""
         if self.is_alone:
             return Nearby(None, ())
         beaten = not self.best or (self.has_zero and self.best[0][1] < 0)
@@ -128,7 +128,7 @@ class Distinct:
         self._taken = 0
 
     def take(self, vectors: Float32s) -> Bools:
-        """Tell which of the next vectors are taken.
+        """Decide which of the next vectors are taken.
 
         Args:
             vectors: float32, shape (n, dimensions), unit or zero rows, each time of the same
@@ -141,14 +141,14 @@ class Distinct:
         for first in range(0, len(vectors), _ROWS):
             block = vectors[first : first + _ROWS]
             rows = np.arange(len(block))
-            for tile in self._filled():
+            for tile in self._taken_tiles():
                 rows = rows[~self._alike(tile, block[rows]).any(axis=0)]
             rows = rows[self._unlike_earlier(block[rows])]
             self._keep(block[rows])
             taken[first + rows] = True
         return taken
 
-    def _filled(self) -> Iterator[Float32s]:
+    def _taken_tiles(self) -> Iterator[Float32s]:
         for at, tile in enumerate(self._tiles):
             yield tile[: self._taken - at * _COLUMNS]
 
@@ -161,13 +161,13 @@ class Distinct:
             self._taken += 1
 
     def _unlike_earlier(self, vectors: Float32s) -> Bools:
-        """Which vectors are unlike all of these before them that are so, too."""
+        """Which vectors are unlike all earlier ones of these that are chosen."""
         alike = np.triu(self._alike(vectors, vectors), 1)
-        left = np.ones(len(vectors), dtype=np.bool_)
+        chosen = np.ones(len(vectors), dtype=np.bool_)
         for row in range(len(vectors)):
-            if left[row]:
-                left &= ~alike[row]
-        return left
+            if chosen[row]:
+                chosen &= ~alike[row]
+        return chosen
 
     def _alike(self, left: Float32s, right: Float32s) -> Bools:
         """Which pairs reach the bound: bool, shape (left, right)."""

@@ -71,7 +71,7 @@ def _write(path: Path, rows: list[Row]) -> Path:
 def _dated_rows(
     traces: int, seed: int, days: int, bad: dict[int, int]
 ) -> Iterator[tuple[np.datetime64, list[Row]]]:
-    """Every day that has traces, with its rows; the faults are in them."""
+    """Every day that has traces, with its rows, the bad ones among them."""
     rng = np.random.default_rng(seed)
     activity = _activity(days, rng)
     counts: list[int] = rng.multinomial(traces, activity.sum(0) / activity.sum()).tolist()
@@ -111,8 +111,8 @@ def _day_rows(day: int, positions: range, weights: Floats, seed: int) -> list[Ro
     day_stories = list(stories(topics.tolist(), sizes.tolist(), dice))
     order: list[int] = np.argsort(times, kind="stable").tolist()
     moments = np.datetime_as_string(START + day * DAY_MS + times[order], timezone="UTC")
-    timed = zip(positions, order, moments.tolist(), strict=True)
-    return [_row(day_stories[story], _trace_id(seed, at), when, dice) for at, story, when in timed]
+    events = zip(positions, order, moments.tolist(), strict=True)
+    return [_row(day_stories[story], _trace_id(seed, at), time, dice) for at, story, time in events]
 
 
 def _bursts(count: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
@@ -144,13 +144,13 @@ def _row(story: Story, trace_id: str, created_at: str, dice: Dice) -> Row:
             "success": story.success,
             "quality_score": round(0.1 + 0.6 * sureness + 0.3 * dice.roll(), 2),
         },
-        "task": {"objective": story.task.says("objectives")},
+        "task": {"objective": story.task.sentence("objectives")},
         "steps": [
             {"step_id": number, **step, "latency_ms": _latency(dice)}
             for number, step in enumerate(story.steps)
         ],
         "outcome": {
-            "result_summary": story.task.says("solved" if story.success else "unsolved"),
+            "result_summary": story.task.sentence("solved" if story.success else "unsolved"),
             "confidence": round(0.2 + 0.79 * sureness, 2),
         },
     }

@@ -18,7 +18,7 @@ WORDLESS_SHARE: Final = 0.06  # of tool calls, which record an input and no cont
 
 
 class _Move(NamedTuple):
-    """One use of a tool: what it is asked, and what it answers."""
+    """One use of a tool: its input, and its output."""
 
     tool: Mapping[str, str]
     call: str
@@ -29,7 +29,7 @@ class _Move(NamedTuple):
 
 
 class Topic(NamedTuple):
-    """What some agents of one domain work on, and the sentences that they choose from."""
+    """A topic of some agents in one domain, and the sentences that they choose from."""
 
     domain: str
     steady: bool
@@ -60,14 +60,14 @@ class Vocabulary(NamedTuple):
 
 
 class _Task(NamedTuple):
-    """What a burst of traces works on, once or repeatedly."""
+    """The task that a burst of traces works on, once or repeatedly."""
 
     topic: Topic
     words: Mapping[str, object]
     angle: int
     plot: int
 
-    def says(self, kind: str) -> str:
+    def sentence(self, kind: str) -> str:
         place = self.angle if kind in ("objectives", "opening") else self.plot
         sentences = self.topic.sentences[kind]
         return sentences[place % len(sentences)].format_map(self.words)
@@ -145,13 +145,13 @@ def _story(task: _Task, dice: Dice) -> Story:
 
 def _steps(task: _Task, shape: _Shape, dice: Dice) -> Iterator[Row]:
     if shape.first:
-        yield _step("thought", task.says(shape.first))
+        yield _step("thought", task.sentence(shape.first))
     moves = task.topic.moves
     failing = dice.pick(_subsets(shape.moves, shape.recoveries))
     for turn, number in enumerate(dice.pick(_subsets(len(moves), shape.moves))):
         yield from _turn(moves[number], task, dice, fails=turn in failing)
     if shape.last:
-        yield _step("thought", task.says(shape.last))
+        yield _step("thought", task.sentence(shape.last))
 
 
 @cache
@@ -160,16 +160,20 @@ def _subsets(total: int, size: int) -> Sequence[tuple[int, ...]]:
 
 
 def _turn(move: _Move, task: _Task, dice: Dice, *, fails: bool) -> Iterator[Row]:
-    asked, gives = move.input.format_map(task.words), move.gives.format_map(task.words)
+    query, result = move.input.format_map(task.words), move.gives.format_map(task.words)
     call = move.call.format_map(task.words) if dice.roll() > WORDLESS_SHARE else None
-    yield _step("tool_call", call, move.tool, asked, "error" if fails else gives)
+    yield _step("tool_call", call, move.tool, query, "error" if fails else result)
     if fails:
-        yield _step("error_recovery", move.fails.format_map(task.words), move.tool, asked, gives)
+        yield _step("error_recovery", move.fails.format_map(task.words), move.tool, query, result)
     yield _step("observation", move.sees[task.plot].format_map(task.words))
 
 
 def _step(
-    kind: str, content: str | None, tool: Mapping[str, str] | None = None, *about: str
+    kind: str,
+    content: str | None,
+    tool: Mapping[str, str] | None = None,
+    query: str | None = None,
+    result: str | None = None,
 ) -> Row:
-    asked, gives = about or (None, None)
-    return {"type": kind, "content": content, "tool": tool, "input": asked, "output_summary": gives}
+    step = {"type": kind, "content": content, "tool": tool}
+    return {**step, "input": query, "output_summary": result}

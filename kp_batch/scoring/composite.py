@@ -1,6 +1,6 @@
 """The formula of the score: four dimensions, weighted by domain, then three overrides.
 
-And a score as a sum: what each dimension and each override adds to it.
+Also a score as a sum: the share of each dimension and each override.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,14 @@ from kp_batch.scoring.profiles import DEFAULT, ProfileVersions, WeightProfile
 def assign(versions: ProfileVersions) -> list[pl.Expr]:
     """The profile named exactly as task_domain, else `default`, as in force at created_at.
 
-    Takes task_domain and created_at (which nothing looks at where no weights have a date). Returns
-    the strings profile and profile_id.
+    Takes task_domain, and created_at if any weights have a date. Returns the strings profile and
+    profile_id.
     """
     if versions.moments:
         return _assign_by_time(versions)
     domain, by_name = pl.col("task_domain"), versions.versions
     name = pl.when(domain.is_in(list(by_name))).then(domain).otherwise(pl.lit(DEFAULT))
-    ids = {name: only.profile.profile_id for name, (only,) in by_name.items()}
+    ids = {name: version.profile.profile_id for name, (version,) in by_name.items()}
     return [
         name.alias("profile"),
         name.replace_strict(ids, return_dtype=pl.String).alias("profile_id"),
@@ -30,12 +30,13 @@ def assign(versions: ProfileVersions) -> list[pl.Expr]:
 
 
 def _assign_by_time(versions: ProfileVersions) -> list[pl.Expr]:
-    """Search twice: how many dates a row has passed, then the version of its name by that."""
+    """Search twice: for how many dates a row has passed, then for the version of its name."""
     moments, by_name = versions.moments, versions.versions
     number = {None: 0} | {moment: place for place, moment in enumerate(moments, 1)}
     first_key = {name: place * len(number) for place, name in enumerate(by_name)}
-    keys = [first_key[name] + number[each.valid_from] for name in by_name for each in by_name[name]]
-    ids = [each.profile.profile_id for name in by_name for each in by_name[name]]
+    dated = [(name, version) for name in by_name for version in by_name[name]]
+    keys = [first_key[name] + number[version.valid_from] for name, version in dated]
+    ids = [version.profile.profile_id for _, version in dated]
 
     domain = pl.col("task_domain")
     times = pl.lit(pl.Series(moments, dtype=TIMESTAMP))
@@ -56,11 +57,11 @@ def composite(profiles: Iterable[WeightProfile]) -> pl.Expr:
     Takes the four dimensions and profile_id. Returns Float64, null where `profiles` has no such
     profile_id.
     """
-    known = {each.profile_id: each for each in profiles}
+    by_id = {profile.profile_id: profile for profile in profiles}
     terms = [
         pl.col(dimension)
         * pl.col("profile_id").replace_strict(
-            {profile_id: getattr(each, dimension) for profile_id, each in known.items()},
+            {profile_id: getattr(profile, dimension) for profile_id, profile in by_id.items()},
             default=None,
             return_dtype=pl.Float64,
         )
@@ -99,12 +100,12 @@ def scores_by_profile(
         rows: the four dimensions, and the Boolean columns of the three overrides.
         profiles: by name.
     """
-    known = rows.select(*DIMENSIONS, *OVERRIDES)
+    facts = rows.select(*DIMENSIONS, *OVERRIDES)
     scores = [
-        known.with_columns(profile_id=pl.lit(each.profile_id))
-        .with_columns(composite([each]))
+        facts.with_columns(profile_id=pl.lit(profile.profile_id))
+        .with_columns(composite([profile]))
         .select(score().alias(name))
-        for name, each in profiles.items()
+        for name, profile in profiles.items()
     ]
     return pl.concat(scores, how="horizontal").to_dicts()
 
@@ -113,30 +114,29 @@ def breakdowns(rows: pl.DataFrame, profiles: Iterable[WeightProfile]) -> list[Br
     """Break scores down, by the formulas of `composite` and `score`.
 
     Args:
-        rows: the four dimensions, the Boolean columns of the three overrides, and the profile_id
-            that each row bears.
-        profiles: all that the rows bear.
+        rows: the four dimensions, the Boolean columns of the three overrides, and the profile_id.
+        profiles: all profiles of the rows.
     """
-    known = {profile.profile_id: profile for profile in profiles}
-    after = [each.name.prefix("after_") for each in overridden()]
-    summed = rows.with_columns(composite(known.values())).with_columns(after)
+    by_id = {profile.profile_id: profile for profile in profiles}
+    after = [column.name.prefix("after_") for column in overridden()]
+    summed = rows.with_columns(composite(by_id.values())).with_columns(after)
     needed = [*DIMENSIONS, *OVERRIDES, "profile_id", "composite", pl.col("^after_.*$")]
-    return [_breakdown(row, known[row["profile_id"]]) for row in summed.select(needed).to_dicts()]
+    return [_breakdown(row, by_id[row["profile_id"]]) for row in summed.select(needed).to_dicts()]
 
 
 def _breakdown(row: dict[str, float], profile: WeightProfile) -> Breakdown:
-    weights = {each: float(getattr(profile, each)) for each in DIMENSIONS}
-    steps = [row["composite"], *(row[f"after_{each}"] for each in OVERRIDES)]
+    weights = {name: float(getattr(profile, name)) for name in DIMENSIONS}
+    steps = [row["composite"], *(row[f"after_{name}"] for name in OVERRIDES)]
     return Breakdown(
         profile=profile.name,
         profile_id=profile.profile_id,
         terms=tuple(
-            Term(each, row[each], weight, row[each] * weight) for each, weight in weights.items()
+            Term(name, row[name], weight, row[name] * weight) for name, weight in weights.items()
         ),
         composite=steps[0],
         overrides=tuple(
-            Override(each, bool(row[each]), after - before)
-            for each, before, after in zip(OVERRIDES, steps, steps[1:], strict=False)
+            Override(name, bool(row[name]), after - before)
+            for name, before, after in zip(OVERRIDES, steps, steps[1:], strict=False)
         ),
         score=steps[-1],
     )

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass
 from datetime import UTC, date, datetime, time
 from functools import cache
 from importlib.resources import files
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -17,8 +17,7 @@ from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ProfileError
 from kp_batch.text import count_of, time_of
 
-# Raised with any change to the composite or to the effect of an override: every profile_id bears
-# it.
+# Raised with any change to the composite or to the effect of an override; part of every profile_id.
 SCORING_VERSION = 1
 DEFAULT = "default"
 _SUM_TOLERANCE = 1e-9
@@ -52,7 +51,7 @@ class Version(NamedTuple):
     def date(self) -> str | None:
         """`valid_from` as a text; a day where it is a day's start. They sort as the times do."""
         moment = self.valid_from
-        return moment and _written(moment)
+        return moment and _date_text(moment)
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class ProfileVersions:
 
     def at(self, moment: datetime) -> dict[str, WeightProfile]:
         """The profiles in force at a time with a zone, by name."""
-        return {name: each.profile for name, each in self.in_force(moment).items()}
+        return {name: version.profile for name, version in self.in_force(moment).items()}
 
     def in_force(self, moment: datetime) -> dict[str, Version]:
         """The versions in force at a time with a zone, by name."""
@@ -78,15 +77,16 @@ class ProfileVersions:
 
     @property
     def profiles(self) -> tuple[WeightProfile, ...]:
-        """All profiles, each once."""
-        every = (version.profile for versions in self.versions.values() for version in versions)
-        return tuple(dict.fromkeys(every))
+        """All profiles, without duplicates."""
+        return tuple(dict.fromkeys(version.profile for version in self._all()))
 
     @property
     def moments(self) -> list[datetime]:
         """The times from which any weights hold, ascending."""
-        every = (version.valid_from for versions in self.versions.values() for version in versions)
-        return sorted({moment for moment in every if moment})
+        return sorted({version.valid_from for version in self._all() if version.valid_from})
+
+    def _all(self) -> Iterator[Version]:
+        return chain.from_iterable(self.versions.values())
 
     def as_json(self) -> dict[str, Any]:
         """The weights as JSON, from which `parse_profiles` makes the same versions."""
@@ -95,8 +95,8 @@ class ProfileVersions:
             for name, versions in self.versions.items()
         }
         return {
-            name: each[0] if len(each) == 1 and _FROM not in each[0] else each
-            for name, each in tables.items()
+            name: entries[0] if len(entries) == 1 and _FROM not in entries[0] else entries
+            for name, entries in tables.items()
         }
 
 
@@ -127,14 +127,14 @@ def parse_profiles(profiles: Mapping[str, Any], source: str) -> ProfileVersions:
     Args:
         profiles: by name, each a `WeightProfile`, or as `ProfileVersions.as_json` has it;
             `default` is the built-in one unless it is among them.
-        source: where they come from, for the message.
+        source: their origin, for the message.
 
     Raises:
         ProfileError: they have faults; the message lists all of them.
     """
     plain = {
-        name: _table(Version(None, each)) if isinstance(each, WeightProfile) else each
-        for name, each in profiles.items()
+        name: _table(Version(None, value)) if isinstance(value, WeightProfile) else value
+        for name, value in profiles.items()
     }
     default = {DEFAULT: _built_in()[DEFAULT]}
     return ProfileVersions(default | _parsed({"profiles": plain}, source))
@@ -150,8 +150,8 @@ def _table(version: Version) -> dict[str, Any]:
     return dated | {dimension: getattr(profile, dimension) for dimension in DIMENSIONS}
 
 
-def _written(moment: datetime) -> str:
-    """A time in UTC; see `Version.date`."""
+def _date_text(moment: datetime) -> str:
+    """The text of a time in UTC; see `Version.date`."""
     return moment.date().isoformat() if moment.timetz() == time(tzinfo=UTC) else moment.isoformat()
 
 
@@ -174,7 +174,7 @@ def _parsed(content: Mapping[str, Any], path: str) -> dict[str, tuple[Version, .
         raise ProfileError(
             f"the profiles file {path} has {count_of(len(faults), 'fault')}: {'; '.join(faults)}"
         )
-    return {name: _versions(name, each) for name, each in content["profiles"].items()}
+    return {name: _versions(name, profile) for name, profile in content["profiles"].items()}
 
 
 def _versions(name: str, profile: Any) -> tuple[Version, ...]:
@@ -188,24 +188,24 @@ def _tables(profile: Any) -> Sequence[Any]:
 
 
 def _begin(table: Mapping[str, Any]) -> datetime | None:
-    """From when on a table holds, in UTC; None: from the beginning.
+    """The time from which a table holds, in UTC; None: from the beginning.
 
     Raises:
-        ValueError: that is no day, and no time with a zone.
+        ValueError: it is neither a day nor a time with a zone.
     """
     if _FROM not in table:
         return None
-    given = table[_FROM]  # TOML has days and times of its own
-    text = given.isoformat() if isinstance(given, date) else given
+    value = table[_FROM]  # TOML has days and times of its own
+    text = value.isoformat() if isinstance(value, date) else value
     if time_of(f"{text}Z"):
         raise ValueError(f"from has no zone, write {text}Z say")
     if not (begin := time_of(text)):
-        raise ValueError(f"from is a day such as 2026-01-31, or a time with a zone, got {given!r}")
+        raise ValueError(f"from is a day such as 2026-01-31, or a time with a zone, got {value!r}")
     return begin
 
 
 def _faults(content: Mapping[str, Any]) -> Iterator[str]:
-    """Every fault of a parsed file."""
+    """All faults of a parsed file."""
     for key in sorted(content.keys() - {"profiles"}):
         yield f"unknown key {key!r} (profiles stand in [profiles.NAME])"
     profiles = content.get("profiles")
@@ -246,8 +246,8 @@ def _is_weight(value: Any) -> bool:
 
 
 def _date_faults(name: str, tables: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """What is wrong with the times from which the tables of a name hold."""
-    known: list[datetime] = []
+    """The faults of the times from which the tables of a name hold."""
+    begins: list[datetime] = []
     for place, table in enumerate(tables, 1):
         label = name if len(tables) == 1 else f"{name} (entry {place})"
         try:
@@ -256,11 +256,11 @@ def _date_faults(name: str, tables: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"{label}: {error}"
             continue
         if begin:
-            known.append(begin)
+            begins.append(begin)
         elif place > 1:
             yield f"{label}: from is missing, which the first entry alone may leave out"
-    for before, after in pairwise(known):
+    for before, after in pairwise(begins):
         if before == after:
-            yield f"{name}: two entries from {_written(after)}"
+            yield f"{name}: two entries from {_date_text(after)}"
         elif before > after:
-            yield f"{name}: the entry from {_written(after)} stands after {_written(before)}"
+            yield f"{name}: the entry from {_date_text(after)} stands after {_date_text(before)}"
