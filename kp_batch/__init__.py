@@ -23,7 +23,7 @@ __all__ = [
     "replay",
 ]
 
-_HOMES = {
+_MODULES = {
     "RescoreConfig": "kp_batch.config",
     "VectorCache": "kp_batch.novelty.cache",
     "WeightProfile": "kp_batch.scoring.profiles",
@@ -36,6 +36,6 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import a public name where it is used: the command line starts without polars and numpy."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'kp_batch' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

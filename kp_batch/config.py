@@ -4,7 +4,7 @@ The command line's help and Prefect's form both show the descriptions.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -34,35 +34,31 @@ from kp_batch.warehouse.bucket.location import folder_of, shown
 NONE = "none"  # a value, unlike what is left out
 BUILT_IN = "default"  # stands for the built-in profiles
 _EMBEDDERS = ("minilm", "hashing", NONE)
-# What belongs to the warehouse: the first run that is done fixes it, and a run that leaves one out
-# takes it from there. All other settings are of one run alone.
+# The settings of the warehouse: the first done run fixes them, and a run that leaves one out takes
+# it from there. All others are of one run alone.
 SETTINGS = (
     *("embedder", "precision", "cache_size", "ttl", "cache_by"),
     *("profiles", "threshold", "text", "audits"),
 )
 
-# They were settings: who still gives one is told what replaces it.
+# Settings of earlier versions: the error says what replaces them.
 REMOVED = ("since", "until")
 
 
-def _from_anywhere(embedder: str) -> str:
-    """Name a model's folder in full: the next run may start elsewhere."""
+def _with_absolute_folder(embedder: str) -> str:
+    """Name a model's folder in full: the next run may start in another folder."""
     is_folder = embedder not in _EMBEDDERS and Path(embedder).is_dir()
     return str(Path(embedder).absolute()) if is_folder else embedder
 
 
-def _parse_ttl(value: Any) -> Any:
-    return parse_ttl(value) if isinstance(value, str) else value
+def _parse_text(parse: Callable[[str], Any]) -> BeforeValidator:
+    return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
 
 
 def _in_whole_seconds(ttl: timedelta | None) -> timedelta | None:
     if ttl is not None and (ttl <= timedelta(0) or ttl % timedelta(seconds=1)):
         raise ValueError(f"a ttl is a positive number of whole seconds, got {ttl}")
     return ttl
-
-
-def _parse_cache_by(value: Any) -> Any:
-    return parse_cache_by(value) if isinstance(value, str) else value
 
 
 def _parse_profiles(value: Any) -> Any:
@@ -91,23 +87,23 @@ def parse_limit(value: Any) -> str:
     return match[0]
 
 
-def is_beyond(limit: str, part: int, whole: int) -> bool:
-    """Whether a part of a whole is more than a `Limit`, which is a number or a share."""
-    most = int(limit.removesuffix("%")) * (whole if limit.endswith("%") else 100)
+def is_beyond(limit: str, part: int, total: int) -> bool:
+    """Whether a part of a total is more than a `Limit`, which is a number or a share."""
+    most = int(limit.removesuffix("%")) * (total if limit.endswith("%") else 100)
     return 100 * part > most
 
 
-Embedder = Annotated[str, AfterValidator(_from_anywhere)]
+Embedder = Annotated[str, AfterValidator(_with_absolute_folder)]
 Ttl = Annotated[
     timedelta | None,
-    BeforeValidator(_parse_ttl),
+    _parse_text(parse_ttl),
     AfterValidator(_in_whole_seconds),
     PlainSerializer(format_ttl, return_type=str),
     WithJsonSchema({"type": "string"}),
 ]
 CacheBy = Annotated[
     tuple[str, ...],
-    BeforeValidator(_parse_cache_by),
+    _parse_text(parse_cache_by),
     PlainSerializer(format_cache_by, return_type=str),
     WithJsonSchema({"type": "string"}),
 ]
@@ -223,21 +219,22 @@ class RescoreConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, given: Any) -> Any:
-        """A setting of the warehouse that is null, as forms send it, was left out."""
-        if not isinstance(given, Mapping):
-            return given
+    def _without_nulls(cls, values: Any) -> Any:
+        """Leave out the settings of the warehouse that are null, as forms send them."""
+        if not isinstance(values, Mapping):
+            return values
         nullable = {*SETTINGS, *REMOVED}
-        values = cast("Mapping[str, Any]", given)
-        kept = {
-            name: each for name, each in values.items() if each is not None or name not in nullable
+        settings = {
+            name: value
+            for name, value in cast("Mapping[str, Any]", values).items()
+            if value is not None or name not in nullable
         }
-        if removed := [f"--{name}" for name in REMOVED if name in kept]:
+        if removed := [f"--{name}" for name in REMOVED if name in settings]:
             raise ValueError(
                 f"{' and '.join(removed)} went: weights that hold from a date on have it in the "
                 "profiles file, as from = 2026-01-31; see docs/how-to/new-weights.md"
             )
-        return kept
+        return settings
 
     @model_validator(mode="after")
     def _in_order(self) -> "RescoreConfig":
@@ -253,30 +250,30 @@ class RescoreConfig(BaseModel):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the warehouse keeps of it: JSON values by the names of `SETTINGS`."""
+        """Those that the warehouse keeps: JSON values by the names of `SETTINGS`."""
         return self.model_dump(mode="json", include=set(SETTINGS))
 
     def with_defaults(self, settings: Mapping[str, Any]) -> "RescoreConfig":
         """The config with every setting that was left out as the warehouse has it.
 
         Args:
-            settings: the warehouse's; empty for a new one, for which the defaults stand. Those
-                that an earlier kp_batch had besides are passed over.
+            settings: the warehouse's; empty for a new one, which takes the defaults. Those that
+                only an earlier kp_batch had are ignored.
 
         Raises:
             KpBatchError: a setting of the warehouse is out of its bounds.
         """
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        known = {name: settings[name] for name in SETTINGS if name in settings}
+        own = {name: getattr(self, name) for name in self.model_fields_set}
+        defaults = {name: settings[name] for name in SETTINGS if name in settings}
         try:
-            return RescoreConfig.model_validate({**known, **given})
+            return RescoreConfig.model_validate({**defaults, **own})
         except ValidationError as error:
             raise KpBatchError(
                 f"{faults(error)}; what is left out is as the warehouse has it: kp-batch settings"
             ) from error
 
     @classmethod
-    def read(cls, given: object) -> "RescoreConfig":
+    def read(cls, form: object) -> "RescoreConfig":
         """Read the config from the values of a form, or take it as it is.
 
         Raises:
@@ -284,18 +281,18 @@ class RescoreConfig(BaseModel):
             ProfileError: the profiles file has faults.
         """
         try:
-            return cls.model_validate(given)
+            return cls.model_validate(form)
         except ValidationError as error:
             raise KpBatchError(f"the settings of the run have faults: {faults(error)}") from error
 
 
 def faults(error: ValidationError) -> str:
-    """All that is wrong with settings, each by the name of its option."""
+    """All faults of settings, each with the name of its option."""
     return "; ".join(_fault(each["loc"], each["msg"], each["input"]) for each in error.errors())
 
 
-def _fault(place: tuple[int | str, ...], message: str, given: object) -> str:
-    told = message.removeprefix("Value error, ")
-    if told.startswith("Input should"):  # pydantic's, which leaves out what was given
-        told = f"{told.removeprefix('Input ')}, got {given!r}"
-    return f"--{str(place[0]).replace('_', '-')}: {told}" if place else told
+def _fault(place: tuple[int | str, ...], message: str, value: object) -> str:
+    message = message.removeprefix("Value error, ")
+    if message.startswith("Input should"):  # pydantic's, which leaves out the value
+        message = f"{message.removeprefix('Input ')}, got {value!r}"
+    return f"--{str(place[0]).replace('_', '-')}: {message}" if place else message

@@ -1,4 +1,4 @@
-"""What a score is made of, apart from the schemas: who reads settings needs no Polars."""
+"""The parts of a score, apart from the schemas: to read settings without importing Polars."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -47,12 +47,12 @@ class Counts:
     n_types: int | None  # distinct types of steps
     n_recoveries: int | None
     n_tool_steps: int | None  # steps that carry a tool
-    n_tools: int  # distinct ones
+    n_tools: int  # distinct tools
     confidence: float | None
     success: bool
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """Take them from the columns of `with_facts`, or of `scores`, which lack some."""
+        """Read them from a row of `with_facts`, or of `scores`, which lacks some."""
         counts: dict[str, Any] = {field.name: row.get(field.name) for field in fields(cls)}
         return cls(**counts)

@@ -7,18 +7,18 @@ from typing import Any, cast
 import polars as pl
 import polars_hash as _  # noqa: F401
 
-# Raised with every change of what is taken from a file: reading, checking, the JSON of rejected
-# rows, text, counts, hashes, dimensions, or the overrides' conditions. Every file_id bears it, so
-# that all files are read anew.
+# Raised with every change to what is read from a file: reading, checking, the JSON of rejected
+# rows, text, counts, hashes, dimensions, or the overrides' conditions. Every file_id contains it,
+# so that all files are read anew.
 FACTS_VERSION = 6
 
 
 def with_facts(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
-    """Add everything that a run takes from a trace by itself.
+    """Add the facts: all columns that depend on the trace alone.
 
     Args:
         rows: a frame of `ROWS`.
-        reasons: gives the codes of a row's faults.
+        reasons: computes the codes of a row's faults.
 
     Returns:
         The rows with the columns `text`, `reasons`, `text_hash` and `content_hash`, and those of
@@ -29,11 +29,11 @@ def with_facts(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
     return rows.with_columns(first, reasons=reasons).with_columns(second).with_columns(third)
 
 
-# Made once: for the few rows of a small file this would take as long as to compute them. And no
-# query plan, which would take longer still to find out that the stages share what they share.
+# Made once: for the few rows of a small file this would take as long as to compute them. A lazy
+# query would take longer still to find what the stages have in common.
 @cache
 def _stages() -> tuple[Sequence[pl.Expr], ...]:
-    """What is computed of a frame of `ROWS`, each stage from the columns of those before it."""
+    """The expressions over a frame of `ROWS`; each stage needs the columns of those before it."""
     first = [text(), recorded_score(), *counts()]
     return first, [text_hash(), *dimensions(), *overrides()], [content_hash()]
 
@@ -53,7 +53,7 @@ def text() -> pl.Expr:
 
 
 def recorded_score() -> pl.Expr:
-    """What the live engine gave the trace; null where that is no number.
+    """The score of the live engine; null where that is no number.
 
     Takes a frame of `ROWS`. Returns Float64.
     """
@@ -87,7 +87,7 @@ def text_hash() -> pl.Expr:
 
 
 def content_hash() -> pl.Expr:
-    """SHA-256 of all that reaches score or text, in hex.
+    """SHA-256 of everything that the score and the text depend on, in hex.
 
     Takes a frame of `ROWS` with the column `text_hash`.
     """
@@ -106,12 +106,12 @@ def content_hash() -> pl.Expr:
 
 
 def id_hash() -> pl.Expr:
-    """SHA-256 of the UTF-8 column `trace_id`, in hex: all that is kept of a forgotten id."""
+    """SHA-256 of the UTF-8 column `trace_id`, in hex, which stands for a forgotten id."""
     return _sha256(pl.col("trace_id"))
 
 
 def dimensions() -> list[pl.Expr]:
-    """The three dimensions that a trace has by itself, each in 0..1.
+    """The three dimensions that depend on the trace alone, each in 0..1.
 
     Formulas::
 

@@ -1,8 +1,8 @@
-"""What is too large to be read, `too_large`, and JSON of others, read within that.
+"""Limits on what is read, and JSON from other systems, parsed within them.
 
-Files come from others. A few kilobytes can unpack to gigabytes, and one line can hold the memory of
-a machine; what passes one of these is refused by name, and the other rows and files are scored, or
-imported. JSON is refused before it is parsed: as objects it takes many times what it takes as text.
+A few kilobytes can unpack to gigabytes, and one line can fill the memory of a machine. A row or
+file beyond a limit is refused as `too_large`, and the others are scored, or imported. JSON is
+refused before it is parsed: objects take many times the memory of their text.
 """
 
 import json
@@ -14,10 +14,10 @@ from pydantic_core import from_json, to_json
 
 LINE_BYTES = 64 << 20  # of a JSON line, a protobuf message, and a JSON document of one trace
 TEXT_BYTES = 16 << 20  # of one value, in UTF-8
-VALUES = 1 << 20  # of one row: objects, lists and what stands in them
+VALUES = 1 << 20  # of one row: objects, lists and their elements
 RAW_BYTES = 1 << 20  # of a rejected row's JSON that is kept
 ALL_RAW_BYTES = 64 << 20  # of all rejected rows' of one file, unless RATIO allows more
-TRACE_BYTES = 256 << 20  # of all that an import reads of one trace, and 64 bytes for each value
+TRACE_BYTES = 256 << 20  # of the parts of one trace in an import, with 64 bytes for each value
 MEMBER_BYTES = 2 << 30  # of gzip or zstd once unpacked; of an `.eval`, unless RATIO allows more
 REFUSED = 1 << 18  # of a file's faulty or blank lines; of a file with more, an import takes nothing
 UNPACKED_BYTES = 256 << 20  # of a Parquet file once unpacked, unless the next allows more
@@ -32,9 +32,8 @@ MOST = (
     f"{TEXT_BYTES >> 20} MiB, and no more than {NESTING:,} objects and lists within "
     "each other"
 )
-_PIECE = 1 << 20  # that is read at once of what is passed over
-# What a value takes besides its text, about.
-VALUE_BYTES = 64
+_SKIPPED_BYTES = 1 << 20  # that are read at once of the rest of a too long line
+VALUE_BYTES = 64  # of a parsed value besides its text, about
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
@@ -42,7 +41,7 @@ class TooLargeError(Exception):
     """Something passes a limit.
 
     Args:
-        message: what, and the limit.
+        message: it names the thing and the limit.
         value: the JSON value, where it was read before it was found too large.
     """
 
@@ -54,51 +53,51 @@ class TooLargeError(Exception):
 
 
 class Budget:
-    """How much may still be taken.
+    """An amount that is used up bit by bit.
 
     Args:
-        size: of all of it.
-        message: of what is raised where that is not enough.
+        size: the whole amount.
+        message: of the error where that is not enough.
     """
 
     def __init__(self, size: int, message: str) -> None:
-        self._left, self._message = size, message
+        self._remaining, self._message = size, message
 
     def take(self, size: int) -> None:
-        """Take some.
+        """Use some of it.
 
         Raises:
-            TooLargeError: there is not as much left.
+            TooLargeError: less than that remains.
         """
-        self._left -= size
-        if self._left < 0:
+        self._remaining -= size
+        if self._remaining < 0:
             raise TooLargeError(self._message)
 
 
 def trace_budget() -> Budget:
-    """What may be read of one trace, by `weight`."""
-    most = f"{TRACE_BYTES >> 20} MiB"
-    return Budget(TRACE_BYTES, f"it is too large to be read: its parts take more than {most}")
+    """The budget of one trace, in units of `weight`."""
+    limit = f"{TRACE_BYTES >> 20} MiB"
+    return Budget(TRACE_BYTES, f"it is too large to be read: its parts take more than {limit}")
 
 
 def refusal_budget() -> Budget:
-    """How many lines of a file may be refused."""
-    most = f"{REFUSED:,}"
-    return Budget(REFUSED, f"it is too large to be read: it has more than {most} faulty lines")
+    """The budget of a file's refused lines, in lines."""
+    message = f"it is too large to be read: it has more than {REFUSED:,} faulty lines"
+    return Budget(REFUSED, message)
 
 
 def weight(text: str | bytes) -> int:
-    """What a JSON text takes once it is parsed, in bytes, about; with JSON within its strings."""
+    """The memory of a JSON text once it is parsed, in bytes, about; with JSON in its strings."""
     return len(text) + VALUE_BYTES * _count(text, ",{[")
 
 
 def lines_of(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file; of one that is too large, the beginning, which is too large as well."""
-    most = LINE_BYTES + 1
-    while line := file.readline(most):
+    """The lines of a file, each cut to `LINE_BYTES + 1`, which is too large as well."""
+    limit = LINE_BYTES + 1
+    while line := file.readline(limit):
         yield line
-        while len(line) >= min(most, _PIECE) and not line.endswith(b"\n"):
-            line = file.readline(_PIECE)
+        while len(line) >= min(limit, _SKIPPED_BYTES) and not line.endswith(b"\n"):
+            line = file.readline(_SKIPPED_BYTES)
 
 
 def loads(text: str | bytes) -> Any:
@@ -134,7 +133,7 @@ def parse(text: str | bytes) -> Any:
 
 
 def dump(value: object) -> bytes:
-    """The JSON text of a value: UTF-8, and escapes where it holds what UTF-8 has not.
+    """The JSON text of a value: UTF-8, with escapes for what UTF-8 cannot encode.
 
     Raises:
         RecursionError: it is nested too deep.
@@ -146,7 +145,7 @@ def dump(value: object) -> bytes:
 
 
 def _has_too_many_values(text: str | bytes) -> bool:
-    """Whether a text holds more values than a row may have: each would take far more memory."""
+    """Whether a text holds more values than a row may have."""
     if len(text) <= VALUES or _count(text, ",{[") <= VALUES:
         return False
     if isinstance(text, bytes):
@@ -161,11 +160,11 @@ def _count(text: str | bytes, letters: str) -> int:
 
 
 def _is_nested_too_deep(value: Any) -> bool:
-    """Whether more than `NESTING` objects and lists stand within each other."""
+    """Whether more than `NESTING` objects and lists are within each other."""
     level = [value]
     for _ in range(NESTING + 1):
-        inside = (each.values() if isinstance(each, dict) else each for each in level)
-        level = [one for each in inside for one in each if isinstance(one, dict | list)]
+        children = (node.values() if isinstance(node, dict) else node for node in level)
+        level = [one for values in children for one in values if isinstance(one, dict | list)]
         if not level:
             return False
     return True

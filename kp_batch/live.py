@@ -69,7 +69,6 @@ def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:
-    """The trace's facts, a frame of one row."""
     frame = with_facts(rows_from_objects("", [(0, trace)]), reasons())
     faults = [code for code in frame.item(0, "reasons") if code not in NOT_NEEDED]
     if faults:

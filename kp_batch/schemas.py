@@ -1,4 +1,4 @@
-"""Every table's schema, once. Data passes between rooms as frames of these columns."""
+"""The schema of every table. Data passes between rooms as frames of these columns."""
 
 from typing import TYPE_CHECKING, cast
 
@@ -18,7 +18,7 @@ def _texts(*names: str) -> dict[str, pl.DataType]:
     return dict.fromkeys(names, pl.String())
 
 
-# One trace as a Parquet archive nests it. The engine reads the fields that stand in `ROWS`.
+# One trace as a Parquet archive nests it. The engine reads the fields of `ROWS`.
 TRACE = pl.Schema(
     {
         **_texts("@context", "@type", "id", "source_skill"),
@@ -40,7 +40,7 @@ TRACE = pl.Schema(
     }
 )
 
-# Where the score of an exported trace is from: the run and what computed it, and the file.
+# The origin of an exported trace's score: the run, the settings that computed it, and the file.
 _SCORED_BY = pl.Struct(
     _texts("run_id", "encoder_id", "cache_id", "cache_group", "profile_id", "source_file")
 )
@@ -69,12 +69,12 @@ _CARRIED = {
 }
 
 # One row of a file in the archive, unchecked, whatever the file's format.
-# Steps stand as parallel lists without the null steps, which are only counted.
+# Steps are parallel lists without the null steps, which are only counted.
 ROWS = pl.Schema(
     {
         "source_file": pl.String,
         "row": pl.Int64,  # from 0, within its file
-        "fault": pl.String,  # why nothing else is known of it: a code; null if it is an object
+        "fault": pl.String,  # the code of why the row is no object; null if it is one
         "type": pl.String,
         **_CARRIED,
         "confidence": pl.Float64,
@@ -86,8 +86,8 @@ ROWS = pl.Schema(
     }
 )
 
-# What a trace is by itself, whatever other traces stand around it: who made it and when, three
-# dimensions, the overrides whose conditions hold, and the hashes that show a change.
+# What depends on the trace alone, not on the others: its agent and time, three dimensions, the
+# overrides whose conditions hold, and the hashes that show a change.
 _OWN = {
     **_CARRIED,
     **dict.fromkeys(("complexity", "tool_diversity", "outcome_confidence"), pl.Float64),
@@ -100,7 +100,7 @@ _OWN = {
 OWN_COLUMNS = tuple(_OWN)
 
 # One row of a file's content, accepted or not. The file_id names the content and not the file, so
-# that a file which is copied, renamed or put back is not read again.
+# that a file that is copied, renamed or restored is not read again.
 FACTS = pl.Schema(
     {
         "file_id": pl.String,
@@ -117,18 +117,18 @@ FILES = pl.Schema(
         "source_file": pl.String,
         "status": pl.String,  # read | unreadable | gone
         "size": pl.Int64,  # bytes
-        "mtime_ns": pl.Int64,  # 0 if the file system does not tell
-        "file_id": pl.String,  # of the content that counts; null if none was ever readable
+        "mtime_ns": pl.Int64,  # 0 if the file system has none
+        "file_id": pl.String,  # of the content in use; null if none was ever readable
         "rows": pl.Int64,  # of that content
         "reasons": pl.List(pl.String),  # why it is unreadable; empty if it is readable
         "message": pl.String,
         "etag": pl.String,  # of an object in a bucket; empty of a file
-        # JSON: by key, the values of the folders such as host=a that stand above it in the archive.
+        # JSON: by key, the values of the folders such as host=a above it in the archive.
         "path_keys": pl.String,
     }
 )
 
-# What the replay gives a trace.
+# What the replay computes for a trace.
 NOVELTY = pl.Schema(
     {
         "novelty": pl.Float64,
@@ -153,7 +153,7 @@ SCORES = pl.Schema(
         "date": pl.Date,  # of created_at in UTC; the partition
         **_OWN,
         "source_file": pl.String,
-        "cache_group": pl.String,  # JSON of what tells its cache from others; null: one for all
+        "cache_group": pl.String,  # JSON of the cache's keys and values; null: one cache for all
         **NOVELTY,
         **_SCORED,
     }
@@ -163,16 +163,16 @@ REJECTS = pl.Schema(
     {
         "source_file": pl.String,
         "row": pl.Int64,  # null for a whole file
-        **_texts("trace_id", "task_domain"),  # null where the row does not tell them
+        **_texts("trace_id", "task_domain"),  # null where the row has none
         "reasons": pl.List(pl.String),
         "message": pl.String,
         "raw": pl.String,  # see `FACTS`; null for a whole file, too
         "run_id": pl.String,  # of the run that rejected it first
-        "file_id": pl.String,  # of the content that holds it; null for a whole file
+        "file_id": pl.String,  # of the content with the row; null for a whole file
     }
 )
 
-# Every profile of the settings, each once.
+# The profiles of the settings.
 PROFILES = pl.Schema(
     {
         **_texts("profile_id", "name"),
@@ -191,9 +191,9 @@ RUNS = pl.Schema(
         "reason": pl.String,  # why it failed, in one line
         # These and the following ones are JSON.
         **_texts("config", "inputs", "changes", "counts", "seconds", "versions"),
-        "fingerprints": pl.String,  # what computed the current scores, with their numbers
+        "fingerprints": pl.String,  # of what computed the current scores, with their numbers
         "published": pl.String,  # the manifest as this run left it
-        "audits": pl.String,  # of `AuditResult` all but the rows
+        "audits": pl.String,  # `AuditResult` without the rows
     }
 )
 
@@ -225,7 +225,7 @@ TABLES = {
 }
 PARTITIONED_BY = {"scores": "date"}
 VIEWS = ("scores", "rejects", "profiles", "runs", "files", "distributions")
-GROWING = ("runs", "distributions")  # each run adds rows with its id, and nothing takes any away
+GROWING = ("runs", "distributions")  # each run adds rows with its id, and none is ever removed
 
 
 def arrow_schema(schema: pl.Schema) -> "pa.Schema":
