@@ -33,7 +33,7 @@ from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.text import be, count_of, one_line, shortened
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.bucket.mirror import keeps_versions, may_remove
+from kp_batch.warehouse.bucket.mirror import allow_deletion, keeps_versions
 from kp_batch.warehouse.delta import DeltaTables, remove_unneeded
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
@@ -276,7 +276,7 @@ def _purge_forgotten(warehouse: Path) -> int:
         now = published(warehouse)
         left = replace(now.manifest, tables=restored_tables(now).versions)
         publish(warehouse, left)
-        may_remove(warehouse)
+        allow_deletion(warehouse)
         for name in _HOLDING_TRACES:
             remove_unneeded(warehouse, name, {left.tables[name]} if name in left.tables else set())
         return prune_vectors(PublishedSnapshot(warehouse, left.tables, left))

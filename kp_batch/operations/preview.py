@@ -32,7 +32,7 @@ from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import Executor, ThreadExecutor, step, timed
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.bucket.mirror import keep_here
+from kp_batch.warehouse.bucket.mirror import skip_upload
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
@@ -93,7 +93,7 @@ def preview(
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
     with timed() as clock, writing(config.warehouse, wait=config.wait):
-        keep_here(config.warehouse)
+        skip_upload(config.warehouse)
         run = Run.begin(effective_config(config), datetime.now(UTC))
         _check_output(run.config)
         run = replace(run, target=run.staging.preview)

@@ -29,7 +29,7 @@ from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.snapshot import (
     PublishedSnapshot,
-    manifest_left,
+    manifest_after,
     parquet_relation,
     published,
 )
@@ -123,7 +123,7 @@ class _Plan:
         now = published(warehouse)
         [target] = now.find_runs(name)
         _check(now, target)
-        manifest = manifest_left(target)
+        manifest = manifest_after(target)
         last = last_config(warehouse)
         config = RescoreConfig.model_validate({"archive": last.archive, "warehouse": warehouse})
         return cls(target, manifest, config.with_defaults(manifest.settings), _result(now, target))
@@ -240,7 +240,7 @@ def _check(now: PublishedSnapshot, target: RunRecord) -> None:
             f"run {which.run_id}, {which.finished_at:%Y-%m-%d %H:%M} UTC); roll back to that run "
             "or a later one"
         )
-    warehouse, tables = now.warehouse.resolve(), manifest_left(target).tables
+    warehouse, tables = now.warehouse.resolve(), manifest_after(target).tables
     files = {table: files_of(warehouse, table, tables.get(table)) for table in STATE}
     gone = {table: sum(not path.exists() for path in paths) for table, paths in files.items()}
     counts = [f"{count_of(count, 'file')} of {table}" for table, count in gone.items() if count]

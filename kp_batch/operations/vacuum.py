@@ -22,7 +22,7 @@ from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.runs.record import RunRecord
 from kp_batch.runs.staging import Staging
 from kp_batch.schemas import GROWING, TABLES, VIEWS
-from kp_batch.warehouse.bucket.mirror import may_remove
+from kp_batch.warehouse.bucket.mirror import allow_deletion
 from kp_batch.warehouse.data_files import data_file, sink_data_file
 from kp_batch.warehouse.delta import DeltaTables, changes_of, files_at, unneeded_files
 from kp_batch.warehouse.layout import Layout, check_links
@@ -178,7 +178,7 @@ def _carry_out(plan: _Plan) -> int:
             tables.overwrite(name, snapshot.scan(name).collect().sort("run_id"))
     manifest = replace(snapshot.manifest, tables=tables.versions)
     publish(warehouse, manifest)
-    may_remove(warehouse)
+    allow_deletion(warehouse)
     for path in plan.files:
         path.unlink()
     for folder in plan.encoders:

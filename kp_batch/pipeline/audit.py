@@ -17,7 +17,7 @@ from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import step
 from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.catalog import found_rows, prepared, sandbox
+from kp_batch.warehouse.catalog import count_rows, sandbox
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 _SHOWN = 5  # rows
@@ -73,7 +73,7 @@ def audit(warehouse: Path, run: str | None = None) -> tuple[AuditResult, ...]:
 def _before(snapshot: PublishedSnapshot, now: PublishedSnapshot) -> PublishedSnapshot:
     """The tables published before the run that left some; none before the first run."""
     done = done_runs(snapshot.runs())
-    since = now.left_by or last_done(done)
+    since = now.past_run or last_done(done)
     earlier = [run for run in done if since and run.added_to < since.added_to]
     return snapshot.as_of(earlier[-1]) if earlier else PublishedSnapshot(snapshot.warehouse, {})
 
@@ -96,7 +96,7 @@ def _results(
         with sandbox(now, before, folder) as connection:
             for name, audit in audits.by_name.items():
                 try:
-                    rows, first = found_rows(connection, audit.sql, _SHOWN)
+                    rows, first = count_rows(connection, audit.sql, _SHOWN)
                 except (duckdb.Error, ValueError) as error:
                     faults.append(_fault(name, error))
                 else:

@@ -1,4 +1,7 @@
-"""Publishes a run: its distributions, its row in `runs`, and the manifest that names its tables."""
+"""Puts together what a run publishes, its row in `runs` and its manifest.
+
+How a manifest is published is told in `warehouse.publication`.
+"""
 
 import json
 import platform
@@ -28,7 +31,7 @@ from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.delta import DeltaTables
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
-from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of, manifest_left
+from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of, manifest_after
 
 # DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.
 _DOMAINS_AT_ONCE = 100_000
@@ -50,7 +53,7 @@ class Written:
         path = run.staging.table("runs")
         _row(run, self, (), seconds).write_parquet(path)
         tables = self.manifest.tables
-        return PublishedSnapshot(run.target, tables, self.manifest, beside={"runs": [path]})
+        return PublishedSnapshot(run.target, tables, self.manifest, staged={"runs": [path]})
 
 
 @step("write")
@@ -81,7 +84,7 @@ def restore(run: Run, target: RunRecord, changes: Sequence[Reason]) -> Written:
         target: the earlier one, whose files are all there.
         changes: why, for the row of `runs`.
     """
-    manifest = manifest_left(target)
+    manifest = manifest_after(target)
     state = {name: version for name, version in manifest.tables.items() if name in STATE}
     others = {name: version for name, version in run.published.tables.items() if name not in STATE}
     tables = DeltaTables(run.target, state | others, run.run_id)

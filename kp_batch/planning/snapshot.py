@@ -78,7 +78,7 @@ def open_snapshot(snapshot: PublishedSnapshot, staging: Staging) -> Generator[Op
             warehouse=snapshot.warehouse,
             tables=snapshot.tables,
             manifest=snapshot.manifest,
-            left_by=snapshot.left_by,
+            past_run=snapshot.past_run,
             staging=staging,
             connection=connection,
         )

@@ -1,8 +1,8 @@
 """Builds the catalog, through which any DuckDB client sees what is published: kp.duckdb.
 
 It holds a copy of the manifest, the formulas as macros, and views over exactly the files of the
-versions that the manifest names. SQL that somebody else wrote asks it in a `sandbox`: it reads the
-tables, and can do nothing else.
+versions that the manifest names. A user's SQL runs in a `sandbox`, where it can only read the
+tables.
 """
 
 import json
@@ -44,7 +44,7 @@ def build(
     with duckdb.connect() as connection:
         if file_system:
             connection.register_filesystem(file_system)
-        # Clients of DuckDB 1.4 and later can open this format; the newest only by 2.0.
+        # Clients of DuckDB 1.4 and later can open this format; the newest needs 2.0.
         connection.execute(
             statement("ATTACH $path AS kp (STORAGE_VERSION 'v1.4.0')", path=literal(path))
         )
@@ -72,29 +72,26 @@ def create_views(
 ) -> None:
     """Create the views in the connection's current database; the arguments are those of `build`."""
     for name in VIEWS:
-        made = sql(__name__, f"sql/{name}.sql", **rows, threshold=float(manifest.threshold))
-        connection.execute(made)
+        view = sql(__name__, f"sql/{name}.sql", **rows, threshold=float(manifest.threshold))
+        connection.execute(view)
 
 
 def build_published(path: Path, snapshot: PublishedSnapshot) -> None:
-    """Build a catalog of what is published, or of what a run left.
+    """Build a catalog of a snapshot.
 
     Args:
         path: the file, which must not exist yet.
-        snapshot: what it shows.
+        snapshot: whose tables it shows.
 
     Raises:
-        WarehouseError: a table of it is gone.
+        WarehouseError: a table of the snapshot is gone.
     """
     rows = {name: snapshot.relation(name) for name in VIEWS}
     build(path, str(snapshot.warehouse.resolve()), snapshot.manifest, rows)
 
 
 def build_for_others(path: Path, snapshot: PublishedSnapshot) -> None:
-    """Build a catalog for clients that read the tables where they are published; see above.
-
-    Of a bucket's warehouse, its views name objects, not the files of the copy here.
-    """
+    """As `build_published`, but for other machines: views of a bucket's warehouse name objects."""
     url = url_of(snapshot.warehouse)
     if url is None:
         build_published(path, snapshot)
@@ -111,14 +108,14 @@ def build_for_others(path: Path, snapshot: PublishedSnapshot) -> None:
 
 def create_macros(connection: duckdb.DuckDBPyConnection) -> None:
     """Create the formulas as macros in the connection's current database: see sql/macros."""
-    for each in statements("macros"):
-        connection.execute(_anywhere(each))
+    for macros in statements("macros"):
+        connection.execute(_unqualified(macros))
 
 
 def _copy_manifest(
     connection: duckdb.DuckDBPyConnection, warehouse: str, manifest: Manifest
 ) -> None:
-    """Create the table that says what the views show, and where they look for it."""
+    """Create the table with the manifest, and the warehouse that the views read."""
     row = {
         "format_version": FORMAT_VERSION,
         "publication": manifest.publication,
@@ -136,35 +133,35 @@ def _copy_manifest(
 
 
 def _create(connection: duckdb.DuckDBPyConnection, folder: str, warehouse: str) -> None:
-    """Create the macros or questions; the macros that name others once more, in the schema `here`.
+    """Create macros or questions; macros that name others also in the schema `here`.
 
-    DuckDB looks for what a macro names where a query runs, not where the macro stands. Those of
-    `main` name all of it with the catalog: they answer wherever that is called kp, in use or not.
-    Those of `here` answer in the catalog that is in use, whatever it is called.
+    DuckDB resolves the names in a macro where a query runs, not where the macro is. Macros in
+    `main` qualify all names with the catalog: they work wherever it is attached as kp, in use or
+    not. Macros in `here` work in the catalog that is in use, whatever its name.
     """
-    for each in statements(folder):
-        connection.execute(_of_views(each, warehouse))
-        if "kp." in each:
+    for text in statements(folder):
+        connection.execute(_with_rows_of(text, warehouse))
+        if "kp." in text:
             connection.execute("USE kp.here")
-            connection.execute(_anywhere(each))
+            connection.execute(_unqualified(text))
             connection.execute("USE kp")
 
 
-def _anywhere(statement: str) -> str:
-    return statement.replace("kp.", "")
+def _unqualified(text: str) -> str:
+    return text.replace("kp.", "")
 
 
-def _of_views(statement: str, warehouse: str) -> str:
-    """Name the views by functions that no other catalog has, which may be called kp meanwhile."""
+def _with_rows_of(text: str, warehouse: str) -> str:
+    """Replace the views by functions that no other catalog has, should that be attached as kp."""
     return re.sub(
         rf"\bkp\.({'|'.join(VIEWS)})\b",
-        lambda found: f"kp.{_rows_of(found[1], warehouse)}()",
-        statement,
+        lambda match: f"kp.{_rows_of(match[1], warehouse)}()",
+        text,
     )
 
 
 def _rows_of(name: str, warehouse: str) -> SQL:
-    """The name of the function that has the rows of a view."""
+    """The name of the function that returns the rows of a view."""
     return identifier(f"{name} of {warehouse}")
 
 
@@ -174,7 +171,7 @@ def confine(
     """Let a connection reach some folders and files alone, and no network, from now on."""
     connection.execute("SET allowed_directories = ?", [[str(folder) for folder in folders]])
     paths = [str(file) for file in files]
-    # The views name files as patterns that mean them alone.
+    # The views name files as glob patterns, with all special characters escaped.
     connection.execute("SET allowed_paths = ?", [[*paths, *map(escape, paths)]])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
@@ -184,7 +181,7 @@ def confine(
 def sandbox(
     now: PublishedSnapshot, before: PublishedSnapshot, folder: Path
 ) -> Generator[duckdb.DuckDBPyConnection]:
-    """Open tables, and those before them, for `found_rows`; the memory is bounded.
+    """Open tables, and those before them, for `count_rows`; the memory is bounded.
 
     Args:
         now: whose catalog is in use: views, macros and questions.
@@ -201,44 +198,42 @@ def sandbox(
         create_views(connection, before.manifest, {name: before.relation(name) for name in VIEWS})
         connection.execute(statement("ATTACH $path AS kp (READ_ONLY)", path=literal(catalog)))
         connection.execute("USE kp")
-        confine(connection, files=[path for each in (now, before) for path in _files(each)])
+        files = [file for name in VIEWS for file in (*now.files(name), *before.files(name))]
+        confine(connection, files=files)
         yield connection
 
 
-def _files(snapshot: PublishedSnapshot) -> Iterable[Path]:
-    return (path for name in VIEWS for path in snapshot.files(name))
-
-
-def prepared(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
-    """Check that a query can be asked, without asking it.
+def prepare(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
+    """Check that a query can be run, without running it.
 
     Raises:
-        duckdb.Error: it cannot.
+        duckdb.Error: it cannot be run.
         ValueError: it is not one SELECT.
     """
-    types = [each.type for each in connection.extract_statements(query)]
+    types = [parsed.type for parsed in connection.extract_statements(query)]
     if types != [duckdb.StatementType.SELECT]:
         raise ValueError("it is one SELECT")
     return connection.sql(query)
 
 
-def found_rows(
+def count_rows(
     connection: duckdb.DuckDBPyConnection, query: str, most: int
 ) -> tuple[int, tuple[str, ...]]:
-    """How many rows a query finds, and the first of them, each as JSON.
+    """Count the rows of a query; returns the number, and the first rows, each as JSON.
 
     Args:
         connection: of `sandbox`.
         query: one SELECT.
-        most: so many of them.
+        most: rows to return.
 
     Raises:
-        duckdb.Error: it cannot be asked.
+        duckdb.Error: it cannot be run.
         ValueError: it is not one SELECT.
     """
-    asked = SQL(prepared(connection, query).sql_query())
-    made = statement("CREATE OR REPLACE TEMP TABLE found AS $query", query=asked)
-    connection.execute(made)
-    [(rows,)] = connection.execute("SELECT count(*) FROM found").fetchall()
+    select = SQL(prepare(connection, query).sql_query())
+    # DuckDB's messages quote this statement.
+    table = statement("CREATE OR REPLACE TEMP TABLE found AS $query", query=select)
+    connection.execute(table)
+    [(count,)] = connection.execute("SELECT count(*) FROM found").fetchall()
     first = connection.execute("SELECT to_json(found) FROM found LIMIT ?", [most]).fetchall()
-    return rows, tuple(each for (each,) in first)
+    return count, tuple(row for (row,) in first)

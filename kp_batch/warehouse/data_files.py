@@ -1,4 +1,4 @@
-"""Puts Parquet files into the tables' folders; a file's rows count once a commit names it."""
+"""Writes Parquet files into the tables' folders, which take effect once a commit names them."""
 
 import re
 from dataclasses import dataclass
@@ -33,11 +33,11 @@ _FORMAT: _Format = {
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file in a table's folder, as the one who commits it has to know it.
+    """A file in a table's folder, as a commit describes it.
 
     Args:
         path: relative to the table's folder.
-        rows: how many it holds.
+        rows: their number.
         size: in bytes.
         partition: the value that all of its rows have; None if the table has no partitions.
     """
@@ -49,7 +49,7 @@ class DataFile:
 
 
 def write_data_file(warehouse: Path, table: str, frame: pl.DataFrame, name: str) -> DataFile:
-    """Write rows as one file. It appears whole or not at all; done again, it is the same file.
+    """Write rows as one file, atomically; done again, it is the same file.
 
     Args:
         warehouse: the folder of the tables.
@@ -76,7 +76,7 @@ def write_data_file(warehouse: Path, table: str, frame: pl.DataFrame, name: str)
 
 
 def sink_data_file(warehouse: Path, table: str, rows: pl.LazyFrame, name: str) -> DataFile:
-    """Write the answer to a query as one file of a table without partitions, a batch at a time.
+    """Write a query's rows as one file of a table without partitions, a batch at a time.
 
     Args:
         warehouse: the folder of the tables.
@@ -105,7 +105,7 @@ def move_data_file(warehouse: Path, table: str, staged: Path, name: str) -> Data
         warehouse: the folder of the tables.
         table: the table's name.
         staged: the file, on the warehouse's disk.
-        name: of the file from now on, without its ending, as for `write_data_file`.
+        name: of the file in the table's folder, as for `write_data_file`.
 
     Raises:
         TypeError: the file has another schema than the table; it stays where it is.
@@ -121,25 +121,25 @@ def move_data_file(warehouse: Path, table: str, staged: Path, name: str) -> Data
 
 
 def data_file(path: Path) -> DataFile:
-    """A file that stands in the folder of a table without partitions."""
+    """Describe a file in the folder of a table without partitions."""
     rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
     return DataFile(path.name, rows, path.stat().st_size, None)
 
 
 def data_files(warehouse: Path, table: str) -> list[Path]:
-    """All files of a table, whatever version names them, and what killed writers left of some.
+    """All data files of a table, of any version or none, and unfinished ones of killed writers.
 
-    What bears no name that a writer gives is somebody else's.
+    Files with other names than writers use are left out.
 
     Raises:
         WarehouseError: a link is among them.
     """
     folder = Layout(warehouse).table(table)
     partition = rf"{PARTITIONED_BY[table]}=[^/]+/" if table in PARTITIONED_BY else ""
-    # delta-rs writes under a name with a number, we as `files.temporary_sibling` has it.
-    named = re.compile(rf"{partition}[^/._][^/]*\.parquet(?:#\d+|\.[0-9a-f]{{32}}\.part)?")
+    # While they write, delta-rs appends a number to the name, and kp_batch a `temporary_sibling`'s.
+    name = re.compile(rf"{partition}[^/._][^/]*\.parquet(?:#\d+|\.[0-9a-f]{{32}}\.part)?")
     return [
-        path for path in files_below(folder) if named.fullmatch(path.relative_to(folder).as_posix())
+        path for path in files_below(folder) if name.fullmatch(path.relative_to(folder).as_posix())
     ]
 
 
@@ -156,11 +156,13 @@ def check_schema(table: str, schema: pl.Schema) -> None:
 def _partition(table: str, frame: pl.DataFrame) -> date | None:
     if table not in PARTITIONED_BY:
         return None
-    # As many files are written as there are days: neither this nor the drop above plans a query.
+    # Called for each day: neither this nor the drop above should plan a query.
     values = frame.get_column(PARTITIONED_BY[table])
     least, most = cast("date | None", values.min()), cast("date | None", values.max())
     unknown = values.null_count()
     if least is None or least != most or unknown:
-        found = f"{least} to {most}, {unknown} unknown"
-        raise ValueError(f"a file of {table} holds the rows of one partition, got {found}")
+        raise ValueError(
+            f"a file of {table} holds the rows of one partition, got {least} to {most}, "
+            f"{unknown} unknown"
+        )
     return least

@@ -1,7 +1,7 @@
-"""Delta tables: their versions read, and new ones written by commits that name files.
+"""Delta tables: reads their versions, and commits new ones, which name data files.
 
-A run writes a table, and nobody sees a version until the manifest names it. No row is read or
-written here: see `data_files`.
+Nobody sees a version that a run commits until the manifest names it. The rows are read and written
+elsewhere: see `snapshot` and `data_files`.
 """
 
 import json
@@ -26,8 +26,8 @@ from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.data_files import DataFile, data_files, write_data_file
 from kp_batch.warehouse.layout import Layout
 
-# The published version may be as old as the last successful run, so the log has to keep it. The log
-# holds no statistics: their least and greatest values would be traces' ids that outlive their rows.
+# The published version may be as old as the last successful run, so the log keeps all. It holds no
+# statistics: their minima and maxima would be ids of traces that outlive the rows.
 CONFIGURATION: dict[str, str | None] = {
     "delta.logRetentionDuration": "interval 36500 days",
     "delta.dataSkippingNumIndexedCols": "0",
@@ -38,13 +38,13 @@ _REMEDY = "restore it from a copy, or run the archive into a new folder"
 class DeltaTables:
     """The tables of one warehouse, starting from the versions that its manifest names.
 
-    What a killed run committed after these versions is undone before the next write: only what is
-    published ever happened. Nothing is touched before the first write.
+    Versions that a killed run committed after these are undone before a table's next write. Nothing
+    is changed before the first write.
 
     Args:
         warehouse: the folder of the tables.
         published: the published version of each table.
-        run_id: of the run that writes; Delta's log keeps it.
+        run_id: of the run that writes; it is put into Delta's log.
     """
 
     def __init__(self, warehouse: Path, published: Mapping[str, int], run_id: str) -> None:
@@ -59,7 +59,7 @@ class DeltaTables:
             TypeError: the rows have another schema than the table.
             WarehouseError: another writer changed the table at the same time.
         """
-        self.replace_files(name, [self._written(name, rows)], None)
+        self.replace_files(name, [self._write(name, rows)], None)
 
     def append(self, name: str, rows: pl.DataFrame) -> None:
         """Add rows to a table without partitions.
@@ -68,13 +68,13 @@ class DeltaTables:
             TypeError: the rows have another schema than the table.
             WarehouseError: another writer changed the table at the same time.
         """
-        self.add_files(name, [self._written(name, rows)])
+        self.add_files(name, [self._write(name, rows)])
 
-    def _written(self, name: str, rows: pl.DataFrame) -> DataFile:
+    def _write(self, name: str, rows: pl.DataFrame) -> DataFile:
         return write_data_file(self._warehouse, name, rows, f"{self._run_id}-{uuid4().hex}")
 
     def add_files(self, name: str, files: Sequence[DataFile]) -> None:
-        """Add the rows of files, which are in the table's folder.
+        """Add files to a table; they are in its folder.
 
         Raises:
             FileNotFoundError: a file is gone.
@@ -85,7 +85,7 @@ class DeltaTables:
     def replace_files(
         self, name: str, files: Sequence[DataFile], partitions: Iterable[date] | None
     ) -> None:
-        """Replace the rows of some partitions, or all rows if None, by those of files.
+        """Replace the rows of some partitions, or all rows if None, by files.
 
         Raises:
             FileNotFoundError: a file is gone.
@@ -109,9 +109,9 @@ class DeltaTables:
 
     @contextmanager
     def _committing(self, name: str) -> Generator[CommitProperties]:
-        """Give the properties of a commit, and note the version that it makes."""
+        """Yield the properties of a commit, and record the version that it makes."""
         try:
-            # Tried once: another writer's commit in between may never be published.
+            # Without retries: another writer's commit in between may never be published.
             yield CommitProperties({"run_id": self._run_id}, max_commit_retries=0)
         except CommitFailedError as error:
             raise WarehouseError(
@@ -124,7 +124,7 @@ class DeltaTables:
         """Restore a table's published version.
 
         Returns:
-            Whether none is published, though the table exists: then all of its rows have to go.
+            Whether the table exists without a published version: then all of its rows have to go.
         """
         published = self.versions.get(name)
         table = open_table(self._warehouse, name)
@@ -141,12 +141,12 @@ def commit_files(
     replaced: set[date] | None,
     properties: CommitProperties,
 ) -> None:
-    """Make files a table's, and create it where it is missing.
+    """Add files to a table, which is created if it is missing, and remove others.
 
     Args:
         folder: the table's, which holds the files.
         name: the table's.
-        files: may be none.
+        files: may be empty.
         replaced: the partitions whose other files are removed; None: all other files.
         properties: of the commit.
 
@@ -156,7 +156,7 @@ def commit_files(
     """
     schema = Schema.from_arrow(arrow_schema(TABLES[name]))
     added = [_addition(folder, name, file) for file in files]
-    by = PARTITIONED_BY.get(name)
+    partition_by = PARTITIONED_BY.get(name)
     if DeltaTable.is_deltatable(str(folder)):
         table = DeltaTable(str(folder))
         if table.schema().fields != schema.fields:
@@ -164,26 +164,27 @@ def commit_files(
                 raise ValueError(f"files of {name} have other columns than those that would stay")
             # Only this mode takes other columns, and all files with them.
             table.create_write_transaction(
-                [*added], "overwrite", schema, by, commit_properties=properties
+                [*added], "overwrite", schema, partition_by, commit_properties=properties
             )
             return
-        # Mode "overwrite" would find them itself, but also remove a file that is added once more.
+        # Mode "overwrite" would also remove a file that is added once more.
         removed = _removals(table, name, replaced, {file.path for file in files})
-        actions = [*added, *removed]
-        table.create_write_transaction(actions, "append", schema, by, commit_properties=properties)
+        table.create_write_transaction(
+            [*added, *removed], "append", schema, partition_by, commit_properties=properties
+        )
     else:
         create_table_with_add_actions(
             str(folder),
             schema,
             added,
-            partition_by=by,
+            partition_by=partition_by,
             configuration=CONFIGURATION,
             commit_properties=properties,
         )
 
 
 def _addition(folder: Path, name: str, file: DataFile) -> AddAction:
-    """The action that adds a file; of its rows it tells only the number and the partition."""
+    """The action that adds a file, with the number of its rows as the only statistics."""
     return AddAction(
         path=file.path,
         size=file.size,
@@ -195,15 +196,15 @@ def _addition(folder: Path, name: str, file: DataFile) -> AddAction:
 
 
 def _removals(
-    table: DeltaTable, name: str, replaced: set[date] | None, kept: set[str]
+    table: DeltaTable, name: str, replaced: set[date] | None, remaining: set[str]
 ) -> list[RemoveAction]:
-    """The actions that remove the files of some partitions, or all, but those of the paths kept."""
+    """The actions that remove the files of some partitions, or all, but the remaining paths."""
     column = f"partition.{PARTITIONED_BY[name]}" if name in PARTITIONED_BY else None
     now = int(time.time() * 1000)
     actions: list[RemoveAction] = []
     for row in pl.DataFrame(table.get_add_actions(flatten=True)).iter_rows(named=True):
         path, size, partition = row["path"], row["size_bytes"], row[column] if column else None
-        if path not in kept and (replaced is None or partition in replaced):
+        if path not in remaining and (replaced is None or partition in replaced):
             values = _partition_values(name, partition)
             actions.append(
                 RemoveAction(
@@ -243,19 +244,18 @@ def files_of(warehouse: Path, name: str, version: int | None) -> list[Path]:
 
 
 def additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
-    """What the log tells of each file of a table's version: `path`, `num_records`, and more.
+    """The log's entry for each file of a table's version: `path`, `num_records`, and more.
 
     Raises:
         WarehouseError: the table or that version is gone, or cannot be read.
     """
     commit = Layout(warehouse).table(name) / "_delta_log" / f"{version:020d}.json"
     try:
-        found = commit.stat()
+        status = commit.stat()
     except OSError:  # the table is gone, or its log is a checkpoint there
         return _read_additions(warehouse, name, version)
-    return _known_additions(
-        warehouse, name, version, (found.st_dev, found.st_ino, found.st_mtime_ns)
-    )
+    identity = (status.st_dev, status.st_ino, status.st_mtime_ns)
+    return _cached_additions(warehouse, name, version, identity)
 
 
 def _read_additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
@@ -264,15 +264,17 @@ def _read_additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
     except DeltaError as error:
         if is_passing(error) or explain_mendable(error):
             raise
-        told = f"version {version} of the table {name} cannot be read from {shown(warehouse)}"
-        raise WarehouseError(f"{told}: {error}; {_REMEDY}") from error
+        raise WarehouseError(
+            f"version {version} of the table {name} cannot be read from {shown(warehouse)}: "
+            f"{error}; {_REMEDY}"
+        ) from error
     if table is None:
         raise WarehouseError(f"the table {name} is gone from {shown(warehouse)}; {_REMEDY}")
     return pl.DataFrame(table.get_add_actions(flatten=True))
 
 
-@lru_cache(maxsize=32)  # a run asks some ten times; the last commit tells a version from all others
-def _known_additions(
+@lru_cache(maxsize=32)  # a run asks some ten times; the commit's file identifies a version
+def _cached_additions(
     warehouse: Path, name: str, version: int, _commit: tuple[int, int, int]
 ) -> pl.DataFrame:
     return _read_additions(warehouse, name, version)
@@ -283,10 +285,10 @@ def _logged_file(folder: Path, path: str) -> Path:
 
     Args:
         folder: the table's.
-        path: as it stands in the log.
+        path: as the log has it.
 
     Raises:
-        WarehouseError: it leads out of the folder.
+        WarehouseError: the path leads out of the folder.
     """
     name = PurePosixPath(unquote(path))
     if name.is_absolute() or ".." in name.parts:
@@ -298,9 +300,9 @@ def _logged_file(folder: Path, path: str) -> Path:
 
 
 def changes_of(folder: Path) -> Iterator[tuple[int, set[Path], set[Path]]]:
-    """Read what files each version of a table adds and removes, the first one first.
+    """Read from a table's log the files that each version adds and removes, oldest first.
 
-    To open a table at each of its versions takes the square of their number.
+    Opening the table at each version would take quadratic time.
 
     Raises:
         WarehouseError: the log lacks a version, or names a file outside the table's folder.
@@ -308,41 +310,41 @@ def changes_of(folder: Path) -> Iterator[tuple[int, set[Path], set[Path]]]:
     logs = sorted((folder / "_delta_log").glob(f"{'[0-9]' * 20}.json"))
     for version, log in enumerate(logs):
         if int(log.stem) != version:
-            raise _lacking(folder, version)
+            raise _missing_version(folder, version)
         actions = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
         added, removed = (
-            {_logged_file(folder, action[what]["path"]) for action in actions if what in action}
-            for what in ("add", "remove")
+            {_logged_file(folder, action[kind]["path"]) for action in actions if kind in action}
+            for kind in ("add", "remove")
         )
         yield version, added, removed - added
 
 
 def files_at(folder: Path, versions: AbstractSet[int]) -> frozenset[Path]:
-    """All files that any of these versions of a table has; see `changes_of`.
+    """All files of some versions of a table; see `changes_of`.
 
     Raises:
-        WarehouseError: the table's log does not tell.
+        WarehouseError: the table's log lacks one of them.
     """
     present: set[Path] = set()
-    found: set[Path] = set()
-    unknown = set(versions)
+    files: set[Path] = set()
+    unseen = set(versions)
     for version, added, removed in changes_of(folder):
         present -= removed
         present |= added
         if version in versions:
-            found |= present
-            unknown.remove(version)
-    if unknown:
-        raise _lacking(folder, min(unknown))
-    return frozenset(found)
+            files |= present
+            unseen.remove(version)
+    if unseen:
+        raise _missing_version(folder, min(unseen))
+    return frozenset(files)
 
 
-def _lacking(folder: Path, version: int) -> WarehouseError:
+def _missing_version(folder: Path, version: int) -> WarehouseError:
     return WarehouseError(f"the Delta log of {folder.name} lacks its version {version}; {_REMEDY}")
 
 
 def remove_unneeded(warehouse: Path, name: str, versions: Iterable[int]) -> int:
-    """Remove what `unneeded_files` gives; returns how many files that were."""
+    """Remove the `unneeded_files`; returns their number."""
     unneeded = unneeded_files(warehouse, name, versions)
     for path in unneeded:
         path.unlink()
@@ -350,10 +352,10 @@ def remove_unneeded(warehouse: Path, name: str, versions: Iterable[int]) -> int:
 
 
 def unneeded_files(warehouse: Path, name: str, versions: Iterable[int]) -> list[Path]:
-    """The files of a table that none of these versions needs; see `data_files`.
+    """The data files of a table that belong to none of these versions.
 
     Raises:
-        WarehouseError: a link is among them, or the table's log does not tell.
+        WarehouseError: a link is among them, or the table's log lacks a version.
     """
     needed = files_at(Layout(warehouse).table(name), set(versions))
     return [path for path in data_files(warehouse, name) if path not in needed]

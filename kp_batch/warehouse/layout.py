@@ -1,4 +1,4 @@
-"""Where everything stands in a warehouse, and where a warehouse may stand."""
+"""The paths in a warehouse's folder, and which folders a warehouse may have."""
 
 import os
 import re
@@ -11,15 +11,14 @@ from kp_batch.errors import WarehouseError
 from kp_batch.files import files_below, refuse_link
 from kp_batch.warehouse.bucket.location import make_folder_of, shown, url_of
 
-# The keys of `schemas.TABLES`: a question is answered without Polars.
+# The keys of `schemas.TABLES`, repeated so that questions do not import Polars.
 TABLE_NAMES = (
     *("scores", "rejects", "profiles", "runs", "files", "distributions"),
     *("facts", "forgotten"),
 )
-# What delta-rs 1.6.6 and DuckDB 2.0.0 take for part of a URL, not of a path.
+# Characters that delta-rs 1.6.6 and DuckDB 2.0.0 read as part of a URL, not of a path.
 _NOT_IN_PATHS = frozenset(r"%?[]\^|")
-# Prefect's new database, where Prefect runs the steps, takes 5 MB, and its log as much; below this
-# nothing of use would fit.
+# Prefect's new database takes 5 MB, where Prefect runs the steps, and its log as much.
 _NEEDED_BYTES = 32 << 20
 
 
@@ -48,7 +47,7 @@ class Layout:
 
     @property
     def all_staging(self) -> Path:
-        """The folder that holds a working folder for each run, and nothing else."""
+        """The folder that holds the working folder of each run, and nothing else."""
         return self.root / "staging"
 
     def staging(self, run_id: str) -> Path:
@@ -62,7 +61,7 @@ class Layout:
 
     @property
     def manifest(self) -> Path:
-        """What is published: the version of each table."""
+        """The file that names the published version of each table."""
         return self.root / "manifest.json"
 
     @property
@@ -72,17 +71,17 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """The file that the only writer holds."""
+        """The file that the writer locks."""
         return self.root / "kp.lock"
 
     @property
     def forgetting(self) -> Path:
-        """An empty file that stands as long as files may hold what `forget` removes."""
+        """An empty file that exists while files may still hold traces that `forget` removes."""
         return self.root / "forgetting"
 
     @property
     def log(self) -> Path:
-        """What libraries printed during the last command that wrote to the warehouse."""
+        """The output of libraries during the last command that wrote to the warehouse."""
         return self.root / "last-run.log"
 
     @property
@@ -92,9 +91,9 @@ class Layout:
 
 
 def make_folder(warehouse: Path) -> None:
-    """Make the folder where it is missing, and check that a run fits onto its disk.
+    """Make the folder if it is missing, and check that a run fits onto its disk.
 
-    Before any work: Prefect, for one, would try for minutes to make its database there.
+    It is called before any work: Prefect would try for minutes to make its database on a full disk.
 
     Raises:
         WarehouseError: Delta tables cannot be written there, or the disk is full.
@@ -127,13 +126,13 @@ def check_folder(warehouse: Path) -> None:
 
 
 def check_links(warehouse: Path) -> None:
-    """Refuse a warehouse in which a link would lead who writes to files elsewhere.
+    """Refuse a warehouse in which a link would lead a writer to files elsewhere.
 
     Its own folder may be a link. So may a file that is replaced as a whole, such as the report:
     then the link is replaced.
 
     Raises:
-        WarehouseError: it holds one.
+        WarehouseError: there is such a link.
     """
     layout = Layout(warehouse)
     for path in (layout.lock, layout.forgetting, layout.all_staging, layout.prefect):
@@ -143,7 +142,7 @@ def check_links(warehouse: Path) -> None:
 
 
 def check_apart(warehouse: Path, archive: Iterable[str]) -> None:
-    """Refuse an archive in the warehouse, whose files are never read, before one is made there.
+    """Refuse an archive that is in the warehouse, whose files are never read as an archive.
 
     Args:
         warehouse: the folder of the tables.

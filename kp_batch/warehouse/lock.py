@@ -1,8 +1,8 @@
 """One writer at a time on a warehouse: by a lock in its folder, and a lease in its bucket.
 
-The lease is an object that says who is writing, which its writer renews meanwhile. It is advice, by
-which writers wait for each other, and one that was away for long learns that it was taken over.
-What keeps two of them from harm are the conditions of what they store: see `bucket.mirror`.
+The lease is an object that names the writer, who renews it while it works. It is advisory: by it
+writers wait for each other, and one that was suspended for long learns that another took over. The
+data are protected by the conditions of each write, not by the lease: see `bucket.mirror`.
 """
 
 import json
@@ -25,28 +25,28 @@ from kp_batch.storage.store import ConflictError, Store, store_at
 from kp_batch.warehouse.bucket.location import Record, folder_of, make_folder_of, shown
 from kp_batch.warehouse.layout import Layout, check_links
 
-_MOMENT_S = 0.2
-# The locks that are held here, and in threads that were given this context: by them the work of a
-# run is known, whose parts may write. Any other thread is another writer, as another process is.
+_LOCK_TIMEOUT_S = 0.2
+# The locks that this context holds. The threads of a run have its context, and so may write, too;
+# any other thread is another writer, as another process is.
 _HELD: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
-LEASE = "kp.lock"  # the object, by which an archive's reader knows a warehouse, too
+LEASE = "kp.lock"  # the object; by this name, too, a reader of archives recognises a warehouse
 _PROBE = "kp.probe"
-_BEAT_S = 20.0
-_FRESH_S = 45.0  # since a beat, while nobody else takes it
-_DEAD_S = 90.0  # without a beat; by the store's own clock
+_RENEW_S = 20.0
+_FRESH_S = 45.0  # since the last renewal; until then no other writer takes it
+_DEAD_S = 90.0  # since the last renewal, by the store's own clock
 
 
 @contextmanager
 def locked(warehouse: Path, *, wait: bool, archive: str = "") -> Generator[bool]:
-    """Hold the lock of the warehouse; gives whether this context did not hold it already.
+    """Hold the lock of the warehouse; yields False if this context holds it already.
 
-    The operating system releases the lock of a process that dies, so no lock is ever left behind;
-    the file that remains only tells who holds it.
+    The operating system releases the lock of a process that dies; the file, which remains, only
+    names the holder.
 
     Args:
         warehouse: the folder of the tables; made if it is missing.
         wait: whether to wait for another writer to end.
-        archive: the name of the archive that is imported into, if it is none of a warehouse.
+        archive: the name of the archive, for an import's lock instead of a warehouse's.
 
     Raises:
         BusyError: another process or thread is writing, and `wait` is false.
@@ -60,15 +60,15 @@ def locked(warehouse: Path, *, wait: bool, archive: str = "") -> Generator[bool]
     check_links(warehouse)
     lock = FileLock(path, thread_local=False)
     try:
-        # A reader of a bucket's copy looks for a moment whether there is a writer.
-        lock.acquire(timeout=-1 if wait else _MOMENT_S)
+        # Readers of a bucket's copy take this lock for a moment: see `bucket.mirror.refresh`.
+        lock.acquire(timeout=-1 if wait else _LOCK_TIMEOUT_S)
     except Timeout as error:
         raise busy(archive or shown(warehouse), _lock_holder(path), waits=not archive) from error
     held = _HELD.set(_HELD.get() | {path})
     try:
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        who = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
-        path.write_text(json.dumps(who), "utf-8")
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+        path.write_text(json.dumps(holder), "utf-8")
         yield True
     finally:
         _HELD.reset(held)
@@ -77,57 +77,57 @@ def locked(warehouse: Path, *, wait: bool, archive: str = "") -> Generator[bool]
 
 def _lock_holder(path: Path) -> str:
     try:
-        who = json.loads(path.read_text("utf-8"))
-        return f"process {who['pid']} on {who['host']} since {who['since']}"
+        holder = json.loads(path.read_text("utf-8"))
+        return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "it has just begun"
 
 
 @dataclass
 class Lease:
-    """Held until it is given back, or somebody takes it from a holder that seems dead."""
+    """A lease, held until it is released, or taken over since its holder seemed dead."""
 
     store: Store
-    who: Mapping[str, object]
-    etag: str  # of what it was, or of the last beat
+    holder: Mapping[str, object]
+    etag: str  # of the object as it was before, or as this holder wrote it last
     is_lost: bool = False
-    beats: int = 0  # so that no two have the same content, of which stores make ETags
-    # By the wall's clock: the monotonic one stands still while a machine sleeps.
-    beaten: float = field(default_factory=time.time)
-    _lock: threading.Lock = field(default_factory=threading.Lock)  # whoever checks it may renew it
+    beats: int = 0  # renewals: stores make ETags of the content, so no two have the same
+    # By the wall clock: the monotonic one stops while a machine sleeps.
+    renewed_at: float = field(default_factory=time.time)
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # any thread may renew it
 
     def check(self) -> None:
-        """Stop a writer that was taken over; the lease is renewed unless it was just now.
+        """Stop a writer whose lease was taken over; renews the lease unless it is fresh.
 
         Raises:
-            BusyError: another writer has it by now.
+            BusyError: another writer has taken it.
             OSError: the store cannot be asked.
         """
-        if not 0 <= time.time() - self.beaten <= _FRESH_S:
-            self.beat()
+        if not 0 <= time.time() - self.renewed_at <= _FRESH_S:
+            self.renew()
         if self.is_lost:
             raise BusyError(
                 f"{self.store.url} was taken over by another writer, since this one was not heard "
                 "of for too long; what is published is whole; run again"
             )
 
-    def beat(self) -> None:
-        """Renew it, unless it is lost.
+    def renew(self) -> None:
+        """Renew the lease, unless it is lost.
 
         Raises:
-            OSError: the store cannot be asked; it is held until it is known to be lost.
+            OSError: the store cannot be asked; the lease counts as held.
         """
         with self._lock:
             now = time.time()
-            # If its answer is lost, the next one finds it, as its content is the same.
-            content = json.dumps({**self.who, "beats": self.beats}).encode()
+            # If the store's answer is lost, the next renewal writes the same content once more.
+            content = json.dumps({**self.holder, "beats": self.beats}).encode()
             try:
                 if not self.is_lost:
                     self.etag = self.store.write(LEASE, content, instead_of=self.etag)
                     self.beats += 1
             except ConflictError:
                 self.is_lost = True
-            self.beaten = now
+            self.renewed_at = now
 
 
 @contextmanager
@@ -141,37 +141,37 @@ def leased(store: Store, copy_id: str, archive: str = "") -> Generator[Lease]:
 
     Raises:
         BusyError: another process is writing.
-        WarehouseError: the store keeps no conditions, so that writers would not see each other.
+        WarehouseError: the store ignores conditions, so that writers would not notice each other.
     """
-    who = {
+    holder = {
         "copy": copy_id,
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "since": datetime.now(UTC).isoformat(),
     }
-    lease = _taken(store, who, archive)
+    lease = _take_lease(store, holder, archive)
     ended = threading.Event()
 
-    def renew() -> None:
-        while not ended.wait(_BEAT_S):
-            with suppress(OSError):  # the next beat may be heard
-                lease.beat()
+    def keep_renewing() -> None:
+        while not ended.wait(_RENEW_S):
+            with suppress(OSError):  # the next renewal may succeed
+                lease.renew()
 
-    beating = threading.Thread(target=renew, name="kp-lease", daemon=True)
-    beating.start()
+    renewing = threading.Thread(target=keep_renewing, name="kp-lease", daemon=True)
+    renewing.start()
     try:
         yield lease
     finally:
         ended.set()
-        beating.join()
+        renewing.join()
         if not lease.is_lost:
-            with suppress(ConflictError, OSError):  # it dies by itself, then
+            with suppress(ConflictError, OSError):  # then it expires
                 store.write(LEASE, b"{}", instead_of=lease.etag)
 
 
 @contextmanager
 def archive_lease(url: str, archive: str) -> Generator[Lease]:
-    """Be the only one who writes below a URL of an archive, where no warehouse stands.
+    """Hold the lock and the lease of an archive that is imported into a bucket.
 
     Raises:
         BusyError: another process is writing.
@@ -181,44 +181,45 @@ def archive_lease(url: str, archive: str) -> Generator[Lease]:
     folder = Path(folder_of(url))
     with locked(folder, wait=False, archive=archive):
         record = Record.of(folder)
-        record.keep()  # by its id, the lease of one that was killed here is known
+        record.save()  # its id identifies the lease of a writer that was killed on this machine
         with leased(store_at(url), record.copy_id, archive) as lease:
             yield lease
 
 
-def _taken(store: Store, who: Mapping[str, object], archive: str) -> Lease:
-    now_ns = _probed(store)
-    holder, etag, age_s = _lease_holder(store, now_ns)
-    is_own = all(holder.get(name) == who[name] for name in ("copy", "host"))  # and not at work
-    if "copy" not in holder or is_own or age_s > _DEAD_S:
-        lease = Lease(store, who, etag)
-        lease.beat()
+def _take_lease(store: Store, holder: Mapping[str, object], archive: str) -> Lease:
+    now_ns = _probe(store)
+    last, etag, age_s = _last_holder(store, now_ns)
+    # A holder of this very copy is dead, as this process has the copy's lock.
+    is_own = all(last.get(name) == holder[name] for name in ("copy", "host"))
+    if "copy" not in last or is_own or age_s > _DEAD_S:
+        lease = Lease(store, holder, etag)
+        lease.renew()
         if not lease.is_lost:
             return lease
-        holder, _, age_s = _lease_holder(store, now_ns)  # another one was faster
-    told = (
-        f"process {holder.get('pid')} on {holder.get('host')} since {holder.get('since')}, "
+        last, _, age_s = _last_holder(store, now_ns)  # another writer was faster
+    writer = (
+        f"process {last.get('pid')} on {last.get('host')} since {last.get('since')}, "
         f"last heard of {max(age_s, 0):.0f} s ago"
     )
-    raise busy(archive or store.url, told, waits=not archive)
+    raise busy(archive or store.url, writer, waits=not archive)
 
 
-def _lease_holder(store: Store, now_ns: int) -> tuple[dict[str, object], str, float]:
-    """Who holds the lease, its ETag, and how long ago it was renewed; no ETag if there is none."""
+def _last_holder(store: Store, now_ns: int) -> tuple[dict[str, object], str, float]:
+    """The lease's content, its ETag, and the seconds since its renewal; empty if there is none."""
     try:
-        content, found = store.read(LEASE)
+        content, head = store.read(LEASE)
     except FileNotFoundError:
         return {}, "", 0.0
     try:
         holder = dict(json.loads(content))
-    except (ValueError, TypeError):  # somebody else's
+    except (ValueError, TypeError):  # not written by kp_batch
         holder = {}
-    return holder, found.etag, (now_ns - found.mtime_ns) / 1e9
+    return holder, head.etag, (now_ns - head.mtime_ns) / 1e9
 
 
-def _probed(store: Store) -> int:
-    """Try whether the store keeps conditions; returns its time, in nanoseconds."""
-    etag = store.write(_PROBE, b"1")  # which others may do at the same time
+def _probe(store: Store) -> int:
+    """Check that the store respects conditions; returns its clock's time, in nanoseconds."""
+    etag = store.write(_PROBE, b"1")  # other writers may probe at the same time
     for other in ("", uuid4().hex):
         with suppress(ConflictError):
             store.write(_PROBE, b"2", instead_of=other)
@@ -226,7 +227,7 @@ def _probed(store: Store) -> int:
                 f"{store.url} does not keep the conditions of a write (If-Match), so that two "
                 "writers could overwrite each other; choose another store"
             )
-    found = store.head(_PROBE)
-    if found is None or not etag:
+    head = store.head(_PROBE)
+    if head is None or not etag:
         raise WarehouseError(f"{store.url} tells no ETag of what it has; choose another store")
-    return found.mtime_ns
+    return head.mtime_ns

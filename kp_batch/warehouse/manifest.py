@@ -27,7 +27,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_truth(value: Any) -> bool:
+def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
@@ -40,7 +40,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _are(values: Any, allowed: Callable[[str, Any], bool]) -> bool:
-    """Whether it is an object whose names and values are allowed."""
+    """Whether a value is an object whose names and values are allowed."""
     return isinstance(values, dict) and all(
         allowed(name, value) for name, value in cast("dict[str, Any]", values).items()
     )
@@ -58,8 +58,8 @@ def _are_profiles(value: Any) -> bool:
     return _are(
         value,
         lambda _, tables: all(
-            _are(each, lambda name, value: _is_text(value) if name == "from" else _is_share(value))
-            for each in (tables if isinstance(tables, list) else [tables])
+            _are(table, lambda name, value: _is_text(value) if name == "from" else _is_share(value))
+            for table in (tables if isinstance(tables, list) else [tables])
         ),
     )
 
@@ -68,7 +68,7 @@ def _are_audits(value: Any) -> bool:
     return _are(value, lambda _, audit: _are(audit, lambda _, text: _is_text(text)))
 
 
-# What is kept of each setting, as JSON; a run reads the texts more closely.
+# Checks each setting's JSON value; a run reads the texts more closely.
 _SETTINGS: Mapping[str, Callable[[Any], bool]] = {
     "embedder": _is_text,
     "precision": _is_text,
@@ -77,7 +77,7 @@ _SETTINGS: Mapping[str, Callable[[Any], bool]] = {
     "cache_by": _is_text,
     "profiles": _are_profiles,
     "threshold": _is_share,
-    "text": _is_truth,
+    "text": _is_flag,
     "audits": _are_audits,
 }
 
@@ -86,7 +86,7 @@ _SETTINGS: Mapping[str, Callable[[Any], bool]] = {
 class Manifest:
     """What is published."""
 
-    settings: Mapping[str, Any]  # that the scores were computed with; empty before the first run
+    settings: Mapping[str, Any]  # of the scores; empty before the first run
     tables: dict[str, int]  # the published version of each Delta table that exists
     failed: bool = False  # whether the last run failed: then the rejects are its own
     publication: str = ""  # the id of this publication; none before it is published
@@ -95,35 +95,35 @@ class Manifest:
     def read(
         cls, settings: Any, tables: Any, *, failed: Any = False, publication: Any = ""
     ) -> "Manifest":
-        """Take what a file says was published, which anybody may have written.
+        """Check the values of a file, which anybody may have written, and take them.
 
         Raises:
-            ValueError: a name, a type or a value is none that a run writes.
+            ValueError: a name, a type or a value is not one that a run writes.
         """
         if not (_are(settings, _is_setting) and _are(tables, _is_table)):
             raise ValueError("settings or versions of tables that no run writes")
-        if not (_is_truth(failed) and _is_text(publication)):
+        if not (_is_flag(failed) and _is_text(publication)):
             raise ValueError("failed or publication as no run writes them")
         return cls(settings, tables, failed, publication)
 
     @property
     def threshold(self) -> float:
-        """The score from which on a trace is worth sharing, where any is scored."""
+        """The score from which on a trace is worth sharing; 1 before the first run."""
         return self.settings.get("threshold", 1.0)
 
     def as_publication(self, unique: str) -> "Manifest":
-        """The manifest under an id of its own, which also tells that manifest.json is whole.
+        """The manifest with a publication id: a unique half, and a digest of the contents.
 
         Args:
-            unique: no two publications have it; 32 hexadecimal digits.
+            unique: 32 hexadecimal digits that no other publication has.
         """
         contents = [FORMAT_VERSION, unique, self.settings, self.tables, self.failed]
         canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
         return replace(self, publication=unique + sha256(canonical.encode()).hexdigest()[:32])
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the id is that of the contents."""
+    def is_intact(self) -> bool:
+        """Whether the id has the digest of the contents."""
         unique = self.publication[:32]
         is_id = re.fullmatch("[0-9a-f]{32}", unique) is not None
         return is_id and self == self.as_publication(unique)
@@ -141,10 +141,10 @@ def read_manifest(warehouse: Path) -> Manifest | None:
 
     Raises:
         WarehouseError: manifest.json is lost or damaged, or has another format.
-        PermissionError: a table of it may not be read.
+        PermissionError: the user may not read one of its tables.
     """
     manifest = _read(warehouse)
-    # DuckDB takes a folder that it may not look into for one that is not there.
+    # To DuckDB, a folder without permission looks like a missing one.
     for name in manifest.tables if manifest else ():
         with suppress(FileNotFoundError, NotADirectoryError):
             os.scandir(Layout(warehouse).table(name) / "_delta_log").close()
@@ -156,11 +156,11 @@ def _read(warehouse: Path) -> Manifest | None:
     try:
         content = layout.manifest.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
-        if layout.catalog.exists():  # no run leaves it alone
+        if layout.catalog.exists():  # no run leaves a catalog without a manifest
             raise WarehouseError(f"{layout.manifest} is gone; {_LAST_REMEDY}") from error
         return None
     try:
-        return _parsed(warehouse, content)
+        return _parse(warehouse, content)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise WarehouseError(f"{layout.manifest} is damaged; {_LAST_REMEDY}") from error
 
@@ -168,10 +168,10 @@ def _read(warehouse: Path) -> Manifest | None:
 def copy_catalog(warehouse: Path, folder: str) -> Path:
     """Copy the catalog into a folder, to be opened there.
 
-    Whoever holds the file itself open for writing, which is DuckDB's default, locks all others out.
+    A client that opens the file itself for writing, DuckDB's default, locks out all others.
 
     Raises:
-        OSError: there is none, or it cannot be read.
+        OSError: it is missing, or cannot be read.
     """
     catalog = Layout(warehouse).catalog
     return shutil.copyfile(catalog, Path(folder) / catalog.name)
@@ -181,7 +181,7 @@ def require_manifest(warehouse: Path) -> Manifest:
     """Read what is published.
 
     Raises:
-        WarehouseError: nothing is, or it is damaged, or has another format.
+        WarehouseError: nothing is published, or the manifest is damaged or has another format.
     """
     manifest = read_manifest(warehouse)
     if manifest is None:
@@ -193,7 +193,7 @@ def shown_tables(catalog: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """The versions of the tables that an open catalog shows.
 
     Raises:
-        WarehouseError: they are none that a run writes.
+        WarehouseError: they are not as a run writes them.
     """
     [row] = catalog.execute("SELECT settings, tables FROM kp.manifest").fetchall()
     try:
@@ -202,40 +202,40 @@ def shown_tables(catalog: duckdb.DuckDBPyConnection) -> dict[str, int]:
         raise WarehouseError("the catalog is damaged: remove kp.duckdb") from error
 
 
-def _parsed(warehouse: Path, content: bytes) -> Manifest:
-    """Take manifest.json apart; an error other than WarehouseError says that it is damaged."""
-    found: Any = json.loads(content)
-    _check_format(warehouse, found["format_version"])
+def _parse(warehouse: Path, content: bytes) -> Manifest:
+    """Parse manifest.json; any error other than WarehouseError means that it is damaged."""
+    fields: Any = json.loads(content)
+    _check_format(warehouse, fields["format_version"])
     manifest = Manifest.read(
-        found["settings"],
-        found["tables"],
-        failed=found["failed"],
-        publication=found["publication"],
+        fields["settings"],
+        fields["tables"],
+        failed=fields["failed"],
+        publication=fields["publication"],
     )
-    if not manifest.is_whole:
+    if not manifest.is_intact:
         raise ValueError("the publication is not that of its contents")
     return manifest
 
 
 def _check_format(warehouse: Path, version: int) -> None:
-    """Refuse another format; of an older one nothing but the vectors is worth keeping."""
+    """Refuse another format, and say how to keep the vectors of an older one."""
     if version == FORMAT_VERSION:
         return
-    found = (
+    mismatch = (
         f"{shown(warehouse)} has format {version}, and this version of kp_batch writes format "
         f"{FORMAT_VERSION}"
     )
     if version > FORMAT_VERSION:
-        raise WarehouseError(f"{found}; use a later version of kp_batch, or a new folder")
+        raise WarehouseError(f"{mismatch}; use a later version of kp_batch, or a new folder")
     layout, url = Layout(warehouse), url_of(warehouse)
     new = f"{url or warehouse.absolute()}-format-{FORMAT_VERSION}"
     steps = [f"run the archive into a new folder, such as {quote(new)}"]
     if layout.all_vectors.exists():
         vectors = quote(str(layout.all_vectors.absolute()))
-        keeping = f": mkdir {quote(new)} && mv {vectors} {quote(new)}"
+        commands = f": mkdir {quote(new)} && mv {vectors} {quote(new)}"
         if url:
-            keeping = f" copy {url}/vectors to {new}/vectors, in the bucket"
-        steps.append(f"to keep its vectors, first{keeping}")
+            commands = f" copy {url}/vectors to {new}/vectors, in the bucket"
+        steps.append(f"to keep its vectors, first{commands}")
     if layout.table("forgotten").exists():
         steps.append("afterwards forget again what was forgotten, with kp-batch forget")
-    raise WarehouseError(f"{found}; {'; '.join(steps)}")
+    raise WarehouseError(f"{mismatch}; {'; '.join(steps)}")

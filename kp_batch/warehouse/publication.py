@@ -1,10 +1,10 @@
-"""Publishes: manifest.json names what is published, and kp.duckdb follows it.
+"""Publishes a given manifest; what a run publishes is put together in `pipeline.publish`.
 
-A manifest is published at the moment when it takes the place of manifest.json, in the bucket if the
-warehouse stands in one: see `bucket.mirror`. The catalog is built before that and swapped in right
-after it; both bear the id of the publication. After the moment nothing undoes it. A writer that was
-killed or failed in between leaves the older catalog, whole, with all files that it names, and
-whoever takes the lock next completes the publication first.
+A manifest is published at the moment when it replaces manifest.json, in the bucket if the warehouse
+is in one: see `bucket.mirror`. The catalog kp.duckdb is built before that and replaced right after
+it; both have the id of the publication. From that moment on nothing undoes it. A writer that is
+killed or fails in between leaves the older catalog, intact, with all files that it names, and the
+next writer completes the publication first.
 """
 
 import shutil
@@ -30,18 +30,18 @@ from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifes
 from kp_batch.warehouse.reader import is_current
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
-_ASK_S = 20.0  # while a writer on another machine is waited for
-_BEGINNING: list[Callable[[], None]] = []
+_RETRY_S = 20.0  # while a writer on another machine is waited for
+_CALLBACKS: list[Callable[[], None]] = []
 
 
-def when_writing(begin: Callable[[], None]) -> None:
-    """Have something done each time that this process becomes the only writer of a warehouse."""
-    _BEGINNING.append(begin)
+def when_writing(callback: Callable[[], None]) -> None:
+    """Register a call for each time that this process becomes the only writer of a warehouse."""
+    _CALLBACKS.append(callback)
 
 
 @contextmanager
 def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
-    """Be the only writer of the warehouse, and repair first what a killed one left.
+    """Be the only writer of the warehouse, and first repair it after a writer that was killed.
 
     Args:
         warehouse: the folder of the tables; made if it is missing.
@@ -51,54 +51,54 @@ def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
         BusyError: another process is writing, and `wait` is false.
         WarehouseError: what is published cannot be read, or has another format.
     """
-    with ExitStack() as held:
-        if _entered(held, warehouse, wait=wait):
-            _remove_staged(warehouse)
-            held.callback(_remove_staged, warehouse)
-            for begin in _BEGINNING:
-                begin()
+    with ExitStack() as locks:
+        if _acquire(locks, warehouse, wait=wait):
+            _remove_staging(warehouse)
+            locks.callback(_remove_staging, warehouse)
+            for callback in _CALLBACKS:
+                callback()
             _repair(warehouse)
         yield
 
 
-def _entered(held: ExitStack, warehouse: Path, *, wait: bool) -> bool:
-    """Hold the lock here, and the one of a bucket; gives whether this context did not already.
+def _acquire(locks: ExitStack, warehouse: Path, *, wait: bool) -> bool:
+    """Acquire the folder's lock, and a bucket's; returns False if this context has them already.
 
-    Who waits for another writer of a bucket holds none meanwhile, so that readers here see what is
-    published.
+    While another writer of a bucket is waited for, no lock is held, so that readers on this machine
+    see what is published.
     """
     while True:
-        with ExitStack() as tried:
+        with ExitStack() as attempt:
             try:
                 with sync_lock(warehouse):
-                    waits_here = wait and not url_of(warehouse)
-                    is_first = tried.enter_context(locked(warehouse, wait=waits_here))
+                    waits_for_lock = wait and not url_of(warehouse)
+                    is_first = attempt.enter_context(locked(warehouse, wait=waits_for_lock))
                     if is_first:
-                        tried.enter_context(bucket_session(warehouse))
+                        attempt.enter_context(bucket_session(warehouse))
             except BusyError:
                 if not wait:
                     raise
             else:
-                held.push(tried.pop_all())
+                locks.push(attempt.pop_all())
                 return is_first
-        time.sleep(_ASK_S)
+        time.sleep(_RETRY_S)
 
 
 def publish(warehouse: Path, manifest: Manifest) -> None:
-    """Publish what the manifest names, under an id of its own; only who holds the lock may.
+    """Publish a manifest under a new id; the caller holds the lock.
 
-    Files that only the manifest before named may be removed once this has returned.
+    Files that only the previous manifest named may be removed once this has returned.
 
     Raises:
         WarehouseError: a table of the manifest is gone.
     """
     _replace_manifest(warehouse, manifest.as_publication(uuid4().hex))
-    with suppress(OSError):  # it is published; who writes next does this, and is told what fails
+    with suppress(OSError):  # it is published; the next writer repairs this, or fails of it
         _replace_catalog(Layout(warehouse))
 
 
 def published_since(warehouse: Path, manifest: Manifest) -> bool:
-    """Whether this writer has published since a manifest, or may have: a bucket did not answer.
+    """Whether this writer has published after a manifest, or may have: a bucket did not answer.
 
     Raises:
         WarehouseError: what is published cannot be read.
@@ -106,49 +106,48 @@ def published_since(warehouse: Path, manifest: Manifest) -> bool:
     return is_in_doubt(warehouse) or (read_manifest(warehouse) or Manifest({}, {})) != manifest
 
 
-def _republish(warehouse: Path, manifest: Manifest) -> None:
-    """Build the catalog of what is published."""
+def _rebuild_catalog(warehouse: Path, manifest: Manifest) -> None:
     _replace_manifest(warehouse, manifest)
     _replace_catalog(Layout(warehouse))
 
 
 def _replace_manifest(warehouse: Path, manifest: Manifest) -> None:
-    """Publish; the catalog stands beside the one that it will replace."""
+    """Publish a manifest, and build its catalog, which does not replace the older one yet."""
     layout = Layout(warehouse)
-    catalog, text = _beside(layout.catalog), _beside(layout.manifest)
+    catalog, file = _replacement(layout.catalog), _replacement(layout.manifest)
     _remove_leftovers(layout)
     build_published(catalog, PublishedSnapshot(warehouse, manifest.tables, manifest))
     sync(catalog)
-    text.write_text(manifest.as_json(), "utf-8")
-    sync(text)
+    file.write_text(manifest.as_json(), "utf-8")
+    sync(file)
     publish_in_bucket(warehouse, manifest.as_json())
-    text.replace(layout.manifest)  # the moment
+    file.replace(layout.manifest)  # the moment
     sync_names(warehouse)
 
 
 def _replace_catalog(layout: Layout) -> None:
-    # DuckDB opens no file beside the log of another: of somebody who wrote into the older one, say.
-    _log(layout.catalog).unlink(missing_ok=True)
-    _beside(layout.catalog).replace(layout.catalog)
+    # DuckDB refuses a file whose log is another one's, as of a client that wrote into the older.
+    _wal(layout.catalog).unlink(missing_ok=True)
+    _replacement(layout.catalog).replace(layout.catalog)
     sync_names(layout.root)
 
 
 def rebuild(warehouse: Path) -> Manifest:
-    """Build the catalog anew for where the warehouse stands now.
+    """Build the catalog anew, for the warehouse's present path.
 
     Raises:
         WarehouseError: nothing was ever published there, it has another format, or a run is
             writing.
     """
-    require_manifest(warehouse)  # where no warehouse is, not even the lock's file is made
+    require_manifest(warehouse)  # before the lock, whose file is made in no other folder
     with sync_lock(warehouse), locked(warehouse, wait=False):
         manifest = require_manifest(warehouse)
-        _republish(warehouse, manifest)
+        _rebuild_catalog(warehouse, manifest)
     return manifest
 
 
 def make_catalog(warehouse: Path, path: Path) -> None:
-    """Make a catalog of what is published, in a file of its own.
+    """Build a catalog of what is published, in any file.
 
     Raises:
         WarehouseError: nothing is published, or it cannot be read.
@@ -161,30 +160,31 @@ def make_catalog(warehouse: Path, path: Path) -> None:
 
 
 def _repair(warehouse: Path) -> None:
-    """Remove what a killed writer left, and let the catalog follow the manifest."""
+    """Remove leftovers, and rebuild the catalog if it is not that of the manifest."""
     manifest = read_manifest(warehouse)
     layout = Layout(warehouse)
     _remove_leftovers(layout)
     if manifest and not is_current(warehouse, manifest):
-        _republish(warehouse, manifest)
+        _rebuild_catalog(warehouse, manifest)
 
 
-def _remove_staged(warehouse: Path) -> None:
-    """Remove the working folders of runs, of killed ones too: nobody else works there."""
+def _remove_staging(warehouse: Path) -> None:
+    """Remove the working folders of runs, of killed ones too: no other run is at work."""
     shutil.rmtree(Layout(warehouse).all_staging, ignore_errors=True)
 
 
 def _remove_leftovers(layout: Layout) -> None:
-    """Remove what a killed writer left, or somebody who wrote into the catalog."""
-    catalog = _beside(layout.catalog)
-    for path in (catalog, _log(catalog), _log(layout.catalog), _beside(layout.manifest)):
+    """Remove files of a writer that was killed, or of a client that wrote into the catalog."""
+    catalog = _replacement(layout.catalog)
+    for path in (catalog, _wal(catalog), _wal(layout.catalog), _replacement(layout.manifest)):
         path.unlink(missing_ok=True)
 
 
-def _beside(path: Path) -> Path:
+def _replacement(path: Path) -> Path:
+    """The new file that will replace another."""
     return path.with_name(f"{path.name}.new")
 
 
-def _log(catalog: Path) -> Path:
-    """Where DuckDB writes ahead what goes into a catalog."""
+def _wal(catalog: Path) -> Path:
+    """DuckDB's write-ahead log of a catalog."""
     return catalog.with_name(f"{catalog.name}.wal")

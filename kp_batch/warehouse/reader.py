@@ -1,4 +1,4 @@
-"""Opens the catalog for its questions: as it is published now, or as a run left it."""
+"""Opens the catalog for queries: of what is published now, or was after a past run."""
 
 import tempfile
 from collections.abc import Generator
@@ -19,18 +19,18 @@ from kp_batch.warehouse.questions import catalog_id
 def connect(warehouse: Path, as_of: str | None = None) -> Generator[duckdb.DuckDBPyConnection]:
     """Open the warehouse's catalog for reading, in UTC, and write nothing into the warehouse.
 
-    What manifest.json names is shown: by a copy of kp.duckdb if that shows it, else by a catalog
-    of the connection's own. It stands in a temporary folder, where DuckDB also keeps what does not
-    fit into its memory; the folder is removed when the context ends.
+    It shows what manifest.json names: it is a copy of kp.duckdb if that is current, or else it is
+    built for this connection, in a temporary folder where DuckDB also spills what does not fit
+    into memory.
 
     Args:
         warehouse: the folder of the tables.
-        as_of: a run, as `published` takes it: the tables as that run left them; None: as they are
+        as_of: a run, as `published` takes it: the tables as they were after it; None: as they are
             published now.
 
     Raises:
         WarehouseError: nothing is published, it cannot be read or has another format, there is no
-            such run, or what it left was removed.
+            such run, or its files were removed.
     """
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -40,9 +40,9 @@ def connect(warehouse: Path, as_of: str | None = None) -> Generator[duckdb.DuckD
 
 
 def is_current(warehouse: Path, manifest: Manifest) -> bool:
-    """Whether kp.duckdb shows what the manifest names, where the warehouse stands now."""
+    """Whether kp.duckdb is the catalog of a manifest, and of the warehouse's present path."""
     with tempfile.TemporaryDirectory() as folder, suppress(OSError):
-        connection = _opened(copy_catalog(warehouse, folder), warehouse, manifest)
+        connection = _open_current(copy_catalog(warehouse, folder), warehouse, manifest)
         if connection:
             connection.close()
         return connection is not None
@@ -50,43 +50,45 @@ def is_current(warehouse: Path, manifest: Manifest) -> bool:
 
 
 def _catalog(warehouse: Path, folder: str, as_of: str | None) -> duckdb.DuckDBPyConnection:
-    """Open a copy of the catalog in a folder, or one built there if that does not show what is to.
+    """Copy the catalog into a folder and open it; if it is not the right one, build one there.
 
-    It is opened once for both, to be looked at and to be read: that takes as long as a question.
+    It is opened once, to be checked and to be read, as opening takes as long as a question.
     """
     catalog = Layout(Path(folder)).catalog
     if as_of is None:
         with suppress(OSError):
-            copy_catalog(warehouse, folder)  # first: where the two differ, the manifest is newer
+            copy_catalog(warehouse, folder)  # first: if the two differ, the manifest is newer
         manifest = require_manifest(warehouse)
         if catalog.exists():
-            if connection := _opened(catalog, warehouse, manifest):
+            if connection := _open_current(catalog, warehouse, manifest):
                 return connection
             catalog.unlink()
     _build(catalog, warehouse, as_of)
-    return _in_utc(catalog)
+    return _open(catalog)
 
 
-def _opened(catalog: Path, warehouse: Path, manifest: Manifest) -> duckdb.DuckDBPyConnection | None:
-    """Open a catalog; None if it does not show the manifest for this warehouse, by today's SQL."""
-    with suppress(duckdb.Error), ExitStack() as closing:  # it is none, or another program's
-        connection = closing.enter_context(_in_utc(catalog))
+def _open_current(
+    catalog: Path, warehouse: Path, manifest: Manifest
+) -> duckdb.DuckDBPyConnection | None:
+    """Open a catalog; None if it is of another manifest, warehouse or version of the SQL."""
+    with suppress(duckdb.Error), ExitStack() as stack:  # it is damaged, or another program's
+        connection = stack.enter_context(_open(catalog))
         query = "SELECT publication, warehouse, catalog_id FROM manifest"
-        found = connection.execute(query).fetchall()
-        if found == [(manifest.publication, str(warehouse.resolve()), catalog_id())]:
-            closing.pop_all()
+        rows = connection.execute(query).fetchall()
+        if rows == [(manifest.publication, str(warehouse.resolve()), catalog_id())]:
+            stack.pop_all()
             return connection
     return None
 
 
-def _in_utc(catalog: Path) -> duckdb.DuckDBPyConnection:
+def _open(catalog: Path) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(str(catalog), read_only=True)
     connection.execute("SET TimeZone = 'UTC'")
     return connection
 
 
 def _build(catalog: Path, warehouse: Path, as_of: str | None) -> None:
-    # Imported only here: these take a while, with Polars and delta-rs.
+    # Imported late, as Polars and delta-rs take a while.
     from kp_batch.warehouse.catalog import build_published
     from kp_batch.warehouse.snapshot import published
 

@@ -1,7 +1,7 @@
-"""What is published, or what a run left: the one door to the rows of all tables.
+"""The tables as they are published, or as they were after a past run: all rows are read here.
 
-A snapshot names a version of each table, and opens none before it is asked for. Its rows come as
-Polars scans, as SQL over the files of that version, or as views of a DuckDB connection.
+A snapshot names a version of each table, and opens a table only when its rows are asked for. They
+come as Polars scans, as SQL over the files of that version, or as views of a DuckDB connection.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,9 +23,9 @@ from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.delta import additions, files_of
 from kp_batch.warehouse.manifest import Manifest, require_manifest, shown_tables
 
-_BY_PLACE = {"latest": -1, "previous": -2}  # of the runs that are done
-_NAMED = 3  # at most, where a beginning is not unique
-_NOTHING = Manifest({}, {})
+_BY_POSITION = {"latest": -1, "previous": -2}  # among the runs that are done
+_NAMES_SHOWN = 3  # at most, where a beginning is not unique
+_EMPTY = Manifest({}, {})
 _DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
     pl.String: "VARCHAR",
     pl.Int64: "BIGINT",
@@ -38,24 +38,25 @@ _DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
 
 @dataclass(frozen=True)
 class PublishedSnapshot:
-    """The tables at the versions that are published, or that a run left.
+    """The tables at the versions that are published, or that were after a past run.
 
-    Whatever gives rows raises a WarehouseError where the table or its version is gone, or where
-    files that a run left were removed.
+    All that reads rows raises a WarehouseError if the table or its version is gone, or if files of
+    a past run were removed.
 
     Attributes:
         warehouse: the folder of the tables.
-        tables: the version of each; one that is missing has no rows.
-        manifest: what was published with them: its settings.
-        left_by: the run that left them; None: they are published. What grows ends with that run.
-        beside: files of rows that no version has yet, by table.
+        tables: the version of each; a missing table has no rows.
+        manifest: published with them, with the settings.
+        past_run: the run after which they were so; None: they are published. Of tables that only
+            grow, later rows are left out.
+        staged: files of rows that no version has yet, by table.
     """
 
     warehouse: Path
     tables: Mapping[str, int]
-    manifest: Manifest = _NOTHING
-    left_by: RunRecord | None = None
-    beside: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, Sequence[Path]])
+    manifest: Manifest = _EMPTY
+    past_run: RunRecord | None = None
+    staged: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, Sequence[Path]])
 
     @classmethod
     def shown_by(cls, warehouse: Path, catalog: duckdb.DuckDBPyConnection) -> Self:
@@ -63,14 +64,14 @@ class PublishedSnapshot:
         return cls(warehouse, shown_tables(catalog))
 
     def files(self, name: str) -> list[Path]:
-        """The Parquet files of a table, sorted by path, then those beside it."""
+        """The Parquet files of a table, sorted by path, then its staged files."""
         paths = files_of(self.warehouse.resolve(), name, self.tables.get(name))
-        if self.left_by and not all(path.exists() for path in paths):
+        if self.past_run and not all(path.exists() for path in paths):
             raise WarehouseError(
-                f"the tables as run {self.left_by.run_id} left them were removed (by kp-batch "
+                f"the tables as run {self.past_run.run_id} left them were removed (by kp-batch "
                 "vacuum or forget); ask of a later run"
             )
-        return [*paths, *self.beside.get(name, ())]
+        return [*paths, *self.staged.get(name, ())]
 
     def scan(self, name: str) -> pl.LazyFrame:
         """The rows of a table, without its partition column."""
@@ -78,24 +79,24 @@ class PublishedSnapshot:
         if not paths:
             return TABLES[name].to_frame().lazy()
         rows = pl.scan_parquet(paths, glob=False, hive_partitioning=False)
-        if self.left_by and name in GROWING:
+        if self.past_run and name in GROWING:
             added_to = pl.col("published").str.json_path_match("$.tables.runs").cast(pl.Int64)
             runs = pl.scan_parquet(self.files("runs"), glob=False)
-            until = runs.filter(added_to.fill_null(-1) <= self.left_by.added_to)
+            until = runs.filter(added_to.fill_null(-1) <= self.past_run.added_to)
             return rows.join(until, on="run_id", how="semi", maintain_order="left")
         return rows
 
     def relation(self, name: str) -> SQL:
         """SQL for the rows of a table, without its partition column."""
         rows = parquet_relation(name, self.files(name))
-        if self.left_by and name in GROWING:
+        if self.past_run and name in GROWING:
             # See sql/runs.sql for the version that a run was added to.
             return statement(
                 "(FROM $rows WHERE run_id IN (SELECT run_id FROM $runs "
                 "WHERE coalesce((published->'tables'->>'runs')::BIGINT, -1) <= $added_to))",
                 rows=rows,
                 runs=parquet_relation("runs", self.files("runs")),
-                added_to=self.left_by.added_to,
+                added_to=self.past_run.added_to,
             )
         return rows
 
@@ -109,11 +110,11 @@ class PublishedSnapshot:
         return days
 
     def scores_of(self, days: Iterable[date]) -> SQL:
-        """SQL for the scores of some days: to open the files of all days takes a while."""
+        """SQL for the scores of some days, which opens their files alone."""
         return parquet_relation("scores", [path for day in days for path in self.days.get(day, [])])
 
     def rows_by_day(self) -> pl.DataFrame:
-        """Count the scores by day: `day` and `rows`. The table's log tells; see `DataFile.rows`."""
+        """Count the scores by day, from the table's log: `day` and `rows`."""
         files = additions(self.warehouse.resolve(), "scores", self.tables["scores"])
         day = pl.col(f"partition.{PARTITIONED_BY['scores']}").alias("day")
         return files.group_by(day).agg(rows=pl.col("num_records").sum())
@@ -138,10 +139,10 @@ class PublishedSnapshot:
             create_view(connection, schema, name, self.relation(name))
 
     def find_runs(self, *names: str) -> list[RunRecord]:
-        """Find the run that each name means.
+        """Find the run of each name.
 
         Args:
-            names: a run_id, the beginning of one alone, `latest` (the last run that is done) or
+            names: a run_id, the beginning of only one, `latest` (the last run that is done) or
                 `previous` (the one that was done before it).
 
         Raises:
@@ -153,42 +154,43 @@ class PublishedSnapshot:
     def _find_run(self, name: str, runs: Sequence[RunRecord]) -> RunRecord:
         where = shown(self.warehouse)
         see = f"see: kp-batch runs --warehouse {quote(where)}"
-        if name in _BY_PLACE:
+        if name in _BY_POSITION:
             done = done_runs(runs)
-            if len(done) >= -_BY_PLACE[name]:
-                return done[_BY_PLACE[name]]
+            if len(done) >= -_BY_POSITION[name]:
+                return done[_BY_POSITION[name]]
             missing = "is done" if name == "latest" else "was done before the last one"
             raise WarehouseError(f"there is no {name} run in {where}: none {missing}; {see}")
-        found = [run for run in runs if name and run.run_id.startswith(name)]
-        exact = [run for run in found if run.run_id == name]
-        if not found:
+        matches = [run for run in runs if name and run.run_id.startswith(name)]
+        exact = [run for run in matches if run.run_id == name]
+        if not matches:
             raise WarehouseError(f"there is no run {name!r} in {where}; {see}")
-        if len(found) > 1 and not exact:
-            more = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
+        if len(matches) > 1 and not exact:
+            rest = len(matches) - _NAMES_SHOWN
+            more = f" and {rest:,} more" if rest > 0 else ""
             raise WarehouseError(
-                f"{name!r} begins the names of {len(found):,} runs in {where}: "
-                f"{', '.join(run.run_id for run in found[:_NAMED])}{more}; write more of the one "
-                "that you mean"
+                f"{name!r} begins the names of {len(matches):,} runs in {where}: "
+                f"{', '.join(run.run_id for run in matches[:_NAMES_SHOWN])}{more}; write more of "
+                "the one that you mean"
             )
-        return [*exact, *found][0]
+        return [*exact, *matches][0]
 
     def as_of(self, run: RunRecord) -> "PublishedSnapshot":
-        """The tables as one of the runs left them.
+        """The tables as they were after a run.
 
         Raises:
-            WarehouseError: its row says what no run writes.
+            WarehouseError: its row in `runs` is damaged.
         """
-        left = manifest_left(run)
+        manifest = manifest_after(run)
         growing = {name: self.tables[name] for name in GROWING if name in self.tables}
-        return PublishedSnapshot(self.warehouse, left.tables | growing, left, run)
+        return PublishedSnapshot(self.warehouse, manifest.tables | growing, manifest, run)
 
 
 def published(warehouse: Path, as_of: str | None = None) -> PublishedSnapshot:
-    """What is published.
+    """Open what is published.
 
     Args:
         warehouse: the folder of the tables.
-        as_of: a run, as `find_runs` takes it: the tables as that run left them; None: as they are.
+        as_of: a run, as `find_runs` takes it: the tables as they were after it; None: as they are.
 
     Raises:
         WarehouseError: nothing is published, or there is no such run.
@@ -198,34 +200,33 @@ def published(warehouse: Path, as_of: str | None = None) -> PublishedSnapshot:
     return now if as_of is None else now.as_of(*now.find_runs(as_of))
 
 
-def manifest_left(run: RunRecord) -> Manifest:
-    """What was published when a run had ended, without the table of runs.
+def manifest_after(run: RunRecord) -> Manifest:
+    """The manifest that a run published, without the table of runs.
 
     Raises:
-        WarehouseError: its row says what no run writes.
+        WarehouseError: its row in `runs` is damaged.
     """
     try:
-        left = Manifest.read(run.settings, run.published["tables"])
+        manifest = Manifest.read(run.settings, run.published["tables"])
     except (ValueError, LookupError, TypeError) as error:
         raise WarehouseError(
             f"what run {run.run_id!r} published is damaged in the table runs; restore the "
             "warehouse from a copy, or run the archive into a new folder"
         ) from error
-    return replace(left, tables={name: left.tables[name] for name in left.tables if name != "runs"})
+    tables = {name: version for name, version in manifest.tables.items() if name != "runs"}
+    return replace(manifest, tables=tables)
 
 
-def parquet_relation(
-    name: str, paths: Sequence[Path], shown_as: Callable[[Path], str] = str
-) -> SQL:
-    """SQL for the rows of some of a table's files; without paths, no rows of the same columns.
+def parquet_relation(name: str, paths: Sequence[Path], to_name: Callable[[Path], str] = str) -> SQL:
+    """SQL for the rows of some of a table's files; without files, no rows of the same columns.
 
     Args:
         name: the table's.
-        paths: the files.
-        shown_as: where the reader of the SQL finds each of them.
+        paths: of the files.
+        to_name: the name of each in the SQL: a path or a URL.
     """
     if paths:
-        return read_parquet(*map(shown_as, paths))
+        return read_parquet(*map(to_name, paths))
     return statement("(SELECT $nulls WHERE false)", nulls=_nulls(TABLES[name]))
 
 
@@ -243,7 +244,7 @@ def _duckdb_type(dtype: pl.DataType) -> SQL:
 
 
 def create_view(connection: duckdb.DuckDBPyConnection, schema: str, name: str, rows: SQL) -> None:
-    """Create a view of a schema of the connection, over rows."""
+    """Create a view of rows in a schema of the connection."""
     view = statement("CREATE VIEW $schema.$name AS FROM $rows", schema=schema, name=name, rows=rows)
     connection.execute(view)
 

@@ -155,7 +155,7 @@ def test_hashes_of_another_type_are_damaged_though_their_vectors_are_remote(
     record, name = Record(copy), name_of(FIRST)
     path = f"vectors/e/{name}.vectors.npy"
     record.mark_remote(Object(path, 0, 0, "etag"))
-    record.keep()
+    record.save()
     assert _chunk_hashes(folder, name).tolist() == [each.encode() for each in FIRST]
     hashes = folder / f"{name}.hashes.npy"
     hashes.write_bytes(hashes.read_bytes().replace(b"|S64", b"|S32"))

@@ -240,7 +240,7 @@ def test_the_past_ends_where_the_row_of_a_run_is_damaged(
     def damaged(run: RunRecord) -> NoReturn:
         raise WarehouseError(f"what run {run.run_id} published is damaged")
 
-    monkeypatch.setattr(snapshot, "manifest_left", damaged)
+    monkeypatch.setattr(snapshot, "manifest_after", damaged)
     assert [each.change for each in explained(tmp_path, "t0").history] == [None]
 
 

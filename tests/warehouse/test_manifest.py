@@ -16,7 +16,7 @@ from kp_batch.schemas import TABLES
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.snapshot import manifest_left
+from kp_batch.warehouse.snapshot import manifest_after
 from tests.support.archives import trace, write_jsonl
 
 SETTINGS: dict[str, Any] = {"threshold": 0.75}
@@ -110,9 +110,9 @@ def test_what_a_row_of_runs_says_was_published_is_checked(published: Any) -> Non
     fields = dict.fromkeys(RunRecord.__dataclass_fields__)
     run = RunRecord(**{**fields, "run_id": "r", "published": published})
     with pytest.raises(WarehouseError, match=r"run .r. published is damaged"):
-        manifest_left(run)
+        manifest_after(run)
     good = {"tables": {"runs": 0, "scores": 3}, "settings": SETTINGS}
-    assert manifest_left(replace(run, published=good)) == Manifest(SETTINGS, {"scores": 3})
+    assert manifest_after(replace(run, published=good)) == Manifest(SETTINGS, {"scores": 3})
 
 
 def test_all_that_a_run_keeps_is_read_again(tmp_path: Path) -> None:

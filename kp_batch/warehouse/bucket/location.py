@@ -1,7 +1,7 @@
-"""Where a warehouse stands: in a folder, or in a bucket, of which a folder here is the copy.
+"""Where a warehouse is: in a folder, or in a bucket, with a local folder as its copy.
 
-What a copy knows of the bucket's objects stands in its `bucket.json`. A night reads few of the
-vectors that a warehouse has: the others stay in the bucket, and are fetched as they are read.
+The copy's `bucket.json` records the bucket's objects. A nightly run reads few of a warehouse's
+vectors: the others stay in the bucket, and are fetched when they are read.
 """
 
 import json
@@ -25,8 +25,8 @@ from kp_batch.storage.urls import check_url, is_url, local_name
 if TYPE_CHECKING:
     from kp_batch.storage.store import Object
 
-# By what a bucket is told from one of the same name in another place.
-# Without gs: obstore makes its conditions of generations, which lists lack.
+# The environment variables that distinguish buckets of one name in different places.
+# Without gs: obstore's conditions need generations there, which its lists lack.
 _BUCKETS = {
     "s3": (
         *("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
@@ -37,36 +37,36 @@ _BUCKETS = {
         *("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "AZURE_USE_FABRIC_ENDPOINT"),
     ),
 }
-_SLASH = ","  # in the name of a copy's folder: one copy must not stand in another
+_SLASH = ","  # in the name of a copy's folder: no copy may be inside another
 
-FETCHED_NS = 0  # the time of a vectors' file that was fetched, by which it is known not to be new
+FETCHED_NS = 0  # the modification time of a fetched vector file, which marks it as not new
 _LAZY, _EAGER = ".vectors.npy", ".hashes.npy"  # of a chunk; the hashes are read every night
-_OF_VECTORS = re.compile(r"vectors/[^/]+/[0-9a-f]{64}\.(?:vectors|hashes|windows)\.npy")
+_VECTOR_FILE = re.compile(r"vectors/[^/]+/[0-9a-f]{64}\.(?:vectors|hashes|windows)\.npy")
 _FETCHING = [Lock() for _ in range(16)]  # threads that need the same file wait for each other
 
 
 class Known(NamedTuple):
-    """What a copy knows of an object, and of its file."""
+    """An object that a copy knows: its ETag, and the size and time of its local file."""
 
     etag: str
     size: int  # bytes
     mtime_ns: int
 
     @classmethod
-    def of(cls, kept: Any) -> Self:
-        """Take what was kept.
+    def of(cls, entry: Any) -> Self:
+        """Take an entry of `bucket.json`.
 
         Raises:
-            TypeError, ValueError: it is nothing that is kept.
+            TypeError, ValueError: it is no such entry.
         """
-        etag, size, mtime_ns = kept
+        etag, size, mtime_ns = entry
         if not (isinstance(etag, str) and isinstance(size, int) and isinstance(mtime_ns, int)):
-            raise TypeError("not an object as it is known")
+            raise TypeError("not an entry of bucket.json")
         return cls(etag, size, mtime_ns)
 
 
 def folder_of(name: str | PathLike[str]) -> str | PathLike[str]:
-    """The folder of a warehouse that is named by its URL; any other name is that of a folder.
+    """The local folder of a warehouse's URL; any other name is that of the folder itself.
 
     Raises:
         KpBatchError: the URL names no bucket, holds a secret, or cannot be that of a warehouse.
@@ -79,7 +79,7 @@ def folder_of(name: str | PathLike[str]) -> str | PathLike[str]:
     scheme, _, rest = url.partition("://")
     bucket, _, path = rest.partition("/")
     if scheme not in _BUCKETS or _SLASH in path:
-        possible = ", ".join(f"{each}://" for each in _BUCKETS)
+        possible = ", ".join(f"{scheme}://" for scheme in _BUCKETS)
         raise WarehouseError(
             f"neither a warehouse nor an imported archive can stand at {url!r}: name a folder, or "
             f"a URL of {possible} without {_SLASH!r} in its path"
@@ -88,19 +88,19 @@ def folder_of(name: str | PathLike[str]) -> str | PathLike[str]:
 
 
 def url_of(folder: Path) -> str | None:
-    """The URL of a bucket's warehouse whose copy is in that folder; None if it is none."""
+    """The URL of the warehouse whose copy the folder is; None if it is no copy of a bucket."""
     try:
         store, bucket, path = folder.absolute().relative_to(_copies()).parts
     except (ValueError, RuntimeError):  # RuntimeError: the user has no home
         return None
     scheme = store.partition("-")[0]
-    if scheme not in _BUCKETS or store != _store(scheme):  # of a place that is not asked now
+    if scheme not in _BUCKETS or store != _store(scheme):  # of another account or endpoint
         return None
     return f"{scheme}://{bucket}{path.replace(_SLASH, '/')}".rstrip("/")
 
 
 def make_folder_of(warehouse: Path) -> None:
-    """Make the folder of a warehouse where it is missing; copies of buckets are the user's alone.
+    """Make a warehouse's folder where it is missing; only the user can read copies of buckets.
 
     Raises:
         OSError: it cannot be made.
@@ -116,10 +116,10 @@ def shown(warehouse: Path) -> str:
 
 
 def _store(scheme: str) -> str:
-    """The name of the folder for all buckets of the account, or the endpoint, that is set."""
-    places = [os.environ.get(name, "").rstrip("/") for name in _BUCKETS[scheme]]
-    digest = sha256("\0".join(places).encode()).hexdigest()[:12]
-    return f"{scheme}-{digest}" if any(places) else scheme
+    """The name of the folder for all buckets of the environment's account or endpoint."""
+    values = [os.environ.get(name, "").rstrip("/") for name in _BUCKETS[scheme]]
+    digest = sha256("\0".join(values).encode()).hexdigest()[:12]
+    return f"{scheme}-{digest}" if any(values) else scheme
 
 
 def _copies() -> Path:
@@ -128,7 +128,7 @@ def _copies() -> Path:
 
 @dataclass
 class Record:
-    """What a copy knows of the bucket's objects; a path is relative, and the object's."""
+    """The bucket's objects as a copy knows them; paths are relative, like the objects'."""
 
     folder: Path
     copy_id: str = field(default_factory=lambda: uuid4().hex)
@@ -137,46 +137,46 @@ class Record:
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """What the copy in a folder knows; nothing, where that is damaged."""
+        """Read a copy's record; empty where it is missing or damaged."""
         with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
             copy_id, known, was_published = json.loads(_path(folder).read_text("utf-8"))
             if isinstance(copy_id, str) and isinstance(was_published, bool):
-                by_path = {path: Known.of(each) for path, each in known.items()}
+                by_path = {path: Known.of(entry) for path, entry in known.items()}
                 return cls(folder, copy_id, by_path, was_published)
         return cls(folder)
 
-    def keep(self) -> None:
-        """Keep what is known."""
+    def save(self) -> None:
+        """Write the record into the copy's folder."""
         with atomic_write(_path(self.folder)) as written:
-            kept = [self.copy_id, self.known, self.was_published]
-            written.write_text(json.dumps(kept), "utf-8")
+            content = [self.copy_id, self.known, self.was_published]
+            written.write_text(json.dumps(content), "utf-8")
 
     def etag_of(self, path: str) -> str:
-        """The ETag of an object; empty where none is known."""
+        """The ETag of an object; empty if it is unknown."""
         return self.known[path].etag if path in self.known else ""
 
     def note(self, path: str, etag: str) -> None:
-        """Note that a file is as the bucket has it."""
+        """Record that a file equals the object with this ETag."""
         status = (self.folder / path).stat()
         self.known[path] = Known(etag, status.st_size, status.st_mtime_ns)
 
-    def mark_remote(self, found: "Object") -> None:
-        """Note that an object is fetched only when it is read."""
-        (self.folder / found.path).unlink(missing_ok=True)  # of an older one
-        self.known[found.path] = Known(found.etag, found.size, FETCHED_NS)
+    def mark_remote(self, obj: "Object") -> None:
+        """Record an object that is fetched only when it is read."""
+        (self.folder / obj.path).unlink(missing_ok=True)  # of an older object
+        self.known[obj.path] = Known(obj.etag, obj.size, FETCHED_NS)
 
-    def has(self, found: "Object") -> bool:
+    def has(self, obj: "Object") -> bool:
         """Whether the copy has an object as it is now."""
-        same = found.path in self.known and self.etag_of(found.path) == found.etag
-        return same and self.is_present(found.path) and not self.is_new(found.path)
+        same = obj.path in self.known and self.etag_of(obj.path) == obj.etag
+        return same and self.is_present(obj.path) and not self.is_new(obj.path)
 
     def is_present(self, path: str) -> bool:
-        """Whether a file is here; vectors that are not stand and fall with their hashes."""
+        """Whether the copy has a file; remote vectors count as long as their hashes exist."""
         file, hashes = self.folder / path, self.folder / path.replace(_LAZY, _EAGER)
         return file.exists() or hashes.exists()
 
     def is_new(self, path: str) -> bool:
-        """Whether a file is not as the bucket has it."""
+        """Whether a file differs from the bucket's object, or has none."""
         try:
             status = (self.folder / path).stat()
         except FileNotFoundError:  # it is remote
@@ -187,21 +187,21 @@ class Record:
 
 def is_lazy(path: str) -> bool:
     """Whether an object is fetched only when it is read."""
-    return is_of_vectors(path) and path.endswith(_LAZY)
+    return is_vector_file(path) and path.endswith(_LAZY)
 
 
-def is_of_vectors(path: str) -> bool:
+def is_vector_file(path: str) -> bool:
     """Whether an object is a file of a vector store."""
-    return _OF_VECTORS.fullmatch(path) is not None
+    return _VECTOR_FILE.fullmatch(path) is not None
 
 
 def is_remote(file: Path) -> bool:
-    """Whether a file of a warehouse is not here, and its copy knows it to be in the bucket."""
+    """Whether a file of a warehouse is in the bucket only."""
     return _object_of(file) is not None
 
 
 def local_copy(file: Path) -> Path:
-    """The path of a file, which is fetched first if it is remote; it may be in neither place.
+    """Fetch a file if it is remote; returns its path, also where it does not exist at all.
 
     Raises:
         OSError: it cannot be fetched.
@@ -211,16 +211,16 @@ def local_copy(file: Path) -> Path:
     from kp_batch.storage.store import store_at  # a command that only begins does without
 
     with _FETCHING[hash(file) % len(_FETCHING)], suppress(FileNotFoundError):
-        if found := _object_of(file):  # another thread, or process, may have fetched it
-            url, path = found
+        if location := _object_of(file):  # another thread, or process, may have fetched it
+            url, path = location
             store_at(url).download(path, file, mtime_ns=FETCHED_NS)
     return file
 
 
 def _object_of(file: Path) -> tuple[str, str] | None:
-    """The warehouse's URL, and the path below it, of a remote file; None if it is none.
+    """The warehouse's URL, and the path below it, of a remote file; None if it is not remote.
 
-    Whatever anybody has noted elsewhere, objects of a copy's own bucket alone are fetched.
+    The URL follows from the copy's folder alone: nothing that a file says leads to another bucket.
     """
     if file.exists():
         return None
@@ -238,7 +238,7 @@ def _known(folder: Path) -> Mapping[str, Known]:
     return {}
 
 
-@lru_cache(maxsize=1)  # many chunks are looked at one after another
+@lru_cache(maxsize=1)  # for the many chunks of one warehouse, one after another
 def _read(folder: Path, *_: int) -> Mapping[str, Known]:
     return Record.of(folder).known
 

@@ -1,28 +1,29 @@
-"""The copy of a warehouse that stands in a bucket: a folder of this machine, used as any other.
+"""The local copy of a warehouse in a bucket: a folder that is used like any other warehouse.
 
 Before work begins, the copy is made equal to the bucket, except that vectors stay there until they
-are read. What a writer made is stored before the manifest, which is replaced only if it is still
-the one that the work began from. After that, what the writer removed here is deleted there.
+are read. A writer's new files are stored before the manifest, which is replaced only if it is still
+the one that the work began from. After that, files that the writer removed from the copy are
+deleted from the bucket.
 
-Several writers may be at work, though a lease asks them to take turns. That harms nobody:
+Several writers may work at once, though a lease asks them to take turns. That does no harm:
 
-- *One publishes.* Each publication has an id of its own, so a manifest never comes back: where it
-  is as the copy has it, nothing was published since. A writer that finds another one instead knows
-  its own by that id, if the answer to a write was lost.
-- *None stores over what another one needs.* Data files bear names that nobody else gives. A table's
-  log is one sequence, of which each entry is created once: who finds the next number taken was
-  overtaken. All tables' logs go in one order, so one of two writers gets through. An entry that
-  was never published stays, and whoever writes next restores the published version after it. What
-  else is replaced, such as the page, is replaced only as the copy knows it; but `_last_checkpoint`
-  by any writer, as logs are never deleted, so that what any of them names is there. Of vectors the
-  name says what they are: those of two writers are the same.
-- *None deletes what another one needs.* Only who has published, and says so, deletes anything but
-  the page, nothing that its own manifest names, and only while that is the published one. A later
-  manifest names those files, and new ones that this copy does not know. Who was at work from the
-  same manifest as this one can no longer publish. Vectors and the page may be lost: they are made
-  again.
-- *A copy is whole.* All that a manifest names was stored before it, and is deleted only after a
-  later one; so what was listed while the manifest stayed the same is complete.
+- *One of them publishes.* Each publication has a unique id, so a manifest never recurs: where the
+  bucket's is that of the copy, nothing was published since. If the answer to a write was lost, the
+  writer recognises its own manifest by the id.
+- *None overwrites files that another one needs.* The names of data files are unique. A table's log
+  is one sequence, of which each entry is created once: a writer that finds the next number taken
+  was overtaken. Logs are stored in one order of tables, so one of two writers succeeds. An entry
+  that was never published stays, and the next writer restores the published version after it. Other
+  files, such as the page, are replaced only if the copy knows them as they are; `_last_checkpoint`
+  by any writer, as logs are never deleted, so that the checkpoint that it names exists. The names
+  of vectors are digests: the files of two writers are the same.
+- *None deletes files that another one needs.* Only a writer that has published, and allowed it,
+  deletes anything but the page: no file that its own manifest names, and only while that manifest
+  is the published one. A later manifest names the same files, and new ones that this copy does not
+  know. A writer that began from the same manifest as this one can no longer publish. Vectors and
+  the page may be lost: they are made again.
+- *A copy is complete.* All files of a manifest are stored before it, and deleted only after a later
+  one; so a list is complete if the manifest stayed the same meanwhile.
 """
 
 import shutil
@@ -41,7 +42,7 @@ from kp_batch.warehouse.bucket.location import (
     FETCHED_NS,
     Record,
     is_lazy,
-    is_of_vectors,
+    is_vector_file,
     make_folder_of,
     url_of,
 )
@@ -57,20 +58,20 @@ _LOG, _LAST_CHECKPOINT = "/_delta_log/", "_last_checkpoint"
 _ENDINGS = (".parquet", ".json", f"/{_LAST_CHECKPOINT}")
 
 _TRIES = 5  # to see the bucket at rest
-_FETCHED_S = 3_600  # until then, a reader may be fetching a vector
+_FETCHING_S = 3_600  # a half-written file as recent as that may be a vector that is being fetched
 
 
 @dataclass
 class Mirror:
-    """A copy, its bucket, and what its writer has done."""
+    """A copy, its bucket, and the state of its writer."""
 
     record: Record
     store: Store
-    check: Callable[[], None] = lambda: None  # raises where another writer took over
+    check: Callable[[], None] = lambda: None  # raises if another writer took over
     etag: str = ""  # of the manifest that work began from, or that this writer has published
     tried: set[bytes] = field(default_factory=set[bytes])  # manifests of this writer
-    keeps_here: bool = False  # whether nothing is stored: see `keep_here`
-    removes: bool = False  # whether files that are gone from here were removed: see `may_remove`
+    skips_upload: bool = False  # see `skip_upload`
+    may_delete: bool = False  # see `allow_deletion`
 
     @classmethod
     def of(cls, folder: Path) -> "Mirror | None":
@@ -84,23 +85,23 @@ class Mirror:
         return self.record.folder
 
     def pull(self) -> None:
-        """Make the copy equal to the bucket, but for vectors that nobody has stored there yet.
+        """Make the copy equal to the bucket, but for vectors that are not stored there yet.
 
         Raises:
             WarehouseError: the bucket is empty, and was not.
-            StorageError: others change it all the time.
+            StorageError: other writers change it all the time.
             OSError: it cannot be read.
         """
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
-                if self._pulled():
+                if self._pull_once():
                     return
-            except OSError as error:  # what was fetched until then is kept
-                if not (left and is_passing(error)):
+            except OSError as error:  # the files that were fetched until then stay
+                if not (tries_left and is_passing(error)):
                     raise
         raise StorageError(f"{self.store.url} is changed by others all the time; try again later")
 
-    def _pulled(self) -> bool:
+    def _pull_once(self) -> bool:
         """Make the copy equal to a list of the bucket; False if others published meanwhile."""
         record = self.record
         content, now = self._manifest()
@@ -109,20 +110,20 @@ class Mirror:
                 f"what was published in {self.store.url} is gone from there: restore it, or, to "
                 f"begin anew, remove its working copy {self.folder}"
             )
-        # A list comes in pages, of which each may be of another moment.
-        found = {each.path: each for each in self.store.objects() if is_shared(each.path)}
-        found.pop(_MANIFEST, None)
-        if not self._fetched([each for each in found.values() if not record.has(each)]):
+        # A list comes in pages, which may be of different moments.
+        objects = {obj.path: obj for obj in self.store.objects() if is_shared(obj.path)}
+        objects.pop(_MANIFEST, None)
+        if not self._fetch_all([obj for obj in objects.values() if not record.has(obj)]):
             return False
         then, self.etag = self.store.head(_MANIFEST), now.etag if now else ""
         if self.etag != (then.etag if then else ""):
             return False
         is_same = record.etag_of(_MANIFEST) == self.etag
         if now and not record.has(now):
-            self._keep(content, now)
+            self._save(content, now)
         record.was_published = now is not None
-        self._prune_to({*found, *([_MANIFEST] if now else [])}, own_vectors=is_same)
-        record.keep()
+        self._prune_to({*objects, *([_MANIFEST] if now else [])}, keep_local_vectors=is_same)
+        record.save()
         return True
 
     def _manifest(self) -> tuple[bytes, Object | None]:
@@ -131,76 +132,77 @@ class Mirror:
         except FileNotFoundError:
             return b"", None
 
-    def _fetched(self, missing: Sequence[Object]) -> bool:
+    def _fetch_all(self, objects: Sequence[Object]) -> bool:
         """Copy objects, the logs of tables last; False if one was deleted since it was listed."""
         try:
             for is_log in (False, True):
-                run_parallel(
-                    self._fetch, [each for each in missing if _is_log(each.path) == is_log]
-                )
+                run_parallel(self._fetch, [obj for obj in objects if _is_log(obj.path) == is_log])
         except FileNotFoundError:
             return False
         finally:
-            self.record.keep()
+            self.record.save()
         return True
 
-    def _fetch(self, found: Object) -> None:
-        if is_lazy(found.path):
-            self.record.mark_remote(found)
+    def _fetch(self, obj: Object) -> None:
+        if is_lazy(obj.path):
+            self.record.mark_remote(obj)
             return
-        if found.path in _SINGLE or found.path.endswith(_LAST_CHECKPOINT):
+        if obj.path in _SINGLE or obj.path.endswith(_LAST_CHECKPOINT):
             # Another writer may have replaced it since it was listed.
-            self._keep(*self.store.read(found.path))
+            self._save(*self.store.read(obj.path))
             return
-        # So that a vector is never taken for work of this machine.
-        mtime_ns = FETCHED_NS if is_of_vectors(found.path) else None
-        self.store.download(found.path, self.folder / found.path, mtime_ns)
-        self.record.note(found.path, found.etag)
+        # So that a fetched vector is never taken for one that this machine made.
+        mtime_ns = FETCHED_NS if is_vector_file(obj.path) else None
+        self.store.download(obj.path, self.folder / obj.path, mtime_ns)
+        self.record.note(obj.path, obj.etag)
 
-    def _keep(self, content: bytes, found: Object) -> None:
-        (self.folder / found.path).parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(self.folder / found.path) as written:
+    def _save(self, content: bytes, obj: Object) -> None:
+        (self.folder / obj.path).parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(self.folder / obj.path) as written:
             written.write_bytes(content)
-        self.record.note(found.path, found.etag)
+        self.record.note(obj.path, obj.etag)
 
-    def _prune_to(self, found: Collection[str], *, own_vectors: bool) -> None:
-        """Remove the files that the bucket has not, and what killed commands left here.
+    def _prune_to(self, paths: Collection[str], *, keep_local_vectors: bool) -> None:
+        """Remove files that the bucket lacks, and those that killed commands left unfinished.
 
         Args:
-            found: what the bucket has.
-            own_vectors: whether those stay that this machine has made, and never stored.
+            paths: of the bucket's objects.
+            keep_local_vectors: whether vectors stay that this machine made, and never stored.
         """
-        for path in {*self.record.known, *self._files()}.difference(found):
-            if not (own_vectors and path not in self.record.known and self._is_made_here(path)):
+        known = self.record.known
+        for path in {*known, *self._files()}.difference(paths):
+            if not (keep_local_vectors and path not in known and self._is_local_vector(path)):
                 (self.folder / path).unlink(missing_ok=True)
-                self.record.known.pop(path, None)
-        # What is half written may hold what was forgotten meanwhile.
+                known.pop(path, None)
+        # Unfinished files may hold traces that were forgotten meanwhile.
         shutil.rmtree(Layout(self.folder).all_staging, ignore_errors=True)
-        for file in (file for top in _FOLDERS for file in files_below(self.folder / top)):
+        for file in self._files_in_folders():
             with suppress(FileNotFoundError):
-                is_old = file.stat().st_mtime < time.time() - _FETCHED_S
+                is_old = file.stat().st_mtime < time.time() - _FETCHING_S
                 if is_old and file.suffix == HALF_WRITTEN:
                     file.unlink()
 
-    def _is_made_here(self, path: str) -> bool:
+    def _is_local_vector(self, path: str) -> bool:
+        """Whether a file holds vectors, and was not fetched."""
         with suppress(FileNotFoundError):
             mtime_ns = (self.folder / path).stat().st_mtime_ns
-            return is_of_vectors(path) and mtime_ns != FETCHED_NS
+            return is_vector_file(path) and mtime_ns != FETCHED_NS
         return False
 
     def _files(self) -> Iterator[str]:
-        """The paths of the files here that belong into the bucket."""
-        for file in (file for top in _FOLDERS for file in files_below(self.folder / top)):
-            path = file.relative_to(self.folder).as_posix()
-            if is_shared(path):
-                yield path
+        """The paths of the copy's files that belong into the bucket."""
+        paths = (file.relative_to(self.folder).as_posix() for file in self._files_in_folders())
+        yield from filter(is_shared, paths)
         yield from (name for name in _SINGLE if (self.folder / name).exists())
 
+    def _files_in_folders(self) -> Iterator[Path]:
+        return (file for name in _FOLDERS for file in files_below(self.folder / name))
+
     def publish(self, manifest: str) -> None:
-        """Store what is new, then the manifest: from then on, everyone sees it.
+        """Store new files, then the manifest: from then on, everyone sees them.
 
         Raises:
-            BusyError: another writer is there; nothing of this one is published.
+            BusyError: another writer took over; nothing of this one is published.
             OSError: it cannot be written.
         """
         self._store_new()
@@ -210,94 +212,93 @@ class Mirror:
             try:
                 self._replace_manifest(content, self.etag)
             except ConflictError:
-                there, found = self.store.read(_MANIFEST)
-                if there not in self.tried:
+                stored, obj = self.store.read(_MANIFEST)
+                if stored not in self.tried:
                     raise
-                self._replace_manifest(content, found.etag)  # its own, whose answer was lost
+                self._replace_manifest(content, obj.etag)  # its own: the answer was lost
         self.record.was_published = True
 
     def _replace_manifest(self, content: bytes, etag: str) -> None:
         self.etag = self.store.write(_MANIFEST, content, instead_of=etag)
 
     def finish(self) -> None:
-        """Store what is new, and delete what this writer has removed here.
+        """Store new files, and delete the objects whose files this writer removed.
 
         Raises:
-            BusyError: another writer is there; what was published before is whole.
-            StorageError: a file is lost from here that is needed; nothing was deleted.
+            BusyError: another writer took over; what was published before is intact.
+            StorageError: a file that is needed is lost from the copy; nothing was deleted.
             OSError: the bucket cannot be written.
         """
-        if self.keeps_here:
+        if self.skips_upload:
             return
         self._store_new()
         if self.etag and self.record.is_present(_MANIFEST):
             self.record.note(_MANIFEST, self.etag)
-        gone = self._removed()
-        marks = [path for path in gone if path == _MARKER]
-        files = [path for path in gone if path != _MARKER]
-        for paths in (files, marks):  # the mark of unfinished work goes last
+        removed = self._removed_paths()
+        marker = [path for path in removed if path == _MARKER]
+        files = [path for path in removed if path != _MARKER]
+        for paths in (files, marker):  # the marker of unfinished work goes last
             for first in range(0, len(paths), AT_ONCE):
                 self._delete(paths[first : first + AT_ONCE])
-        for path in gone:
+        for path in removed:
             self.record.known.pop(path, None)
-        self.record.keep()
+        self.record.save()
 
     def _delete(self, paths: Sequence[str]) -> None:
-        """Delete objects by one request, unless somebody has published since this writer has."""
+        """Delete objects by one request, unless another writer has published meanwhile."""
         self.check()
-        found = self.store.head(_MANIFEST)
-        if self.etag != (found.etag if found else ""):
+        head = self.store.head(_MANIFEST)
+        if self.etag != (head.etag if head else ""):
             raise BusyError(
                 f"another writer published in {self.store.url} meanwhile; nothing more was "
                 "deleted; give the same command again"
             )
         self.store.delete(paths)
 
-    def _removed(self) -> list[str]:
-        """The objects whose files were removed here: of a run, the page alone.
+    def _removed_paths(self) -> list[str]:
+        """The objects whose files were removed from the copy: of a run, the page alone.
 
-        What else is gone was lost by a disk or a user. Where that is needed, who knows what else
-        is.
+        Other missing files were lost by a disk or a user; nothing is deleted if one is needed.
         """
-        asked = self.record.known if self.removes else {_PAGE} & self.record.known.keys()
-        gone = [path for path in asked if not self.record.is_present(path)]
-        lost = {path for path in gone if _is_log(path) or path == _MANIFEST}
-        if lost := lost or self._named(gone).intersection(gone):
+        candidates = self.record.known if self.may_delete else {_PAGE} & self.record.known.keys()
+        removed = [path for path in candidates if not self.record.is_present(path)]
+        lost = {path for path in removed if _is_log(path) or path == _MANIFEST}
+        if lost := lost or self._needed_files(removed).intersection(removed):
             raise StorageError(
                 f"{min(lost)}, which is needed, is lost from {self.folder}, the copy of "
                 f"{self.store.url}; nothing was deleted there; give the same command again"
             )
-        return sorted(gone)
+        return sorted(removed)
 
-    def _named(self, paths: Sequence[str]) -> set[str]:
-        """What the manifest names of the tables that have some paths."""
+    def _needed_files(self, paths: Sequence[str]) -> set[str]:
+        """The files of the published versions of the tables that these paths belong to."""
         from kp_batch.warehouse.delta import files_at  # imports delta-rs, which takes a while
         from kp_batch.warehouse.manifest import read_manifest
 
-        manifest, named = read_manifest(self.folder), set[str]()
+        manifest, needed = read_manifest(self.folder), set[str]()
         versions = manifest.tables if manifest else {}
         for name in {path.partition("/")[0] for path in paths} & versions.keys():
             files = files_at(Layout(self.folder).table(name), {versions[name]})
-            named |= {file.relative_to(self.folder).as_posix() for file in files}
-        return named
+            needed |= {file.relative_to(self.folder).as_posix() for file in files}
+        return needed
 
     def _store_new(self) -> None:
-        """Store what the bucket has not: the logs of tables after the files that they name."""
+        """Store the files that the bucket lacks: tables' logs after the files that they name."""
         new = [path for path in self._files() if path != _MANIFEST and self.record.is_new(path)]
         try:
-            run_parallel(self._send, [path for path in new if not _is_log(path)])
-            for path in sorted(filter(_is_log, new), key=_in_logs):
-                self._send(path)
+            run_parallel(self._upload, [path for path in new if not _is_log(path)])
+            for path in sorted(filter(_is_log, new), key=_log_order):
+                self._upload(path)
         finally:
-            self.record.keep()
+            self.record.save()
 
-    def _send(self, path: str) -> None:
+    def _upload(self, path: str) -> None:
         self.check()
-        old = self.record.etag_of(path) if path in _SINGLE else None
+        etag = self.record.etag_of(path) if path in _SINGLE else None
         if _is_log(path) and not path.endswith(_LAST_CHECKPOINT):
-            old = ""
+            etag = ""
         with self._unless_overtaken():
-            etag = self.store.write(path, self.folder / path, instead_of=old)
+            etag = self.store.write(path, self.folder / path, instead_of=etag)
         self.record.note(path, etag)
 
     @contextmanager
@@ -311,14 +312,14 @@ class Mirror:
             ) from error
 
 
-_OPEN: dict[Path, Mirror] = {}  # that this process writes to, by folder
+_OPEN: dict[Path, Mirror] = {}  # the copies that this process writes to, by folder
 
 
 @contextmanager
 def bucket_session(folder: Path) -> Generator[None]:
-    """Write to a warehouse's bucket, if it stands in one; both locks here are held.
+    """Write to a warehouse's bucket, if it is in one; the caller holds both locks of the copy.
 
-    Where the work within ends well, what it has made is stored, and what it has removed is deleted.
+    If the work within succeeds, its new files are stored, and those that it removed are deleted.
 
     Raises:
         BusyError: another process is writing.
@@ -341,51 +342,51 @@ def bucket_session(folder: Path) -> Generator[None]:
 
 
 def publish_in_bucket(folder: Path, manifest: str) -> None:
-    """Publish in the bucket first, if the warehouse stands in one.
+    """Publish in the bucket, if the warehouse is in one; the copy's manifest is replaced after it.
 
     Raises:
-        BusyError: another writer is there; nothing of this one is published.
+        BusyError: another writer took over; nothing of this one is published.
         OSError: it cannot be written.
     """
-    text = Layout(folder).manifest
-    if folder in _OPEN and not (text.exists() and text.read_text("utf-8") == manifest):
+    file = Layout(folder).manifest
+    if folder in _OPEN and not (file.exists() and file.read_text("utf-8") == manifest):
         _OPEN[folder].publish(manifest)
 
 
-def keep_here(folder: Path) -> None:
-    """Store nothing in the bucket when this writer ends: what it makes stays in the copy here."""
+def skip_upload(folder: Path) -> None:
+    """Store nothing in the bucket when this writer ends: its new files stay in the copy."""
     if folder in _OPEN:
-        _OPEN[folder].keeps_here = True
+        _OPEN[folder].skips_upload = True
 
 
-def may_remove(folder: Path) -> None:
-    """Let a bucket lose what is gone from its copy when this writer ends.
+def allow_deletion(folder: Path) -> None:
+    """Delete from the bucket, when this writer ends, the files that are gone from its copy.
 
-    Only once a manifest is published that does without what will be removed.
+    Call it only once a manifest is published that names none of the files that will be removed.
     """
     if folder in _OPEN:
-        _OPEN[folder].removes = True
+        _OPEN[folder].may_delete = True
 
 
 def is_in_doubt(folder: Path) -> bool:
-    """Whether the bucket has, or may have, a manifest of this writer that the copy here lacks."""
+    """Whether the bucket has, or may have, a manifest of this writer that the copy lacks."""
     if folder not in _OPEN:
         return False
-    text = Layout(folder).manifest
-    return bool(_OPEN[folder].tried - {text.read_bytes() if text.exists() else b""})
+    file = Layout(folder).manifest
+    return bool(_OPEN[folder].tried - {file.read_bytes() if file.exists() else b""})
 
 
 def keeps_versions(folder: Path) -> bool:
-    """Whether the warehouse stands in a bucket that keeps older versions of its objects."""
+    """Whether the warehouse is in a bucket that keeps older versions of its objects."""
     mirror = Mirror.of(folder)
-    found = mirror.store.head(_MANIFEST) if mirror else None
-    return bool(found and found.version)
+    head = mirror.store.head(_MANIFEST) if mirror else None
+    return bool(head and head.version)
 
 
 def refresh(folder: Path) -> None:
     """Make a copy equal to its bucket, before it is read.
 
-    A writer on this machine, if there is one, has done so before it began.
+    If a writer works on this machine, it has already done so.
 
     Raises:
         OSError: the bucket cannot be read.
@@ -400,11 +401,10 @@ def refresh(folder: Path) -> None:
 
 
 def sync_lock(folder: Path) -> AbstractContextManager[object]:
-    """The lock of who makes a copy equal to its bucket; it is taken before all others.
+    """The lock for making a copy equal to its bucket, which is taken before all other locks.
 
-    Threads exclude each other, too, and who holds it does not take it again.
-
-    A reader waits for it, so who holds it must not wait for another writer.
+    It excludes threads, too, and is not reentrant. Readers wait for it, so its holder must not wait
+    for another writer.
     """
     if not url_of(folder):
         return nullcontext()
@@ -413,20 +413,20 @@ def sync_lock(folder: Path) -> AbstractContextManager[object]:
 
 
 def is_shared(path: str) -> bool:
-    """Whether an object is a file of a warehouse; what else stands below its URL is left alone."""
+    """Whether an object is a file of a warehouse; others below its URL are left alone."""
     top, *below = path.split("/")
     in_table = top in TABLE_NAMES and path.endswith(_ENDINGS) and ".." not in below
-    return path in _SINGLE or in_table or is_of_vectors(path)
+    return path in _SINGLE or in_table or is_vector_file(path)
 
 
 def _is_log(path: str) -> bool:
     return _LOG in path
 
 
-def _in_logs(path: str) -> tuple[str, int, str]:
-    """Where a file of a log comes: by table, entries before checkpoints, these before the last.
+def _log_order(path: str) -> tuple[str, int, str]:
+    """Sort a log's files: by table, entries first, then checkpoints, then `_last_checkpoint`.
 
-    A log with a gap is none.
+    Entries go in the order of their numbers: a log must have no gap.
     """
     kind = 0 if path.endswith(".json") else 2 if path.endswith(_LAST_CHECKPOINT) else 1
     return path.partition("/")[0], kind, path

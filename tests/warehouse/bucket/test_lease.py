@@ -31,11 +31,11 @@ def test_a_beat_whose_answer_was_lost_does_not_lose_it(
         with monkeypatch.context() as patch:
             patch.setattr(Store, "write", without_answer)
             with pytest.raises(OSError, match="no answer"):
-                held.beat()
-        held.beat()
+                held.renew()
+        held.renew()
         held.check()
         store.write(LEASE, b"another's")
-        held.beat()
+        held.renew()
         with pytest.raises(BusyError, match="was taken over by another writer"):
             held.check()
 
@@ -44,14 +44,14 @@ def test_no_two_beats_are_the_same(store: Store) -> None:
     with leased(store, "copy") as held:
         etags = [held.etag]
         for _ in range(3):
-            held.beat()
+            held.renew()
             etags.append(held.etag)
         assert len(set(etags)) == 4
 
 
 def test_threads_that_renew_it_at_once_do_not_lose_it(store: Store) -> None:
     with leased(store, "copy") as held:
-        run_parallel(lambda _: held.beat(), range(16))
+        run_parallel(lambda _: held.renew(), range(16))
         held.check()
         assert store.read(LEASE)[1].etag == held.etag
 
@@ -64,14 +64,14 @@ def test_who_lost_it_leaves_the_winner_in_peace(
         monkeypatch.setattr(lease, "_DEAD_S", -1)
         winner = second.enter_context(leased(store, "winner"))
         monkeypatch.setattr(lease, "_DEAD_S", 90)
-        sleeping.beaten = 0
+        sleeping.renewed_at = 0
         for _ in range(3):
             with pytest.raises(BusyError, match="was taken over"):
                 sleeping.check()
-            sleeping.beat()
+            sleeping.renew()
         first.close()
         assert b"winner" in store.read(LEASE)[0]
-        winner.beat()
+        winner.renew()
         winner.check()
     assert store.read(LEASE) == (b"{}", ANY)
 
@@ -86,10 +86,10 @@ def test_who_cannot_ask_is_sure_of_it_for_a_moment_only(
         monkeypatch.setattr(Store, "write", unreachable)
         held.check()
         for away_s in (60, -60):  # clocks go back, too
-            held.beaten -= away_s
+            held.renewed_at -= away_s
             with pytest.raises(OSError, match="unreachable"):
                 held.check()
-            held.beaten += away_s
+            held.renewed_at += away_s
 
 
 def test_the_clone_of_a_machine_waits_like_any_other(
