@@ -1,6 +1,6 @@
-"""Attention over windows that lie one after the other: no window is padded to another's length.
+"""Attention over concatenated windows: no window is padded to another's length.
 
-Every other layer of the model looks at one piece at a time, and so takes all of them at once.
+All other layers of the model treat each piece by itself, so they take the pieces of all windows.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-PACKED = "kp_batch_packed"  # under this name transformers finds it
+PACKED = "kp_batch_packed"  # the name by which transformers selects it
 
 Tensor = torch.Tensor
 
@@ -52,19 +52,19 @@ def packed_attention(  # noqa: PLR0913 (transformers calls it)
 def _on_gpu(
     query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int], scaling: float
 ) -> Tensor:
-    """Attend in one go: its kernel takes windows of any lengths, in half precision."""
+    """Attend to all windows at once: the kernel takes any lengths, in half precision."""
     ends = torch.tensor([0, *lengths]).cumsum(0).to(query.device, torch.int32)
-    q, k, v = (each.transpose(0, 1).contiguous() for each in (query, key, value))
+    q, k, v = (tensor.transpose(0, 1).contiguous() for tensor in (query, key, value))
     longest = max(lengths)
     attended = varlen_attn(q, k, v, ends, ends, longest, longest, scale=scaling)
-    assert isinstance(attended, Tensor)  # not asked for more  # noqa: S101
+    assert isinstance(attended, Tensor)  # a tuple only if it is asked for more  # noqa: S101
     return attended
 
 
 def _by_length(
     query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int], scaling: float
 ) -> Tensor:
-    """Attend to neighbours of equal length at once."""
+    """Attend to consecutive windows of equal length at once."""
     attend = _in_products if _fused_is_slow(query) else scaled_dot_product_attention
     attended: list[Tensor] = []
     first = 0
@@ -72,8 +72,8 @@ def _by_length(
         count = len(list(equal))
         pieces = slice(first, first + count * length)
         q, k, v = (
-            each[:, pieces].unflatten(1, (count, length)).transpose(0, 1)
-            for each in (query, key, value)
+            tensor[:, pieces].unflatten(1, (count, length)).transpose(0, 1)
+            for tensor in (query, key, value)
         )
         attended.append(attend(q, k, v, scale=scaling).transpose(1, 2).flatten(0, 1))
         first = pieces.stop
@@ -83,8 +83,8 @@ def _by_length(
 def _fused_is_slow(query: Tensor) -> bool:
     """Whether torch's fused attention multiplies bf16 no faster than float32.
 
-    It does so on processors without AMX: one with AVX512-BF16 took 4.3 ms a window and layer for
-    what plain products do in 2.9 ms.
+    It does so on processors without AMX: one with AVX512-BF16 took 4.3 ms a window and layer, and
+    plain products 2.9 ms.
     """
     in_bf16_on_cpu = query.dtype == torch.bfloat16 and query.device.type == "cpu"
     return in_bf16_on_cpu and not torch.cpu.get_capabilities().get("amx_bf16")
@@ -93,10 +93,10 @@ def _fused_is_slow(query: Tensor) -> bool:
 def _in_products(query: Tensor, key: Tensor, value: Tensor, *, scale: float) -> Tensor:
     """Attend by two products, a window at a time: its weights stay in the processor's cache."""
     attended = torch.empty_like(query)
-    nothing = query.new_zeros(())
-    for q, k, v, to in zip(query, key, value, attended, strict=True):
-        weights = torch.baddbmm(nothing, q, k.transpose(1, 2), beta=0, alpha=scale).softmax(-1)
-        torch.bmm(weights, v, out=to)
+    zero = query.new_zeros(())
+    for q, k, v, out in zip(query, key, value, attended, strict=True):
+        weights = torch.baddbmm(zero, q, k.transpose(1, 2), beta=0, alpha=scale).softmax(-1)
+        torch.bmm(weights, v, out=out)
     return attended
 
 

@@ -1,6 +1,6 @@
 """Encoders turn texts into vectors: the live engine's model, any other, or a lexical stand-in.
 
-All of them return vectors that are numbers, normalised: see `checked`.
+All of them return finite, normalised vectors: see `checked`.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ from kp_batch.vectors import Float32s, Float64s, normalised, norms
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-# Raised with any change here, in an encoder or in `vectors.normalised` that changes a vector by
-# more than the texts beside it do (1e-6): every encoder_id bears it.
+# Part of every encoder_id. Raise it with any change of an encoder, or of `vectors.normalised`, that
+# changes a vector by more than the other texts of its batch do (1e-6).
 ENCODER_VERSION = 1
 
 _AT_ONCE = 512  # texts whose counts, of float64, stay in a core's cache
-# Of their texts: a word and a pair of words take some forty times their size while they are hashed.
+# Of these texts: words and pairs of words take some forty times their size while they are hashed.
 _LETTERS_AT_ONCE = 1 << 20
 _WORD = re.compile(r"\w+")
 
@@ -40,7 +40,7 @@ class Encoder(Protocol):
 
     @property
     def encoder_id(self) -> str:
-        """Names exactly the vectors that it makes; known without loading a model."""
+        """Identifies the vectors that it makes; known without loading a model."""
         ...
 
     @property
@@ -50,12 +50,12 @@ class Encoder(Protocol):
 
     @property
     def precision(self) -> Precision:
-        """In which it computes."""
+        """The precision of its computation."""
         ...
 
     @property
     def chunk_size(self) -> int:
-        """How many texts are encoded and then stored together; an interruption loses no more."""
+        """The texts that are encoded and stored together: an interruption loses at most these."""
         ...
 
     def encode(self, texts: Sequence[str]) -> Float32s:
@@ -71,11 +71,11 @@ class Encoder(Protocol):
 
 
 def load_encoder(name: str, precision: Precision = "float32") -> Encoder | None:
-    """Find the encoder of that name; None for `none`. A model is loaded with its first text.
+    """Find an encoder by its name; None for `none`. A model is loaded with its first text.
 
     Args:
         name: minilm, hashing, none, or a sentence-transformers folder or id.
-        precision: in which a model computes.
+        precision: of a model's computation.
 
     Raises:
         EncoderError: a model's files cannot be found.
@@ -106,7 +106,7 @@ def checked(returned: npt.ArrayLike) -> Float32s:
 
 
 class AnyModel:
-    """Any sentence-transformers model as it configures itself; its files name its vectors."""
+    """Any sentence-transformers model, by its own configuration; its files give the encoder_id."""
 
     chunk_size = 512
 
@@ -115,11 +115,11 @@ class AnyModel:
         self._folder = find_model(name)
         digest = hashlib.sha256(json.dumps(file_digests(self._folder)).encode()).hexdigest()
         self.encoder_id = f"model-{digest[:16]}{suffix(precision)}-v{ENCODER_VERSION}"
-        self._turn = Lock()
+        self._lock = Lock()
 
     @property
     def dimensions(self) -> int:
-        """Read from the model, which is loaded for it."""
+        """Read from the model, which is loaded for that."""
         dimensions = self._model.get_embedding_dimension()
         if not dimensions:
             raise EncoderError(f"the model in {self._folder} does not say its dimensions")
@@ -129,7 +129,7 @@ class AnyModel:
         """See `Encoder`."""
         if not texts:
             return np.zeros((0, self.dimensions), dtype=np.float32)
-        with self._turn, computing(self.precision, self._model.device):
+        with self._lock, computing(self.precision, self._model.device):
             return checked(self._model.encode(list(texts), batch_size=8, show_progress_bar=False))
 
     @cached_property
@@ -137,7 +137,7 @@ class AnyModel:
         from sentence_transformers import SentenceTransformer
         from transformers.utils import logging
 
-        logging.set_verbosity_error()  # it warns of every text over the window
+        logging.set_verbosity_error()  # it warns of every text that exceeds the window
         logging.disable_progress_bar()
         return SentenceTransformer(str(self._folder), local_files_only=True)
 
@@ -145,8 +145,8 @@ class AnyModel:
 class Hashing:
     """Signed hashed counts of words and word pairs, as scikit-learn's `HashingVectorizer` counts.
 
-    A term's 32-bit MurmurHash3 h, a signed number, names its column, |h| modulo the dimensions, and
-    the sign of its count. Words of one letter count, which scikit-learn's own pattern drops.
+    A term's 32-bit MurmurHash3 h, a signed number, gives its column, |h| modulo the dimensions, and
+    the sign of its count. Words of one letter count, which scikit-learn's default pattern drops.
     """
 
     dimensions = 384
@@ -161,19 +161,19 @@ class Hashing:
         ends = np.cumsum([max(len(text), least) for text in texts], dtype=np.int64)
         firsts = np.flatnonzero(np.diff((ends - 1) // _LETTERS_AT_ONCE, prepend=-1))
         for first, last in pairwise([*firsts.tolist(), len(texts)]):
-            vectors[first:last] = checked(self._counted(texts[first:last]))
+            vectors[first:last] = checked(self._count_terms(texts[first:last]))
         return vectors
 
-    def _counted(self, texts: Sequence[str]) -> Float64s:
-        terms = [_terms(text) for text in texts]
-        of_term = pl.Series([term for each in terms for term in each], dtype=pl.String)
+    def _count_terms(self, texts: Sequence[str]) -> Float64s:
+        terms_of = [_terms(text) for text in texts]
+        terms = pl.Series([term for of_text in terms_of for term in of_text], dtype=pl.String)
         # polars-hash registers `nchash` on every expression when it is imported.
-        hashed = pl.select(cast("Any", pl.lit(of_term)).nchash.murmur32()).to_series().to_numpy()
-        signed = hashed.view(np.int32).astype(np.int64)
-        row = np.repeat(np.arange(len(texts)), [len(term) for term in terms])
-        place = row * self.dimensions + np.abs(signed) % self.dimensions
+        hashes = pl.select(cast("Any", pl.lit(terms)).nchash.murmur32()).to_series().to_numpy()
+        signed = hashes.view(np.int32).astype(np.int64)
+        row = np.repeat(np.arange(len(texts)), [len(of_text) for of_text in terms_of])
+        index = row * self.dimensions + np.abs(signed) % self.dimensions
         size = len(texts) * self.dimensions
-        counts = np.bincount(place, weights=np.where(signed < 0, -1.0, 1.0), minlength=size)
+        counts = np.bincount(index, weights=np.where(signed < 0, -1.0, 1.0), minlength=size)
         return counts.astype(np.float64, copy=False).reshape(len(texts), self.dimensions)
 
 

@@ -25,13 +25,13 @@ WINDOW = 512
 Window = npt.NDArray[np.uint16]  # the first pieces of a text: all that the model reads of it
 
 # Pieces of a batch. On a CPU, so many stay in its cache: larger and smaller batches took a tenth
-# longer. On a GPU, what a layer holds at once of a piece takes some 20 kB.
+# longer. On a GPU, a layer takes some 20 kB for each piece.
 _PIECES_ON_CPU: Mapping[Precision, int] = MappingProxyType(
     {"float32": 4 * WINDOW, "bf16": 8 * WINDOW}
 )
 _BYTES_OF_PIECE = 64 << 10
 
-# Characters for each piece that is wanted: real texts have five or six.
+# Characters to read for each piece that is wanted: real texts have five or six.
 _CHARACTERS = 8
 
 
@@ -49,22 +49,22 @@ class MiniLM:
         self.precision: Precision = precision
         weights = MINILM_DIGESTS["model.safetensors"][:8]
         self.encoder_id = f"minilm-{weights}-{WINDOW}{suffix(precision)}-v{ENCODER_VERSION}"
-        self._turn = Lock()
+        self._lock = Lock()
 
     def encode(self, texts: Sequence[str]) -> Float32s:
         """See `Encoder`."""
         return self.encode_windows(self.windows(texts))
 
     def windows(self, texts: Sequence[str]) -> list[Window]:
-        """The window of each text: its word pieces with the special ones, cut after 512."""
+        """The window of each text: its word pieces with the special ones, the first 512."""
         if not texts:
             return []
         pieces = _first_pieces(self.tokenizer, texts, WINDOW)
         return [np.array(piece, dtype=np.uint16) for piece in pieces]
 
     def cuts(self, text: str) -> bool:
-        """Whether it reads a text's beginning alone, since there is more than a window of it."""
-        if len(text) < WINDOW - 2:  # a piece has one character at the least
+        """Whether a text is longer than a window, so that only its beginning is read."""
+        if len(text) < WINDOW - 2:  # a piece has at least one character
             return False
         [window] = self.windows([text])
         # Only a text that is read to its end has the special piece that ends it.
@@ -73,33 +73,33 @@ class MiniLM:
     def encode_windows(self, windows: Sequence[Window]) -> Float32s:
         """Pool the window's pieces by their mean, then normalise; see `Encoder`.
 
-        One thread at a time: the model takes all cores, or the GPU, by itself.
+        One thread at a time: the model uses all cores, or the GPU, by itself.
         """
         means = np.zeros((len(windows), self.dimensions), dtype=np.float32)
         if windows:
-            with self._turn, computing(self.precision, self._model.device):
-                for rows in _batches([len(each) for each in windows], self._pieces_at_once):
+            with self._lock, computing(self.precision, self._model.device):
+                for rows in _batches([len(window) for window in windows], self._pieces_at_once):
                     means[rows] = self._means([windows[row] for row in rows])
         return checked(means)
 
     def _means(self, windows: Sequence[Window]) -> Float32s:
-        """The mean over each window's pieces of what the model makes of them."""
+        """The mean of the model's last hidden states over each window's pieces."""
         import torch
 
         device, lengths = self._model.device, [len(window) for window in windows]
         pieces = torch.from_numpy(np.concatenate(windows).astype(np.int64)).to(device)
-        places = torch.cat([torch.arange(length) for length in lengths]).to(device)
+        positions = torch.cat([torch.arange(length) for length in lengths]).to(device)
         counts = torch.tensor(lengths, device=device)
-        made = self._model(
-            input_ids=pieces[None], position_ids=places[None], lengths=lengths
+        states = self._model(
+            input_ids=pieces[None], position_ids=positions[None], lengths=lengths
         ).last_hidden_state[0]
         window_of = torch.arange(len(windows), device=device).repeat_interleave(counts)
         sums = torch.zeros((len(windows), self.dimensions), device=device)
-        return (sums.index_add_(0, window_of, made.float()) / counts[:, None]).cpu().numpy()
+        return (sums.index_add_(0, window_of, states.float()) / counts[:, None]).cpu().numpy()
 
     @cached_property
     def tokenizer(self) -> "Tokenizer":
-        """The model's own, which neither cuts nor pads."""
+        """The model's tokenizer, without truncation and padding."""
         from tokenizers import Tokenizer
 
         tokenizer = Tokenizer.from_file(str(find_minilm() / "tokenizer.json"))
@@ -115,7 +115,7 @@ class MiniLM:
 
         from kp_batch.embedding.attention import PACKED
 
-        logging.set_verbosity_error()  # it tells of the weights that are not needed here
+        logging.set_verbosity_error()  # it warns of weights that are not needed
         logging.disable_progress_bar()
         model = BertModel.from_pretrained(
             find_minilm(), add_pooling_layer=False, attn_implementation=PACKED, dtype=torch.float32
@@ -134,15 +134,15 @@ class MiniLM:
 
 
 def _batches(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Rows in batches, those of equal length side by side, of at most so many pieces."""
+    """Rows in batches, ordered by length, of at most so many pieces."""
     batch: list[int] = []
-    held = 0
+    size = 0
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and held + lengths[row] > most:
+        if batch and size + lengths[row] > most:
             yield batch
-            batch, held = [], 0
+            batch, size = [], 0
         batch.append(row)
-        held += lengths[row]
+        size += lengths[row]
     if batch:
         yield batch
 
@@ -150,32 +150,32 @@ def _batches(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
 def _first_pieces(
     tokenizer: "Tokenizer", texts: Sequence[str], most: int, characters: int = _CHARACTERS
 ) -> list[list[int]]:
-    """The first word pieces of texts, with the special ones, as if all of a text had been cut.
+    """The first word pieces of texts, with the special ones, as if whole texts had been tokenised.
 
-    A text is read up to a space beyond so many characters, and further only where that gave too few
-    pieces: tokenisers of BERT split a text at spaces before all else, so that what follows a space
+    A text is read up to a space beyond so many characters, and further only if that gave too few
+    pieces: BERT's tokenisers split a text at spaces before all else, so that the text after a space
     changes no piece before it.
 
     Args:
-        tokenizer: that of a BERT model, which neither cuts nor pads.
+        tokenizer: that of a BERT model, without truncation and padding.
         texts: any.
-        most: pieces of a text, at least 1. A longer one keeps its first special piece and loses its
-            last one.
-        characters: for each piece, to begin with; at least 1.
+        most: pieces of a text, at least 1. A longer text keeps its first special piece and loses
+            its last one.
+        characters: to read for each piece at first; at least 1.
     """
-    found: dict[int, list[int]] = {}
-    left, reach = list(range(len(texts))), most * characters
-    while left:
-        beginnings = [_beginning(texts[row], reach) for row in left]
-        for row, beginning, read in zip(
-            left, beginnings, tokenizer.encode_batch_fast(beginnings), strict=True
+    pieces: dict[int, list[int]] = {}
+    unread, reach = list(range(len(texts))), most * characters
+    while unread:
+        beginnings = [_beginning(texts[row], reach) for row in unread]
+        for row, beginning, encoding in zip(
+            unread, beginnings, tokenizer.encode_batch_fast(beginnings), strict=True
         ):
-            # The last piece says that the text has ended.
-            if len(read.ids) > most or len(beginning) == len(texts[row]):
-                found[row] = read.ids[:most]
-        left = [row for row in left if row not in found]
+            # The last piece is the special one that ends a text.
+            if len(encoding.ids) > most or len(beginning) == len(texts[row]):
+                pieces[row] = encoding.ids[:most]
+        unread = [row for row in unread if row not in pieces]
         reach *= 4
-    return [found[row] for row in range(len(texts))]
+    return [pieces[row] for row in range(len(texts))]
 
 
 def _beginning(text: str, reach: int) -> str:

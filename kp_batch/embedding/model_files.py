@@ -1,7 +1,7 @@
 """Finds a model's files and checks that they are the published ones.
 
-Their SHA-256 are kept in the user's cache folder, so that an unchanged file is hashed once: several
-warehouses share a model, and an encoder knows none of them; see `files`.
+Their SHA-256 are cached in the user's cache folder, so that an unchanged file is hashed once for
+all warehouses; see `files`.
 """
 
 import hashlib
@@ -56,18 +56,18 @@ _SETTLED_NS = 2_000_000_000
 def file_digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every file below `folder` that loading a model may read, by relative path."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    named = {path.relative_to(folder).as_posix(): path for path in files}
-    return _digests_of({name: path for name, path in named.items() if name not in _NEVER_LOADED})
+    by_name = {path.relative_to(folder).as_posix(): path for path in files}
+    return _digests_of({name: path for name, path in by_name.items() if name not in _NEVER_LOADED})
 
 
 def find_minilm() -> Path:
     """Find the folder of all-MiniLM-L6-v2: in the local cache, the offline package or the hub.
 
     Raises:
-        EncoderError: none of the three has it; the message says why for each.
+        EncoderError: none of the three has it; the message has the reason of each.
     """
     reasons: list[str] = []
-    for way, attempt in (
+    for source, attempt in (
         ("local cache", lambda: _verified(_snapshot(MINILM, offline=True), _DECISIVE)),
         ("offline package", lambda: _verified(_packaged(), None)),
         ("hub", lambda: _verified(_snapshot(MINILM, offline=False), _DECISIVE)),
@@ -75,7 +75,7 @@ def find_minilm() -> Path:
         try:
             return attempt()
         except EncoderError as error:
-            reasons.append(f"{way}: {error}")
+            reasons.append(f"{source}: {error}")
     raise EncoderError(
         f"the model {MINILM} cannot be loaded ({'; '.join(reasons)}). Install the offline package "
         "(pip install 'kp-batch[offline-model]'), or let this machine reach the hub once, or fill "
@@ -114,13 +114,13 @@ def _snapshot(model: str, *, offline: bool) -> Path:
         return Path(
             snapshot_download(model, local_files_only=offline, ignore_patterns=_OTHER_FORMATS)
         )
-    except Exception as error:  # its errors share no base class; each means "not to be had"
+    except Exception as error:  # the errors share no base class; all mean that it is unavailable
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise EncoderError("not there" if offline else reason) from error
 
 
 def _packaged() -> Path:
-    """The package's folder, found without running any of its code."""
+    """The package's folder, without running any of its code."""
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
         raise EncoderError("not installed")
@@ -131,15 +131,15 @@ def _verified(folder: Path, names: tuple[str, ...] | None) -> Path:
     """The folder, if the named files have their published digests; without names, all files.
 
     Raises:
-        EncoderError: a file differs, is missing, or is none of the published ones.
+        EncoderError: a file differs, is missing, or is not one of the published files.
     """
     if names is None:
-        found, published = file_digests(folder), MINILM_DIGESTS
+        digests, published = file_digests(folder), MINILM_DIGESTS
     else:
-        there = {name: folder / name for name in names if (folder / name).is_file()}
-        found, published = _digests_of(there), {name: MINILM_DIGESTS[name] for name in names}
-    either = found.keys() | published.keys()
-    wrong = sorted(name for name in either if found.get(name) != published.get(name))
+        present = {name: folder / name for name in names if (folder / name).is_file()}
+        digests, published = _digests_of(present), {name: MINILM_DIGESTS[name] for name in names}
+    either = digests.keys() | published.keys()
+    wrong = sorted(name for name in either if digests.get(name) != published.get(name))
     if wrong:
         raise EncoderError(f"{', '.join(wrong)} in {folder} differ from the published model")
     return folder
@@ -185,7 +185,7 @@ def _sha256(path: Path) -> str:
 
 def _cached_digests() -> dict[str, str]:
     """Read the cached digests by identity; a missing or damaged file holds none."""
-    with suppress(ValueError, RecursionError):  # of nesting without end
+    with suppress(ValueError, RecursionError):  # RecursionError: it is nested too deep
         content = json.loads(read_cache(_CACHE) or "{}")
         if isinstance(content, dict):
             digests = cast("dict[str, object]", content)

@@ -1,8 +1,8 @@
-"""In which numbers a model computes: float32, or bf16, which rounds the factors of each product.
+"""The precision of a model's computation: float32, or bf16, which rounds the factors of products.
 
-bf16 is what autocast makes of it: weights and inputs of a product are rounded to 8 bits, its sums
-and what the layers hand on stay float32. A module that was converted as a whole rounds these, too,
-which made its cosines half as far off again, and was no faster.
+bf16 is torch's autocast: weights and inputs of a product are rounded to 8 bits; sums, and values
+between layers, stay float32. A module that was converted as a whole rounds these, too, which made
+the error of its cosines half as large again, and was no faster.
 """
 
 from collections.abc import Generator
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 Precision = Literal["float32", "bf16"]
 
-_NATIVE = ("avx512_bf16", "amx_bf16", "bf16")  # what processors call it
+_NATIVE = ("avx512_bf16", "amx_bf16", "bf16")  # processors' names of bf16
 
 
 def suffix(precision: Precision) -> str:
-    """What an encoder_id tells of the precision."""
+    """The part of an encoder_id for the precision."""
     return "" if precision == "float32" else f"-{precision}"
 
 
 @contextmanager
 def computing(precision: Precision, device: "torch.device") -> Generator[None]:
-    """Let models compute in a precision, without gradients."""
+    """Within the context, models compute in a precision, without gradients."""
     import torch
 
     is_bf16 = precision == "bf16"

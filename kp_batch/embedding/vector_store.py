@@ -1,14 +1,14 @@
-"""Keeps vectors on disk, found by the hash of their text.
+"""Stores vectors on disk, under the hashes of their texts.
 
-A store grows chunk by chunk; losing chunks costs time, nothing else. It has no index: whatever is
-looked for, all hashes stream by, which DuckDB joins by the million in a fraction of a second. What
-is held follows what is looked for, not what is stored; where that is much, DuckDB spills it.
+A store grows by chunks; a chunk that is lost costs time, nothing else. There is no index: for every
+lookup, all hashes are streamed through DuckDB, which joins millions in a fraction of a second. The
+memory that this takes depends on the wanted hashes, not on the stored ones; DuckDB may spill it.
 
-A chunk is two files of a common name, NumPy arrays: vectors, and the hashes of what the encoder
-read: of texts, or, where it reads no more of a text than its window, of windows. Then further files
-have the hashes of texts beside those of their windows. All are mapped into memory, so that a vector
-is read without the others, and hashes pass by without being held. A chunk's hashes are written
-after its vectors, so that it appears whole or not at all.
+A chunk is two NumPy files of a common name: vectors, and the hashes of the encoder's inputs: texts,
+or, if it reads no more of a text than its window, windows. Then further files pair the hashes of
+texts with those of their windows. All are mapped into memory, so that a vector is read without the
+others, and hashes are streamed without being held. A chunk's hashes are written after its vectors,
+so that it appears atomically.
 """
 
 import hashlib
@@ -30,18 +30,18 @@ from kp_batch.files import HALF_WRITTEN, atomic_write, files_below
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.bucket.location import is_remote, local_copy
 
-# Where a vector is: the name of its chunk, and its row in it.
+# The place of a vector: the name of its chunk, and its row in it.
 PLACES = pl.Schema({"chunk": pl.String, "row": pl.Int32})
 HASH = np.dtype("S64")  # SHA-256 in hex
 _VECTOR = np.dtype("<f4")
 Hashes = npt.NDArray[np.bytes_]
 _VECTORS, _HASHES, _WINDOWS = ".vectors.npy", ".hashes.npy", ".windows.npy"
-# Of a chunk, or what a killed run left of one.
+# The name of a chunk's file, or of an unfinished one of a killed run.
 _FILE = re.compile(r"[0-9a-f]{64}\.(?:vectors|hashes|windows)\.npy(?:\..+)?")
-_DAMAGED = (ValueError, OSError, IndexError, EOFError, SyntaxError)  # what NumPy then raises
+_DAMAGED = (ValueError, OSError, IndexError, EOFError, SyntaxError)  # NumPy's errors
 
-# A text's vector stands under the hash of its window, or else of the text itself: one in which no
-# window is known, or a window that is looked for. No text has the hash of a window: see `MiniLM`.
+# A text's vector is stored under the hash of its window, if that is known, or else of the text. The
+# wanted hash may also be a window's. No text has the hash of a window: see `MiniLM`.
 _BY_HASH = """(
     SELECT wanted.*, coalesce(window_hash, text_hash) AS hash
     FROM windows RIGHT JOIN $wanted AS wanted USING (text_hash)
@@ -49,13 +49,13 @@ _BY_HASH = """(
 
 
 class VectorStore:
-    """The vectors of one encoder, as they are when it is opened.
+    """The vectors of one encoder, as they are when the store is opened.
 
-    What is looked for is a relation, in SQL, with the string column `text_hash`.
+    The wanted vectors are a relation, in SQL, with the string column `text_hash`.
 
     Args:
-        folder: where its chunks are; there may be none.
-        connection: looks things up, within its memory.
+        folder: of the chunks; it may be missing.
+        connection: runs the lookups, within its memory.
     """
 
     def __init__(self, folder: Path, connection: duckdb.DuckDBPyConnection) -> None:
@@ -67,41 +67,40 @@ class VectorStore:
 
         Args:
             wanted: the relation.
-            path: the file, whose column is `text_hash`; each hash stands in it once.
+            path: the file, whose column is `text_hash`; each hash is in it once.
         """
-        return self._copy("missing.sql", wanted, path)
+        return self._copy("missing_hashes.sql", wanted, path)
 
     def write_places(self, wanted: Value, path: Path) -> None:
-        """Write where vectors are into a Parquet file.
+        """Write the places of vectors into a Parquet file.
 
         Args:
-            wanted: the relation, with the integer column `position`: each position stands in it
-                once, a hash at as many as need it.
+            wanted: the relation, with the integer column `position`: each position is in it once,
+                a hash any number of times.
             path: the file: `PLACES`, ordered by position, null where there is no vector.
         """
-        self._copy("places.sql", wanted, path)
+        self._copy("vector_places.sql", wanted, path)
 
     def count_prunable(self, wanted: Value) -> int:
         """Count the vectors that `prune_to` would remove."""
         chunks = self._wanted_rows("stored", "hash", _by_hash(wanted))
-        remaining = sum(len(rows) for _, rows in chunks)
-        return count_vectors(self._folder) - remaining
+        return count_vectors(self._folder) - sum(len(rows) for _, rows in chunks)
 
     def prune_to(self, wanted: Value) -> int:
-        """Remove all other vectors from the disk, and the half-written files of killed runs.
+        """Remove all other vectors from the disk, and unfinished files of killed runs.
 
         The store cannot be used afterwards.
 
         Returns:
-            How many vectors were removed.
+            The number of vectors that were removed.
         """
         before, remaining = count_vectors(self._folder), 0
         names: set[str] = set()
         for chunk, rows in self._wanted_rows("stored", "hash", _by_hash(wanted)):
-            names.add(self._reduced(self._chunks[chunk], rows))
+            names.add(self._reduce_chunk(self._chunks[chunk], rows))
             remaining += len(rows)
         for file, rows in self._wanted_rows("windows", "text_hash", wanted):
-            names.add(self._reduced_windows(self._windows[file], rows))
+            names.add(self._reduce_windows(self._windows[file], rows))
         for path in chunk_files(self._folder):  # a chunk's hashes before its vectors
             if path.name.partition(".")[0] not in names or path.suffix == HALF_WRITTEN:
                 path.unlink()
@@ -110,15 +109,15 @@ class VectorStore:
     def _wanted_rows(
         self, stored: str, key: str, wanted: Value
     ) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
-        """Of each file, by its number, the rows that are wanted; of a hash the first one."""
+        """The wanted rows of each file, by its number; of a hash that recurs, the first row."""
         query = sql(__name__, "wanted_rows.sql", stored=stored, key=key, wanted=wanted)
         with self._attached():
             for batch in self._connection.sql(query).to_arrow_reader():
                 for number, rows in zip(*batch.columns, strict=True):
                     yield number.as_py(), rows.values.to_numpy()
 
-    def _reduced(self, name: str, rows: npt.NDArray[np.int32]) -> str:
-        """The chunk that holds these rows of another, written before any is removed."""
+    def _reduce_chunk(self, name: str, rows: npt.NDArray[np.int32]) -> str:
+        """Write a chunk with some rows of another; returns its name."""
         hashes = _chunk_hashes(self._folder, name)
         if len(rows) == len(hashes):
             return name
@@ -127,8 +126,7 @@ class VectorStore:
             self._folder, _as_series(hashes[rows]), read_vectors(self._folder, places)
         )
 
-    def _reduced_windows(self, name: str, rows: npt.NDArray[np.int32]) -> str:
-        """Likewise the file of windows."""
+    def _reduce_windows(self, name: str, rows: npt.NDArray[np.int32]) -> str:
         pairs = _window_hashes(self._folder, name)
         if len(rows) == pairs.shape[1]:
             return name
@@ -137,22 +135,22 @@ class VectorStore:
     def _copy(self, query: str, wanted: Value, path: Path) -> int:
         with self._attached():
             set_variables(self._connection, path=str(path), chunks=self._chunks)
-            answer = self._connection.execute(sql(__name__, query, wanted=_by_hash(wanted)))
-            [(count,)] = answer.fetchall()
+            copy = self._connection.execute(sql(__name__, query, wanted=_by_hash(wanted)))
+            [(count,)] = copy.fetchall()
         return int(count)
 
     @contextmanager
     def _attached(self) -> Generator[None]:
-        """Let the connection see all hashes stream by, for one query.
+        """Attach streams of all hashes to the connection, for one query.
 
-        As the tables `stored`, of `hash`, and `windows`, of `text_hash` and `window_hash`.
+        They are the tables `stored`, of `hash`, and `windows`, of `text_hash` and `window_hash`.
         """
         chunks = ([_chunk_hashes(self._folder, chunk)] for chunk in self._chunks)
         windows = (_window_hashes(self._folder, window) for window in self._windows)
         self._connection.register("stored", _stream(chunks, "hash"))
         self._connection.register("windows", _stream(windows, "text_hash", "window_hash"))
-        # DuckDB takes a stream for a single row: it would hold all of it, and let pass what is
-        # looked for. Left alone, a join holds its right side.
+        # DuckDB estimates a stream as a single row: it would hold the stream in memory, and probe
+        # it with the wanted hashes. Without these optimizers, a join holds its right side.
         self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
         try:
             yield
@@ -167,9 +165,9 @@ def _by_hash(wanted: Value) -> SQL:
 
 
 def _stream(files: Iterable[Any], *names: str) -> pa.RecordBatchReader:
-    """The columns of hashes of some files, each with its `place`.
+    """The columns of hashes of some files, with a column `place`.
 
-    A place is one number: the file's among them, and in the lower 32 bits the row.
+    A place is a number: the file's index, and in the lower 32 bits the row.
     """
     schema = pa.schema({**dict.fromkeys(names, pa.string()), "place": pa.int64()})
     batches = (
@@ -182,7 +180,7 @@ def _stream(files: Iterable[Any], *names: str) -> pa.RecordBatchReader:
 
 
 def _as_strings(hashes: Hashes) -> pa.StringArray:
-    """The hashes where they are mapped."""
+    """The hashes as Arrow strings, without a copy."""
     ends = np.arange(len(hashes) + 1, dtype=np.int32) * HASH.itemsize
     return pa.StringArray.from_buffers(len(hashes), pa.py_buffer(ends), pa.py_buffer(hashes))
 
@@ -197,7 +195,7 @@ def _chunk_names(folder: Path) -> list[str]:
 
 
 def _window_names(folder: Path) -> list[str]:
-    """Likewise those of the files of which text has which window."""
+    """Likewise the names of the files of windows."""
     return _names(folder, _WINDOWS)
 
 
@@ -206,7 +204,7 @@ def _names(folder: Path, ending: str) -> list[str]:
 
 
 def chunk_files(folder: Path) -> list[Path]:
-    """The files of the store in a folder, half-written ones, too; whatever else is not ours.
+    """The files of the store in a folder, with unfinished ones, without others.
 
     Raises:
         WarehouseError: the folder is a link, or holds one.
@@ -216,14 +214,14 @@ def chunk_files(folder: Path) -> list[Path]:
 
 
 def count_vectors(folder: Path) -> int:
-    """How many vectors a folder holds."""
+    """The number of vectors in a folder."""
     return sum(len(_chunk_hashes(folder, name)) for name in _chunk_names(folder))
 
 
 def stored_dimensions(folder: Path) -> int | None:
-    """The dimensions of the vectors in a folder; None if it has none that can be read."""
+    """The dimensions of the vectors in a folder; None if no vectors there can be read."""
     names = _chunk_names(folder)
-    for remote in (False, True):  # one that is here tells as much
+    for remote in (False, True):  # a local chunk needs no fetch
         for name in names:
             if _is_remote(folder, name) == remote and len(_chunk_hashes(folder, name)):
                 return _vectors(folder, name).shape[1]
@@ -231,10 +229,10 @@ def stored_dimensions(folder: Path) -> int | None:
 
 
 def write_chunk(folder: Path, hashes: pl.Series, vectors: Float32s) -> str:
-    """Store a chunk. Done again, by whomever, it is replaced by itself.
+    """Store a chunk. Done again, it is replaced by the same.
 
     Args:
-        folder: of the store; made where it is missing.
+        folder: of the store; made if it is missing.
         hashes: at least one string.
         vectors: float32, shape (hashes, dimensions).
 
@@ -242,17 +240,17 @@ def write_chunk(folder: Path, hashes: pl.Series, vectors: Float32s) -> str:
         The chunk's name, a digest of its hashes.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    known = np.array(hashes.to_list(), dtype=HASH)
-    name = hashlib.sha256(known.tobytes()).hexdigest()
-    # The hashes of a damaged chunk of that name would be taken for those of the new vectors.
+    keys = np.array(hashes.to_list(), dtype=HASH)
+    name = hashlib.sha256(keys.tobytes()).hexdigest()
+    # The hashes of a damaged chunk of that name would make the new vectors valid too early.
     (folder / (name + _HASHES)).unlink(missing_ok=True)
     _save(folder / (name + _VECTORS), np.ascontiguousarray(vectors, dtype=_VECTOR))
-    _save(folder / (name + _HASHES), known)
+    _save(folder / (name + _HASHES), keys)
     return name
 
 
 def write_windows(folder: Path, text_hashes: pl.Series, window_hashes: pl.Series) -> str:
-    """Store which windows texts have; returns the file's name. See `write_chunk`."""
+    """Store the windows of texts; returns the file's name. See `write_chunk`."""
     folder.mkdir(parents=True, exist_ok=True)
     pairs = np.array([text_hashes.to_list(), window_hashes.to_list()], dtype=HASH)
     name = hashlib.sha256(pairs.tobytes()).hexdigest()
@@ -263,14 +261,14 @@ def write_windows(folder: Path, text_hashes: pl.Series, window_hashes: pl.Series
 def _chunk_hashes(folder: Path, name: str) -> Hashes:
     """The hashes of a chunk, in the order of its vectors; none if it is damaged.
 
-    What a damaged chunk had counts as missing: it is embedded again, which replaces it.
+    The texts of a damaged chunk count as missing: they are embedded again, which replaces it.
 
     Returns:
         S64, shape (vectors,), mapped into memory; shape (0,) if it is damaged.
     """
     with suppress(WarehouseError, *_DAMAGED):
         hashes = _mapped(folder / (name + _HASHES), HASH, 1)
-        # What is remote is whole, as far as is known from here.
+        # Remote vectors are assumed to be undamaged.
         if _is_remote(folder, name) or len(hashes) == len(_vectors(folder, name)):
             return hashes
     return np.empty(0, dtype=HASH)
@@ -307,12 +305,12 @@ def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
         )
     rows = places.get_column("row").to_numpy()
     gathered: Float32s | None = None
-    for (name,), group in places.with_row_index("at").group_by("chunk", maintain_order=True):
+    for (name,), group in places.with_row_index("index").group_by("chunk", maintain_order=True):
         vectors = _vectors(folder, str(name))
-        at = group.get_column("at").to_numpy()
+        index = group.get_column("index").to_numpy()
         if gathered is None:
             gathered = np.empty((len(places), vectors.shape[1]), dtype=np.float32)
-        gathered[at] = vectors[rows[at]]
+        gathered[index] = vectors[rows[index]]
     return np.empty((0, 0), dtype=np.float32) if gathered is None else gathered
 
 
@@ -321,7 +319,7 @@ def _is_remote(folder: Path, name: str) -> bool:
 
 
 def _vectors(folder: Path, name: str) -> Float32s:
-    """A chunk's vectors, of which only those that are looked at are read.
+    """A chunk's vectors, mapped into memory, so that only those that are used are read.
 
     Raises:
         WarehouseError: they are gone, or damaged.
@@ -335,7 +333,7 @@ def _vectors(folder: Path, name: str) -> Float32s:
 
 
 def _mapped(path: Path, dtype: np.dtype[Any], dimensions: int) -> npt.NDArray[Any]:
-    """Map a file into memory; one that is not as it is written here raises one of `_DAMAGED`."""
+    """Map a file into memory; a damaged one raises one of `_DAMAGED`."""
     array = np.lib.format.open_memmap(path, mode="r")
     if (array.dtype, array.ndim) != (dtype, dimensions) or not array.flags.c_contiguous:
         raise ValueError(f"an array of {array.dtype}, of shape {array.shape}")
@@ -343,6 +341,6 @@ def _mapped(path: Path, dtype: np.dtype[Any], dimensions: int) -> npt.NDArray[An
 
 
 def _save(path: Path, array: npt.NDArray[Any]) -> None:
-    """Write a file so that it appears whole or not at all."""
+    """Write a file atomically."""
     with atomic_write(path, durable=True) as written, written.open("wb") as file:
         np.save(file, array, allow_pickle=False)

@@ -1,4 +1,4 @@
--- Of each file, the rows whose hashes are wanted; of a hash that stands in several, in the first.
+-- The rows of each file whose hashes are wanted; of a hash in several files, the first.
 -- Given: stored (a stream), key (its column of hashes), and wanted (a relation).
 SELECT
     place >> 32 AS file,

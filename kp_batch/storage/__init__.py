@@ -1,5 +1,5 @@
-"""Object stores, by their URLs: the one room that speaks with a bucket.
+"""Object stores, by their URLs: all access to buckets is in this package.
 
-Credentials and endpoints come from where each provider's own tools look, never from a URL: so no
-table, log or message has them.
+Credentials and endpoints come from where each provider's own tools look for them, never from a URL:
+so no table, log or message has them.
 """

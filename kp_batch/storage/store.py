@@ -1,6 +1,6 @@
 """The objects below a URL: listed, read, and written with a condition.
 
-Errors of stores are raised as the system's own, in one line.
+Errors of stores are raised as an OSError, with one line of text.
 """
 
 import errno
@@ -22,57 +22,56 @@ from kp_batch.text import count_of, one_line
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-_PIECE = 8 << 20  # bytes that pass through memory at once
+_PIECE = 8 << 20  # bytes that are held in memory at once
 AT_ONCE = 1_000  # objects of one request that lists or deletes
-_PARALLEL = 16  # objects that are on their way
-# A request may last as long as its bytes keep coming: obstore's own limit is 30 s for all of it.
-_PATIENCE = {"timeout": "1h", "read_timeout": "60s"}
-# What is not over soon, though obstore has no kind of error for it.
+_PARALLEL = 16  # objects that are transferred at once
+# A request may last as long as bytes keep coming: obstore's default is 30 s for all of it.
+_TIMEOUTS = {"timeout": "1h", "read_timeout": "60s"}
+# Errors that another try does not mend, though obstore has no class for them.
 _LASTING = ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "InvalidAccessKeyId")
-_METADATA = "169.254.169.254"  # where a cloud's machine is told its own credentials
+_METADATA = "169.254.169.254"  # the service that gives a cloud's machine its credentials
 
 T = TypeVar("T")
 
 
 class ConflictError(KpBatchError):
-    """An object is not as the condition of a write says: another writer was there."""
+    """The condition of a write does not hold: another writer changed the object."""
 
 
 @dataclass(frozen=True, order=True)
 class Object:
-    """What a store tells of an object."""
+    """The metadata of an object."""
 
     path: str  # below the store's URL; of the URL's own object, empty
     size: int  # bytes
     mtime_ns: int
-    etag: str  # changes with the content; empty where the store tells none
-    version: str = ""  # of a store that keeps older ones
+    etag: str  # changes with the content; empty if the store has none
+    version: str = ""  # if the store keeps older versions
 
     @classmethod
-    def of(cls, found: Mapping[str, Any], path: str | None = None) -> Self:
-        """What obstore tells, of an object whose path it may not know."""
-        modified = round(found["last_modified"].timestamp() * 1e9)
-        etag, version = _bare(found["e_tag"]), found["version"] or ""
-        return cls(found["path"] if path is None else path, found["size"], modified, etag, version)
+    def of(cls, meta: Mapping[str, Any], path: str | None = None) -> Self:
+        """Take obstore's metadata, and the path where obstore may not know it."""
+        modified = round(meta["last_modified"].timestamp() * 1e9)
+        etag, version = _bare(meta["e_tag"]), meta["version"] or ""
+        return cls(meta["path"] if path is None else path, meta["size"], modified, etag, version)
 
 
 @dataclass
 class Traffic:
-    """What was asked of stores, tries again not counted, and what that moved."""
+    """The requests to stores, without retries, and the bytes that they moved."""
 
     requests: int = 0
     read: int = 0  # bytes
     written: int = 0  # bytes
 
     def count(self, *, requests: int = 1, read: int = 0, written: int = 0) -> None:
-        """Add to all of it."""
+        """Add to the counts."""
         self.requests += requests
         self.read += read
         self.written += written
 
     def __str__(self) -> str:
-        mib = (each / (1 << 20) for each in (self.read, self.written))
-        read, written = (f"{each:,.1f} MiB" for each in mib)
+        read, written = (f"{count / (1 << 20):,.1f} MiB" for count in (self.read, self.written))
         return f"{count_of(self.requests, 'request')}, {read} read, {written} written"
 
 
@@ -81,10 +80,10 @@ TRAFFIC = Traffic()  # of this process
 
 @contextmanager
 def counted() -> Generator[Traffic]:
-    """Count what is asked meanwhile apart, for another process to add to its own."""
-    before, apart = replace(TRAFFIC), Traffic()
-    yield apart
-    apart.count(
+    """Count the traffic within the context, for another process to add to its own."""
+    before, within = replace(TRAFFIC), Traffic()
+    yield within
+    within.count(
         requests=TRAFFIC.requests - before.requests,
         read=TRAFFIC.read - before.read,
         written=TRAFFIC.written - before.written,
@@ -111,7 +110,7 @@ class Store:
     """The objects below a URL.
 
     Args:
-        url: of a bucket, or of what stands below a path in it; see `check_url`.
+        url: of a bucket, or of a path in it; see `check_url`.
     """
 
     url: str
@@ -134,10 +133,10 @@ class Store:
         with self._errors_of(below):
             for page in obstore.list(self._store, below or None, chunk_size=AT_ONCE):
                 TRAFFIC.count()
-                yield from (Object.of(each) for each in page)
+                yield from (Object.of(meta) for meta in page)
 
     def head(self, path: str = "") -> Object | None:
-        """What the store tells of one object; None if there is none.
+        """The metadata of one object; None if there is no such object.
 
         Raises:
             OSError: the store cannot be asked.
@@ -152,25 +151,25 @@ class Store:
             return None
 
     def read(self, path: str) -> tuple[bytes, Object]:
-        """Read an object; returns its content, and what the store tells of it.
+        """Read an object; returns its content and its metadata.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: there is no such object.
             OSError: the store cannot be asked.
         """
         import obstore
 
         with self._errors_of(path):
-            found = obstore.get(self._store, path)
-            content = bytes(found.bytes())
+            answer = obstore.get(self._store, path)
+            content = bytes(answer.bytes())
         TRAFFIC.count(read=len(content))
-        return content, Object.of(found.meta, path)
+        return content, Object.of(answer.meta, path)
 
     def pieces(self, path: str = "") -> Iterator[bytes]:
         """Read an object piece by piece.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: there is no such object.
             OSError: the store cannot be asked, or stopped in between.
         """
         import obstore
@@ -182,16 +181,16 @@ class Store:
                 yield bytes(piece)
 
     def download(self, path: str, target: Path, mtime_ns: int | None = None) -> None:
-        """Copy an object into a file, which appears whole or not at all.
+        """Copy an object into a file, atomically.
 
         Args:
             path: of the object.
             target: the file.
-            mtime_ns: the time that it gets; None for that of its writing.
+            mtime_ns: the file's modification time; None for the present.
 
         Raises:
-            FileNotFoundError: there is none.
-            OSError: it cannot be read, or not be written here.
+            FileNotFoundError: there is no such object.
+            OSError: the object cannot be read, or the file not be written.
         """
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(target) as written, written.open("wb") as file:
@@ -202,15 +201,16 @@ class Store:
                 os.utime(written, ns=(mtime_ns, mtime_ns))
 
     def write(self, path: str, content: bytes | Path, *, instead_of: str | None = None) -> str:
-        """Write an object, whole or not at all.
+        """Write an object, atomically.
 
-        A write whose answer was lost is tried again, and then finds its own object: that is none of
-        another writer's.
+        If the answer was lost and obstore tries again, the condition fails, as the object is written
+        already: that is no conflict.
 
         Args:
             path: of the object.
             content: bytes, or a file.
-            instead_of: the ETag that it must have; empty: there must be none; None: either.
+            instead_of: the ETag of the object that is replaced; empty: there must be no object;
+                None: any object, or none, is replaced.
 
         Returns:
             Its ETag.
@@ -226,37 +226,37 @@ class Store:
             return self._put(path, content, condition)
         except ConflictError:
             with suppress(FileNotFoundError):
-                there, found = self.read(path)
-                if there == (content.read_bytes() if isinstance(content, Path) else content):
-                    return found.etag
+                stored, obj = self.read(path)
+                if stored == (content.read_bytes() if isinstance(content, Path) else content):
+                    return obj.etag
             raise
 
     def _put(self, path: str, content: bytes | Path, condition: Any) -> str:
         import obstore
 
         size = content.stat().st_size if isinstance(content, Path) else len(content)
-        # A condition holds for one request alone, so what has one is not cut into parts.
+        # A condition holds for one request, so a write with one is not cut into parts.
         in_parts = condition == "overwrite" and size > _PIECE
         TRAFFIC.count(requests=2 + -(-size // _PIECE) if in_parts else 1, written=size)
         try:
             with self._errors_of(path):
-                done = obstore.put(
+                answer = obstore.put(
                     self._store,
                     path,
                     content,
                     mode=condition,
                     use_multipart=in_parts,
                     chunk_size=_PIECE,
-                    max_concurrency=1,  # many objects are on their way at once
+                    max_concurrency=1,  # as many objects are transferred at once
                 )
-        except FileNotFoundError:  # so does S3 tell that there is none to be replaced
+        except FileNotFoundError:  # S3's error if there is no object to replace
             if not isinstance(condition, dict):
                 raise
             raise ConflictError(f"{self.url}/{path} was removed by another writer") from None
-        return _bare(done["e_tag"])
+        return _bare(answer["e_tag"])
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; those that are gone already are no error.
+        """Delete objects; missing ones are no error.
 
         Raises:
             OSError: they cannot be deleted.
@@ -265,18 +265,18 @@ class Store:
 
         for first in range(0, len(paths), AT_ONCE):
             TRAFFIC.count()
-            some = list(paths[first : first + AT_ONCE])
+            batch = list(paths[first : first + AT_ONCE])
             try:
                 with self._errors_of(""):
-                    obstore.delete(self._store, some)
-            except FileNotFoundError:  # so does Azure tell of one that is gone
-                for each in some:
+                    obstore.delete(self._store, batch)
+            except FileNotFoundError:  # Azure's error if one of them is missing
+                for path in batch:
                     TRAFFIC.count()
-                    with suppress(FileNotFoundError), self._errors_of(each):
-                        obstore.delete(self._store, each)
+                    with suppress(FileNotFoundError), self._errors_of(path):
+                        obstore.delete(self._store, path)
 
     def file_system(self) -> Any:
-        """What lets a DuckDB connection read URLs of this kind without an extension."""
+        """A file system by which DuckDB reads URLs of this scheme without an extension."""
         from obstore.fsspec import FsspecStore
 
         scheme = self.url.partition("://")[0]
@@ -287,22 +287,22 @@ class Store:
 
 
 def run_parallel(work: Callable[[T], object], parts: Iterable[T]) -> None:
-    """Do some work for many objects at once; after an error, no further one is begun."""
+    """Do some work for many objects at once; after an error, no further work is begun."""
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        begun = [pool.submit(work, part) for part in parts]
+        futures = [pool.submit(work, part) for part in parts]
         try:
-            wait(begun, return_when=FIRST_EXCEPTION)
+            wait(futures, return_when=FIRST_EXCEPTION)
         finally:
             pool.shutdown(cancel_futures=True)
-        for each in begun:  # those that are cancelled stand after the one that failed
-            each.result()
+        for future in futures:  # cancelled ones come after the one that failed
+            future.result()
 
 
 @contextmanager
-def translate_errors(where: str) -> Generator[None]:
-    """Tell what happens to a URL as an OSError, or as a ConflictError.
+def translate_errors(url: str) -> Generator[None]:
+    """Raise a store's error as an OSError about the URL, or as a ConflictError.
 
-    The store's own error is left behind: its text may quote the request, with a token.
+    The original error is not chained: its text may quote the request, with a token.
     """
     from obstore.exceptions import (
         AlreadyExistsError,
@@ -315,25 +315,25 @@ def translate_errors(where: str) -> Generator[None]:
     try:
         yield
     except (AlreadyExistsError, PreconditionError):
-        raise ConflictError(f"{where} was changed by another writer") from None
+        raise ConflictError(f"{url} was changed by another writer") from None
     except FileNotFoundError:
-        raise FileNotFoundError(errno.ENOENT, "there is no such object", where) from None
+        raise FileNotFoundError(errno.ENOENT, "there is no such object", url) from None
     except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
         reason = f"access is denied ({_reason(error)}); look at the credentials and rights"
-        raise PermissionError(errno.EACCES, reason, where) from None
+        raise PermissionError(errno.EACCES, reason, url) from None
     except BaseError as error:
         reason = _reason(error)
-        if _METADATA in str(error):  # asked where no environment variable said who we are
+        if _METADATA in str(error):  # it is asked if the environment has no credentials
             reason = "no credentials were found; set those of that store, or a profile"
-            raise PermissionError(errno.EACCES, reason, where) from None
+            raise PermissionError(errno.EACCES, reason, url) from None
         if any(sign in str(error) for sign in _LASTING):
             reason += "; look at the URL and the credentials"
-            raise FileNotFoundError(errno.ENOENT, reason, where) from None
-        raise OSError(errno.EIO, reason, where) from None
+            raise FileNotFoundError(errno.ENOENT, reason, url) from None
+        raise OSError(errno.EIO, reason, url) from None
 
 
 def _reason(error: BaseException) -> str:
-    """What a store says, without its XML, its own names for things, and any query of a URL."""
+    """The message of a store's error, without XML, internal names, and the queries of URLs."""
     text = re.sub(r"\?[^\s:)\"]*", "", str(error).partition("\nDebug")[0])
     code = re.search(r"<Code>(\w+)</Code>.*?<Message>(.*?)</Message>", text, re.DOTALL)
     text = f"{code[1]}: {code[2]}" if code else text.partition(" source: ")[0]
@@ -341,20 +341,19 @@ def _reason(error: BaseException) -> str:
 
 
 def _bare(etag: str | None) -> str:
-    """An ETag without its quotes, which Azure's lists leave out and its other answers have."""
+    """An ETag without quotes, which Azure's other answers have, and its lists have not."""
     return (etag or "").strip('"')
 
 
 def _settings_of(url: str) -> dict[str, Any]:
-    """How to reach a store, as far as obstore does not take it from the environment itself.
+    """The settings of a store that obstore does not read from the environment itself.
 
     Raises:
-        StorageError: that needs a package that is not installed.
+        StorageError: they need a package that is not installed.
     """
-    client: dict[str, Any] = dict(_PATIENCE)
+    client: dict[str, Any] = dict(_TIMEOUTS)
     settings: dict[str, Any] = {"client_options": client}
-    plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
-    if url.startswith("http://") or plain:
+    if url.startswith("http://") or os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         client["allow_http"] = True
     if url.startswith("s3://") and "AWS_ACCESS_KEY_ID" not in os.environ:
         settings |= _profile()

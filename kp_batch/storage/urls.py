@@ -11,21 +11,21 @@ _PASSWORD = re.compile(r"pass(?!file\b)\w*=", re.IGNORECASE)  # as one may write
 
 
 def is_url(name: str) -> bool:
-    """Whether a name is of an object store, not of this machine's disk."""
+    """Whether a name is the URL of an object store, not of a local file."""
     return name.partition("://")[0] in SCHEMES and "://" in name
 
 
 def local_name(name: str) -> str:
-    """A name of this machine's disk, without `file://`.
+    """The name of a local file, without `file://`.
 
     Raises:
-        KpBatchError: it is a URL of another kind; its scheme alone is told, since the rest may hold
-            a password.
+        KpBatchError: it is a URL of another scheme; the message has only that, since the rest may
+            hold a password.
     """
     local = name.removeprefix("file://")
     scheme, is_other, _ = local.partition("://")
     if is_other:
-        known = ", ".join(f"{each}://" for each in SCHEMES)
+        known = ", ".join(f"{allowed}://" for allowed in SCHEMES)
         raise KpBatchError(
             f"a URL of {scheme}:// is neither read nor written; name a folder, or one of {known}"
         )
@@ -46,10 +46,10 @@ def check_database(url: str) -> None:
     """Refuse the URL of a database that holds a password.
 
     Raises:
-        KpBatchError: it does; the message does not tell it.
+        KpBatchError: it holds one; the message leaves it out.
     """
     scheme, _, rest = url.partition("://")
-    # Up to the last @, since a password may hold any sign that has a meaning in a URL.
+    # Up to the last @, since a password may contain any special character of URLs.
     if ":" in rest.rpartition("@")[0] or _PASSWORD.search(unquote(rest)):
         raise KpBatchError(
             f"a URL of {scheme}:// holds a password, which would stand in files and logs; give it "
@@ -58,17 +58,17 @@ def check_database(url: str) -> None:
 
 
 def check_url(url: str) -> None:
-    """Refuse a URL that holds a secret, or of which a part would be taken for something else.
+    """Refuse a URL that holds a secret, or names no bucket.
 
     Raises:
         KpBatchError: it has credentials, or a query, or no bucket.
     """
-    found = urlsplit(url)
-    # In a bucket, ? and # are letters of a name.
-    if "@" in found.netloc or (is_web(url) and (found.query or found.fragment)):
+    parts = urlsplit(url)
+    # In a bucket, ? and # are ordinary characters of a name.
+    if "@" in parts.netloc or (is_web(url) and (parts.query or parts.fragment)):
         raise KpBatchError(
-            f"the URL of {found.scheme}://{found.hostname or ''} has credentials or a query, which "
+            f"the URL of {parts.scheme}://{parts.hostname or ''} has credentials or a query, which "
             "would stand in tables and logs; give them in the environment variables of that store"
         )
-    if not found.netloc:
+    if not parts.netloc:
         raise KpBatchError(f"the URL {url!r} names no bucket")

@@ -1,7 +1,4 @@
-"""Writes a query's answer: laid out for reading, as CSV, or as JSON.
-
-For reading it is a table, or where that is too wide, a line for each value.
-"""
+"""Writes a query's answer: as a table, as a line for each value, as CSV, or as JSON."""
 
 import json
 import math
@@ -25,7 +22,7 @@ _ROWS_AT_ONCE = 10_000
 _TO_BE_QUOTED = re.compile(r'[",\r\n]')
 _ROWS_SHOWN = 100
 _ANY_WIDTH = 10**6  # characters; of less, DuckDB hides the columns that do not fit
-# To 4 decimals; a number below 0.1 to its first 4 digits, so that none becomes 0.
+# To 4 decimals; a number below 0.1 to 4 significant digits, so that none becomes 0.
 _ROUNDED = """if(isfinite($number) AND $number <> 0,
    round($number, greatest(4, 3 - floor(log10(abs($number))))::INTEGER), $number)"""
 _READABLE = frozenset(range(32, 127)) - set(b"\\'\"")  # bytes
@@ -34,23 +31,23 @@ _READABLE = frozenset(range(32, 127)) - set(b"\\'\"")  # bytes
 def write_answer(
     connection: duckdb.DuckDBPyConnection, query: str, output_format: str, out: IO[str], room: int
 ) -> bool:
-    """Write the answer to a query; of several statements, the answer to each that has one.
+    """Write the answer to a query; of several statements, the answer of each that has one.
 
     Args:
         connection: the catalog.
         query: SQL over its views.
         output_format: table (as line where it is too wide), line (a line for each value), csv or
             json (a list of objects), which hold one answer.
-        out: where the answer goes; control characters are written out for reading, and wherever
-            `out` is a terminal.
-        room: how wide a table may be, in characters.
+        out: where the answer is written; control characters are escaped in a table and in lines,
+            and wherever `out` is a terminal.
+        room: the greatest width of a table, in characters.
 
     Returns:
         Whether any answer has a row.
 
     Raises:
-        KpBatchError: DuckDB refuses the query, and the message is its own; or csv or json would
-            hold several answers.
+        KpBatchError: DuckDB refuses the query, with its message; or csv or json would hold several
+            answers.
     """
     try:
         statements = connection.extract_statements(query)
@@ -68,26 +65,26 @@ def _write_text(
     room: int | None,
     out: IO[str],
 ) -> bool:
-    between, has_rows = "", False
-    for each in statements:
-        answer = connection.sql(each)
-        if _has_answer(each):
+    separator, has_rows = "", False
+    for query in statements:
+        answer = connection.sql(query)
+        if _has_answer(query):
             text, rows = _answer_text(answer, room)
-            out.write(f"{between}{text}")
-            between, has_rows = "\n", has_rows or rows > 0
+            out.write(f"{separator}{text}")
+            separator, has_rows = "\n", has_rows or rows > 0
     return has_rows
 
 
 def _answer_text(answer: duckdb.DuckDBPyRelation, room: int | None) -> tuple[str, int]:
-    """Lay out an answer, its numbers rounded and its control characters written out.
+    """Lay out an answer, with rounded numbers and escaped control characters.
 
     Args:
-        answer: of many rows the first ones are laid out, and how many there are is told.
-        room: how wide a table may be, in characters; None: none is made.
+        answer: its first rows are laid out, with the number of all rows.
+        room: the greatest width of a table, in characters; None: lines are wanted.
 
     Returns:
-        A table, or where it is too wide, a line for each value; of no rows the columns at least.
-        And how many rows are laid out.
+        A table, or where it is too wide, a line for each value; the columns if there are no rows.
+        And the number of rows that are laid out.
     """
     first = answer.limit(_ROWS_SHOWN + 1).materialize()
     is_cut = len(first) > _ROWS_SHOWN
@@ -101,38 +98,42 @@ def _answer_text(answer: duckdb.DuckDBPyRelation, room: int | None) -> tuple[str
 
 
 def _rounded(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> duckdb.DuckDBPyRelation:
-    """By place, as two columns may have one name."""
+    """Round the numbers of an answer; by position, as two columns may have one name."""
     values = joined(
-        statement("$value AS $name", value=_rounded_value(str(kind), place), name=identifier(name))
-        for place, (kind, name) in enumerate(zip(shown.types, columns, strict=True), 1)
+        statement(
+            "$value AS $name", value=_rounded_value(str(kind), position), name=identifier(name)
+        )
+        for position, (kind, name) in enumerate(zip(shown.types, columns, strict=True), 1)
     )
-    return shown.project(str(values))  # which takes no subclass of str for SQL
+    return shown.project(str(values))  # it takes no subclass of str
 
 
-def _rounded_value(kind: str, place: int) -> SQL:
-    value = statement("#$place", place=place)
+def _rounded_value(kind: str, position: int) -> SQL:
+    value = statement("#$position", position=position)
     if kind in ("DOUBLE", "FLOAT"):
         return statement(_ROUNDED, number=value)
     if kind in ("DOUBLE[]", "FLOAT[]"):
-        each = statement(_ROUNDED, number="each")
-        return statement("list_transform($value, lambda each: $each)", value=value, each=each)
+        item = statement(_ROUNDED, number="item")
+        return statement("list_transform($value, lambda item: $item)", value=value, item=item)
     return value
 
 
 def _table(shown: duckdb.DuckDBPyRelation) -> str:
-    with redirect_stdout(StringIO()) as drawn:
+    with redirect_stdout(StringIO()) as output:
         shown.show(max_width=_ANY_WIDTH, max_rows=_ROWS_SHOWN)
-    return f"{printable_lines(drawn.getvalue().rstrip())}\n"
+    return f"{printable_lines(output.getvalue().rstrip())}\n"
 
 
 def _lines(shown: duckdb.DuckDBPyRelation, columns: Sequence[str]) -> str:
-    """A line for each value and an empty one after each row; of no rows, the columns."""
+    """A line for each value, and an empty one after each row; the columns if there are no rows."""
     heads = [printable(column) for column in columns]
     widest = max(map(width, heads))
-    # A value of several lines stays in its place, so that none of them looks like another value.
+    # Further lines of a value are indented, so that none looks like another value.
     next_line = "\n" + " " * (widest + 2)
-    places = joined(statement("#$place::VARCHAR", place=place) for place, _ in enumerate(heads, 1))
-    texts = shown.project(str(places))
+    values = joined(
+        statement("#$position::VARCHAR", position=position) for position, _ in enumerate(heads, 1)
+    )
+    texts = shown.project(str(values))
     lines: list[str] = []
     for row in texts.fetchall():
         for head, value in zip(heads, row, strict=True):
@@ -155,17 +156,17 @@ def _write_data(
             "ask one at a time, or with --format table"
         )
     rows = 0
-    for each in statements:
-        cursor = connection.execute(each)
-        if _has_answer(each):
+    for query in statements:
+        cursor = connection.execute(query)
+        if _has_answer(query):
             rows += _WRITERS[output_format](cursor, out)
     return rows > 0
 
 
-def _has_answer(asked: duckdb.Statement) -> bool:
-    """Whether it reads; what others return says that they are done, or counts rows."""
-    reads = asked.expected_result_type == [duckdb.ExpectedResultType.QUERY_RESULT]
-    return reads or asked.type is duckdb.StatementType.MULTI  # PIVOT
+def _has_answer(query: duckdb.Statement) -> bool:
+    """Whether a statement reads rows; others return a success, or a number of rows."""
+    reads = query.expected_result_type == [duckdb.ExpectedResultType.QUERY_RESULT]
+    return reads or query.type is duckdb.StatementType.MULTI  # PIVOT
 
 
 def _write_csv(cursor: duckdb.DuckDBPyConnection, out: "SupportsWrite[str]") -> int:
@@ -182,7 +183,7 @@ def _csv_line(row: Iterable[Any]) -> str:
 
 
 def _csv_value(value: Any) -> str:
-    """A value of CSV as DuckDB reads it: null is nothing, and an empty text is quoted."""
+    """A value of CSV as DuckDB reads it: null is empty, and an empty text is quoted."""
     if value is None:
         return ""
     text = _json(value) if isinstance(value, list | tuple | dict) else _text(value)
@@ -220,15 +221,15 @@ def _json(value: Any) -> str:
     """
     if isinstance(value, dict):
         pairs = cast("dict[Any, Any]", value).items()
-        return f"{{{', '.join(f'{_json(_key(key))}: {_json(each)}' for key, each in pairs)}}}"
+        return f"{{{', '.join(f'{_json(_key(key))}: {_json(item)}' for key, item in pairs)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_json, cast('Sequence[Any]', value)))}]"
     if isinstance(value, Decimal):
         return f"{value:f}"
     if isinstance(value, float) and not math.isfinite(value):
         return "null"
-    is_of_json = value is None or isinstance(value, int | float)
-    return json.dumps(value if is_of_json else _text(value), ensure_ascii=False)
+    is_json = value is None or isinstance(value, int | float)
+    return json.dumps(value if is_json else _text(value), ensure_ascii=False)
 
 
 def _key(key: Any) -> str:
@@ -236,9 +237,9 @@ def _key(key: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    r"""A value as text: a decimal with all digits, bytes as DuckDB tells them, such as a\xFF."""
+    r"""A value as text: a decimal with all digits, bytes as DuckDB prints them, such as a\xFF."""
     if isinstance(value, bytes):
-        return "".join(chr(each) if each in _READABLE else f"\\x{each:02X}" for each in value)
+        return "".join(chr(byte) if byte in _READABLE else f"\\x{byte:02X}" for byte in value)
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 

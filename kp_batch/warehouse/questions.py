@@ -1,4 +1,4 @@
-"""The SQL of which a catalog is made: a file for each view, macro and question that it answers."""
+"""The SQL of a catalog: a file for each view, macro and question."""
 
 import hashlib
 import re
@@ -22,10 +22,10 @@ _GROUPS = (
     "between runs",
     "data quality",
 )
-_TOLD = re.compile(
+_QUESTION = re.compile(
     r"-- Group: (?P<group>.+)\n"
     r"-- Example: (?P<example>.+);\n"
-    r"(?:.*\n)*?"  # why it is written as it is
+    r"(?:.*\n)*?"  # comments
     r"CREATE (?:VIEW|MACRO) (?P<call>(?P<name>\w+)(?:\(.*?\))?) AS(?:.*\n)+"
     r"COMMENT ON .+ IS '(?P<comment>.+)';\n"
 )
@@ -38,7 +38,7 @@ class Question:
     group: str
     name: str
     call: str  # the name with the parameters of a macro: score_histogram(bins)
-    comment: str  # the question, and what is to be known of its answer
+    comment: str  # the question, and notes on its answer
     example: str  # a query
 
 
@@ -50,21 +50,21 @@ def statements(folder: str) -> Iterator[str]:
 
 @cache
 def catalog_id() -> str:
-    """What tells catalogs of different SQL apart, as another kp_batch makes them."""
+    """A digest of the SQL, by which the catalog of another kp_batch is recognised."""
     texts = sorted(_texts(_SQL))
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
 
 
 def _texts(folder: Traversable) -> Iterator[str]:
-    for each in _in_order(folder):
-        if each.is_dir():
-            yield from _texts(each)
-        elif each.name.endswith(".sql"):
-            yield each.read_text("utf-8")
+    for entry in _in_order(folder):
+        if entry.is_dir():
+            yield from _texts(entry)
+        elif entry.name.endswith(".sql"):
+            yield entry.read_text("utf-8")
 
 
 def _in_order(folder: Traversable) -> list[Traversable]:
-    return sorted(folder.iterdir(), key=lambda each: each.name)
+    return sorted(folder.iterdir(), key=lambda entry: entry.name)
 
 
 def questions() -> list[Question]:
@@ -73,8 +73,8 @@ def questions() -> list[Question]:
     Raises:
         ValueError: a file of SQL does not begin with its group and an example, or has no comment.
     """
-    found = [_question(statement) for statement in statements("questions")]
-    return sorted(found, key=lambda each: (_GROUPS.index(each.group), each.name))
+    unsorted = map(_question, statements("questions"))
+    return sorted(unsorted, key=lambda question: (_GROUPS.index(question.group), question.name))
 
 
 def columns(question: Question, connection: "duckdb.DuckDBPyConnection") -> dict[str, str]:
@@ -89,7 +89,7 @@ def columns(question: Question, connection: "duckdb.DuckDBPyConnection") -> dict
 
 
 def _question(statement: str) -> Question:
-    told = _TOLD.fullmatch(statement)
-    if told is None:
+    match = _QUESTION.fullmatch(statement)
+    if match is None:
         raise ValueError(f"group, example, view or macro, and comment, got {statement!r}")
-    return Question(**{**told.groupdict(), "comment": told["comment"].replace("''", "'")})
+    return Question(**{**match.groupdict(), "comment": match["comment"].replace("''", "'")})

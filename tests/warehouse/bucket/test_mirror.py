@@ -102,7 +102,7 @@ class World:
             (mirror.folder / "manifest.json").write_text(manifest.as_json())
             (mirror.folder / "report.html").write_text(name)
             if vacuum:
-                mirror.removes = True
+                mirror.may_delete = True
                 remove_old(mirror.folder, versions)
             mirror.finish()
 
@@ -303,7 +303,7 @@ def test_vectors_go_with_their_hashes_whether_or_not_they_were_fetched(world: Wo
     [first, second, third] = sorted((mirror.folder / "vectors" / "e").glob("*.hashes.npy"))
     assert not list((mirror.folder / "vectors").glob("*/*.vectors.npy"))
     world.publish_again(mirror)
-    mirror.removes = True
+    mirror.may_delete = True
     first.unlink()
     mirror.finish()
     stays = {f"vectors/e/{each.name}" for each in (second, third)}
@@ -317,7 +317,7 @@ def test_where_a_disk_lost_what_is_needed_nothing_is_deleted(world: World, lost:
     mirror.pull()
     before = set(world.held)
     world.publish_again(mirror)
-    mirror.removes = True
+    mirror.may_delete = True
     for file in [*mirror.folder.glob(lost), *mirror.folder.glob("vectors/*/*")]:
         file.unlink()
     with pytest.raises(StorageError, match=r"is needed, is lost from .* give the same command"):
@@ -351,7 +351,7 @@ def test_what_is_removed_here_stays_in_the_bucket_once_another_one_has_published
     mirror = world.mirror(None)
     mirror.pull()
     world.publish_again(mirror)
-    mirror.removes = True
+    mirror.may_delete = True
     for file in mirror.folder.glob(removed):
         file.unlink()
     world.turns.run(lambda: world.write(0))

@@ -1,4 +1,4 @@
--- Where the vectors are; of a hash that stands in several chunks, in the first. The row groups suit
+-- The places of vectors, by position; of a hash in several chunks, the first. The row groups suit
 -- the spans of a replay, which read slices.
 -- Given: the stream stored, wanted (a relation), and the variables chunks (names) and path.
 COPY (
