@@ -1,4 +1,4 @@
-"""Looks through buckets for the files of an archive, and reads them; see `folders`."""
+"""Lists the files of an archive in buckets, and reads them; see `folders`."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,30 +16,31 @@ _ENDINGS = tuple(BY_ENDING)
 
 
 def list_files(url: str) -> Iterator[SourceFile]:
-    """The files that a URL gives; of a folder or a glob, those with a known ending.
+    """List the files of a URL; of a folder or a glob, those with a known ending.
 
     Raises:
         ArchiveError: the URL is a warehouse, or a Delta table.
-        OSError: it cannot be looked at.
+        OSError: it cannot be listed.
     """
-    bucket, path = bucket_and_path(url)
-    if path and not path.endswith("/") and (found := bucket.head(path)):
-        yield _source(bucket, found)
-    elif not is_web(url):
-        yield from _listed(bucket, _glob(path), every=False)
+    return _list(url, every=False)
 
 
 def list_all_files(url: str) -> Iterator[SourceFile]:
-    """As `list_files`, all objects: those that are hidden, and with any name and ending, too."""
+    """As `list_files`, but with hidden objects, and any endings."""
+    return _list(url, every=True)
+
+
+def _list(url: str, *, every: bool) -> Iterator[SourceFile]:
     bucket, path = bucket_and_path(url)
-    if path and not path.endswith("/") and (found := bucket.head(path)):
-        yield _source(bucket, found)
+    if path and not path.endswith("/") and (obj := bucket.head(path)):
+        yield _source(bucket, obj)
     elif not is_web(url):
-        yield from _listed(bucket, _glob(path), every=True)
+        # A folder is a glob with an empty pattern.
+        yield from _glob_files(bucket, Glob.of(path) or Glob(path.rstrip("/"), ""), every=every)
 
 
 def full_url(url: str) -> str:
-    """The URL as its files' paths begin."""
+    """The URL in the form with which its files' paths begin."""
     bucket, path = bucket_and_path(url)
     return _url(bucket, path)
 
@@ -51,18 +52,18 @@ def stat_file(url: str) -> SourceFile:
         OSError: the file is gone.
     """
     bucket, path = bucket_and_path(url)
-    found = bucket.head(path)
-    if found is None:
+    obj = bucket.head(path)
+    if obj is None:
         raise FileNotFoundError(f"{url} is gone")
-    return _source(bucket, found)
+    return _source(bucket, obj)
 
 
 def open_copy(url: str, copy: str) -> BinaryIO:
-    """Open a copy of a file: formats seek in it.
+    """Open a local copy of a file, as readers of formats seek.
 
     Args:
         url: of the file.
-        copy: where the copy is, or is put; empty for a temporary one.
+        copy: the path of the copy, which is made if it is missing; empty for a temporary copy.
 
     Raises:
         OSError: it cannot be read.
@@ -83,30 +84,25 @@ def _fetch(url: str, file: BinaryIO) -> None:
     file.writelines(bucket.pieces(path))
 
 
-def _glob(path: str) -> Glob:
-    """The glob of a path, or its folder: a glob with an empty pattern."""
-    return Glob.of(path) or Glob(path.rstrip("/"), "")
-
-
-def _listed(bucket: Store, glob: Glob, *, every: bool) -> Iterator[SourceFile]:
-    """The files that a glob gives."""
+def _glob_files(bucket: Store, glob: Glob, *, every: bool) -> Iterator[SourceFile]:
+    """The files of a glob, and folders with a fault that it can match files in."""
     folder = glob.folder.strip("/")
     objects = list(bucket.objects(folder))
-    closed = _closed(each.path for each in objects)
-    if folder in closed:
-        raise ArchiveError(f"cannot look into '{_url(bucket, folder)}': {closed[folder]}")
-    for path, fault in closed.items():
+    faulty = _faulty_folders(obj.path for obj in objects)
+    if folder in faulty:
+        raise ArchiveError(f"cannot look into '{_url(bucket, folder)}': {faulty[folder]}")
+    for path, fault in faulty.items():
         below = _below(folder, path)
         if (every or not _is_hidden(below)) and (not glob.pattern or glob.leads_to(below)):
             yield SourceFile(_url(bucket, path), 0, 0, fault=fault)
-    for each in objects:
-        below = _below(folder, each.path)
+    for obj in objects:
+        below = _below(folder, obj.path)
         if (
-            (every or (each.path.lower().endswith(_ENDINGS) and not _is_hidden(below)))
-            and closed.keys().isdisjoint(folders_above(each.path))
-            and _is_meant(glob, below)
+            (every or (obj.path.lower().endswith(_ENDINGS) and not _is_hidden(below)))
+            and faulty.keys().isdisjoint(folders_above(obj.path))
+            and _is_match(glob, below)
         ):
-            yield _source(bucket, each)
+            yield _source(bucket, obj)
 
 
 def _below(folder: str, path: str) -> tuple[str, ...]:
@@ -117,29 +113,29 @@ def _is_hidden(below: tuple[str, ...]) -> bool:
     return any(part.startswith((".", "_")) for part in below)
 
 
-def _is_meant(glob: Glob, below: tuple[str, ...]) -> bool:
-    """Whether the glob matches the path, or a folder that it stands in."""
+def _is_match(glob: Glob, below: tuple[str, ...]) -> bool:
+    """Whether the glob matches the path, or a folder above it."""
     ends = range(1, len(below) + 1)
     return not glob.pattern or any(glob.matches(below[:end]) for end in ends)
 
 
-def _closed(paths: Iterable[str]) -> dict[str, str]:
-    """The outermost folders that must not be read, and why."""
-    found: dict[str, str] = {}
+def _faulty_folders(paths: Iterable[str]) -> dict[str, str]:
+    """The outermost folders that must not be read, with their faults."""
+    faults: dict[str, str] = {}
     for path in paths:
         folder, has_log, _ = path.partition(f"/{DELTA_LOG}/")
         parent, _, name = path.rpartition("/")
         if fault := fault_of({DELTA_LOG}) if has_log else fault_of({name}):
-            found.setdefault(folder if has_log else parent, fault)
-    closed: dict[str, str] = {}
-    for folder in sorted(found):
-        if closed.keys().isdisjoint(folders_above(folder)):
-            closed[folder] = found[folder]
-    return closed
+            faults.setdefault(folder if has_log else parent, fault)
+    outermost: dict[str, str] = {}
+    for folder in sorted(faults):
+        if outermost.keys().isdisjoint(folders_above(folder)):
+            outermost[folder] = faults[folder]
+    return outermost
 
 
-def _source(bucket: Store, found: Object) -> SourceFile:
-    return SourceFile(_url(bucket, found.path), found.size, found.mtime_ns, found.etag)
+def _source(bucket: Store, obj: Object) -> SourceFile:
+    return SourceFile(_url(bucket, obj.path), obj.size, obj.mtime_ns, obj.etag)
 
 
 def _url(bucket: Store, path: str) -> str:

@@ -1,7 +1,4 @@
-"""Which values of a trace are read, and where they stand: the same for every file format.
-
-And created_at as text, to microseconds in UTC.
-"""
+"""The values of a trace that are read, and their paths, for every file format; times from text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +10,7 @@ from kp_batch.text import time_of, us_of
 
 _TEXT = pl.String()
 
-# As most archives write all of their times: these are read in a fraction of the time.
+# The form of all times in most archives, which is parsed in a fraction of the time.
 _USUAL = (
     r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-5][0-9](?:\.[0-9]{1,9})?"
     r"(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"
@@ -26,11 +23,11 @@ class Field:
     """One value of a trace or of a step.
 
     Attributes:
-        path: the names that lead to it in `TRACE`, from the trace or from the step.
+        path: its path of names in `TRACE`, from the trace or from the step.
         dtype: its type in `ROWS`.
         required: whether a Parquet file without its column is unreadable.
-        checked: whether a Parquet file is unreadable where its column has another type, whose
-            values otherwise are null.
+        checked: whether a Parquet file with another type of its column is unreadable; if not, the
+            values are null.
     """
 
     path: tuple[str, ...]
@@ -64,7 +61,7 @@ STEPS = "steps"  # the list of a trace's steps
 
 
 def times_from_text(text: pl.Series) -> pl.Series:
-    """UTC timestamps from text, null where `time_of` knows none.
+    """UTC timestamps from text, null where `time_of` returns None.
 
     Args:
         text: strings.
@@ -74,6 +71,6 @@ def times_from_text(text: pl.Series) -> pl.Series:
     """
     if text.str.contains(_USUAL).all():
         return text.str.to_datetime(_USUAL_FORMAT, time_unit="us", strict=False)
-    times = (time_of(each) for each in text)
+    times = map(time_of, text)
     counts = [None if time is None else us_of(time) for time in times]
     return pl.Series(text.name, counts, pl.Int64).cast(TIMESTAMP)

@@ -1,6 +1,6 @@
-"""The files of an archive: what is known of one, and those in the folders of this machine.
+"""The files of an archive, and a list of those in local folders.
 
-A folder that cannot be read, or must not be, is found as one file with a fault.
+A folder that cannot be read, or must not be, is listed as one file with a fault.
 """
 
 import os
@@ -19,7 +19,7 @@ IS_DELTA = (
     "it is a Delta table, whose files may hold rows that were deleted from it; "
     "export it to plain Parquet"
 )
-# A warehouse holds the first of these from the first moment of its first run on.
+# A warehouse has the first of these from the beginning of its first run.
 _WAREHOUSE_FILES = frozenset({"kp.lock", "kp.duckdb"})
 IS_WAREHOUSE = "kp.lock or kp.duckdb stands in it: it is a warehouse of kp_batch, not an archive"
 _ENDINGS = tuple(BY_ENDING)
@@ -27,24 +27,24 @@ _ENDINGS = tuple(BY_ENDING)
 
 @dataclass(frozen=True, order=True)
 class SourceFile:
-    """One file of an archive, or a folder of which nothing can be read."""
+    """One file of an archive, or a folder with a fault."""
 
     path: str  # absolute, or a URL
     size: int  # bytes
     mtime_ns: int  # 0 if the file system has none
     etag: str = ""  # of an object in a bucket: it changes with the content
-    fault: str = ""  # why it cannot be read, where its folder tells that already
-    # Of an object in a bucket, where its bytes are kept once they were fetched; empty: nowhere.
+    fault: str = ""  # why it cannot be read, if that is known from its folder
+    # The path of a bucket object's local copy, which is made when it is read; empty: none is kept.
     copy: str = field(default="", compare=False)
 
     @property
     def format(self) -> Format:
-        """The name of its format, by its ending; Parquet if that is unknown."""
+        """Its format, by its ending; Parquet if that is unknown."""
         return format_of(self.path)
 
 
 def folders_above(path: str) -> Iterator[str]:
-    """The folders that hold a file or a folder, the nearest first; of a URL likewise."""
+    """The folders above a path or a URL, the nearest first."""
     while "/" in path:
         path = path.rpartition("/")[0]
         yield path
@@ -60,15 +60,15 @@ class Glob:
     @classmethod
     def of(cls, path: str) -> "Glob | None":
         """Cut a path before its first part with *, ? or [; None if it has no such part."""
-        if not (found := re.search(r"[^/]*[*?\[]", path)):
+        if not (match := re.search(r"[^/]*[*?\[]", path)):
             return None
-        return cls(path[: found.start()].rstrip("/") or "/", path[found.start() :])
+        return cls(path[: match.start()].rstrip("/") or "/", path[match.start() :])
 
     def matches(self, below: tuple[str, ...]) -> bool:
         """Whether it matches a path, given by its parts below the folder.
 
         Raises:
-            ValueError: a `**` is no whole part of the pattern.
+            ValueError: a part of the pattern has `**` and more.
         """
         return _compiled(self.pattern).match("/".join(below)) is not None
 
@@ -90,7 +90,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def list_files(root: str, own: str | None) -> Iterator[SourceFile]:
-    """The files that a path gives; of a folder or a glob, those with a known ending.
+    """List the files of a path; of a folder or a glob, those with a known ending.
 
     Args:
         root: the absolute path of a file or a folder, or a glob.
@@ -98,20 +98,20 @@ def list_files(root: str, own: str | None) -> Iterator[SourceFile]:
 
     Raises:
         ArchiveError: the path is a warehouse, or in a Delta table.
-        OSError: it cannot be looked at.
+        OSError: it cannot be listed.
         ValueError: it is no path, or a file's name is not UTF-8.
     """
-    for found in _found(root, own, every=False):
-        found.path.encode()  # a name that is not UTF-8 cannot stand in a table
-        yield found
+    for file in _list(root, own, every=False):
+        file.path.encode()  # a table cannot hold a name that is not UTF-8
+        yield file
 
 
 def list_all_files(root: str, own: str) -> Iterator[SourceFile]:
-    """As `list_files`, all files: those that are hidden, and with any name and ending, too."""
-    return _found(root, own, every=True)
+    """As `list_files`, but with hidden files, and any names and endings."""
+    return _list(root, own, every=True)
 
 
-def _found(root: str, own: str | None, *, every: bool) -> Iterator[SourceFile]:
+def _list(root: str, own: str | None, *, every: bool) -> Iterator[SourceFile]:
     for folder in Path(root).parents:
         if (folder / DELTA_LOG).is_dir():
             raise ArchiveError(f"cannot look into {str(folder)!r}: {IS_DELTA}")
@@ -120,12 +120,12 @@ def _found(root: str, own: str | None, *, every: bool) -> Iterator[SourceFile]:
     except (FileNotFoundError, NotADirectoryError):
         glob = Glob.of(root)
         if glob and Path(glob.folder).is_dir():
-            yield from _named(glob, own, every=every)
+            yield from _glob_files(glob, own, every=every)
         return
     if S_ISREG(status.st_mode):
         yield _source(root, status)
     elif S_ISDIR(status.st_mode):
-        yield from _named(Glob(root, ""), own, every=every)
+        yield from _glob_files(Glob(root, ""), own, every=every)
 
 
 def stat_file(path: str) -> SourceFile:
@@ -138,25 +138,25 @@ def stat_file(path: str) -> SourceFile:
 
 
 def fault_of(names: Collection[str]) -> str:
-    """Why a folder that holds these names must not be read; empty if it may be."""
+    """Why a folder with these names must not be read; empty if it may be read."""
     if DELTA_LOG in names:
         return IS_DELTA
     return "" if _WAREHOUSE_FILES.isdisjoint(names) else IS_WAREHOUSE
 
 
-def _named(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
-    """The files that a glob gives, or a folder: a glob with an empty pattern."""
-    for found in _inside(glob, own, every=every):
-        if found.path == glob.folder:
-            raise ArchiveError(f"cannot look into {found.path!r}: {found.fault}")
-        yield found
+def _glob_files(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
+    """The files of a glob, or of a folder: a glob with an empty pattern."""
+    for file in _walk(glob, own, every=every):
+        if file.path == glob.folder:
+            raise ArchiveError(f"cannot look into {file.path!r}: {file.fault}")
+        yield file
 
 
-def _inside(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
-    """All files that the glob matches, or that stand at any depth in folders that it matches."""
-    ahead: list[tuple[str, tuple[str, ...], bool]] = [(glob.folder, (), not glob.pattern)]
-    while ahead:
-        folder, below, matched = ahead.pop()
+def _walk(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
+    """All files that the glob matches, or that are at any depth in folders that it matches."""
+    pending: list[tuple[str, tuple[str, ...], bool]] = [(glob.folder, (), not glob.pattern)]
+    while pending:
+        folder, below, in_match = pending.pop()
         if os.path.realpath(folder) == own:
             continue
         try:
@@ -165,18 +165,18 @@ def _inside(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]
             yield _unreadable(folder, "the folder cannot be read: ", error)
             continue
         if fault := fault_of({entry.name for entry in entries}):
-            yield _closed(folder, fault)
+            yield SourceFile(folder, 0, 0, fault=fault)
             continue
         for entry in entries:
             path = (*below, entry.name)
             if not every and entry.name.startswith((".", "_")):
                 continue
-            meant = matched or glob.matches(path)
-            # A link to a folder counts only where the glob matches the link itself.
-            if entry.is_dir(follow_symlinks=meant and not matched):
-                if meant or glob.leads_to(path):
-                    ahead.append((entry.path, path, meant))
-            elif meant and (every or entry.name.lower().endswith(_ENDINGS)):
+            is_match = in_match or glob.matches(path)
+            # A link to a folder is followed only if the glob matches the link itself.
+            if entry.is_dir(follow_symlinks=is_match and not in_match):
+                if is_match or glob.leads_to(path):
+                    pending.append((entry.path, path, is_match))
+            elif is_match and (every or entry.name.lower().endswith(_ENDINGS)):
                 yield from _file(entry)
 
 
@@ -188,7 +188,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 def _file(entry: os.DirEntry[str]) -> Iterator[SourceFile]:
     try:
         status = entry.stat()
-    except FileNotFoundError:  # a link to nowhere, or it is gone by now
+    except FileNotFoundError:  # a broken link, or the file is gone by now
         return
     except OSError as error:
         yield _unreadable(entry.path, "", error)
@@ -201,11 +201,7 @@ def _source(path: str, status: os.stat_result) -> SourceFile:
     return SourceFile(path, status.st_size, status.st_mtime_ns)
 
 
-def _unreadable(path: str, what: str, error: OSError) -> SourceFile:
+def _unreadable(path: str, prefix: str, error: OSError) -> SourceFile:
     if is_passing(error) or is_of_machine(error):
         raise error
-    return _closed(path, f"{what}{error.strerror}")
-
-
-def _closed(path: str, fault: str) -> SourceFile:
-    return SourceFile(path, 0, 0, fault=fault)
+    return SourceFile(path, 0, 0, fault=f"{prefix}{error.strerror}")

@@ -1,4 +1,4 @@
-"""The ledger: every file of the archive that was ever read, with its state; and what changed."""
+"""The ledger: every file of the archive that was ever read, with its state; and its changes."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -45,92 +45,89 @@ def as_ledger(frame: pl.DataFrame) -> Ledger:
 
 def as_frame(ledger: Iterable[Entry]) -> pl.DataFrame:
     """The ledger as a frame of `FILES`, in the order of paths."""
-    return pl.DataFrame([asdict(each) for each in ledger], schema=FILES).sort("source_file")
+    return pl.DataFrame([asdict(entry) for entry in ledger], schema=FILES).sort("source_file")
 
 
 def with_gone(now: Ledger, before: Ledger, *, prune: bool) -> Ledger:
-    """Add the files that are gone. What they held last stays, unless `prune` removes it.
+    """Add the files that are gone. Their last content counts on, unless `prune` removes it.
 
-    The size and time of one that was unreadable are not those of what it held: when it is back, its
-    content is looked at.
+    The time of an unreadable file is not that of the content that counts: it is left out, so that
+    the file is read when it is back.
     """
     if prune:
-        return {path: each for path, each in now.items() if each.status == "read"} | {
-            path: replace(each, file_id=None, rows=0)
-            for path, each in now.items()
-            if each.status == "unreadable"
+        return {path: entry for path, entry in now.items() if entry.status == "read"} | {
+            path: replace(entry, file_id=None, rows=0)
+            for path, entry in now.items()
+            if entry.status == "unreadable"
         }
     gone = {
         path: replace(
-            each,
+            entry,
             status="gone",
-            mtime_ns=0 if each.status == "unreadable" else each.mtime_ns,
+            mtime_ns=0 if entry.status == "unreadable" else entry.mtime_ns,
             reasons=[],
             message="",
-            etag="" if each.status == "unreadable" else each.etag,
+            etag="" if entry.status == "unreadable" else entry.etag,
         )
-        for path, each in before.items()
-        if path not in now and each.file_id is not None
+        for path, entry in before.items()
+        if path not in now and entry.file_id is not None
     }
     return now | gone
 
 
 @dataclass(frozen=True)
 class FileChanges:
-    """The paths of files that are not as the last run saw them."""
+    """The paths of files that changed since the last run."""
 
     new: tuple[str, ...]
     changed: tuple[str, ...]
     back: tuple[str, ...]  # with the content that they had before they were gone or unreadable
     gone: tuple[str, ...]
-    unreadable: tuple[str, ...]  # now, whatever they were
-    pruned: tuple[str, ...]  # gone or unreadable, now or before, whose content counts no more
+    unreadable: tuple[str, ...]  # now, whatever they were before
+    pruned: tuple[str, ...]  # gone or unreadable, now or before, whose content no longer counts
 
 
 def file_changes(now: Ledger, before: Ledger, *, prune: bool) -> FileChanges:
-    """Tell which of the files that are there now, and of those before, have changed."""
-    read = {path: each for path, each in now.items() if each.status == "read"}
-    known = {path: each for path, each in read.items() if path in before}
-    counted = (path for path, each in before.items() if each.file_id is not None)
-    was_there = (path for path, each in before.items() if each.status != "gone")
+    """Compare the ledger of the present files with that of the last run."""
+    read = {path: entry.file_id for path, entry in now.items() if entry.status == "read"}
+    known = [path for path in read if path in before]
+    same = {path for path in known if read[path] == before[path].file_id}
+    counted = (path for path, entry in before.items() if entry.file_id is not None)
+    present = (path for path, entry in before.items() if entry.status != "gone")
     return FileChanges(
         new=tuple(path for path in read if path not in before),
-        changed=tuple(path for path, each in known.items() if each.file_id != before[path].file_id),
-        back=tuple(
-            path
-            for path, each in known.items()
-            if before[path].status != "read" and each.file_id == before[path].file_id
-        ),
-        gone=tuple(path for path in was_there if path not in now),
-        unreadable=tuple(path for path, each in now.items() if each.status == "unreadable"),
+        changed=tuple(path for path in known if path not in same),
+        back=tuple(path for path in known if path in same and before[path].status != "read"),
+        gone=tuple(path for path in present if path not in now),
+        unreadable=tuple(path for path, entry in now.items() if entry.status == "unreadable"),
         pruned=tuple(path for path in counted if path not in read) if prune else (),
     )
 
 
 def gone_content(now: Ledger, before: Ledger) -> tuple[str, ...]:
-    """The files that went with their content: none that stands in a file that can be read now."""
-    there = {each.file_id for each in now.values() if each.status == "read"}
+    """The files that are gone, and whose content no readable file has."""
+    readable = {entry.file_id for entry in now.values() if entry.status == "read"}
     return tuple(
         path
-        for path, each in before.items()
-        if each.status != "gone" and path not in now
-        if each.file_id is not None and each.file_id not in there
+        for path, entry in before.items()
+        if entry.status != "gone" and path not in now
+        if entry.file_id is not None and entry.file_id not in readable
     )
 
 
 def changed_entries(now: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
-    """Choose the ledger's entries whose status or content is not as the last run left it.
+    """Choose the ledger's entries whose status or content a run has changed.
 
     Args:
-        now: a frame of `FILES`, as this run leaves it.
-        before: likewise, as this run found it.
+        now: a frame of `FILES`, after the run.
+        before: likewise, before the run.
 
     Returns:
-        The entries of now, in the order of paths: those of unreadable files always, since each run
-        looks at them anew, and with the status gone those that a run has pruned.
+        The entries of now, in the order of paths: also all of unreadable files, since every run
+        tries them again, and with the status gone those that the run has pruned.
     """
-    settled, there = (before.filter(pl.col("status") != each) for each in ("unreadable", "gone"))
-    state = ["source_file", "status", "file_id"]
-    differing = now.join(settled, on=state, how="anti")
-    pruned = there.join(now, on="source_file", how="anti").with_columns(status=pl.lit("gone"))
-    return pl.concat([differing, pruned]).sort("source_file")
+    settled = before.filter(pl.col("status") != "unreadable")
+    present = before.filter(pl.col("status") != "gone")
+    changed = now.join(settled, on=["source_file", "status", "file_id"], how="anti")
+    pruned = present.join(now, on="source_file", how="anti").with_columns(status=pl.lit("gone"))
+    return pl.concat([changed, pruned]).sort("source_file")

@@ -13,7 +13,7 @@ from kp_batch.archive.sources import open_file
 from kp_batch.archive.validation import any_rejected, reasons
 from kp_batch.errors import UnreadableError, is_of_machine
 
-# Rows a batch: long traces hold some 50 kB of text, so that a batch stays below 200 MB.
+# Rows of a batch: long traces have some 50 kB of text, so that a batch stays below 200 MB.
 BATCH_ROWS = 4_096
 
 
@@ -22,8 +22,8 @@ def read_rows(source: SourceFile) -> Iterator[pl.DataFrame]:
 
     Raises:
         UnreadableError: the file is damaged, is of another format, or lacks a required column.
-            Frames that came before the error are void. Where the disk or the network failed, it
-            is raised from that error, and another try may succeed; see `is_passing`.
+            Frames that came before the error are void. If the disk or the network failed, it is
+            raised from that error, and another try may succeed; see `is_passing`.
     """
     for batch in _batches(source):
         yield batch.rows
@@ -34,36 +34,35 @@ def read_rows_with_raw(
 ) -> Iterator[pl.DataFrame]:
     """The file's rows as frames of `ROWS`, unchecked, with the column `raw`.
 
-    `raw` is the JSON of a row that is rejected, as `read_raw` gives it, of a longer one the
-    beginning. It is null of accepted rows, and of those after the first ones where a file would
-    have too much of it; see `limits`.
+    `raw` is the JSON of a rejected row, as `read_raw` reads it, or its beginning if it is long. It
+    is null for accepted rows, and from where a file would have too much of it; see `limits`.
 
     Args:
         source: the file.
-        is_private: whether of lines that are no JSON objects none is kept.
+        is_private: whether lines that are no JSON objects must not be stored.
 
     Raises:
         UnreadableError: see `read_rows`.
     """
-    left = max(limits.ALL_RAW_BYTES, limits.RATIO * source.size)
+    bytes_left = max(limits.ALL_RAW_BYTES, limits.RATIO * source.size)
 
     def raw(batch: Batch, rejected: list[int]) -> Iterator[tuple[int, str]]:
-        nonlocal left
+        nonlocal bytes_left
         for row, text in zip(rejected, batch.as_json(rejected), strict=True):
-            shown = truncated(text)
-            left -= len(shown)
-            if left < 0:
+            beginning = truncated(text)
+            bytes_left -= len(beginning)
+            if bytes_left < 0:
                 return
-            yield row, shown
+            yield row, beginning
 
     with _unreadable_if_damaged():
         for batch in _batches(source):
-            rejected = _rejected(batch.rows, is_private) if left >= 0 else []
+            rejected = _rejected_rows(batch.rows, is_private) if bytes_left >= 0 else []
             yield from _with_raw(batch.rows, raw(batch, rejected))
 
 
-def _rejected(rows: pl.DataFrame, is_private: Callable[[], bool]) -> list[int]:
-    """The numbers of the rejected rows, without those that are private."""
+def _rejected_rows(rows: pl.DataFrame, is_private: Callable[[], bool]) -> list[int]:
+    """The numbers of the rejected rows, without private ones."""
     if not any_rejected(rows):
         return []
     codes = pl.col("reasons").list
@@ -77,19 +76,19 @@ def _rejected(rows: pl.DataFrame, is_private: Callable[[], bool]) -> list[int]:
 
 def _with_raw(rows: pl.DataFrame, raw: Iterable[tuple[int, str]]) -> Iterator[pl.DataFrame]:
     """Add the column `raw`, in frames whose JSON takes no more than a batch and one row."""
-    some: list[tuple[int, str]] = []
+    texts: list[tuple[int, str]] = []
     size = 0
     for row, text in raw:
-        some.append((row, text))
+        texts.append((row, text))
         size += len(text)
         if size >= BATCH_BYTES:
-            yield _joined(rows.filter(pl.col("row") <= row), some)
-            rows, some, size = rows.filter(pl.col("row") > row), [], 0
+            yield _join(rows.filter(pl.col("row") <= row), texts)
+            rows, texts, size = rows.filter(pl.col("row") > row), [], 0
     if len(rows):
-        yield _joined(rows, some)
+        yield _join(rows, texts)
 
 
-def _joined(rows: pl.DataFrame, raw: list[tuple[int, str]]) -> pl.DataFrame:
+def _join(rows: pl.DataFrame, raw: list[tuple[int, str]]) -> pl.DataFrame:
     if not raw:
         return rows.with_columns(raw=pl.lit(None, pl.String))
     texts = pl.DataFrame(raw, schema={"row": pl.Int64, "raw": pl.String}, orient="row")
@@ -97,15 +96,15 @@ def _joined(rows: pl.DataFrame, raw: list[tuple[int, str]]) -> pl.DataFrame:
 
 
 def read_raw(source: SourceFile, rows: Iterable[int]) -> Iterator[tuple[int, str]]:
-    """Read some rows again, as JSON. What JSON does not have, such as NaN, stands as text.
+    """Read some rows again, as JSON. Values that JSON lacks, such as NaN, become text.
 
     Args:
         source: a file that was read before.
-        rows: row numbers, ascending, which are taken as they are needed.
+        rows: row numbers, ascending; the iterator is advanced only as needed.
 
     Yields:
-        The rows with their numbers: JSON texts; a JSONL line that is no JSON object, or is too
-        large, as a JSON string.
+        The row numbers and JSON texts; a JSONL line that is no JSON object, or is too large, as a
+        JSON string.
 
     Raises:
         OSError: the file cannot be opened, or the disk or the network failed.

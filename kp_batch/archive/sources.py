@@ -15,7 +15,7 @@ from kp_batch.errors import ArchiveError, KpBatchError, is_of_machine, is_passin
 from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import one_line
 
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what stands for null in the name of a folder
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # null in the name of a folder
 
 
 def discover(
@@ -26,39 +26,39 @@ def discover(
     """The files of an archive, each once, in the order of their paths' UTF-8 bytes.
 
     Args:
-        archive: files (of any ending), folders and globs (which give their *.parquet, *.pq,
-            *.jsonl and *.ndjson files that are not hidden), or URLs of these.
-        warehouse: a folder whose files are left out, wherever it stands.
+        archive: files (of any ending), folders and globs (of which the *.parquet, *.pq, *.jsonl
+            and *.ndjson files are taken that are not hidden), or URLs of these.
+        warehouse: a folder whose files are left out, wherever it is.
         left_out: takes the path of each other warehouse inside; its files are left out as well.
 
     Raises:
-        ArchiveError: a name gives no file, cannot be looked at, is a warehouse or a Delta table, or
-            a file's name is not UTF-8.
+        ArchiveError: a name has no file, cannot be listed, is a warehouse or a Delta table, or a
+            file's name is not UTF-8.
         Exception: the disk or the network failed; another try may succeed, see `is_passing`.
     """
     own = os.path.realpath(warehouse) if warehouse else None
     files: dict[str, SourceFile] = {}
     for name in archive:
         try:
-            found = list(_found(name, own))
+            listed = list(_list(name, own))
         except KpBatchError:
             raise
         except Exception as error:  # file systems raise errors of many kinds
             if is_passing(error) or is_of_machine(error):
                 raise
             raise ArchiveError(f"cannot look at {name!r}: {_reason(error)}") from error
-        if not found:
+        if not listed:
             raise ArchiveError(
                 f"no Parquet or JSONL file at {name!r}; name a file, a folder, a glob or a URL"
             )
-        files |= {file.path: file for file in found}
+        files |= {file.path: file for file in listed}
     for path in [path for path, file in files.items() if file.fault == IS_WAREHOUSE]:
         left_out(path)
         del files[path]
     return sorted(files.values(), key=lambda file: file.path.encode())
 
 
-def open_file(path: str, copy: str = "") -> Any:  # digests and formats ask for more than BinaryIO
+def open_file(path: str, copy: str = "") -> Any:  # digests and formats need more than BinaryIO
     """Open a file for reading bytes.
 
     Args:
@@ -72,7 +72,7 @@ def open_file(path: str, copy: str = "") -> Any:  # digests and formats ask for 
 
 
 def content_digest(source: SourceFile) -> str:
-    """The name of a file's content: its format, a hyphen, and the SHA-256 of its bytes in hex.
+    """The digest of a file's content: its format, a hyphen, and the SHA-256 of its bytes in hex.
 
     Raises:
         OSError: it cannot be read.
@@ -82,7 +82,7 @@ def content_digest(source: SourceFile) -> str:
 
 
 def has_content(source: SourceFile, file_id: str) -> bool:
-    """Whether a file has the content that a file_id names, whatever version its facts have.
+    """Whether a file has the content of a file_id, whatever the version of its facts.
 
     Raises:
         OSError: it cannot be read.
@@ -100,7 +100,7 @@ def stat_file(path: str) -> SourceFile:
 
 
 def covers(name: str, file: Path) -> bool:
-    """Whether a name of an archive stands for a file, were it there, whatever its ending.
+    """Whether a name of an archive would include a file, whatever its ending.
 
     Args:
         name: see `discover`.
@@ -116,7 +116,7 @@ def covers(name: str, file: Path) -> bool:
 
 
 def is_outside(archive: Iterable[str], path: str) -> bool:
-    """Whether a file is in an archive only by a link, which leads out of all that is named.
+    """Whether a file is in an archive only by a link, which leads out of all of its names.
 
     Args:
         archive: see `discover`.
@@ -129,7 +129,7 @@ def is_outside(archive: Iterable[str], path: str) -> bool:
 
 
 def folders_named(archive: Iterable[str]) -> frozenset[str]:
-    """The folders that the names of an archive stand for, or that their globs begin with.
+    """The folders that an archive names, or that its globs begin with.
 
     Args:
         archive: see `discover`.
@@ -139,19 +139,19 @@ def folders_named(archive: Iterable[str]) -> frozenset[str]:
 
 def _folder(name: str) -> str:
     full = buckets.full_url(name) if is_url(name) else absolute(local_name(name))
-    is_there = not is_url(name) and Path(full).exists()
-    glob = None if is_there else Glob.of(full)
+    exists = not is_url(name) and Path(full).exists()
+    glob = None if exists else Glob.of(full)
     return glob.folder if glob else full
 
 
 def path_keys(folders: frozenset[str], path: str) -> str:
-    """The keys of the folders such as host=a that stand above a file in an archive, as JSON.
+    """The Hive keys of a file, from the names of folders such as host=a above it, as JSON.
 
     As DuckDB and Polars read them: a value may be escaped as in a URL, of equal keys the outermost
     counts, and `__HIVE_DEFAULT_PARTITION__` is null.
 
     Args:
-        folders: those that are named; see `folders_named`.
+        folders: of the archive; see `folders_named`.
         path: of the file, as it is discovered.
     """
     return _keys_in(folders, path.rpartition("/")[0])
@@ -178,13 +178,13 @@ def _key(folder: str) -> tuple[str, str | None]:
 
 
 def _named(name: str) -> tuple[Path, Glob | None]:
-    """The file or folder on this machine that a name stands for, without links; of a glob, both."""
+    """The local path of a name, without links; of a glob, its folder, and the glob."""
     path = absolute(name.removeprefix("file://"))
     glob = None if Path(path).exists() else Glob.of(path)
     return Path(glob.folder if glob else path).resolve(), glob
 
 
-def _found(name: str, own: str | None) -> Iterator[SourceFile]:
+def _list(name: str, own: str | None) -> Iterator[SourceFile]:
     """The files of one name."""
     if not name:
         raise ValueError("the name is empty")
@@ -194,8 +194,8 @@ def _found(name: str, own: str | None) -> Iterator[SourceFile]:
 
 
 def absolute(path: str) -> str:
-    """A path of this machine in full, as its files are named."""
-    return os.path.abspath(Path(path).expanduser())  # noqa: PTH100 (it takes x/.. out)
+    """The absolute form of a local path, as files are named."""
+    return os.path.abspath(Path(path).expanduser())  # noqa: PTH100 (it resolves x/..)
 
 
 def _reason(error: Exception) -> str:

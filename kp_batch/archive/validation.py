@@ -1,4 +1,4 @@
-"""Which rows can be scored, and why others cannot: the code of every reason, and it in words."""
+"""Decides which rows can be scored; of others, the codes of all reasons, and their messages."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,15 +17,15 @@ from kp_batch.limits import MOST
 from kp_batch.schemas import STEP_TYPES
 from kp_batch.text import ISO_8601, shortened
 
-SUPERSEDED = "superseded"  # found by rejects.sql
+SUPERSEDED = "superseded"  # assigned by rejects.sql
 
 _FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _STEP_TYPE = f"none of {', '.join(STEP_TYPES)}"
 
-# Where a fault stands in a trace, the value there, and what that is not.
+# The path of a fault in a trace, the value there, and what that value is not.
 _Locations = Iterator[tuple[str, Any, str]]
 
-# Raised with every change of a reason's words: the next run then tells the published rejects anew.
+# Raise it with every change of a message: the next run then rewrites those of published rejects.
 MESSAGES_VERSION = 4
 _SHOWN = 60  # characters of a value
 _TOO_LARGE = f"the row is too large to be read: {MOST}"
@@ -36,9 +36,9 @@ class Check:
     """One fault that a row may have.
 
     Attributes:
-        message: says so where the value at fault is not known.
-        fault: finds it in a frame of `ROWS`.
-        locate: finds it again in the row's JSON.
+        message: for when the value at fault is unknown.
+        fault: whether a row of a frame of `ROWS` has it.
+        locate: finds it in the row's JSON.
     """
 
     message: str
@@ -56,7 +56,7 @@ def _bad_step_type() -> pl.Expr:
 
 
 def _value(column: str, expected: str) -> Callable[[Mapping[str, Any]], _Locations]:
-    """Finds the value of a column of `ROWS`, whatever it is."""
+    """Locate the value of a column of `ROWS`, whatever it is."""
     path = FIELDS[column].path
     return lambda trace: iter([(".".join(path), value_at(trace, path), expected)])
 
@@ -80,8 +80,8 @@ def _no_steps(trace: Mapping[str, Any]) -> _Locations:
 
 def _step_types(trace: Mapping[str, Any]) -> _Locations:
     for number, step in enumerate(_steps(trace)):
-        if isinstance(step, Mapping) and (found := step.get("type")) not in STEP_TYPES:
-            yield f"{STEPS}[{number}].type", found, _STEP_TYPE
+        if isinstance(step, Mapping) and (kind := step.get("type")) not in STEP_TYPES:
+            yield f"{STEPS}[{number}].type", kind, _STEP_TYPE
 
 
 CHECKS: Mapping[str, Check] = {
@@ -119,7 +119,7 @@ CHECKS: Mapping[str, Check] = {
         _value("confidence", "no number from 0 to 1"),
     ),
 }
-# Every code that a row or a file can be rejected with.
+# Every code with which a row or a file can be rejected.
 REASONS = (
     *(*CHECKS, MALFORMED_JSON, limits.TOO_LARGE, SUPERSEDED),
     *(UNREADABLE_FILE, MISSING_COLUMN, WRONG_COLUMN_TYPE),
@@ -141,20 +141,20 @@ def reasons() -> pl.Expr:
 
 
 def any_rejected(rows: pl.DataFrame) -> bool:
-    """Whether a row of a frame of `ROWS` has a fault: sooner known than all codes of all rows."""
+    """Whether any row of a frame of `ROWS` has a fault, which is faster than all codes."""
     return any(rows.select(_any_fault()).row(0))
 
 
 @cache
 def _any_fault() -> Sequence[pl.Expr]:
-    found = {"fault": pl.col("fault").is_not_null()} | {
+    faults = {"fault": pl.col("fault").is_not_null()} | {
         code: check.fault for code, check in CHECKS.items()
     }
-    return [is_faulty.any().alias(code) for code, is_faulty in found.items()]
+    return [is_faulty.any().alias(code) for code, is_faulty in faults.items()]
 
 
 _NOT_EMPTY = {"type": "string", "minLength": 1}
-# By column of `ROWS`, those that a check looks at.
+# The schemas of checked columns of `ROWS`.
 _VALUES: Mapping[str, Mapping[str, Any]] = {
     "type": {"enum": ["ReasoningTrace", None]},
     "trace_id": _NOT_EMPTY,
@@ -173,8 +173,8 @@ _VALUES: Mapping[str, Mapping[str, Any]] = {
 def trace_schema() -> dict[str, Any]:
     """The JSON Schema of a row as JSON.
 
-    What it accepts is scored, but for days that no calendar has. It is stricter in one thing: a
-    whole number is read as a text, too.
+    A row that it accepts is scored, except with a day that no calendar has. It is stricter in one
+    thing: as a text, a run also reads a whole number.
     """
     schema = _object({})
     for column, field in FIELDS.items():
@@ -203,14 +203,13 @@ def reject_message(codes: Sequence[str], row: int, raw: str | None) -> str:
     Args:
         codes: of its faults, as `reasons` gives them.
         row: its number in its file, from 0.
-        raw: its JSON, see `reading.read_rows_with_raw`. Where none is kept, the sentences name no
-            value.
+        raw: its JSON, see `reading.read_rows_with_raw`. If it is None, the sentences name no value.
     """
     if list(codes) == [limits.TOO_LARGE]:
         return _TOO_LARGE
     try:
         value = None if raw is None else json.loads(raw)
-    except (ValueError, RecursionError):  # as deep, or as long a number, as was only just read
+    except (ValueError, RecursionError):  # it is nested too deep, or has too long a number
         value = None
     if list(codes) == [MALFORMED_JSON]:
         return _malformed(row + 1, value)
@@ -218,13 +217,13 @@ def reject_message(codes: Sequence[str], row: int, raw: str | None) -> str:
 
 
 def with_message(rejected: pl.DataFrame) -> pl.DataFrame:
-    """Say why the rows are rejected that have no message: a function of their JSON and number.
+    """Add the missing messages of rejects, made of their JSON and row numbers.
 
     Args:
         rejected: the columns message, reasons, row and raw of `REJECTS`, and any others.
     """
     rows = rejected.select("message", "reasons", "row", "raw").iter_rows()
-    messages = [known or reject_message(codes, row, raw) for known, codes, row, raw in rows]
+    messages = [message or reject_message(codes, row, raw) for message, codes, row, raw in rows]
     return rejected.with_columns(message=pl.Series(messages, dtype=pl.String))
 
 
@@ -233,18 +232,18 @@ def fault_sentence(code: str, trace: Any) -> str:
 
     Args:
         code: of the fault.
-        trace: a JSON value; where it has no such fault the sentence names no value.
+        trace: a JSON value; if it has no such fault, the sentence names no value.
     """
     if code == limits.TOO_LARGE:
         return _TOO_LARGE
     if code == MALFORMED_JSON:
         return f"the trace is {_shown(trace)}, no JSON object"
     check = CHECKS[code]
-    found = list(check.locate(trace)) if isinstance(trace, Mapping) else []
-    if not found:
+    faults = list(check.locate(trace)) if isinstance(trace, Mapping) else []
+    if not faults:
         return check.message
-    name, value, expected = found[0]
-    first = f" (the first of {len(found):,} such steps)" if len(found) > 1 else ""
+    name, value, expected = faults[0]
+    first = f" (the first of {len(faults):,} such steps)" if len(faults) > 1 else ""
     if value is None:
         return f"{name} is null{first}"
     if isinstance(value, str | list) and not value:
@@ -263,9 +262,9 @@ def _malformed(line: int, text: Any) -> str:
         return f"{message}: {error.msg.removesuffix(' at')} at character {error.pos + 1}"
     except ValueError:
         return f"{message} that can be read: it holds a number of too many digits"
-    except RecursionError:  # what is nested as deep was only just read
+    except RecursionError:  # it is nested almost too deep
         return message
-    if isinstance(value, dict):  # what is no UTF-8 was replaced before
+    if isinstance(value, dict):  # bytes that are not UTF-8 were replaced before
         return f"{message} that can be read: it is not UTF-8"
     return f"line {line} is {_shown(value)}, no JSON object"
 

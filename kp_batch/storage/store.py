@@ -203,8 +203,8 @@ class Store:
     def write(self, path: str, content: bytes | Path, *, instead_of: str | None = None) -> str:
         """Write an object, atomically.
 
-        If the answer was lost and obstore tries again, the condition fails, as the object is written
-        already: that is no conflict.
+        If an answer was lost and obstore tries again, the condition fails, as the object is already
+        written: that is no conflict.
 
         Args:
             path: of the object.

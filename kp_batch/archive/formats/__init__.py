@@ -11,15 +11,15 @@ from kp_batch.archive.formats.json import Batch
 
 @dataclass(frozen=True)
 class Format:
-    """How files of one format are recognised and read.
+    """The endings and the readers of one file format.
 
     Attributes:
         name: part of every file_id.
         endings: of file names, in lower case.
-        read_batches: takes the file's name, the file, and the number of rows a batch; gives its
-            rows in their order.
-        read_raw: takes the file, ascending row numbers, and the number of rows a batch; gives the
-            JSON texts of those rows, with their numbers.
+        read_batches: takes the file's name, the file, and the rows of a batch; yields its rows in
+            their order.
+        read_raw: takes the file, ascending row numbers, and the rows of a batch; yields the numbers
+            and JSON texts of those rows.
     """
 
     name: str
@@ -33,7 +33,7 @@ FORMATS = (
     Format("parquet", (".parquet", ".pq"), parquet.read_batches, parquet.read_raw),
     Format("jsonl", (".jsonl", ".ndjson"), json.read_batches, json.read_raw),
 )
-BY_ENDING = {ending: each for each in FORMATS for ending in each.endings}
+BY_ENDING = {ending: form for form in FORMATS for ending in form.endings}
 
 
 def format_of(path: str) -> Format:

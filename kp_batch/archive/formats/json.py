@@ -1,7 +1,7 @@
 """JSONL files, and JSON values of whatever type, as the columns of `ROWS`.
 
-A JSONL file has a JSON object a line. Blank lines are skipped, and counted as rows. An unusable
-value reads as null.
+A JSONL file has a JSON object in each line. Blank lines are skipped, but counted as rows. An
+unusable value is read as null.
 """
 
 import json
@@ -21,11 +21,10 @@ from kp_batch.schemas import ROWS, TIMESTAMP
 from kp_batch.text import encodable
 
 MALFORMED_JSON = "malformed_json"
-# A batch has fewer rows where they are as large.
-BATCH_BYTES = 64 << 20
-CUT = "…"  # what ends a text of which `rejects` keep the beginning
-_STEP_BYTES = 64  # that a step takes besides its texts, about
-_AS_GIVEN = {**ROWS, "created_at": pl.String}
+BATCH_BYTES = 64 << 20  # of a batch, which has fewer rows if they are large
+CUT = "…"  # the end of a text of which `rejects` have only the beginning
+_STEP_BYTES = 64  # of a step without its texts, about
+_UNPARSED = {**ROWS, "created_at": pl.String}
 _OBJECT = (dict, Mapping)  # a dict is detected faster than any other mapping
 
 
@@ -35,8 +34,8 @@ class Batch:
 
     Attributes:
         rows: a frame of `ROWS`, unchecked.
-        as_json: gives the JSON texts of some of them, whose numbers ascend, as `read_raw` does.
-            The file has to be open, and earlier batches cannot be asked any more.
+        as_json: yields the JSON texts of some rows, by ascending numbers, as `read_raw` does. The
+            file must be open, and later batches not yet be asked.
     """
 
     rows: pl.DataFrame
@@ -45,9 +44,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class TooLarge:
-    """What stands for a row that is too large to be read."""
+    """A row that is too large to be read."""
 
-    id: Any = None  # of its trace, where that is known
+    id: Any = None  # of its trace, if that is known
 
 
 def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]:
@@ -62,7 +61,7 @@ def _as_json(lines: Mapping[int, bytes], rows: Sequence[int]) -> Iterator[str]:
 
 
 def line_batches(lines: Iterable[bytes], batch_rows: int) -> Iterator[list[tuple[int, bytes]]]:
-    """The lines that are not blank, with their numbers from 0, some at a time."""
+    """The lines that are not blank, with their numbers from 0, in batches."""
     batch: list[tuple[int, bytes]] = []
     size = 0
     for row, line in enumerate(lines):
@@ -77,9 +76,9 @@ def line_batches(lines: Iterable[bytes], batch_rows: int) -> Iterator[list[tuple
 
 
 def read_raw(file: IO[bytes], rows: Iterable[int], _batch_rows: int) -> Iterator[tuple[int, str]]:
-    """Some lines as JSON texts, with their numbers; see `line_as_json`.
+    """Some lines as JSON texts, with their ascending numbers; see `line_as_json`.
 
-    The numbers ascend, and are taken as they are needed.
+    The iterator of the numbers is advanced only as needed.
     """
     wanted = iter(rows)
     row = next(wanted, None)
@@ -92,7 +91,7 @@ def read_raw(file: IO[bytes], rows: Iterable[int], _batch_rows: int) -> Iterator
 
 
 def json_object(line: bytes) -> dict[str, Any] | TooLarge | None:
-    """The JSON object on a line, None where there is none."""
+    """The JSON object of a line; None if it has none."""
     try:
         value = loads(line)
     except TooLargeError as error:
@@ -104,14 +103,14 @@ def json_object(line: bytes) -> dict[str, Any] | TooLarge | None:
 
 def line_as_json(line: bytes) -> str:
     """A line as JSON text; one that is no JSON object, or is too large, as a JSON string."""
-    with suppress(RecursionError):  # Python reads what is nested a little too deep to be written
+    with suppress(RecursionError):  # Python reads a little deeper nesting than it writes
         if isinstance(value := json_object(line), dict):
             return _object_as_json(line, value)
     return json.dumps(line.decode("utf-8-sig", "replace").rstrip(), ensure_ascii=False)
 
 
 def _object_as_json(line: bytes, value: dict[str, Any]) -> str:
-    try:  # hardly a line holds what JSON lacks
+    try:  # hardly any line has NaN or infinity
         json.dumps(value, allow_nan=False)
     except ValueError:
         return json.dumps(json.loads(line, parse_float=_parse_finite, parse_constant=_parse_finite))
@@ -128,12 +127,12 @@ def _parse_finite(number: str) -> float | str:
 def rows_from_objects(source_file: str, objects: Iterable[tuple[int, Any]]) -> pl.DataFrame:
     """Numbered JSON objects as a frame of `ROWS`; any other value is marked by its fault."""
     records = [_record(source_file, row, value) for row, value in objects]
-    frame = reject_large(pl.DataFrame(records, schema=_AS_GIVEN, orient="row"))
+    frame = reject_large(pl.DataFrame(records, schema=_UNPARSED, orient="row"))
     return frame.with_columns(created_at=times_from_text(frame.get_column("created_at")))
 
 
 def reject_large(frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a frame of `ROWS`; of those that hold too much only which trace each is."""
+    """The rows of a frame of `ROWS`, with only the ids of those that are too large."""
     steps = cast("int | None", frame.get_column("step_types").list.len().max()) or 0
     if frame.estimated_size() <= limits.TEXT_BYTES and steps <= limits.VALUES:
         return frame
@@ -146,14 +145,14 @@ def reject_large(frame: pl.DataFrame) -> pl.DataFrame:
     large = frame.filter(is_large)
     if large.is_empty():
         return frame
-    known = pl.col("trace_id").str.len_bytes() <= limits.TEXT_BYTES
-    nothing = frame.clear(len(large)).with_columns(
+    has_short_id = pl.col("trace_id").str.len_bytes() <= limits.TEXT_BYTES
+    rejected = frame.clear(len(large)).with_columns(
         source_file=large.get_column("source_file"),
         row=large.get_column("row"),
         fault=pl.lit(limits.TOO_LARGE),
-        trace_id=large.select(pl.when(known).then("trace_id")).get_column("trace_id"),
+        trace_id=large.select(pl.when(has_short_id).then("trace_id")).get_column("trace_id"),
     )
-    return pl.concat([frame.remove(is_large), nothing]).sort("row")
+    return pl.concat([frame.remove(is_large), rejected]).sort("row")
 
 
 def reader(
@@ -161,15 +160,18 @@ def reader(
 ) -> Callable[[Any], Any]:
     """A function that reads a JSON value as a column of a nested type such as those of `TRACE`.
 
-    It leaves out all fields that the type lacks. What `ROWS` take from a trace stays the same.
+    It leaves out all fields that the type lacks. The values that `ROWS` have of a trace stay the
+    same.
 
     Args:
         dtype: of the column.
-        text: how a string is read; None for text alone.
+        text: reads a string; None for text alone.
     """
     if isinstance(dtype, pl.List):
-        each = reader(cast("pl.DataType", dtype.inner))
-        return lambda value: [each(one) for one in value] if isinstance(value, list) else None
+        read_item = reader(cast("pl.DataType", dtype.inner))
+        return lambda value: (
+            [read_item(item) for item in value] if isinstance(value, list) else None
+        )
     if isinstance(dtype, pl.Struct):
         types = {field.name: cast("pl.DataType", field.dtype) for field in dtype.fields}
         readers = {name: reader(kind, _TEXTS.get(name)) for name, kind in types.items()}
@@ -182,7 +184,7 @@ def reader(
 
 
 def value_at(value: Any, path: tuple[str, ...]) -> Any:
-    """The value at the end of a path of names, None where there is none."""
+    """The value at the end of a path of names; None if there is none."""
     for name in path:
         if not isinstance(value, _OBJECT):
             return None
@@ -191,20 +193,20 @@ def value_at(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def truncated(text: str) -> str:
-    """A JSON text; of one that takes more than `RAW_BYTES` the beginning, as a JSON string."""
+    """A JSON text; if it takes more than `RAW_BYTES`, its beginning, as a JSON string."""
     if len(text.encode()) <= limits.RAW_BYTES:
         return text
     value = json.loads(text) if text.startswith('"') else text
-    # A character takes no more than six bytes.
+    # A character takes at most six bytes.
     return json.dumps(value[: limits.RAW_BYTES // 6 - 1] + CUT, ensure_ascii=False)
 
 
 def finite(value: Any) -> Any:
-    """The value with NaN and infinity as text, however deep they stand: JSON has neither."""
+    """The value with NaN and infinity, at any depth, as text: JSON has neither."""
     if isinstance(value, dict):
-        return {str(key): finite(each) for key, each in value.items()}
+        return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
+        return [finite(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -233,7 +235,7 @@ def _text(value: Any) -> str | None:
 
 
 def _printed(value: Any) -> str | None:
-    """Text as it is, any other value as JSON: a value that was given never reads as absent."""
+    """Text as it is, any other value as JSON: a value that is present is never read as absent."""
     if value is None or isinstance(value, str):
         return _text(value)
     return _text(json.dumps(value, ensure_ascii=False, default=str))
@@ -264,16 +266,14 @@ _READ: Mapping[pl.DataType, Callable[[Any], Any]] = {
     pl.Float64(): _number,
     pl.Int64(): _whole,
 }
-# What a step, or an outcome, says may be any value.
+# Fields of steps and outcomes that may have any value.
 _TEXTS: Mapping[str, Callable[[Any], str | None]] = dict.fromkeys(
     ("type", "content", "input", "output_summary", "result_summary"), _printed
 )
 _PRINTED = {"type", "step_types", "step_contents"}
 
 
-def _readers(
-    fields: Mapping[str, Field],
-) -> list[tuple[tuple[str, ...], Callable[[Any], Any]]]:
+def _readers(fields: Mapping[str, Field]) -> list[tuple[tuple[str, ...], Callable[[Any], Any]]]:
     """The path of each field, and the function that reads its value."""
     return [
         (field.path, _printed if column in _PRINTED else _READ[field.dtype])

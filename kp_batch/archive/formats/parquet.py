@@ -1,4 +1,4 @@
-"""Parquet files: their columns, of whatever physical type, as those of `ROWS`, and rows as JSON."""
+"""Parquet files: columns of any physical type as those of `ROWS`, and rows as JSON."""
 
 import json
 from collections import deque
@@ -25,7 +25,7 @@ from kp_batch.errors import (
 from kp_batch.schemas import ROWS, TIMESTAMP
 from kp_batch.text import shortened
 
-_AT_ONCE = 128  # rows as Python objects, which take far more memory than in Arrow
+_AT_ONCE = 128  # rows as Python objects, which take far more memory than Arrow's
 
 _MICROSECONDS = {"us": 1, "ms": 1_000, "d": 86_400_000_000}
 _FARTHEST = 2**62  # microseconds, either way
@@ -47,10 +47,10 @@ def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]
     first = 0
     for batch in rows.batches(batch_rows, is_read):
         batch.validate(full=True)  # later steps would break on text that is not UTF-8
-        known = _columns_read(batch.schema)
-        # A cast to the same types would copy nothing, and yet take as long as to read a small file.
-        same = known.equals(batch.schema)
-        frame = _as_polars(batch if same else batch.select(known.names).cast(known))
+        schema = _columns_read(batch.schema)
+        # A cast to the same types copies nothing, but takes as long as to read a small file.
+        is_same = schema.equals(batch.schema)
+        frame = _as_polars(batch if is_same else batch.select(schema.names).cast(schema))
         checked = reject_large(
             frame.select(
                 pl.lit(path).alias("source_file"),
@@ -61,14 +61,14 @@ def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]
         )
         yield Batch(checked, partial(all_columns.as_json, first, batch))
         first += len(frame)
-    # Where a column is cut, pyarrow ends without a word.
+    # If a column is truncated, pyarrow ends without an error.
     if first != rows.number:
         fault = f"the file tells of {rows.number:,} rows, and only {first:,} can be read"
         raise UnreadableError(fault)
 
 
 class _AllColumns:
-    """The rows of a file with all their columns, decoded only as far as they are asked for.
+    """The rows of a file with all columns, decoded only as far as needed.
 
     Args:
         batches: of the file, in their order.
@@ -80,26 +80,26 @@ class _AllColumns:
         self._first = self._end = 0
 
     def as_json(self, first: int, read: pa.RecordBatch, rows: Sequence[int]) -> Iterator[str]:
-        """Some rows as JSON texts; with the columns in `ROWS` alone where another is damaged.
+        """Some rows as JSON texts; with the columns in `ROWS` alone if another is damaged.
 
         Args:
             first: the number of the first row of `read`.
-            read: the columns in `ROWS` of the rows around those that are asked for.
+            read: a batch that has the rows, with the columns in `ROWS`.
             rows: row numbers, ascending in all calls.
 
         Raises:
             OSError: the disk or the network failed.
         """
-        left = deque(rows)
-        while left:
-            start, batch = self._around(left[0]) or (first, read)
-            some: list[int] = []
-            while left and left[0] < start + len(batch) and len(some) < _AT_ONCE:
-                some.append(left.popleft() - start)
-            yield from _texts(batch, some)
+        pending = deque(rows)
+        while pending:
+            start, batch = self._batch_of(pending[0]) or (first, read)
+            indices: list[int] = []
+            while pending and pending[0] < start + len(batch) and len(indices) < _AT_ONCE:
+                indices.append(pending.popleft() - start)
+            yield from _texts(batch, indices)
 
-    def _around(self, row: int) -> tuple[int, pa.RecordBatch] | None:
-        """The batch that holds a row, with the number of its first one; None: it is damaged."""
+    def _batch_of(self, row: int) -> tuple[int, pa.RecordBatch] | None:
+        """The number of the first row of a row's batch, and the batch; None if it is damaged."""
         while self._batch is None or row >= self._end:
             try:
                 self._batch = next(self._batches, None)
@@ -118,7 +118,7 @@ def read_raw(file: IO[bytes], rows: Iterable[int], batch_rows: int) -> Iterator[
 
     Args:
         file: a Parquet file.
-        rows: row numbers, ascending, which are taken as they are needed.
+        rows: row numbers, ascending; the iterator is advanced only as needed.
         batch_rows: rows to hold at a time.
 
     Raises:
@@ -129,11 +129,12 @@ def read_raw(file: IO[bytes], rows: Iterable[int], batch_rows: int) -> Iterator[
     row = next(wanted, None)
     first = 0
     for batch in ParquetRows(file).batches(batch_rows):
-        found: list[int] = []
+        numbers: list[int] = []
         while row is not None and row < first + len(batch):
-            found.append(row)
+            numbers.append(row)
             row = next(wanted, None)
-        yield from zip(found, _texts(batch, [each - first for each in found]), strict=True)
+        texts = _texts(batch, [number - first for number in numbers])
+        yield from zip(numbers, texts, strict=True)
         if row is None:
             return
         first += len(batch)
@@ -142,7 +143,6 @@ def read_raw(file: IO[bytes], rows: Iterable[int], batch_rows: int) -> Iterator[
 # The files of an archive have few schemas; this takes as long as to read 500 rows.
 @lru_cache(maxsize=100)
 def _expressions(schema: pa.Schema) -> tuple[list[pl.Expr], list[Fault]]:
-    """See `_row_expressions`."""
     return _row_expressions(_as_polars(_columns_read(schema).empty_table()).schema)
 
 
@@ -154,31 +154,31 @@ def _texts(batch: pa.RecordBatch, rows: list[int]) -> list[str]:
     """Some rows of a batch as JSON texts."""
     if not rows:
         return []
-    # Arrow's take lacks columns of views.
-    taken = pa.concat_batches([batch.slice(row, 1) for row in rows])
-    try:  # of a hundred thousand rows, hardly one holds what JSON or Python lacks
-        return [_json(row, allow_nan=False) for row in taken.to_pylist()]
+    # Arrow's take does not support columns of views.
+    chosen = pa.concat_batches([batch.slice(row, 1) for row in rows])
+    try:  # hardly any row has values that JSON or Python lacks
+        return [_json(row, allow_nan=False) for row in chosen.to_pylist()]
     except (ValueError, OverflowError):
-        names = taken.schema.names
+        names = chosen.schema.names
         return [
-            _json({name: _value(column[row]) for name, column in zip(names, taken, strict=True)})
-            for row in range(len(taken))
+            _json({name: _value(column[row]) for name, column in zip(names, chosen, strict=True)})
+            for row in range(len(chosen))
         ]
 
 
 def _json(row: dict[str, Any], *, allow_nan: bool = True) -> str:
-    return json.dumps(row, ensure_ascii=False, allow_nan=allow_nan, default=_in_json)
+    return json.dumps(row, ensure_ascii=False, allow_nan=allow_nan, default=_json_value)
 
 
-def _in_json(value: Any) -> str | float:
-    """A value that JSON lacks as one that is read as the same value."""
+def _json_value(value: Any) -> str | float:
+    """A value that JSON lacks, as one that is read as the same value."""
     if isinstance(value, Decimal):
         return float(value)
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _value(scalar: pa.Scalar) -> Any:
-    """An Arrow value as Python has it; one that Python cannot hold, as Arrow holds it."""
+    """An Arrow value in Python; one that Python cannot represent, as Arrow stores it."""
     if not scalar.is_valid:
         return None
     if isinstance(scalar, pa.StructScalar):
@@ -187,7 +187,7 @@ def _value(scalar: pa.Scalar) -> Any:
     if isinstance(scalar, pa.TimestampScalar) and scalar.type.unit == "ns":
         scalar = scalar.cast(pa.timestamp("us", scalar.type.tz), safe=False)
     if isinstance(scalar, pa.ListScalar) and not isinstance(scalar, pa.MapScalar):
-        return [_value(each) for each in scalar.values]
+        return [_value(item) for item in scalar.values]
     try:
         return finite(scalar.as_py())
     except UnicodeDecodeError:
@@ -198,7 +198,7 @@ def _value(scalar: pa.Scalar) -> Any:
 
 @dataclass(frozen=True)
 class _Kind:
-    """How the values of one type of `ROWS` stand in Parquet, and how they are read."""
+    """The Parquet types that one type of `ROWS` is read from, and how."""
 
     expected: str
     accepts: Callable[[pl.DataType], bool]
@@ -211,7 +211,7 @@ def _is_text(dtype: pl.DataType) -> bool:
 
 def _read_time(value: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if isinstance(dtype, pl.Datetime | pl.Date):
-        # With or without a zone the count is in UTC. Far outside all calendars it is no time.
+        # With or without a zone, the count is in UTC. Far outside all calendars it is no time.
         count = value.to_physical().cast(pl.Int64)
         unit = dtype.time_unit if isinstance(dtype, pl.Datetime) else "d"
         if unit == "ns":
@@ -249,22 +249,23 @@ def is_read(column: str) -> bool:
     parts = tuple(column.split("."))
     if parts[0] != STEPS:
         return any(field.path[: len(parts)] == parts for field in FIELDS.values())
-    # Between the list and its elements writers put one or two levels under names of their own.
+    # Between the list and its elements, writers put one or two levels with varying names.
     inside = [parts[skipped:] for skipped in (1, 2, 3)]
     paths = [field.path for field in STEP_FIELDS.values()]
     return any(path[: len(rest)] == rest for path in paths for rest in inside)
 
 
 def _columns_read(schema: pa.Schema) -> pa.Schema:
-    """The top-level columns that hold a value that is read, in types that Polars knows."""
+    """The top-level columns with values that are read, in types that Polars supports."""
     roots = {STEPS, *(field.path[0] for field in FIELDS.values())}
-    return pa.schema([each.with_type(_known(each.type)) for each in schema if each.name in roots])
+    columns = (column for column in schema if column.name in roots)
+    return pa.schema([column.with_type(_supported(column.type)) for column in columns])
 
 
-def _known(dtype: pa.DataType) -> pa.DataType:
-    """The type as Polars knows it: a zone such as +05:30 becomes UTC, which is the same instant."""
+def _supported(dtype: pa.DataType) -> pa.DataType:
+    """A type that Polars supports: a zone such as +05:30 becomes UTC, which is the same instant."""
     if pa.types.is_struct(dtype):
-        return pa.struct([each.with_type(_known(each.type)) for each in dtype])
+        return pa.struct([field.with_type(_supported(field.type)) for field in dtype])
     if pa.types.is_timestamp(dtype) and dtype.tz is not None:
         return pa.timestamp(dtype.unit, "UTC")
     return pa.float64() if pa.types.is_decimal256(dtype) else dtype
@@ -274,8 +275,8 @@ def _row_expressions(schema: pl.Schema) -> tuple[list[pl.Expr], list[Fault]]:
     """The expressions that read a file of this schema.
 
     Returns:
-        An expression for each column of `ROWS` that the file gives, in their order, and all faults
-        of the schema, those of one code together.
+        An expression for each column of `ROWS` that the file has, in their order, and all faults of
+        the schema, those of one code together.
     """
     faults: list[Fault] = []
     top = pl.Struct(dict(schema))
@@ -286,22 +287,22 @@ def _row_expressions(schema: pl.Schema) -> tuple[list[pl.Expr], list[Fault]]:
         value = _resolve(field, pl.element().drop_nulls(), element, faults, f"{STEPS}[].")
         columns[name] = steps.list.eval(value)
     typed = [value.cast(ROWS[name]).alias(name) for name, value in columns.items()]
-    return typed, _together(faults)
+    return typed, _merge(faults)
 
 
-def _together(faults: list[Fault]) -> list[Fault]:
-    """One fault for each code; of a missing column the message was its name."""
+def _merge(faults: list[Fault]) -> list[Fault]:
+    """One fault for each code; the message of a missing column is its name until then."""
     missing = ", ".join(fault.message for fault in faults if fault.code == MISSING_COLUMN)
     wrong = "; ".join(fault.message for fault in faults if fault.code == WRONG_COLUMN_TYPE)
-    together = [Fault(MISSING_COLUMN, f"no column {missing}")] if missing else []
+    merged = [Fault(MISSING_COLUMN, f"no column {missing}")] if missing else []
     if wrong:
-        together.append(Fault(WRONG_COLUMN_TYPE, wrong))
-    return together
+        merged.append(Fault(WRONG_COLUMN_TYPE, wrong))
+    return merged
 
 
 def _steps(schema: pl.Schema, faults: list[Fault]) -> tuple[pl.Expr, pl.DataType]:
-    """The steps as a list of structs, whatever kind of list holds them, and the struct's type."""
-    nothing = pl.Struct({"type": pl.Null})
+    """The steps as a list of structs, from any type of list, and the struct's type."""
+    absent = pl.Struct({"type": pl.Null})
     dtype = schema.get(STEPS)
     if isinstance(dtype, (pl.List, pl.Array)) and isinstance(dtype.inner, pl.Struct):
         steps = pl.col(STEPS)
@@ -310,13 +311,13 @@ def _steps(schema: pl.Schema, faults: list[Fault]) -> tuple[pl.Expr, pl.DataType
         faults.append(Fault(MISSING_COLUMN, STEPS))
     elif dtype != pl.Null and getattr(dtype, "inner", None) != pl.Null:
         faults.append(_wrong_type(STEPS, dtype, "a list of structs"))
-    return pl.lit(None, pl.List(nothing)), nothing
+    return pl.lit(None, pl.List(absent)), absent
 
 
 def _resolve(
     field: Field, start: pl.Expr | None, dtype: pl.DataType, faults: list[Fault], prefix: str
 ) -> pl.Expr:
-    """Walk down the field's path. An absent value reads as null; a wrong type is a fault."""
+    """Follow the field's path. An absent value is read as null; a wrong type is a fault."""
     name = prefix + ".".join(field.path)
     value = start
     for part in field.path:
@@ -325,14 +326,14 @@ def _resolve(
         if not isinstance(dtype, pl.Struct):
             faults.append(_wrong_type(name, dtype, "a struct around it"))
             return pl.lit(None)
-        inner = {each.name: each.dtype for each in dtype.fields}
+        inner = {member.name: member.dtype for member in dtype.fields}
         if field.required and part not in inner:
             faults.append(Fault(MISSING_COLUMN, name))
         value = pl.col(part) if value is None else value.struct.field(part)
-        found = inner.get(part, pl.Null())
-        dtype = found if isinstance(found, pl.DataType) else found()
+        member = inner.get(part, pl.Null())
+        dtype = member if isinstance(member, pl.DataType) else member()
     if dtype == pl.Null:
-        # One null for each step: `start` itself is never null there.
+        # One null for each step, as `start` itself is never null there.
         return pl.lit(None) if start is None else pl.when(start.is_null()).then(pl.lit(""))
     kind = _KINDS[field.dtype]
     if not kind.accepts(dtype):
@@ -342,5 +343,5 @@ def _resolve(
     return kind.read(cast("pl.Expr", value), dtype)
 
 
-def _wrong_type(name: str, got: pl.DataType, expected: str) -> Fault:
-    return Fault(WRONG_COLUMN_TYPE, f"{name} is {shortened(str(got), 40)}, expected {expected}")
+def _wrong_type(name: str, dtype: pl.DataType, expected: str) -> Fault:
+    return Fault(WRONG_COLUMN_TYPE, f"{name} is {shortened(str(dtype), 40)}, expected {expected}")

@@ -1,6 +1,6 @@
-"""The rows of a Parquet file, some at a time: no more than memory holds, whatever the file says.
+"""The rows of a Parquet file in batches, within bounded memory, whatever the file says.
 
-A footer may tell of less than the file unpacks to, so that the headers of its pages are asked.
+A footer may state less than the file unpacks to, so the headers of all pages are read.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,30 +24,30 @@ _VIEWS = (pa.types.is_string_view, pa.types.is_binary_view)
 
 _Sizes = np.ndarray[Any, np.dtype[np.int64]]  # of each value of an array
 
-_ROWS = 128  # to decode before they are measured: one may take far more than those before it
-_VALUE_BYTES = 16  # that a value takes in memory, empty or null as it may be
+_ROWS = 128  # to decode before they are measured: a row may take far more than those before it
+_VALUE_BYTES = 16  # of a value in memory, even if it is empty or null
 _HEADER_BYTES, _LONGEST_HEADER = 1 << 9, 1 << 24
-_LISTED = 1 << 17  # texts of a dictionary; it takes too long to look at more
+_MEASURED = 1 << 17  # texts of a dictionary; to measure more takes too long
 _DICTIONARY_PAGE = 2  # a kind of page
-_BY_DICTIONARY, _BY_BEGINNING = (2, 8), 7  # encodings of values by those that stand before
+_BY_DICTIONARY, _BY_PREFIX = (2, 8), 7  # encodings of values by earlier ones
 # Types of values in a header.
 _TRUE, _FALSE, _NUMBERS, _LISTS, _STRUCT = 1, 2, (4, 5, 6), (9, 10, 11), 12
-_SKIPPED = {3: 1, 7: 8, 8: 0}  # others, with their bytes; 0: that they begin with
-_DATA, _DICTIONARY, _DATA_V2 = 5, 7, 8  # fields of a header: what holds for one kind of page
+_SKIPPED = {3: 1, 7: 8, 8: 0}  # others, with their length in bytes; 0: it precedes the value
+_DATA, _DICTIONARY, _DATA_V2 = 5, 7, 8  # fields of a header, for each kind of page
 
 
 class _Unpacked:
-    """What a file has unpacked to, in bytes: no more than it may."""
+    """The bytes that a file has unpacked to, up to a limit."""
 
     def __init__(self, packed: int) -> None:
         self._most = max(limits.UNPACKED_BYTES, limits.RATIO * packed)
         self._size = 0
 
     def add(self, size: int) -> None:
-        """Count some more.
+        """Count further bytes.
 
         Raises:
-            UnreadableError: it is too much.
+            UnreadableError: the limit is exceeded.
         """
         self._size += size
         if self._size > self._most:
@@ -60,7 +60,7 @@ class ParquetRows:
 
     Attributes:
         schema: of all columns.
-        number: of the rows, as the file tells it.
+        number: of the rows, as the file states it.
 
     Raises:
         UnreadableError: the file unpacks to too much.
@@ -86,22 +86,22 @@ class ParquetRows:
     def batches(
         self, most: int, is_wanted: Callable[[str], bool] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """All rows, at most so many and `BATCH_BYTES` at a time, unless one alone takes more.
+        """All rows, in batches of at most `BATCH_BYTES`, unless a single row takes more.
 
         Args:
-            most: rows of a batch.
+            most: the greatest number of rows of a batch.
             is_wanted: whether to read a leaf column, by its dotted physical path; None for all.
 
         Raises:
             UnreadableError: the file unpacks to too much.
         """
         parts, size, rows = list[pa.RecordBatch](), 0, 0
-        for part, taken in self._parts(most, _leaves(self._parquet, is_wanted)):
-            if parts and size + taken > BATCH_BYTES:
+        for part, part_size in self._parts(most, _leaves(self._parquet, is_wanted)):
+            if parts and size + part_size > BATCH_BYTES:
                 yield pa.concat_batches(parts)
                 parts, size, rows = [], 0, 0
             parts.append(part)
-            size, rows = size + taken, rows + len(part)
+            size, rows = size + part_size, rows + len(part)
             if rows >= most:  # not with the next part: that may be damaged
                 yield pa.concat_batches(parts)
                 parts, size, rows = [], 0, 0
@@ -109,15 +109,15 @@ class ParquetRows:
             yield pa.concat_batches(parts)
 
     def _parts(self, most: int, columns: list[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Some rows at a time, with the bytes that they take."""
+        """Small batches of rows, with their size in bytes."""
         unpacked = _Unpacked(self._size)
-        # pyarrow 26 cannot give the dictionaries of two row groups in one batch.
-        groups = [[each] for each in range(self._parquet.num_row_groups)]
-        for some in groups if self._folded else [None]:
-            # Each part of an archive is read in a thread of its own.
+        # pyarrow 26 does not support dictionaries of two row groups in one batch.
+        single_groups = [[group] for group in range(self._parquet.num_row_groups)]
+        for row_groups in single_groups if self._folded else [None]:
+            # Without threads, as the parts of an archive are read in threads.
             decoded = self._parquet.iter_batches(
                 batch_size=min(most, self._plan.rows),
-                row_groups=some,
+                row_groups=row_groups,
                 columns=columns,
                 use_threads=False,
             )
@@ -128,7 +128,7 @@ class ParquetRows:
 def _cut(
     batch: pa.RecordBatch, unpacked: _Unpacked, *, folded: bool
 ) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Rows of a batch, no more than fit into one, with the bytes that they take unfolded."""
+    """Cut a batch into parts of at most `BATCH_BYTES`, with their unfolded size in bytes."""
     if not folded and (size := batch.nbytes) <= BATCH_BYTES:
         unpacked.add(size)
         yield batch, size
@@ -145,13 +145,13 @@ def _cut(
 
 
 def _unfolded(schema: pa.Schema) -> pa.Schema:
-    """The schema of the same values with no dictionaries."""
-    return pa.schema([each.with_type(_plain(each.type)) for each in schema])
+    """The schema of the same values without dictionaries."""
+    return pa.schema([field.with_type(_plain(field.type)) for field in schema])
 
 
 def _plain(dtype: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(dtype):
-        return pa.struct([each.with_type(_plain(each.type)) for each in dtype])
+        return pa.struct([field.with_type(_plain(field.type)) for field in dtype])
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
         return (pa.list_ if pa.types.is_list(dtype) else pa.large_list)(
             dtype.value_field.with_type(_plain(dtype.value_type))
@@ -162,7 +162,7 @@ def _plain(dtype: pa.DataType) -> pa.DataType:
 def _leaves(parquet: pq.ParquetFile, is_wanted: Callable[[str], bool] | None) -> list[str]:
     """The physical columns that are wanted."""
     leaves = [parquet.schema.column(index) for index in range(len(parquet.schema))]
-    # pyarrow 26 reads a null column inside a list of structs too short; absent means the same.
+    # pyarrow 26 reads too few values of a null column in a list of structs; without it all is null.
     return [
         leaf.path
         for leaf in leaves
@@ -172,7 +172,7 @@ def _leaves(parquet: pq.ParquetFile, is_wanted: Callable[[str], bool] | None) ->
 
 
 def large_rows(batch: pa.RecordBatch) -> list[int]:
-    """The rows that hold a text, values or bytes beyond the limits of a row."""
+    """The rows with a text, or with values or bytes, beyond the limits of a row."""
     sizes = _by_row(batch, _size)
     if sizes.max(initial=0) <= min(limits.TEXT_BYTES, _VALUE_BYTES * limits.VALUES):
         return []
@@ -185,34 +185,34 @@ def large_rows(batch: pa.RecordBatch) -> list[int]:
 
 
 def _by_row(batch: pa.RecordBatch, measure: Callable[[pa.Array], _Sizes]) -> _Sizes:
-    """The sum of what a measure gives for the values of each row, however deep they stand."""
+    """The sum of a measure over the values of each row, at any depth."""
     return sum((_sums(column, measure) for column in batch), np.zeros(len(batch), np.int64))
 
 
 def _sums(array: pa.Array, measure: Callable[[pa.Array], _Sizes]) -> _Sizes:
     kind = array.type
     if pa.types.is_struct(kind):
-        inner = (_sums(each, measure) for each in array.flatten())
+        inner = (_sums(member, measure) for member in array.flatten())
         return sum(inner, np.zeros(len(array), np.int64))
     if pa.types.is_map(kind):
-        return _listed(array, _sums(array.keys, measure) + _sums(array.items, measure), measure)
+        return _list_sums(array, _sums(array.keys, measure) + _sums(array.items, measure), measure)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _listed(array, _sums(array.values, measure), measure)
+        return _list_sums(array, _sums(array.values, measure), measure)
     if pa.types.is_dictionary(kind):
-        # A null names the last, which stands for none.
+        # A null gets the index of the last value, which is a null.
         values = pa.concat_arrays([array.dictionary, pa.nulls(1, kind.value_type)])
         return measure(values)[np.asarray(array.indices.fill_null(-1))]
     return measure(array)
 
 
-def _listed(lists: pa.Array, values: _Sizes, measure: Callable[[pa.Array], _Sizes]) -> _Sizes:
-    """The sum of the values of each list, and of itself: it takes as much as a null."""
+def _list_sums(lists: pa.Array, values: _Sizes, measure: Callable[[pa.Array], _Sizes]) -> _Sizes:
+    """The sum over the values of each list, and for the list itself as much as for a null."""
     before = np.concatenate([[0], np.cumsum(values)])
     return np.diff(before[np.asarray(lists.offsets)]) + measure(pa.nulls(len(lists)))
 
 
 def _size(values: pa.Array) -> _Sizes:
-    """The bytes that each takes unfolded."""
+    """The unfolded size of each value in bytes."""
     if _is_text(values.type):
         return _VALUE_BYTES + _lengths(values)
     return np.full(len(values), _VALUE_BYTES + values.nbytes // max(len(values), 1))
@@ -241,7 +241,7 @@ def _lengths(texts: pa.Array) -> _Sizes:
 
 @dataclass(frozen=True)
 class _Page:
-    """What a page's header says."""
+    """A page, by its header."""
 
     is_dictionary: bool
     at: int  # where its content begins
@@ -253,23 +253,24 @@ class _Page:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """How a file is to be read, so that no rows take far more than a batch before it is known."""
+    """How to read a file, so that no rows take far more than a batch before they are measured."""
 
     rows: int  # to decode before they are measured
-    folded: tuple[str, ...]  # columns to read as dictionaries, and to measure so
+    folded: tuple[str, ...]  # columns to read and measure as dictionaries
 
 
 def plan_reading(file: IO[bytes], parquet: pq.ParquetFile, packed: int, batch: int) -> ReadPlan:
-    """Look at all pages of a file.
+    """Read the headers of all pages of a file.
 
     Args:
-        file: the file, of `packed` bytes.
-        parquet: what is read of it.
-        packed: see `_Unpacked`.
-        batch: bytes that rows may take together.
+        file: the file.
+        parquet: its reader.
+        packed: the size of the file in bytes.
+        batch: the size of a batch in bytes.
 
     Raises:
-        UnreadableError: the pages unpack to too much, or are none; or there are too many columns.
+        UnreadableError: the pages unpack to too much, or a header is invalid; or there are too many
+            columns.
     """
     if parquet.metadata.num_columns > limits.COLUMNS:
         message = f"the file has more than {limits.COLUMNS:,} columns"
@@ -284,7 +285,7 @@ def plan_reading(file: IO[bytes], parquet: pq.ParquetFile, packed: int, batch: i
                 unpacked.add(max(page.unpacked, page.values * max(_VALUE_BYTES, column.length)))
                 dictionary = page if page.is_dictionary else dictionary
                 named += page.values if page.encoding in _BY_DICTIONARY else 0
-                if page.encoding == _BY_BEGINNING:
+                if page.encoding == _BY_PREFIX:
                     rows = min(rows, max(batch // max(page.unpacked, 1), 1))
             if dictionary is None or chunk.physical_type != "BYTE_ARRAY":
                 continue
@@ -297,7 +298,7 @@ def plan_reading(file: IO[bytes], parquet: pq.ParquetFile, packed: int, batch: i
 
 
 def _pages(file: IO[bytes], chunk: pq.ColumnChunkMetaData, size: int) -> Iterator[_Page]:
-    """The pages of a column in one row group, up to damage: there they cannot be read, either."""
+    """The pages of a column in one row group, up to a damaged one, where reading ends, too."""
     at = chunk.data_page_offset
     if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < at:
         at = chunk.dictionary_page_offset
@@ -308,7 +309,7 @@ def _pages(file: IO[bytes], chunk: pq.ColumnChunkMetaData, size: int) -> Iterato
 
 
 def _page(file: IO[bytes], at: int) -> _Page | None:
-    """The page whose header begins there, if it is one."""
+    """The page whose header begins there; None if it is damaged."""
     most = _HEADER_BYTES
     while most <= _LONGEST_HEADER:
         file.seek(at)
@@ -324,7 +325,7 @@ def _page(file: IO[bytes], at: int) -> _Page | None:
                 values=values[1],
                 encoding=values[4 if _DATA_V2 in header else 2],
             )
-        except IndexError:  # it goes on
+        except IndexError:  # the header is longer
             most *= 8
         except KeyError:
             return None
@@ -334,8 +335,8 @@ def _page(file: IO[bytes], at: int) -> _Page | None:
 
 
 def _longest(file: IO[bytes], page: _Page, codec: str) -> int:
-    """The bytes of the longest text of a dictionary, or more."""
-    if page.values > _LISTED:
+    """An upper bound for the longest text of a dictionary, in bytes."""
+    if page.values > _MEASURED:
         return page.unpacked
     file.seek(page.at)
     content: Any = file.read(page.packed)
@@ -353,18 +354,18 @@ def _longest(file: IO[bytes], page: _Page, codec: str) -> int:
 
 
 class _Header:
-    """A struct in Thrift's compact protocol, of the types that headers of pages have."""
+    """Reads a struct in Thrift's compact protocol, with the types of page headers."""
 
     def __init__(self, content: bytes) -> None:
         self._content, self.at = content, 0
 
     def struct(self) -> dict[int, Any]:
-        """The values of a struct by the numbers of their fields.
+        """The values of a struct, by field number.
 
         Raises:
-            IndexError: the content ends before it.
-            KeyError: it is none.
-            UnreadableError: it may be one, and none of a page.
+            IndexError: the content ends before the struct.
+            KeyError: it is no struct.
+            UnreadableError: it has a list, which no page header has.
         """
         values: dict[int, Any] = {}
         field = 0
