@@ -60,7 +60,7 @@ class VectorStore:
 
     def __init__(self, folder: Path, connection: duckdb.DuckDBPyConnection) -> None:
         self._folder, self._connection = folder, connection
-        self._chunks, self._windows = _chunk_names(folder), _window_names(folder)
+        self._chunks, self._windows = _names(folder, _HASHES), _names(folder, _WINDOWS)
 
     def write_missing(self, wanted: Value, path: Path) -> int:
         """Write the hashes that have no vector into a Parquet file, and return their number.
@@ -189,17 +189,8 @@ def _as_series(hashes: Hashes) -> pl.Series:
     return pl.Series(hashes.astype(str))
 
 
-def _chunk_names(folder: Path) -> list[str]:
-    """The names of the chunks in a folder, ascending; the folder may be missing."""
-    return _names(folder, _HASHES)
-
-
-def _window_names(folder: Path) -> list[str]:
-    """Likewise the names of the files of windows."""
-    return _names(folder, _WINDOWS)
-
-
 def _names(folder: Path, ending: str) -> list[str]:
+    """The names of chunks, or of files of windows, ascending; the folder may be missing."""
     return sorted(path.name.removesuffix(ending) for path in folder.glob(f"*{ending}"))
 
 
@@ -215,12 +206,12 @@ def chunk_files(folder: Path) -> list[Path]:
 
 def count_vectors(folder: Path) -> int:
     """The number of vectors in a folder."""
-    return sum(len(_chunk_hashes(folder, name)) for name in _chunk_names(folder))
+    return sum(len(_chunk_hashes(folder, name)) for name in _names(folder, _HASHES))
 
 
 def stored_dimensions(folder: Path) -> int | None:
     """The dimensions of the vectors in a folder; None if no vectors there can be read."""
-    names = _chunk_names(folder)
+    names = _names(folder, _HASHES)
     for remote in (False, True):  # a local chunk needs no fetch
         for name in names:
             if _is_remote(folder, name) == remote and len(_chunk_hashes(folder, name)):

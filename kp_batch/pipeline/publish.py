@@ -1,6 +1,6 @@
-"""Puts together what a run publishes, its row in `runs` and its manifest.
+"""Prepares a run's publication: its distributions, its row in `runs`, and its manifest.
 
-How a manifest is published is told in `warehouse.publication`.
+`warehouse.publication` then publishes the manifest.
 """
 
 import json

@@ -88,8 +88,7 @@ def sink_data_file(warehouse: Path, table: str, rows: pl.LazyFrame, name: str) -
         TypeError: the rows have another schema than the table.
     """
     check_schema(table, rows.collect_schema())
-    path = f"{name}.parquet"
-    target = Layout(warehouse).table(table) / path
+    target = Layout(warehouse).table(table) / f"{name}.parquet"
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(target) as written:
         rows.sink_parquet(written, **_FORMAT)
@@ -99,7 +98,7 @@ def sink_data_file(warehouse: Path, table: str, rows: pl.LazyFrame, name: str) -
 def move_data_file(warehouse: Path, table: str, staged: Path, name: str) -> DataFile:
     """Move a finished Parquet file into the folder of a table without partitions.
 
-    Done again after it was moved, it is found where it is.
+    Done again after it was moved, it stays in the table's folder.
 
     Args:
         warehouse: the folder of the tables.
@@ -111,8 +110,7 @@ def move_data_file(warehouse: Path, table: str, staged: Path, name: str) -> Data
         TypeError: the file has another schema than the table; it stays where it is.
         FileNotFoundError: it is in neither place.
     """
-    path = f"{name}.parquet"
-    target = Layout(warehouse).table(table) / path
+    target = Layout(warehouse).table(table) / f"{name}.parquet"
     if staged.exists():
         check_schema(table, pl.Schema(pl.read_parquet_schema(staged)))
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -6,9 +6,8 @@ elsewhere: see `snapshot` and `data_files`.
 
 import json
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from datetime import date
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -104,21 +103,16 @@ class DeltaTables:
         if self.undo_unpublished(name):
             replaced = None
         folder = Layout(self._warehouse).table(name)
-        with self._committing(name) as properties:
-            commit_files(folder, name, files, replaced, properties)
-
-    @contextmanager
-    def _committing(self, name: str) -> Generator[CommitProperties]:
-        """Yield the properties of a commit, and record the version that it makes."""
+        # Without retries: another writer's commit in between may never be published.
+        properties = CommitProperties({"run_id": self._run_id}, max_commit_retries=0)
         try:
-            # Without retries: another writer's commit in between may never be published.
-            yield CommitProperties({"run_id": self._run_id}, max_commit_retries=0)
+            commit_files(folder, name, files, replaced, properties)
         except CommitFailedError as error:
             raise WarehouseError(
                 f"another writer changed the table {name} of {shown(self._warehouse)} at the same "
                 "time; nothing was published; run again"
             ) from error
-        self.versions[name] = DeltaTable(str(Layout(self._warehouse).table(name))).version()
+        self.versions[name] = DeltaTable(str(folder)).version()
 
     def undo_unpublished(self, name: str) -> bool:
         """Restore a table's published version.

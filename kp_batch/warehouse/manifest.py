@@ -1,4 +1,4 @@
-"""Which version of each table is published: the truth from which runs and readers start."""
+"""The manifest: the published version of each table, from which runs and readers start."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Publishes a given manifest; what a run publishes is put together in `pipeline.publish`.
+"""Publishes a manifest; the manifest of a run is prepared in `pipeline.publish`.
 
 A manifest is published at the moment when it replaces manifest.json, in the bucket if the warehouse
 is in one: see `bucket.mirror`. The catalog kp.duckdb is built before that and replaced right after

@@ -227,14 +227,11 @@ def parquet_relation(name: str, paths: Sequence[Path], to_name: Callable[[Path],
     """
     if paths:
         return read_parquet(*map(to_name, paths))
-    return statement("(SELECT $nulls WHERE false)", nulls=_nulls(TABLES[name]))
-
-
-def _nulls(columns: Mapping[str, pl.DataType]) -> SQL:
-    return joined(
-        statement("NULL::$type AS $name", type=_duckdb_type(dtype), name=identifier(name))
-        for name, dtype in columns.items()
+    nulls = joined(
+        statement("NULL::$type AS $name", type=_duckdb_type(dtype), name=identifier(column))
+        for column, dtype in TABLES[name].items()
     )
+    return statement("(SELECT $nulls WHERE false)", nulls=nulls)
 
 
 def _duckdb_type(dtype: pl.DataType) -> SQL:

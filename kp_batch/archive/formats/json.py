@@ -169,9 +169,7 @@ def reader(
     """
     if isinstance(dtype, pl.List):
         read_item = reader(cast("pl.DataType", dtype.inner))
-        return lambda value: (
-            [read_item(item) for item in value] if isinstance(value, list) else None
-        )
+        return lambda value: list(map(read_item, value)) if isinstance(value, list) else None
     if isinstance(dtype, pl.Struct):
         types = {field.name: cast("pl.DataType", field.dtype) for field in dtype.fields}
         readers = {name: reader(kind, _TEXTS.get(name)) for name, kind in types.items()}

@@ -140,12 +140,6 @@ def read_raw(file: IO[bytes], rows: Iterable[int], batch_rows: int) -> Iterator[
         first += len(batch)
 
 
-# The files of an archive have few schemas; this takes as long as to read 500 rows.
-@lru_cache(maxsize=100)
-def _expressions(schema: pa.Schema) -> tuple[list[pl.Expr], list[Fault]]:
-    return _row_expressions(_as_polars(_columns_read(schema).empty_table()).schema)
-
-
 def _as_polars(data: pa.Table | pa.RecordBatch) -> pl.DataFrame:
     return cast("pl.DataFrame", pl.from_arrow(data, rechunk=False))
 
@@ -271,13 +265,16 @@ def _supported(dtype: pa.DataType) -> pa.DataType:
     return pa.float64() if pa.types.is_decimal256(dtype) else dtype
 
 
-def _row_expressions(schema: pl.Schema) -> tuple[list[pl.Expr], list[Fault]]:
+# The files of an archive have few schemas; this takes as long as to read 500 rows.
+@lru_cache(maxsize=100)
+def _expressions(file_schema: pa.Schema) -> tuple[list[pl.Expr], list[Fault]]:
     """The expressions that read a file of this schema.
 
     Returns:
         An expression for each column of `ROWS` that the file has, in their order, and all faults of
         the schema, those of one code together.
     """
+    schema = _as_polars(_columns_read(file_schema).empty_table()).schema
     faults: list[Fault] = []
     top = pl.Struct(dict(schema))
     columns = {name: _resolve(field, None, top, faults, "") for name, field in FIELDS.items()}

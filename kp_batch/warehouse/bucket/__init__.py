@@ -1,1 +1,1 @@
-"""A warehouse in a bucket, which is worked on through a copy here."""
+"""A warehouse in a bucket, and its local copy."""
