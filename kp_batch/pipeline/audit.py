@@ -40,7 +40,7 @@ def check_audits(run: Run) -> None:
     with sandbox(run.snapshot, run.snapshot, run.staging.fresh("checked")) as connection:
         for name, audit in audits.items():
             try:
-                prepared(connection, audit.sql)
+                prepare(connection, audit.sql)
             except (duckdb.Error, ValueError) as error:
                 faults.append(_fault(name, error))
     _refuse(faults)
