@@ -183,10 +183,10 @@ def test_of_a_stream_that_is_cut_anywhere_what_came_before_counts(
                 [*otlp.records(path, [])]
             continue
         number = sum(size >= end for end in ends[1:])
-        units = [*otlp.records(path, [])]
-        spans = [each for each in units if isinstance(each, SourceRecord)]
+        items = [*otlp.records(path, [])]
+        spans = [each for each in items if isinstance(each, SourceRecord)]
         assert [(each.trace, json.dumps(each.payload)) for each in spans] == as_json[:number]
-        refused = units[number:]
+        refused = items[number:]
         assert [each.reasons for each in refused] == [["unreadable_file"]] * (size not in ends)
         assert all(each.message.startswith(f"it is cut after {number}") for each in refused)
 

@@ -3,11 +3,11 @@
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from datetime import timedelta
 from io import BufferedReader, BytesIO
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from zlib import crc32
 
@@ -67,15 +67,8 @@ class EvalFile:
             self._file.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     def _check_size(self, packed: int) -> None:
@@ -179,7 +172,7 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
     if name.endswith(".parquet"):
         yield from records_of(path, _BATCH_ROWS, _columns, rows_as(_transcript), [_ID])
     elif name.endswith(".eval"):
-        with EvalFile(path) as file:
+        with closing(EvalFile(path)) as file:
             log = Log.of(file.header)
             yield from (_sample(log, sample) for sample in file.samples())
     else:
