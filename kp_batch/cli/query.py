@@ -135,8 +135,8 @@ def runs(warehouse: Path, output_format: str) -> None:
     """
     from kp_batch.operations.rollback import available_runs
 
-    runs = available_runs(warehouse)
-    versions = {"readable": [*runs.readable], "restorable": [*runs.restorable]}
+    available = available_runs(warehouse)
+    versions = {"readable": [*available.readable], "restorable": [*available.restorable]}
     ask(warehouse, _RUNS, output_format, variables=versions)
 
 

@@ -1,4 +1,4 @@
-"""Removes traces for good, and replays the traces that met them."""
+"""Removes traces for good, and replays the traces whose caches they were in."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -40,30 +40,30 @@ from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, writing
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
-_HOLDING_TRACES = ("scores", "rejects", "facts")
+_TABLES_OF_TRACES = ("scores", "rejects", "facts")
 _NAMED = 3
 _LETTERS = 80  # of an id that is shown
 
 
 @dataclass(frozen=True)
 class ForgetResult:
-    """What was forgotten, or would be, and what that takes."""
+    """What was forgotten, or would be, and the work that it took."""
 
     run_id: str | None  # of the run that replayed the others; null: there was none
     traces: int  # scored
     rows: int  # rejected
-    replaced: int  # ids that stand only in content which counts no more
+    replaced: int  # ids that are only in content which is no longer in force
     before: int  # ids that were forgotten before
     unseen: int  # ids that no row has ever had
-    unseen_named: str  # a few of them, and which ones may be meant
+    unseen_named: str  # a few of them, with the ids that may be meant
     replayed: int  # traces
     restated: int  # traces
-    partitions: int  # days that are written anew
+    partitions: int  # days that are rewritten
     vectors: int  # that are removed
     lost: tuple[str, ...]  # the runs that --as-of could read until now, the first one first
-    refusal: str = ""  # why it would not be done, in words; empty: it would
-    finishes: bool = False  # whether what an earlier one left is removed, too
-    archives: tuple[str, ...] = ()  # imported ones that keep what they were told of the traces
+    refusal: str = ""  # why it would be refused; empty: it would not
+    finishes: bool = False  # whether an earlier, unfinished one is finished, too
+    archives: tuple[str, ...] = ()  # imported ones that still have the traces
 
 
 def forget(
@@ -76,57 +76,54 @@ def forget(
 ) -> ForgetResult:
     """Remove traces for good, as if they had never been in the archive.
 
-    They leave scores, rejects, facts and all history of these; the traces after them are replayed;
-    vectors of their texts go unless another trace has the same; later runs pass them over. Where
-    every id was forgotten before, nothing is changed, but for what a killed one has left to do.
+    They are removed from scores, rejects, facts and all history of these, and so are the vectors of
+    their texts, unless another trace has the same text. Traces after them are replayed; later runs
+    skip them. Where every id was forgotten before, only a killed one is finished.
 
     Args:
         warehouse: the folder of the tables.
         ids: the traces' ids.
         unseen_too: whether to keep ids out of later runs that no row has ever had.
-        with_page: whether to make the page anew, which may name what is forgotten.
-        dry_run: tell what would be done, and change nothing; that an id is unknown is the `refusal`
-            of what is told.
+        with_page: whether to write the page anew, which may name the traces.
+        dry_run: only report what would be done; that an id is unknown is then the `refusal`.
 
     Raises:
         KpBatchError: an id is unknown; nothing was changed.
         WarehouseError: it is no warehouse, nothing was ever scored in it, or a run is writing.
     """
     result = (
-        _told_before(warehouse, ids, unseen_too=unseen_too)
+        _dry_run(warehouse, ids, unseen_too=unseen_too)
         if dry_run
-        else _done(warehouse, ids, unseen_too=unseen_too, with_page=with_page)
+        else _forget(warehouse, ids, unseen_too=unseen_too, with_page=with_page)
     )
-    return replace(result, archives=_archives_that_hold(warehouse, ids))
+    # Imported archives, which another warehouse could still read the traces from.
+    archives = tuple(name for name in last_config(warehouse).archive if holds(name, ids))
+    return replace(result, archives=archives)
 
 
-def _archives_that_hold(warehouse: Path, ids: Sequence[str]) -> tuple[str, ...]:
-    """Archives that an import made, and that would give the traces to another warehouse."""
-    return tuple(each for each in last_config(warehouse).archive if holds(each, ids))
-
-
-def _done(
+def _forget(
     warehouse: Path, ids: Sequence[str], *, unseen_too: bool, with_page: bool
 ) -> ForgetResult:
-    known = _accepted(warehouse, ids, unseen_too=unseen_too)
-    if not _is_work(warehouse, known):
+    known = _checked_ids(warehouse, ids, unseen_too=unseen_too)
+    if not _has_work(warehouse, known):
         return _result(known)
     with writing(warehouse, wait=False):
-        known = _accepted(warehouse, ids, unseen_too=unseen_too)  # another may have ended meanwhile
-        return _work(warehouse, known, with_page) if _is_work(warehouse, known) else _result(known)
+        # Another one may have ended meanwhile.
+        known = _checked_ids(warehouse, ids, unseen_too=unseen_too)
+        return _work(warehouse, known, with_page) if _has_work(warehouse, known) else _result(known)
 
 
-def _told_before(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> ForgetResult:
-    """Tell what would be done; of unknown ids that would be refused, what would be without them."""
+def _dry_run(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> ForgetResult:
+    """What would be done; where unknown ids would be refused, what would be done without them."""
     check_links(warehouse)
     known = known_ids(published(warehouse), ids)
     refusal = "" if unseen_too else known.refusal
-    taken = replace(known, unseen=known.unseen.clear()) if refusal else known
-    result = _planned(warehouse, taken) if _is_work(warehouse, taken) else _result(taken)
+    accepted = replace(known, unseen=known.unseen.clear()) if refusal else known
+    result = _planned(warehouse, accepted) if _has_work(warehouse, accepted) else _result(accepted)
     return replace(result, unseen=len(known.unseen), refusal=refusal)
 
 
-def _accepted(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> "KnownIds":
+def _checked_ids(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> "KnownIds":
     """Look ids up, and refuse unknown ones unless they are to be kept out of later runs."""
     known = known_ids(published(warehouse), ids)
     if known.refusal and not unseen_too:
@@ -134,12 +131,12 @@ def _accepted(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> "Know
     return known
 
 
-def _is_work(warehouse: Path, known: "KnownIds") -> bool:
+def _has_work(warehouse: Path, known: "KnownIds") -> bool:
     return not known.going.is_empty() or Layout(warehouse).forgetting.exists()
 
 
 def _planned(warehouse: Path, known: "KnownIds") -> ForgetResult:
-    """Plan, in a temporary folder; without ids that go, to end what an earlier one has begun."""
+    """Plan, in a temporary folder; without ids, to finish an earlier one."""
     with Staging.temporary() as staging:
         run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
         known.going.write_parquet(staging.to_forget)
@@ -147,20 +144,17 @@ def _planned(warehouse: Path, known: "KnownIds") -> ForgetResult:
         if not known.going.is_empty():
             check_formulas(run)
             plan = plan_from_published(run)
-        result = _result_of(run.snapshot, known, plan)
-        return replace(result, vectors=_count_vectors(run))
+        forgotten = read_parquet(staging.to_forget)
+        others = statement("ANTI JOIN $ids AS forgotten USING (trace_id)", ids=forgotten)
+        folders = Layout(warehouse).all_vectors.glob("*")
+        vectors = count_prunable_vectors(run.snapshot, staging, folders, others)
+        return replace(_result_of_plan(run.snapshot, known, plan), vectors=vectors)
 
 
-def _count_vectors(run: Run) -> int:
-    """Count the vectors of texts that no trace has but those whose ids are staged."""
-    warehouse, gone = run.config.warehouse, read_parquet(run.staging.to_forget)
-    without = statement("ANTI JOIN $gone AS gone USING (trace_id)", gone=gone)
-    folders = Layout(warehouse).all_vectors.glob("*")
-    return count_prunable_vectors(run.snapshot, run.staging, folders, without)
-
-
-def _result_of(snapshot: PublishedSnapshot, known: "KnownIds", plan: Plan | None) -> ForgetResult:
-    """What comes of a plan, before it is carried out, but for vectors."""
+def _result_of_plan(
+    snapshot: PublishedSnapshot, known: "KnownIds", plan: Plan | None
+) -> ForgetResult:
+    """The result of a plan before it is carried out, but for vectors."""
     return replace(
         _result(known),
         replayed=plan.counts.replayed if plan else 0,
@@ -189,13 +183,13 @@ def _result(known: "KnownIds") -> ForgetResult:
 
 
 def _work(warehouse: Path, known: "KnownIds", with_page: bool) -> ForgetResult:  # noqa: FBT001 (private)
-    """Forget, and remove what held the traces; of an earlier forget that was not finished, too."""
+    """Forget, and remove the files with the traces; also those of an earlier, unfinished one."""
     marker, page = Layout(warehouse).forgetting, Layout(warehouse).report
     try:
-        is_run = not known.going.is_empty()
-        result = (
-            _forget(warehouse, known) if is_run else _result_of(published(warehouse), known, None)
-        )
+        if known.going.is_empty():
+            result = _result_of_plan(published(warehouse), known, None)
+        else:
+            result = _publish_without(warehouse, known)
         vectors = _purge_forgotten(warehouse)
     finally:
         if with_page:
@@ -214,8 +208,8 @@ def _work(warehouse: Path, known: "KnownIds", with_page: bool) -> ForgetResult: 
     return replace(result, vectors=vectors)
 
 
-def _forget(warehouse: Path, known: "KnownIds") -> ForgetResult:
-    """Publish the tables without the traces; their older versions still hold them."""
+def _publish_without(warehouse: Path, known: "KnownIds") -> ForgetResult:
+    """Publish the tables without the traces; their older versions still have them."""
     with open_run(last_config(warehouse)) as opened:
         run = opened.run
         check_formulas(run)
@@ -223,31 +217,31 @@ def _forget(warehouse: Path, known: "KnownIds") -> ForgetResult:
         known.going.write_parquet(run.staging.to_forget)
         opened.plan = plan = plan_from_published(run)
         log_plan(run, plan)
-        result = _result_of(run.snapshot, known, plan)
+        result = _result_of_plan(run.snapshot, known, plan)
         with _marked(run):
-            opened.run = replace(run, tables=_without(run))
+            opened.run = replace(run, tables=_remove_facts(run))
             execute(opened, plan)
     return replace(result, run_id=run.run_id)
 
 
 @contextmanager
 def _marked(run: Run) -> Generator[None]:
-    """Mark that files hold what is forgotten, unless this fails and nothing was forgotten."""
+    """Mark that files have forgotten traces, unless this fails and nothing was forgotten."""
     warehouse, marker = run.config.warehouse, Layout(run.config.warehouse).forgetting
-    stood = marker.exists()
+    was_marked = marker.exists()
     marker.touch()
     try:
         yield
     except (Exception, PanicException):
         with suppress(Exception):  # what fails here is not the error that counts
             now = require_manifest(warehouse).tables.get("forgotten")
-            if not stood and now == run.published.tables.get("forgotten"):
+            if not was_marked and now == run.published.tables.get("forgotten"):
                 marker.unlink()
         raise
 
 
-def _without(run: Run) -> dict[str, int]:
-    """Remove the traces from facts and add their ids' hashes to `forgotten`: the new versions."""
+def _remove_facts(run: Run) -> dict[str, int]:
+    """Remove the traces from facts, add their ids' hashes to `forgotten`; returns the versions."""
     warehouse, known = run.config.warehouse, run.snapshot.scan("forgotten").collect()
     tables = DeltaTables(warehouse, run.tables, run.run_id)
     hashes = pl.read_parquet(run.staging.to_forget, glob=False).select(id_hash=id_hash())
@@ -262,9 +256,9 @@ def _without(run: Run) -> dict[str, int]:
 
 
 def _purge_forgotten(warehouse: Path) -> int:
-    """Remove the files of tables that hold forgotten traces, and the vectors of their texts.
+    """Remove the files of tables that have forgotten traces, and the vectors of their texts.
 
-    Only when all is published: a run may fail, and what it fails over is what was published before.
+    Only when all is published: until then a failing run falls back on what was published before.
 
     Returns:
         How many vectors were removed.
@@ -274,12 +268,13 @@ def _purge_forgotten(warehouse: Path) -> int:
     """
     try:
         now = published(warehouse)
-        left = replace(now.manifest, tables=restored_tables(now).versions)
-        publish(warehouse, left)
+        manifest = replace(now.manifest, tables=restored_tables(now).versions)
+        tables = manifest.tables
+        publish(warehouse, manifest)
         allow_deletion(warehouse)
-        for name in _HOLDING_TRACES:
-            remove_unneeded(warehouse, name, {left.tables[name]} if name in left.tables else set())
-        return prune_vectors(PublishedSnapshot(warehouse, left.tables, left))
+        for name in _TABLES_OF_TRACES:
+            remove_unneeded(warehouse, name, {tables[name]} if name in tables else set())
+        return prune_vectors(PublishedSnapshot(warehouse, tables, manifest))
     except (Exception, PanicException) as error:
         raise StorageError(
             f"the traces are forgotten, but not all files that hold them are removed "
@@ -288,11 +283,11 @@ def _purge_forgotten(warehouse: Path) -> int:
 
 
 def check_formulas(run: Run, what: str = "forgetting") -> None:
-    """Refuse to replay some traces by other formulas than the scores of the others bear.
+    """Refuse to replay some traces by other formulas than those of the other scores.
 
     Args:
-        run: the run that would.
-        what: it would do, for the message.
+        run: the run that would replay them.
+        what: the subject of the message.
 
     Raises:
         WarehouseError: this kp_batch has other ones.
@@ -312,7 +307,7 @@ def plan_from_published(run: Run) -> Plan:
 
 
 def _lost_runs(snapshot: PublishedSnapshot, plan: Plan | None) -> RunIds:
-    """The earlier runs that --as-of cannot read afterwards; without a plan, no table is written."""
+    """The earlier runs that --as-of can no longer read; without a plan, no table is written."""
     days, written = snapshot.days.items(), plan.days if plan else ()
     scores = {path for day, paths in days if day not in written for path in paths}
     rejects = () if plan else snapshot.files("rejects")
@@ -323,15 +318,15 @@ def _lost_runs(snapshot: PublishedSnapshot, plan: Plan | None) -> RunIds:
 
 @dataclass(frozen=True)
 class KnownIds:
-    """Ids, each once, sorted by what is known of them; frames of `trace_id`."""
+    """Distinct ids by what is known of them; frames of `trace_id`."""
 
     seen: pl.DataFrame  # those of any row that was ever read
     unseen: pl.DataFrame
     forgotten: int  # how many others were forgotten before
     traces: int  # that are scored
     rows: int  # that are rejected
-    replaced: int  # ids that stand only in content which counts no more
-    unseen_named: str  # a few of the unseen ones, and which ones may be meant
+    replaced: int  # ids that are only in content which is no longer in force
+    unseen_named: str  # a few of the unseen ones, with the ids that may be meant
 
     @property
     def going(self) -> pl.DataFrame:
@@ -343,63 +338,59 @@ class KnownIds:
         """Which ids were never seen, and what to do about that, in words; empty: none."""
         if not len(self.unseen):
             return ""
-        given = count_of(len(self.seen) + len(self.unseen) + self.forgotten, "id")
+        ids = count_of(len(self.seen) + len(self.unseen) + self.forgotten, "id")
         return (
-            f"{len(self.unseen):,} of {given} {be(len(self.unseen))} unknown: "
+            f"{len(self.unseen):,} of {ids} {be(len(self.unseen))} unknown: "
             f"{self.unseen_named}; nothing was changed; --unseen-too also keeps out of later runs "
             "what was never seen"
         )
 
 
 def known_ids(snapshot: PublishedSnapshot, ids: Sequence[str]) -> KnownIds:
-    """Look ids up in what is published, and read nothing else.
+    """Look ids up in what is published, and read nothing else; duplicates count once."""
 
-    Args:
-        snapshot: what is published.
-        ids: in any number; those given twice count once.
-    """
-
-    def having(name: str, sought: pl.DataFrame) -> pl.DataFrame:
-        """The ids of a table's rows that are sought, as often as they stand there."""
+    def rows_of(name: str, sought: pl.DataFrame) -> pl.DataFrame:
+        """The ids of the table's rows that have one of those."""
         rows = snapshot.scan(name).select("trace_id")
-        found = rows.join(sought.lazy(), on="trace_id", how="semi")
-        return found.collect(engine="streaming")
+        return rows.join(sought.lazy(), on="trace_id", how="semi").collect(engine="streaming")
 
-    sought = pl.DataFrame({"trace_id": ids}, schema={"trace_id": pl.String})
-    given = sought.unique(maintain_order=True).with_columns(id_hash=id_hash())
+    unhashed = pl.DataFrame({"trace_id": ids}, schema={"trace_id": pl.String})
+    distinct = unhashed.unique(maintain_order=True).with_columns(id_hash=id_hash())
     forgotten = snapshot.scan("forgotten").collect()
-    new = given.join(forgotten, on="id_hash", how="anti", maintain_order="left").drop("id_hash")
-    scores, rejects, facts = (having(name, new) for name in ("scores", "rejects", "facts"))
-    counting = pl.concat([scores, rejects]).unique()
-    found = pl.concat([counting, facts])
+    new = distinct.join(forgotten, on="id_hash", how="anti", maintain_order="left").drop("id_hash")
+    scores, rejects, facts = (rows_of(name, new) for name in ("scores", "rejects", "facts"))
+    in_force = pl.concat([scores, rejects]).unique()
+    known = pl.concat([in_force, facts])
     seen, unseen = (
-        new.join(found, on="trace_id", how=how, maintain_order="left") for how in ("semi", "anti")
+        new.join(known, on="trace_id", how=how, maintain_order="left") for how in ("semi", "anti")
     )
     return KnownIds(
         seen=seen,
         unseen=unseen,
-        forgotten=len(given) - len(new),
+        forgotten=len(distinct) - len(new),
         traces=len(scores),
         rows=len(rejects),
-        replaced=len(seen) - len(counting),
-        unseen_named=_named(snapshot, unseen),
+        replaced=len(seen) - len(in_force),
+        unseen_named=_named_ids(snapshot, unseen),
     )
 
 
-def _named(snapshot: PublishedSnapshot, unseen: pl.DataFrame) -> str:
-    """Name a few ids that are unknown, each with the known ones that it is a part of."""
-    named = unseen.head(_NAMED).get_column("trace_id").to_list()
-    if not named:
+def _named_ids(snapshot: PublishedSnapshot, unseen: pl.DataFrame) -> str:
+    """Name a few unknown ids, each with the known ones that it is a part of."""
+    ids = unseen.head(_NAMED).get_column("trace_id").to_list()
+    if not ids:
         return ""
-    ids = snapshot.scan("facts").select("trace_id")
-    parts = [pl.col("trace_id").str.contains(each, literal=True) for each in named]
-    known = ids.filter(pl.any_horizontal(parts)).unique().collect(engine="streaming")
-    words = [_with_meant(each, known.filter(part)) for each, part in zip(named, parts, strict=True)]
-    more = len(unseen) - len(named)
+    containing = [pl.col("trace_id").str.contains(unknown, literal=True) for unknown in ids]
+    rows = snapshot.scan("facts").select("trace_id").filter(pl.any_horizontal(containing))
+    known = rows.unique().collect(engine="streaming")
+    words = [
+        _with_suggestion(*pair) for pair in zip(ids, map(known.filter, containing), strict=True)
+    ]
+    more = len(unseen) - len(ids)
     return ", ".join([*words, *([f"{more:,} more"] if more else [])])
 
 
-def _with_meant(unknown: str, known: pl.DataFrame) -> str:
+def _with_suggestion(unknown: str, known: pl.DataFrame) -> str:
     shown = shortened(unknown, _LETTERS)
     if not len(known):
         return shown

@@ -1,6 +1,6 @@
 """Computes what other caches and thresholds would do to the scores, from the stored vectors.
 
-How well a cache fits recorded scores is told with the restarts of its engines: where a trace's
+The fit of a cache to recorded scores allows for restarts of the live engines: where a trace's
 recorded score is that of an empty cache, and not ours, its group's cache is emptied before it.
 """
 
@@ -64,7 +64,7 @@ SWEPT = pl.Schema(
 
 @dataclass(frozen=True)
 class Grouping:
-    """One way to tell caches apart, and what is asked for with it."""
+    """One way to group traces by cache, and the settings to sweep with it."""
 
     cache_by: tuple[str, ...]  # see `parse_cache_by`
     thresholds: dict[CacheSettings, set[float]]  # by cache
@@ -72,7 +72,7 @@ class Grouping:
 
     @property
     def caches(self) -> tuple[CacheSettings, ...]:
-        """The caches; their numbers are their places."""
+        """The caches; their numbers are their positions."""
         return tuple(self.thresholds)
 
 
@@ -107,21 +107,21 @@ def sweep(
         run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
         scorer = _scorer(run)
         check_formulas(run, "a sweep")
-        asked = _asked(run.config, cache_by, sizes, ttls, thresholds)
+        groupings = _groupings(run.config, cache_by, sizes, ttls, thresholds)
         with open_snapshot(run.snapshot, staging) as snapshot:
             traces = int(snapshot.ask("SELECT count(*) FROM published.scores").item())
             if not traces:
                 where = shown(warehouse)
                 raise WarehouseError(f"no trace is scored in {where}; run an archive first")
-            _check_keys(snapshot, asked)
+            _check_keys(snapshot, groupings)
             outcomes: list[Outcome] = []
             with progress(
-                "replaying", traces * sum(len(each.caches) for each in asked), "trace"
+                "replaying", traces * sum(len(grouping.caches) for grouping in groupings), "trace"
             ) as bar:
-                for number, grouping in enumerate(asked):
+                for number, grouping in enumerate(groupings):
                     part = replace(run, staging=Staging(staging.folder / f"{number}"))
                     files: list[Path] = []
-                    for file, rows in _swept(part, snapshot, scorer, grouping):
+                    for file, rows in _replay(part, snapshot, scorer, grouping):
                         files.append(file)
                         bar.add(rows)
                     outcomes += _outcomes(run, snapshot, files, grouping)
@@ -129,28 +129,29 @@ def sweep(
     return Sweep(encoder_id=scorer.encoder_id, traces=traces, outcomes=tuple(outcomes))
 
 
-def _asked(
+def _groupings(
     config: RescoreConfig,
     cache_by: Sequence[str],
     sizes: Sequence[int],
     ttls: Sequence[str],
     thresholds: Sequence[float],
 ) -> list[Grouping]:
-    """What is to be looked at, that in force, too; what is left out is as in force."""
+    """All combinations, and the one in force; settings that are left out are those in force."""
     in_force = CacheSettings(config.cache_size, config.ttl)
-    asked = {config.cache_by: Grouping(config.cache_by, {in_force: {config.threshold}}, in_force)}
+    groupings = {
+        config.cache_by: Grouping(config.cache_by, {in_force: {config.threshold}}, in_force)
+    }
     parsed = [parse_ttl(ttl) for ttl in ttls] or [config.ttl]
-    caches = [CacheSettings(*each) for each in product(sizes or [config.cache_size], parsed)]
-    for names in [parse_cache_by(each) for each in cache_by] or [config.cache_by]:
-        grouping = asked.setdefault(names, Grouping(names, {}))
+    caches = [CacheSettings(*pair) for pair in product(sizes or [config.cache_size], parsed)]
+    for names in [parse_cache_by(names) for names in cache_by] or [config.cache_by]:
+        grouping = groupings.setdefault(names, Grouping(names, {}))
         for cache in caches:
-            known = grouping.thresholds.setdefault(cache, set())
-            known.update(thresholds or [config.threshold])
-    return sorted(asked.values(), key=lambda each: each.cache_by)
+            grouping.thresholds.setdefault(cache, set()).update(thresholds or [config.threshold])
+    return sorted(groupings.values(), key=lambda grouping: grouping.cache_by)
 
 
 def _scorer(run: Run) -> Scorer:
-    """What the run scores with; it has an encoder."""
+    """The run's scorer, which must have an encoder."""
     scorer = Scorer.as_published(run)
     if not scorer.has_encoder:
         raise KpBatchError(
@@ -160,12 +161,14 @@ def _scorer(run: Run) -> Scorer:
     return scorer
 
 
-def _check_keys(snapshot: OpenSnapshot, asked: Iterable[Grouping]) -> None:
+def _check_keys(snapshot: OpenSnapshot, groupings: Iterable[Grouping]) -> None:
     keys = snapshot.ask("SELECT DISTINCT unnest(json_keys(path_keys)) FROM published.files")
-    check_cache_by({name for each in asked for name in each.cache_by}, set(keys.to_series()))
+    check_cache_by(
+        {name for grouping in groupings for name in grouping.cache_by}, set(keys.to_series())
+    )
 
 
-def _swept(
+def _replay(
     run: Run, snapshot: OpenSnapshot, scorer: Scorer, grouping: Grouping
 ) -> Iterator[tuple[Path, int]]:
     """Replay all traces with each cache; yields files of `SWEPT`, and how many rows each has."""
@@ -175,7 +178,7 @@ def _swept(
     snapshot.connection.execute(query)
     vectors = Layout(run.config.warehouse).vectors(scorer.encoder_id)
     if lacking := find_vectors(run.staging, vectors):
-        raise WarehouseError(_without_vectors(run, scorer, lacking))
+        raise WarehouseError(_lost_vectors_text(run, scorer, lacking))
     spans = list(sweep_spans(run.staging, grouping.caches))
     check_vectors_fit(spans, stored_dimensions(vectors) or 0)
     sweeping = with_room(sweep_span, spans, vectors)
@@ -184,8 +187,8 @@ def _swept(
         yield file, (span.last - span.first) * len(grouping.caches)
 
 
-def _without_vectors(run: Run, scorer: Scorer, lacking: int) -> str:
-    """Say how many vectors are missing, and what to do: a run embeds what it replays."""
+def _lost_vectors_text(run: Run, scorer: Scorer, lacking: int) -> str:
+    """How many vectors are missing, and what to do: a run embeds what it replays."""
     archive, warehouse = run.config.archive, shown(run.config.warehouse)
     command = f"kp-batch run {' '.join(map(quote, archive))} --warehouse {quote(warehouse)}"
     return (
@@ -200,8 +203,8 @@ def sweep_spans(staging: Staging, caches: Sequence[CacheSettings]) -> Iterator[S
 
     Args:
         staging: of one grouping.
-        caches: of which each span begins with the window of the widest. Where scores are recorded,
-            the rows of that window have theirs in it as well: they may imply a restart.
+        caches: each span begins with the window of the widest. Where scores are recorded, it begins
+            with the windows of that window's rows: these may imply a restart.
     """
     rows = pl.scan_parquet(staging.replay, glob=False)
     counts = rows.select(pl.len(), pl.col("recorded_score").count()).collect()
@@ -214,7 +217,7 @@ def sweep_spans(staging: Staging, caches: Sequence[CacheSettings]) -> Iterator[S
 
 
 def _window(rows: pl.LazyFrame, row: int, caches: Sequence[CacheSettings]) -> int:
-    """The first row that a row meets in the widest cache."""
+    """The first row in the window of a row, with the widest cache."""
     begin = rows.slice(row, 1).select("first").collect().item()
     begin = max(row - max(cache.size for cache in caches), begin)
     within = rows.slice(begin, row + 1 - begin).select(pl.col("created_at").to_physical())
@@ -251,7 +254,7 @@ def sweep_span(
     ]
     path = staging.replayed(span.first)
     with atomic_write(path) as written:
-        # A row group for each cache: what looks for one reads no other.
+        # A row group for each cache, so that a query for one reads no other.
         pl.concat(swept).write_parquet(written, row_group_size=span.last - span.first)
     return path
 
@@ -260,8 +263,8 @@ class _SpanReplay:
     """Replays some rows with one cache after the other.
 
     Args:
-        rows: see sweep_rows.sql; the first ones are met only.
-        own: the number of the first row whose outcome counts.
+        rows: see sweep_rows.sql; the first ones only fill the windows.
+        own: the number of the first row whose scores count.
         vectors: of the rows.
         profiles: the weights.
     """
@@ -279,32 +282,32 @@ class _SpanReplay:
         self._if_empty = _scores(self._scored(0, pl.lit(NO_NEIGHBOUR)))
 
     def swept(self, cache: CacheSettings, *, is_published: bool) -> pl.DataFrame:
-        """The rows that count, with what `SWEPT` tells of them.
+        """The rows that count, replayed with a cache: the columns of `SWEPT`.
 
         Args:
-            cache: with which they are replayed.
+            cache: its settings.
             is_published: whether the published scores are those of this cache.
         """
         starts = window_starts(self._times, cache.size, cache.ttl, self._first)
-        # What the rows that count meet may imply a restart, so they are scored, too.
+        # The rows of their windows may imply a restart, so these are scored, too.
         is_recorded = not np.isnan(self._recorded).all()
         begin = int(starts[self._own]) if is_recorded else self._own
         scored = self._published(begin) if is_published else self._replayed(begin, starts)
-        error, restarts = self._beside_recorded(starts, _scores(scored))
+        error, restarts = self._errors_and_restarts(starts, _scores(scored))
         return scored.slice(self._own - begin).with_columns(
             recorded_error=pl.Series(error[self._own :]).fill_nan(None),
             implies_restart=pl.Series(restarts[self._own :]),
         )
 
-    def _beside_recorded(self, starts: Int64s, scores: Float64s) -> tuple[Float64s, Bools]:
-        """How far the rows are from the recorded scores after all restarts, and these.
+    def _errors_and_restarts(self, starts: Int64s, scores: Float64s) -> tuple[Float64s, Bools]:
+        """The rows' differences from the recorded scores after all restarts, and the restarts.
 
         Args:
             starts: of the rows' windows.
             scores: of the last rows.
 
         Returns:
-            Both of all rows; NaN and false where nothing is known.
+            Both for all rows; NaN and false where there is no recorded score.
         """
         position = np.arange(len(starts))
         error = np.full(len(starts), np.nan)
@@ -323,8 +326,8 @@ class _SpanReplay:
         return self._rows.slice(first).with_columns(in_force)
 
     def _replayed(self, first: int, starts: Int64s) -> pl.DataFrame:
-        met = replay_windows(self._vectors, starts, first=first)
-        return self._scored(first, pl.Series(met.novelty))
+        replayed = replay_windows(self._vectors, starts, first=first)
+        return self._scored(first, pl.Series(replayed.novelty))
 
     def _scored(self, first: int, novelty: pl.Series | pl.Expr) -> pl.DataFrame:
         rows = self._rows.slice(first).with_columns(novelty=novelty)
@@ -338,12 +341,12 @@ def _scores(rows: pl.DataFrame) -> Float64s:
 def _outcomes(
     run: Run, snapshot: OpenSnapshot, files: Iterable[Path], grouping: Grouping
 ) -> Iterator[Outcome]:
-    """Aggregate what was replayed, a cache at a time, by cache size, ttl and threshold."""
+    """Aggregate the files of `SWEPT`, a cache at a time, by cache size, ttl and threshold."""
     query = sql(__name__, "sweep.sql", files=read_parquet(*files))
     connection, in_force = snapshot.connection, run.config.threshold
     set_variables(connection, threshold_in_force=in_force, tolerance=SAME_SCORE)
     number_of = {cache: number for number, cache in enumerate(grouping.caches)}
-    for cache in sorted(number_of, key=lambda each: (each.size, each.ttl or timedelta.max)):
+    for cache in sorted(number_of, key=lambda cache: (cache.size, cache.ttl or timedelta.max)):
         thresholds = list(grouping.thresholds[cache])
         set_variables(connection, cache=number_of[cache], thresholds=thresholds)
         for row in snapshot.ask(query).iter_rows(named=True):
@@ -357,22 +360,22 @@ def _outcomes(
             )
 
 
-def page_of(found: Sweep) -> str:
+def page_of(result: Sweep) -> str:
     """Write a sweep as a page: its charts and its table."""
     from kp_batch.report.sweep_page import sweep_page  # charts take a while to import
 
-    has_recorded = any(outcome.recorded for outcome in found.outcomes)
+    has_recorded = any(outcome.recorded for outcome in result.outcomes)
     names = {
         name: name.replace("_", " ")
         for name, shown in COLUMNS.items()
         if has_recorded or shown.scores or not shown.recorded
     }
-    rows = [asdict(outcome) | {"share": outcome.share} for outcome in found.outcomes]
-    texts = [{names[name]: row.cell(name) for name in names} for row in found.outcomes]
+    rows = [asdict(outcome) | {"share": outcome.share} for outcome in result.outcomes]
+    texts = [{names[name]: row.cell(name) for name in names} for row in result.outcomes]
     return sweep_page(
         pl.DataFrame(rows, infer_schema_length=None),
         pl.DataFrame(texts),
-        better_fit=found.better_fit,
-        encoder_id=found.encoder_id,
-        traces=found.traces,
+        better_fit=result.better_fit,
+        encoder_id=result.encoder_id,
+        traces=result.traces,
     )

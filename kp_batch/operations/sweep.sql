@@ -1,4 +1,4 @@
--- What the scores are with one cache and some thresholds, by domain, beside those in force.
+-- The scores with one cache and some thresholds, by domain, compared with those in force.
 -- Given: files (a relation, see sweep.SWEPT), the variables cache (its number), thresholds,
 -- threshold_in_force and tolerance, and the catalog's macros.
 WITH swept AS NOT MATERIALIZED (

@@ -1,7 +1,7 @@
-"""What a sweep tells: how the scores of each domain are with each combination, and how it is shown.
+"""The result of a sweep: the scores of each domain with each combination, and how it is shown.
 
 A column of a sweep is a field of `Outcome`, which sweep.sql computes: its JSON, its place in the
-tables of a terminal and what the page has of it follow from the field.
+tables of a terminal and its text on the page follow from the field.
 """
 
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class Outcome:
 
     @property
     def cache(self) -> tuple[str, int, str]:
-        """What decides about novelty: cache_by, cache_size and ttl."""
+        """The settings that novelty depends on: cache_by, cache_size and ttl."""
         return self.cache_by, self.cache_size, self.ttl
 
     @property
@@ -101,8 +101,8 @@ class Sweep:
     def caches(self) -> tuple[Outcome, ...]:
         """An outcome over all domains for each cache, of the one in force that in force."""
         overall = [outcome for outcome in self.outcomes if outcome.task_domain is None]
-        in_force = {each.cache: each for each in overall if each.in_force}
-        return tuple(({each.cache: each for each in overall} | in_force).values())
+        in_force = {outcome.cache: outcome for outcome in overall if outcome.in_force}
+        return tuple(({outcome.cache: outcome for outcome in overall} | in_force).values())
 
     @property
     def better_fit(self) -> str:
@@ -111,7 +111,7 @@ class Sweep:
         The best one gives most of them again, to a percent, and of several is nearest to the
         others. In words; empty: none does. What differs by less may do so by chance.
         """
-        rows = [each for each in self.caches if each.recorded_share is not None]
+        rows = [row for row in self.caches if row.recorded_share is not None]
         best = max(rows, key=_share_and_error, default=None)
         now = next((row for row in rows if row.in_force), None)
         if best is None or now is None or not _is_twice_as_good(best, now):
@@ -128,8 +128,8 @@ def _share_and_error(row: Outcome) -> tuple[float, float]:
 
 def _is_twice_as_good(best: Outcome, now: Outcome) -> bool:
     """Whether half as many differ, or they differ by half as much."""
-    other, other_now = (1 - (each.recorded_share or 0.0) for each in (best, now))
-    error, error_now = (each.recorded_error or 0.0 for each in (best, now))
+    other, other_now = (1 - (row.recorded_share or 0.0) for row in (best, now))
+    error, error_now = (row.recorded_error or 0.0 for row in (best, now))
     return 2 * other < other_now or max(2 * error, SAME_SCORE) < error_now
 
 

@@ -1,5 +1,4 @@
--- All published traces, one group after the other, in each in replay order, with what their scores come from
--- besides their novelty.
+-- All published traces by group, in replay order, with the inputs of their scores but novelty.
 -- Given: the schema published (its tables), the catalog's macros, cache_group (SQL, see cache_groups.py), and
 -- the variable replay (a path).
 COPY (

@@ -17,7 +17,7 @@ from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import step
 from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.catalog import count_rows, sandbox
+from kp_batch.warehouse.catalog import count_rows, prepare, sandbox
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 _SHOWN = 5  # rows
