@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from kp_batch.cli.explain import explanation_text
 from kp_batch.cli.options import json_line
 from kp_batch.dimensions import DIMENSIONS
-from kp_batch.errors import WarehouseError, known
+from kp_batch.errors import WarehouseError, explain_mendable
 from kp_batch.operations.explain import Explanation, explain, find_trace
 from kp_batch.operations.forget import forget
 from kp_batch.operations.neighbours import Content, diff_contents, diff_texts
@@ -358,7 +358,7 @@ def test_a_file_that_is_removed_meanwhile_is_named(
     monkeypatch.setattr("kp_batch.operations.explain.find_trace", removing)
     with pytest.raises(duckdb.Error) as caught:
         explained(tmp_path, "t2")
-    told = known(caught.value)
+    told = explain_mendable(caught.value)
     assert isinstance(told, WarehouseError)
     assert re.match(r"a file is gone: .*parquet.*; ask again", str(told))
 
