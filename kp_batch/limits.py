@@ -33,7 +33,8 @@ MOST = (
     "each other"
 )
 _SKIPPED_BYTES = 1 << 20  # that are read at once of the rest of a too long line
-VALUE_BYTES = 64  # of a parsed value besides its text, about
+# Approximate size of a parsed value besides its text.
+VALUE_BYTES = 64
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
 
 from tests.support import ROOT
 from tests.support.browser import CHROMIUM
@@ -27,6 +28,10 @@ LONG = (
     "forget",
     "sweep",
 )
+
+
+settings.register_profile("suite", deadline=None)  # machines are shared: no test is timed
+settings.load_profile("suite")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -631,7 +631,7 @@ def test_what_is_no_time_is_null() -> None:
     assert times([]) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29)),  # noqa: DTZ001
     st.integers(-1_439, 1_439),

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import HashingVectorizer
 
@@ -89,7 +89,6 @@ def test_hashing_depends_on_nothing_but_the_text() -> None:
     assert together.tobytes() == b"".join(Hashing().encode([text]).tobytes() for text in texts)
 
 
-@settings(deadline=None)
 @given(texts=st.lists(st.text() | st.sampled_from(["Ein Wort", "x y", "\0", "金融 data"])))
 def test_hashing_counts_as_scikit_learn_does(texts: list[str]) -> None:
     counted = HashingVectorizer(

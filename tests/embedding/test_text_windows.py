@@ -46,7 +46,7 @@ def tokenizer() -> Tokenizer:
     return MiniLM().tokenizer
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(TEXTS, max_size=4), st.integers(1, 12), st.integers(1, 5))
 def test_law_the_first_pieces_are_those_of_the_whole_text(
     texts: list[str], most: int, characters: int

@@ -285,6 +285,5 @@ for each in (TestMadeNights, TestOtlpNights, TestLangfuseNights):
     each.settings = settings(
         max_examples=8,
         stateful_step_count=15,
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )

@@ -135,7 +135,7 @@ GROUPS = st.fixed_dictionaries(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(GROUPS, max_size=2))
 def test_a_request_is_the_same_as_json_and_as_protobuf(tmp_path: Path, groups: list[Any]) -> None:
     told = {"resourceSpans": groups}

@@ -16,7 +16,7 @@ ROWS = pl.Schema({"key": pl.String, "number": pl.Int64})
 SIZE = pl.col("key").str.len_bytes()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.lists(st.tuples(st.text("abé", max_size=2), st.none() | st.integers(0, 9))),
     run=st.integers(1, 200),

@@ -4,7 +4,7 @@ from unittest.mock import patch
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import kp_batch.ingest.staged_rows
@@ -28,7 +28,6 @@ def written(path: Path, frames: list[pl.DataFrame], most: int) -> list[int]:
     return [metadata.row_group(each).num_rows for each in range(metadata.num_row_groups)]
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.text("ab", max_size=20), max_size=9), max_size=9), st.integers(1, 12))
 def test_law_rows_come_back_in_groups_of_at_most_so_many(
     tmp_path_factory: pytest.TempPathFactory, names: list[list[str]], most: int

@@ -577,6 +577,5 @@ TestNights.settings = settings(
     stateful_step_count=15,
     # Shrinking takes longer than a test of the suite may: there what was found is told as it is.
     phases=tuple(Phase) if EXAMPLES else (Phase.explicit, Phase.reuse, Phase.generate),
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )

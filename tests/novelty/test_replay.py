@@ -26,7 +26,7 @@ MICROSECOND = timedelta(microseconds=1)
 # To either side of the band of 1e-5 and of a float32 step; a cosine moves by half the square.
 SHIFTS = (0.0, 0.0, 0.0, 1e-7, 1e-6, 1e-3, 3e-3, 4.5e-3, 1e-2, 0.3)
 
-laws = settings(max_examples=200, deadline=None)
+laws = settings(max_examples=200)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kp_batch.novelty.cache import VectorCache
@@ -12,7 +12,6 @@ NOW = datetime(2026, 1, 5, tzinfo=UTC)
 few = st.lists(st.sampled_from([-1.0, 0.0, 1.0, 2.0]), min_size=3, max_size=3)
 
 
-@settings(deadline=None)
 @given(st.lists(few, max_size=8), few, st.integers(1, 4), st.integers(0, 8), st.integers(1, 3))
 def test_law_the_first_of_the_nearest_is_the_nearest_of_the_cache(
     rows: list[list[float]], vector: list[float], most: int, without: int, at_once: int

@@ -687,7 +687,6 @@ archives = st.tuples(numbered(0), *(st.none() | numbered(number) for number in r
 )
 @settings(
     max_examples=3,
-    deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )

@@ -628,7 +628,7 @@ def naive(vectors: Float32s, bound: float) -> Iterator[bool]:
             taken.append(vector)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_law_what_is_taken_is_what_a_plain_search_takes(data: st.DataObject) -> None:
     """At the bound itself, too, and whatever the blocks."""

@@ -228,7 +228,6 @@ def one_by_one(
 
 @settings(
     max_examples=25,
-    deadline=None,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kp_batch.pipeline.embed import rows_at, slices
@@ -17,7 +17,6 @@ def test_law_slices_are_cut_as_parts_are(sizes: list[int], most: int) -> None:
     assert list(slices(np.array(sizes, dtype=np.int64), most)) == expected
 
 
-@settings(deadline=None)
 @given(st.integers(1, 9), st.sets(st.integers(0, 19), min_size=1))
 def test_law_texts_are_read_from_any_row_groups(
     tmp_path_factory: pytest.TempPathFactory, group: int, chosen: set[int]

@@ -117,7 +117,7 @@ def compared(rows: MergedRows, cache: Cache, batch: int = 100) -> NewWindows:
     )
 
 
-@settings(max_examples=2_000, deadline=None)
+@settings(max_examples=2_000)
 @given(timelines=changed_timelines(), before=caches, now=caches, batch=st.integers(1, 9))
 @example(timelines=([], []), before=Cache(1, None), now=Cache(1, None), batch=1)
 @example(
@@ -139,7 +139,7 @@ def test_law_a_trace_is_replayed_exactly_where_its_window_holds_others(
         assert sizes_now == [len(held[trace]) for trace in new]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(timelines=changed_timelines(), cache=caches)
 def test_law_with_the_cache_of_before_the_lengths_of_windows_decide_nothing(
     timelines: tuple[list[Trace], list[Trace]], cache: Cache
@@ -152,7 +152,7 @@ def test_law_with_the_cache_of_before_the_lengths_of_windows_decide_nothing(
     assert with_lengths.changed.tolist() == without.changed.tolist()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(timelines=changed_timelines(), cache=caches)
 def test_law_without_groups_the_windows_are_those_of_the_replay(
     timelines: tuple[list[Trace], list[Trace]], cache: Cache
@@ -214,7 +214,7 @@ def marked_timelines(draw: st.DrawFn) -> tuple[Bools, Int64s]:
     return np.array(rows, dtype=np.bool_), starts
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(marked_timelines(), st.integers(1, 8))
 def test_law_exactly_the_marked_rows_and_those_that_they_meet_take_part(
     timeline: tuple[Bools, Int64s], batch: int
@@ -227,7 +227,7 @@ def test_law_exactly_the_marked_rows_and_those_that_they_meet_take_part(
     assert set(np.flatnonzero(result).tolist()) == met
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(marked_timelines(), st.integers(1, 8))
 def test_law_every_marked_row_stands_in_one_span_with_its_whole_window(
     timeline: tuple[Bools, Int64s], limit: int
@@ -302,7 +302,7 @@ def day_at(number: int) -> date:
 group_days = st.tuples(st.integers(0, 2), st.integers(0, 20))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.dictionaries(group_days, st.integers(1, 9), max_size=30),
     st.sets(group_days, max_size=4),

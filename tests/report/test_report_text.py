@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -757,7 +757,6 @@ def test_markdown_without_a_run_has_no_table_and_marks_a_warning() -> None:
     )
 
 
-@settings(deadline=None)
 @given(st.text(min_size=1) | st.text("`|\\<>[]()!*_~&#: \n\t", min_size=1))
 def test_any_name_is_one_code_element_in_a_paragraph_and_in_a_cell(text: str) -> None:
     name = shortened(text, 40)

@@ -27,7 +27,7 @@ def weighted(
 share = st.floats(0, 1)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.tuples(st.sampled_from([*undated(), "legal"]), share, share, share, share),
@@ -130,7 +130,7 @@ versions = st.dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     versions,
     st.lists(st.tuples(st.sampled_from(["code", "legal", "other", ""]), st.sampled_from(MOMENTS))),

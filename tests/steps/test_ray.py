@@ -176,7 +176,7 @@ def test_tables_are_the_same_as_without_ray(cluster: RayExecutor, tmp_path: Path
 
 
 @pytest.mark.process
-@trying(max_examples=3, deadline=None, derandomize=True)
+@trying(max_examples=3, derandomize=True)
 @given(
     seed=st.integers(0, 1_000),
     traces=st.integers(1, 200),

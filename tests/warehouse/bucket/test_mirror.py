@@ -225,7 +225,7 @@ orders = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 25)), max_size=20)
 faults = st.lists(st.sampled_from([None] * 12 + list(FAULTS)), max_size=150)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(orders=orders, faults=faults, vacuums=st.tuples(st.booleans(), st.booleans()))
 def test_whatever_fails_a_reader_sees_one_whole_publication(
     orders: list[tuple[int, int]], faults: list[str | None], vacuums: tuple[bool, bool]
