@@ -178,7 +178,7 @@ class RescoreConfig(BaseModel):
     )
     preview: bool = Field(
         default=False,
-        description="Do all the work and publish nothing: tell how the scores would move, and what "
+        description="Do all the work and publish nothing: show how the scores would move, and what "
         "audits find.",
     )
     output: Path | None = Field(
@@ -193,7 +193,7 @@ class RescoreConfig(BaseModel):
         ge=0,
         le=1,
         description="More rejected rows than this share of the archive fail the run; so do ten or "
-        "more that are more than this share of the rows read anew.",
+        "more that are more than this share of the newly read rows.",
     )
     max_removed: Limit = Field(
         None,

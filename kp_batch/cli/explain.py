@@ -51,7 +51,7 @@ _WHEN = {
 @warehouse_option
 @json_option
 def explain(trace: str, warehouse: Path, *, as_json: bool) -> None:
-    """Tell why TRACE, an id or the beginning of one, has its score, and what it resembled."""
+    """Explain the score of TRACE, an id or the beginning of one, and which traces it resembled."""
     from kp_batch.operations.explain import explain as explain_trace
 
     explanation = explain_trace(warehouse, trace)

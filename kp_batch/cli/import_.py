@@ -100,7 +100,7 @@ def _limit(_context: click.Context, _option: click.Parameter, value: str | None)
 @click.option(
     "--agent-id",
     metavar="FIELD",
-    help="A field of the format that names the agent, in place of the name that it tells.",
+    help="A field of the format that names the agent, in place of the format's own name.",
 )
 @click.option(
     "--forget",
@@ -112,7 +112,7 @@ def _limit(_context: click.Context, _option: click.Parameter, value: str | None)
     "--forget-source",
     "forget_by",
     flag_value="files",
-    help="Likewise what only these files, or files below them, told: --forget-source PATH...",
+    help="Remove everything that came only from these files or folders: --forget-source PATH...",
 )
 @click.option(
     "--list",
@@ -120,7 +120,7 @@ def _limit(_context: click.Context, _option: click.Parameter, value: str | None)
     is_eager=True,
     expose_value=False,
     callback=_list_formats,
-    help="Tell the formats, what each holds by itself, and rules to start from.",
+    help="List the formats, the data that they have, and rules to start from.",
 )
 @json_option
 def import_(  # noqa: PLR0913 (each is an option)
@@ -139,7 +139,7 @@ def import_(  # noqa: PLR0913 (each is an option)
 ) -> None:
     """Make an archive of other systems' traces.
 
-    FORMAT is one of those that --list tells, or auto: that of the archive, or what the files hold.
+    FORMAT is one that --list shows, or auto: that of the archive, or detected from the files.
     """
     if forget_by:
         from kp_batch.imports.run import forget, forgotten_text

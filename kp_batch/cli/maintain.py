@@ -44,7 +44,7 @@ _OPTIONS = {"audit": "audits", "weights": "profiles"}
     help="Make that file instead, of a bucket's warehouse too: its views name the objects.",
 )
 def catalog(warehouse: Path, output: Path | None) -> None:
-    """Make kp.duckdb anew for other clients, after the folder was moved or the file was lost."""
+    """Rebuild kp.duckdb for other clients, after the folder was moved or the file was lost."""
     from kp_batch.warehouse.publication import make_catalog, rebuild
     from kp_batch.warehouse.reader import connect
 
@@ -69,7 +69,7 @@ def catalog(warehouse: Path, output: Path | None) -> None:
     show_default=True,
     help="What runs of this time left stays readable with --as-of: 12h, 30d.",
 )
-@click.option("--dry-run", is_flag=True, help="Tell what would be removed; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be removed; change nothing.")
 def vacuum(warehouse: Path, keep: str, dry_run: bool) -> None:  # noqa: FBT001 (click passes it)
     """Remove old versions, vectors that nothing needs, and the raw rows of old rejects."""
     period = _period(keep)
@@ -89,7 +89,7 @@ def vacuum(warehouse: Path, keep: str, dry_run: bool) -> None:  # noqa: FBT001 (
     "--from", "file", type=click.File("rb"), help="A file of ids, one a line; - is stdin."
 )
 @click.option("--unseen-too", is_flag=True, help="Keep ids out of later runs that were never seen.")
-@click.option("--dry-run", is_flag=True, help="Tell what would be done; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
 def forget(
     ids: tuple[str, ...],
     warehouse: Path,
@@ -118,13 +118,13 @@ def forget(
 @kp_batch.command()
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @warehouse_option
-@click.option("--dry-run", is_flag=True, help="Tell what would be undone; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be undone; change nothing.")
 @json_option
 def rollback(run: str, warehouse: Path, *, dry_run: bool, as_json: bool) -> None:
     """Publish again what RUN left: its scores, rejects, files and settings.
 
     A RUN is its id, the beginning of it, latest (the last one that is done) or previous. The next
-    run goes on from there, with what the archive holds by then: --dry-run tells that, too.
+    run goes on from there, with the archive as it is by then: --dry-run shows that, too.
     """
     from kp_batch.operations.rollback import rollback as roll_back
     from kp_batch.warehouse.manifest import require_manifest

@@ -71,7 +71,7 @@ format_option = click.option(
     help="line: one for each value, as of a table that is wider than the terminal.",
 )
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="JSON on stdout, of the form that schema tells."
+    "--json", "as_json", is_flag=True, help="Print JSON; `kp-batch schema` has its form."
 )
 
 

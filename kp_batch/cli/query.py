@@ -107,7 +107,7 @@ def sql(  # noqa: PLR0913 (each is an option)
 @click.argument("name", required=False, shell_complete=complete_questions)
 @json_option
 def questions(name: str | None, *, as_json: bool) -> None:
-    """Tell the questions that sql answers by name, or one of them, with an example of each."""
+    """List the questions that sql answers by name, or one of them, with examples."""
     chosen = [question for question in all_questions() if name in {None, question.name}]
     if not chosen:
         raise click.BadParameter(
@@ -158,8 +158,8 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
 def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
     """Run the audits that the warehouse keeps over what is published, or what RUN left.
 
-    What was published before the run, the last one that is done, is beside it. It exits with 1
-    where an audit fails.
+    RUN is the last done run if it is left out; published.TABLE is a table before that run. Exits
+    with 1 if an audit fails.
     """
     from kp_batch.pipeline.audit import audit as audit_warehouse
     from kp_batch.runs.audits import refuse_failed, results_text
@@ -176,7 +176,7 @@ def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Compare different encoders or formulas, too.")
 @json_option
 def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: bool) -> None:
-    """Tell how the scores moved from the first RUN to the second, and what moved them.
+    """Show how the scores moved from the first RUN to the second, and what moved them.
 
     A RUN is its id, the beginning of it, latest (the last one that is done) or previous.
     """
@@ -229,7 +229,7 @@ def verify(
 )
 @click.option("-o", "--output", metavar="FILE", help="Where it goes: report.html, or stdout (-).")
 def report(warehouse: Path, output_format: str, output: str | None) -> None:
-    """Tell and show how the scores stand: one page, or its words and numbers as markdown."""
+    """Report on the scores: one page, or its words and numbers as markdown."""
     from kp_batch.pipeline.report import report as report_of
 
     text = report_of(warehouse, output_format)

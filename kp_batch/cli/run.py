@@ -68,7 +68,7 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
 @warehouse_option
 @json_option
 def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
-    """Tell what a run over ARCHIVE would do, and why; changes nothing."""
+    """Show what a run over ARCHIVE would do, and why; changes nothing."""
     config = config_of(settings)
     from kp_batch.operations.preview import plan as plan_of
     from kp_batch.planning.explain_plan import plan_text, warnings

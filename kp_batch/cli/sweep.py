@@ -107,7 +107,7 @@ def sweep(  # noqa: PLR0913 (each is an option)
     output: str | None,
     as_json: bool,
 ) -> None:
-    """Tell what other caches and thresholds would do to the scores; changes nothing.
+    """Show what other caches and thresholds would do to the scores; changes nothing.
 
     Every combination of the given values is compared with the one in force, from the stored
     vectors; what is left out stays as the warehouse has it. Encoder and weights are those in force.
