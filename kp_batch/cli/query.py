@@ -279,7 +279,7 @@ def verification_text(result: "Verification") -> str:
     rows = [
         {
             "column": difference.column,
-            "greatest difference": f"{difference.greatest:.3g}",
+            "greatest difference": f"{difference.max_difference:.3g}",
             "tolerance": f"{difference.tolerance:.3g}",
             "trace": shortened(difference.trace_id or "", _ID),
         }

@@ -54,7 +54,7 @@ class Difference:
     """How far one column of the scores is off, at the most."""
 
     column: str  # of `scores`, or `vector`: the stored one, by its components
-    greatest: float  # in the column's unit; 0 or 1 where it is no number; infinite for no vector
+    max_difference: float  # in the column's unit; 0 or 1 if it is no number; infinite for no vector
     tolerance: float  # the greatest that is none yet
     trace_id: str | None  # which trace shows it; null where nothing is off
 
@@ -259,8 +259,8 @@ def _wrong(missing: int, unknown: list[str], differences: Iterable[Difference]) 
     if missing:
         yield f"no score for {count_of(missing, 'trace')} of the archive"
     for difference in differences:
-        if not difference.greatest <= difference.tolerance:
-            off = f"{difference.greatest:.3g}"
+        if not difference.max_difference <= difference.tolerance:
+            off = f"{difference.max_difference:.3g}"
             yield f"{difference.column} of {difference.trace_id} is off by {off}"
 
 
@@ -330,7 +330,7 @@ def _differences(
         greatest = 0.0 if worst is None else off[worst]
         yield Difference(
             column=name,
-            greatest=greatest,
+            max_difference=greatest,
             tolerance=tolerance if name == "vector" else 0.0,
             trace_id=stored.item(worst, "trace_id") if greatest else None,
         )

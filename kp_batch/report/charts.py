@@ -137,7 +137,7 @@ def domains(data: ReportData, frame: pl.DataFrame) -> Drawing:
 def dimensions(data: ReportData, frame: pl.DataFrame) -> Drawing:
     """Draw a dot for each dimension's mean, and a line for its spread."""
     low, high = (
-        (pl.col("mean") + sign * pl.col("deviation").fill_null(0)).clip(0, 1) for sign in (-1, 1)
+        (pl.col("mean") + sign * pl.col("stddev").fill_null(0)).clip(0, 1) for sign in (-1, 1)
     )
     spread = frame.with_columns(low=low, high=high)
     base = chosen(spread).encode(
@@ -149,7 +149,7 @@ def dimensions(data: ReportData, frame: pl.DataFrame) -> Drawing:
             title=None,
             legend=alt.Legend(symbolOpacity=1),
         ),
-        tooltip=["domain:N", "dimension:N", *numbers(mean=".3f", deviation=".3f")],
+        tooltip=["domain:N", "dimension:N", *numbers(mean=".3f", stddev=".3f")],
     )
     return alt.layer(
         base.mark_rule(strokeWidth=2, opacity=0.4).encode(

@@ -708,6 +708,6 @@ def test_a_terminal_obeys_nothing_in_an_export(monkeypatch: pytest.MonkeyPatch) 
 
     out = OnTerminal()
     monkeypatch.setattr("sys.stdout", out)
-    with exporting.written("-") as file:
+    with exporting.output_file("-") as file:
         file.write_text('{"a": "\x9b31m\x7f"}\n', "utf-8")
     assert out.getvalue() == '{"a": "\\x9b31m\\x7f"}\n'

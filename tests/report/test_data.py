@@ -218,7 +218,7 @@ def dimensions(told: Told) -> pl.DataFrame:
     long = told.scores.unpivot(DIMENSIONS, index="task_domain", variable_name="dimension")
     return long.group_by(
         domain="task_domain", dimension=pl.col("dimension").str.replace_all("_", " ")
-    ).agg(mean=pl.col("value").mean(), deviation=pl.col("value").std())
+    ).agg(mean=pl.col("value").mean(), stddev=pl.col("value").std())
 
 
 def overrides(told: Told) -> pl.DataFrame:

@@ -89,11 +89,11 @@ def distribution(scores: pl.DataFrame) -> pl.DataFrame:
     return scores.group_by("task_domain").agg(
         traces=pl.len(),
         mean=value.mean(),
-        deviation=value.std(),
+        stddev=value.std(),
         skewness=value.skew(bias=False),
-        least=value.min(),
+        min=value.min(),
         **{f"p{q}": value.quantile(q / 100, "linear") for q in (5, 25, 50, 75, 95)},
-        greatest=value.max(),
+        max=value.max(),
     )
 
 
@@ -145,7 +145,7 @@ def by_similarity(scores: pl.DataFrame) -> pl.DataFrame:
     at = pl.col("max_similarity")
     band = (
         pl.when(at.is_null())
-        .then(pl.lit("nothing met"))
+        .then(pl.lit("empty cache"))
         .when(at >= 0.999999)
         .then(pl.lit("the same"))
         .when(at >= 0.95)
@@ -248,7 +248,7 @@ ANSWERS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "novelty_by_age": by_age,
     "repeated_texts": repeated,
     "days_without_traces": gaps,
-    "clock_ties": ties,
+    "timestamp_ties": ties,
     "recorded_score_differences": recorded_differences,
 }
 
@@ -366,16 +366,16 @@ def test_traces_are_compared_under_the_weights_in_force_at_their_time(tmp_path: 
     assert weights["profile_id"].is_in(ask(tmp_path / "wh", "FROM profiles")["profile_id"]).all()
 
 
-def test_near_copies_are_those_over_the_given_similarity(
+def test_near_duplicates_are_those_over_the_given_similarity(
     warehouse: Path, scores: pl.DataFrame
 ) -> None:
-    found = ask(warehouse, "FROM near_copies(0.9)")
+    found = ask(warehouse, "FROM near_duplicates(0.9)")
     wanted = scores.filter(pl.col("max_similarity") >= 0.9).select(found.columns)
     assert len(found) > 0
     assert_same(found, wanted)
 
 
-def test_traces_of_one_text_are_near_copies_at_one(tmp_path: Path) -> None:
+def test_traces_of_one_text_are_near_duplicates_at_one(tmp_path: Path) -> None:
     words = [trace(id=f"{n}-{each}", objective=f"say {n}") for n in range(20) for each in "ab"]
     own = RescoreConfig(
         archive=(str(write_jsonl(tmp_path / "a.jsonl", words)),),
@@ -386,8 +386,8 @@ def test_traces_of_one_text_are_near_copies_at_one(tmp_path: Path) -> None:
     copies = {f"{n}-b" for n in range(20)}
     cosines = ask(own.warehouse, "SELECT trace_id FROM scores WHERE max_similarity >= 1")
     assert not copies <= {*cosines["trace_id"]}  # rounding
-    assert {*ask(own.warehouse, "FROM near_copies(1.0)")["trace_id"]} >= copies
-    assert ask(own.warehouse, "FROM near_copies(1.1)").is_empty()
+    assert {*ask(own.warehouse, "FROM near_duplicates(1.0)")["trace_id"]} >= copies
+    assert ask(own.warehouse, "FROM near_duplicates(1.1)").is_empty()
 
 
 def test_the_furthest_from_what_was_recorded_come_first_with_what_they_met(
@@ -555,7 +555,7 @@ CALLED = (
     "SELECT {0}latest(), {0}previous()",
     "FROM {0}drift({0}previous(), {0}latest())",
     "FROM {0}what_if(0.1, 0.2, 0.3, 0.4) ORDER BY ALL",
-    "FROM {0}near_copies(0.9)",
+    "FROM {0}near_duplicates(0.9)",
     "FROM {0}score_histogram(20)",
     "FROM {0}threshold_curve(4)",
     "FROM {0}profile_comparison ORDER BY ALL",

@@ -8,6 +8,6 @@ SELECT
         novelty_deviation,
         tool_diversity_deviation,
         outcome_confidence_deviation
-    ]) AS deviation
+    ]) AS stddev
 FROM dimension_statistics
 ORDER BY ALL;

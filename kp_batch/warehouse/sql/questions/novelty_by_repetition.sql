@@ -17,4 +17,4 @@ FROM counted
 GROUP BY ALL
 ORDER BY ALL;
 
-COMMENT ON VIEW novelty_by_repetition IS 'How does novelty fall with repetition? By how often the same text came before; 10 stands for 10 and more.';
+COMMENT ON VIEW novelty_by_repetition IS 'How does novelty fall with repetition? By how often the same text came before; 10 means 10 or more.';

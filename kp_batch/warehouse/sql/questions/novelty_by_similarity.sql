@@ -3,7 +3,7 @@
 CREATE VIEW novelty_by_similarity AS
 SELECT
     CASE
-        WHEN max_similarity IS NULL THEN 'nothing met'
+        WHEN max_similarity IS NULL THEN 'empty cache'
         WHEN max_similarity >= 0.999999 THEN 'the same'
         WHEN max_similarity >= 0.95 THEN '0.95 to the same'
         WHEN max_similarity >= 0.8 THEN '0.80 to 0.95'
@@ -18,4 +18,4 @@ FROM scores
 GROUP BY ALL
 ORDER BY mean_novelty;
 
-COMMENT ON VIEW novelty_by_similarity IS 'How many traces are copies, near copies or new? By the greatest similarity to what they met.';
+COMMENT ON VIEW novelty_by_similarity IS 'How many traces are copies, near duplicates or new? By the greatest similarity to their cache.';

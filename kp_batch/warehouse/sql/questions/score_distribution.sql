@@ -5,15 +5,15 @@ SELECT
     task_domain,
     count(*) AS traces,
     score_mean(score) AS mean,
-    stddev_samp(score) AS deviation,
+    stddev_samp(score) AS stddev,
     skewness(score) AS skewness,
-    min(score) AS least,
+    min(score) AS min,
     score_quantiles(score)[1] AS p5,
     score_quantiles(score)[2] AS p25,
     score_quantiles(score)[3] AS p50,
     score_quantiles(score)[4] AS p75,
     score_quantiles(score)[5] AS p95,
-    max(score) AS greatest
+    max(score) AS max
 FROM scores
 GROUP BY task_domain
 ORDER BY task_domain;

@@ -1,7 +1,7 @@
 -- Group: data quality
--- Example: FROM clock_ties LIMIT 10;
+-- Example: FROM timestamp_ties LIMIT 10;
 -- The times are counted before any ids are listed: few are shared, and a list of each takes memory.
-CREATE VIEW clock_ties AS
+CREATE VIEW timestamp_ties AS
 WITH shared AS (
     SELECT created_at FROM scores GROUP BY created_at HAVING count(*) > 1
 )
@@ -11,4 +11,4 @@ SEMI JOIN shared USING (created_at)
 GROUP BY created_at
 ORDER BY traces DESC, created_at;
 
-COMMENT ON VIEW clock_ties IS 'Which traces bear the very same time, so that their ids alone decide which one came first?';
+COMMENT ON VIEW timestamp_ties IS 'Which traces bear the very same time, so that their ids alone decide which one came first?';
