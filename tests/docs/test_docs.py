@@ -17,6 +17,7 @@ from kp_batch import errors
 from kp_batch.archive.columns import FIELDS, STEP_FIELDS
 from kp_batch.archive.ledger import FileChanges
 from kp_batch.archive.validation import CHECKS, REASONS, fault_sentence, reject_message
+from kp_batch.imports.formats import FORMATS
 from kp_batch.runs.record import RunCounts
 from kp_batch.schemas import EXPORTED, TABLES, TRACE, VIEWS
 from kp_batch.warehouse.layout import Layout
@@ -210,6 +211,11 @@ def test_every_field_that_an_export_adds_is_told() -> None:
     added = set(leaves(EXPORTED)) - set(leaves(TRACE))
     assert added
     assert all(f"`{each.rpartition('.')[2]}`" in page for each in added)
+
+
+def test_every_format_has_its_row() -> None:
+    names = [row[0].strip("`") for row in rows(DOCS / "how-to" / "import.md", "Formats")]
+    assert set(names) == set(FORMATS)
 
 
 def test_every_reason_is_told_with_its_message() -> None:
