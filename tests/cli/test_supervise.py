@@ -453,7 +453,7 @@ def wait(written, path):
     echo("ready")
     time.sleep(600)
 archive._is_same = wait
-return cli.status()
+return cli.run_command()
 """
 
 
