@@ -126,7 +126,7 @@ KILLED = """
 import os, signal, sys
 import kp_batch.operations.preview as preview
 from kp_batch.config import RescoreConfig
-preview._compared = lambda run: os.kill(os.getpid(), signal.SIGKILL)
+preview._comparison = lambda run: os.kill(os.getpid(), signal.SIGKILL)
 archive, warehouse = sys.argv[1:]
 preview.preview(RescoreConfig(archive=(archive,), warehouse=warehouse, embedder="hashing",
     cache_size=3, preview=True))
