@@ -33,6 +33,8 @@ from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_damaged, write_jsonl, write_parquet
 from tests.support.buckets import fill
 
+pytestmark = pytest.mark.slow
+
 CONTENT = "SELECT * EXCLUDE (run_id, source_file) FROM scores ORDER BY trace_id"
 ENTRY = "status, size, mtime_ns, rows, reasons, message"
 

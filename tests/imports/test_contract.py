@@ -10,6 +10,8 @@ from kp_batch.imports.formats import FORMATS
 from tests.support.import_kits import ASKED, KITS, SECONDS, Kit
 from tests.support.importing import imported, refusals
 
+pytestmark = pytest.mark.slow
+
 
 def of_kits(names: Iterable[str]) -> pytest.MarkDecorator:
     """A test of these kits."""

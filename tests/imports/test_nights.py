@@ -30,6 +30,8 @@ from tests.support.import_digests import GOLDEN
 from tests.support.importing import imported, units_of_lines
 from tests.support.shuffled_spans import SPANS, span_lines
 
+pytestmark = pytest.mark.slow
+
 NAMES = [f"{each}.jsonl" for each in "abcdef"]
 RULES = {
     "success": {"always": True},

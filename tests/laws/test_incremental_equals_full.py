@@ -44,6 +44,8 @@ from tests.support.archives import step, trace, write_jsonl, write_parquet
 from tests.support.counting import Counted, File, counted, observed, rows_in
 from tests.support.lawful import assert_lawful, assert_rejects, intact, tables
 
+pytestmark = pytest.mark.slow
+
 WEIGHTS = """[[profiles.{name}]]
 {begin}
 complexity = {complexity}

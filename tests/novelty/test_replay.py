@@ -18,6 +18,8 @@ from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import Replay, _previous_equal, replay, replay_windows, window_starts
 from kp_batch.vectors import cosines, unit
 
+pytestmark = pytest.mark.slow
+
 Float32s = npt.NDArray[np.float32]
 Int64s = npt.NDArray[np.int64]
 

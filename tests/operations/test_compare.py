@@ -29,6 +29,8 @@ from tests.support import GOLDEN
 from tests.support.archives import step, trace, write_jsonl, write_parquet
 from tests.support.runs import config
 
+pytestmark = pytest.mark.slow
+
 PARTS = ("facts", "novelty", "weights", "overrides")
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 THOUGHT = [step("thought", "look")]

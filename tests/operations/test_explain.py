@@ -37,6 +37,8 @@ from tests.support.hourly import of_several_caches, said, settings_of, write
 from tests.support.profiles import always, undated
 from tests.support.runs import ask
 
+pytestmark = pytest.mark.slow
+
 
 def explained(folder: Path, name: str) -> Explanation:
     return explain(folder / "warehouse", name)

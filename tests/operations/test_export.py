@@ -57,6 +57,8 @@ from tests.support.odd_rows import BOTH, JSON_ALONE, PARQUET_ALONE
 from tests.support.queries import ask
 from tests.support.runs import config, scores
 
+pytestmark = pytest.mark.slow
+
 ENDINGS = ("jsonl", "parquet")
 FROM = ("run_id", "encoder_id", "cache_id", "cache_group", "profile_id", "source_file")
 

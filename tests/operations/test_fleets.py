@@ -23,6 +23,8 @@ from kp_batch.scoring.profiles import load_profiles
 from tests.support.archives import step, trace, write_jsonl
 from tests.support.runs import ask, config
 
+pytestmark = pytest.mark.slow
+
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 SIZES = (20, 60, 200)
 HOSTS, AGENTS, TRACES, RESTARTS = 8, 3, 1_000, 16

@@ -51,6 +51,8 @@ from tests.support.removal import (
 )
 from tests.support.runs import ask
 
+pytestmark = pytest.mark.slow
+
 OLD = {"a.jsonl": [said("replaced", "older words", 8), said(1, "fix it", 8)]}
 NEW = {
     "a.jsonl": [said("f87f7d2c-0001", "other words", 8), said(1, "fix it", 8)],

@@ -23,6 +23,8 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.commands import command
 from tests.support.runs import config
 
+pytestmark = pytest.mark.slow
+
 LEGAL = {"legal": {"complexity": 1, "novelty": 0, "tool_diversity": 0, "outcome_confidence": 0}}
 
 

@@ -23,6 +23,8 @@ from tests.support.folders import contents
 from tests.support.hourly import of_several_caches, said, settings_of, write
 from tests.support.runs import ask
 
+pytestmark = pytest.mark.slow
+
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 

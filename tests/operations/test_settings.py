@@ -28,6 +28,8 @@ from tests.support.nights import Night
 from tests.support.profiles import LEGAL
 from tests.support.runs import ask, config, least
 
+pytestmark = pytest.mark.slow
+
 Rescore = Callable[..., Summary]
 TO = "\N{RIGHTWARDS ARROW}"
 NO_COUNTS = RunCounts(**{each.name: 0 for each in fields(RunCounts)} | {"rejected_by_code": {}})

@@ -49,6 +49,8 @@ from tests.support.commands import kp_batch as run_kp_batch
 from tests.support.folders import listing
 from tests.support.runs import ask, config
 
+pytestmark = pytest.mark.slow
+
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: see the end of this output")
 IN_FORCE = {"cache_by": "none", "cache_size": 40, "ttl": "3h", "threshold": 0.55}
 

@@ -49,6 +49,8 @@ from tests.support.removal import (
 from tests.support.runs import ask, config
 from tests.support.vector_stores import Opened
 
+pytestmark = pytest.mark.slow
+
 SECRET = "kp:trace:secret"
 HOLD = """
 import sys

@@ -25,6 +25,8 @@ from tests.support.archives import write_jsonl
 from tests.support.hourly import WORDS, of_several_caches, said, settings_of, write
 from tests.support.runs import ask
 
+pytestmark = pytest.mark.slow
+
 ALL = 1_000
 
 

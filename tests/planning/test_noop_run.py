@@ -26,6 +26,8 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot
 from tests.support.archives import trace, write_damaged, write_jsonl
 from tests.support.runs import ask, config
 
+pytestmark = pytest.mark.slow
+
 ROWS = [
     trace(id="kp:a"),
     trace(id="kp:b", task_domain="code", created_at="2026-01-06T00:00:00Z"),

@@ -28,6 +28,8 @@ from tests.support.archives import lines, step, trace, write_jsonl
 from tests.support.lawful import tables
 from tests.support.runs import ask, config
 
+pytestmark = pytest.mark.slow
+
 TO = "\N{RIGHTWARDS ARROW}"
 START = datetime(2026, 4, 28, tzinfo=UTC)
 TIMES = [START + timedelta(hours=6 * number) for number in range(24)]  # to the third of May
