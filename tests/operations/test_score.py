@@ -18,7 +18,7 @@ from kp_batch.operations.warehouse_cache import Caches, warehouse_cache
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.profiles import load_profiles
 from tests.support.archives import lines, trace, write_jsonl
-from tests.support.commands import invoke
+from tests.support.commands import invoke, kp_batch
 from tests.support.folders import contents
 from tests.support.hourly import of_several_caches, said, settings_of, write
 from tests.support.runs import ask
@@ -261,6 +261,7 @@ def test_the_command_writes_a_line_of_json_for_each_line(
     assert "line 2: bad cannot be scored: steps " in shown
 
 
+@pytest.mark.process
 def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     file.write_text(json.dumps(trace()))
@@ -271,7 +272,7 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
     done = invoke("score", file, "--profiles", tmp_path / "profiles.toml")
     told = json.loads(done.stdout)
     assert (told["breakdown"]["composite"], told["score"]) == (0.5, 0.5 - 0.1)
-    empty = invoke("score", "-", stdin="")
+    empty = kp_batch("score", "-", stdin="")
     assert (empty.returncode, empty.stderr) == (1, "kp-batch: there is no trace in <stdin>\n")
     for options, message in (
         (("--warehouse", tmp_path, "--at", "soon"), "'soon' is no time such as 2026-01-31T12"),
