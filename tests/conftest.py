@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import settings
 
+from kp_batch.steps import step as steps
 from tests.support import ROOT
 from tests.support.browser import CHROMIUM
 from tests.support.buckets import make_bucket, s3_server
@@ -69,6 +70,14 @@ def user_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("HF_HOME", os.environ.get("HF_HOME") or f"{own}/huggingface")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that steps slept before they were tried again, which take no time."""
+    seconds: list[float] = []
+    monkeypatch.setattr(steps.time, "sleep", seconds.append)
+    return seconds
 
 
 @pytest.fixture(scope="module")

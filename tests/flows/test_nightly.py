@@ -15,7 +15,7 @@ from kp_batch.imports.config import ImportConfig
 from kp_batch.imports.days import DailyPartitions
 from kp_batch.steps.prefect import FLOW, artifact_name
 from tests.support.importing import imported, kp_trace, write_json
-from tests.support.retries import once_torn, waited  # noqa: F401 (a fixture)
+from tests.support.retries import once_torn
 
 pytestmark = pytest.mark.prefect
 
@@ -91,7 +91,7 @@ def test_an_import_that_a_limit_fails_ends_the_flow(
 
 def test_an_import_whose_disk_fails_is_tried_again(
     given: dict[str, Any],
-    waited: list[float],  # noqa: F811
+    waited: list[float],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(DailyPartitions, "upsert", once_torn(DailyPartitions.upsert))
