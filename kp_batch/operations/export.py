@@ -406,31 +406,33 @@ def check_output(warehouse: Path, output: Path) -> None:
         WarehouseError: it is no warehouse.
     """
     paths = [output.parent.resolve() / output.name, output.resolve()]
-    where = location_of(paths, warehouse, _last_archive(warehouse))
-    if not where:
-        files = published(warehouse).scan("files").select("source_file")
-        is_output = pl.col("source_file").is_in([str(path) for path in (output, *paths)])
-        where = "" if files.filter(is_output).collect().is_empty() else "a file of the archive"
-    if where:
-        raise KpBatchError(
-            f"{printable(str(output))} is {where}; choose another folder for the export"
-        )
+    if is_in_warehouse(paths, warehouse):
+        raise _inside(output, f"in the warehouse {shown(warehouse)!r}")
+    snapshot = published(warehouse)
+    last = last_done(snapshot.runs())
+    if name := archive_with(paths, last.config["archive"] if last else ()):
+        raise _inside(output, f"in the archive {name!r}, which the next run reads")
+    files = snapshot.scan("files").select("source_file")
+    is_output = pl.col("source_file").is_in([str(path) for path in (output, *paths)])
+    if not files.filter(is_output).collect().is_empty():
+        raise _inside(output, "a file of the archive")
 
 
-def _last_archive(warehouse: Path) -> Iterator[str]:
-    last = last_done(published(warehouse).runs())
-    yield from last.config["archive"] if last else ()
+def _inside(output: Path, where: str) -> KpBatchError:
+    return KpBatchError(
+        f"{printable(str(output))} is {where}; choose another folder for the export"
+    )
 
 
-def location_of(paths: Sequence[Path], warehouse: Path, archive: Iterable[str]) -> str:
-    """Which warehouse or archive a file of these paths is in, in words; empty: in neither."""
+def is_in_warehouse(paths: Sequence[Path], warehouse: Path) -> bool:
+    """Whether a file of these paths would be in the folder of a warehouse."""
     folders = (warehouse.absolute(), warehouse.resolve())
-    if any(path.is_relative_to(folder) for path in paths for folder in folders):
-        return f"in the warehouse {shown(warehouse)!r}"
-    for name in archive:
-        if any(covers(name, path) for path in paths):
-            return f"in the archive {name!r}, which the next run reads"
-    return ""
+    return any(path.is_relative_to(folder) for path in paths for folder in folders)
+
+
+def archive_with(paths: Sequence[Path], archive: Iterable[str]) -> str | None:
+    """The first name of an archive that a file of these paths would be in; None: no such one."""
+    return next((name for name in archive if any(covers(name, path) for path in paths)), None)
 
 
 _LINE = pl.Schema({"line": pl.String})

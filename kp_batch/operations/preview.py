@@ -17,7 +17,7 @@ from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.operations.compare import Comparison, Side, compare_tables, comparison_text
-from kp_batch.operations.export import location_of
+from kp_batch.operations.export import archive_with, is_in_warehouse
 from kp_batch.pipeline.audit import check_audits
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import OpenRun, carry_out
@@ -175,7 +175,8 @@ def _check_output(config: RescoreConfig) -> None:
         raise KpBatchError(
             f"{printable(str(output))} cannot be the report; name a file in a folder that is there"
         )
-    if location_of([output.absolute(), output.resolve()], config.warehouse, config.archive):
+    paths = [output.absolute(), output.resolve()]
+    if is_in_warehouse(paths, config.warehouse) or archive_with(paths, config.archive):
         raise KpBatchError(
             f"{printable(str(output))} is in the archive or the warehouse; choose another folder "
             "for the report"

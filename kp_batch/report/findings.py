@@ -314,8 +314,8 @@ def _recorded(data: ReportData) -> Iterator[Finding]:
         )
         yield _finding(
             f"From the scores that live engines gave {count_of(row['traces'], 'trace')}, "
-            f"ours differ by "
-            f"{row['mean_absolute_difference']:.4f} on average{other if far else ''}.",
+            f"ours differ by {row['mean_absolute_difference']:.4f} on average"
+            f"{other if far else ''}.",
             is_warning=far,
         )
 
