@@ -18,7 +18,7 @@ demo: .venv/for-demo
 	$(BIN)/kp-batch demo
 
 check: lint
-	$(BIN)/pytest -m 'not (process or model or prefect or slow)' --numprocesses 2 --dist worksteal
+	$(BIN)/pytest --quick --numprocesses 2 --dist worksteal
 
 test: lint
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --max-worker-restart 0 --no-loadscope-reorder

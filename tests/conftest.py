@@ -29,16 +29,21 @@ LONG = (
     "forget",
     "sweep",
 )
-
+NOT_QUICK = ("process", "prefect", "model", "slow")
 
 settings.register_profile("suite", deadline=None)  # machines are shared: no test is timed
 settings.load_profile("suite")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = f"leave out the tests that are marked {', '.join(NOT_QUICK)}"
+    parser.addoption("--quick", action="store_true", help=text)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Let no test of the quick lane start what is not marked so."""
+    """Let no quick test start a process; the controller of several workers starts these."""
     is_controller = config.option.numprocesses and not hasattr(config, "workerinput")
-    if "not (process" in config.option.markexpr and not is_controller:
+    if config.option.quick and not is_controller:
         sys.addaudithook(_refuse)
 
 
@@ -48,8 +53,10 @@ def _refuse(event: str, arguments: tuple[object, ...]) -> None:
         raise RuntimeError("this test starts a process or a server: mark it `process`")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the long files, and leave all others in their order."""
+    if config.option.quick:
+        items[:] = [item for item in items if not any(map(item.get_closest_marker, NOT_QUICK))]
     order = {f"test_{name}": number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: order.get(item.path.stem, len(LONG)))
 

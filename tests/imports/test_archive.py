@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +29,7 @@ from kp_batch.imports.state import ImportState
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.reader import connect
 from tests.support.commands import invoke
+from tests.support.holding import HOLD, holding
 from tests.support.importing import (
     RULES,
     import_all,
@@ -259,26 +258,10 @@ def test_what_a_file_told_of_before_is_not_forgotten(nights: Path, archive: Path
 
 @pytest.mark.process
 def test_one_import_at_a_time_changes_an_archive(nights: Path, archive: Path) -> None:
-    lock = subprocess.Popen(
-        [sys.executable, "-c", HOLDING, str(archive / "_import")], stdout=subprocess.PIPE
-    )
-    with lock:
-        assert lock.stdout
-        lock.stdout.readline()
-        with pytest.raises(BusyError, match=rf"writing to {archive} \(.*\); import again later$"):
-            import_spans(nights, archive)
-        lock.kill()
+    busy = rf"writing to {archive} \(.*\); import again later$"
+    with holding(HOLD, archive / "_import"), pytest.raises(BusyError, match=busy):
+        import_spans(nights, archive)
     import_spans(nights, archive)
-
-
-HOLDING = """
-import sys, time
-from pathlib import Path
-from kp_batch.warehouse.lock import locked
-with locked(Path(sys.argv[1]), wait=False):
-    print(flush=True)
-    time.sleep(60)
-"""
 
 
 def test_a_trace_that_moves_between_days_that_gain_is_always_in_one(

@@ -28,7 +28,7 @@ from kp_batch.warehouse.delta import DeltaTables, files_of
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 from tests.support.folders import listing
-from tests.support.holding import holding
+from tests.support.holding import HOLD, holding
 from tests.support.lawful import tables
 from tests.support.removal import (
     Killed,
@@ -52,14 +52,6 @@ from tests.support.vector_stores import Opened
 pytestmark = pytest.mark.slow
 
 SECRET = "kp:trace:secret"
-HOLD = """
-import sys
-from pathlib import Path
-from kp_batch.warehouse.lock import locked
-with locked(Path(sys.argv[1]), wait=False):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
 
 
 def text_hash(words: str) -> str:

@@ -24,7 +24,6 @@ def holding(script: str, path: Path) -> Generator[subprocess.Popen[str]]:
 
 HOLD = """
 import sys
-from collections.abc import Generator
 from pathlib import Path
 from kp_batch.warehouse.lock import locked
 with locked(Path(sys.argv[1]), wait=False):

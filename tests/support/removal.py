@@ -8,11 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-import kp_batch.archive.reading
-import kp_batch.ingest.stage
 import kp_batch.operations.forget
-import kp_batch.operations.vacuum
-import kp_batch.pipeline.rescore
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
 from kp_batch.operations.forget import forget
