@@ -112,13 +112,14 @@ def cache_hits(snapshot: OpenSnapshot, row: Row) -> CacheHits:
     caches = Caches(snapshot, row["encoder_id"], settings, moment)
     [window] = caches.of({row["cache_group"]}).values()
     contents = window.contents()
+    lacking = CacheHits(contents, (), _without_vectors(row))
     own = stored_vectors(snapshot, row["encoder_id"], [row["text_hash"]])
+    if not own:
+        return lacking
     try:
-        [nearby] = window.nearby(list(own.values()), _NEIGHBOURS) if own else [None]
+        [nearby] = window.nearby(list(own.values()), _NEIGHBOURS)
     except WarehouseError:  # one of the cache is missing
-        nearby = None
-    if nearby is None:
-        return CacheHits(contents, (), _without_vectors(row))
+        return lacking
     rows = caches.rows([nearby])
     nearest = tuple((rows[position], similarity) for position, similarity in nearby.nearest)
     return CacheHits(contents, nearest, _caveat(row, nearby))
