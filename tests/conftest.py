@@ -16,6 +16,7 @@ from kp_batch.steps import step as steps
 from tests.support import ROOT
 from tests.support.browser import CHROMIUM
 from tests.support.buckets import make_bucket, s3_server
+from tests.support.commands import restored_log
 from tests.support.postgres import POSTGRES
 
 # Files that take a minute and more, which no worker shall begin when the others have ended.
@@ -76,6 +77,13 @@ def user_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HOME", os.environ.get("HF_HOME") or f"{own}/huggingface")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def log_of_this_test() -> Iterator[None]:
+    """What a flow or a command sets up in the log ends with the test."""
+    with restored_log():
         yield
 
 

@@ -1,7 +1,6 @@
 """What became of each file of an archive, and that no content is read twice."""
 
 import json
-import logging
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -32,6 +31,7 @@ from kp_batch.storage.store import TRAFFIC, store_at
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_damaged, write_jsonl, write_parquet
 from tests.support.buckets import fill
+from tests.support.commands import restored_log
 
 pytestmark = pytest.mark.slow
 
@@ -646,15 +646,10 @@ def test_a_later_row_of_runs_holds_what_became_of_the_files_that_are_not_as_befo
 
 def heard_quietly(night: Night, capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
     """What a run with --quiet writes to stderr."""
-    log = logging.getLogger("kp_batch")
-    level, handlers, propagate = log.level, [*log.handlers], log.propagate
-    show_on_stderr()
-    show_only_new_warnings()
-    try:
+    with restored_log():
+        show_on_stderr()
+        show_only_new_warnings()
         night.run(**changes)
-    finally:
-        log.setLevel(level)
-        log.handlers, log.propagate = handlers, propagate
     return capsys.readouterr().err.splitlines()
 
 

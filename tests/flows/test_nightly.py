@@ -1,8 +1,6 @@
 """The flow that imports first: its settings are read before any work, and its disk may fail."""
 
-import logging
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +16,6 @@ from tests.support.importing import imported, kp_trace, write_json
 from tests.support.retries import once_torn
 
 pytestmark = pytest.mark.prefect
-
-
-@pytest.fixture(autouse=True)
-def heard() -> Iterator[None]:
-    """The flow has its log hear all that is told: afterwards nobody does."""
-    log = logging.getLogger("kp_batch")
-    level, handlers, propagate = log.level, [*log.handlers], log.propagate
-    yield
-    log.setLevel(level)
-    log.handlers, log.propagate = handlers, propagate
 
 
 @pytest.fixture

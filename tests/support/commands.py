@@ -37,16 +37,26 @@ def kp_batch(
 def invoke(*arguments: object, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """The command in this process, not supervised: what it prints, and its exit status."""
     words = list(map(str, arguments))
-    log = logging.getLogger("kp_batch")
-    with pytest.MonkeyPatch.context() as patch:
+    with restored_log(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["kp-batch", *words])
-        patch.setattr(log, "handlers", [*log.handlers])
         patch.setattr(store, "TRAFFIC", store.Traffic())
         with CliRunner().isolation(stdin, {"COLUMNS": "200"}) as (out, err, _):
             status = (cli.run_supervised if words[0] in cli.SUPERVISED else cli.run_command)()
         return subprocess.CompletedProcess(
             words, status, out.getvalue().decode(), err.getvalue().decode()
         )
+
+
+@contextmanager
+def restored_log() -> Generator[None]:
+    """Afterwards the log has the level and the handlers that it had before."""
+    log = logging.getLogger("kp_batch")
+    level, handlers, propagate = log.level, [*log.handlers], log.propagate
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        log.handlers, log.propagate = handlers, propagate
 
 
 @contextmanager
