@@ -68,11 +68,11 @@ def _called(node: ast.AST) -> str | None:
 def _assigned(nodes: Iterable[ast.AST]) -> dict[str, list[ast.AST]]:
     """What is assigned to each name."""
     values: dict[str, list[ast.AST]] = {}
-    for each in nodes:
-        if isinstance(each, ast.Assign | ast.AnnAssign) and each.value:
-            for name in each.targets if isinstance(each, ast.Assign) else [each.target]:
+    for node in nodes:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            for name in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 if isinstance(name, ast.Name):
-                    values.setdefault(name.id, []).append(each.value)
+                    values.setdefault(name.id, []).append(node.value)
     return values
 
 

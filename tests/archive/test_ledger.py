@@ -615,7 +615,7 @@ def test_the_first_row_of_runs_holds_each_file_with_its_content(night: Night) ->
     columns = ("source_file", "status", "size", "mtime_ns", "file_id")
     rows = night.ask(f"SELECT {', '.join(columns)} FROM files")
     assert json.loads(inputs) == [dict(zip(columns, row, strict=True)) for row in rows]
-    assert [each["file_id"] is None for each in json.loads(inputs)] == [False, False, True]
+    assert [entry["file_id"] is None for entry in json.loads(inputs)] == [False, False, True]
 
 
 def test_a_later_row_of_runs_holds_what_became_of_the_files_that_are_not_as_before(
@@ -624,7 +624,7 @@ def test_a_later_row_of_runs_holds_what_became_of_the_files_that_are_not_as_befo
     def became(**changes: Any) -> dict[str, str]:
         assert night.run(**changes).run_id
         [(inputs,)] = night.ask("SELECT max_by(inputs, started_at) FROM runs")
-        return {Path(each["source_file"]).name: each["status"] for each in json.loads(inputs)}
+        return {Path(entry["source_file"]).name: entry["status"] for entry in json.loads(inputs)}
 
     assert became() == {"a.jsonl": "read", "b.jsonl": "read"}
     night.write("b.jsonl", "b1", "b2")

@@ -154,7 +154,7 @@ _READ = re.compile(
 def _read_parquet(path: Path) -> list[Any]:
     file = pq.ParquetFile(path)
     leaves = [file.schema.column(each).path for each in range(len(file.schema))]
-    read = file.read(columns=[each for each in leaves if _READ.fullmatch(each)])
+    read = file.read(columns=[leave for leave in leaves if _READ.fullmatch(leave)])
     read.validate(full=True)
     return read.to_pylist()
 
@@ -183,14 +183,14 @@ class Taken:
             json.loads(each["raw"] or "null", parse_constant=pytest.fail)
         gone = files.filter(status="unreadable")["source_file"]
         self.unreadable = {Path(each).name for each in gone}
-        whole = {Path(each["source_file"]).name for each in rejects if each["row"] is None}
+        whole = {Path(reject["source_file"]).name for reject in rejects if reject["row"] is None}
         assert whole == self.unreadable
         named = files.select("file_id", name=pl.col("source_file").str.split("/").list.last())
         rows = facts(settings).join(named, on="file_id").to_dicts()
         self.rows: dict[str, dict[int, Row]] = {}
-        for each in rows:
-            self.rows.setdefault(each["name"], {})[each["row"]] = each
-        self.rejected = {(Path(each["source_file"]).name, each["row"]) for each in rejects}
+        for row in rows:
+            self.rows.setdefault(row["name"], {})[row["row"]] = row
+        self.rejected = {(Path(reject["source_file"]).name, reject["row"]) for reject in rejects}
 
     def check(self, name: str, told: Mapping[int, Any]) -> set[int]:
         """Compare a file's rows with what it says; returns those that are accepted."""
@@ -221,7 +221,7 @@ def strictly(told: Any) -> dict[str, Any]:
     assert types
     assert {*types} <= {"thought", "tool_call", "observation", "error_recovery"}
     tools = [_text((each.get("tool") or {}).get("name")) for each in steps if _has_tool(each)]
-    tools = [each for each in tools if each is not None]
+    tools = [tool for tool in tools if tool is not None]
     text = " ".join([_text(told["task"]["objective"]) or "", *(map(_content, steps))])
     recorded = metadata.get("quality_score")
     complexity = len({*types}) / 4 * 0.5 + 0.3 * ("error_recovery" in types) + len(types) / 20 * 0.2

@@ -91,7 +91,7 @@ def test_each_field_has_its_place_in_a_trace_and_its_type_in_the_rows(
         kind: Any = pl.Struct(TRACE)
         for name in field.path if fields is FIELDS else (STEPS, *field.path):
             kind = kind.inner if isinstance(kind, pl.List) else kind
-            kind = {each.name: each.dtype for each in kind.fields}[name]
+            kind = {field.name: field.dtype for field in kind.fields}[name]
         assert kind == (pl.String if column == "created_at" else field.dtype)
         assert ROWS[column] == (field.dtype if fields is FIELDS else pl.List(field.dtype))
 
@@ -542,7 +542,7 @@ def times(texts: Sequence[str | None]) -> list[datetime | None]:
     column = times_from_text(pl.Series("at", texts, pl.String))
     assert column.dtype == TIMESTAMP
     found = column.to_list()
-    assert [time_of(each) for each in texts] == found  # an import reads the same
+    assert [time_of(text) for text in texts] == found  # an import reads the same
     return found
 
 
@@ -697,7 +697,7 @@ def test_columns_of_views_and_decimals_are_given_raw(tmp_path: Path) -> None:
 
 def test_a_line_that_is_nested_deep_hides_no_other(tmp_path: Path) -> None:
     lines = [f'{{"id": {"[" * depth}{"]" * depth}}}' for depth in (700, 990, 2_000, 1)]
-    got = raw(write_jsonl(tmp_path / "a.jsonl", [each.encode() for each in lines]), [0, 1, 2, 3])
+    got = raw(write_jsonl(tmp_path / "a.jsonl", [line.encode() for line in lines]), [0, 1, 2, 3])
     assert got[0] == lines[0]
     assert got[2] == json.dumps(lines[2])
     assert got[3] == lines[3]

@@ -157,7 +157,7 @@ def test_buckets_are_read_by_url(bucket: str) -> None:
         f"{bucket}/box/e.txt": [f"{bucket}/box/e.txt"],
     }.items():
         files = discover([archive], left_out=pytest.fail)
-        assert [each.path for each in files] == expected, archive
+        assert [file.path for file in files] == expected, archive
     for each in discover([bucket]):
         assert each == stat_file(each.path)
         assert each.etag

@@ -128,7 +128,7 @@ def test_what_stands_once_in_a_file_is_cut_by_what_it_takes(
     monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 100_000)
     with repeated(tmp_path / "a.parquet").open("rb") as file:
         batches = list(parquet_batches.ParquetRows(file).batches(100))
-    assert [len(each) for each in batches] == [1, 3, 1, 3]
+    assert [len(batch) for batch in batches] == [1, 3, 1, 3]
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,8 @@ def _start_up(warehouse: Path, again: Sequence[str]) -> None:
         "python, import duckdb": ("-c", "import duckdb"),
     }
     works = (
-        partial(run, [sys.executable, *each], stdout=DEVNULL, stderr=DEVNULL, check=True)
-        for each in commands.values()
+        partial(run, [sys.executable, *command], stdout=DEVNULL, stderr=DEVNULL, check=True)
+        for command in commands.values()
     )
     for label, seconds in zip(commands, medians(*works, times=TIMES), strict=True):
         print(f"  {label:<36}{seconds:>12,.2f} s")

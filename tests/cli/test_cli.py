@@ -188,7 +188,7 @@ def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path
 @pytest.mark.prefect
 def test_prefect_is_told_no_text_of_a_trace(warehouse: Path, archive: Path) -> None:
     tasks = pl.read_parquet(archive / "*.parquet").get_column("task").struct.field("objective")
-    shown = {each for each in tasks if each in (warehouse / "report.html").read_text("utf-8")}
+    shown = {task for task in tasks if task in (warehouse / "report.html").read_text("utf-8")}
     assert len(shown) > 10
     with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
         held = "\n".join(database.iterdump())

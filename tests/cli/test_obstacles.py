@@ -302,7 +302,7 @@ def test_the_first_unreadable_files_are_named_and_the_others_counted(
         (archive / f"empty-{number}.jsonl").touch()
     settings = RescoreConfig(archive=(str(archive),), warehouse=tmp_path / "w", embedder="none")
     rescore_archive(settings)
-    warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     lines = [line for line in warned if "unreadable" in line]
     empty = "is unreadable: the file is empty (0 bytes)"
     assert lines[:5] == [f"{archive}/empty-{number}.jsonl {empty}" for number in range(5)]

@@ -75,7 +75,7 @@ def test_a_command_has_a_schema_where_it_prints_json() -> None:
     print_json = {
         name
         for name, command in group.commands.items()
-        if any("--json" in each.opts for each in command.params)
+        if any("--json" in param.opts for param in command.params)
     }
     assert {*NAMES} == print_json | {"preview", "score", "trace"}
 

@@ -42,7 +42,7 @@ from tests.support.reference import PARTS, REFERENCE, written
 
 BEGINNING = "kp-batch run data/sample --embedder hashing"
 TROUBLESHOOTING, WHAT_DUCKDB_SAYS = DOCS / "how-to" / "troubleshooting.md", "What DuckDB says"
-RUN = [page for page in PAGES if page != README and any(each.is_run for each in blocks(page))]
+RUN = [page for page in PAGES if page != README and any(block.is_run for block in blocks(page))]
 
 
 def name(page: Path) -> str:
@@ -78,13 +78,13 @@ def test_the_blocks_of_a_page_are_run_and_print_what_it_shows(
 ) -> None:
     """By the command of the wheel, which knows no checkout."""
     clear(folder)
-    shown = [each for each in blocks(page) if each.is_run]
+    shown = [block for block in blocks(page) if block.is_run]
     if any(BEGINNING in each.text for each in shown):
         copytree(scored, folder / "warehouse")
     for block, told in zip(shown, outputs(shown, folder, installed), strict=True):
         line = missing(block.shown, told)
         assert line is None, f"{block.text}\n{line}\nis not in\n{told}"
-    with_sql = [each.text for each in blocks(page) if each.language == "sql"]
+    with_sql = [block.text for block in blocks(page) if block.language == "sql"]
     if with_sql:
         with connect(folder / "warehouse") as connection:
             for query in with_sql:
@@ -98,7 +98,7 @@ def test_shown_output_stands_below_its_command() -> None:
 def test_every_block_is_run_or_is_a_picture() -> None:
     asked = {"questions.md": "test_questions.py"}
     for page in PAGES:
-        languages = {each.language for each in blocks(page)}
+        languages = {block.language for block in blocks(page)}
         assert languages <= {"sh", "python", "sql", "text", "toml", "json"}, name(page)
         is_run = page in RUN or page == README or page.name in asked
         assert is_run or not languages & {"python", "sql"}, name(page)
@@ -123,7 +123,7 @@ def test_the_tests_and_versions_that_contributors_are_told_of_are_there() -> Non
     code = "".join(path.read_text("utf-8") for path in (ROOT / "kp_batch").rglob("*.py"))
     versions = set(re.findall(r"`(\w+_VERSION|IMPORTER)`", told))
     assert "IMPORTER" in versions
-    assert [each for each in versions if f"\n{each} = " not in code] == []
+    assert [version for version in versions if f"\n{version} = " not in code] == []
 
 
 def test_the_map_names_every_page() -> None:
@@ -259,16 +259,16 @@ def test_every_file_of_a_warehouse_is_told() -> None:
     layout, root = Layout(Path("w")), Path("w")
     own = {
         str(value.relative_to(root))
-        for each in vars(Layout)
-        if isinstance(value := getattr(layout, each), Path) and value != root
+        for var in vars(Layout)
+        if isinstance(value := getattr(layout, var), Path) and value != root
     }
     assert own | set(TABLES) <= told
 
 
 def test_the_words_of_plans_and_summaries_are_told() -> None:
     told = {word for row in rows(REFERENCE / "words.md") for word in row[0].split(", ")}
-    counts = {each.name for each in fields(RunCounts)} - {"files", "rows"}
-    of_plans = {each.name for each in fields(FileChanges)} | {"rewrite", "domain", "in force"}
+    counts = {field.name for field in fields(RunCounts)} - {"files", "rows"}
+    of_plans = {field.name for field in fields(FileChanges)} | {"rewrite", "domain", "in force"}
     # A plan says what will be done, a summary what was: embed, embedded.
     assert [each for each in counts if not each.startswith(tuple(told))] == []
     assert told >= of_plans | {"worth sharing", "stability index", "rank corr", "overrides"}
@@ -295,12 +295,12 @@ def test_every_message_is_explained_and_every_one_that_is_exists() -> None:
     there = {text for tree in trees for text in strings(tree)}
     for message in told:
         assert any(message in each for each in there), message
-    classes = [each for each in vars(errors).values() if isinstance(each, type)]
+    classes = [var for var in vars(errors).values() if isinstance(var, type)]
     raised = {each.__name__ for each in classes if issubclass(each, errors.KpBatchError)}
     for call in (each for tree in trees for each in ast.walk(tree) if isinstance(each, ast.Call)):
         if getattr(call.func, "id", None) in raised | {"warn"} and call.args:
-            texts = [each for each in strings(call.args[0]) if len(each.split()) > 1]
-            is_told = any(message in each for each in texts for message in told)
+            texts = [string for string in strings(call.args[0]) if len(string.split()) > 1]
+            is_told = any(message in text for text in texts for message in told)
             assert is_told or not texts, f"docs/how-to/troubleshooting.md lacks {texts}"
 
 

@@ -43,7 +43,7 @@ def test_the_source_distribution_holds_what_a_checkout_holds(sdist: Path) -> Non
 def test_the_source_distribution_holds_no_cache(sdist: Path) -> None:
     names = {path.name for path in sdist.rglob("*")}
     caches = re.compile(r"__pycache__|.*\.pyc|\.\w*(cache|venv|hypothesis)")
-    assert [each for each in names if caches.fullmatch(each)] == []
+    assert [name for name in names if caches.fullmatch(name)] == []
 
 
 def test_the_wheel_ships_kp_batch_alone_and_all_of_it(site: Path) -> None:
@@ -63,6 +63,6 @@ def test_the_page_of_an_index_is_the_front_page_without_what_leads_into_a_checko
 ) -> None:
     page = tmp_path / "page.md"
     page.write_text(metadata.get_payload(), "utf-8")
-    assert [each for each in links(README) if ":" not in each]
-    assert [each for each in links(page) if ":" not in each] == []
+    assert [link for link in links(README) if ":" not in link]
+    assert [link for link in links(page) if ":" not in link] == []
     assert "Change the weights, choose a cache" in page.read_text("utf-8")

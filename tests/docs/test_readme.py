@@ -15,7 +15,7 @@ from tests.support.buckets import fill, make_bucket
 from tests.support.doc_commands import missing, outputs, shell, words
 from tests.support.pages import DOCS, README, Block, blocks, links
 
-MADE, DEMO, *SHOWN = [each for each in blocks(README) if each.language in {"sh", "text"}]
+MADE, DEMO, *SHOWN = [block for block in blocks(README) if block.language in {"sh", "text"}]
 
 
 @pytest.mark.model
@@ -30,13 +30,13 @@ def test_the_commands_of_the_front_page_print_what_it_shows(tmp_path: Path) -> N
         f"{sys.executable} -m tests.support.picture {tmp_path}/kp-batch-demo/warehouse {drawn}",
         ROOT,
     )
-    [picture] = [each for each in links(README) if each.endswith(".svg")]
+    [picture] = [link for link in links(README) if link.endswith(".svg")]
     assert words(drawn) == words(ROOT / picture)
 
 
 @pytest.mark.process
 def test_the_make_targets_call_what_the_tests_run() -> None:
-    assert [each.split()[:2] for each in MADE.text.splitlines()] == [
+    assert [line.split()[:2] for line in MADE.text.splitlines()] == [
         ["make", "demo"],
         ["make", "test"],
     ]
@@ -84,7 +84,9 @@ def test_the_sample_archive_is_what_the_sample_command_makes(tmp_path: Path) -> 
 
 @pytest.mark.process
 def test_the_commands_for_a_bucket_work(s3: str, tmp_path: Path) -> None:
-    [block] = [each.text for each in blocks(DOCS / "how-to" / "bucket.md") if "s3://" in each.text]
+    [block] = [
+        block.text for block in blocks(DOCS / "how-to" / "bucket.md") if "s3://" in block.text
+    ]
     fill(f"{make_bucket(s3, 'traces')}/archive", ROOT / "data" / "sample")
     told = shell(block.replace("http://127.0.0.1:9000", s3), tmp_path)
     assert "600 of 600 traces restated" in told

@@ -123,7 +123,7 @@ def test_attention_stays_within_each_window(
     generator = torch.Generator().manual_seed(0)
     for lengths in ([1], [3, 3, 3], [1, 2, 2, 7], [5, 1, 5], [40]):
         parts = (torch.randn((2, sum(lengths), 4), generator=generator) for _ in range(3))
-        query, key, value = (each.to(kind) for each in parts)
+        query, key, value = (part.to(kind) for part in parts)
         expected = by_the_formula(query, key, value, lengths, 0.5)
         attended = attend(query, key, value, lengths, 0.5)
         assert attended.dtype == kind
@@ -263,6 +263,6 @@ def test_no_text_has_the_hash_of_a_window() -> None:
 
 def test_texts_without_a_space_and_of_one_word_have_windows() -> None:
     windows = MiniLM().windows(["", "x" * 100_000, "金" * 1_000])
-    assert [len(each) for each in windows] == [2, 3, WINDOW]
-    assert {each.dtype for each in windows} == {np.dtype(np.uint16)}
+    assert [len(window) for window in windows] == [2, 3, WINDOW]
+    assert {window.dtype for window in windows} == {np.dtype(np.uint16)}
     assert pl.Series(windows).dtype == pl.List(pl.UInt16)

@@ -223,7 +223,7 @@ def test_a_text_in_two_chunks_is_kept_once(folder: Path) -> None:
 # --- texts that share their windows
 
 
-WINDOWS = pl.Series([each.replace("0", "f") for each in hashes("v", "w")])
+WINDOWS = pl.Series([digest.replace("0", "f") for digest in hashes("v", "w")])
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ def test_a_text_whose_window_stands_twice_has_one_vector(shared: Opened) -> None
         .T.astype(str)
         .tolist()
     ]
-    assert sorted(pairs) == sorted([each, WINDOWS[0]] for each in hashes("b", "f"))
+    assert sorted(pairs) == sorted([digest, WINDOWS[0]] for digest in hashes("b", "f"))
 
 
 def test_a_vector_stays_as_long_as_a_text_has_its_window(shared: Opened) -> None:

@@ -159,11 +159,11 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
     [summary] = [message for level, message in told if "600 of 600 traces restated in" in message]
     assert "\n  unreadable " in summary
     errors = [message for level, message in told if level == 40]
-    faults = [each for each in errors if "the settings of import 1 have faults: " in each]
+    faults = [error for error in errors if "the settings of import 1 have faults: " in error]
     assert faults
-    assert all("--format: 'otel' is none of atif, " in each for each in faults)
+    assert all("--format: 'otel' is none of atif, " in fault for fault in faults)
     unmounted = "ArchiveError: no Parquet or JSONL file at 'unmounted'"
-    assert sum(unmounted in each for each in errors) == 4 == len(errors) - len(faults)
+    assert sum(unmounted in error for error in errors) == 4 == len(errors) - len(faults)
     printed = (tmp_path / "worker.log").read_text()
     assert printed.count("bad.parquet is unreadable") == 2
     assert "Traceback" not in printed

@@ -135,7 +135,7 @@ def test_a_damaged_file_is_named_and_the_others_are_imported(source: Path, archi
     (source / "cut.json").write_text('{"id": "kp:tr')
     (source / "odd.sqlite").write_bytes(b"no database" * 99)
     assert import_all(source, archive).traces == 3
-    told = {Path(each["file"]).name: each["reasons"] for each in refusals(archive)}
+    told = {Path(refusal["file"]).name: refusal["reasons"] for refusal in refusals(archive)}
     assert told == {each: ["unreadable_file"] for each in ("cut.json", "odd.sqlite")}
     (source / "cut.json").unlink()
     shutil.copy(source / "a.json", source / "odd.sqlite")
@@ -240,7 +240,7 @@ def test_a_damaged_file_that_is_mended_is_read_and_no_longer_refused(
     whole, times = (nights / "1.jsonl").read_bytes(), (nights / "1.jsonl").stat()
     (nights / "1.jsonl").write_bytes(b"")
     import_spans(nights, archive)
-    assert [each["reasons"] for each in refusals(archive)] == [["unreadable_file"]]
+    assert [refusal["reasons"] for refusal in refusals(archive)] == [["unreadable_file"]]
     (nights / "1.jsonl").write_bytes(whole)
     os.utime(nights / "1.jsonl", ns=(times.st_atime_ns, times.st_mtime_ns))
     import_spans(nights, archive)
@@ -484,7 +484,7 @@ def test_a_line_that_is_no_object_is_refused_alone(tmp_path: Path, archive: Path
     path.write_text(f"{path.read_text()}[]\n\n{{cut\n")
     done = import_traces(spans_format(), [str(path)], archive, load_rules(None, RULES))
     assert (done.traces, done.refused) == (1, {"malformed_json": 2})
-    assert [each["line"] for each in refusals(archive)] == [2, 4]
+    assert [refusal["line"] for refusal in refusals(archive)] == [2, 4]
 
 
 def test_a_trace_that_is_not_understood_is_refused_alone(tmp_path: Path, archive: Path) -> None:

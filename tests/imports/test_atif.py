@@ -36,7 +36,7 @@ def call(name: str, *results: object, **given: Any) -> dict[str, Any]:
 
 def drafted(tmp_path: Path, told: object, rules: dict[str, Any] | None = None) -> TraceDraft:
     path = write_json(tmp_path / "run.json", told)
-    found = [each for each in records(path, []) if isinstance(each, SourceRecord)]
+    found = [record for record in records(path, []) if isinstance(record, SourceRecord)]
     made = draft(found[0].trace, found, load_rules(None, rules or ALWAYS))
     assert isinstance(made, TraceDraft)
     return made
@@ -89,7 +89,7 @@ def test_ids(tmp_path: Path) -> None:
     assert drafted(tmp_path, short()).id == "kp:trace:s/run"
     assert drafted(tmp_path, short(trajectory_id="own")).id == "kp:trace:own"
     nameless = write_json(tmp_path / "x.json", short(session_id=None))
-    assert [each.reasons for each in records(nameless, []) if isinstance(each, Rejected)] == [
+    assert [record.reasons for record in records(nameless, []) if isinstance(record, Rejected)] == [
         ["missing_id"]
     ]
 
@@ -150,7 +150,7 @@ def test_of_files_of_a_trajectory_without_a_trial_the_last_counts() -> None:
 def test_a_subagents_trajectory_is_passed_over(tmp_path: Path) -> None:
     helper = {"name": "a", "extra": {"parent_session_id": "s"}}
     path = write_json(tmp_path / "x.json", short(agent=helper))
-    assert [type(each) for each in records(path, [])] == [Skipped]
+    assert [type(record) for record in records(path, [])] == [Skipped]
 
 
 @pytest.mark.parametrize(
@@ -273,5 +273,7 @@ def test_a_damaged_result_is_told_and_keeps_its_trial_out(trial: Path, tmp_path:
     done = import_all(tmp_path / "job", tmp_path / "archive", ALWAYS)
     assert set(imported(tmp_path / "archive")) == {"kp:trace:other/alone"}
     assert done.refused == {"unreadable_file": 2}
-    files = {"/".join(Path(each["file"]).parts[-2:]) for each in refusals(tmp_path / "archive")}
+    files = {
+        "/".join(Path(refusal["file"]).parts[-2:]) for refusal in refusals(tmp_path / "archive")
+    }
     assert files == {"t__1/result.json", "agent/trajectory.json"}

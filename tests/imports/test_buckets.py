@@ -36,7 +36,7 @@ _TOLD = {"_refused.jsonl", "_waiting.jsonl"}
 
 def _state(number: int, *kinds: str) -> set[str]:
     """The files of an archive's state after an import."""
-    return {"_import/state.json", *(f"_import/{number:06d}-{each}.parquet" for each in kinds)}
+    return {"_import/state.json", *(f"_import/{number:06d}-{kind}.parquet" for kind in kinds)}
 
 
 _OTHER = {"confidence": {"always": 0.9}}
@@ -77,7 +77,7 @@ def late(folder: Path) -> None:
 
 def here(folder: Path) -> dict[str, bytes]:
     files = (each for each in folder.rglob("*") if each.is_file() and each.name not in _LOCK)
-    return {str(each.relative_to(folder)): each.read_bytes() for each in files}
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
 def there(url: str) -> dict[str, bytes]:
@@ -87,7 +87,7 @@ def there(url: str) -> dict[str, bytes]:
 
 
 def days(*numbers: int) -> set[str]:
-    return {f"2026-03-{each:02d}.parquet" for each in numbers}
+    return {f"2026-03-{number:02d}.parquet" for number in numbers}
 
 
 def test_an_archive_in_a_bucket_has_the_bytes_of_one_here(
@@ -127,7 +127,7 @@ def objects(server: Faulty, url: str, method: str) -> set[str]:
     """The objects below a URL that were asked for, but for what locks it."""
     below = url.removeprefix("s3:/") + "/"
     paths = {path.partition("?")[0] for asked, path in server.asked if asked == method}
-    return {each.removeprefix(below) for each in paths if below in each and "kp." not in each}
+    return {path.removeprefix(below) for path in paths if below in path and "kp." not in path}
 
 
 def test_an_import_killed_before_any_of_its_writes_is_made_good_by_the_next(
@@ -162,7 +162,7 @@ def but_state(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def ids(files: dict[str, bytes]) -> set[str]:
-    tables = [pl.read_parquet(files[each]) for each in files if each.startswith("2026")]
+    tables = [pl.read_parquet(files[file]) for file in files if file.startswith("2026")]
     return set(pl.concat(tables).get_column("id"))
 
 

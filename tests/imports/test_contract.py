@@ -36,7 +36,7 @@ def test_every_format_has_a_kit() -> None:
 def reasons(tmp_path: Path) -> list[list[str]]:
     """Why traces are refused, beside one that is not."""
     assert len(imported(tmp_path / "out")) == 1
-    return [each["reasons"] for each in refusals(tmp_path / "out")]
+    return [refusal["reasons"] for refusal in refusals(tmp_path / "out")]
 
 
 @of_all
@@ -46,7 +46,7 @@ def test_neither_the_order_of_records_matters_nor_that_some_stand_twice(
     traces = [kit.make(name, kit.at, 1.0) for name in ("aa", "bb", "cc")]
     kit.write(tmp_path / "once", traces)
     step = 1 if kit.is_log else -1
-    turned = [{name: rows[::step] for name, rows in each.items()} for each in traces[::-1]]
+    turned = [{name: rows[::step] for name, rows in trace.items()} for trace in traces[::-1]]
     kit.write(tmp_path / "twice/1", turned)
     kit.write(tmp_path / "twice/2", traces[1:])
     for name in ("once", "twice"):
@@ -80,7 +80,7 @@ def test_a_trace_may_be_of_the_first_and_of_the_last_moment(
     kit.write(tmp_path / "in", [kit.make(name, at, 1.0) for name, at in names])
     assert kit.read(tmp_path / "in", tmp_path / "out", created_at).refused == {}
     rows = imported(tmp_path / "out").values()
-    assert [each["metadata"]["created_at"] for each in rows] == [*kit.ends.values()]
+    assert [row["metadata"]["created_at"] for row in rows] == [*kit.ends.values()]
 
 
 @of_all
@@ -121,7 +121,9 @@ def test_a_torn_first_and_last_line_are_refused_alone(tmp_path: Path, kit: Kit) 
         path.write_text(f'la"}}\n{whole}\n{whole[: len(whole) // 9]}', "utf-8")
     kit.read(tmp_path / "in", tmp_path / "out")
     assert len(imported(tmp_path / "out")) == 2
-    assert {tuple(each["reasons"]) for each in refusals(tmp_path / "out")} == {("malformed_json",)}
+    assert {tuple(refusal["reasons"]) for refusal in refusals(tmp_path / "out")} == {
+        ("malformed_json",)
+    }
 
 
 def cut(content: bytes) -> bytes:
@@ -151,7 +153,7 @@ def test_a_damaged_file_is_told_by_its_name_and_the_others_are_read(
         path.write_bytes(damage(path.read_bytes()))
     kit.read(tmp_path / "in", tmp_path / "out")
     assert len(imported(tmp_path / "out")) == 1
-    told = {each["file"] for each in refusals(tmp_path / "out")}
+    told = {refusal["file"] for refusal in refusals(tmp_path / "out")}
     is_normal = kit.make is KITS["langfuse"].make and not kit.is_parquet and damage is emptied
     assert told <= set(map(str, damaged))
     assert told or is_normal
@@ -167,7 +169,7 @@ def test_a_damaged_row_is_refused_alone(
     path.write_bytes(first + b"\n" + damage(last))
     kit.read(tmp_path / "in", tmp_path / "out")
     assert len(imported(tmp_path / "out")) == 1
-    assert first.count(b"\n") + 2 in {each["line"] for each in refusals(tmp_path / "out")}
+    assert first.count(b"\n") + 2 in {refusal["line"] for refusal in refusals(tmp_path / "out")}
 
 
 @of_all

@@ -61,7 +61,7 @@ def held(archive: Path, text: str) -> bool:
     """Whether a text stands in any file of an archive but the list of what is forgotten."""
     files = (x for x in archive.rglob("*") if x.is_file() and "forgotten" not in x.name)
     tables = [pl.read_parquet(x, glob=False) for x in files if x.suffix == ".parquet"]
-    told = [str(each.drop(cs.binary()).write_json()) for each in tables]
+    told = [str(table.drop(cs.binary()).write_json()) for table in tables]
     return any(text in each for each in [*told, *(x.read_text() for x in archive.glob("*.jsonl"))])
 
 

@@ -28,9 +28,9 @@ RULES: dict[str, Any] = {
 def drafts(path: Path, **rules: Any) -> dict[str, TraceDraft]:
     """The drafts of a file, by their ids."""
     made = [
-        inspect.draft(each.trace, [each], load_rules(None, {**RULES, **rules}))
-        for each in inspect.records(path, [])
-        if isinstance(each, SourceRecord)
+        inspect.draft(record.trace, [record], load_rules(None, {**RULES, **rules}))
+        for record in inspect.records(path, [])
+        if isinstance(record, SourceRecord)
     ]
     return {each.id: each for each in made}
 
@@ -43,7 +43,7 @@ def drafted(tmp_path: Path, found: dict[str, Any], **rules: Any) -> TraceDraft:
 
 def told(draft: TraceDraft) -> list[tuple[object, object]]:
     """The steps: their types, and what they say or call."""
-    return [(each["type"], each["content"] or each["input"]) for each in draft.steps]
+    return [(step["type"], step["content"] or step["input"]) for step in draft.steps]
 
 
 def said(tmp_path: Path, *messages: dict[str, Any], **changes: Any) -> list[tuple[object, object]]:
@@ -244,7 +244,7 @@ def test_results_and_later_users_are_observations(tmp_path: Path) -> None:
 def test_a_thought_after_a_failed_tool_is_a_recovery_where_a_rule_says_so(tmp_path: Path) -> None:
     failed = {"role": "tool", "content": "no", "error": {"type": "unknown", "message": "no"}}
     found = sample(messages=[USER, TALK[2], failed, TALK[4]])
-    kinds = [each["type"] for each in drafted(tmp_path, found, recovery="after_tool_error").steps]
+    kinds = [step["type"] for step in drafted(tmp_path, found, recovery="after_tool_error").steps]
     assert kinds == ["thought", "tool_call", "observation", "error_recovery"]
     assert drafted(tmp_path, found).steps[-1]["type"] == "thought"
 
@@ -331,7 +331,7 @@ def test_files_of_another_kind_are_told(tmp_path: Path) -> None:
 
 def test_a_sample_without_an_id_is_refused(tmp_path: Path) -> None:
     path = write_json(tmp_path / "log.json", log(sample(None, id=None), 1))
-    found = [each.reasons for each in inspect.records(path, []) if isinstance(each, Rejected)]
+    found = [record.reasons for record in inspect.records(path, []) if isinstance(record, Rejected)]
     assert found == [["missing_id"], ["malformed_json"]]
 
 
@@ -374,6 +374,8 @@ def test_a_folder_is_imported(tmp_path: Path) -> None:
     assert trace["metadata"]["success"] is True
     assert trace["outcome"]["confidence"] == 0.7
     assert trace["steps"][1]["tool"]["name"] == "add"
-    told_there = {each["id"] or Path(each["file"]).name: each for each in refusals(archive)}
+    told_there = {
+        refusal["id"] or Path(refusal["file"]).name: refusal for refusal in refusals(archive)
+    }
     assert told_there["kp:trace:two"]["reasons"] == ["missing_success"]
     assert told_there["c.eval"]["reasons"] == ["unreadable_file"]

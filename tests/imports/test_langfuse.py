@@ -67,9 +67,9 @@ def made(
     tmp_path: Path, rows: Sequence[Row], rules: Rules = RULES
 ) -> TraceDraft | Rejected | Skipped:
     records = [
-        each
-        for each in langfuse.records(lines(tmp_path / "rows.jsonl", rows), ())
-        if isinstance(each, SourceRecord)
+        record
+        for record in langfuse.records(lines(tmp_path / "rows.jsonl", rows), ())
+        if isinstance(record, SourceRecord)
     ]
     return langfuse.draft("t", records, rules)
 
@@ -389,7 +389,9 @@ def camel(row: Row) -> Row:
 
 def test_a_download_from_the_page(tmp_path: Path) -> None:
     records = list(langfuse.records(write_json(tmp_path / "t.json", page()), ()))
-    draft = langfuse.draft("t", [each for each in records if isinstance(each, SourceRecord)], RULES)
+    draft = langfuse.draft(
+        "t", [record for record in records if isinstance(record, SourceRecord)], RULES
+    )
     assert isinstance(draft, TraceDraft)
     assert draft.created_at
     assert draft.created_at.isoformat() == "2026-08-03T09:00:00+00:00"  # as its root

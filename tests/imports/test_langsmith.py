@@ -333,8 +333,8 @@ def test_damaged_files_are_told(tmp_path: Path) -> None:
     pl.DataFrame({"id": ["x"], "a": [1]}).write_parquet(source / "other.parquet")
     assert import_all(source, tmp_path / "archive").traces == 1
     found = {
-        (Path(each["file"]).name, each["line"], *each["reasons"])
-        for each in refusals(tmp_path / "archive")
+        (Path(refusal["file"]).name, refusal["line"], *refusal["reasons"])
+        for refusal in refusals(tmp_path / "archive")
     }
     assert found == {
         ("cut.parquet", None, "unreadable_file"),

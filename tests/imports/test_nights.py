@@ -232,7 +232,7 @@ def _made_lines() -> list[str]:
 
 def _otlp_lines() -> list[str]:
     """Spans of two traces, each told in two ways."""
-    told = [each.strip() for each in span_lines(range(2 * SPANS), minutes=2000)]
+    told = [line.strip() for line in span_lines(range(2 * SPANS), minutes=2000)]
     return [*told, *(each.replace("row ", "line ") for each in told)]
 
 

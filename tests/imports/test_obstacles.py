@@ -243,7 +243,7 @@ def test_a_torn_first_line_is_refused_alone_and_its_file_is_read_line_by_line(
     first, *others = read_json_values(tmp_path / "spans.jsonl")
     assert isinstance(first, Rejected)
     assert first.line == 1
-    assert [each[1] for each in others if not isinstance(each, Rejected)] == [
+    assert [other[1] for other in others if not isinstance(other, Rejected)] == [
         {"resourceSpans": []}
     ] * 3
 

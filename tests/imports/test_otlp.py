@@ -25,7 +25,7 @@ LOOKS = [{"role": "assistant", "parts": [{"type": "reasoning", "content": "hm"},
 
 
 def units_of(path: Path) -> list[SourceRecord]:
-    return [each for each in otlp.records(path, []) if isinstance(each, SourceRecord)]
+    return [record for record in otlp.records(path, []) if isinstance(record, SourceRecord)]
 
 
 def made(
@@ -44,7 +44,7 @@ def draft(folder: Path, spans: list[Span], **told: Any) -> TraceDraft:
 
 
 def steps(found: TraceDraft) -> list[tuple[object, object]]:
-    return [(each["type"], each["content"] or each["tool"]) for each in found.steps]
+    return [(step["type"], step["content"] or step["tool"]) for step in found.steps]
 
 
 LOOK = ("tool_call", {"name": "look", "mcp_server": None})
@@ -358,7 +358,7 @@ def test_of_several_contents_of_a_span_an_ended_one_counts_or_the_last(tmp_path:
         path.write_text(request([agent(), *told]))
         found = otlp.draft(TRACE, units_of(path), load_rules(None, ALWAYS))
         assert isinstance(found, TraceDraft)
-        assert [each["content"] for each in found.steps] == [words]
+        assert [step["content"] for step in found.steps] == [words]
 
 
 def test_the_root_leads_back_to_the_trace(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def records(path: Path) -> list[tuple[str, str]]:
 
 
 def found(path: Path, kind: type[Any]) -> list[Any]:
-    return [each for each in otlp.records(path, []) if isinstance(each, kind)]
+    return [record for record in otlp.records(path, []) if isinstance(record, kind)]
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_of_a_stream_that_is_cut_anywhere_what_came_before_counts(
         number = sum(size >= end for end in ends[1:])
         items = [*otlp.records(path, [])]
         spans = [each for each in items if isinstance(each, SourceRecord)]
-        assert [(each.trace, json.dumps(each.payload)) for each in spans] == as_json[:number]
+        assert [(span.trace, json.dumps(span.payload)) for span in spans] == as_json[:number]
         refused = items[number:]
         assert [each.reasons for each in refused] == [["unreadable_file"]] * (size not in ends)
         assert all(each.message.startswith(f"it is cut after {number}") for each in refused)

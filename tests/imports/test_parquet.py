@@ -86,7 +86,7 @@ def test_a_file_that_unpacks_to_too_much_is_refused_and_the_others_are_imported(
     hostile(tmp_path / "in/hostile.parquet", name)
     assert (tmp_path / "in/hostile.parquet").stat().st_size < 12_000
     assert run(tmp_path, name).refused == {"too_large": 1}
-    assert [each["reasons"] for each in refusals(tmp_path / "out")] == [["too_large"]]
+    assert [refusal["reasons"] for refusal in refusals(tmp_path / "out")] == [["too_large"]]
     assert set(imported(tmp_path / "out")) == {"kp:trace:good"}
 
 
@@ -118,7 +118,9 @@ def test_a_trace_with_a_row_that_is_too_large_is_refused_and_the_others_are_impo
     _write(tmp_path / "in/a.parquet", columns)
     refused = run(tmp_path, name).refused
     assert refused.pop("too_large") == 1
-    [told] = [each for each in refusals(tmp_path / "out") if each["reasons"] == ["too_large"]]
+    [told] = [
+        refusal for refusal in refusals(tmp_path / "out") if refusal["reasons"] == ["too_large"]
+    ]
     assert (told["id"], Path(told["file"]).name) == ("kp:trace:large", "a.parquet")
     assert lists or set(imported(tmp_path / "out")) == {"kp:trace:a", "kp:trace:z"}
 
@@ -142,7 +144,7 @@ def test_a_large_row_of_no_trace_is_refused_by_itself(tmp_path: Path) -> None:
 def test_the_trace_of_a_large_row_is_found_where_columns_are_nested(tmp_path: Path) -> None:
     rows = rows_of("phoenix", ["large"], pa.array(["x" * (limits.TEXT_BYTES + 1)]))
     names = ["trace_id", "span_id"]
-    ids = pa.StructArray.from_arrays([rows.pop(f"context.{each}") for each in names], names)
+    ids = pa.StructArray.from_arrays([rows.pop(f"context.{name}") for name in names], names)
     _write(tmp_path / "in/a.parquet", {**rows, "context": ids})
     assert run(tmp_path, "phoenix").refused == {"too_large": 1}
     assert refusals(tmp_path / "out")[0]["id"] == "kp:trace:large"

@@ -102,7 +102,7 @@ def written(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 def units_of(path: Path) -> list[SourceRecord]:
-    return [each for each in phoenix.records(path, []) if isinstance(each, SourceRecord)]
+    return [record for record in phoenix.records(path, []) if isinstance(record, SourceRecord)]
 
 
 def draft(path: Path) -> TraceDraft:
@@ -117,7 +117,7 @@ def test_columns_are_dotted_or_nested(tmp_path: Path, form: Any) -> None:
     assert found.id == f"kp:trace:{TRACE}"
     assert found.created_at == datetime(2026, 2, 28, 23, 30, 0, 123_456, UTC)
     assert found.objective == "where?"
-    assert [(each["type"], each["content"]) for each in found.steps] == [
+    assert [(step["type"], step["content"]) for step in found.steps] == [
         ("tool_call", None),
         ("observation", "found"),
         ("error_recovery", "here"),
@@ -132,7 +132,7 @@ def test_the_kind_may_stand_only_in_its_column(tmp_path: Path) -> None:
         row(1, {"input.value": "where?", "output.value": "here"}, span_kind="LLM"),
     ]
     found = draft(written(tmp_path / "a.parquet", rows))
-    assert (found.objective, [each["content"] for each in found.steps]) == ("where?", ["here"])
+    assert (found.objective, [step["content"] for step in found.steps]) == ("where?", ["here"])
 
 
 @pytest.mark.parametrize("form", [json.dumps, dict[str, Any]])
@@ -160,7 +160,7 @@ def test_a_root_that_has_not_ended_is_incomplete(tmp_path: Path) -> None:
 
 def test_a_span_without_ids_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", [row(0, ROOT), {**row(1, TOOL), "context.trace_id": ""}])
-    refused = [each for each in phoenix.records(path, []) if isinstance(each, Rejected)]
+    refused = [record for record in phoenix.records(path, []) if isinstance(record, Rejected)]
     assert [each.reasons for each in refused] == [["missing_id"]]
 
 
@@ -168,7 +168,7 @@ def test_a_file_without_ids_is_told(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", [{"name": "x", "start_time": START}])
     with pytest.raises(UnreadableError, match=r"lacks context\.trace_id") as told:
         units_of(path)
-    assert [each.code for each in told.value.faults] == ["missing_column"]
+    assert [fault.code for fault in told.value.faults] == ["missing_column"]
 
 
 def test_traces_of_several_files_are_imported(tmp_path: Path) -> None:

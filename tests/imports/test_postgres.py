@@ -64,7 +64,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def reasons(archive: Path) -> dict[str, list[str]]:
     """Of what is refused, whichever file told of it first."""
-    return {each["id"]: each["reasons"] for each in refusals(archive)}
+    return {refusal["id"]: refusal["reasons"] for refusal in refusals(archive)}
 
 
 @pytest.mark.process
@@ -96,7 +96,7 @@ def test_an_older_registry_has_fewer_columns_and_may_hold_text(
     registry.put(kp_trace("e"))
     registry.do("UPDATE knowledge_units SET updated_at = now() - interval '2 d' WHERE id < 'e'")
     import_all(archive, registry.url)
-    assert [each["id"] for each in refusals(archive)] == ["b", "c", "d"]
+    assert [refusal["id"] for refusal in refusals(archive)] == ["b", "c", "d"]
 
 
 @pytest.mark.process
@@ -194,8 +194,8 @@ def test_of_what_was_read_before_only_the_ids_are_read(registry: Registry) -> No
     registry.put(kp_trace("d"), "4 days")
     registry.report("d", "cleared")
     since, _ = state_of(registry.url)
-    assert {type(each) for each in rows(registry.url, None)} == {SourceRecord}
-    found = [each for each in rows(registry.url, since) if not isinstance(each, Skipped)]
+    assert {type(row) for row in rows(registry.url, None)} == {SourceRecord}
+    found = [row for row in rows(registry.url, since) if not isinstance(row, Skipped)]
     assert {each.trace: type(each) for each in found} == {
         "kp:trace:a": Present,
         "kp:trace:b": Present,

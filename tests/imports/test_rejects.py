@@ -74,7 +74,11 @@ def test_what_waits_is_told_apart_from_what_is_refused(source: Path, archive: Pa
     done = import_all(source, archive)
     assert done.refused == {"bad_created_at": 2, "malformed_json": 1}
     assert done.waiting == {"incomplete": 1, "no_steps": 1}
-    assert [each["id"] for each in refusals(archive)] == ["kp:trace:odd", "kp:trace:odder", None]
+    assert [refusal["id"] for refusal in refusals(archive)] == [
+        "kp:trace:odd",
+        "kp:trace:odder",
+        None,
+    ]
     [waiting] = refusals(archive, "waiting")
     assert waiting == {
         "id": "kp:trace:waits",
@@ -191,7 +195,7 @@ def test_damaged_lines_of_what_was_refused_are_left_out(
     assert refusals(archive) == told
     assert len(refusals(archive, "waiting")) == 1
     warned = f"{archive} has damaged lines in _refused.jsonl or _waiting.jsonl; they are left out"
-    assert [each for each in caplog.messages if "damaged" in each] == [warned] * bool(
+    assert [message for message in caplog.messages if "damaged" in message] == [warned] * bool(
         damage.strip()
     )
 

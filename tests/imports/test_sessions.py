@@ -48,19 +48,19 @@ def told(name: str, path: Path, **rules: Any) -> tuple[dict[str, TraceDraft], li
     """The drafts of a file by their native ids, and what is passed over."""
     given = load_rules(None, {**ALWAYS, **rules})
     form, records, skipped = FORMATS[name].under(given), dict[str, list[SourceRecord]](), []
-    for each in form.records(path, []):
-        if isinstance(each, SourceRecord):
-            records.setdefault(each.trace, []).append(each)
-        elif isinstance(each, Skipped):
-            skipped.append(each.kind)
+    for record in form.records(path, []):
+        if isinstance(record, SourceRecord):
+            records.setdefault(record.trace, []).append(record)
+        elif isinstance(record, Skipped):
+            skipped.append(record.kind)
     drafts = {trace: form.draft(trace, found, given) for trace, found in records.items()}
     return {x: each for x, each in drafts.items() if isinstance(each, TraceDraft)}, skipped
 
 
 def steps(made: TraceDraft) -> list[tuple[object, object]]:
     return [
-        (each["type"], each["tool"] if each["type"] == "tool_call" else each["content"])
-        for each in made.steps
+        (step["type"], step["tool"] if step["type"] == "tool_call" else step["content"])
+        for step in made.steps
     ]
 
 
@@ -151,7 +151,7 @@ def test_a_command_is_a_prompt_where_the_model_answers(tmp_path: Path) -> None:
     asked = user("p", f"{called}\n<command-args>the last one</command-args>")
     meant = user("x", [text("Look for bugs")], isMeta=True)
     drafts, _ = told("claude-code", claude_file(tmp_path, asked, meant, says("a", text("so"))))
-    assert [each.objective for each in drafts.values()] == ["/review the last one"]
+    assert [draft.objective for draft in drafts.values()] == ["/review the last one"]
 
 
 def test_what_is_typed_meanwhile_is_an_observation(tmp_path: Path) -> None:
@@ -286,8 +286,10 @@ def test_no_record_holds_pictures_instructions_or_what_is_encrypted(
         test_a_trace_is_a_turn_of_the_user(tmp_path)
     (path,) = tmp_path.iterdir()
     assert "SECRET" in path.read_text()
-    records = [each for each in FORMATS[name].records(path, []) if isinstance(each, SourceRecord)]
-    assert "SECRET" not in json.dumps([each.payload for each in records])
+    records = [
+        record for record in FORMATS[name].records(path, []) if isinstance(record, SourceRecord)
+    ]
+    assert "SECRET" not in json.dumps([record.payload for record in records])
 
 
 FINE = "Wall time: 1 s\nProcess exited with code 0\nOutput:\nExit code: 1"
@@ -364,7 +366,7 @@ def test_without_turns_each_message_of_the_user_begins_one(tmp_path: Path) -> No
     assert list(drafts) == ["old/1", "old/2"]
     assert steps(drafts["old/1"]) == [tool("local_shell"), ("observation", "x")]
     assert drafts["old/1"].steps[0]["input"] == '{"command":["ls"]}'
-    assert [each.created_at is None for each in drafts.values()] == [False, True]
+    assert [draft.created_at is None for draft in drafts.values()] == [False, True]
 
 
 def test_a_session_of_codex_may_have_several_files(tmp_path: Path) -> None:
@@ -481,4 +483,4 @@ def test_only_formats_of_sessions_take_the_rule(tmp_path: Path) -> None:
 def test_a_prompt_without_an_answer_is_refused(tmp_path: Path) -> None:
     claude_file(tmp_path / "in", user("p", "go"))
     assert read("claude-code", tmp_path / "in", tmp_path / "out", ALWAYS).refused == {"no_steps": 1}
-    assert [each["id"] for each in refusals(tmp_path / "out")] == ["kp:trace:p"]
+    assert [refusal["id"] for refusal in refusals(tmp_path / "out")] == ["kp:trace:p"]

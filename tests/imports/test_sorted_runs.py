@@ -64,7 +64,7 @@ def test_row_groups_are_the_same_however_rows_come(tmp_path: Path) -> None:
         pq.ParquetFile(tmp_path / "one").read_row_group(each)["key"].to_pylist()
         for each in range(pq.ParquetFile(tmp_path / "one").num_row_groups)
     ]
-    assert all(len(each) <= 9 and sum(map(len, each)) <= 20 for each in sizes)
+    assert all(len(size) <= 9 and sum(map(len, size)) <= 20 for size in sizes)
 
 
 def test_of_a_range_only_its_row_groups_are_read(tmp_path: Path) -> None:

@@ -42,10 +42,10 @@ def test_what_is_too_large_is_refused_and_the_rest_imported(tmp_path: Path, name
     done = import_traces(FORMATS[form], [str(source)], archive, rules)
     assert done.traces == 1 + len(traces)
     assert [*done.refused] == reasons
-    assert {each["file"] for each in refusals(archive)} <= {str(source / name)}
-    assert {f"kp:trace:{each}" for each in traces} <= imported(archive).keys()
-    for each in refusals(archive):
-        assert MESSAGES.get(name, "") in each["message"]
+    assert {refusal["file"] for refusal in refusals(archive)} <= {str(source / name)}
+    assert {f"kp:trace:{trace}" for trace in traces} <= imported(archive).keys()
+    for refusal in refusals(archive):
+        assert MESSAGES.get(name, "") in refusal["message"]
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -53,7 +53,7 @@ def test_a_trace_that_a_run_would_refuse_is_refused_by_its_id(tmp_path: Path, mo
     path = tmp_path / "a.jsonl"
     path.write_text(request("a", "1", "é" * (limits.TEXT_BYTES // 2) + "x" * more), "utf-8")
     import_traces(FORMATS["otlp"], [str(path)], tmp_path / "archive", RULES)
-    told = [(each["id"], each["reasons"]) for each in refusals(tmp_path / "archive")]
+    told = [(refusal["id"], refusal["reasons"]) for refusal in refusals(tmp_path / "archive")]
     assert told == [(f"kp:trace:{'a' * 32}", ["too_large"])] * more
 
 

@@ -36,7 +36,7 @@ RULES = Rules.model_validate(
 def contents(archive: Path) -> dict[str, bytes]:
     """All files of an archive but what names a moment or a source."""
     paths = (path for path in archive.rglob("*") if path.is_file() and path.name != "kp.lock")
-    return {f"{each.relative_to(archive)}": each.read_bytes() for each in paths}
+    return {f"{path.relative_to(archive)}": path.read_bytes() for path in paths}
 
 
 def test_several_processes_come_to_what_one_does(

@@ -32,7 +32,7 @@ BAD = trace(confidence=2.0)
 def checked(path: Path, *, private: bool = False) -> list[pl.DataFrame]:
     """The rows of a file, with their JSON and `reasons`."""
     frames = read_rows_with_raw(discover([str(path)])[0], lambda: private)
-    return [each.with_columns(reasons=reasons()) for each in frames]
+    return [frame.with_columns(reasons=reasons()) for frame in frames]
 
 
 def rejected(path: Path, *, private: bool = False) -> dict[int, str | None]:
@@ -107,7 +107,7 @@ def test_frames_hold_no_more_json_than_a_batch_and_a_row(
     path = WRITERS[name](tmp_path / name, rows, **options)
     frames = checked(path)
     assert pl.concat(frames).get_column("row").to_list() == [*range(40)]
-    assert max(int(each["raw"].str.len_bytes().sum()) for each in frames) < 3_000 + 2_000
+    assert max(int(frame["raw"].str.len_bytes().sum()) for frame in frames) < 3_000 + 2_000
     assert len(rejected(path)) == 20
 
 
@@ -134,7 +134,7 @@ def test_rows_of_columns_that_are_not_read_are_cut_by_what_they_take(
     assert len(checked(path)) < 5
     found = rejected(path)
     assert [json.loads(text or "")["extra"] for text in found.values()] == [
-        each["extra"] for each in rows
+        row["extra"] for row in rows
     ]
 
 

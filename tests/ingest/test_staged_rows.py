@@ -33,7 +33,7 @@ def test_law_rows_come_back_in_groups_of_at_most_so_many(
     tmp_path_factory: pytest.TempPathFactory, names: list[list[str]], most: int
 ) -> None:
     path = tmp_path_factory.mktemp("groups") / "rows.parquet"
-    frames = [pl.DataFrame({"name": each}, schema=SCHEMA) for each in names]
+    frames = [pl.DataFrame({"name": name}, schema=SCHEMA) for name in names]
     counts = written(path, frames, most)
     assert all(1 <= count <= most for count in counts)
     rows = pl.read_parquet(path) if counts else SCHEMA.to_frame()

@@ -134,7 +134,7 @@ def test_the_replay_scores_as_the_live_engine_did(name: str) -> None:
 
 @pytest.mark.model
 def test_what_the_live_engine_recorded_is_met_and_a_wrong_ttl_shows(tmp_path: Path) -> None:
-    recorded = {each["id"]: each["score"] for each in lines("expected_cap1000_ttl1h.jsonl")}
+    recorded = {line["id"]: line["score"] for line in lines("expected_cap1000_ttl1h.jsonl")}
     given = lines("traces.jsonl")
     for each in given:
         each["metadata"]["quality_score"] = recorded[each["id"]]

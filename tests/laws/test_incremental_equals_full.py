@@ -529,8 +529,8 @@ class Nights(RuleBasedStateMachine):
     def same_encoder(self) -> dict[str, str]:
         """The last run's, while texts are in no file that can be read: no other can embed these."""
         files = observed(self.files, self.present, prune=False).values()
-        here = {each.content for each in files if each.status == "read"}
-        is_kept = any(each.content not in {None, *here} for each in files)
+        here = {file.content for file in files if file.status == "read"}
+        is_kept = any(file.content not in {None, *here} for file in files)
         return {"embedder": self.last.embedder} if is_kept else {}
 
     def put(self, name: str, content: bytes) -> None:

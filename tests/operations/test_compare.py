@@ -162,7 +162,7 @@ def assert_told(
         if expected["rank_correlation"] is None:  # see the tests of that
             del expected["rank_correlation"]
         assert asdict(found) | expected == asdict(found)
-    movers = {each.trace_id: each for each in told.movers}
+    movers = {mover.trace_id: mover for mover in told.movers}
     moved = rows.filter(pl.col("score") != pl.col("score_2"))
     assert movers.keys() == set(moved["trace_id"])
     assert (told.first_threshold, told.second_threshold) == thresholds
@@ -176,7 +176,7 @@ def assert_told(
         sides = {(True, False): "first", (False, True): "second"}
         single = (row["single_thought"], row["single_thought_2"])
         assert mover.single_thought == sides.get(single)
-    order = [(-abs(each.change), each.trace_id) for each in told.movers]
+    order = [(-abs(mover.change), mover.trace_id) for mover in told.movers]
     assert order == sorted(order)
 
 
@@ -230,7 +230,7 @@ def test_all_is_told_as_another_implementation_tells_it(moved: tuple[Two, str, s
     assert everything.now_reach > everything.now_reach_by_threshold > 0
     assert min(everything.rose, everything.fell, everything.stayed) > 0
     assert all(abs(getattr(everything, f"from_{part}")) > 1e-6 for part in PARTS)
-    single = {each.trace_id: each.single_thought for each in told.movers}
+    single = {mover.trace_id: mover.single_thought for mover in told.movers}
     assert {each: side for each, side in single.items() if side} == {"t1": "first", "t2": "second"}
 
 
@@ -242,8 +242,8 @@ def test_backwards_all_is_the_other_way_round(moved: tuple[Two, str, str]) -> No
     one, other = there.domains[0], back.domains[0]
     assert (one.rose, one.fell, one.stayed) == (other.fell, other.rose, other.stayed)
     assert (one.now_reach, one.no_longer_reach) == (other.no_longer_reach, other.now_reach)
-    changes = {each.trace_id: each.change for each in there.movers}
-    assert {each.trace_id: -each.change for each in back.movers} == changes
+    changes = {mover.trace_id: mover.change for mover in there.movers}
+    assert {mover.trace_id: -mover.change for mover in back.movers} == changes
 
 
 def test_a_run_beside_itself_has_not_moved(moved: tuple[Two, str, str]) -> None:
@@ -272,8 +272,8 @@ def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> Non
     crossed = [row.task_domain or "all" for row in told.domains if row.now_reach]
     starts = [line.split()[0] for line in lines if line.startswith("  ")]
     tables = starts[starts.index("domain") :]
-    movers = [word for each in told.movers for word in (each.trace_id, "(its")]
-    assert [each.replace("(a", "(its") for each in tables] == [
+    movers = [word for mover in told.movers for word in (mover.trace_id, "(its")]
+    assert [table.replace("(a", "(its") for table in tables] == [
         *("domain", *named, "domain", *crossed, "domain", *named),
         *("trace", *movers),
     ]
@@ -283,7 +283,7 @@ def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> Non
 def test_it_tells_what_differs_between_the_runs(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
     there, back = compared(two.warehouse, first, second), compared(two.warehouse, second, first)
-    known = {(each.code, each.of): (each.old, each.new) for each in there.changes}
+    known = {(change.code, change.of): (change.old, change.new) for change in there.changes}
     assert list(known) == [
         *(("cache_size", None), ("weights", "code"), ("weights", "finance")),
         *(("threshold", None), ("files_changed", None)),
@@ -291,16 +291,16 @@ def test_it_tells_what_differs_between_the_runs(moved: tuple[Two, str, str]) -> 
     assert known["threshold", None] == (0.6, 0.45)
     assert known["cache_size", None] == (1000, 2)
     assert known["weights", "code"][1] == dict(zip(DIMENSIONS, (0.1, 0.6, 0.1, 0.2), strict=True))
-    other = {(each.code, each.of): (each.new, each.old) for each in back.changes}
+    other = {(change.code, change.of): (change.new, change.old) for change in back.changes}
     assert other == known | {("files_changed", None): (1, None)}
     lines = comparison_text(there).splitlines()
     begin = lines.index("what differs:")
-    assert lines[begin + 1 : begin + 6] == [f"  {each.words}" for each in there.changes]
+    assert lines[begin + 1 : begin + 6] == [f"  {change.words}" for change in there.changes]
     assert lines[begin + 4] == "  threshold 0.6 \N{RIGHTWARDS ARROW} 0.45"
 
 
 def files_told(told: Comparison) -> dict[str, int]:
-    return {each.code.removeprefix("files_"): each.new for each in told.changes}
+    return {change.code.removeprefix("files_"): change.new for change in told.changes}
 
 
 def test_it_tells_what_became_of_the_files(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_it_says_that_the_archive_is_the_same(tmp_path: Path) -> None:
     first = two.run()
     told = compared(two.warehouse, first, two.run(threshold=0.1))
     assert "what differs, over the same archive:" in comparison_text(told).splitlines()
-    assert [each.code for each in told.changes] == ["threshold"]
+    assert [change.code for change in told.changes] == ["threshold"]
 
 
 def test_other_versions_of_the_facts_change_no_file(
@@ -397,12 +397,12 @@ def test_movers_are_told_with_their_objectives(tmp_path: Path) -> None:
     write(0.2)
     second = two.run(embedder="none")
     told = compared(two.warehouse, first, second)
-    assert {each.trace_id: each.objective for each in told.movers} == {
+    assert {mover.trace_id: mover.objective for mover in told.movers} == {
         "t1": odd[:200],
         "t3": "fix part 3",
         **{f"t{n}": f"in {n}" for n in (4, 5, 6)},
     }
-    assert {each.unread for each in told.movers} == {None}
+    assert {mover.unread for mover in told.movers} == {None}
     text = comparison_text(told)
     assert r"    say \x1b[31mred\x1b[0m, then xxx" in text
     assert "\x1b" not in text
@@ -426,7 +426,10 @@ def test_the_objectives_of_large_files_are_not_read(
     for most, why in ((sizes[1], None), (sizes[1] - 1, "large")):
         monkeypatch.setattr(kp_batch.operations.compare, "_MOST_BYTES", most)
         told = compared(two.warehouse, first, second)
-        assert {each.trace_id: each.unread for each in told.movers} == {"small": None, "large": why}
+        assert {mover.trace_id: mover.unread for mover in told.movers} == {
+            "small": None,
+            "large": why,
+        }
     shown = comparison_text(told).splitlines()
     assert "    (its file is too large to be read again for this)" in shown
 
@@ -452,7 +455,7 @@ def test_an_objective_that_cannot_be_read_again_says_why(tmp_path: Path) -> None
     two.write(in_code(4, id="put back", objective="other words"), name=put_back.name)
     two.run()
     told = compared(two.warehouse, first, second)
-    assert {each.trace_id: (each.objective, each.unread) for each in told.movers} == {
+    assert {mover.trace_id: (mover.objective, mover.unread) for mover in told.movers} == {
         "same": ("fix part 0", None),
         "gone": (None, "gone"),
         "changed": (None, "changed"),
@@ -464,7 +467,7 @@ def test_an_objective_that_cannot_be_read_again_says_why(tmp_path: Path) -> None
     known = {each.trace_id: each for each in compared(two.warehouse, first, second).movers}
     assert known["put back"].objective == "fix part 0"
     vacuum(two.warehouse, timedelta(days=1), datetime.now(UTC))  # the facts of that content
-    known = {each.trace_id: each for each in compared(two.warehouse, first, second).movers}
+    known = {mover.trace_id: mover for mover in compared(two.warehouse, first, second).movers}
     assert (known["put back"].objective, known["put back"].unread) == (None, "changed")
     assert known["same"].objective == "fix part 0"
 
@@ -586,7 +589,7 @@ def test_more_traces_than_movers(tmp_path: Path) -> None:
     first = two.run()
     two.write(*(in_code(n % 10, id=f"t{n:02d}", confidence=0.0) for n in range(13)))
     told = compared(two.warehouse, first, two.run())
-    assert [each.trace_id for each in told.movers] == [f"t{n:02d}" for n in range(12, 2, -1)]
+    assert [mover.trace_id for mover in told.movers] == [f"t{n:02d}" for n in range(12, 2, -1)]
     assert told.in_both == 13
 
 

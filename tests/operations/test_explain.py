@@ -94,7 +94,7 @@ def test_every_trace_is_explained_as_it_was_scored(
         assert (told.unread, len(told.steps or ())) == (None, row["n_steps"])
         assert told.breakdown.score == told.by_profile[row["profile"]] == row["score"]
         assert told.breakdown.composite == row["composite"]
-        assert [each.value for each in told.breakdown.terms] == [row[each] for each in DIMENSIONS]
+        assert [term.value for term in told.breakdown.terms] == [row[each] for each in DIMENSIONS]
         assert (told.counts.n_steps, told.counts.n_tools) == (row["n_steps"], row["n_tools"])
         assert (told.held.size if told.held else 0) == row["cache_size"]
         assert told.cache_group == row["cache_group"]
@@ -146,10 +146,10 @@ def test_the_five_nearest_are_told_with_what_they_share(tmp_path: Path) -> None:
     write(tmp_path, *range(8))
     rescore_archive(settings_of(tmp_path, cache_size=100))
     told = explained(tmp_path, "t7")  # sum all rows
-    assert [each.trace_id for each in told.neighbours] == ["t1", "t0", "t2", "t4", "t3"][
+    assert [neighbour.trace_id for neighbour in told.neighbours] == ["t1", "t0", "t2", "t4", "t3"][
         : len(told.neighbours)
     ] or len(told.neighbours) == 5
-    similarities = [each.similarity for each in told.neighbours]
+    similarities = [neighbour.similarity for neighbour in told.neighbours]
     assert similarities == sorted(similarities, reverse=True)
     first = told.neighbours[0]
     assert first.trace_id == "t1"
@@ -192,7 +192,7 @@ def test_a_text_that_cannot_be_read_again_is_told_why(tmp_path: Path) -> None:
         assert (told.unread, told.objective is None) == (unread, unread is not None)
         assert told.breakdown.score == told.by_profile["code"]
         assert (told.counts.n_types is None) == (unread is not None)
-    assert {each.unread for each in told.neighbours} == {"gone", "changed"}
+    assert {neighbour.unread for neighbour in told.neighbours} == {"gone", "changed"}
     shown = explanation_text(explained(tmp_path, "t0"))
     assert "cannot be read again: its file is gone from the archive" in shown
 
@@ -213,11 +213,11 @@ def test_the_past_tells_what_each_run_changed(tmp_path: Path) -> None:
     assert told[0].change == told[0].score - told[1].score
     assert told[0].from_weights == told[0].change != 0
     assert told[1].change is None
-    assert any("weights of code" in each for each in told[0].reasons)
+    assert any("weights of code" in reason for reason in told[0].reasons)
     other = {**profiles, "legal": replace(profiles["code"], **weights | {"name": "legal"})}
     rescore_archive(settings.model_copy(update={"profiles": always(other), "cache_size": 1}))
     [newest, *_] = explained(tmp_path, "t0").history
-    assert [each.split()[0] for each in newest.reasons] == ["cache"]  # no word of legal
+    assert [reason.split()[0] for reason in newest.reasons] == ["cache"]  # no word of legal
     second = explained(tmp_path, "t2").history[1:]
     assert [each.run_id for each in second] == runs[:1] + runs[1:]
     assert second[1].from_novelty != 0

@@ -451,7 +451,7 @@ def test_of_rows_with_one_id_the_one_that_counts_is_exported(tmp_path: Path) -> 
     write_jsonl(archive / "c.jsonl", [said(2, "newer")])
     warehouse = scored(tmp_path, archive).warehouse
     assert exported(warehouse, tmp_path / "a.jsonl") == ExportResult(2, 2, 0, 0, {}, ())
-    contents = [each["steps"][0]["content"] for each in lines(tmp_path / "a.jsonl")]
+    contents = [line["steps"][0]["content"] for line in lines(tmp_path / "a.jsonl")]
     assert contents == ["second", "newer"]
     assert lines(tmp_path / "a.jsonl")[0]["extra"] == 1
 

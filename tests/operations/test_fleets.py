@@ -65,7 +65,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
 
 def task(number: int, dice: np.random.Generator) -> dict[str, Any]:
     """A trace about some words, of which tasks share many; one in eight is a single thought."""
-    words = " ".join(f"word{each}" for each in dice.integers(0, 120, 8))
+    words = " ".join(f"word{number}" for number in dice.integers(0, 120, 8))
     kinds = dice.choice(["thought", "tool_call", "observation", "error_recovery"], 4)
     steps = [step(str(kind), words[:9], "run" if kind == "tool_call" else None) for kind in kinds]
     return trace(

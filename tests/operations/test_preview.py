@@ -31,7 +31,7 @@ LEGAL = {"legal": {"complexity": 1, "novelty": 0, "tool_diversity": 0, "outcome_
 def listing(warehouse: Path) -> dict[str, bytes]:
     """All files but the vectors, which stay, and the lock's, which tells its last holder."""
     files = (each for each in warehouse.rglob("*") if each.is_file() and each.name != "kp.lock")
-    return {str(each): each.read_bytes() for each in files if "vectors" not in each.parts}
+    return {str(file): file.read_bytes() for file in files if "vectors" not in file.parts}
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_audits_are_told_before_they_fail_and_limits_hold(scored: Path) -> None:
     with pytest.raises(AuditError, match=r"all \(80 rows\); a run would publish no scores"):
         preview(asked(scored, preview=True, audits=audits, threshold=0.1), on_result=told.append)
     assert told[0].comparison
-    assert [each.rows for each in told[0].audits] == [80]
+    assert [audit.rows for audit in told[0].audits] == [80]
     write_jsonl(scored / "archive" / "bad.jsonl", [trace(id="")] * 20)
     with pytest.raises(ArchiveError, match="rejected, more than"):
         preview(asked(scored, preview=True))
@@ -176,6 +176,8 @@ def test_under_prefect_the_comparison_is_an_artifact_without_texts(scored: Path)
         "kp-batch-audits-warehouse",
         "kp-batch-preview-warehouse",
     ]
-    assert "which moved most:" in next(each for each in artifacts.values() if "stability" in each)
+    assert "which moved most:" in next(
+        artifact for artifact in artifacts.values() if "stability" in artifact
+    )
     assert objective
     assert objective not in held

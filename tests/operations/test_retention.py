@@ -71,7 +71,7 @@ def test_small_files_become_one(
     tmp_path: Path, files: dict[str, str], least: int, left: dict[str, str]
 ) -> None:
     tables = written(tmp_path, **files)
-    removed = sum(each.count("x") for each in files.values())
+    removed = sum(file.count("x") for file in files.values())
     assert rewritten(tmp_path, tables, without("x"), at_least=least) == removed
     assert held(tmp_path, tables) == left
 

@@ -126,7 +126,7 @@ def test_it_is_a_run_of_its_own_that_says_from_which_to_which(nights: Folder) ->
     told, threshold = json.loads(changes)
     assert told == given
     assert (threshold["old"], threshold["new"]) == (0.5, 0.75)
-    names = [(Path(each["source_file"]).name, each["status"]) for each in json.loads(inputs)]
+    names = [(Path(entry["source_file"]).name, entry["status"]) for entry in json.loads(inputs)]
     assert names == [("bad.jsonl", "gone"), ("good.jsonl", "read")]
     assert sum(json.loads(seconds).values()) > 0
     rows = {
@@ -200,7 +200,7 @@ def test_runs_tells_which_are_kept(nights: Folder, capsys: pytest.CaptureFixture
     assert gone
     capsys.readouterr()
     runs.main(["--warehouse", f"{folder}/warehouse", "--format", "json"], standalone_mode=False)
-    told = {each["run_id"]: each["kept"] for each in json.loads(capsys.readouterr().out)}
+    told = {entry["run_id"]: entry["kept"] for entry in json.loads(capsys.readouterr().out)}
     kept = available_runs(folder / "warehouse")
     assert told == {
         name: "rollback" if name in kept.restorable else "as-of" if name in kept.readable else None

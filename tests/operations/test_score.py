@@ -165,10 +165,10 @@ def test_each_of_several_traces_comes_alone_and_now_means_after_all(tmp_path: Pa
     assert isinstance(first, Scored)
     assert isinstance(second, Scored)
     assert first.score == second.score
-    assert {each.trace_id for each in first.neighbours} == {"t1", "t2"} | {
-        each.trace_id for each in second.neighbours
+    assert {neighbour.trace_id for neighbour in first.neighbours} == {"t1", "t2"} | {
+        neighbour.trace_id for neighbour in second.neighbours
     } - {"t1", "t2"}
-    assert all(each.age_s >= 0 for each in first.neighbours)
+    assert all(neighbour.age_s >= 0 for neighbour in first.neighbours)
 
 
 def test_lines_that_cannot_be_scored_stand_in_their_order_with_all_their_faults() -> None:
@@ -299,7 +299,7 @@ def test_the_command_takes_the_values_that_no_trace_tells(tmp_path: Path) -> Non
         (["host=b"], {"host": "b"}),
         (["host=", "agent_id=x"], {"host": None, "agent_id": "x"}),
     ):
-        options = [word for each in values for word in ("--group", each)]
+        options = [word for value in values for word in ("--group", value)]
         [expected] = beside(tmp_path, at, new, **group)
         assert isinstance(expected, Scored)
         told = json.loads(invoke(*asked, *options, stdin=given).stdout)

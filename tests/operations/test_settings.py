@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 Rescore = Callable[..., Summary]
 TO = "\N{RIGHTWARDS ARROW}"
-NO_COUNTS = RunCounts(**{each.name: 0 for each in fields(RunCounts)} | {"rejected_by_code": {}})
+NO_COUNTS = RunCounts(**{field.name: 0 for field in fields(RunCounts)} | {"rejected_by_code": {}})
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_failed_run_changes_no_setting(rescore: Rescore, tmp_path: Path) -> No
         rescore(archive=both, threshold=0.1, embedder="none")
     assert (kept(tmp_path)["threshold"], kept(tmp_path)["embedder"]) == (0.75, "hashing")
     rescore(max_reject_share=1)
-    assert [each["code"] for each in reasons(tmp_path)] == ["after_failure"]
+    assert [reason["code"] for reason in reasons(tmp_path)] == ["after_failure"]
 
 
 def test_what_cannot_begin_leaves_no_run(rescore: Rescore, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_what_another_kp_batch_or_other_model_files_change_is_named(
     formulas = kp_batch.planning.scorer.FORMULAS
     monkeypatch.setitem(formulas, "scoring", formulas["scoring"] + 1)
     assert rescore().counts.restated == 2
-    assert [(each["code"], each["of"], each["words"]) for each in reasons(tmp_path)] == [
+    assert [(reason["code"], reason["of"], reason["words"]) for reason in reasons(tmp_path)] == [
         ("formula", "scoring", f"formula of scoring 1 {TO} 2"),
         ("model_files", None, f"files of the model hashing-384 {TO} hashing-other"),
     ]
@@ -132,12 +132,12 @@ def test_what_became_of_files_is_told_by_number(rescore: Rescore, tmp_path: Path
     (archive / "d.parquet").write_bytes(b"PAR1 and no more")
     write_jsonl(archive / "e.jsonl", [trace(id="ee")])
     rescore()
-    told = [(each["code"], each["new"]) for each in reasons(tmp_path)]
+    told = [(reason["code"], reason["new"]) for reason in reasons(tmp_path)]
     assert told == [("files_new", 1), ("files_gone", 2), ("files_unreadable", 1)]
     (archive / "b.jsonl").write_bytes(held)
     write_jsonl(archive / "e.jsonl", [trace(id="ee"), trace(id="ef")])
     rescore(prune=True)
-    told = [(each["code"], each["words"]) for each in reasons(tmp_path)]
+    told = [(reason["code"], reason["words"]) for reason in reasons(tmp_path)]
     assert told == [
         ("files_changed", "1 file changed"),
         ("files_back", "1 file back"),
@@ -178,7 +178,7 @@ def test_a_profile_of_no_domain_is_asked_about_by_the_run_that_brings_it(
     (tmp_path / "p.toml").write_text(text + LEGAL)
     caplog.clear()
     rescore(profiles=tmp_path / "p.toml")
-    asked = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    asked = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert asked == [
         "no trace has the domain cutsomer_service; did you mean customer_service?",
         "no trace has the domain legal, which has a profile",

@@ -253,7 +253,7 @@ def test_however_spans_are_cut_each_groups_caches_are_those_of_its_whole_history
     monkeypatch.setattr(kp_batch.operations.sweep, "RANGE_ROWS", length)
     rows = [row for group in groups for row in group]
     vectors = normalised(np.array([vector for _, vector, _ in rows], dtype=np.float64))
-    grouping = Grouping((), {each: set() for each in caches})
+    grouping = Grouping((), {cache: set() for cache in caches})
     with TemporaryDirectory() as folder:
         staging = Staging(Path(folder))
         staging.make()
@@ -266,7 +266,7 @@ def test_however_spans_are_cut_each_groups_caches_are_those_of_its_whole_history
             sweep_span(span, grouping, profiles, Path(folder), staging)
             for span in sweep_spans(staging, caches)
         ]
-        found = pl.concat(pl.read_parquet(each) for each in files)
+        found = pl.concat(pl.read_parquet(file) for file in files)
     assert found.schema == SWEPT
     for number, cache in enumerate(caches):
         wanted: list[tuple[float, float | None, bool]] = []
@@ -280,7 +280,7 @@ def staged(groups: list[list[Row]]) -> pl.DataFrame:
     """Rows of some groups as sweep_rows.sql makes them."""
     lengths = np.array(list(map(len, groups)))
     first = np.repeat(np.cumsum(lengths) - lengths, lengths)
-    [profile] = [each for each in load_profiles().profiles if each.name == "code"]
+    [profile] = [profile for profile in load_profiles().profiles if profile.name == "code"]
     times, _, recorded = zip(*(row for group in groups for row in group), strict=True)
     columns = {"first": first, "created_at": times, "recorded_score": recorded}
     return pl.DataFrame(columns, schema_overrides={"recorded_score": pl.Float64}).with_columns(
@@ -508,7 +508,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Sweep]:
 def points(shown: Page, chart: str, column: str) -> set[str]:
     """What the points of a chart stand for."""
     title = column.replace("_", " ")
-    return {each[title] for each in marks(shown, chart, "circle")}
+    return {mark[title] for mark in marks(shown, chart, "circle")}
 
 
 @pytest.mark.process
@@ -545,5 +545,5 @@ def test_a_chosen_domain_is_shown_alone(page: tuple[Path, Sweep]) -> None:
         cells = rows.evaluate_all("rows => rows.map(row => row.cells[6].textContent)")
         assert cells == [f"{row.mean_novelty:.4f}" for row in of]
         assert points(shown, "mean_novelty", "mean_novelty") == set(cells)
-        assert {each["domain"] for each in marks(shown, "domains", "point")} == {HOSTILE}
+        assert {mark["domain"] for mark in marks(shown, "domains", "point")} == {HOSTILE}
         assert said == []

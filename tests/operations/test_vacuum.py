@@ -244,8 +244,8 @@ def test_vacuum_removes_vectors_of_encoders_and_texts_that_nothing_needs(nights:
     assert not other.exists()
     kept = Opened(nights.warehouse / "vectors" / Hashing.encoder_id)
     words = ["sum it", "lose it", "fix more", "see it"]
-    vectors = kept.gather(pl.Series([text_hash(each) for each in words]))
-    assert (vectors == Hashing().encode([f"{each} {each}" for each in words])).all()
+    vectors = kept.gather(pl.Series([text_hash(word) for word in words]))
+    assert (vectors == Hashing().encode([f"{word} {word}" for word in words])).all()
 
 
 def test_vacuum_drops_the_json_of_old_rejects_for_good(nights: Nights) -> None:

@@ -36,7 +36,11 @@ def checked(folder: Path, traces: int = ALL, *, seed: int = 0, embed: bool = Tru
 
 def found(told: Verification) -> dict[str, str | None]:
     """The columns that differ, each with the trace that shows it."""
-    return {each.column: each.trace_id for each in told.differences if each.max_difference}
+    return {
+        difference.column: difference.trace_id
+        for difference in told.differences
+        if difference.max_difference
+    }
 
 
 def assert_sound(folder: Path, traces: int) -> None:
@@ -359,7 +363,9 @@ def test_changed_and_lost_files_are_skipped_and_counted(folder: Path) -> None:
         "nothing could be checked: of 8 traces drawn, all stand in files that are gone, unreadable "
         "or changed"
     )
-    assert [each.max_difference for each in told.differences] == [0.0] * len(told.differences)
+    assert [difference.max_difference for difference in told.differences] == [0.0] * len(
+        told.differences
+    )
     assert verification_text(told).startswith("0 traces verified (--seed 0), 8 skipped")
 
 

@@ -62,7 +62,7 @@ def test_another_encoder_has_a_report_that_says_that_the_scores_do_not_compare(
 ) -> None:
     for embedder in ("none", "none", "hashing"):
         rescore_and_report(config(warehouse.parent, embedder=embedder))
-        assert not [each for each in caplog.records if each.levelname == "WARNING"]
+        assert not [record for record in caplog.records if record.levelname == "WARNING"]
         for told in (report(warehouse, "markdown"), (warehouse / "report.html").read_text("utf-8")):
             assert "The scores of the last run do not compare with those of the previous" in told
 

@@ -255,7 +255,9 @@ def test_profiles_hold_all_of_the_settings_and_scores_bear_some(tmp_path: Path) 
         "SELECT s.task_domain, p.name, p.novelty FROM scores s JOIN profiles p USING (profile_id)"
     )
     assert sorted(ask(settings, query)) == [("code", "code", 0.3), ("poetry", "default", 0.35)]
-    known = [(each.profile_id, *astuple(each), [None]) for each in load_profiles().profiles]
+    known = [
+        (profile.profile_id, *astuple(profile), [None]) for profile in load_profiles().profiles
+    ]
     assert ask(settings, "FROM profiles") == sorted(known)
 
 
@@ -280,8 +282,8 @@ def test_a_row_of_runs_tells_the_run(tmp_path: Path, archive: Path) -> None:
     assert run_id == summary.run_id
     assert RescoreConfig(**json.loads(told)) == settings
     files = sorted(map(str, archive.iterdir()))
-    assert [each["source_file"] for each in json.loads(inputs)] == files
-    assert [each["status"] for each in json.loads(inputs)] == ["read"] * len(files)
+    assert [entry["source_file"] for entry in json.loads(inputs)] == files
+    assert [entry["status"] for entry in json.loads(inputs)] == ["read"] * len(files)
     assert json.loads(counts) == asdict(summary.counts)
     steps = ["read", "plan", "embed", "replay", "write"]
     assert list(json.loads(seconds)) == ["start", *steps]

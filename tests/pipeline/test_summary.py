@@ -87,7 +87,7 @@ def test_the_published_distribution_and_the_question_give_the_same_numbers(tmp_p
     kept = f"SELECT {numbers} FROM distributions WHERE task_domain IS NOT NULL ORDER BY task_domain"
     assert ask(tmp_path / "warehouse", kept).equals(asked)
     assert asked.rows() == [
-        (each.task_domain, each.traces, each.mean, *each.quantiles) for each in scores
+        (score.task_domain, score.traces, score.mean, *score.quantiles) for score in scores
     ]
 
 

@@ -61,7 +61,7 @@ def night(tmp_path: Path) -> Night:
 
 
 def days(traces: Iterable[Trace]) -> list[str]:
-    return sorted({f"{each.at:%F}" for each in traces})
+    return sorted({f"{trace.at:%F}" for trace in traces})
 
 
 def work(
@@ -84,7 +84,7 @@ def windows(
     traces: Sequence[Trace], size: int, ttl: timedelta | None
 ) -> dict[tuple[Any, ...], list[tuple[Any, ...]]]:
     """What each trace meets; of a trace only time, id and text count."""
-    order = [(each.at, each.id, each.words) for each in sorted(traces)]
+    order = [(trace.at, trace.id, trace.words) for trace in sorted(traces)]
     return {
         each: [
             other
@@ -234,7 +234,7 @@ def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) 
                 each for (each,) in connection.execute("SELECT profile_id FROM profiles").fetchall()
             }
         loaded = load_profiles(night.settings.get("profiles"))
-        assert ids == {each.profile_id for each in loaded.profiles}
+        assert ids == {profile.profile_id for profile in loaded.profiles}
         assert night.told()["pending"] == []
         assert night.run().run_id is None
         night.settings.pop("profiles", None)

@@ -219,7 +219,9 @@ def test_a_renamed_file_is_not_gone(nights: Nights, caplog: pytest.LogCaptureFix
     path.rename(path.with_name("c.jsonl"))
     caplog.clear()
     assert nights.run(max_gone=0).counts.gone == 0
-    assert caplog.messages == [each for each in caplog.messages if "gone (such as" not in each]
+    assert caplog.messages == [
+        message for message in caplog.messages if "gone (such as" not in message
+    ]
 
 
 def test_a_file_that_never_could_be_read_is_not_missed(nights: Nights) -> None:

@@ -235,14 +235,14 @@ def test_law_every_marked_row_stands_in_one_span_with_its_whole_window(
     rows, starts = timeline
     pieces = spans(pl.LazyFrame({"start": starts, "replay": rows}), limit)
     for row in np.flatnonzero(rows):
-        [span] = [each for each in pieces if each.first <= row < each.last]
+        [span] = [piece for piece in pieces if piece.first <= row < piece.last]
         assert span.warm <= starts[row]
     for span in pieces:
         assert 0 < span.last - span.first <= limit
         assert span.warm == starts[span.first] <= span.first
         assert rows[span.first]
         assert rows[span.last - 1]
-    assert [each.first for each in pieces] == sorted({each.first for each in pieces})
+    assert [piece.first for piece in pieces] == sorted({piece.first for piece in pieces})
 
 
 def test_spans_are_cut_by_their_rows_and_not_by_the_gaps_between_them() -> None:

@@ -412,7 +412,7 @@ WANTED: dict[str, Callable[[Told], pl.DataFrame]] = {
 
 def test_every_frame_is_a_field_with_an_sql_file_of_its_name() -> None:
     queries = files("kp_batch.report").joinpath("sql").iterdir()
-    assert {each.name for each in queries} == {f"{name}.sql" for name in (*FRAMES, "totals")}
+    assert {query.name for query in queries} == {f"{name}.sql" for name in (*FRAMES, "totals")}
     hints = get_type_hints(ReportData)
     assert [name for name, kind in hints.items() if kind is pl.DataFrame] == list(FRAMES)
 
@@ -699,7 +699,7 @@ def test_times_after_the_run_are_of_the_future_unless_all_are_they_are_left_out(
     now = datetime.now(UTC)
     later = [now + timedelta(days=each) for each in (2, 5, 400)]
     moments = [*later, *(now - timedelta(days=each) for each in range(1, 4))]
-    rows = [trace(id=f"{each}", created_at=each.isoformat()) for each in moments]
+    rows = [trace(id=f"{moment}", created_at=moment.isoformat()) for moment in moments]
     write_jsonl(tmp_path / "archive" / "a.jsonl", rows[:3])
     rescore_archive(settings(tmp_path))
     data = gathered(tmp_path / "warehouse")

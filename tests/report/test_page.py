@@ -238,17 +238,20 @@ def test_a_trace_in_a_table_leads_to_its_own_page_and_back(
         sums = shown.locator("tbody tr").evaluate_all(
             "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
         )
-        changes = [each for each in one.breakdown.overrides if each.applies]
+        changes = [override for override in one.breakdown.overrides if override.applies]
         assert sums == [
             *(
                 [
-                    *(each.dimension.replace("_", " "), written(each.value)),
-                    *(f"{each.weight:g}", written(each.product)),
+                    *(term.dimension.replace("_", " "), written(term.value)),
+                    *(f"{term.weight:g}", written(term.product)),
                 ]
-                for each in one.breakdown.terms
+                for term in one.breakdown.terms
             ),
             ["composite", "", "", written(one.breakdown.composite)],
-            *([each.name.replace("_", " "), "", "", f"{each.change:+.4f}"] for each in changes),
+            *(
+                [change.name.replace("_", " "), "", "", f"{change.change:+.4f}"]
+                for change in changes
+            ),
             ["score", "", "", written(row["score"])],
         ]
         assert page.evaluate("document.documentElement.scrollWidth") == width
@@ -365,12 +368,14 @@ def test_a_warehouse_without_scores_has_a_page_that_says_so(tmp_path: Path, what
 
 def test_a_chart_says_in_its_caption_what_it_leaves_out(tmp_path: Path) -> None:
     days = [*(f"2026-01-{each:02d}" for each in range(1, 10)), "1970-01-01"]
-    write_jsonl(tmp_path / "a.jsonl", [trace(id=each, created_at=each) for each in days])
+    write_jsonl(tmp_path / "a.jsonl", [trace(id=day, created_at=day) for day in days])
     settings = {"warehouse": tmp_path / "warehouse", "embedder": "none"}
     rescore_archive(RescoreConfig(archive=(str(tmp_path / "a.jsonl"),), **settings))
     text = report(tmp_path / "warehouse", "html")
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", text)
-    noted = [each for each in captions if "Left out: 1 trace, of times that are warned" in each]
+    noted = [
+        caption for caption in captions if "Left out: 1 trace, of times that are warned" in caption
+    ]
     assert len(noted) == 2
     assert "is dated ten years or more before nearly all others, on 1970-01-01." in text
 

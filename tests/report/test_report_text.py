@@ -186,8 +186,8 @@ def under(**changes: Any) -> RunRecord:
 
 
 def test_where_there_is_nothing_to_notice_the_extent_is_told() -> None:
-    assert [sentence(each) for each in findings(QUIET)] == [EXTENT, ALL_ACCEPTED]
-    assert not any(each.is_warning for each in findings(QUIET))
+    assert [sentence(finding) for finding in findings(QUIET)] == [EXTENT, ALL_ACCEPTED]
+    assert not any(finding.is_warning for finding in findings(QUIET))
 
 
 def test_the_extent_counts_the_domains() -> None:
@@ -214,7 +214,7 @@ def test_a_failure_is_told_first_as_a_warning_with_its_reason() -> None:
         r"The last run, run-3, failed: no\nspace \x1b[31mleft. "
         "The scores are those of the last run that succeeded."
     )
-    assert [each for each in first.parts if isinstance(each, Untrusted)] == [
+    assert [part for part in first.parts if isinstance(part, Untrusted)] == [
         r"no\nspace \x1b[31mleft"
     ]
     assert others == findings(QUIET)
@@ -374,7 +374,7 @@ def test_what_live_engines_recorded_is_told_and_warned_of_where_it_is_far(
 ) -> None:
     recorded = pl.DataFrame([row, ("code", *row[1:])], schema=RECORDED, orient="row")
     assert told(recorded=recorded) == wanted
-    far = [each for each in findings(replace(QUIET, recorded=recorded)) if each.is_warning]
+    far = [finding for finding in findings(replace(QUIET, recorded=recorded)) if finding.is_warning]
     assert len(far) == (row[3] == 0.0101)
 
 
@@ -612,7 +612,7 @@ def test_what_is_refused_is_told_by_reason_over_all_domains() -> None:
     )
     counted = "no_steps 1,234, bad_confidence 3, missing_id 3"
     wanted = f"Rejected rows and unreadable files, by reason: {counted}."
-    assert [sentence(each) for each in findings(replace(QUIET, rejects=rejects))] == [
+    assert [sentence(finding) for finding in findings(replace(QUIET, rejects=rejects))] == [
         EXTENT,
         wanted,
     ]

@@ -102,7 +102,7 @@ def test_each_trace_is_told_with_its_sum_its_place_and_its_text(tmp_path: Path) 
     left = require_manifest(warehouse)
     without_facts = {name: version for name, version in left.tables.items() if name != "facts"}
     publish(warehouse, replace(left, tables=without_facts))
-    assert {each.row for each in told(warehouse)[1].details.values()} == {None}
+    assert {detail.row for detail in told(warehouse)[1].details.values()} == {None}
 
 
 def test_no_text_is_long_and_each_is_printable(tmp_path: Path) -> None:

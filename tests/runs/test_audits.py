@@ -63,7 +63,7 @@ def test_an_audit_sees_what_would_be_published_beside_what_is(night: Night, tmp_
         drift="FROM drift(previous(), latest()) WHERE traces_b <> 3 AND task_domain IS NULL",
     )
     results = night(trace(id="c"), audits=more, allow=("same",)).audits
-    assert [(each.name, each.rows, each.allowed) for each in results] == [
+    assert [(result.name, result.rows, result.allowed) for result in results] == [
         ("kept", 0, False),
         ("same", 1, True),
         ("drift", 0, False),
@@ -86,7 +86,7 @@ def test_an_audit_that_fails_publishes_no_scores_and_all_are_named(
     told = r"^2 audits failed: many \(7 rows\), other \(1 row\); no scores were published; "
     with pytest.raises(AuditError, match=told) as caught:
         night(trace(id="b"), audits=given, threshold=0.1)
-    assert [each.rows for each in caught.value.results] == [7, 1, 0, 1]
+    assert [result.rows for result in caught.value.results] == [7, 1, 0, 1]
     assert 'audit many found 7 rows: {"i":6}; {"i":5}; {"i":4}; {"i":3}; {"i":2}' in caplog.text
     assert 'audit soft found 1 row: {"two":2}' in caplog.text
     after = read_manifest(tmp_path / "warehouse")
@@ -96,7 +96,7 @@ def test_an_audit_that_fails_publishes_no_scores_and_all_are_named(
     query = "SELECT status, reason, audits FROM runs ORDER BY number DESC LIMIT 1"
     [(status, reason, results)] = ask(config(tmp_path, tmp_path), query)
     assert (status, reason) == ("failed", str(caught.value))
-    assert [each["rows"] for each in json.loads(results)] == [7, 1, 0, 1]
+    assert [entry["rows"] for entry in json.loads(results)] == [7, 1, 0, 1]
     summary = night(audits=given, allow=("many", "other"), threshold=0.1)
     assert summary.run_id
     assert audits_text(summary.audits) == "1 of 4 pass, many allowed, other allowed, soft warns"
@@ -122,7 +122,7 @@ def test_they_are_kept_by_value_run_on_a_quiet_night_and_end(night: Night, tmp_p
     assert (ended.audits, ended.counts.restated) == ((), 0)
     query = "SELECT changes FROM runs ORDER BY number DESC LIMIT 1"
     [(changes,)] = ask(config(tmp_path, tmp_path), query)
-    assert [each["words"] for each in json.loads(changes)] == ["audit few gone"]
+    assert [entry["words"] for entry in json.loads(changes)] == ["audit few gone"]
     assert not night().audits
 
 
@@ -242,7 +242,7 @@ def test_all_faults_of_a_file_are_told(tmp_path: Path, text: str, faults: list[s
     (tmp_path / "audits.toml").write_text(text)
     with pytest.raises(KpBatchError, match=r"audits\.toml") as caught:
         load_audits(tmp_path / "audits.toml")
-    assert [each for each in faults if each not in str(caught.value)] == []
+    assert [fault for fault in faults if fault not in str(caught.value)] == []
 
 
 def day(number: int) -> str:

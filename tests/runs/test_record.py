@@ -22,7 +22,7 @@ JSON: dict[str, Any] = {
     "config": {"embedder": "minilm", "cache_size": 1000, "ttl": "none", "threshold": 0.75},
     "inputs": [{"path": "a.jsonl"}],
     "counts": {
-        **{each.name: 1 for each in fields(RunCounts)},
+        **{field.name: 1 for field in fields(RunCounts)},
         "rejected_by_code": {"no_steps": 1},
         "unreadable_files": ["a.jsonl"],
     },

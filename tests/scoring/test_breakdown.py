@@ -45,10 +45,12 @@ def test_a_breakdown_names_the_profile_its_weights_and_each_override() -> None:
     }
     [told] = breakdowns(pl.DataFrame([row]), PROFILES.values())
     assert (told.profile, told.profile_id) == ("default", PROFILES["default"].profile_id)
-    assert [(each.dimension, each.value, each.weight) for each in told.terms] == [
+    assert [(term.dimension, term.value, term.weight) for term in told.terms] == [
         (name, row[name], getattr(PROFILES["default"], name)) for name in DIMENSIONS
     ]
-    assert [(each.name, each.applies, round(each.change, 9)) for each in told.overrides] == [
+    assert [
+        (override.name, override.applies, round(override.change, 9)) for override in told.overrides
+    ] == [
         ("single_thought", False, 0.0),
         ("recovery_bonus", True, 0.1),
         ("low_diversity_penalty", True, -0.1),

@@ -87,7 +87,7 @@ def test_parts_are_done_by_several_processes_and_come_back_in_order(
     cluster: RayExecutor, tmp_path: Path
 ) -> None:
     numbers = [*range(6), 6, 8]
-    assert [*cluster.map(square, numbers, tmp_path)] == [each**2 for each in numbers]
+    assert [*cluster.map(square, numbers, tmp_path)] == [number**2 for number in numbers]
     assert [*cluster.map(square, (), tmp_path)] == []
     workers = {each.suffix for each in tmp_path.iterdir()}
     assert len(workers) >= 2
@@ -117,7 +117,7 @@ def test_what_a_part_tells_is_told_here(
     assert [*cluster.map(square, [5], folder=tmp_path)] == [25]
     with pytest.raises(ArchiveError, match="seven"):
         list(cluster.map(square, [7], folder=tmp_path))
-    assert [each.getMessage() for each in caplog.records] == ["about 5", "about 7"]
+    assert [record.getMessage() for record in caplog.records] == ["about 5", "about 7"]
 
 
 @pytest.mark.process

@@ -239,7 +239,7 @@ def _dotted(step: Step, by_id: Mapping[str, Step]) -> str:
 
 def _write(path: Path, rows: Sequence[object]) -> None:
     path.parent.mkdir(parents=True)
-    path.write_text("".join(f"{json.dumps(each)}\n" for each in rows), "utf-8")
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
 
 
 SYSTEMS: Mapping[str, Callable[[Path, Sequence[Step]], None]] = {

@@ -44,10 +44,10 @@ def shell(script: str, folder: Path, command: Path | None = None) -> str:
 def outputs(blocks: Sequence[Block], folder: Path, command: Path | None = None) -> list[str]:
     """What each block prints. One shell runs them all: what one exports, the next ones have."""
     parts = [
-        f"python - <<'END_OF_BLOCK'\n{each.text}END_OF_BLOCK\n"
-        if each.language == "python"
-        else each.text
-        for each in blocks
+        f"python - <<'END_OF_BLOCK'\n{block.text}END_OF_BLOCK\n"
+        if block.language == "python"
+        else block.text
+        for block in blocks
     ]
     script = "".join(f"echo '{_NEXT}'\n{part}" for part in parts)
     return shell(script, folder, command).split(f"{_NEXT}\n")[1:]
@@ -55,7 +55,7 @@ def outputs(blocks: Sequence[Block], folder: Path, command: Path | None = None) 
 
 def missing(shown: str, told: str) -> str | None:
     """The first line that is shown and was not told, in this order; `...` stands for any lines."""
-    lines = iter([_masked(each) for each in told.splitlines()])
+    lines = iter([_masked(line) for line in told.splitlines()])
     return next(
         (line for line in shown.splitlines() if line != "..." and _masked(line) not in lines), None
     )

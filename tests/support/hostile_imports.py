@@ -55,7 +55,7 @@ def run(name: str, **changes: Any) -> dict[str, Any]:
 
 
 def _line(path: Path, *lines: str) -> None:
-    path.write_text("".join(f"{each}\n" for each in lines), "utf-8")
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
 
 # What is good, by the format; each is one trace.

@@ -103,7 +103,7 @@ def write_lines(path: Path, values: list[dict[str, Any]]) -> None:
     from json import dumps
 
     path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(f"{dumps(each)}\n" for each in values), "utf-8")
+    path.write_text("".join(f"{dumps(value)}\n" for value in values), "utf-8")
 
 
 def import_spans(folder: Path | str, archive: Path | str, **rules: Any) -> Imported:

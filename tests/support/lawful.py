@@ -60,8 +60,8 @@ def assert_lawful(
     found, count = tables(config.warehouse), counted(files, forgotten, published)
     _assert_equal(found["scores"].to_dicts(), [*_scores(config, count.accepted)], "trace_id")
     wanted = [
-        {"profile_id": each.profile_id, **vars(each), "valid_from": _begins(config, each)}
-        for each in sorted(config.profiles.profiles, key=lambda each: each.profile_id)
+        {"profile_id": profile.profile_id, **vars(profile), "valid_from": _begins(config, profile)}
+        for profile in sorted(config.profiles.profiles, key=lambda each: each.profile_id)
     ]
     _assert_equal(found["profiles"].to_dicts(), wanted, "profile_id")
     assert_rejects(found["rejects"], count, has_raw=has_raw)
@@ -118,8 +118,8 @@ def _scores(config: RescoreConfig, rows: list[Row]) -> Iterator[dict[str, Any]]:
     vectors = encoder.encode(texts) if encoder else None
     dimensions = encoder.dimensions if encoder else 1
     groups = [_group(config, row) for row in rows]
-    caches = {each: VectorCache(settings.size, dimensions, settings.ttl) for each in groups}
-    added: dict[str | None, list[Row]] = {each: [] for each in groups}
+    caches = {group: VectorCache(settings.size, dimensions, settings.ttl) for group in groups}
+    added: dict[str | None, list[Row]] = {group: [] for group in groups}
     for number, (row, group) in enumerate(zip(rows, groups, strict=True)):
         now, met, cache = moment_of(row.value), None, caches[group]
         cache.evict_expired(now)
@@ -149,7 +149,7 @@ def _scores(config: RescoreConfig, rows: list[Row]) -> Iterator[dict[str, Any]]:
 def _group(config: RescoreConfig, row: Row) -> str | None:
     """What tells the trace's cache from others."""
     folders = row.source_file.split("/")[:-1]
-    keys = dict(each.split("=", 1) for each in folders if "=" in each)
+    keys = dict(folder.split("=", 1) for folder in folders if "=" in folder)
     values = {name: row.value["metadata"].get(name, keys.get(name)) for name in config.cache_by}
     return json.dumps(values, separators=(",", ":")) if values else None
 
@@ -226,5 +226,5 @@ def assert_same(one: Path, other: Path, but: Collection[str] = ("run_id",)) -> N
     found, expected = tables(one), tables(other)
     assert found.keys() == expected.keys()
     for name, table in found.items():
-        without = [each for each in table.columns if each not in but]
+        without = [column for column in table.columns if column not in but]
         assert table.select(without).equals(expected[name].select(without)), name

@@ -61,4 +61,4 @@ def unfinished(content: bytes, pieces: int = 3) -> bytes:
     """A file with zstd that is written to, as it is after each of so many pieces."""
     packer, size = zstd.ZstdCompressor(), len(content) // pieces + 1
     parts = (content[at : at + size] for at in range(0, len(content), size))
-    return b"".join(packer.compress(each, packer.FLUSH_BLOCK) for each in parts)
+    return b"".join(packer.compress(part, packer.FLUSH_BLOCK) for part in parts)

@@ -49,9 +49,9 @@ def _paragraphs(text: str) -> str:
 
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:
     yield "| option | meaning |\n|---|---|"
-    for each in command.get_params(context):
-        record = each.get_help_record(context)
-        if isinstance(each, click.Option) and record and "--help" not in each.opts:
+    for param in command.get_params(context):
+        record = param.get_help_record(context)
+        if isinstance(param, click.Option) and record and "--help" not in param.opts:
             yield f"| `{_cell(record[0])}` | {_cell(record[1])} |"
 
 
@@ -120,7 +120,7 @@ def _type(kind: str) -> str:
 
 def macros() -> Iterator[str]:
     """Every formula: its parameters and what it is."""
-    asked = {each.name for each in all_questions()}
+    asked = {question.name for question in all_questions()}
     with _empty() as connection:
         found = connection.execute(
             "SELECT function_name, parameters, comment FROM duckdb_functions() "

@@ -444,11 +444,11 @@ def test_a_commit_tells_its_run_and_nothing_of_the_rows(tmp_path: Path) -> None:
     assert {log.suffix for log in logs} >= {".json", ".parquet"}
     assert not [log for log in logs if secret.encode() in log.read_bytes()]
     actions = log_of(tmp_path, "scores")
-    stats = [each["add"]["stats"] for each in actions if "add" in each]
+    stats = [action["add"]["stats"] for action in actions if "add" in action]
     assert stats[:3] == ['{"numRecords":1}', '{"numRecords":1}', '{"numRecords":2}']
     assert len(stats) == 4  # one is restored
     assert "minValues" not in stats[3]
-    runs = [each["commitInfo"].get("run_id") for each in actions if "commitInfo" in each]
+    runs = [action["commitInfo"].get("run_id") for action in actions if "commitInfo" in action]
     assert runs == ["first", "later", None, "last"]
 
 

@@ -100,7 +100,9 @@ def test_each_override_is_applied_to_what_the_one_before_left(
 def test_a_recorded_score_shows_novelty_where_more_and_less_of_it_change_the_score(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
-    weighting = [each for each in profiles() if each.novelty == 0 or each.novelty > 0.01]
+    weighting = [
+        profile for profile in profiles() if profile.novelty == 0 or profile.novelty > 0.01
+    ]
     rows = scored(weighting).with_columns(score().alias("recorded"))
     weights = {each.profile_id: each.novelty for each in weighting}
     moved = {

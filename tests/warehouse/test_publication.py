@@ -89,7 +89,7 @@ class Calls:
         def syncing(opened: int) -> None:
             inode = os.fstat(opened).st_ino
             paths = (warehouse, *warehouse.iterdir())
-            [path] = (each for each in paths if each.stat().st_ino == inode)
+            [path] = (path for path in paths if path.stat().st_ino == inode)
             note(f"sync {path.name}")
             sync(opened)
 

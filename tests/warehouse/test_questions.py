@@ -306,9 +306,9 @@ def assert_compared(
 ) -> None:
     """That every trace stands under each of these profiles, as the engine scores it there."""
     assert len(found) == len(profiles) * len(scores)
-    for each in profiles:
-        theirs = found.filter(other_profile=each.name, other_profile_id=each.profile_id)
-        wanted = under(scores, each).sort("trace_id")
+    for profile in profiles:
+        theirs = found.filter(other_profile=profile.name, other_profile_id=profile.profile_id)
+        wanted = under(scores, profile).sort("trace_id")
         found_here = theirs.sort("trace_id").select("trace_id", score="other_score")
         assert found_here.rows() == wanted.rows()
 
@@ -406,7 +406,9 @@ def test_a_restart_is_implied_where_an_empty_cache_alone_explains_the_recorded_s
     warehouse: Path, scores: pl.DataFrame, tolerance: float
 ) -> None:
     profiles = [*undated().values()]
-    weight = pl.col("profile").replace_strict({each.name: each.novelty for each in profiles})
+    weight = pl.col("profile").replace_strict(
+        {profile.name: profile.novelty for profile in profiles}
+    )
     empty = scores.with_columns(novelty=0.5).with_columns(composite(profiles)).select(score())
     known, ours = pl.col("recorded_score"), pl.col("score")
     at_the_top = 1 - 0.1 * pl.col("low_diversity_penalty").cast(pl.Int8)
@@ -525,7 +527,7 @@ def test_every_question_has_an_example_with_an_answer(warehouse: Path) -> None:
 
 
 def test_the_examples_of_the_page_have_answers(warehouse: Path) -> None:
-    examples = "".join(each.text for each in blocks(PAGE) if each.language == "sql")
+    examples = "".join(block.text for block in blocks(PAGE) if block.language == "sql")
     queries = [each.strip() for each in examples.split(";") if each.strip()]
     assert len(queries) >= len(list(QUESTIONS.glob("*.sql")))
     for query in queries:
@@ -533,7 +535,7 @@ def test_the_examples_of_the_page_have_answers(warehouse: Path) -> None:
 
 
 def test_what_is_told_of_a_question_is_what_the_catalog_has(warehouse: Path) -> None:
-    told = {each.name: each for each in questions()}
+    told = {question.name: question for question in questions()}
     with connect(warehouse) as connection:
         views = "SELECT view_name, comment FROM duckdb_views()"
         macros = "SELECT function_name, comment FROM duckdb_functions() WHERE schema_name = 'main'"

@@ -180,7 +180,7 @@ def check(folder: Path, world: World) -> None:
     rows = world.meant[manifest.publication].rows
     for table, version in manifest.tables.items():
         files = files_at(folder / table, {version})
-        assert sorted(each.read_text() for each in files) == sorted(rows)
+        assert sorted(file.read_text() for file in files) == sorted(rows)
 
 
 @pytest.fixture(autouse=True)
@@ -307,7 +307,7 @@ def test_vectors_go_with_their_hashes_whether_or_not_they_were_fetched(world: Wo
     first.unlink()
     mirror.finish()
     stays = {f"vectors/e/{each.name}" for each in (second, third)}
-    stays |= {each.replace("hashes", "vectors") for each in stays}
+    stays |= {path.replace("hashes", "vectors") for path in stays}
     assert {each for each in world.held if each.startswith("vectors")} == stays
 
 

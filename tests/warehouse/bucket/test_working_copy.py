@@ -77,7 +77,7 @@ def names(url: str) -> set[str]:
 def vectors_in(folder: Path) -> list[Path]:
     """The vectors' files of all chunks, wherever they are."""
     hashes = folder.glob("vectors/*/*.hashes.npy")
-    return [each.with_name(each.name.replace(".hashes.", ".vectors.")) for each in hashes]
+    return [digest.with_name(digest.name.replace(".hashes.", ".vectors.")) for digest in hashes]
 
 
 SCORES = "SELECT * EXCLUDE (run_id) FROM scores ORDER BY trace_id"
@@ -348,7 +348,7 @@ def test_what_is_lost_during_a_command_is_not_deleted_from_the_bucket(  # noqa: 
     lost: str,
 ) -> None:
     first.run(archive)
-    there = {each for each in names(first.url) if fnmatch(each, lost)}
+    there = {name for name in names(first.url) if fnmatch(name, lost)}
 
     def losing(folder: Path, text: str) -> None:
         for file in folder.glob(lost):
@@ -523,7 +523,7 @@ def test_logs_are_stored_one_entry_after_another(
             (folder / "scores" / "_delta_log" / name).touch()
     assert [each for each in stored if each.startswith("scores/")] == [
         "scores/a.parquet",
-        *(f"scores/_delta_log/{each}" for each in entries),
+        *(f"scores/_delta_log/{entry}" for entry in entries),
     ]
 
 
@@ -557,7 +557,7 @@ def test_vectors_that_another_machine_has_removed_do_not_come_back(
         forget(folder, [str(gone)])
     vectors = {each for each in names(first.url) if each.startswith("vectors/")}
     assert second.run(archive, cache_size=9)
-    assert {each for each in names(first.url) if each.startswith("vectors/")} == vectors
+    assert {name for name in names(first.url) if name.startswith("vectors/")} == vectors
     assert not made.exists()
 
 
@@ -577,10 +577,10 @@ def test_forgotten_traces_leave_the_bucket_and_other_copies(
     assert second.ask(f"SELECT count(*) FROM scores WHERE trace_id = '{gone}'") == [(0,)]
     held = json.dumps(gone).encode()[1:-1]
     store = store_at(first.url)
-    assert not [each for each in names(first.url) if held in store.read(each)[0]]
+    assert not [name for name in names(first.url) if held in store.read(name)[0]]
     with second.here() as folder:
         ours = [each for each in folder.rglob("*") if each.suffix in (".parquet", ".npy", ".json")]
-        assert not [each for each in ours if held in each.read_bytes()]
+        assert not [path for path in ours if held in path.read_bytes()]
 
 
 @pytest.mark.prefect
@@ -599,14 +599,14 @@ def test_no_secret_is_left_anywhere(
     [(config,)] = first.ask("SELECT DISTINCT config->>'warehouse' FROM runs")
     assert config == first.url
     files = [each for each in tmp_path.rglob("*") if each.is_file()]
-    left = [each.read_bytes() for each in files]
+    left = [file.read_bytes() for file in files]
     left += [store_at(bucket).read(each.path)[0] for each in store_at(bucket).objects()]
-    read = [pl.read_parquet(each) for each in files if each.suffix == ".parquet"]
+    read = [pl.read_parquet(file) for file in files if file.suffix == ".parquet"]
     said = [done.stdout, done.stderr, caplog.text, *(str(each.rows()) for each in read)]
     left += [each.encode() for each in said]
     assert [each for each in left if first.url.encode() in each]
     secrets = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-    for secret in [os.environ[each].encode() for each in secrets]:
+    for secret in [os.environ[name].encode() for name in secrets]:
         assert not [each for each in left if secret in each]
 
 
@@ -655,7 +655,7 @@ def test_buckets_of_one_name_in_several_places_have_a_copy_each(
         folders.add(copy)
     assert len(folders) == 3
     monkeypatch.setenv(name, "another")
-    assert not any(url_of(Path(each)) for each in folders)
+    assert not any(url_of(Path(folder)) for folder in folders)
 
 
 def test_commands_take_the_url_of_a_warehouse(
