@@ -82,9 +82,9 @@ def test_what_is_left_out_is_as_the_warehouse_has_it() -> None:
     assert set(kept) == set(SETTINGS)
     assert least().with_defaults({}) == least()
     assert least().with_defaults(kept).settings == kept
-    given = least(ttl="none", embedder="minilm", prune=True).with_defaults(kept)
-    assert given.settings == kept | {"ttl": "none", "embedder": "minilm"}
-    assert given.prune
+    chosen = least(ttl="none", embedder="minilm", prune=True).with_defaults(kept)
+    assert chosen.settings == kept | {"ttl": "none", "embedder": "minilm"}
+    assert chosen.prune
     assert least(ttl=None).with_defaults(kept).settings == kept  # as a form sends it
 
 
@@ -108,8 +108,10 @@ def test_the_built_in_profiles_are_given_by_name(tmp_path: Path) -> None:
 
 
 def test_settings_that_went_are_refused_and_the_warehouses_passed_over() -> None:
-    said = "--since and --until went: weights that hold from a date on have it in the profiles file"
-    with pytest.raises(KpBatchError, match=said):
+    message = (
+        "--since and --until went: weights that hold from a date on have it in the profiles file"
+    )
+    with pytest.raises(KpBatchError, match=message):
         RescoreConfig.read({"archive": ["a"], "warehouse": "w", "since": "none", "until": "soon"})
     assert least(since=None) == least()  # as the form of an earlier deployment sends it
     assert (
@@ -120,7 +122,7 @@ def test_settings_that_went_are_refused_and_the_warehouses_passed_over() -> None
 
 def test_a_form_sends_no_setting_of_the_warehouse_that_nobody_chose() -> None:
     shown = RescoreConfig.model_json_schema()["properties"]
-    assert {name for name, each in shown.items() if "default" in each} == (
+    assert {name for name, field in shown.items() if "default" in field} == (
         shown.keys() - {"archive", "warehouse"} - set(SETTINGS)
     )
     assert all(shown[name].get("type") for name in SETTINGS)
@@ -159,22 +161,24 @@ def test_a_config_is_frozen() -> None:
     ids=str,
 )
 def test_what_is_out_of_range_or_unknown_is_refused(change: dict[str, Any]) -> None:
-    given_values = {"archive": ("a",), "warehouse": Path("w")} | change
+    settings = {"archive": ("a",), "warehouse": Path("w")} | change
     with pytest.raises(ValidationError, match=next(iter(change))):
-        RescoreConfig(**given_values)
+        RescoreConfig(**settings)
 
 
-def test_faults_in_the_values_of_a_form_are_told_in_one_line_all_at_once(tmp_path: Path) -> None:
-    given = {"archive": ["a"], "warehouse": str(tmp_path)}
-    assert RescoreConfig.read(given) == least(warehouse=tmp_path)
+def test_faults_in_the_values_of_a_form_are_reported_in_one_line_all_at_once(
+    tmp_path: Path,
+) -> None:
+    values = {"archive": ["a"], "warehouse": str(tmp_path)}
+    assert RescoreConfig.read(values) == least(warehouse=tmp_path)
     assert RescoreConfig.read(least()) == least()
     with pytest.raises(KpBatchError) as refused:
-        RescoreConfig.read(given | {"ttl": "soon", "cachesize": 3, "max_unreadable": "few"})
-    told = str(refused.value)
-    assert told.startswith("the settings of the run have faults: --ttl: a ttl is none, or ")
-    assert "; --max-unreadable: a limit is " in told
-    assert "; --cachesize: Extra inputs" in told
+        RescoreConfig.read(values | {"ttl": "soon", "cachesize": 3, "max_unreadable": "few"})
+    message = str(refused.value)
+    assert message.startswith("the settings of the run have faults: --ttl: a ttl is none, or ")
+    assert "; --max-unreadable: a limit is " in message
+    assert "; --cachesize: Extra inputs" in message
     with pytest.raises(
         KpBatchError, match=r"the profiles file nothing\.toml cannot be read: No such"
     ):
-        RescoreConfig.read(given | {"profiles": "nothing.toml"})
+        RescoreConfig.read(values | {"profiles": "nothing.toml"})

@@ -87,7 +87,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize(
-    ("changes", "held"),
+    ("changes", "expected"),
     [
         ({}, (False, False, False)),
         ({"n_steps": 1, "n_thoughts": 1}, (True, False, False)),
@@ -104,6 +104,6 @@ STEPS = {
     ],
 )
 def test_an_override_holds_under_its_condition(
-    changes: dict[str, Any], held: tuple[bool, bool, bool]
+    changes: dict[str, Any], expected: tuple[bool, bool, bool]
 ) -> None:
-    assert pl.DataFrame([STEPS | changes]).select(overrides()).row(0) == held
+    assert pl.DataFrame([STEPS | changes]).select(overrides()).row(0) == expected

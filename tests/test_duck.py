@@ -12,8 +12,8 @@ GIB = 1 << 30
 
 
 def test_the_memory_is_what_duckdb_finds_and_no_more_than_the_machine_has() -> None:
-    told = Path("/proc/meminfo").read_text("utf-8")
-    [machine] = [int(line.split()[1]) << 10 for line in told.splitlines() if "MemTotal" in line]
+    meminfo = Path("/proc/meminfo").read_text("utf-8")
+    [machine] = [int(line.split()[1]) << 10 for line in meminfo.splitlines() if "MemTotal" in line]
     assert 64 << 20 < available_bytes() < 1.1 * machine
 
 

@@ -21,9 +21,9 @@ COUNTS = ("n_steps", "n_types", "n_thoughts", "n_recoveries", "n_tool_steps", "n
 def spec_facts(one: dict[str, Any]) -> dict[str, Any]:
     """The counts and the text of a valid trace as the specification has them."""
     steps = one["steps"]
-    kinds = [each["type"] for each in steps]
-    tools = [name for each in steps if (name := (each["tool"] or {}).get("name")) is not None]
-    text = one["task"]["objective"] + " " + " ".join(each["content"] or "" for each in steps)
+    kinds = [step["type"] for step in steps]
+    tools = [name for step in steps if (name := (step["tool"] or {}).get("name")) is not None]
+    text = one["task"]["objective"] + " " + " ".join(step["content"] or "" for step in steps)
     return {
         "n_steps": len(steps),
         "n_types": len(set(kinds)),
@@ -132,7 +132,7 @@ def test_content_is_the_same_where_only_what_is_carried_along_differs(tmp_path: 
         trace(steps=one, quality_score=0.5),
         trace(steps=one, created_at="2026-01-05T09:00:00.0000004+01:00"),
         trace(steps=one, outcome={"confidence": 0.8, "result_summary": "other"}),
-        trace(steps=[{**each, "step_id": 9, "input": "x", "latency_ms": 1} for each in one]),
+        trace(steps=[{**step, "step_id": 9, "input": "x", "latency_ms": 1} for step in one]),
         trace(steps=[one[0], {**one[1], "tool": {"name": "t"}}]),
         trace(steps=[{"type": "thought", "content": "a"}, one[1]]),
     ]
@@ -177,7 +177,7 @@ def test_content_differs_with_everything_that_reaches_score_or_text(tmp_path: Pa
 def test_facts_change_with_their_version_alone(tmp_path: Path) -> None:
     columns = [*(name for name in FACTS if name != "file_id"), "text"]
     sources = discover(map(str, write_odd_rows(tmp_path)))
-    rows = pl.concat(each for one in sources for each in read_rows_with_raw(one, lambda: False))
+    rows = pl.concat(batch for one in sources for batch in read_rows_with_raw(one, lambda: False))
     facts = with_facts(rows, reasons()).select(columns)
     assert len(facts) == 440
     rows = facts.with_columns(pl.col("created_at").to_physical()).rows()

@@ -1,4 +1,4 @@
-"""The tests' folders mirror the rooms, and what they share stands in `support` alone."""
+"""The tests' folders mirror the rooms, and what they share is in `support` alone."""
 
 import ast
 from pathlib import Path

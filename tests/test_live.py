@@ -75,13 +75,13 @@ def without_sentence_transformers(
 @pytest.mark.usefixtures("real_encoder")
 def test_it_scores_as_the_live_engine_did() -> None:
     golden = zip(lines("traces.jsonl"), lines("expected_cap1000.jsonl"), strict=True)
-    for given, wanted in list(golden)[:25]:
-        now = datetime.fromisoformat(given["metadata"]["created_at"])
+    for record, wanted in list(golden)[:25]:
+        now = datetime.fromisoformat(record["metadata"]["created_at"])
         profiles = undated()
-        weight = profiles.get(given["metadata"]["task_domain"], profiles["default"]).novelty
+        weight = profiles.get(record["metadata"]["task_domain"], profiles["default"]).novelty
         cut = max(0, wanted["novelty"] - 1) * (wanted["score"] != 0.1)
         score = wanted["score"] - weight * cut
-        assert evaluate_value(given, now) == pytest.approx(score, abs=1e-6)
+        assert evaluate_value(record, now) == pytest.approx(score, abs=1e-6)
 
 
 @pytest.mark.usefixtures("without_sentence_transformers")
@@ -90,13 +90,13 @@ def test_without_sentence_transformers_novelty_is_half_and_one_warning_says_so(
 ) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        scores = [evaluate_value(given) for given in lines("traces.jsonl")]
+        scores = [evaluate_value(record) for record in lines("traces.jsonl")]
         compared = compare_profiles(trace())
     assert scores == [wanted["score"] for wanted in lines("expected_no_embedder.jsonl")]
     assert compared["finance"] == expected(0.5)
-    assert ["sentence-transformers is not installed" in str(each.message) for each in caught] == [
-        True
-    ]
+    assert [
+        "sentence-transformers is not installed" in str(warning.message) for warning in caught
+    ] == [True]
     assert vectors.size == 0
 
 
@@ -124,10 +124,10 @@ def test_comparing_profiles_does_not_touch_the_cache(vectors: VectorCache) -> No
 @pytest.mark.usefixtures("hashing")
 @pytest.mark.parametrize("domain", [*undated(), "legal"])
 def test_comparing_gives_every_profiles_score_whatever_the_domain(domain: str) -> None:
-    given = trace(domain=domain)
-    compared = compare_profiles(given)
+    record = trace(domain=domain)
+    compared = compare_profiles(record)
     assert compared == compare_profiles(trace())
-    assert evaluate_value(given, NOON) == compared.get(domain, compared["default"])
+    assert evaluate_value(record, NOON) == compared.get(domain, compared["default"])
 
 
 @pytest.mark.usefixtures("hashing")
@@ -141,9 +141,9 @@ def test_a_clock_that_runs_backwards_is_refused() -> None:
 @pytest.mark.usefixtures("hashing")
 def test_a_time_without_a_zone_is_utc(vectors: VectorCache) -> None:
     evaluate_value(trace(), NOON.replace(tzinfo=None))
-    found = vectors.nearest(Hashing().encode(["anything"])[0])
-    assert found is not None
-    assert found.added_at == NOON
+    nearest = vectors.nearest(Hashing().encode(["anything"])[0])
+    assert nearest is not None
+    assert nearest.added_at == NOON
     evaluate_value(trace(), NOON)
     with pytest.raises(ValueError, match="clock runs backwards"):
         evaluate_value(trace(), (NOON - SECOND).replace(tzinfo=None))
@@ -153,9 +153,9 @@ def test_a_time_without_a_zone_is_utc(vectors: VectorCache) -> None:
 def test_the_wall_clock_is_the_default(vectors: VectorCache) -> None:
     before = datetime.now(UTC)
     evaluate_value(trace())
-    found = vectors.nearest(Hashing().encode(["anything"])[0])
-    assert found is not None
-    assert before <= (found.added_at or before) <= datetime.now(UTC)
+    nearest = vectors.nearest(Hashing().encode(["anything"])[0])
+    assert nearest is not None
+    assert before <= (nearest.added_at or before) <= datetime.now(UTC)
     with pytest.raises(ValueError, match="clock runs backwards"):
         evaluate_value(trace(), before - SECOND)
 
@@ -170,7 +170,7 @@ FAULTY = {
 
 
 @pytest.mark.parametrize(
-    ("given", "codes"),
+    ("record", "codes"),
     [
         (
             FAULTY,
@@ -194,10 +194,10 @@ FAULTY = {
 @pytest.mark.parametrize("call", [evaluate_value, compare_profiles])
 @pytest.mark.usefixtures("hashing")
 def test_a_trace_with_faults_is_refused_with_all_of_them(
-    vectors: VectorCache, call: Any, given: Any, codes: tuple[str, ...]
+    vectors: VectorCache, call: Any, record: Any, codes: tuple[str, ...]
 ) -> None:
     with pytest.raises(TraceError, match="cannot be scored") as caught:
-        call(given)
+        call(record)
     assert caught.value.reasons == codes
     assert all(f"{code}: " in str(caught.value) for code in codes)
     assert vectors.size == 0
@@ -205,7 +205,7 @@ def test_a_trace_with_faults_is_refused_with_all_of_them(
 
 @pytest.mark.usefixtures("hashing")
 def test_a_trace_is_left_as_it_was() -> None:
-    given = trace()
-    evaluate_value(given, NOON)
-    compare_profiles(given)
-    assert given == deepcopy(trace())
+    record = trace()
+    evaluate_value(record, NOON)
+    compare_profiles(record)
+    assert record == deepcopy(trace())

@@ -42,8 +42,8 @@ def outcome(function: Any, text: str | bytes) -> str:
 @pytest.mark.parametrize("encoding", [None, "utf-8", "utf-16", "utf-32-le"])
 @pytest.mark.parametrize("text", ODD, ids=range(len(ODD)))
 def test_odd_texts(text: str, encoding: str | None) -> None:
-    given_ = text.encode(encoding, "surrogatepass") if encoding else text
-    assert outcome(parse, given_) == outcome(json.loads, given_)
+    source = text.encode(encoding, "surrogatepass") if encoding else text
+    assert outcome(parse, source) == outcome(json.loads, source)
 
 
 @given(values, st.booleans(), st.sampled_from([None, 1]))

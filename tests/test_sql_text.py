@@ -29,7 +29,7 @@ _MAKES_SQL = _PACKAGE / "duck.py"
 _SHOWN = "kp-batch sql"  # a command that users are shown
 _ALLOWED = {
     ("operations/export.py", "SQL"),  # what DuckDB tells of a relation, as SQL
-    ("warehouse/catalog.py", "sub"),  # of a file of SQL, by what stands in another
+    ("warehouse/catalog.py", "sub"),  # of a file of SQL, by what is in another
     ("warehouse/catalog.py", "SQL"),  # what DuckDB makes of one SELECT
     ("warehouse/snapshot.py", "SQL"),  # a type of a fixed list
 }
@@ -44,9 +44,9 @@ _SQL = re.compile(
 def _texts(node: ast.AST) -> str:
     """The texts of an expression that puts texts together, of what it has at hand."""
     return "".join(
-        each.value
-        for each in ast.walk(node)
-        if isinstance(each, ast.Constant) and isinstance(each.value, str)
+        part.value
+        for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
     )
 
 
@@ -81,10 +81,10 @@ def _made_of_texts(source: str) -> Iterator[tuple[int, str]]:
     tree = ast.parse(source)
     constants = _assigned(tree.body)  # which `CONSTANT.format(…)` has not at hand
     names = _assigned(ast.walk(tree))
-    runs = any(_runs(each) for each in ast.walk(tree))
+    runs = any(_runs(part) for part in ast.walk(tree))
     for node in ast.walk(tree):
         if _puts_together(node):
-            named = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
+            named = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
             parts = [node, *(value for name in named for value in constants.get(name, ()))]
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
                 parts += names.get(node.target.id, [])
@@ -107,15 +107,15 @@ def _runs(node: ast.AST) -> bool:
 
 
 def test_no_other_module_puts_sql_together() -> None:
-    modules = [each for each in sorted(_PACKAGE.rglob("*.py")) if each != _MAKES_SQL]
+    modules = [path for path in sorted(_PACKAGE.rglob("*.py")) if path != _MAKES_SQL]
     assert len(modules) > 100
-    found = [
+    statements = [
         (path.relative_to(_PACKAGE).as_posix(), text)
         for path in modules
         for _, text in _made_of_texts(path.read_text("utf-8"))
         if _SHOWN not in text
     ]
-    assert sorted(found) == sorted(_ALLOWED)
+    assert sorted(statements) == sorted(_ALLOWED)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ def test_other_values_are_refused(value: object) -> None:
 
 
 def test_names_and_numbers_take_their_places() -> None:
-    made = statement("SELECT $a, $b FROM $c", a=0.1, b=-3, c="published.scores")
-    assert made == "SELECT 0.1, -3 FROM published.scores"
-    assert isinstance(made, SQL)
+    query = statement("SELECT $a, $b FROM $c", a=0.1, b=-3, c="published.scores")
+    assert query == "SELECT 0.1, -3 FROM published.scores"
+    assert isinstance(query, SQL)
     assert joined([SQL("a"), SQL("b")], " OR ") == "a OR b"
     assert columns(["day", 'x"y'], "new") == 'new."day", new."x""y"'
 
@@ -209,5 +209,5 @@ def test_files_are_read_by_their_names_alone(tmp_path: Path) -> None:
 def test_variables_hold_any_value() -> None:
     with duckdb.connect() as connection:
         set_variables(connection, name="x'; DROP", days=[1, 2])
-        found = connection.execute("SELECT getvariable('name'), getvariable('days')").fetchall()
-    assert found == [("x'; DROP", [1, 2])]
+        rows = connection.execute("SELECT getvariable('name'), getvariable('days')").fetchall()
+    assert rows == [("x'; DROP", [1, 2])]

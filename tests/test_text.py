@@ -26,8 +26,8 @@ def test_a_wide_character_takes_two_columns_and_a_mark_none(text: str, columns: 
 def test_tables_with_wide_characters_stay_in_line() -> None:
     rows = [{"domain": "医療診断", "trace": "一"}, {"domain": "code", "trace": "22"}]
     assert aligned(rows) == ["  domain    trace", "  医療診断     一", "  code         22"]
-    told = settings_text([Setting("weights of 医療", 1, "a"), Setting("weights of code", 2, "b")])
-    assert told.splitlines() == [
+    text = settings_text([Setting("weights of 医療", 1, "a"), Setting("weights of code", 2, "b")])
+    assert text.splitlines() == [
         "weights of 医療  1  since run a",
         "weights of code  2  since run b",
     ]

@@ -50,7 +50,7 @@ def as_spec(chart: Drawing, caption: str) -> dict[str, Any]:
     with_domain = chart.add_params(alt.param(CHOSEN, value=""))
     sized = with_domain.properties(width="container", autosize=autosize, description=caption)
     with alt.data_transformers.disable_max_rows():
-        return sized.to_dict()
+        return sized.to_dict(validate=False)  # which takes as long as all else of a page
 
 
 def chosen(frame: pl.DataFrame) -> alt.Chart:

@@ -50,7 +50,7 @@ class Night:
 
     def write(self, name: str, *ids: str, **changes: Any) -> Path:
         """Write a file of traces long ago."""
-        traces = [trace(id=each, **changes) for each in ids]
+        traces = [trace(id=trace_id, **changes) for trace_id in ids]
         return self.aged(write_jsonl(self.archive / name, traces))
 
     def aged(self, path: Path) -> Path:
@@ -69,8 +69,10 @@ class Night:
 
     def differing(self) -> dict[str, list[str]]:
         """The names of the files that a plan names, by how they differ."""
-        told = asdict(plan(self.config()).files)
-        return {how: [Path(path).name for path in paths] for how, paths in told.items() if paths}
+        file_changes = asdict(plan(self.config()).files)
+        return {
+            how: [Path(path).name for path in paths] for how, paths in file_changes.items() if paths
+        }
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
         with connect(self.warehouse) as connection:
@@ -94,7 +96,7 @@ class Night:
 
     @property
     def ids(self) -> list[str]:
-        return [each for (each,) in self.ask("SELECT trace_id FROM scores ORDER BY ALL")]
+        return [trace_id for (trace_id,) in self.ask("SELECT trace_id FROM scores ORDER BY ALL")]
 
 
 def noted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
@@ -354,7 +356,7 @@ def test_an_object_of_a_bucket_is_fetched_once(
 ) -> None:
     monkeypatch.setattr(kp_batch.ingest.scan, "_COPIED_BYTES", kept)
     night.write("c.jsonl", "c1")
-    night.write("d.jsonl", "c1")  # the content of c.jsonl, which stands there once more
+    night.write("d.jsonl", "c1")  # the content of c.jsonl, which is there once more
     night.write("e.jsonl", "e1", outcome={"confidence": 2})
     fill(bucket, night.archive)
     before = TRAFFIC.read
@@ -535,7 +537,7 @@ def test_a_file_that_grows_while_it_is_read_is_left_to_the_next_run(
 
 
 @pytest.mark.parametrize(("kept", "lost"), [(3, 3), (3, 4), (4, 3)])
-def test_an_archive_that_lost_half_of_its_rows_is_told(
+def test_an_archive_that_lost_half_of_its_rows_is_reported(
     night: Night, caplog: pytest.LogCaptureFixture, kept: int, lost: int
 ) -> None:
     night.write("a.jsonl", *(f"a{number}" for number in range(kept)))
@@ -552,7 +554,7 @@ def test_an_archive_that_lost_half_of_its_rows_is_told(
     assert caplog.messages == ([warning] if lost >= kept else [])
 
 
-def test_an_archive_whose_half_cannot_be_read_is_told(
+def test_an_archive_whose_half_cannot_be_read_is_reported(
     night: Night, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     night.run()
@@ -644,7 +646,7 @@ def test_a_later_row_of_runs_holds_what_became_of_the_files_that_are_not_as_befo
     assert became(threshold=0.25) == {}
 
 
-def heard_quietly(night: Night, capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
+def quiet_stderr(night: Night, capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
     """What a run with --quiet writes to stderr."""
     with restored_log():
         show_on_stderr()
@@ -656,23 +658,23 @@ def heard_quietly(night: Night, capsys: pytest.CaptureFixture[str], **changes: A
 def test_a_quiet_run_tells_what_cannot_be_read_once_and_again_when_that_changes(
     night: Night, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert heard_quietly(night, capsys) == []
+    assert quiet_stderr(night, capsys) == []
     damaged = night.archive / "c.parquet"
     damaged.write_bytes(b"")
     line = f"kp-batch: warning: {damaged} is unreadable: the file is empty (0 bytes)"
-    assert heard_quietly(night, capsys) == [line]
-    assert heard_quietly(night, capsys) == []
+    assert quiet_stderr(night, capsys) == [line]
+    assert quiet_stderr(night, capsys) == []
     for number in range(6):
         (night.archive / f"{number}.parquet").write_bytes(b"")
-    *named, more = heard_quietly(night, capsys)
-    assert [each.partition(" is ")[0] for each in named] == [
+    *named, more = quiet_stderr(night, capsys)
+    assert [line.partition(" is ")[0] for line in named] == [
         f"kp-batch: warning: {night.archive}/{number}.parquet" for number in range(5)
     ]
     assert more.startswith("kp-batch: warning: 2 more files are unreadable; ")
-    assert heard_quietly(night, capsys) == []
+    assert quiet_stderr(night, capsys) == []
     damaged.write_bytes(b"PAR1 and no more")
-    [told] = heard_quietly(night, capsys)
-    assert told.startswith(f"kp-batch: warning: {damaged} is unreadable: Parquet magic bytes")
+    [warning] = quiet_stderr(night, capsys)
+    assert warning.startswith(f"kp-batch: warning: {damaged} is unreadable: Parquet magic bytes")
 
 
 def test_a_quiet_run_tells_once_that_half_of_the_archive_is_lost(
@@ -680,11 +682,11 @@ def test_a_quiet_run_tells_once_that_half_of_the_archive_is_lost(
 ) -> None:
     night.run()
     deny(monkeypatch, night.aged(night.archive / "b.jsonl"))
-    assert len(heard_quietly(night, capsys)) == 2
-    assert heard_quietly(night, capsys) == []
+    assert len(quiet_stderr(night, capsys)) == 2
+    assert quiet_stderr(night, capsys) == []
     night.write("a.jsonl", "a1")
-    [told] = heard_quietly(night, capsys)
-    assert "lost half of its rows or more: it holds 1 now, and held 5" in told
+    [warning] = quiet_stderr(night, capsys)
+    assert "lost half of its rows or more: it holds 1 now, and held 5" in warning
 
 
 def test_a_run_with_nothing_to_do_says_so_in_one_line_with_what_is_wrong(night: Night) -> None:

@@ -1,4 +1,4 @@
-"""Files with damage of every kind: what is taken from them is what they say, or it is told why not.
+"""Files with damage of every kind: what is taken is what they say, or why not is reported.
 
 Each is read again here, by plain libraries and strict rules, and compared with what was accepted.
 """
@@ -39,12 +39,12 @@ Row = Mapping[str, Any]
 
 @pytest.fixture(autouse=True)
 def bounded(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
-    """Fails where memory grows, or anything is told as no user should read it."""
+    """Fails where memory grows, or anything is printed that no user should read."""
     before = _peak_mb()
     yield
     assert _peak_mb() - before < MOST_MB
-    told = "".join(capfd.readouterr())
-    assert not re.search("Traceback|panicked|unexpected", told), told
+    output = "".join(capfd.readouterr())
+    assert not re.search("Traceback|panicked|unexpected", output), output
 
 
 def _peak_mb() -> float:
@@ -72,14 +72,14 @@ def traces_of(name: str, chance: Random) -> list[dict[str, Any]]:
 
 
 def test_damaged_lines(tmp_path: Path) -> None:
-    archive, given = tmp_path / "archive", dict[str, list[bytes]]()
+    archive, lines_by_name = tmp_path / "archive", dict[str, list[bytes]]()
     for seed in SEEDS:
         for number in range(FILES):
             chance = Random(f"{seed} {number}")
             name = f"{seed}-{number}.jsonl"
             traces = traces_of(name, chance)
-            lines = [json.dumps(each).encode() for each in traces]
-            given[name] = lines
+            lines = [json.dumps(record).encode() for record in traces]
+            lines_by_name[name] = lines
             if chance.random() < 0.5:
                 write(archive / name, damaged(b"\n".join(lines) + b"\n", chance))
             else:
@@ -87,7 +87,7 @@ def test_damaged_lines(tmp_path: Path) -> None:
                 changed = [*lines[:at], as_json(swapped(traces[at], chance)), *lines[at + 1 :]]
                 write_jsonl(archive / name, changed)
     taken = Taken(archive, tmp_path / "warehouse")
-    for name, lines in given.items():
+    for name, lines in lines_by_name.items():
         with (archive / name).open("rb") as file:
             rows = {row: line for row, line in enumerate(file) if line.strip()}
         accepted = taken.check(name, {row: _object(line) for row, line in rows.items()})
@@ -129,9 +129,9 @@ def _parquet(name: str, chance: Random) -> bytes:
     changed: list[Any] = []
     if chance.random() < 0.5:
         state = chance.getstate()
-        for each in traces:
+        for record in traces:
             chance.setstate(state)
-            changed.append(swapped({**each, "steps": each["steps"][:1]}, chance))
+            changed.append(swapped({**record, "steps": record["steps"][:1]}, chance))
     with suppress(pa.ArrowException, OverflowError, UnicodeError, ValueError, AttributeError):
         if changed:
             return _written(pa.Table.from_pylist(changed), form)
@@ -153,7 +153,7 @@ _READ = re.compile(
 
 def _read_parquet(path: Path) -> list[Any]:
     file = pq.ParquetFile(path)
-    leaves = [file.schema.column(each).path for each in range(len(file.schema))]
+    leaves = [file.schema.column(index).path for index in range(len(file.schema))]
     read = file.read(columns=[leave for leave in leaves if _READ.fullmatch(leave)])
     read.validate(full=True)
     return read.to_pylist()
@@ -163,7 +163,7 @@ class Taken:
     """What a run took from an archive, a good file beside all others."""
 
     def __init__(self, archive: Path, warehouse: Path) -> None:
-        good = [trace(id=f"good {each}", objective=f"good {each}") for each in range(5)]
+        good = [trace(id=f"good {number}", objective=f"good {number}") for number in range(5)]
         write_jsonl(archive / "good.jsonl", good[:3])
         write_parquet(archive / "good.parquet", good[3:])
         settings = RescoreConfig(
@@ -176,13 +176,13 @@ class Taken:
                 return pl.DataFrame(connection.sql(query).to_arrow_table())
 
             files = ask("FROM files")
-            self.scored = {each["trace_id"] for each in ask("FROM scores").to_dicts()}
+            self.scored = {row["trace_id"] for row in ask("FROM scores").to_dicts()}
             rejects = ask("FROM rejects").to_dicts()
-        assert {f"good {each}" for each in range(5)} <= self.scored
-        for each in rejects:
-            json.loads(each["raw"] or "null", parse_constant=pytest.fail)
+        assert {f"good {number}" for number in range(5)} <= self.scored
+        for reject in rejects:
+            json.loads(reject["raw"] or "null", parse_constant=pytest.fail)
         gone = files.filter(status="unreadable")["source_file"]
-        self.unreadable = {Path(each).name for each in gone}
+        self.unreadable = {Path(path).name for path in gone}
         whole = {Path(reject["source_file"]).name for reject in rejects if reject["row"] is None}
         assert whole == self.unreadable
         named = files.select("file_id", name=pl.col("source_file").str.split("/").list.last())
@@ -192,41 +192,41 @@ class Taken:
             self.rows.setdefault(row["name"], {})[row["row"]] = row
         self.rejected = {(Path(reject["source_file"]).name, reject["row"]) for reject in rejects}
 
-    def check(self, name: str, told: Mapping[int, Any]) -> set[int]:
+    def check(self, name: str, records: Mapping[int, Any]) -> set[int]:
         """Compare a file's rows with what it says; returns those that are accepted."""
         assert name not in self.unreadable
         rows = self.rows.get(name, {})
-        assert rows.keys() == told.keys(), name
+        assert rows.keys() == records.keys(), name
         accepted: set[int] = set()
         for number, row in rows.items():
             if row["reasons"]:
                 assert (name, number) in self.rejected
                 continue
             accepted.add(number)
-            expected = strictly(told[number])
-            assert {each: row[each] for each in expected} == expected, (name, number)
+            expected = strictly(records[number])
+            assert {column: row[column] for column in expected} == expected, (name, number)
             assert row["trace_id"] in self.scored
         return accepted
 
 
-def strictly(told: Any) -> dict[str, Any]:
+def strictly(record: Any) -> dict[str, Any]:
     """What is scored of a trace, which has to be valid, in columns of the facts."""
-    assert told.get("@type") in {None, "ReasoningTrace", b"ReasoningTrace"}
-    metadata, steps = told["metadata"], told["steps"]
-    confidence, success = told["outcome"]["confidence"], metadata["success"]
+    assert record.get("@type") in {None, "ReasoningTrace", b"ReasoningTrace"}
+    metadata, steps = record["metadata"], record["steps"]
+    confidence, success = record["outcome"]["confidence"], metadata["success"]
     assert _is_number(confidence)
     assert 0 <= confidence <= 1
     assert success is True or success is False
-    types = [each["type"] for each in steps]
+    types = [step["type"] for step in steps]
     assert types
     assert {*types} <= {"thought", "tool_call", "observation", "error_recovery"}
-    tools = [_text((each.get("tool") or {}).get("name")) for each in steps if _has_tool(each)]
+    tools = [_text((step.get("tool") or {}).get("name")) for step in steps if _has_tool(step)]
     tools = [tool for tool in tools if tool is not None]
-    text = " ".join([_text(told["task"]["objective"]) or "", *(map(_content, steps))])
+    text = " ".join([_text(record["task"]["objective"]) or "", *(map(_content, steps))])
     recorded = metadata.get("quality_score")
     complexity = len({*types}) / 4 * 0.5 + 0.3 * ("error_recovery" in types) + len(types) / 20 * 0.2
     return {
-        "trace_id": _text(told["id"]),
+        "trace_id": _text(record["id"]),
         "created_at": _time(metadata["created_at"]),
         "task_domain": _text(metadata["task_domain"]),
         "agent_id": _text(metadata.get("agent_id")),
@@ -261,12 +261,12 @@ def _text(value: object) -> str | None:
     return re.sub("[\ud800-\udfff]", "\ufffd", value) if isinstance(value, str) else None
 
 
-def _has_tool(each: Row) -> bool:
-    return isinstance(each.get("tool"), dict)
+def _has_tool(step: Row) -> bool:
+    return isinstance(step.get("tool"), dict)
 
 
-def _content(each: Row) -> str:
-    value = each.get("content")
+def _content(step: Row) -> str:
+    value = step.get("content")
     if value is None or isinstance(value, str | bytes):
         return _text(value) or ""
     return _text(json.dumps(value, ensure_ascii=False)) or ""

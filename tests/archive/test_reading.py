@@ -178,7 +178,7 @@ def test_input_of_any_type(
 
 
 @pytest.mark.parametrize(
-    ("kind", "made"),
+    ("kind", "convert"),
     [
         *((pa.int8(), int), (pa.int64(), int), (pa.uint64(), int), (pa.float16(), float)),
         *((pa.float32(), float), (pa.decimal128(5, 2), Decimal), (pa.decimal128(38, 9), Decimal)),
@@ -186,12 +186,14 @@ def test_input_of_any_type(
     ids=str,
 )
 def test_confidence_of_any_number_type(
-    tmp_path: Path, kind: pa.DataType, made: Callable[[int], Any]
+    tmp_path: Path, kind: pa.DataType, convert: Callable[[int], Any]
 ) -> None:
     schema = retyped(SCHEMA, "outcome/confidence", kind)
     values = [0, 1, 2]
     rows = read(
-        write_parquet(tmp_path / "a.parquet", [trace(confidence=made(v)) for v in values], schema)
+        write_parquet(
+            tmp_path / "a.parquet", [trace(confidence=convert(v)) for v in values], schema
+        )
     )
     assert rows.equals(
         read(write_jsonl(tmp_path / "a.jsonl", [trace(confidence=v) for v in values]))
@@ -202,8 +204,8 @@ def test_confidence_of_any_number_type(
 @pytest.mark.parametrize(
     ("kind", "value", "read_as"),
     [
-        *((pa.float64(), each, each) for each in (None, 0.0, -0.5, 0.25)),
-        *((pa.float64(), each, None) for each in (math.nan, math.inf)),
+        *((pa.float64(), value, value) for value in (None, 0.0, -0.5, 0.25)),
+        *((pa.float64(), value, None) for value in (math.nan, math.inf)),
         *((pa.int32(), 1, 1.0), (pa.decimal128(5, 2), Decimal("0.5"), 0.5)),
         *((pa.string(), "0.5", None), (pa.bool_(), True, None), (pa.null(), None, None)),
         (pa.struct({"at": pa.float64()}), {"at": 0.5}, None),
@@ -221,10 +223,10 @@ def test_a_recorded_score_is_a_number_or_null_and_never_a_fault(
 
 
 def test_a_recorded_score_in_json_likewise(tmp_path: Path) -> None:
-    given = [0.25, 1, 0, None, "0.5", True, [0.5], {"at": 0.5}, math.nan, math.inf, 10**400]
-    rows = read(write_jsonl(tmp_path / "a.jsonl", [trace(quality_score=each) for each in given]))
+    values = [0.25, 1, 0, None, "0.5", True, [0.5], {"at": 0.5}, math.nan, math.inf, 10**400]
+    rows = read(write_jsonl(tmp_path / "a.jsonl", [trace(quality_score=value) for value in values]))
     assert rows["recorded_score"].to_list() == [0.25, 1.0, 0.0, *[None] * 8]
-    assert rows["reasons"].to_list() == [[]] * len(given)
+    assert rows["reasons"].to_list() == [[]] * len(values)
 
 
 def test_columns_in_another_order_and_more_of_them(tmp_path: Path, plain: pl.DataFrame) -> None:
@@ -507,7 +509,7 @@ def test_hopeless_types_are_named(
     ]
 
 
-def test_faults_of_every_kind_are_told_together(tmp_path: Path) -> None:
+def test_faults_of_every_kind_are_reported_together(tmp_path: Path) -> None:
     schema = retyped(retyped(SCHEMA, "id", None), "outcome", pa.struct({"confidence": pa.string()}))
     schema = retyped(schema, "steps/type", pa.bool_())
     assert reasons_of(write_parquet(tmp_path / "a.parquet", [], schema)) == [
@@ -541,9 +543,9 @@ def test_columns_of_nothing_but_null(tmp_path: Path) -> None:
 def times(texts: Sequence[str | None]) -> list[datetime | None]:
     column = times_from_text(pl.Series("at", texts, pl.String))
     assert column.dtype == TIMESTAMP
-    found = column.to_list()
-    assert [time_of(text) for text in texts] == found  # an import reads the same
-    return found
+    times = column.to_list()
+    assert [time_of(text) for text in texts] == times  # an import reads the same
+    return times
 
 
 @pytest.mark.parametrize(
@@ -599,7 +601,7 @@ usual_times = st.builds(
 
 
 @given(st.lists(st.none() | usual_times, max_size=9))
-def test_law_a_time_is_the_same_whatever_stands_beside_it(texts: list[str | None]) -> None:
+def test_law_a_time_is_the_same_whatever_is_beside_it(texts: list[str | None]) -> None:
     """Only where all are spelled as usual they are read the fast way."""
     alone = times_from_text(pl.Series(texts, dtype=pl.String))
     beside = times_from_text(pl.Series([*texts, "2026-01-05"], dtype=pl.String))
@@ -658,8 +660,8 @@ def test_nanoseconds_are_cut_as_in_text(tmp_path: Path, nanoseconds: int) -> Non
 
 
 def raw(path: Path, rows: list[int]) -> dict[int, str | None]:
-    found = dict(read_raw(discover([str(path)])[0], rows))
-    return {row: found.get(row) for row in rows}
+    texts = dict(read_raw(discover([str(path)])[0], rows))
+    return {row: texts.get(row) for row in rows}
 
 
 def test_parquet_rows_are_given_raw_as_they_stand(tmp_path: Path) -> None:
@@ -686,13 +688,13 @@ def test_parquet_rows_are_given_raw_as_they_stand(tmp_path: Path) -> None:
 def test_columns_of_views_and_decimals_are_given_raw(tmp_path: Path) -> None:
     schema = retyped(SCHEMA, "id", pa.string_view())
     schema = retyped(retyped(schema, "extra", pa.binary_view()), "share", pa.decimal128(5, 2))
-    traces = [trace(id=each, extra=b"\xc3\xa9", share=Decimal("0.1")) for each in "abcd"]
+    traces = [trace(id=letter, extra=b"\xc3\xa9", share=Decimal("0.1")) for letter in "abcd"]
     traces[2]["outcome"]["confidence"] = math.inf  # which JSON lacks
     got = raw(write_parquet(tmp_path / "a.parquet", traces, schema), [0, 2, 3])
-    told = [json.loads(text or "") for text in got.values()]
-    assert [each["id"] for each in told] == ["a", "c", "d"]
-    assert {(each["extra"], each["share"]) for each in told} == {("é", 0.1)}
-    assert [each["outcome"]["confidence"] for each in told] == [0.8, "inf", 0.8]
+    records = [json.loads(text or "") for text in got.values()]
+    assert [record["id"] for record in records] == ["a", "c", "d"]
+    assert {(record["extra"], record["share"]) for record in records} == {("é", 0.1)}
+    assert [record["outcome"]["confidence"] for record in records] == [0.8, "inf", 0.8]
 
 
 def test_a_line_that_is_nested_deep_hides_no_other(tmp_path: Path) -> None:
@@ -749,8 +751,10 @@ def test_batches_of_large_rows_are_short(
 ) -> None:
     for module in (json_format, parquet_batches):
         monkeypatch.setattr(module, "BATCH_BYTES", 20_000)
-    ids = [str(each) for each in range(12)]
-    path = write(tmp_path / name, [trace(id=each, objective=token_hex(4_500)) for each in ids])
+    ids = [str(number) for number in range(12)]
+    path = write(
+        tmp_path / name, [trace(id=trace_id, objective=token_hex(4_500)) for trace_id in ids]
+    )
     batches = list(read_rows(discover([str(path)])[0]))
     assert max(map(len, batches)) <= 3
     assert pl.concat(batches).get_column("trace_id").to_list() == ids
@@ -762,9 +766,11 @@ def test_texts_that_repeat_within_steps_are_read_across_row_groups(
 ) -> None:
     monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 20_000)
     inputs = ["a" * 2_000, "b" * 2_000]
-    steps = [{"type": "thought", "content": "", "input": each} for each in inputs * 10]
+    steps = [{"type": "thought", "content": "", "input": text} for text in inputs * 10]
     rows = [trace(id=str(number), steps=steps) for number in range(4)]
     path = write_parquet(tmp_path / "a.parquet", rows, row_group_size=2)
     with path.open("rb") as file:
-        found = [each for batch in ParquetRows(file).batches(100) for each in batch.to_pylist()]
-    assert [[each["input"] for each in row["steps"]] for row in found] == [inputs * 10] * 4
+        records = [
+            record for batch in ParquetRows(file).batches(100) for record in batch.to_pylist()
+        ]
+    assert [[step["input"] for step in row["steps"]] for row in records] == [inputs * 10] * 4

@@ -30,7 +30,7 @@ def make(folder: Path, *names: str) -> None:
         path.write_bytes(name.encode())
 
 
-def found(folder: Path, *archive: Path | str) -> list[str]:
+def discovered(folder: Path, *archive: Path | str) -> list[str]:
     return [file.path.removeprefix(f"{folder}/") for file in discover(map(str, archive))]
 
 
@@ -45,7 +45,7 @@ def test_a_file_is_described(tmp_path: Path) -> None:
 def test_a_folder_is_searched_at_every_depth(tmp_path: Path) -> None:
     make(tmp_path, "a.parquet", "x/b.pq", "x/y/c.JSONL", "x/y/z/d.ndjson", "x/e.parquet/part-0.pq")
     make(tmp_path, "README.txt", "x/data.json", "x/f.parquet.tmp", "parquet", "g.jsonl.gz")
-    assert found(tmp_path, tmp_path) == [
+    assert discovered(tmp_path, tmp_path) == [
         "a.parquet",
         "x/b.pq",
         "x/e.parquet/part-0.pq",
@@ -56,12 +56,12 @@ def test_a_folder_is_searched_at_every_depth(tmp_path: Path) -> None:
 
 def test_what_is_hidden_in_a_folder_is_left_out(tmp_path: Path) -> None:
     make(tmp_path, ".a.parquet", "_a.parquet", ".git/b.jsonl", "x/_temporary/0/c.parquet", "x/d.pq")
-    assert found(tmp_path, tmp_path) == ["x/d.pq"]
+    assert discovered(tmp_path, tmp_path) == ["x/d.pq"]
 
 
 def test_a_hidden_folder_is_searched_when_it_is_named(tmp_path: Path) -> None:
     make(tmp_path, ".hidden/_deep/a.parquet")
-    assert found(tmp_path, tmp_path / ".hidden/_deep") == [".hidden/_deep/a.parquet"]
+    assert discovered(tmp_path, tmp_path / ".hidden/_deep") == [".hidden/_deep/a.parquet"]
 
 
 def test_files_come_in_the_order_of_their_paths_bytes(tmp_path: Path) -> None:
@@ -79,21 +79,21 @@ def test_files_come_in_the_order_of_their_paths_bytes(tmp_path: Path) -> None:
         "9.pq",
     ]
     make(tmp_path, *names)
-    assert found(tmp_path, *(tmp_path / name for name in names)) == [
+    assert discovered(tmp_path, *(tmp_path / name for name in names)) == [
         *("10.pq", "9.pq", "Z.pq", "a-b.pq", "a.pq", "a/1.pq", "z.pq", "é.pq", "\uffff.pq", "😀.pq")
     ]
 
 
 def test_a_glob_finds_files_and_folders(tmp_path: Path) -> None:
     make(tmp_path, "a1.parquet", "a2.jsonl", "a3.txt", "b1.parquet", "a/deep/c.pq", "d/a9.parquet")
-    assert found(tmp_path, tmp_path / "a*") == ["a/deep/c.pq", "a1.parquet", "a2.jsonl"]
-    assert found(tmp_path, tmp_path / "[ab]1.parquet") == ["a1.parquet", "b1.parquet"]
-    assert found(tmp_path, tmp_path / "**/*.parquet") == [
+    assert discovered(tmp_path, tmp_path / "a*") == ["a/deep/c.pq", "a1.parquet", "a2.jsonl"]
+    assert discovered(tmp_path, tmp_path / "[ab]1.parquet") == ["a1.parquet", "b1.parquet"]
+    assert discovered(tmp_path, tmp_path / "**/*.parquet") == [
         "a1.parquet",
         "b1.parquet",
         "d/a9.parquet",
     ]
-    assert found(tmp_path, tmp_path / "?1.parquet", tmp_path / "**/a9*") == [
+    assert discovered(tmp_path, tmp_path / "?1.parquet", tmp_path / "**/a9*") == [
         *("a1.parquet", "b1.parquet", "d/a9.parquet")
     ]
 
@@ -102,7 +102,7 @@ def test_a_file_named_twice_counts_once(tmp_path: Path, monkeypatch: pytest.Monk
     make(tmp_path, "x/a.parquet", "x/b.jsonl")
     monkeypatch.chdir(tmp_path)
     archive = ["x/a.parquet", "./x/a.parquet", "x", "x/*", tmp_path / "x/a.parquet"]
-    assert found(tmp_path, *archive) == ["x/a.parquet", "x/b.jsonl"]
+    assert discovered(tmp_path, *archive) == ["x/a.parquet", "x/b.jsonl"]
 
 
 def test_relative_and_home_paths_become_absolute(
@@ -120,8 +120,8 @@ def test_relative_and_home_paths_become_absolute(
 def test_odd_names_are_found_and_opened(tmp_path: Path, name: str) -> None:
     make(tmp_path / "[x] 'y'", name, "other.parquet")
     path = tmp_path / "[x] 'y'" / name
-    assert found(path.parent, path) == [name]
-    assert name in found(path.parent, path.parent)
+    assert discovered(path.parent, path) == [name]
+    assert name in discovered(path.parent, path.parent)
     with open_file(str(path)) as file:
         assert file.read() == name.encode()
 
@@ -146,7 +146,7 @@ def test_buckets_are_read_by_url(bucket: str) -> None:
     ]
     for name in names:
         store.write(name, name.encode())
-    a, c, odd = (f"{bucket}/{names[each]}" for each in (0, 1, 4))
+    a, c, odd = (f"{bucket}/{names[index]}" for index in (0, 1, 4))
     for archive, expected in {
         f"{bucket}": [a, c, odd],
         f"{bucket}/box/": [a, c, odd],
@@ -158,11 +158,11 @@ def test_buckets_are_read_by_url(bucket: str) -> None:
     }.items():
         files = discover([archive], left_out=pytest.fail)
         assert [file.path for file in files] == expected, archive
-    for each in discover([bucket]):
-        assert each == stat_file(each.path)
-        assert each.etag
-        with open_file(each.path) as file:
-            assert file.read() == each.path.removeprefix(f"{bucket}/").encode()
+    for source in discover([bucket]):
+        assert source == stat_file(source.path)
+        assert source.etag
+        with open_file(source.path) as file:
+            assert file.read() == source.path.removeprefix(f"{bucket}/").encode()
     for nothing in ("none", "box/x.parquet", "*.parquet"):
         with pytest.raises(ArchiveError, match="no Parquet or JSONL file at"):
             discover([f"{bucket}/{nothing}"])
@@ -184,8 +184,8 @@ def test_a_single_file_is_read_from_a_web_server(tmp_path: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/a.jsonl"
-        [found] = discover([url])
-        assert (found.path, found.size) == (url, 7)
+        [source] = discover([url])
+        assert (source.path, source.size) == (url, 7)
         with open_file(url) as file:
             assert file.read() == b"a.jsonl"
         server.shutdown()
@@ -194,10 +194,10 @@ def test_a_single_file_is_read_from_a_web_server(tmp_path: Path) -> None:
 def test_a_url_may_be_a_folder_or_a_glob(tmp_path: Path) -> None:
     make(tmp_path, "a.parquet", "x/b.jsonl", "x/c.txt", "d.txt")
     url = f"file://{tmp_path}"
-    assert found(tmp_path, url) == ["a.parquet", "x/b.jsonl"]
-    assert found(tmp_path, f"{url}/*") == ["a.parquet", "x/b.jsonl"]
-    assert found(tmp_path, f"{url}/**/*.jsonl") == ["x/b.jsonl"]
-    assert found(tmp_path, f"{url}/d.txt") == ["d.txt"]
+    assert discovered(tmp_path, url) == ["a.parquet", "x/b.jsonl"]
+    assert discovered(tmp_path, f"{url}/*") == ["a.parquet", "x/b.jsonl"]
+    assert discovered(tmp_path, f"{url}/**/*.jsonl") == ["x/b.jsonl"]
+    assert discovered(tmp_path, f"{url}/d.txt") == ["d.txt"]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_the_ending_tells_the_format(name: str, kind: str) -> None:
 
 def test_a_file_of_any_ending_is_taken_when_it_is_named(tmp_path: Path) -> None:
     make(tmp_path, "a.bin", "noending")
-    assert found(tmp_path, tmp_path / "a.bin", tmp_path / "noending") == ["a.bin", "noending"]
+    assert discovered(tmp_path, tmp_path / "a.bin", tmp_path / "noending") == ["a.bin", "noending"]
 
 
 def test_a_file_that_is_gone_cannot_be_opened(tmp_path: Path) -> None:

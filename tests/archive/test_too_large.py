@@ -18,8 +18,8 @@ from tests.support.archives import SCHEMA, read, retyped, step, trace, write_par
 from tests.support.hostile import FILES, lower_limits
 
 TOO_LARGE = ["too_large"]
-# What is said of the rows of each file, or of a file of which nothing is read.
-TOLD = {
+# What is reported of the rows of each file, or of a file of which nothing is read.
+EXPECTED_CODES = {
     **{name: [TOO_LARGE] for name in FILES},
     **{name: [TOO_LARGE, []] for name in FILES if name.endswith(".jsonl")},
     "escaped_text.jsonl": [["missing_id"], []],
@@ -46,13 +46,13 @@ def codes(path: Path) -> list[list[str]]:
 @pytest.mark.parametrize("name", [name for name in FILES if "many_columns" not in name])
 def test_what_is_too_large_is_refused(tmp_path: Path, name: str) -> None:
     FILES[name](tmp_path / name)
-    assert codes(tmp_path / name) == TOLD[name]
+    assert codes(tmp_path / name) == EXPECTED_CODES[name]
 
 
 def test_a_row_that_is_too_large_is_known_by_its_id(tmp_path: Path) -> None:
     rows = [trace(id="a"), trace(id="b", objective="x" * (limits.TEXT_BYTES + 1)), trace(id="c")]
-    found = read(write_parquet(tmp_path / "a.parquet", rows))
-    assert list(found.select("row", "trace_id", "reasons").iter_rows()) == [
+    frame = read(write_parquet(tmp_path / "a.parquet", rows))
+    assert list(frame.select("row", "trace_id", "reasons").iter_rows()) == [
         (0, "a", []),
         (1, "b", TOO_LARGE),
         (2, "c", []),
@@ -64,7 +64,7 @@ def test_a_large_file_may_unpack_to_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ratio: int
 ) -> None:
     monkeypatch.setattr(limits, "RATIO", ratio)
-    rows = [trace(id=f"{each}", objective=f"{each % 10}" * 40_000) for each in range(50)]
+    rows = [trace(id=f"{number}", objective=f"{number % 10}" * 40_000) for number in range(50)]
     path = write_parquet(tmp_path / "a.parquet", rows, use_dictionary=False)
     assert 10 < 50 * 40_000 / path.stat().st_size < 1_000
     assert codes(path) == ([TOO_LARGE] if ratio == 10 else [[]] * 50)
@@ -90,7 +90,7 @@ def repeated(path: Path, **options: Any) -> Path:
     return write_parquet(path, rows * 2, **options)
 
 
-def test_what_stands_once_in_a_file_is_read_alike(tmp_path: Path) -> None:
+def test_what_occurs_once_in_a_file_is_read_alike(tmp_path: Path) -> None:
     plain = repeated(tmp_path / "plain.parquet", use_dictionary=False)
     once = repeated(tmp_path / "once.parquet")
     assert once.stat().st_size < plain.stat().st_size
@@ -102,13 +102,13 @@ def raw(path: Path) -> list[tuple[int, str]]:
     return list(read_raw(discover([str(path)])[0], range(8)))
 
 
-@pytest.mark.parametrize(("columns", "told"), [(21, []), (20, TOO_LARGE)])
+@pytest.mark.parametrize(("columns", "expected"), [(21, []), (20, TOO_LARGE)])
 def test_a_file_of_too_many_columns_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, told: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, expected: list[str]
 ) -> None:
     path = write_parquet(tmp_path / "a.parquet", [trace(id="a")])
     monkeypatch.setattr(limits, "COLUMNS", columns)
-    assert codes(path) == [told]
+    assert codes(path) == [expected]
 
 
 def test_long_lists_are_unfolded_as_well(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_long_lists_are_unfolded_as_well(tmp_path: Path) -> None:
     assert batch.schema.field("a").type.value_type == pa.string()
 
 
-def test_what_stands_once_in_a_file_is_cut_by_what_it_takes(
+def test_what_occurs_once_in_a_file_is_cut_by_what_it_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 100_000)

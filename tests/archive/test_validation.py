@@ -43,14 +43,14 @@ def test_each_fault_has_its_code_from_jsonl(tmp_path: Path) -> None:
     assert codes(write_jsonl(tmp_path / "a.jsonl", traces)) == list(expected)
 
 
-def test_all_reasons_of_a_row_are_told_together(tmp_path: Path) -> None:
+def test_all_reasons_of_a_row_are_reported_together(tmp_path: Path) -> None:
     assert codes(write_parquet(tmp_path / "a.parquet", [EVERYTHING])) == [EVERY_CODE]
     assert codes(write_jsonl(tmp_path / "a.jsonl", [EVERYTHING])) == [EVERY_CODE]
 
 
 def test_an_empty_object_lacks_all_that_is_needed(tmp_path: Path) -> None:
-    unsaid = {"wrong_type", "unknown_step_type"}
-    expected = [code for code in EVERY_CODE if code not in unsaid]
+    excluded = {"wrong_type", "unknown_step_type"}
+    expected = [code for code in EVERY_CODE if code not in excluded]
     assert codes(write_jsonl(tmp_path / "a.jsonl", [{}])) == [expected]
     assert codes(write_parquet(tmp_path / "a.parquet", [{}])) == [expected]
 
@@ -74,29 +74,31 @@ def test_only_what_the_formulas_use_is_checked(tmp_path: Path) -> None:
 
 def test_every_code_has_a_sentence_for_rows_that_cannot_be_read_again() -> None:
     assert list(CHECKS) == EVERY_CODE
-    told = f"{CHECKS['no_steps'].message}; {CHECKS['bad_confidence'].message}"
-    assert reject_message(["no_steps", "bad_confidence"], 0, None) == told
+    message = f"{CHECKS['no_steps'].message}; {CHECKS['bad_confidence'].message}"
+    assert reject_message(["no_steps", "bad_confidence"], 0, None) == message
     assert reject_message(["malformed_json"], 0, None) == "line 1 is no JSON object"
 
 
 @pytest.mark.parametrize("depth", [480, 700, 900])
-def test_a_value_that_is_nested_deep_is_told(depth: int) -> None:
+def test_a_value_that_is_nested_deep_is_reported(depth: int) -> None:
     deep = json.loads("[" * depth + "]" * depth)
-    told = fault_sentence("missing_success", trace(success=deep))
-    assert re.match(r"metadata.success is (\[|nested too deep to be shown, )", told)
+    sentence = fault_sentence("missing_success", trace(success=deep))
+    assert re.match(r"metadata.success is (\[|nested too deep to be shown, )", sentence)
 
 
-def told(path: Path, codes: Sequence[Sequence[str]]) -> list[str]:
+def messages_of(path: Path, codes: Sequence[Sequence[str]]) -> list[str]:
     """The messages of all rows of a file, which have these codes."""
     [source] = discover([str(path)])
     raw = read_raw(source, range(len(codes)))
-    return [reject_message(found, row, text) for found, (row, text) in zip(codes, raw, strict=True)]
+    return [
+        reject_message(reasons, row, text) for reasons, (row, text) in zip(codes, raw, strict=True)
+    ]
 
 
-def test_a_row_is_told_alike_from_parquet_and_from_jsonl(tmp_path: Path) -> None:
-    found, traces = zip(*REFUSED, strict=True)
-    as_parquet = told(write_parquet(tmp_path / "a.parquet", traces), found)
-    assert as_parquet == told(write_jsonl(tmp_path / "a.jsonl", traces), found)
+def test_a_row_is_reported_alike_from_parquet_and_from_jsonl(tmp_path: Path) -> None:
+    reasons, traces = zip(*REFUSED, strict=True)
+    as_parquet = messages_of(write_parquet(tmp_path / "a.parquet", traces), reasons)
+    assert as_parquet == messages_of(write_jsonl(tmp_path / "a.jsonl", traces), reasons)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_a_row_is_told_alike_from_parquet_and_from_jsonl(tmp_path: Path) -> None
         ("bad_confidence", {"confidence": 1}, "outcome.confidence is 1, no number from 0 to 1"),
     ],
 )
-def test_a_fault_is_told_with_its_place_and_value(
+def test_a_fault_is_reported_with_its_place_and_value(
     code: str, changes: dict[str, Any], message: str
 ) -> None:
     assert fault_sentence(code, trace(**changes)) == message
@@ -154,7 +156,7 @@ def test_a_value_is_shortened_and_made_printable() -> None:
         (b'["text"]', 'line 12 is ["text"], no JSON object'),
     ],
 )
-def test_a_malformed_line_is_told_with_its_number_and_place(
+def test_a_malformed_line_is_reported_with_its_number_and_place(
     tmp_path: Path, line: bytes, message: str
 ) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", [b"{}"] * 11 + [line])

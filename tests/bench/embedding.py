@@ -56,7 +56,7 @@ def _rates(works: Mapping[str, Callable[[], object]]) -> dict[str, float]:
     for work in works.values():
         work()
     seconds = medians(*works.values(), times=REPEATED)
-    return {label: TEXTS / each for label, each in zip(works, seconds, strict=True)}
+    return {label: TEXTS / duration for label, duration in zip(works, seconds, strict=True)}
 
 
 def _product_rate(kind: torch.dtype) -> float:

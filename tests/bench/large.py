@@ -129,7 +129,7 @@ def odd(traces: int, embedder: str) -> list[Case]:
     run = f"{_RUN} --embedder {embedder}"
     return [
         Case(
-            f"{sum(each.number for each in shape):,} traces, {embedder}: {name}",
+            f"{sum(part.number for part in shape):,} traces, {embedder}: {name}",
             1_500,
             (Command("run", run, shape), Command("nothing to do", run)),
         )
@@ -146,7 +146,9 @@ _TEN_YEARS = ("--embedder hashing", "--embedder hashing --ttl 2m", "--embedder n
 # By name: its cases, from the number of traces and the embedder.
 SCENARIOS: Mapping[str, Callable[[int | None, str], list[Case]]] = {
     "night": lambda traces, embedder: [night(traces or 10_000_000, embedder)],
-    "ten-years": lambda traces, _: [ten_years(traces or 100_000, each) for each in _TEN_YEARS],
+    "ten-years": lambda traces, _: [
+        ten_years(traces or 100_000, options) for options in _TEN_YEARS
+    ],
     "odd": lambda traces, embedder: odd(traces or 1_000_000, embedder),
     "commands": lambda traces, embedder: [commands(traces or 10_000_000, embedder)],
     "growth": lambda _, __: [night(10**power, "hashing") for power in (5, 6, 7)],
@@ -166,14 +168,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--traces", type=int)
     parser.add_argument("--embedder", default="none")
     parser.add_argument("--folder", type=Path)
-    told = parser.parse_args(arguments)
-    cases = SCENARIOS[told.scenario](told.traces, told.embedder)
+    options = parser.parse_args(arguments)
+    cases = SCENARIOS[options.scenario](options.traces, options.embedder)
     wrong = 0
     with tempfile.TemporaryDirectory() as temporary:
         for number, case in enumerate(cases):
-            folder = (told.folder or Path(temporary)) / str(number)
+            folder = (options.folder or Path(temporary)) / str(number)
             wrong += carry_out(case, folder)
-            if not told.folder:
+            if not options.folder:
                 shutil.rmtree(folder)
     return 1 if wrong else 0
 

@@ -23,33 +23,33 @@ class Measured:
     status: int  # its exit status
     seconds: float
     peak_mb: float  # the greatest sum of its processes' anonymous memory, in 2**20 bytes
-    tail: str  # the end of what it said
+    tail: str  # the end of its output
 
 
 def medians(*works: Callable[[], object], times: int) -> list[float]:
     """The seconds of each, in the median of rounds in which each has its turn."""
     seconds: list[list[float]] = [[] for _ in works]
     for _ in range(times):
-        for work, each in zip(works, seconds, strict=True):
+        for work, durations in zip(works, seconds, strict=True):
             began = time.perf_counter()
             work()
-            each.append(time.perf_counter() - began)
-    return [median(each) for each in seconds]
+            durations.append(time.perf_counter() - began)
+    return [median(durations) for durations in seconds]
 
 
 def measured(arguments: Sequence[str]) -> Measured:
     """Run `kp-batch` to its end, and look at its memory ten times a second."""
     began, peak = time.monotonic(), 0
     command = [sys.executable, "-m", "kp_batch", *arguments]
-    with tempfile.TemporaryFile() as said:
-        with subprocess.Popen(command, stdout=said, stderr=said) as process:
+    with tempfile.TemporaryFile() as output:
+        with subprocess.Popen(command, stdout=output, stderr=output) as process:
             while process.returncode is None:
                 peak = max(peak, sum(map(_anonymous_kb, _with_descendants(process.pid))))
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_INTERVAL_S)
         seconds = time.monotonic() - began
-        said.seek(0)
-        tail = said.read().decode(errors="replace")[-_TAIL:]
+        output.seek(0)
+        tail = output.read().decode(errors="replace")[-_TAIL:]
     return Measured(process.returncode, seconds, peak / 1024, tail)
 
 
@@ -60,10 +60,10 @@ def _with_descendants(root: int) -> list[int]:
         with suppress(OSError):
             parent = stat.read_text(errors="replace").rpartition(")")[2].split()[1]
             children[int(parent)].append(int(stat.parent.name))
-    found = [root]
-    for each in found:
-        found += children[each]
-    return found
+    pids = [root]
+    for pid in pids:
+        pids += children[pid]
+    return pids
 
 
 def _anonymous_kb(process: int) -> int:

@@ -67,8 +67,8 @@ def _run(label: str, *arguments: str) -> Mapping[str, float]:
     taken = measured((*arguments, "--json"))
     if taken.status:
         sys.exit(taken.tail)
-    told = next(line for line in taken.tail.splitlines() if line.startswith('{"'))
-    seconds: dict[str, float] = json.loads(told)["seconds"]
+    summary = next(line for line in taken.tail.splitlines() if line.startswith('{"'))
+    seconds: dict[str, float] = json.loads(summary)["seconds"]
     worked = sum(step_seconds(seconds).values())
     whole = f"{taken.seconds:>12,.2f} s, work {worked:>6,.2f} s{taken.peak_mb:>9,.0f} MB"
     print(f"  {label:<36}{whole}", flush=True)

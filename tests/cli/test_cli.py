@@ -124,14 +124,14 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Path:
 
 
 @pytest.mark.prefect
-def test_prefect_is_told_no_setting_that_was_left_out(warehouse: Path, archive: Path) -> None:
+def test_prefect_is_sent_no_setting_that_was_left_out(warehouse: Path, archive: Path) -> None:
     with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
         [(parameters,)] = database.execute("SELECT parameters FROM flow_run").fetchall()
     places = {"archive": [str(archive)], "warehouse": str(warehouse)}
-    given = json.loads(parameters)["config"]
-    assert {name: given.pop(name) for name in places} == places
+    flow_config = json.loads(parameters)["config"]
+    assert {name: flow_config.pop(name) for name in places} == places
     of_one_run = {"prune": False, "max_reject_share": 0.05, "wait": False, "preview": False}
-    assert given == {"embedder": "hashing", "allow": [], **of_one_run}
+    assert flow_config == {"embedder": "hashing", "allow": [], **of_one_run}
 
 
 @pytest.mark.prefect
@@ -186,22 +186,22 @@ def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path
 
 
 @pytest.mark.prefect
-def test_prefect_is_told_no_text_of_a_trace(warehouse: Path, archive: Path) -> None:
+def test_prefect_is_sent_no_text_of_a_trace(warehouse: Path, archive: Path) -> None:
     tasks = pl.read_parquet(archive / "*.parquet").get_column("task").struct.field("objective")
     shown = {task for task in tasks if task in (warehouse / "report.html").read_text("utf-8")}
     assert len(shown) > 10
     with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
-        held = "\n".join(database.iterdump())
-    assert not {each for each in shown if each in held}
+        dump = "\n".join(database.iterdump())
+    assert not {text for text in shown if text in dump}
 
 
 @pytest.mark.prefect
 def test_what_a_run_says_and_its_summary_stand_in_the_log_of_prefect(warehouse: Path) -> None:
     with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
         query = "SELECT message, level, task_run_id IS NULL FROM log ORDER BY timestamp"
-        logged = {message: told for message, *told in database.execute(query)}
-    _, *said = (warehouse / "stderr.txt").read_text().splitlines()
-    assert {line.removeprefix("kp-batch: ") for line in said} <= logged.keys()
+        logged = {message: details for message, *details in database.execute(query)}
+    _, *lines = (warehouse / "stderr.txt").read_text().splitlines()
+    assert {line.removeprefix("kp-batch: ") for line in lines} <= logged.keys()
     [plan] = [message for message in logged if message.startswith("plan: restate 120 traces")]
     assert logged[plan] == [20, True]
     assert logged["embedding: 98 texts"] == [20, False]
@@ -216,9 +216,11 @@ def test_runs_shows_the_clock_of_the_summary_up_to_publication(scored: Scored) -
     listed = json.loads(invoke("runs", "--warehouse", scored.warehouse, "--format", "json").stdout)
     with connect(scored.warehouse) as connection:
         query = "SELECT run_id, seconds FROM runs"
-        told = {name: json.loads(each) for name, each in connection.execute(query).fetchall()}
+        seconds_by_run = {
+            name: json.loads(text) for name, text in connection.execute(query).fetchall()
+        }
     for row in listed:
-        seconds = told[row["run_id"]]
+        seconds = seconds_by_run[row["run_id"]]
         assert row["seconds"] == pytest.approx(sum(seconds.values()), abs=0.051)
         assert row["work"] == pytest.approx(sum(seconds.values()) - seconds["start"], abs=0.051)
 
@@ -258,13 +260,13 @@ def test_plan_tells_what_a_run_would_do_and_changes_nothing(
     done = invoke(*plan, *["--json"] * is_json)
     assert done.returncode == 0, done.stderr
     if is_json:
-        told = json.loads(done.stdout)
-        assert list(told) == PLANNED
-        assert (told["partitions"], told["pending"]) == (
+        answer = json.loads(done.stdout)
+        assert list(answer) == PLANNED
+        assert (answer["partitions"], answer["pending"]) == (
             [f"2026-01-{day:02d}" for day in (5, 6, 7, 8)],
             ["settings", "scores"],
         )
-        assert (told["traces_to_replay"], told["traces_to_reweight"]) == (114, 0)  # 6 met all
+        assert (answer["traces_to_replay"], answer["traces_to_reweight"]) == (114, 0)  # 6 met all
     else:
         lines = done.stdout.splitlines()
         assert lines[0].startswith(
@@ -324,13 +326,15 @@ def test_sql_reads_its_query_from_a_file_or_stdin(scored: Scored, tmp_path: Path
     assert f"SQL is UTF-8, and {file} is not" in refused.stderr
 
 
-def test_the_questions_are_told_with_examples_and_named_by_the_help_of_sql() -> None:
-    told = json.loads(invoke("questions", "--json").stdout)
+def test_the_questions_are_shown_with_examples_and_named_by_the_help_of_sql() -> None:
+    questions = json.loads(invoke("questions", "--json").stdout)
     shown = invoke("questions").stdout
     named = invoke("sql", "--help").stdout
-    for each in told:
-        assert f"  {each['call']}\n    {each['comment']}\n    {each['example']}\n" in shown
-        assert re.search(rf"\b{each['name']}\b", named)
+    for question in questions:
+        assert (
+            f"  {question['call']}\n    {question['comment']}\n    {question['example']}\n" in shown
+        )
+        assert re.search(rf"\b{question['name']}\b", named)
     [drift] = json.loads(invoke("questions", "drift", "--json").stdout)
     assert drift["example"] == "FROM drift(previous(), latest())"
     assert invoke("questions", "drift").stdout.splitlines()[1] == "  drift(run_a, run_b)"
@@ -341,18 +345,18 @@ def test_the_questions_are_told_with_examples_and_named_by_the_help_of_sql() -> 
 
 def completed(*arguments: object, **environment: object) -> list[str]:
     """What a shell offers for the last one."""
-    told = {name: str(value) for name, value in environment.items()}
+    variables = {name: str(value) for name, value in environment.items()}
     line = shlex.join(["kp-batch", *map(str, arguments)])
     words = {"COMP_WORDS": line, "COMP_CWORD": str(len(arguments))}
     done = subprocess.run(
         [Path(sys.executable).with_name("kp-batch")],
-        env=os.environ | told | words | {"_KP_BATCH_COMPLETE": "bash_complete"},
+        env=os.environ | variables | words | {"_KP_BATCH_COMPLETE": "bash_complete"},
         capture_output=True,
         text=True,
         check=True,
     )
     assert done.stderr == ""
-    return [each.removeprefix("plain,") for each in done.stdout.split()]
+    return [completion.removeprefix("plain,") for completion in done.stdout.split()]
 
 
 @pytest.mark.process
@@ -374,7 +378,7 @@ def test_a_shell_completes_questions_and_formats() -> None:
 
 
 @pytest.mark.process
-def test_a_shell_is_told_nothing_of_a_warehouse_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_shell_is_offered_nothing_of_a_warehouse_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "kp.duckdb").write_text("no database")
     for place in (tmp_path, tmp_path / "nowhere", "s3://bucket/warehouse", "gs://no/warehouse"):
         there = {"KP_BATCH_WAREHOUSE": place, "XDG_CACHE_HOME": tmp_path / "cache"}
@@ -389,8 +393,8 @@ def test_a_table_keeps_to_a_width_only_where_there_is_one(
 ) -> None:
     def lines(columns: str) -> list[str]:
         monkeypatch.setenv("COLUMNS", columns)
-        asked = ["sql", "FROM scores LIMIT 1", "--warehouse", scored.warehouse]
-        done = subprocess.run(command(asked), capture_output=True, text=True, check=True)
+        words = ["sql", "FROM scores LIMIT 1", "--warehouse", scored.warehouse]
+        done = subprocess.run(command(words), capture_output=True, text=True, check=True)
         return done.stdout.splitlines()
 
     assert lines("120")[-1] == "1 row"
@@ -401,8 +405,8 @@ def test_a_table_keeps_to_a_width_only_where_there_is_one(
 def test_sql_answers_as_of_a_run(scored: Scored) -> None:
     query = "SELECT count(DISTINCT run_id) AS ids, (SELECT count(*) FROM runs) AS runs FROM scores"
     ask = ["sql", query, "--warehouse", scored.warehouse, "--format", "csv"]
-    asked = {"": "1,2", scored.runs[0]: "1,1", "previous": "1,1", "latest": "1,2"}
-    for name, answer in asked.items():
+    answers = {"": "1,2", scored.runs[0]: "1,1", "previous": "1,1", "latest": "1,2"}
+    for name, answer in answers.items():
         as_of = ["--as-of", name] if name else []
         assert invoke(*ask, *as_of).stdout == f"ids,runs\n{answer}\n"
     unknown = invoke(*ask, "--as-of", "yesterday")
@@ -431,8 +435,8 @@ def test_runs_shows_all_it_knows_in_any_width_and_why_a_run_failed(
     usual = {"archive": (str(tmp_path / "a.jsonl"),), "warehouse": tmp_path / "wh"}
     rescore_archive(RescoreConfig(**usual, embedder="none", max_reject_share=1))
     weights = dict.fromkeys(("complexity", "novelty", "tool_diversity", "outcome_confidence"), 0.25)
-    given = {"code": weights, "default": weights}
-    rescore_archive(RescoreConfig(**usual, profiles=given, threshold=0.5, max_reject_share=1))
+    profiles = {"code": weights, "default": weights}
+    rescore_archive(RescoreConfig(**usual, profiles=profiles, threshold=0.5, max_reject_share=1))
     with pytest.raises(ArchiveError):
         rescore_archive(RescoreConfig(**usual, max_reject_share=0, threshold=0.6))
     runs = ["runs", "--warehouse", tmp_path / "wh"]
@@ -444,9 +448,9 @@ def test_runs_shows_all_it_knows_in_any_width_and_why_a_run_failed(
     assert other["changes"].endswith("threshold 0.75 \N{RIGHTWARDS ARROW} 0.5")
     monkeypatch.setenv("COLUMNS", "120")
     table = subprocess.run(command(runs), capture_output=True, text=True, check=True).stdout
-    told = dict(line.split(maxsplit=1) for line in table.split("\n\n")[0].splitlines())
-    assert list(told) == list(failed)
-    assert told["changes"] == failed["changes"]
+    printed = dict(line.split(maxsplit=1) for line in table.split("\n\n")[0].splitlines())
+    assert list(printed) == list(failed)
+    assert printed["changes"] == failed["changes"]
 
 
 def test_catalog_says_what_it_shows(scored: Scored, tmp_path: Path) -> None:
@@ -472,13 +476,13 @@ def test_compare_tells_what_moved_the_scores(scored: Scored) -> None:
         "  cache size 1000 \N{RIGHTWARDS ARROW} 5",
         "",
     ]
-    told = json.loads(invoke(*compare, "--json").stdout)
-    assert [each["code"] for each in told["changes"]] == ["cache_size"]
-    [whole, *_] = told["domains"]
+    comparison = json.loads(invoke(*compare, "--json").stdout)
+    assert [change["code"] for change in comparison["changes"]] == ["cache_size"]
+    [whole, *_] = comparison["domains"]
     assert (whole["task_domain"], whole["traces"]) == (None, 120)
     assert whole["rose"] > 0
     assert whole["from_weights"] == whole["from_facts"] == 0 != whole["from_novelty"]
-    assert all(each["objective"] for each in told["movers"])
+    assert all(mover["objective"] for mover in comparison["movers"])
 
 
 def test_verify_exits_1_where_a_stored_score_was_changed(scored: Scored, tmp_path: Path) -> None:
@@ -544,10 +548,10 @@ def test_forget_removes_a_trace_for_good(scored: Scored, tmp_path: Path) -> None
         [(identity,)] = connection.execute("SELECT min(trace_id) FROM scores").fetchall()
     done = invoke("forget", identity, "--warehouse", copy.warehouse)
     assert done.returncode == 0, done.stderr
-    run_id, told = re.fullmatch(
+    run_id, counts = re.fullmatch(
         r"forgotten by run (\S+): (.*)", done.stdout.splitlines()[0]
     ).groups()
-    assert told == "1 scored trace, 0 rejected rows"
+    assert counts == "1 scored trace, 0 rejected rows"
     assert run_id not in scored.runs
     lost = f"2 runs can no longer be read with --as-of: from {scored.runs[0]} to {scored.runs[1]}"
     assert done.stdout.splitlines()[-1] == f"  lost       {lost}"
@@ -601,7 +605,7 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
 
 
 @pytest.mark.parametrize("name", ["run", "plan"])
-def test_what_is_misspelt_or_faulty_is_told_in_one_line(
+def test_what_is_misspelt_or_faulty_is_reported_in_one_line(
     tmp_path: Path, archive: Path, name: str
 ) -> None:
     profiles = tmp_path / "profiles.toml"
@@ -611,10 +615,10 @@ def test_what_is_misspelt_or_faulty_is_told_in_one_line(
         ([archive, "--profiles", profiles], f"kp-batch: the profiles file {profiles} has 4 fault"),
         ([archive, "--embedder", tmp_path / "model"], "kp-batch: "),
     ):
-        told = invoke(name, "--embedder", "none", *arguments, "--warehouse", tmp_path / "wh")
-        assert (told.returncode, told.stdout) == (1, "")
-        assert told.stderr.splitlines()[-1].startswith(message)
-        assert "Traceback" not in told.stderr
+        done = invoke(name, "--embedder", "none", *arguments, "--warehouse", tmp_path / "wh")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.splitlines()[-1].startswith(message)
+        assert "Traceback" not in done.stderr
     assert (tmp_path / "wh").exists() == (name == "run")
 
 
@@ -721,9 +725,9 @@ def test_the_warehouse_may_come_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(tmp_path))
-    asked = invoke("sql", "SELECT 1")
-    assert asked.returncode == 1
-    assert f"{tmp_path} is no warehouse; run an archive first" in asked.stderr
+    done = invoke("sql", "SELECT 1")
+    assert done.returncode == 1
+    assert f"{tmp_path} is no warehouse; run an archive first" in done.stderr
 
 
 def test_a_wrong_query_is_no_traceback(tmp_path: Path) -> None:
@@ -756,7 +760,7 @@ def test_what_the_system_refuses_is_one_line(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_disk_with_no_room_is_told_before_anything_starts(
+def test_a_disk_with_no_room_is_reported_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
@@ -841,11 +845,11 @@ def test_the_golden_archive_through_a_whole_run(
         "SELECT trace_id AS id, complexity, novelty, tool_diversity, outcome_confidence, score, "
         "profile, single_thought FROM scores"
     )
-    asked = kp_batch("sql", query, "--warehouse", golden_warehouse, "--format", "json")
-    found = {row["id"]: row for row in json.loads(asked.stdout)}
+    done = kp_batch("sql", query, "--warehouse", golden_warehouse, "--format", "json")
+    rows = {row["id"]: row for row in json.loads(done.stdout)}
     lines = (GOLDEN / f"expected_{expected}.jsonl").read_text("utf-8").splitlines()
     for live in map(json.loads, lines):
-        row = found.pop(live["id"])
+        row = rows.pop(live["id"])
         for name in ("complexity", "tool_diversity", "outcome_confidence"):
             assert row[name] == live[name]
         clamped = min(1.0, max(0.0, live["novelty"]))
@@ -853,7 +857,7 @@ def test_the_golden_archive_through_a_whole_run(
         cut = WEIGHT_OF_NOVELTY[row["profile"]] * (live["novelty"] - clamped)
         score = live["score"] - (0 if row["single_thought"] else cut)
         assert row["score"] == pytest.approx(score, abs=1e-6)
-    assert not found
+    assert not rows
 
 
 @pytest.fixture(scope="module")
@@ -865,8 +869,8 @@ def golden_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expect_prefect(run: subprocess.Popen[str]) -> None:
     """Wait until Prefect's server is on its way up."""
     assert run.stderr
-    said = "kp-batch: running as a Prefect flow on a temporary server\n"
-    assert run.stderr.readline() == said
+    first_line = "kp-batch: running as a Prefect flow on a temporary server\n"
+    assert run.stderr.readline() == first_line
     until(lambda: any("prefect" in arguments(pid) for pid in children(run.pid)), 60)
 
 

@@ -1,4 +1,4 @@
-"""What stands in a command's way is told by name: permissions, full disks, mixed-up folders."""
+"""What blocks a command is reported by name: permissions, full disks, mixed-up folders."""
 
 import os
 import re
@@ -67,9 +67,9 @@ def test_what_writes_names_what_it_may_not_write(
 ) -> None:
     words = [str(archive) if word == "ARCHIVE" else word for word in command]
     with mode(warehouse / "kp.lock", 0o400):
-        told = refused(*words, "--warehouse", warehouse)
-    assert told.startswith(f"cannot go on: Permission denied: '{warehouse / 'kp.lock'}'")
-    assert told.endswith(ACCESS)
+        message = refused(*words, "--warehouse", warehouse)
+    assert message.startswith(f"cannot go on: Permission denied: '{warehouse / 'kp.lock'}'")
+    assert message.endswith(ACCESS)
 
 
 @pytest.mark.process
@@ -103,17 +103,17 @@ def test_what_may_not_be_read_of_a_warehouse_is_named(
 ) -> None:
     words = {"sql": ["sql", "FROM scores"], "plan": ["plan", archive, "--embedder", "none"]}
     with mode(warehouse / name, 0):
-        told = refused(*words[command], "--warehouse", warehouse)
+        message = refused(*words[command], "--warehouse", warehouse)
     file = "scores/_delta_log" if name == "scores" else "manifest.json"
-    assert told == f"cannot go on: Permission denied: '{warehouse / file}'; {ACCESS}"
+    assert message == f"cannot go on: Permission denied: '{warehouse / file}'; {ACCESS}"
 
 
 @pytest.mark.process
 @asks
 def test_a_warehouse_that_cannot_be_made(tmp_path: Path, archive: Path) -> None:
     with mode(tmp_path, 0o500):
-        told = refused("run", archive, "--warehouse", tmp_path / "new", "--embedder", "none")
-    assert told == f"cannot go on: Permission denied: '{tmp_path / 'new'}'; {ACCESS}"
+        message = refused("run", archive, "--warehouse", tmp_path / "new", "--embedder", "none")
+    assert message == f"cannot go on: Permission denied: '{tmp_path / 'new'}'; {ACCESS}"
 
 
 @pytest.mark.process
@@ -121,9 +121,9 @@ def test_a_warehouse_that_cannot_be_made(tmp_path: Path, archive: Path) -> None:
 @pytest.mark.parametrize("below", ["", "/1.jsonl", "/*.jsonl", "/**/*.jsonl"])
 def test_an_archive_that_may_not_be_read(tmp_path: Path, archive: Path, below: str) -> None:
     with mode(archive, 0):
-        told = refused("plan", f"{archive}{below}", "--warehouse", tmp_path / "w")
-    assert told.startswith(f"cannot look {'at' if below else 'into'} '{archive}{below}': ")
-    assert told.endswith("Permission denied")
+        message = refused("plan", f"{archive}{below}", "--warehouse", tmp_path / "w")
+    assert message.startswith(f"cannot look {'at' if below else 'into'} '{archive}{below}': ")
+    assert message.endswith("Permission denied")
 
 
 @pytest.mark.process
@@ -184,14 +184,14 @@ def test_a_full_disk_is_named(
     wrapped.__cause__ = error
     assert str(explain_error(wrapped, log)) == expected
     other = KpBatchError("report.html cannot be written: No space left on device")
-    other.__cause__ = error  # which is told better than we could
+    other.__cause__ = error  # which is explained better than we could
     assert explain_error(other, log) is other
 
 
 def test_a_full_temporary_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    told = str(explain_error(OSError(28, "No space left on device")))
-    assert told == f"the disk of {tmp_path} is full; free some space"
+    message = str(explain_error(OSError(28, "No space left on device")))
+    assert message == f"the disk of {tmp_path} is full; free some space"
 
 
 @pytest.mark.process
@@ -221,19 +221,19 @@ def test_another_warehouse_in_the_archive_is_left_out(
     archive: Path, warehouse: Path, glob: str
 ) -> None:
     shutil.move(warehouse, archive / "w")
-    left: list[str] = []
-    names = [Path(each.path).name for each in discover([f"{archive}{glob}"], None, left.append)]
+    skipped: list[str] = []
+    names = [Path(file.path).name for file in discover([f"{archive}{glob}"], None, skipped.append)]
     assert names == ["2.parquet"] if "." in glob else ["1.jsonl", "2.parquet"]
-    assert left == [f"{archive}/w"]
+    assert skipped == [f"{archive}/w"]
     (archive / "w" / "kp.duckdb").unlink()  # one of the two files tells
-    discover([f"{archive}{glob}"], None, left.append)
-    assert left == [f"{archive}/w"] * 2
-    discover([f"{archive}{glob}"], archive / "w", left.append)
-    assert len(left) == 2
+    discover([f"{archive}{glob}"], None, skipped.append)
+    assert skipped == [f"{archive}/w"] * 2
+    discover([f"{archive}{glob}"], archive / "w", skipped.append)
+    assert len(skipped) == 2
 
 
 @pytest.mark.process
-def test_another_warehouse_in_the_archive_is_told_in_one_line(
+def test_another_warehouse_in_the_archive_is_reported_in_one_line(
     archive: Path, warehouse: Path, tmp_path: Path
 ) -> None:
     shutil.move(warehouse, archive / "w")
@@ -281,13 +281,13 @@ def test_tables_and_warehouses_are_seen_in_buckets(bucket: str) -> None:
     names += ["w/facts/_delta_log/0.json", "w/facts/c.parquet", "w/kp.lock", "w/d.parquet"]
     for name in names:
         store_at(bucket).write(f"obstacles/{name}", b"x")
-    left: list[str] = []
-    found = discover([f"{bucket}/obstacles"], None, left.append)
-    assert [(each.path, each.fault) for each in found] == [
+    skipped: list[str] = []
+    files = discover([f"{bucket}/obstacles"], None, skipped.append)
+    assert [(file.path, file.fault) for file in files] == [
         (f"{bucket}/obstacles/a.jsonl", ""),
         (f"{bucket}/obstacles/t", IS_DELTA),
     ]
-    assert left == [f"{bucket}/obstacles/w"]
+    assert skipped == [f"{bucket}/obstacles/w"]
     for name in ("t", "w"):
         there = f"{bucket}/obstacles/{name}"
         with pytest.raises(ArchiveError, match=f"cannot look into '{there}': .*it is a "):
@@ -324,7 +324,7 @@ def test_a_name_that_cannot_be_looked_at(name: str, word: str) -> None:
 
 
 @pytest.mark.process
-def test_of_a_url_of_another_kind_its_scheme_alone_is_told(tmp_path: Path) -> None:
+def test_of_a_url_of_another_kind_its_scheme_alone_is_named(tmp_path: Path) -> None:
     url = "S3://me:s3cret@bucket/x"
     for arguments in (
         ["run", url, "--warehouse", tmp_path / "warehouse"],
@@ -333,9 +333,9 @@ def test_of_a_url_of_another_kind_its_scheme_alone_is_told(tmp_path: Path) -> No
         ["import", "otlp", url, "-o", tmp_path],
         ["import", "otlp", tmp_path, "-o", url],
     ):
-        told = refused(*arguments)
-        assert "a URL of S3:// is neither read nor written" in told
-        assert "s3cret" not in told
+        message = refused(*arguments)
+        assert "a URL of S3:// is neither read nor written" in message
+        assert "s3cret" not in message
 
 
 @pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN])

@@ -46,8 +46,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     to = ("--warehouse", folder / "wh")
     run = ("run", archive, *to, "--embedder", "hashing", "--max-reject-share", 1, "--no-prefect")
     plan = printed("plan", archive, *to, "--embedder", "hashing", "--json")
-    told = {"plan": plan, "run": printed(*run, "--json")}
-    told["preview"] = printed(*run, "--threshold", 0.5, "--preview", "--json")
+    outputs = {"plan": plan, "run": printed(*run, "--json")}
+    outputs["preview"] = printed(*run, "--threshold", 0.5, "--preview", "--json")
     audits = folder / "audits.toml"
     audits.write_text("[audits.any]\nsql = 'FROM scores'\nseverity = 'warn'\n")
     printed(*run, "--threshold", 0.5, "--audits", audits, "--json")
@@ -65,8 +65,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         "export": ("export", *to, "-o", folder / "best.jsonl", "--min-score", 0),
         "import": ("import", "auto", write_json(folder / "a.json", unit), "-o", folder / "new"),
     }
-    told |= {name: printed(*words, "--json") for name, words in others.items()}
-    return told | {"score": printed("score", line, *to), "trace": traces[0]}
+    outputs |= {name: printed(*words, "--json") for name, words in others.items()}
+    return outputs | {"score": printed("score", line, *to), "trace": traces[0]}
 
 
 def test_a_command_has_a_schema_where_it_prints_json() -> None:
@@ -90,14 +90,14 @@ def test_a_schema_is_one_of_its_draft(name: str) -> None:
 def test_what_a_command_prints_is_of_its_schema_alone(
     answers: Mapping[str, Any], name: str
 ) -> None:
-    told = answers[name]
-    Draft202012Validator(schema_of(name)).validate(told)
-    one = told[0] if isinstance(told, list) else told
+    answer = answers[name]
+    Draft202012Validator(schema_of(name)).validate(answer)
+    one = answer[0] if isinstance(answer, list) else answer
     for less in ({key: one[key] for key in one if key != gone} for gone in required(name)):
-        assert not valid(name, [less] if isinstance(told, list) else less)
+        assert not valid(name, [less] if isinstance(answer, list) else less)
     if name != "trace":  # which may hold more
         more = {**one, "more": 1}
-        assert not valid(name, [more] if isinstance(told, list) else more)
+        assert not valid(name, [more] if isinstance(answer, list) else more)
 
 
 def required(name: str) -> list[str]:
@@ -113,8 +113,8 @@ def required(name: str) -> list[str]:
 
 
 def test_a_line_that_score_refuses_is_of_its_schema() -> None:
-    [told] = score_lines(BytesIO(b'{"id": "t"}'), load_profiles(), datetime.now(UTC))
-    assert valid("score", json.loads(json.dumps(asdict(told))))
+    [scored_line] = score_lines(BytesIO(b'{"id": "t"}'), load_profiles(), datetime.now(UTC))
+    assert valid("score", json.loads(json.dumps(asdict(scored_line))))
 
 
 # Values that a field may have: good ones, and ones of each other kind. A whole number is read as a

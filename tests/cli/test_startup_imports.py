@@ -57,8 +57,8 @@ FRAMES = {"polars", "pyarrow", "numpy", "deltalake"}
 
 def imported(code: str, *args: Path) -> set[str]:
     """The modules that a new process has imported once it has carried out some code."""
-    told = f"{code}\nprint(*sys.modules, sep='\\n')"
-    command = [sys.executable, "-c", told, *map(str, args)]
+    script = f"{code}\nprint(*sys.modules, sep='\\n')"
+    command = [sys.executable, "-c", script, *map(str, args)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
@@ -74,16 +74,16 @@ def scored(folder: Path, embedder: str) -> tuple[Path, Path]:
 
 def test_a_run_that_embeds_without_a_model_imports_none(tmp_path: Path) -> None:
     archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
-    found = imported(FIRST, archive, tmp_path / "warehouse")
-    assert not found & MODELS
+    modules = imported(FIRST, archive, tmp_path / "warehouse")
+    assert not modules & MODELS
 
 
 def test_a_run_with_nothing_to_do_imports_no_model_no_chart_and_no_file_system(
     tmp_path: Path,
 ) -> None:
-    found = imported(AGAIN, *scored(tmp_path, "hashing"))
-    assert "duckdb" in found
-    assert not found & (MODELS | PAGES | REMOTE | {"tqdm"})
+    modules = imported(AGAIN, *scored(tmp_path, "hashing"))
+    assert "duckdb" in modules
+    assert not modules & (MODELS | PAGES | REMOTE | {"tqdm"})
 
 
 @pytest.mark.model
@@ -92,14 +92,14 @@ def test_the_model_is_not_looked_at_where_nothing_is_embedded(tmp_path: Path) ->
 
 
 def test_the_command_line_checks_settings_without_frames(tmp_path: Path) -> None:
-    found = imported(CHECKED, tmp_path / "archive", tmp_path / "warehouse")
-    assert "pydantic" in found
-    assert not found & (MODELS | PAGES | REMOTE | FRAMES | {"duckdb"})
+    modules = imported(CHECKED, tmp_path / "archive", tmp_path / "warehouse")
+    assert "pydantic" in modules
+    assert not modules & (MODELS | PAGES | REMOTE | FRAMES | {"duckdb"})
 
 
 def test_a_question_is_answered_without_frames_and_settings(tmp_path: Path) -> None:
-    found = imported(ASKED, *scored(tmp_path, "none"))
-    assert not found & (MODELS | PAGES | REMOTE | FRAMES | {"pydantic"})
+    modules = imported(ASKED, *scored(tmp_path, "none"))
+    assert not modules & (MODELS | PAGES | REMOTE | FRAMES | {"pydantic"})
 
 
 def test_who_waits_for_a_long_command_has_imported_none_of_its_work() -> None:

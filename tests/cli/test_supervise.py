@@ -1,4 +1,4 @@
-"""Long commands in a process of their own: how they end, what is told then, and what is left."""
+"""Long commands in a process of their own: how they end, what they report, and what is left."""
 
 import os
 import pty
@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 def outside(command: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     settings = ["--warehouse", "wh", "--embedder", "hashing", *options]
-    environment = {name: each for name, each in os.environ.items() if name != "PYTHONPATH"}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
         [str(command), "run", "a.jsonl", *settings],
         cwd=folder,
@@ -75,10 +75,10 @@ def test_a_flow_runs_out_of_a_wheel_in_such_a_folder(folder: Path, installed: Pa
     assert "1 of 1 trace restated" in done.stdout
 
 
-def test_so_does_the_module_that_python_is_told(folder: Path) -> None:
+def test_so_does_the_module_that_python_is_given(folder: Path) -> None:
     (folder / "kp_batch.py").unlink()
-    told = [sys.executable, "-m", "kp_batch", "plan", "a.jsonl", "--warehouse", "wh"]
-    done = subprocess.run(told, cwd=folder, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "kp_batch", "plan", "a.jsonl", "--warehouse", "wh"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -164,7 +164,9 @@ ITSELF = "kp-batch: the working process ended by itself, with status {}: it said
         ),
     ],
 )
-def test_how_a_child_ended_is_told(temporary: Path, work: str, status: int, message: str) -> None:
+def test_how_a_child_ended_is_reported(
+    temporary: Path, work: str, status: int, message: str
+) -> None:
     assert done(work) == (status, "", message)
     assert [*temporary.iterdir()] == []
 
@@ -188,10 +190,10 @@ def test_the_child_fits_the_terminal_of_the_command() -> None:
     work = "import shutil; echo(str(shutil.get_terminal_size().columns), err=True)"
     terminal, end = pty.openpty()
     termios.tcsetwinsize(end, (20, 57))
-    told = [sys.executable, "-c", HEAD.format(work=work)]
+    command = [sys.executable, "-c", HEAD.format(work=work)]
     sizes = {"COLUMNS", "LINES"}  # readline sets them behind Python's back
-    environment = {name: each for name, each in os.environ.items() if name not in sizes}
-    done = subprocess.run(told, env=environment, stdout=end, stderr=subprocess.PIPE, check=False)
+    environment = {name: value for name, value in os.environ.items() if name not in sizes}
+    done = subprocess.run(command, env=environment, stdout=end, stderr=subprocess.PIPE, check=False)
     os.close(end)
     os.close(terminal)
     assert (done.returncode, done.stderr) == (0, b"57\n")
@@ -232,19 +234,19 @@ def test_a_failure_that_nobody_foresaw_is_a_line() -> None:
         ("&-", "stdout is closed; name a file with -o"),
     ],
 )
-def test_a_stdout_that_takes_nothing_is_told(stdout: str, fault: str) -> None:
+def test_a_stdout_that_takes_nothing_is_reported(stdout: str, fault: str) -> None:
     work = """
 from kp_batch.cli.export import output_file
 with output_file("-") as file:
     file.write_text("traces")
 """
     script = HEAD.format(work=work.replace("\n", "\n    "))
-    told = ["sh", "-c", f'exec "$@" >{stdout}', "sh", sys.executable, "-c", script]
-    done = subprocess.run(told, capture_output=True, text=True, check=False)
+    command = ["sh", "-c", f'exec "$@" >{stdout}', "sh", sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, f"kp-batch: {fault}\n")
 
 
-def test_no_result_is_told_where_it_cannot_be_written(
+def test_no_result_is_reported_where_it_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -348,11 +350,11 @@ def test_a_command_that_does_not_write_leaves_the_log_as_it_was(tmp_path: Path) 
 
 def test_who_is_killed_while_it_writes_has_its_log_named(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    told = done(WRITING.format(IN_PLACE + "; kill(9)"), log)
-    assert told == (137, "", KILLED.format("", f"; details are in {log}"))
+    result = done(WRITING.format(IN_PLACE + "; kill(9)"), log)
+    assert result == (137, "", KILLED.format("", f"; details are in {log}"))
     assert log.read_text() == "early\nlate\n"
-    told = done(WRITING.format("kill(11)"), log)
-    assert told == (139, "", "kp-batch: the working process ended by SIGSEGV: late\n")
+    result = done(WRITING.format("kill(11)"), log)
+    assert result == (139, "", "kp-batch: the working process ended by SIGSEGV: late\n")
     assert not [*tmp_path.glob("*.part")]
 
 
@@ -385,9 +387,9 @@ except Exception as error:
 
 def test_a_full_disk_of_the_log_hides_no_error(tmp_path: Path) -> None:
     work = "os.dup2(os.open('/dev/full', os.O_WRONLY), 2); 1 // 0"
-    status, _, told = done(WRITING.format(work), tmp_path / "log")
+    status, _, stderr = done(WRITING.format(work), tmp_path / "log")
     assert status == 1
-    assert "ZeroDivisionError" in told
+    assert "ZeroDivisionError" in stderr
 
 
 # --- the commands themselves ---
@@ -441,8 +443,8 @@ def test_a_command_that_is_ended_says_so_and_leaves_nothing(
         if number == signal.SIGKILL
         else f"kp-batch: ended by SIGTERM{whole if name == 'forget' else ''}\n"
     )
-    left = [each for each in blocked.output.rglob("*") if each.is_file()]
-    assert [*temporary.iterdir(), *blocked.warehouse.glob("*.part"), *left] == []
+    leftovers = [path for path in blocked.output.rglob("*") if path.is_file()]
+    assert [*temporary.iterdir(), *blocked.warehouse.glob("*.part"), *leftovers] == []
 
 
 RULES = ("--success", "always", "--confidence", "0.5", "--domain", "=code")
@@ -495,7 +497,7 @@ echo $?; tail -n 1 err; find full -name '*.part' -o -name 'kp-*'
         ("output", "8k", "import atif session.json -o full/archive"),
     ],
 )
-def test_a_full_disk_is_told_in_one_line_and_nothing_is_left(
+def test_a_full_disk_is_reported_in_one_line_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str, size: str, command: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -512,9 +514,9 @@ def test_a_full_disk_is_told_in_one_line_and_nothing_is_left(
         rescore_archive(config)
         rescore_archive(config.model_copy(update={"threshold": 0.3}))
         words = [*command.split(), "--warehouse", "wh"]
-    told = ["unshare", "-rm", "sh", "-c", SMALL, "sh", size, sys.executable, "-m", "kp_batch"]
-    done = subprocess.run([*told, *words], capture_output=True, text=True, check=True)
-    status, line, *left = done.stdout.splitlines()
-    assert (status, left) == ("1", [])
+    launcher = ["unshare", "-rm", "sh", "-c", SMALL, "sh", size, sys.executable, "-m", "kp_batch"]
+    done = subprocess.run([*launcher, *words], capture_output=True, text=True, check=True)
+    status, line, *leftovers = done.stdout.splitlines()
+    assert (status, leftovers) == ("1", [])
     where = f"{tmp_path}/full" if full == "scratch" else "full(/archive(/_import)?)?"
     assert re.fullmatch(f"kp-batch: the disk of {where} is full; free some space", line)

@@ -79,11 +79,11 @@ def test_the_blocks_of_a_page_are_run_and_print_what_it_shows(
     """By the command of the wheel, which knows no checkout."""
     clear(folder)
     shown = [block for block in blocks(page) if block.is_run]
-    if any(BEGINNING in each.text for each in shown):
+    if any(BEGINNING in block.text for block in shown):
         copytree(scored, folder / "warehouse")
-    for block, told in zip(shown, outputs(shown, folder, installed), strict=True):
-        line = missing(block.shown, told)
-        assert line is None, f"{block.text}\n{line}\nis not in\n{told}"
+    for block, output in zip(shown, outputs(shown, folder, installed), strict=True):
+        line = missing(block.shown, output)
+        assert line is None, f"{block.text}\n{line}\nis not in\n{output}"
     with_sql = [block.text for block in blocks(page) if block.language == "sql"]
     if with_sql:
         with connect(folder / "warehouse") as connection:
@@ -91,16 +91,16 @@ def test_the_blocks_of_a_page_are_run_and_print_what_it_shows(
                 assert connection.execute(query).fetchall() is not None
 
 
-def test_shown_output_stands_below_its_command() -> None:
+def test_shown_output_is_below_its_command() -> None:
     assert [(name(page), text) for page in PAGES for text in loose_outputs(page)] == []
 
 
 def test_every_block_is_run_or_is_a_picture() -> None:
-    asked = {"questions.md": "test_questions.py"}
+    tested_elsewhere = {"questions.md": "test_questions.py"}
     for page in PAGES:
         languages = {block.language for block in blocks(page)}
         assert languages <= {"sh", "python", "sql", "text", "toml", "json"}, name(page)
-        is_run = page in RUN or page == README or page.name in asked
+        is_run = page in RUN or page == README or page.name in tested_elsewhere
         assert is_run or not languages & {"python", "sql"}, name(page)
 
 
@@ -115,20 +115,20 @@ def test_links_lead_somewhere() -> None:
             assert not anchor or anchor in anchors(target), f"{name(page)}: {link}"
 
 
-def test_the_tests_and_versions_that_contributors_are_told_of_are_there() -> None:
-    told = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    tests = set(re.findall(r"tests/[\w/]+\.py", told))
+def test_the_tests_and_versions_that_contributors_are_shown_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    tests = set(re.findall(r"tests/[\w/]+\.py", text))
     assert tests
-    assert [each for each in tests if not (ROOT / each).exists()] == []
+    assert [path for path in tests if not (ROOT / path).exists()] == []
     code = "".join(path.read_text("utf-8") for path in (ROOT / "kp_batch").rglob("*.py"))
-    versions = set(re.findall(r"`(\w+_VERSION|IMPORTER)`", told))
+    versions = set(re.findall(r"`(\w+_VERSION|IMPORTER)`", text))
     assert "IMPORTER" in versions
     assert [version for version in versions if f"\n{version} = " not in code] == []
 
 
 def test_the_map_names_every_page() -> None:
-    told = {(DOCS / link).resolve() for link in links(DOCS / "README.md")}
-    assert told >= set(PAGES) - {README, DOCS / "README.md"}
+    linked = {(DOCS / link).resolve() for link in links(DOCS / "README.md")}
+    assert linked >= set(PAGES) - {README, DOCS / "README.md"}
 
 
 def test_lines_fit_into_110_columns() -> None:
@@ -160,57 +160,59 @@ def views(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str,
         }
 
 
-def test_every_column_of_every_view_is_told(views: dict[str, list[tuple[str, str]]]) -> None:
+def test_every_column_of_every_view_is_documented(views: dict[str, list[tuple[str, str]]]) -> None:
     for view, columns in views.items():
-        told = [(row[0], row[1]) for row in rows(REFERENCE / "tables.md", f"`{view}`")]
-        assert told == [
+        documented = [(row[0], row[1]) for row in rows(REFERENCE / "tables.md", f"`{view}`")]
+        assert documented == [
             (f"`{column}`", kind.replace("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ").lower())
             for column, kind in columns
         ], view
 
 
-def test_every_table_beside_the_views_is_told() -> None:
-    told = {row[0]: row[1] for row in rows(REFERENCE / "tables.md", "The Delta tables themselves")}
-    assert set(told) == {f"`{table}`" for table in TABLES}
+def test_every_table_beside_the_views_is_documented() -> None:
+    documented = {
+        row[0]: row[1] for row in rows(REFERENCE / "tables.md", "The Delta tables themselves")
+    }
+    assert set(documented) == {f"`{table}`" for table in TABLES}
     for table, schema in TABLES.items():
         if table not in VIEWS:
-            assert re.findall(r"`(\w+)`", told[f"`{table}`"]) == list(schema)
+            assert re.findall(r"`(\w+)`", documented[f"`{table}`"]) == list(schema)
             continue
         view = {row[0].strip("`") for row in rows(REFERENCE / "tables.md", f"`{table}`")}
-        named = set(re.findall(r"`(\w+)`", told[f"`{table}`"]))
+        named = set(re.findall(r"`(\w+)`", documented[f"`{table}`"]))
         assert set(schema) - view == named
 
 
 def leaves(schema: Any, path: str = "") -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     for column, dtype in schema.items():
         inner, at = dtype, f"{path}{column}"
         if isinstance(inner, pl.List):
             inner, at = inner.inner, f"{at}[]"
         if isinstance(inner, pl.Struct):
-            found += leaves(inner.to_schema(), f"{at}.")
+            paths += leaves(inner.to_schema(), f"{at}.")
         else:
-            found.append(at)
-    return found
+            paths.append(at)
+    return paths
 
 
-def test_every_field_of_a_trace_is_told() -> None:
-    told = {row[0].strip("`"): row[2] for row in rows(REFERENCE / "input.md", "The fields")}
-    assert list(told) == leaves(TRACE)
+def test_every_field_of_a_trace_is_documented() -> None:
+    documented = {row[0].strip("`"): row[2] for row in rows(REFERENCE / "input.md", "The fields")}
+    assert list(documented) == leaves(TRACE)
     required = {
         prefix + ".".join(field.path): field.required
         for prefix, fields in (("", FIELDS), ("steps[].", STEP_FIELDS))
         for field in fields.values()
     }
-    for path, is_required in told.items():
+    for path, is_required in documented.items():
         assert (is_required == "yes") == required.get(path, False), path
 
 
-def test_every_field_that_an_export_adds_is_told() -> None:
+def test_every_field_that_an_export_adds_is_documented() -> None:
     page = (REFERENCE / "input.md").read_text("utf-8")
     added = set(leaves(EXPORTED)) - set(leaves(TRACE))
     assert added
-    assert all(f"`{each.rpartition('.')[2]}`" in page for each in added)
+    assert all(f"`{path.rpartition('.')[2]}`" in page for path in added)
 
 
 def test_every_format_has_its_row() -> None:
@@ -218,12 +220,12 @@ def test_every_format_has_its_row() -> None:
     assert set(names) == set(FORMATS)
 
 
-def test_every_reason_is_told_with_its_message() -> None:
-    told = {
+def test_every_reason_is_documented_with_its_message() -> None:
+    messages = {
         code.strip("`"): message.strip("`")
         for code, message, _ in rows(REFERENCE / "rejects.md", "Rows and files of an archive")
     }
-    assert list(told) == list(REASONS)
+    assert list(messages) == list(REASONS)
     faulty = {
         "missing_id": trace(id=""),
         "wrong_type": trace(type="KnowledgeUnit"),
@@ -235,84 +237,90 @@ def test_every_reason_is_told_with_its_message() -> None:
         "unknown_step_type": trace(steps=[step(), step("dream")]),
         "bad_confidence": trace(confidence=1.5),
     }
-    assert {code: told[code] for code in CHECKS} == {
-        code: fault_sentence(code, each) for code, each in faulty.items()
+    assert {code: messages[code] for code in CHECKS} == {
+        code: fault_sentence(code, record) for code, record in faulty.items()
     }
     line = json.dumps('{"id": }')
-    assert told["malformed_json"] == reject_message(["malformed_json"], 46, line)
-    assert told["too_large"] == reject_message(["too_large"], 0, None)
+    assert messages["malformed_json"] == reject_message(["malformed_json"], 46, line)
+    assert messages["too_large"] == reject_message(["too_large"], 0, None)
 
 
-def test_every_refusal_of_an_import_is_told() -> None:
-    told = {row[0].strip("`") for row in rows(REFERENCE / "rejects.md", "What an import refuses")}
+def test_every_refusal_of_an_import_is_documented() -> None:
+    documented = {
+        row[0].strip("`") for row in rows(REFERENCE / "rejects.md", "What an import refuses")
+    }
     package = ROOT / "kp_batch"
     files = [package / "limits.py", *(package / "imports").rglob("*.py")]
     sources = "".join(path.read_text("utf-8") for path in files)
     own = set(re.findall(r'Refused\(\s*\["(\w+)"\]', sources))
     own |= set(re.findall(r'faults=\["(\w+)"\]', sources))
-    assert own <= told
-    assert all(f'"{code}"' in sources for code in told)
+    assert own <= documented
+    assert all(f'"{code}"' in sources for code in documented)
 
 
-def test_every_file_of_a_warehouse_is_told() -> None:
-    told = {row[0].strip("`").rstrip("/") for row in rows(REFERENCE / "files.md")}
+def test_every_file_of_a_warehouse_is_documented() -> None:
+    documented = {row[0].strip("`").rstrip("/") for row in rows(REFERENCE / "files.md")}
     layout, root = Layout(Path("w")), Path("w")
     own = {
         str(value.relative_to(root))
         for var in vars(Layout)
         if isinstance(value := getattr(layout, var), Path) and value != root
     }
-    assert own | set(TABLES) <= told
+    assert own | set(TABLES) <= documented
 
 
-def test_the_words_of_plans_and_summaries_are_told() -> None:
-    told = {word for row in rows(REFERENCE / "words.md") for word in row[0].split(", ")}
+def test_the_words_of_plans_and_summaries_are_documented() -> None:
+    documented = {word for row in rows(REFERENCE / "words.md") for word in row[0].split(", ")}
     counts = {field.name for field in fields(RunCounts)} - {"files", "rows"}
     of_plans = {field.name for field in fields(FileChanges)} | {"rewrite", "domain", "in force"}
     # A plan says what will be done, a summary what was: embed, embedded.
-    assert [each for each in counts if not each.startswith(tuple(told))] == []
-    assert told >= of_plans | {"worth sharing", "stability index", "rank corr", "overrides"}
+    assert [count for count in counts if not count.startswith(tuple(documented))] == []
+    assert documented >= of_plans | {"worth sharing", "stability index", "rank corr", "overrides"}
 
 
-def test_every_public_name_is_told() -> None:
-    told = anchors(REFERENCE / "python.md")
-    assert {each.lower() for each in kp_batch.__all__} <= told
+def test_every_public_name_is_documented() -> None:
+    documented = anchors(REFERENCE / "python.md")
+    assert {export.lower() for export in kp_batch.__all__} <= documented
 
 
 def strings(tree: ast.AST) -> list[str]:
-    """The texts in a piece of code, cut where a value stands in them."""
+    """The texts in a piece of code, cut where a value is put into them."""
     return [
-        each.value
-        for each in ast.walk(tree)
-        if isinstance(each, ast.Constant) and isinstance(each.value, str)
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
 
 
 def test_every_message_is_explained_and_every_one_that_is_exists() -> None:
     others = {row[0] for row in rows(TROUBLESHOOTING, WHAT_DUCKDB_SAYS)}
-    told = [row[0].strip("`") for row in rows(TROUBLESHOOTING) if row[0] not in others]
+    messages = [row[0].strip("`") for row in rows(TROUBLESHOOTING) if row[0] not in others]
     trees = [ast.parse(path.read_text("utf-8")) for path in (ROOT / "kp_batch").rglob("*.py")]
     there = {text for tree in trees for text in strings(tree)}
-    for message in told:
-        assert any(message in each for each in there), message
+    for message in messages:
+        assert any(message in text for text in there), message
     classes = [var for var in vars(errors).values() if isinstance(var, type)]
-    raised = {each.__name__ for each in classes if issubclass(each, errors.KpBatchError)}
-    for call in (each for tree in trees for each in ast.walk(tree) if isinstance(each, ast.Call)):
+    raised = {
+        error_class.__name__
+        for error_class in classes
+        if issubclass(error_class, errors.KpBatchError)
+    }
+    for call in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)):
         if getattr(call.func, "id", None) in raised | {"warn"} and call.args:
             texts = [string for string in strings(call.args[0]) if len(string.split()) > 1]
-            is_told = any(message in text for text in texts for message in told)
-            assert is_told or not texts, f"docs/how-to/troubleshooting.md lacks {texts}"
+            is_documented = any(message in text for text in texts for message in messages)
+            assert is_documented or not texts, f"docs/how-to/troubleshooting.md lacks {texts}"
 
 
 @pytest.mark.process
-def test_duckdb_says_what_is_told_of_it(folder: Path, scored: Path) -> None:
+def test_duckdb_says_what_is_documented_of_it(folder: Path, scored: Path) -> None:
     clear(folder)
     catalog = copytree(scored, folder / "warehouse") / "kp.duckdb"
-    told = [
-        [each.strip("`") for each in row[:2]] for row in rows(TROUBLESHOOTING, WHAT_DUCKDB_SAYS)
+    examples = [
+        [cell.strip("`") for cell in row[:2]] for row in rows(TROUBLESHOOTING, WHAT_DUCKDB_SAYS)
     ]
-    assert told
-    for message, query in told:
+    assert examples
+    for message, query in examples:
         with duckdb.connect() as connection:
             connection.execute(f"ATTACH '{catalog}' AS kept (READ_ONLY)")
             if "kept." not in query:

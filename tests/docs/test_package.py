@@ -15,8 +15,8 @@ pytestmark = pytest.mark.process
 
 
 def files(folder: Path) -> set[str]:
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)) for path in found if "__pycache__" not in path.parts}
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)) for path in paths if "__pycache__" not in path.parts}
 
 
 @pytest.fixture

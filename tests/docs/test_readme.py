@@ -23,8 +23,8 @@ MADE, DEMO, *SHOWN = [block for block in blocks(README) if block.language in {"s
 def test_the_commands_of_the_front_page_print_what_it_shows(tmp_path: Path) -> None:
     (tmp_path / ".venv").symlink_to(sys.prefix)
     shown = [Block("sh", "kp-batch demo\n", DEMO.text), *SHOWN]  # as `make demo` does
-    for block, told in zip(shown, outputs(shown, tmp_path), strict=True):
-        assert missing(block.shown, told) is None
+    for block, output in zip(shown, outputs(shown, tmp_path), strict=True):
+        assert missing(block.shown, output) is None
     drawn = tmp_path / "drawn.svg"
     shell(
         f"{sys.executable} -m tests.support.picture {tmp_path}/kp-batch-demo/warehouse {drawn}",
@@ -88,6 +88,6 @@ def test_the_commands_for_a_bucket_work(s3: str, tmp_path: Path) -> None:
         block.text for block in blocks(DOCS / "how-to" / "bucket.md") if "s3://" in block.text
     ]
     fill(f"{make_bucket(s3, 'traces')}/archive", ROOT / "data" / "sample")
-    told = shell(block.replace("http://127.0.0.1:9000", s3), tmp_path)
-    assert "600 of 600 traces restated" in told
+    output = shell(block.replace("http://127.0.0.1:9000", s3), tmp_path)
+    assert "600 of 600 traces restated" in output
     assert (tmp_path / "kp.duckdb").exists()

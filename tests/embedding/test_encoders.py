@@ -357,9 +357,9 @@ def test_a_text_over_the_window_keeps_its_first_and_loses_its_last_special_piece
 ) -> None:
     lengths: list[int] = []
 
-    def noted(given_lengths: list[int], most: int) -> Iterator[list[int]]:
-        lengths.extend(given_lengths)
-        return _batches(given_lengths, most)
+    def noted(text_lengths: list[int], most: int) -> Iterator[list[int]]:
+        lengths.extend(text_lengths)
+        return _batches(text_lengths, most)
 
     monkeypatch.setattr(minilm, "_batches", noted)
     text = " ".join(("tree", "river", "stone", "cloud")[word % 4] for word in range(words))

@@ -28,7 +28,7 @@ from tests.support.vector_stores import Opened
 
 pytestmark = pytest.mark.model
 
-# Words of every kind that the tokeniser knows, and what stands between them.
+# Words of every kind that the tokeniser knows, and what is between them.
 WORDS = st.sampled_from(
     [
         *("a", "river", "unbelievably", "x" * 120, "don't", "1,000.50", "a_b-c", "[SEP]", "[MASK]"),
@@ -71,8 +71,8 @@ def test_the_tokeniser_is_the_one_that_transformers_makes_of_the_same_files() ->
     from transformers import AutoTokenizer
 
     texts = ["Analyze TSMC Q4 earnings", "[SEP] \u0301 金融 İ", "", "x" * 200]
-    made = AutoTokenizer.from_pretrained(find_minilm())(texts)["input_ids"]
-    assert _first_pieces(tokenizer(), texts, WINDOW) == made
+    expected = AutoTokenizer.from_pretrained(find_minilm())(texts)["input_ids"]
+    assert _first_pieces(tokenizer(), texts, WINDOW) == expected
 
 
 # --- attention without padding
@@ -84,7 +84,7 @@ def by_the_formula(
     """Attention written out, a window at a time: shape (pieces, heads, dimensions)."""
     attended: list[torch.Tensor] = []
     for q, k, v in zip(
-        *(each.double().split(lengths, 1) for each in (query, key, value)), strict=True
+        *(tensor.double().split(lengths, 1) for tensor in (query, key, value)), strict=True
     ):
         weights = (scale * q @ k.transpose(1, 2)).softmax(-1)
         attended.append((weights @ v).transpose(0, 1))
@@ -105,8 +105,8 @@ def on_no_card(
     assert same is starts
     assert starts.dtype == torch.int32
     assert longest == longest_key == max(lengths)
-    assert all(each.is_contiguous() for each in (query, key, value))
-    heads = (each.transpose(0, 1) for each in (query, key, value))
+    assert all(tensor.is_contiguous() for tensor in (query, key, value))
+    heads = (tensor.transpose(0, 1) for tensor in (query, key, value))
     return by_the_formula(*heads, lengths, scale).to(query.dtype)
 
 
@@ -214,8 +214,8 @@ def test_a_window_is_embedded_once_in_a_run_and_across_runs(
     assert (second.counts.embedded, second.counts.windows) == (1, 0)
     encoder_id = model("float32").encoder_id
     assert count_vectors(tmp_path / "warehouse" / "vectors" / encoder_id) == 2
-    found = vectors_by_trace(tmp_path, encoder_id)
-    assert found["t1"] == found["t2"] == found["t3"] != found["t9"]
+    vectors = vectors_by_trace(tmp_path, encoder_id)
+    assert vectors["t1"] == vectors["t2"] == vectors["t3"] != vectors["t9"]
     third = rescored(long_trace(1, "fails"), long_trace(3, "works!"), other, precision="bf16")
     assert (third.counts.embedded, third.counts.windows) == (3, 2)
 
@@ -225,13 +225,13 @@ def test_a_shared_vector_is_verified_and_kept_until_its_last_text_is_forgotten(
 ) -> None:
     rescored(long_trace(1, "fails"), long_trace(2, "works"))
     warehouse = tmp_path / "warehouse"
-    told = verify(warehouse, traces=2, seed=0, embed=True)
-    assert (told.checked, told.wrong) == (2, "")
+    result = verify(warehouse, traces=2, seed=0, embed=True)
+    assert (result.checked, result.wrong) == (2, "")
     assert forget(warehouse, ["t1"]).vectors == 0
     encoder_id = model("float32").encoder_id
     assert vectors_by_trace(tmp_path, encoder_id).keys() == {"t2"}
-    left = [np.load(path) for path in (warehouse / "vectors").rglob("*.windows.npy")]
-    assert [each.shape for each in left] == [(2, 1)]
+    windows = [np.load(path) for path in (warehouse / "vectors").rglob("*.windows.npy")]
+    assert [array.shape for array in windows] == [(2, 1)]
     again = rescored(long_trace(2, "works"), long_trace(3, "works!"))
     assert (again.counts.embedded, again.counts.windows) == (1, 0)
     assert forget(warehouse, ["t2", "t3"]).vectors == 1

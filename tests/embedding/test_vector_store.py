@@ -108,7 +108,9 @@ def test_only_whole_chunks_are_left_in_the_folder(store: Opened, folder: Path) -
     assert store.missing(FIRST) == set()
     names = {path.name for path in folder.iterdir()}
     assert names == {
-        f"{name_of(each)}.{part}.npy" for each in (FIRST, SECOND) for part in ("hashes", "vectors")
+        f"{name_of(chunk)}.{part}.npy"
+        for chunk in (FIRST, SECOND)
+        for part in ("hashes", "vectors")
     }
 
 
@@ -156,7 +158,7 @@ def test_hashes_of_another_type_are_damaged_though_their_vectors_are_remote(
     path = f"vectors/e/{name}.vectors.npy"
     record.mark_remote(Object(path, 0, 0, "etag"))
     record.save()
-    assert _chunk_hashes(folder, name).tolist() == [each.encode() for each in FIRST]
+    assert _chunk_hashes(folder, name).tolist() == [digest.encode() for digest in FIRST]
     hashes = folder / f"{name}.hashes.npy"
     hashes.write_bytes(hashes.read_bytes().replace(b"|S64", b"|S32"))
     assert not len(_chunk_hashes(folder, name))
@@ -206,10 +208,10 @@ def test_other_vectors_are_removed_and_split_chunks_written_anew(store: Opened) 
         name_of(hashes("a", "c")),
     }
     assert count_vectors(store.folder) == 4
-    left = Opened(store.folder)
-    assert left.missing(FIRST) == set(hashes("b"))
+    pruned = Opened(store.folder)
+    assert pruned.missing(FIRST) == set(hashes("b"))
     kept = np.stack([random(3)[0], random(3)[2], *random(2)])
-    assert left.gather(hashes("a", "c", "d", "e")).tobytes() == kept.tobytes()
+    assert pruned.gather(hashes("a", "c", "d", "e")).tobytes() == kept.tobytes()
 
 
 def test_a_text_in_two_chunks_is_kept_once(folder: Path) -> None:
@@ -252,7 +254,7 @@ def test_a_text_of_a_window_without_a_vector_is_missing(shared: Opened) -> None:
     assert Opened(shared.folder).missing(hashes("e", "f")) == set(hashes("f"))
 
 
-def test_a_text_whose_window_stands_twice_has_one_vector(shared: Opened) -> None:
+def test_a_text_whose_window_is_stored_twice_has_one_vector(shared: Opened) -> None:
     """As where two runs, each blind to the other, store the windows of the same texts."""
     write_windows(shared.folder, hashes("c", "b", "f"), pl.Series([WINDOWS[0]] * 3))
     write_windows(shared.folder, hashes("c"), hashes("u"))  # and one that no vector has
@@ -276,10 +278,10 @@ def test_a_vector_stays_as_long_as_a_text_has_its_window(shared: Opened) -> None
     assert shared.prune_to(hashes("b", "d", "e")) == 0
     after = {path.name for path in shared.folder.iterdir()}
     assert (len(before & after), len(after)) == (3, 4)  # the windows of a and c are forgotten
-    left = Opened(shared.folder)
-    assert left.missing(hashes("a", "b", "c", "d")) == set(hashes("a", "c"))
-    assert left.count_prunable(hashes("b")) == 1
-    assert left.prune_to(hashes("b")) == 1
+    pruned = Opened(shared.folder)
+    assert pruned.missing(hashes("a", "b", "c", "d")) == set(hashes("a", "c"))
+    assert pruned.count_prunable(hashes("b")) == 1
+    assert pruned.prune_to(hashes("b")) == 1
     last = Opened(shared.folder)
     assert last.missing(hashes("b", "d")) == set(hashes("d"))
     assert last.gather(hashes("b")).tobytes() == random(2)[0].tobytes()
@@ -314,7 +316,7 @@ def test_the_texts_of_damaged_windows_are_missing(
     assert path.read_bytes() == content
 
 
-def test_a_vector_that_stands_under_its_text_is_found_though_others_have_windows(
+def test_a_vector_that_is_stored_under_its_text_is_found_though_others_have_windows(
     shared: Opened,
 ) -> None:
     write_chunk(shared.folder, hashes("x"), random(1))

@@ -82,23 +82,23 @@ def imports_first(deploy: str, folder: Path, environment: dict[str, str]) -> Non
     output_of(deploy.replace("nightly", "nightly-import"), folder, environment)
     now = "prefect deployment run import-and-rescore/nightly-import --watch --watch-interval 1"
     config = {"archive": ["spans"], "warehouse": "spans-warehouse", "embedder": "hashing"}
-    given = f"-p 'config={json.dumps(config)}'"
-    output_of(f"{now} {given}", folder, environment)
+    option = f"-p 'config={json.dumps(config)}'"
+    output_of(f"{now} {option}", folder, environment)
     wrong = [{"format": "otel", "sources": ["data"], "archive": "spans"}]
     output_of(f"{now} -p 'imports={json.dumps(wrong)}'", folder, environment, status=1)
 
 
 def logged(url: str) -> list[tuple[int, str]]:
-    """The level and the message of all that stands in Prefect's log."""
-    found: list[dict[str, Any]] = []
+    """The level and the message of all that is in Prefect's log."""
+    entries: list[dict[str, Any]] = []
     while True:  # it gives two hundred at a time
-        asked = json.dumps({"sort": "TIMESTAMP_ASC", "offset": len(found)}).encode()
+        body = json.dumps({"sort": "TIMESTAMP_ASC", "offset": len(entries)}).encode()
         where, kind = f"{url}/logs/filter", {"Content-Type": "application/json"}
-        request = urllib.request.Request(where, asked, kind)
+        request = urllib.request.Request(where, body, kind)
         with urllib.request.urlopen(request, timeout=30) as answer:
             if not (page := json.load(answer)):
-                return [(each["level"], each["message"]) for each in found]
-        found += page
+                return [(entry["level"], entry["message"]) for entry in entries]
+        entries += page
 
 
 @pytest.mark.prefect
@@ -134,14 +134,14 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
                 (["data/sample", "bad.parquet"], {"ttl": None}, 0),  # as the form sends it
             ):
                 config = {"archive": archive, "warehouse": "warehouse", **settings}
-                given = f"-p 'config={json.dumps(config)}'"
-                now = f"prefect deployment run rescore/nightly --watch --watch-interval 1 {given}"
+                option = f"-p 'config={json.dumps(config)}'"
+                now = f"prefect deployment run rescore/nightly --watch --watch-interval 1 {option}"
                 output_of(now, tmp_path, environment, status=status)
             imports_first(deploy, tmp_path, environment)
             nights = output_of(
                 "prefect flow-run ls --state SCHEDULED -o json", tmp_path, environment
             )
-            told = logged(url)
+            log = logged(url)
     with connect(tmp_path / "warehouse") as connection:
         query = "SELECT encoder_id, count(*) FROM scores GROUP BY ALL"
         assert connection.execute(query).fetchall() == [("hashing-384-v1", 600)]
@@ -149,16 +149,16 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
     assert runs == [("done",)]  # what could not begin is no run
     with connect(tmp_path / "spans-warehouse") as connection:
         assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(3,)]
-    assert any(message.startswith("3 traces from 1 of 1 file") for _, message in told)
-    [plan, _] = [message for level, message in told if level == 20 and "plan: restate" in message]
+    assert any(message.startswith("3 traces from 1 of 1 file") for _, message in log)
+    [plan, _] = [message for level, message in log if level == 20 and "plan: restate" in message]
     assert plan.startswith("plan: restate 600 traces (code 153, ")
-    assert (20, "  reject     1 file (unreadable_file 1)") in told
-    [warning, again] = [message for level, message in told if level == 30]
+    assert (20, "  reject     1 file (unreadable_file 1)") in log
+    [warning, again] = [message for level, message in log if level == 30]
     assert warning.startswith(f"{tmp_path}/bad.parquet is unreadable: ")
     assert again == warning
-    [summary] = [message for level, message in told if "600 of 600 traces restated in" in message]
+    [summary] = [message for level, message in log if "600 of 600 traces restated in" in message]
     assert "\n  unreadable " in summary
-    errors = [message for level, message in told if level == 40]
+    errors = [message for level, message in log if level == 40]
     faults = [error for error in errors if "the settings of import 1 have faults: " in error]
     assert faults
     assert all("--format: 'otel' is none of atif, " in fault for fault in faults)

@@ -19,29 +19,29 @@ pytestmark = pytest.mark.prefect
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> dict[str, Any]:
+def import_settings(tmp_path: Path) -> dict[str, Any]:
     write_json(tmp_path / "source" / "a.json", kp_trace("a"))
     return {"sources": [str(tmp_path / "source")], "archive": str(tmp_path / "archive")}
 
 
 def test_all_settings_are_read_before_the_first_import(
-    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    import_settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nightly, "silence_at_exit", lambda: None)
-    config = {"archive": [given["archive"]], "warehouse": str(tmp_path / "warehouse")}
-    wrong = {**given, "format": "otel"}
+    config = {"archive": [import_settings["archive"]], "warehouse": str(tmp_path / "warehouse")}
+    wrong = {**import_settings, "format": "otel"}
     with pytest.raises(KpBatchError, match="of import 2 have faults: --format: 'otel' is none"):
-        nightly.import_and_rescore.fn([given, wrong], config)
+        nightly.import_and_rescore.fn([import_settings, wrong], config)
     with pytest.raises(KpBatchError, match="of the run have faults: --ttl"):
-        nightly.import_and_rescore.fn([given], {**config, "ttl": "soon"})
-    assert not Path(given["archive"]).exists()
+        nightly.import_and_rescore.fn([import_settings], {**config, "ttl": "soon"})
+    assert not Path(import_settings["archive"]).exists()
 
 
 def test_each_warehouse_has_keys_of_its_own() -> None:
-    first, second = (artifact_name(Path(each) / "Ware house's é_") for each in ("/a", "/b"))
+    first, second = (artifact_name(Path(folder) / "Ware house's é_") for folder in ("/a", "/b"))
     assert re.fullmatch("ware-house-s-[0-9a-f]{8}", first)
     assert first != second
-    long, odd = (artifact_name(Path("/a") / each) for each in ("x" * 200, "倉庫"))
+    long, odd = (artifact_name(Path("/a") / name) for name in ("x" * 200, "倉庫"))
     assert re.fullmatch("x{40}-[0-9a-f]{8}", long)
     assert re.fullmatch("[0-9a-f]{8}", odd)
 
@@ -66,23 +66,23 @@ def test_a_flow_run_is_named_by_its_warehouse(
 
 
 def test_an_import_that_a_limit_fails_ends_the_flow(
-    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    import_settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nightly, "silence_at_exit", lambda: None)
     (tmp_path / "source" / "cut.json").write_text("{")
-    limited = ImportConfig.read({**given, "max_refused": 0, "max_unreadable": 0}, 1)
+    limited = ImportConfig.read({**import_settings, "max_refused": 0, "max_unreadable": 0}, 1)
     with pytest.raises(KpBatchError, match="more than --max-unreadable 0 allows"):
         nightly.import_new.fn(limited)
     with pytest.raises(KpBatchError, match="have faults: --max-refused: a limit is"):
-        ImportConfig.read({**given, "max_refused": "few"}, 1)
+        ImportConfig.read({**import_settings, "max_refused": "few"}, 1)
 
 
 def test_an_import_whose_disk_fails_is_tried_again(
-    given: dict[str, Any],
+    import_settings: dict[str, Any],
     waited: list[float],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(DailyPartitions, "upsert", once_torn(DailyPartitions.upsert))
-    nightly.import_new.fn(ImportConfig.read(given, 1))
-    assert imported(Path(given["archive"])).keys() == {"kp:trace:a"}
+    nightly.import_new.fn(ImportConfig.read(import_settings, 1))
+    assert imported(Path(import_settings["archive"])).keys() == {"kp:trace:a"}
     assert waited == [5]

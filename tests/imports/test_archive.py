@@ -62,7 +62,7 @@ def archive(tmp_path: Path) -> Path:
 def test_traces_stand_in_the_files_of_their_days(source: Path, archive: Path) -> None:
     done = import_all(source, archive)
     assert (done.traces, done.files_read, done.files_changed) == (3, 3, 2)
-    assert sorted(each.name for each in archive.iterdir()) == [
+    assert sorted(path.name for path in archive.iterdir()) == [
         "2026-03-01.parquet",
         "2026-03-02.parquet",
         "_import",
@@ -72,9 +72,9 @@ def test_traces_stand_in_the_files_of_their_days(source: Path, archive: Path) ->
     first = pl.read_parquet(archive / "2026-03-01.parquet")
     assert first.schema == IMPORTED
     assert first.get_column("id").to_list() == ["kp:trace:a", "kp:trace:c"]
-    told = pq.read_schema(archive / "2026-03-01.parquet").metadata
-    assert told[b"kp_batch.format"] == b"knowledgepulse"
-    assert told[b"kp_batch.rules"] == b"{}"
+    metadata = pq.read_schema(archive / "2026-03-01.parquet").metadata
+    assert metadata[b"kp_batch.format"] == b"knowledgepulse"
+    assert metadata[b"kp_batch.rules"] == b"{}"
 
 
 def test_what_is_imported_can_be_scored(source: Path, archive: Path, tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ def test_what_is_imported_can_be_scored(source: Path, archive: Path, tmp_path: P
 
 def test_the_same_again_changes_no_file(source: Path, archive: Path) -> None:
     import_all(source, archive)
-    before = {each: each.stat().st_mtime_ns for each in archive.glob("*.parquet")}
+    before = {path: path.stat().st_mtime_ns for path in archive.glob("*.parquet")}
     assert import_all(source, archive).files_changed == 0
-    assert before == {each: each.stat().st_mtime_ns for each in archive.glob("*.parquet")}
+    assert before == {path: path.stat().st_mtime_ns for path in archive.glob("*.parquet")}
 
 
 def test_files_that_are_gone_take_nothing_away(source: Path, archive: Path) -> None:
@@ -97,10 +97,10 @@ def test_files_that_are_gone_take_nothing_away(source: Path, archive: Path) -> N
     (source / "a.json").unlink()
     write_json(source / "d.json", kp_trace("d", 1))
     assert import_all(source, archive).files_changed == 1
-    assert imported(archive).keys() == {f"kp:trace:{each}" for each in "abcd"}
+    assert imported(archive).keys() == {f"kp:trace:{name}" for name in "abcd"}
 
 
-def test_a_trace_that_moves_stands_in_its_new_day_alone(source: Path, archive: Path) -> None:
+def test_a_trace_that_moves_is_in_its_new_day_alone(source: Path, archive: Path) -> None:
     import_all(source, archive)
     write_json(source / "b.json", kp_trace("b", 5))
     assert import_all(source, archive).files_changed == 2
@@ -135,8 +135,8 @@ def test_a_damaged_file_is_named_and_the_others_are_imported(source: Path, archi
     (source / "cut.json").write_text('{"id": "kp:tr')
     (source / "odd.sqlite").write_bytes(b"no database" * 99)
     assert import_all(source, archive).traces == 3
-    told = {Path(refusal["file"]).name: refusal["reasons"] for refusal in refusals(archive)}
-    assert told == {each: ["unreadable_file"] for each in ("cut.json", "odd.sqlite")}
+    reasons = {Path(refusal["file"]).name: refusal["reasons"] for refusal in refusals(archive)}
+    assert reasons == {name: ["unreadable_file"] for name in ("cut.json", "odd.sqlite")}
     (source / "cut.json").unlink()
     shutil.copy(source / "a.json", source / "odd.sqlite")
     import_all(source, archive)
@@ -147,10 +147,10 @@ def test_a_damaged_file_is_named_and_the_others_are_imported(source: Path, archi
 @given(st.integers(0, 99), st.integers(1, 5))
 def test_neither_order_nor_division_into_files_makes_a_difference(seed: int, files: int) -> None:
     spans = [
-        {"trace": f"t{each % 7}", "at": f"2026-03-{each % 5 + 1:02d}T00:00:{each:02d}Z", "say": "é"}
-        for each in range(40)
+        {"trace": f"t{row % 7}", "at": f"2026-03-{row % 5 + 1:02d}T00:00:{row:02d}Z", "say": "é"}
+        for row in range(40)
     ]
-    made: list[dict[str, bytes]] = []
+    archives: list[dict[str, bytes]] = []
     chance = Random(seed)
     for _ in range(2):
         chance.shuffle(spans)
@@ -161,9 +161,9 @@ def test_neither_order_nor_division_into_files_makes_a_difference(seed: int, fil
                 write_lines(folder / f"{number}.jsonl", lines)
             import_traces(spans_format(), [name], folder / "archive", load_rules(None, RULES))
             archive = (folder / "archive").glob("*.parquet")
-            made.append({each.name: each.read_bytes() for each in archive})
-    assert made[0] == made[1]
-    assert made[0]
+            archives.append({path.name: path.read_bytes() for path in archive})
+    assert archives[0] == archives[1]
+    assert archives[0]
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def emptied(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, emptied])
-def test_what_a_file_told_counts_though_it_is_gone_or_damaged(
+def test_what_was_read_of_a_file_counts_though_it_is_gone_or_damaged(
     nights: Path, archive: Path, harm: Any
 ) -> None:
     import_spans(nights, archive)
@@ -214,8 +214,8 @@ def test_a_trace_that_no_rule_can_decide_yet_is_taken_later(nights: Path, archiv
 
 def test_other_rules_make_all_anew_without_a_file(nights: Path, archive: Path) -> None:
     import_spans(nights, archive)
-    for each in nights.iterdir():
-        each.unlink()
+    for path in nights.iterdir():
+        path.unlink()
     write_lines(nights / "3.jsonl", [span("b", 9)])
     done = import_spans(nights, archive, confidence={"always": 0.9})
     assert (done.files_read, done.traces) == (1, 3)
@@ -247,7 +247,7 @@ def test_a_damaged_file_that_is_mended_is_read_and_no_longer_refused(
     assert refusals(archive) == []
 
 
-def test_what_a_file_told_of_before_is_not_forgotten(nights: Path, archive: Path) -> None:
+def test_what_was_read_of_a_file_before_is_not_forgotten(nights: Path, archive: Path) -> None:
     import_spans(nights, archive)
     write_lines(nights / "1.jsonl", [span("z", 8)])  # as a log that was begun anew
     import_spans(nights, archive)
@@ -276,13 +276,13 @@ def test_a_trace_that_moves_between_days_that_gain_is_always_in_one(
 
     def looking(path: Path, target: Path) -> Path:
         done = replace(path, target)
-        days = [pl.read_parquet(each, columns=["id"]) for each in archive.glob("*.parquet")]
+        days = [pl.read_parquet(file, columns=["id"]) for file in archive.glob("*.parquet")]
         seen.append(set(pl.concat(days).to_series()) if days else set())
         return done
 
     monkeypatch.setattr(Path, "replace", looking)
     import_all(source, archive)
-    assert all({f"kp:trace:{each}" for each in "abc"} <= each for each in seen)
+    assert all({f"kp:trace:{name}" for name in "abc"} <= ids for ids in seen)
     assert {x: row["metadata"]["created_at"][:10] for x, row in imported(archive).items()} == {
         "kp:trace:a": "2026-03-02",
         "kp:trace:b": "2026-03-01",
@@ -295,7 +295,7 @@ def test_row_groups_depend_on_nothing_but_the_day(tmp_path: Path) -> None:
     folder = tmp_path / "spans"
     folder.mkdir()
     days = [
-        [{**span(f"{day}-{each}", 1), "at": f"2026-03-0{day}"} for each in range(1_500)]
+        [{**span(f"{day}-{number}", 1), "at": f"2026-03-0{day}"} for number in range(1_500)]
         for day in (1, 2)
     ]
     for day, spans in enumerate(days):
@@ -392,8 +392,8 @@ def test_a_killed_import_is_made_good_by_the_next(
     where = {"upsert": DailyPartitions, "save": ImportState}[dies]
     done = getattr(where, dies)
 
-    def killed(*given: Any) -> None:
-        done(*given)
+    def killed(*arguments: Any) -> None:
+        done(*arguments)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -406,7 +406,7 @@ def test_a_killed_import_is_made_good_by_the_next(
     write_lines(nights / "3.jsonl", [span("b", 1), span("d", 9)])
     import_spans(nights, tmp_path / "never")
     content = [
-        {each.name: each.read_bytes() for each in x.glob("*.[pj]*")}
+        {path.name: path.read_bytes() for path in x.glob("*.[pj]*")}
         for x in (archive, tmp_path / "never")
     ]
     assert content[0] == content[1]
@@ -414,7 +414,7 @@ def test_a_killed_import_is_made_good_by_the_next(
 
 @pytest.mark.parametrize("later", ["another", "none"])
 @pytest.mark.parametrize("killed_at", ["2026-03-05", "2026-03-02"])  # before, and between
-def test_a_trace_stands_in_one_day_though_its_file_is_gone_after_a_kill(
+def test_a_trace_is_in_one_day_though_its_file_is_gone_after_a_kill(
     source: Path,
     archive: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -443,7 +443,7 @@ def test_a_trace_stands_in_one_day_though_its_file_is_gone_after_a_kill(
     assert days == {"a": "1", "b": "5", "c": "1", **others}
 
 
-def test_rules_that_name_what_is_not_there_are_told_before_anything_is_written(
+def test_rules_that_name_what_is_not_there_are_reported_before_anything_is_written(
     tmp_path: Path, archive: Path
 ) -> None:
     write_lines(tmp_path / "a.jsonl", [{"trace": "t", "at": "2026-03-01", "say": "so"}])
@@ -459,7 +459,7 @@ def test_rules_that_name_what_is_not_there_are_told_before_anything_is_written(
         "no score 'rihgt'; the source has: right; no score 'judge'; the source has: right; "
         "no field 'tags'; the source has: kind; no field 'who'; the source has: kind"
     )
-    assert [each.name for each in archive.iterdir()] == ["_import"]
+    assert [path.name for path in archive.iterdir()] == ["_import"]
 
 
 def test_without_a_map_no_value_is_unmapped(tmp_path: Path, archive: Path) -> None:
@@ -513,7 +513,7 @@ def test_a_file_is_looked_into_once_until_it_changes(nights: Path, archive: Path
             write_lines(nights / "2.jsonl", [span("b", 7)])
 
 
-def test_where_no_file_of_the_format_is_it_is_said(tmp_path: Path, archive: Path) -> None:
+def test_a_source_without_a_file_of_the_format_is_reported(tmp_path: Path, archive: Path) -> None:
     for name in (tmp_path, tmp_path / "none"):
         with pytest.raises(ArchiveError, match=r"^(no file of|there is no)"):
             import_all(name, archive)
@@ -529,7 +529,7 @@ def test_a_write_that_fails_leaves_the_old_file(
     with pytest.raises(OSError, match="full"):
         import_all(source, archive)
     assert imported(archive) == before
-    assert not [each for each in archive.iterdir() if each.suffix == HALF_WRITTEN]
+    assert not [path for path in archive.iterdir() if path.suffix == HALF_WRITTEN]
 
 
 def _full(*_: object) -> None:

@@ -26,24 +26,26 @@ BY_REWARD = {
 }
 
 
-def call(name: str, *results: object, **given: Any) -> dict[str, Any]:
+def call(name: str, *results: object, **arguments: Any) -> dict[str, Any]:
     """What a step holds of a call, and of what came of it."""
     return {
-        "tool_calls": [{"tool_call_id": "c", "function_name": name, "arguments": given}],
-        "observation": {"results": [{"source_call_id": "c", "content": each} for each in results]},
+        "tool_calls": [{"tool_call_id": "c", "function_name": name, "arguments": arguments}],
+        "observation": {
+            "results": [{"source_call_id": "c", "content": content} for content in results]
+        },
     }
 
 
-def drafted(tmp_path: Path, told: object, rules: dict[str, Any] | None = None) -> TraceDraft:
-    path = write_json(tmp_path / "run.json", told)
-    found = [record for record in records(path, []) if isinstance(record, SourceRecord)]
-    made = draft(found[0].trace, found, load_rules(None, rules or ALWAYS))
-    assert isinstance(made, TraceDraft)
-    return made
+def drafted(tmp_path: Path, content: object, rules: dict[str, Any] | None = None) -> TraceDraft:
+    path = write_json(tmp_path / "run.json", content)
+    source_records = [record for record in records(path, []) if isinstance(record, SourceRecord)]
+    trace = draft(source_records[0].trace, source_records, load_rules(None, rules or ALWAYS))
+    assert isinstance(trace, TraceDraft)
+    return trace
 
 
-def told(made: TraceDraft) -> list[tuple[object, object]]:
-    return [(step["type"], step["content"]) for step in made.steps]
+def steps_of(trace: TraceDraft) -> list[tuple[object, object]]:
+    return [(step["type"], step["content"]) for step in trace.steps]
 
 
 def import_all(source: Path, archive: Path, rules: dict[str, Any]) -> Imported:
@@ -53,7 +55,7 @@ def import_all(source: Path, archive: Path, rules: dict[str, Any]) -> Imported:
 def test_steps_and_their_texts(tmp_path: Path) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     image = {"type": "image", "source": {"media_type": "image/png", "path": "é.png"}}
-    made = drafted(
+    trace = drafted(
         tmp_path,
         trajectory(
             {"source": "system", "message": "be good", "timestamp": None},
@@ -64,8 +66,8 @@ def test_steps_and_their_texts(tmp_path: Path) -> None:
             user(""),
         ),
     )
-    assert made.objective == "a\nb"
-    assert told(made) == [
+    assert trace.objective == "a\nb"
+    assert steps_of(trace) == [
         ("thought", "hm"),
         ("tool_call", None),
         ("observation", '{"x": 1}'),
@@ -76,7 +78,7 @@ def test_steps_and_their_texts(tmp_path: Path) -> None:
         ("observation", f"[{json.dumps(image, separators=(',', ':'), ensure_ascii=False)}]"),
         ("observation", ""),
     ]
-    first = made.steps[1]
+    first = trace.steps[1]
     assert (first["tool"], first["input"]) == ({"name": "look", "mcp_server": None}, '{"at":"é"}')
 
 
@@ -95,56 +97,58 @@ def test_ids(tmp_path: Path) -> None:
 
 
 def test_the_first_step_with_a_time_tells_the_start(tmp_path: Path) -> None:
-    made = drafted(tmp_path, trajectory(user("x"), agent("y", timestamp=at(7)), agent("z")))
-    assert str(made.created_at) == "2026-05-01 09:00:07.123456+00:00"
+    trace = drafted(tmp_path, trajectory(user("x"), agent("y", timestamp=at(7)), agent("z")))
+    assert str(trace.created_at) == "2026-05-01 09:00:07.123456+00:00"
     assert drafted(tmp_path, trajectory(user("x"), agent("y"))).created_at is None
 
 
 def test_a_continuation_has_the_question_of_what_it_copied(tmp_path: Path) -> None:
     old = {"is_copied_context": True}
     steps = (user("q", timestamp=at(1), **old), agent("a", **old), agent("b", timestamp=at(5)))
-    made = drafted(tmp_path, trajectory(*steps, user("q")))
-    assert made.objective == "q"
-    assert told(made) == [("thought", "b"), ("observation", "q")]
-    assert [step["step_id"] for step in made.steps] == [0, 1]
-    assert made.created_at
-    assert made.created_at.second == 5
+    trace = drafted(tmp_path, trajectory(*steps, user("q")))
+    assert trace.objective == "q"
+    assert steps_of(trace) == [("thought", "b"), ("observation", "q")]
+    assert [step["step_id"] for step in trace.steps] == [0, 1]
+    assert trace.created_at
+    assert trace.created_at.second == 5
 
 
 def test_rules_name_the_question_and_the_recoveries(tmp_path: Path) -> None:
     failed = call("f", "no")
     failed["observation"]["results"][0]["extra"] = {"is_error": True}
-    given = short(extra={"task": "the task"})
-    given["steps"] += [agent("try", **failed), agent("again")]
+    content = short(extra={"task": "the task"})
+    content["steps"] += [agent("try", **failed), agent("again")]
     rules = {**ALWAYS, "objective": "extra.task", "recovery": "after_tool_error"}
-    made = drafted(tmp_path, given, rules)
-    assert made.objective == "the task"
-    assert told(made)[-1] == ("error_recovery", "again")
-    assert drafted(tmp_path, given).steps[-1]["type"] == "thought"
+    trace = drafted(tmp_path, content, rules)
+    assert trace.objective == "the task"
+    assert steps_of(trace)[-1] == ("error_recovery", "again")
+    assert drafted(tmp_path, content).steps[-1]["type"] == "thought"
 
 
 def test_of_two_files_of_a_trajectory_the_trials_counts(tmp_path: Path) -> None:
     path = write_json(tmp_path / "run.json", short(trajectory_id="own"))
     beside = write_json(tmp_path / "result.json", result())
     both = [*records(path, []), *records(path, [beside])]
-    for found in (both, both[::-1]):
-        made = draft(
-            "own", [each for each in found if isinstance(each, SourceRecord)], load_rules(None, {})
+    for order in (both, both[::-1]):
+        trace = draft(
+            "own",
+            [record for record in order if isinstance(record, SourceRecord)],
+            load_rules(None, {}),
         )
-        assert isinstance(made, TraceDraft)
-        assert made.scores == {"reward": 1, "part": 0.25}
-        assert made.native == Native(root="s", log="t__1")
+        assert isinstance(trace, TraceDraft)
+        assert trace.scores == {"reward": 1, "part": 0.25}
+        assert trace.native == Native(root="s", log="t__1")
 
 
 def test_of_files_of_a_trajectory_without_a_trial_the_last_counts() -> None:
     longer, shorter = (
-        SourceRecord("own", {"trajectory": each, "trial": None})
-        for each in (short(), trajectory(user("do this")))
+        SourceRecord("own", {"trajectory": content, "trial": None})
+        for content in (short(), trajectory(user("do this")))
     )
-    for found, asked in (([longer, shorter], "do this"), ([shorter, longer], "do it")):
-        made = draft("own", found, load_rules(None, {}))
-        assert isinstance(made, TraceDraft)
-        assert made.objective == asked
+    for source_records, objective in (([longer, shorter], "do this"), ([shorter, longer], "do it")):
+        trace = draft("own", source_records, load_rules(None, {}))
+        assert isinstance(trace, TraceDraft)
+        assert trace.objective == objective
 
 
 def test_a_subagents_trajectory_is_passed_over(tmp_path: Path) -> None:
@@ -163,14 +167,14 @@ def test_a_subagents_trajectory_is_passed_over(tmp_path: Path) -> None:
         '{"schema_version": "ATIF-v1.6", "steps": [1]}',
     ],
 )
-def test_damaged_files_are_told(tmp_path: Path, content: str) -> None:
+def test_damaged_files_are_reported(tmp_path: Path, content: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(content)
     with pytest.raises(UnreadableError):
         list(records(path, []))
 
 
-def test_a_damaged_step_is_told_of_its_file(tmp_path: Path) -> None:
+def test_a_file_with_a_damaged_step_is_reported(tmp_path: Path) -> None:
     write_json(tmp_path / "source/odd.json", short(steps=[agent(tool_calls=[1])]))
     write_json(tmp_path / "source/well.json", short())
     assert import_all(tmp_path / "source", tmp_path / "archive", ALWAYS).traces == 1
@@ -267,7 +271,7 @@ def test_a_trials_steps_have_rewards_of_their_own(trial: Path, tmp_path: Path) -
     ] == [False, True]
 
 
-def test_a_damaged_result_is_told_and_keeps_its_trial_out(trial: Path, tmp_path: Path) -> None:
+def test_a_damaged_result_is_reported_and_keeps_its_trial_out(trial: Path, tmp_path: Path) -> None:
     (trial / "result.json").write_text("{")
     write_json(tmp_path / "job/alone.json", short(session_id="other"))
     done = import_all(tmp_path / "job", tmp_path / "archive", ALWAYS)

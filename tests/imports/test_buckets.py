@@ -31,7 +31,7 @@ from tests.support.runs import config
 pytestmark = pytest.mark.process
 
 _LOCK = ("kp.lock", "kp.probe")
-_TOLD = {"_refused.jsonl", "_waiting.jsonl"}
+_REPORTS = {"_refused.jsonl", "_waiting.jsonl"}
 
 
 def _state(number: int, *kinds: str) -> set[str]:
@@ -75,14 +75,14 @@ def late(folder: Path) -> None:
     write_lines(folder / "3.jsonl", [on(2, "new"), on(1, "b"), on(2, "e")])
 
 
-def here(folder: Path) -> dict[str, bytes]:
-    files = (each for each in folder.rglob("*") if each.is_file() and each.name not in _LOCK)
+def folder_files(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in _LOCK)
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
-def there(url: str) -> dict[str, bytes]:
+def bucket_files(url: str) -> dict[str, bytes]:
     store = store_at(url)
-    names = [each.path for each in store.objects() if not each.path.endswith(_LOCK)]
+    names = [entry.path for entry in store.objects() if not entry.path.endswith(_LOCK)]
     return {name: store.read(name)[0] for name in names}
 
 
@@ -97,9 +97,9 @@ def test_an_archive_in_a_bucket_has_the_bytes_of_one_here(
         done = import_spans(nights, url, **rules)
         assert done == import_spans(nights, tmp_path / "local", **rules)
         assert done.files_changed == changed
-        assert there(url) == here(tmp_path / "local")
+        assert bucket_files(url) == folder_files(tmp_path / "local")
         late(nights)
-    assert there(url).keys() == days(1, 2, 3, 4) | _TOLD | _state(3, "records", "sources")
+    assert bucket_files(url).keys() == days(1, 2, 3, 4) | _REPORTS | _state(3, "records", "sources")
 
 
 def test_a_night_moves_what_it_changes_and_what_it_has_to_know(
@@ -111,22 +111,22 @@ def test_a_night_moves_what_it_changes_and_what_it_has_to_know(
     import_spans(f"{url}/source", f"{url}/2")
     server.asked.clear()
     assert import_spans(f"{url}/source", f"{url}/2").files == 2
-    assert objects(server, url, "GET") == {f"2/{each}" for each in _state(1, "sources")}
+    assert objects(server, url, "GET") == {f"2/{name}" for name in _state(1, "sources")}
     assert len(server.asked) == 5  # a look at the source's name, and two lists
     late(nights)
     fill(f"{url}/source", nights)
     server.asked.clear()
     assert import_spans(f"{url}/source", f"{url}/2").files_read == 1
-    changed = days(1, 2, 5) | _TOLD | _state(1, "records", "sources")
-    assert objects(server, url, "GET") == {"source/3.jsonl", *(f"2/{each}" for each in changed)}
+    changed = days(1, 2, 5) | _REPORTS | _state(1, "records", "sources")
+    assert objects(server, url, "GET") == {"source/3.jsonl", *(f"2/{name}" for name in changed)}
     stored = days(1, 2) | _state(2, "records", "sources")
-    assert objects(server, url, "PUT") == {f"2/{each}" for each in stored}
+    assert objects(server, url, "PUT") == {f"2/{name}" for name in stored}
 
 
 def objects(server: Faulty, url: str, method: str) -> set[str]:
     """The objects below a URL that were asked for, but for what locks it."""
     below = url.removeprefix("s3:/") + "/"
-    paths = {path.partition("?")[0] for asked, path in server.asked if asked == method}
+    paths = {path.partition("?")[0] for verb, path in server.asked if verb == method}
     return {path.removeprefix(below) for path in paths if below in path and "kp." not in path}
 
 
@@ -149,12 +149,12 @@ def test_an_import_killed_before_any_of_its_writes_is_made_good_by_the_next(
                 pass
             else:
                 break
-        assert ids(there(url)) >= {f"kp:trace:{each}" for each in "abcde"}
+        assert ids(bucket_files(url)) >= {f"kp:trace:{name}" for name in "abcde"}
         import_spans(nights, url)
-        assert but_state(there(url)) == but_state(here(tmp_path / "after"))
+        assert but_state(bucket_files(url)) == but_state(folder_files(tmp_path / "after"))
         writes += 1
     assert writes == 10  # four of the state, two of before that go, and days, one of them twice
-    assert there(url) == here(tmp_path / "after")
+    assert bucket_files(url) == folder_files(tmp_path / "after")
 
 
 def but_state(files: dict[str, bytes]) -> dict[str, bytes]:
@@ -168,13 +168,13 @@ def ids(files: dict[str, bytes]) -> set[str]:
 
 def die_after(writes: int, patch: pytest.MonkeyPatch) -> None:
     """Let so many writes of an archive's files and no more happen."""
-    left = iter(range(writes))
+    remaining = iter(range(writes))
 
     def mortal(how: Any) -> Any:
-        def change(store: Store, what: Any, *given: Any, **more: Any) -> Any:
-            if not str(what).startswith("kp.") and next(left, None) is None:
+        def change(store: Store, what: Any, *arguments: Any, **more: Any) -> Any:
+            if not str(what).startswith("kp.") and next(remaining, None) is None:
                 raise KeyboardInterrupt
-            return how(store, what, *given, **more)
+            return how(store, what, *arguments, **more)
 
         return change
 
@@ -188,10 +188,10 @@ def test_large_files_are_stored_one_after_another(
     monkeypatch.setattr(import_archive, "_LARGE", 0)
     alone, write = Lock(), Store.write
 
-    def writing(*given: Any, **kwargs: Any) -> str:
+    def writing(*arguments: Any, **kwargs: Any) -> str:
         assert alone.acquire(blocking=False)
         try:
-            return write(*given, **kwargs)
+            return write(*arguments, **kwargs)
         finally:
             alone.release()
 
@@ -199,7 +199,7 @@ def test_large_files_are_stored_one_after_another(
     assert import_spans(nights, url).traces == 5
 
 
-def test_another_import_is_told_and_waited_for(nights: Path, url: str) -> None:
+def test_another_import_is_reported_and_waited_for(nights: Path, url: str) -> None:
     with (
         leased(store_at(f"{url}/_import"), "another machine's"),
         pytest.raises(
@@ -225,7 +225,9 @@ def test_what_another_import_did_just_before_is_not_lost(
 
     monkeypatch.setattr(import_archive, "archive_lease", beaten)
     import_spans(nights, url)
-    assert ids(there(url)) == {f"kp:trace:{each}" for each in (*"abcde", "new", "other", "another")}
+    assert ids(bucket_files(url)) == {
+        f"kp:trace:{name}" for name in (*"abcde", "new", "other", "another")
+    }
 
 
 def test_what_another_writer_stores_meanwhile_is_not_replaced(
@@ -244,7 +246,7 @@ def test_what_another_writer_stores_meanwhile_is_not_replaced(
             BusyError, match=r"another writer stored 2026-03-03.parquet in .*again$"
         ):
             import_spans(nights, url)
-    assert there(url)["2026-03-03.parquet"] == b"another's"
+    assert bucket_files(url)["2026-03-03.parquet"] == b"another's"
 
 
 def test_a_day_that_another_writer_stored_meanwhile_is_not_removed(
@@ -263,7 +265,7 @@ def test_a_day_that_another_writer_stored_meanwhile_is_not_removed(
         patch.setattr(Store, "head", overtaken)
         with pytest.raises(BusyError, match=r"another writer stored 2026-03-05.parquet in "):
             import_spans(nights, url)
-    assert there(url)["2026-03-05.parquet"] == b"another's"
+    assert bucket_files(url)["2026-03-05.parquet"] == b"another's"
 
 
 def test_what_is_imported_into_a_bucket_can_be_scored(
@@ -309,13 +311,13 @@ def test_files_that_say_more_about_others_do_so_in_a_bucket_and_once(
     form, rules = make(source)
     fill(f"{bucket}/source", source)
     archives = [tmp_path / "local", tmp_path / "remote"]
-    for given, archive in zip([str(source), f"{bucket}/source"], archives, strict=True):
-        import_traces(form, [given], archive, rules)
-    local, remote = map(here, archives)
-    compared = [each for each in local if each.startswith("2026")]
+    for location, archive in zip([str(source), f"{bucket}/source"], archives, strict=True):
+        import_traces(form, [location], archive, rules)
+    local, remote = map(folder_files, archives)
+    compared = [name for name in local if name.startswith("2026")]
     assert compared
-    assert [remote[each] for each in compared] == [local[each] for each in compared]
-    [first, second] = [each["_refused.jsonl"].decode() for each in (local, remote)]
+    assert [remote[name] for name in compared] == [local[name] for name in compared]
+    [first, second] = [files["_refused.jsonl"].decode() for files in (local, remote)]
     assert second.replace(bucket, str(tmp_path)) == first
     server.asked.clear()
     import_traces(form, [f"{bucket}/source"], archives[1], rules)
@@ -356,12 +358,12 @@ def test_an_archive_below_its_source_is_none_of_it(nights: Path, bucket: str) ->
         assert import_spans(bucket, f"{bucket}/archive").files == 2
 
 
-def test_faults_are_told_in_one_line(nights: Path, url: str, server: Faulty) -> None:
+def test_faults_are_reported_in_one_line(nights: Path, url: str, server: Faulty) -> None:
     with pytest.raises(WarehouseError, match="neither a warehouse nor an imported archive"):
         import_spans(nights, "gs://box/archive")
-    for given in ((nights, "s3://kp-none/archive"), ("s3://kp-none/source", url)):
+    for arguments in ((nights, "s3://kp-none/archive"), ("s3://kp-none/source", url)):
         with pytest.raises(OSError, match="NoSuchBucket") as none:
-            import_spans(*given)
+            import_spans(*arguments)
         assert "s3://kp-none" in str(explain_error(none.value))
     import_spans(nights, url)
     late(nights)

@@ -1,4 +1,4 @@
-"""What holds for every format: what is wrong with one trace is told of it, and of no other."""
+"""What holds for every format: what is wrong with one trace is reported of it, and of no other."""
 
 from collections.abc import Callable, Iterable
 from math import inf, nan
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 def of_kits(names: Iterable[str]) -> pytest.MarkDecorator:
     """A test of these kits."""
-    return pytest.mark.parametrize("kit", [pytest.param(KITS[each], id=each) for each in names])
+    return pytest.mark.parametrize("kit", [pytest.param(KITS[name], id=name) for name in names])
 
 
 PARQUET = [name for name, kit in KITS.items() if kit.is_parquet]
@@ -30,7 +30,7 @@ of_logs = of_kits(LOGS)
 
 
 def test_every_format_has_a_kit() -> None:
-    assert {each.name for each in KITS.values()} == FORMATS.keys()
+    assert {kit.name for kit in KITS.values()} == FORMATS.keys()
 
 
 def reasons(tmp_path: Path) -> list[list[str]]:
@@ -144,7 +144,7 @@ def deep(content: bytes) -> bytes:
 
 @of_all
 @pytest.mark.parametrize("damage", [cut, emptied, no_utf_8, deep])
-def test_a_damaged_file_is_told_by_its_name_and_the_others_are_read(
+def test_a_damaged_file_is_reported_by_its_name_and_the_others_are_read(
     tmp_path: Path, kit: Kit, damage: Callable[[bytes], bytes]
 ) -> None:
     kit.write(tmp_path / "in/whole", [kit.make("aa", kit.at, 1.0)])
@@ -153,10 +153,10 @@ def test_a_damaged_file_is_told_by_its_name_and_the_others_are_read(
         path.write_bytes(damage(path.read_bytes()))
     kit.read(tmp_path / "in", tmp_path / "out")
     assert len(imported(tmp_path / "out")) == 1
-    told = {refusal["file"] for refusal in refusals(tmp_path / "out")}
+    reported = {refusal["file"] for refusal in refusals(tmp_path / "out")}
     is_normal = kit.make is KITS["langfuse"].make and not kit.is_parquet and damage is emptied
-    assert told <= set(map(str, damaged))
-    assert told or is_normal
+    assert reported <= set(map(str, damaged))
+    assert reported or is_normal
 
 
 @pytest.mark.parametrize("damage", [cut, no_utf_8, deep])
@@ -189,4 +189,4 @@ def test_a_torn_line_of_a_log_is_refused_alone(tmp_path: Path, kit: Kit) -> None
     whole = path.read_text("utf-8")
     path.write_text(f'la"}}\n{whole}\n{whole.splitlines()[-1][:40]}', "utf-8")
     assert kit.read(tmp_path / "in", tmp_path / "out").refused == {"malformed_json": 2}
-    assert [len(each["steps"]) for each in imported(tmp_path / "out").values()] == [1]
+    assert [len(row["steps"]) for row in imported(tmp_path / "out").values()] == [1]

@@ -12,11 +12,11 @@ AGAIN = "run `python -m tests.support.import_digests`"
 
 
 def test_fixtures_come_to_other_traces_only_by_another_importer() -> None:
-    told = json.loads(TOLD.read_text("utf-8"))
+    golden = json.loads(TOLD.read_text("utf-8"))
     now = digests()
-    changed = [name for name in now if now[name] != told["traces"].get(name)]
+    changed = [name for name in now if now[name] != golden["traces"].get(name)]
     assert not changed, f"raise IMPORTER unless it was, then {AGAIN}"
-    assert told == {"importer": IMPORTER, "traces": now}, AGAIN
+    assert golden == {"importer": IMPORTER, "traces": now}, AGAIN
 
 
 def test_they_are_not_noted_where_it_was_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:

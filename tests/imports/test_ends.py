@@ -53,15 +53,16 @@ def test_a_trace_of_spans_ends_with_its_root(tmp_path: Path, system: str) -> Non
 def test_else_with_the_last_root_or_the_last_span_that_has_a_time(
     roots: list[tuple[int, int | None]], second: int
 ) -> None:
-    said = AgentRun(answer=[Message("assistant", "so")])
+    content = AgentRun(answer=[Message("assistant", "so")])
     spans = [
-        Span(str(n), "", _ns(start), _ns(end), content=said) for n, (start, end) in enumerate(roots)
+        Span(str(n), "", _ns(start), _ns(end), content=content)
+        for n, (start, end) in enumerate(roots)
     ]
     spans += [Span("x", "0", _ns(2), _ns(3)), Span("y", "0", _ns(4), None)]
-    made = draft("t", spans, load_rules(None, ALWAYS))
-    assert isinstance(made, TraceDraft)
-    assert made.ended_at
-    assert made.ended_at.timestamp() == second
+    trace = draft("t", spans, load_rules(None, ALWAYS))
+    assert isinstance(trace, TraceDraft)
+    assert trace.ended_at
+    assert trace.ended_at.timestamp() == second
 
 
 def _ns(seconds: int | None) -> int | None:
@@ -86,21 +87,21 @@ def test_a_trial_ends_with_its_agent_or_the_last_step_that_has_a_time(
 
 
 @pytest.mark.parametrize(
-    ("given", "ended"),
+    ("changes", "ended"),
     [
         ({"completed_at": "2025-01-02T09:00:00+01:00"}, "2025-01-02T08:00:00.000000Z"),
         ({}, "2025-01-02T07:04:05.123456Z"),
     ],
 )
 def test_a_sample_ends_when_it_is_completed_or_with_its_last_event(
-    tmp_path: Path, given: dict[str, Any], ended: str
+    tmp_path: Path, changes: dict[str, Any], ended: str
 ) -> None:
-    write_json(tmp_path / "log.json", inspect.log(inspect.sample(**given)))
+    write_json(tmp_path / "log.json", inspect.log(inspect.sample(**changes)))
     assert at_end("inspect", tmp_path) == ended
 
 
 @pytest.mark.parametrize(
-    ("given", "ended"),
+    ("columns", "ended"),
     [
         ({"total_time": 90.25}, "2026-01-02T03:05:35.750000Z"),
         ({"total_time": float("inf")}, "2025-01-02T07:04:05.123456Z"),
@@ -108,9 +109,9 @@ def test_a_sample_ends_when_it_is_completed_or_with_its_last_event(
     ],
 )
 def test_a_transcript_ends_after_the_time_that_it_took_or_with_its_last_event(
-    tmp_path: Path, given: Mapping[str, Any], ended: str
+    tmp_path: Path, columns: Mapping[str, Any], ended: str
 ) -> None:
-    row = inspect.row(events=json.dumps([inspect.FIRST]), **given)
+    row = inspect.row(events=json.dumps([inspect.FIRST]), **columns)
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "t.parquet")
     assert at_end("inspect", tmp_path) == ended
 
@@ -128,7 +129,7 @@ def test_a_turn_of_codex_ends_when_it_is_over_or_with_its_last_step(
     tmp_path: Path, more: list[str], second: int
 ) -> None:
     lines = sessions.meta(), sessions.started(1), sessions.asked("go"), sessions.answer("so", 4)
-    sessions.rollout(tmp_path, *lines, *(sessions.event(each, 7) for each in more))
+    sessions.rollout(tmp_path, *lines, *(sessions.event(kind, 7) for kind in more))
     assert at_end("codex", tmp_path) == f"2026-05-01T09:00:0{second}.500000Z"
 
 
@@ -140,12 +141,12 @@ def test_a_registry_tells_the_end_already(tmp_path: Path) -> None:
 def test_without_any_time_a_trace_is_refused(tmp_path: Path) -> None:
     write_json(tmp_path / "run.json", atif.trajectory(atif.user("go"), atif.agent("done")))
     read("atif", tmp_path, tmp_path / "archive")
-    (told,) = refusals(tmp_path / "archive")
-    assert told["reasons"] == ["bad_created_at"]
-    assert told["message"] == "neither its end nor the time of a step is told"
+    (refusal,) = refusals(tmp_path / "archive")
+    assert refusal["reasons"] == ["bad_created_at"]
+    assert refusal["message"] == "neither its end nor the time of a step is told"
 
 
-def test_what_is_usual_is_not_told_so_that_no_archive_is_made_anew() -> None:
+def test_what_is_usual_is_not_recorded_so_that_no_archive_is_made_anew() -> None:
     usual = load_rules(None, {**ALWAYS, "created_at": "start", "trace": "turn"})
     assert usual.as_json() == load_rules(None, ALWAYS).as_json()
     assert json.loads(load_rules(None, {"created_at": "end"}).as_json()) == {"created_at": "end"}

@@ -1,4 +1,4 @@
-"""What is taken back from an archive: traces, and what a source alone told."""
+"""What is taken back from an archive: traces, and what was read of a source alone."""
 
 import json
 from collections.abc import Callable
@@ -39,7 +39,7 @@ from tests.support.runs import config
 
 
 @pytest.fixture(autouse=True)
-def _made_format(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+def _spans_format(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
     monkeypatch.setattr("kp_batch.imports.run.FORMATS", {**FORMATS, "spans": spans_format()})
 
 
@@ -57,12 +57,14 @@ def archive(tmp_path: Path, source: Path) -> Path:
     return tmp_path / "archive"
 
 
-def held(archive: Path, text: str) -> bool:
-    """Whether a text stands in any file of an archive but the list of what is forgotten."""
+def contains(archive: Path, text: str) -> bool:
+    """Whether a text is in any file of an archive but the list of what is forgotten."""
     files = (x for x in archive.rglob("*") if x.is_file() and "forgotten" not in x.name)
     tables = [pl.read_parquet(x, glob=False) for x in files if x.suffix == ".parquet"]
-    told = [str(table.drop(cs.binary()).write_json()) for table in tables]
-    return any(text in each for each in [*told, *(x.read_text() for x in archive.glob("*.jsonl"))])
+    texts = [str(table.drop(cs.binary()).write_json()) for table in tables]
+    return any(
+        text in content for content in [*texts, *(x.read_text() for x in archive.glob("*.jsonl"))]
+    )
 
 
 def test_a_trace_is_gone_for_good(source: Path, archive: Path) -> None:
@@ -70,7 +72,7 @@ def test_a_trace_is_gone_for_good(source: Path, archive: Path) -> None:
     assert done == Forgotten(traces=3, records=0, files_changed=1)
     assert said(archive) == {"a": ["1"], "c": ["4"]}
     assert refusals(archive) == []
-    assert not held(archive, '"say": "2"')
+    assert not contains(archive, '"say": "2"')
     write_lines(source / "3.jsonl", [span("b", 9), span("never", 9), span("a", 9)])
     import_spans(source, archive)
     assert said(archive) == {"a": ["1", "9"], "c": ["4"]}
@@ -78,7 +80,9 @@ def test_a_trace_is_gone_for_good(source: Path, archive: Path) -> None:
     assert said(archive) == {"a": ["1", "9"], "c": ["4"]}
 
 
-def test_what_a_source_alone_told_is_gone_and_not_its_path(source: Path, archive: Path) -> None:
+def test_what_was_read_of_a_source_alone_is_gone_and_not_its_path(
+    source: Path, archive: Path
+) -> None:
     write_lines(source / "3.jsonl", [span("c", 4), {"cut": 1}])
     with (source / "3.jsonl").open("a") as file:
         file.write("{cut")
@@ -121,16 +125,16 @@ def test_the_command_needs_no_format(tmp_path: Path) -> None:
 
     run("knowledgepulse", str(tmp_path / "source"))
     assert run("--forget", "kp:trace:a") == f"1 trace taken back; changed 1 file of {archive}\n"
-    told = json.loads(run("--forget-source", str(tmp_path / "source"), "--json"))
-    assert told == {"traces": 0, "records": 0, "files_changed": 0}
+    answer = json.loads(run("--forget-source", str(tmp_path / "source"), "--json"))
+    assert answer == {"traces": 0, "records": 0, "files_changed": 0}
 
 
 def without_agents(form: Format) -> Format:
-    """The made format, in which a trace is an agent's once one of its records says so."""
+    """The format of spans, in which a trace is an agent's once one of its records says so."""
 
-    def draft(trace: str, found: Any, rules: Any) -> Any:
-        is_agents = any("agent" in str(each.payload) for each in found)
-        return form.draft(trace, found, rules) if is_agents else Skipped("no agent")
+    def draft(trace: str, records: Any, rules: Any) -> Any:
+        is_agents = any("agent" in str(record.payload) for record in records)
+        return form.draft(trace, records, rules) if is_agents else Skipped("no agent")
 
     from dataclasses import replace
 
@@ -167,10 +171,10 @@ def test_what_is_passed_over_is_kept_for_thirty_days(
     assert night(40, {**span("web", 3), "kind": "agent"}, span("page", 2)).traces == 1
     assert said(archive) == {"web": ["1", "2", "3"]}
     assert night(71).expired == 1
-    assert not held(archive, "page")
+    assert not contains(archive, "page")
 
 
-def test_what_a_registry_has_deleted_stays_and_is_told(tmp_path: Path) -> None:
+def test_what_a_registry_has_deleted_stays_and_is_reported(tmp_path: Path) -> None:
     source, archive = tmp_path / "export.json", tmp_path / "archive"
 
     def night(*names: str) -> Imported:

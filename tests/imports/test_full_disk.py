@@ -35,8 +35,8 @@ def _run(source: Path, archive: Path, limit: int | None) -> subprocess.Completed
     )
 
 
-def test_a_disk_that_fails_is_told_and_changes_no_day(tmp_path: Path) -> None:
-    source, archive, never = (tmp_path / each for each in ("source", "archive", "never"))
+def test_a_disk_that_fails_is_reported_and_changes_no_day(tmp_path: Path) -> None:
+    source, archive, never = (tmp_path / name for name in ("source", "archive", "never"))
     source.mkdir()
     (source / "a.jsonl").write_text("".join(span_lines(range(_OLD))), "utf-8")
     assert _run(source, archive, None).returncode == 0
@@ -45,9 +45,9 @@ def test_a_disk_that_fails_is_told_and_changes_no_day(tmp_path: Path) -> None:
     for limit in (0, 512, 4096, 8192):
         failed = _run(source, archive, limit)
         assert failed.returncode not in {0, -signal.SIGXFSZ}, limit
-        *progress, told = failed.stderr.splitlines()
-        assert told.startswith("kp-batch: "), failed.stderr
-        assert all(each.startswith("kp-batch: reading: ") for each in progress), failed.stderr
+        *progress, message = failed.stderr.splitlines()
+        assert message.startswith("kp-batch: "), failed.stderr
+        assert all(line.startswith("kp-batch: reading: ") for line in progress), failed.stderr
         assert imported(archive) == before
     assert json.loads(_run(source, archive, None).stdout)
     assert _run(source, never, None).returncode == 0

@@ -27,28 +27,30 @@ RULES: dict[str, Any] = {
 
 def drafts(path: Path, **rules: Any) -> dict[str, TraceDraft]:
     """The drafts of a file, by their ids."""
-    made = [
+    trace_drafts = [
         inspect.draft(record.trace, [record], load_rules(None, {**RULES, **rules}))
         for record in inspect.records(path, [])
         if isinstance(record, SourceRecord)
     ]
-    return {each.id: each for each in made}
+    return {draft.id: draft for draft in trace_drafts}
 
 
-def drafted(tmp_path: Path, found: dict[str, Any], **rules: Any) -> TraceDraft:
+def drafted(tmp_path: Path, content: dict[str, Any], **rules: Any) -> TraceDraft:
     """The draft of a log's one sample."""
-    (draft,) = drafts(write_json(tmp_path / "log.json", log(found)), **rules).values()
+    (draft,) = drafts(write_json(tmp_path / "log.json", log(content)), **rules).values()
     return draft
 
 
-def told(draft: TraceDraft) -> list[tuple[object, object]]:
+def steps_of(draft: TraceDraft) -> list[tuple[object, object]]:
     """The steps: their types, and what they say or call."""
     return [(step["type"], step["content"] or step["input"]) for step in draft.steps]
 
 
-def said(tmp_path: Path, *messages: dict[str, Any], **changes: Any) -> list[tuple[object, object]]:
+def steps_of_messages(
+    tmp_path: Path, *messages: dict[str, Any], **changes: Any
+) -> list[tuple[object, object]]:
     """The steps of a sample with these messages after the question."""
-    return told(drafted(tmp_path, sample(messages=[USER, *messages], **changes)))
+    return steps_of(drafted(tmp_path, sample(messages=[USER, *messages], **changes)))
 
 
 def test_a_sample_becomes_a_trace(tmp_path: Path) -> None:
@@ -57,7 +59,7 @@ def test_a_sample_becomes_a_trace(tmp_path: Path) -> None:
     assert draft.created_at
     assert draft.created_at.isoformat() == "2025-01-02T07:04:05.123456+00:00"
     assert draft.objective == "add 1 and 2"
-    assert told(draft) == [
+    assert steps_of(draft) == [
         ("thought", "I add"),
         ("tool_call", '{"of":[1,2]}'),
         ("observation", '{"is": 3}'),
@@ -126,8 +128,8 @@ def test_of_several_copies_the_one_edited_last_counts() -> None:
     edited = {"match": {"value": "I", "history": [{"value": "C"}, edit]}}
     shared = inspect.Log.of(log())
     records = [
-        SourceRecord("one", inspect.record_of(each, shared))
-        for each in (sample(), sample(scores=edited), sample(scores=None))
+        SourceRecord("one", inspect.record_of(content, shared))
+        for content in (sample(), sample(scores=edited), sample(scores=None))
     ]
     for order in (records, records[::-1]):
         draft = inspect.draft("one", order, load_rules(None, RULES))
@@ -138,7 +140,8 @@ def test_of_copies_that_were_changed_at_once_the_last_counts() -> None:
     one, other = sample(), sample(scores={"match": {"value": "I"}}, messages=TALK[:3])
     for order, value in (([one, other], 0.0), ([other, one], 1.0)):
         records = [
-            SourceRecord("one", inspect.record_of(each, inspect.Log.of(log()))) for each in order
+            SourceRecord("one", inspect.record_of(content, inspect.Log.of(log())))
+            for content in order
         ]
         assert inspect.draft("one", records, load_rules(None, RULES)).scores == {"match": value}
 
@@ -146,11 +149,11 @@ def test_of_copies_that_were_changed_at_once_the_last_counts() -> None:
 def test_a_log_and_its_sample_lead_back_to_the_trace(tmp_path: Path) -> None:
     assert drafted(tmp_path, sample()).native == Native(log="run", sample="7", epoch=2)
     named = log(sample(epoch=1 << 63), eval={"eval_id": "e", "run_id": "run"})
-    [found] = drafts(write_json(tmp_path / "log.json", named)).values()
-    assert found.native == Native(log="e", sample="7")
+    [draft] = drafts(write_json(tmp_path / "log.json", named)).values()
+    assert draft.native == Native(log="e", sample="7")
     scout = row(source_id="e", task_id="7", task_repeat=2)
-    [found] = drafts(write_rows(tmp_path / "t.parquet", scout)).values()
-    assert found.native == Native(log="e", sample="7", epoch=2)
+    [draft] = drafts(write_rows(tmp_path / "t.parquet", scout)).values()
+    assert draft.native == Native(log="e", sample="7", epoch=2)
 
 
 def test_a_sample_that_is_too_large_is_a_record_of_its_trace(
@@ -174,7 +177,7 @@ def test_attachments_stand_in_their_places(tmp_path: Path) -> None:
     call = {"id": "c", "function": "say", "arguments": {"text": "attachment://b"}}
     parts = [{"type": "text", "text": "tc://a"}, {"type": "text", "text": "attachment://no"}]
     message = {"role": "assistant", "content": parts, "tool_calls": [call]}
-    assert said(tmp_path, message, attachments={"a": "long", "b": "words"}) == [
+    assert steps_of_messages(tmp_path, message, attachments={"a": "long", "b": "words"}) == [
         ("thought", "long\nattachment://no"),
         ("tool_call", '{"text":"words"}'),
     ]
@@ -185,7 +188,7 @@ def test_an_old_transcript_has_the_events_and_attachments(tmp_path: Path) -> Non
     message = {"role": "assistant", "content": "tc://a"}
     draft = drafted(tmp_path, sample(messages=[USER, message], events=None, transcript=old))
     assert draft.created_at
-    assert told(draft) == [("thought", "long")]
+    assert steps_of(draft) == [("thought", "long")]
 
 
 def test_reasoning_comes_first_and_a_redacted_one_is_its_summary(tmp_path: Path) -> None:
@@ -196,7 +199,7 @@ def test_reasoning_comes_first_and_a_redacted_one_is_its_summary(tmp_path: Path)
         {"type": "reasoning", "reasoning": "gBBBB", "redacted": True},
         {"type": "text", "text": "done"},
     ]
-    assert said(
+    assert steps_of_messages(
         tmp_path,
         {"role": "assistant", "content": parts},
         {"role": "assistant", "content": "end", "reasoning": "old"},
@@ -216,7 +219,7 @@ def test_a_tool_that_the_provider_runs_is_called_and_answers(tmp_path: Path) -> 
     }
     message = {"role": "assistant", "content": [part, {"type": "text", "text": "look"}]}
     draft = drafted(tmp_path, sample(messages=[USER, message]))
-    assert told(draft) == [
+    assert steps_of(draft) == [
         ("thought", "look"),
         ("tool_call", '{"q": 1}'),
         ("observation", "found"),
@@ -226,7 +229,7 @@ def test_a_tool_that_the_provider_runs_is_called_and_answers(tmp_path: Path) -> 
 
 def test_results_and_later_users_are_observations(tmp_path: Path) -> None:
     shown = {"type": "image", "image": "data:image/png;base64,AAAA"}
-    assert said(
+    assert steps_of_messages(
         tmp_path,
         {"role": "tool", "content": ""},
         {"role": "tool", "content": [{"type": "text", "text": "a"}, shown]},
@@ -243,13 +246,13 @@ def test_results_and_later_users_are_observations(tmp_path: Path) -> None:
 
 def test_a_thought_after_a_failed_tool_is_a_recovery_where_a_rule_says_so(tmp_path: Path) -> None:
     failed = {"role": "tool", "content": "no", "error": {"type": "unknown", "message": "no"}}
-    found = sample(messages=[USER, TALK[2], failed, TALK[4]])
-    kinds = [step["type"] for step in drafted(tmp_path, found, recovery="after_tool_error").steps]
+    content = sample(messages=[USER, TALK[2], failed, TALK[4]])
+    kinds = [step["type"] for step in drafted(tmp_path, content, recovery="after_tool_error").steps]
     assert kinds == ["thought", "tool_call", "observation", "error_recovery"]
-    assert drafted(tmp_path, found).steps[-1]["type"] == "thought"
+    assert drafted(tmp_path, content).steps[-1]["type"] == "thought"
 
 
-def test_what_an_earlier_run_told_is_left_to_it(tmp_path: Path) -> None:
+def test_what_an_earlier_run_recorded_is_left_to_it(tmp_path: Path) -> None:
     output = {"choices": [{"message": TALK[2]}]}
     events = [
         FIRST,
@@ -259,10 +262,10 @@ def test_what_an_earlier_run_told_is_left_to_it(tmp_path: Path) -> None:
         {"event": "span_end", "id": "p"},
         {"event": "model", "input": TALK, "output": {"choices": [{"message": TALK[4]}]}},
     ]
-    found = sample(events=events, events_data={"messages": TALK[:2], "calls": []})
-    draft = drafted(tmp_path, found)
+    content = sample(events=events, events_data={"messages": TALK[:2], "calls": []})
+    draft = drafted(tmp_path, content)
     assert draft.objective == "add 1 and 2"
-    assert told(draft) == [("thought", "3")]
+    assert steps_of(draft) == [("thought", "3")]
 
 
 @pytest.mark.parametrize("packed", [ZIP_DEFLATED, 93])
@@ -282,13 +285,13 @@ def test_a_run_that_goes_on_has_its_finished_samples(tmp_path: Path) -> None:
 def test_a_sample_in_chunks_is_put_together(tmp_path: Path) -> None:
     shell = sample(messages=None, events=None, metadata=None)
     folder = "samples/7_epoch_2"
-    said_later = {**TALK[4], "content": "attachment://1"}
+    last_message = {**TALK[4], "content": "attachment://1"}
     members = {
         "header.json": log(),
         f"{folder}/sample.json": {**shell, "message_refs": [[0, 1], [2, 4], [10, 11]]},
         f"{folder}/metadata.json": {"level": "easy"},
         f"{folder}/messages/0.json": [USER, {"id": "x", "role": "user", "content": "grade"}],
-        f"{folder}/messages/10.json": [said_later],
+        f"{folder}/messages/10.json": [last_message],
         f"{folder}/messages/2.json": [*TALK[2:4], *[TALK[0]] * 6],
         f"{folder}/events/0.json": [FIRST],
         f"{folder}/events/stats.json": {},
@@ -297,7 +300,7 @@ def test_a_sample_in_chunks_is_put_together(tmp_path: Path) -> None:
     draft = drafts(write_eval(tmp_path / "log.eval", members, packed=93))["kp:trace:one"]
     assert draft.created_at
     assert draft.objective == "add 1 and 2"
-    assert [each[1] for each in told(draft)][-1] == "the sum is 3"
+    assert [step[1] for step in steps_of(draft)][-1] == "the sum is 3"
     assert len(draft.steps) == 4
     assert draft.fields["metadata.level"] == ["easy"]
 
@@ -314,7 +317,7 @@ def test_damaged_files_are_no_logs(tmp_path: Path) -> None:
         list(inspect.records(tmp_path / "cut.eval", []))
 
 
-def test_files_of_another_kind_are_told(tmp_path: Path) -> None:
+def test_files_of_another_kind_are_reported(tmp_path: Path) -> None:
     (tmp_path / "empty.json").write_bytes(b"")
     write_json(tmp_path / "list.json", [1])
     write_eval(tmp_path / "other.eval", {"a.json": 1})
@@ -331,8 +334,10 @@ def test_files_of_another_kind_are_told(tmp_path: Path) -> None:
 
 def test_a_sample_without_an_id_is_refused(tmp_path: Path) -> None:
     path = write_json(tmp_path / "log.json", log(sample(None, id=None), 1))
-    found = [record.reasons for record in inspect.records(path, []) if isinstance(record, Rejected)]
-    assert found == [["missing_id"], ["malformed_json"]]
+    reasons = [
+        record.reasons for record in inspect.records(path, []) if isinstance(record, Rejected)
+    ]
+    assert reasons == [["missing_id"], ["malformed_json"]]
 
 
 def write_rows(path: Path, *rows: dict[str, Any]) -> Path:
@@ -352,11 +357,11 @@ def test_a_transcript_becomes_a_trace(tmp_path: Path) -> None:
 def test_a_transcript_may_lack_what_others_have(tmp_path: Path) -> None:
     bare = row(transcript_id="u", score='"C"', success=None, date=None, messages=None)
     late = row(transcript_id="v", date=None, events=json.dumps([FIRST]))
-    found = drafts(write_rows(tmp_path / "t.parquet", bare, late))
-    assert found["kp:trace:u"].scores == {"score": 1.0}
-    assert found["kp:trace:u"].created_at is None
-    assert found["kp:trace:u"].steps == []
-    assert found["kp:trace:v"].created_at
+    trace_drafts = drafts(write_rows(tmp_path / "t.parquet", bare, late))
+    assert trace_drafts["kp:trace:u"].scores == {"score": 1.0}
+    assert trace_drafts["kp:trace:u"].created_at is None
+    assert trace_drafts["kp:trace:u"].steps == []
+    assert trace_drafts["kp:trace:v"].created_at
 
 
 def test_a_folder_is_imported(tmp_path: Path) -> None:
@@ -374,8 +379,8 @@ def test_a_folder_is_imported(tmp_path: Path) -> None:
     assert trace["metadata"]["success"] is True
     assert trace["outcome"]["confidence"] == 0.7
     assert trace["steps"][1]["tool"]["name"] == "add"
-    told_there = {
+    refused = {
         refusal["id"] or Path(refusal["file"]).name: refusal for refusal in refusals(archive)
     }
-    assert told_there["kp:trace:two"]["reasons"] == ["missing_success"]
-    assert told_there["c.eval"]["reasons"] == ["unreadable_file"]
+    assert refused["kp:trace:two"]["reasons"] == ["missing_success"]
+    assert refused["c.eval"]["reasons"] == ["unreadable_file"]

@@ -33,7 +33,7 @@ def test_all_of_a_trace_is_carried_over(tmp_path: Path) -> None:
     assert row["metadata"]["visibility"] == "network"
     assert row["source_skill"] == "review"
     assert row["outcome"] == {"result_summary": "done", "confidence": 0.9}
-    assert [each["input"] for each in row["steps"]] == [None, '{"at": 1}']
+    assert [step["input"] for step in row["steps"]] == [None, '{"at": 1}']
 
 
 @pytest.mark.parametrize("beside", [("-wal",), ("-wal", "-shm")])
@@ -82,8 +82,8 @@ def test_a_registry_is_read_where_nothing_may_be_written(beside: tuple[str, ...]
         with unprivileged(Path(name), source):
             with pytest.raises(PermissionError):
                 (source / "other").touch()
-            [found] = FORMAT.records(source / "r.sqlite", ())
-        assert isinstance(found, SourceRecord)
+            [record] = FORMAT.records(source / "r.sqlite", ())
+        assert isinstance(record, SourceRecord)
         assert sorted(source.iterdir()) == before
 
 
@@ -122,10 +122,10 @@ def test_of_units_that_were_updated_at_once_the_last_counts() -> None:
             ({"objective": "2"}, "2026-01-01T00:00:00Z"),
         )
     )
-    for found, objective in (([one, other], "2"), ([other, one], "1")):
-        made = FORMAT.draft("a", found, load_rules(None, {}))
-        assert isinstance(made, TraceDraft)
-        assert made.objective == objective
+    for records, objective in (([one, other], "2"), ([other, one], "1")):
+        trace = FORMAT.draft("a", records, load_rules(None, {}))
+        assert isinstance(trace, TraceDraft)
+        assert trace.objective == objective
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_of_units_that_were_updated_at_once_the_last_counts() -> None:
         ({"id": ""}, "missing_id"),
     ],
 )
-def test_what_is_wrong_is_told(tmp_path: Path, changes: Any, reason: str) -> None:
+def test_what_is_wrong_is_reported(tmp_path: Path, changes: Any, reason: str) -> None:
     export = {"data": {"knowledge_units": [{**kp_trace("a"), **changes}, kp_trace("b")]}}
     write_json(tmp_path / "export.json", export)
     done = import_all(tmp_path / "export.json", tmp_path / "archive")
@@ -162,11 +162,11 @@ def test_a_trace_is_read_as_an_archive_of_it_is(tmp_path: Path) -> None:
         {"type": "observation", "content": "\ud800 é"},
     ]
     metadata = {"agent_id": 9, "quality_score": 1, "model": ["m"]}
-    given = kp_trace("a", steps=steps, source_skill=3)
-    given["metadata"] |= metadata
-    given["task"] = {"objective": 12}
-    write_json(tmp_path / "direct.jsonl", given)
-    source = write_json(tmp_path / "source" / "a.json", given)
+    trace = kp_trace("a", steps=steps, source_skill=3)
+    trace["metadata"] |= metadata
+    trace["task"] = {"objective": 12}
+    write_json(tmp_path / "direct.jsonl", trace)
+    source = write_json(tmp_path / "source" / "a.json", trace)
     import_all(source, tmp_path / "archive")
     [file] = (tmp_path / "archive").glob("*.parquet")
     theirs, ours = (

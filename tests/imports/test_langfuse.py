@@ -63,7 +63,7 @@ def score(name: str, value: float | None, second: float = 0, **changes: Any) -> 
     }
 
 
-def made(
+def draft_or_refusal(
     tmp_path: Path, rows: Sequence[Row], rules: Rules = RULES
 ) -> TraceDraft | Rejected | Skipped:
     records = [
@@ -75,12 +75,12 @@ def made(
 
 
 def drafted(tmp_path: Path, rows: Sequence[Row], rules: Rules = RULES) -> TraceDraft:
-    draft = made(tmp_path, rows, rules)
+    draft = draft_or_refusal(tmp_path, rows, rules)
     assert isinstance(draft, TraceDraft)
     return draft
 
 
-def told(draft: TraceDraft) -> list[tuple[object, object]]:
+def steps_of(draft: TraceDraft) -> list[tuple[object, object]]:
     """Each step's type, and its content or its tool's name."""
     steps: list[tuple[object, object]] = []
     for step in draft.steps:
@@ -103,7 +103,7 @@ def test_a_trace_of_an_export(tmp_path: Path) -> None:
     assert draft.created_at
     assert draft.created_at.isoformat() == "2026-08-03T09:00:00+00:00"
     assert draft.objective == "find it"
-    assert told(draft) == STEPS
+    assert steps_of(draft) == STEPS
     assert draft.steps[1]["input"] == '{"at": 1}'
     assert draft.scores == {"right": 1.0}
     assert draft.fields["tags"] == ["new", "bill"]
@@ -116,10 +116,10 @@ def test_the_columns_tell_of_calls_that_the_output_lacks(tmp_path: Path) -> None
     ]
     row = observation("ask", 1, tool_calls=calls, tool_call_names=["look", "see"])
     draft = drafted(tmp_path, [root(), row])
-    assert told(draft) == [("tool_call", "look"), ("tool_call", "see")]
+    assert steps_of(draft) == [("tool_call", "look"), ("tool_call", "see")]
     assert [step["input"] for step in draft.steps] == ['{"at": 1}', "{}"]
     row["output"] = json.dumps({"role": "assistant", "tool_calls": [CALL]})
-    assert told(drafted(tmp_path, [root(), row])) == [("tool_call", "look")]
+    assert steps_of(drafted(tmp_path, [root(), row])) == [("tool_call", "look")]
 
 
 def test_an_unset_output_is_no_result_but_an_empty_message_is(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_an_unset_output_is_no_result_but_an_empty_message_is(tmp_path: Path) ->
             output="so",
         ),
     ]
-    assert told(drafted(tmp_path, rows[:2])) == [("tool_call", "look")]
-    assert told(drafted(tmp_path, rows)) == [
+    assert steps_of(drafted(tmp_path, rows[:2])) == [("tool_call", "look")]
+    assert steps_of(drafted(tmp_path, rows)) == [
         ("tool_call", "look"),
         ("observation", ""),
         ("thought", "so"),
@@ -143,8 +143,8 @@ def test_an_unset_output_is_no_result_but_an_empty_message_is(tmp_path: Path) ->
 
 def test_the_latest_row_of_an_id_counts(tmp_path: Path) -> None:
     old = root(end_time=None, updated_at="2026-08-03 09:59:00.000000")
-    assert told(drafted(tmp_path, [*CONVERSATION, old])) == STEPS
-    pending = made(tmp_path, [old, *CONVERSATION[1:]])
+    assert steps_of(drafted(tmp_path, [*CONVERSATION, old])) == STEPS
+    pending = draft_or_refusal(tmp_path, [old, *CONVERSATION[1:]])
     assert isinstance(pending, Rejected)
     assert pending.reasons == ["incomplete"]
     assert pending.id == "kp:trace:t"
@@ -159,7 +159,7 @@ def test_of_rows_that_were_updated_at_once_an_ended_one_counts_or_the_last(tmp_p
         ([begun, other, one], "much longer"),
         ([newer, one, other], "newer"),
     ):
-        assert told(drafted(tmp_path, [root(), *rows])) == [("thought", text)]
+        assert steps_of(drafted(tmp_path, [root(), *rows])) == [("thought", text)]
     changed = [score("right", value, id="s") for value in (1, 0)]
     assert drafted(tmp_path, [root(), *changed]).scores == {"right": 0}
     assert drafted(tmp_path, [root(), *changed[::-1]]).scores == {"right": 1}
@@ -173,16 +173,16 @@ def test_the_root_observation_leads_back_to_the_trace(tmp_path: Path) -> None:
 
 
 def test_without_a_root_a_trace_is_incomplete(tmp_path: Path) -> None:
-    refused = made(tmp_path, CONVERSATION[1:])
+    refused = draft_or_refusal(tmp_path, CONVERSATION[1:])
     assert isinstance(refused, Rejected)
     assert refused.reasons == ["incomplete"]
     elsewhere = root(parent_observation_id="a-web-server", is_root_observation=True)
-    assert told(drafted(tmp_path, [elsewhere, *CONVERSATION[1:]])) == STEPS
+    assert steps_of(drafted(tmp_path, [elsewhere, *CONVERSATION[1:]])) == STEPS
 
 
 def test_what_is_no_agent_is_passed_over(tmp_path: Path) -> None:
-    assert isinstance(made(tmp_path, [score("right", 1)]), Skipped)
-    assert isinstance(made(tmp_path, [root(type="SPAN")]), Skipped)
+    assert isinstance(draft_or_refusal(tmp_path, [score("right", 1)]), Skipped)
+    assert isinstance(draft_or_refusal(tmp_path, [root(type="SPAN")]), Skipped)
 
 
 def test_scores_are_of_the_trace_or_its_root_and_the_latest(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_model_within_a_model_is_the_same_call(tmp_path: Path) -> None:
         observation("between", 1, type="SPAN", parent_observation_id="outer"),
         observation("inner", 1, parent_observation_id="between", output="so"),
     ]
-    assert told(drafted(tmp_path, rows)) == [("thought", "so")]
+    assert steps_of(drafted(tmp_path, rows)) == [("thought", "so")]
 
 
 def test_the_order_is_that_of_time_and_then_of_what_ended_first(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_the_order_is_that_of_time_and_then_of_what_ended_first(tmp_path: Path) 
         observation("b", 1, type="TOOL", output="before", end_time=at(1)),
     ]
     steps = [("tool_call", "b"), ("observation", "before"), ("thought", "after")]
-    assert told(drafted(tmp_path, rows)) == told(drafted(tmp_path, rows[::-1])) == steps
+    assert steps_of(drafted(tmp_path, rows)) == steps_of(drafted(tmp_path, rows[::-1])) == steps
 
 
 def test_instrumentations_tell_of_tools_in_the_metadata(tmp_path: Path) -> None:
@@ -240,9 +240,9 @@ def test_instrumentations_tell_of_tools_in_the_metadata(tmp_path: Path) -> None:
             metadata={"attributes": json.dumps(attributes)},
         ),
     ]
-    assert told(drafted(tmp_path, rows)) == [*STEPS[:2], ("observation", "seen")]
+    assert steps_of(drafted(tmp_path, rows)) == [*STEPS[:2], ("observation", "seen")]
     rows[2] = observation("look", 2, type="TOOL", input="{'at': 1}", output="seen")
-    assert told(drafted(tmp_path, rows)) == [*STEPS[:2], ("observation", "seen")]
+    assert steps_of(drafted(tmp_path, rows)) == [*STEPS[:2], ("observation", "seen")]
 
 
 SO, LOOK = ("thought", "so"), ("tool_call", "look")
@@ -272,7 +272,7 @@ SO, LOOK = ("thought", "so"), ("tool_call", "look")
 def test_what_a_model_says_has_many_shapes(tmp_path: Path, output: object, steps: object) -> None:
     text = output if isinstance(output, str) else json.dumps(output)
     draft = drafted(tmp_path, [root(), observation("ask", 1, output=text)])
-    assert told(draft) == steps
+    assert steps_of(draft) == steps
 
 
 def test_what_tools_give_back_has_many_shapes(tmp_path: Path) -> None:
@@ -283,19 +283,19 @@ def test_what_tools_give_back_has_many_shapes(tmp_path: Path) -> None:
         {"role": "tool", "content": {"type": "function", "function": {"name": "look"}}},
     ]
     rows = [root(), observation("ask", 1, input=json.dumps(messages), output="so")]
-    assert told(drafted(tmp_path, rows)) == [("observation", "seen"), ("thought", "so")]
+    assert steps_of(drafted(tmp_path, rows)) == [("observation", "seen"), ("thought", "so")]
 
 
 def test_an_error_recovery_must_be_asked_for(tmp_path: Path) -> None:
     rows = [*CONVERSATION]
     rows[2] = {**rows[2], "level": "ERROR"}
-    assert told(drafted(tmp_path, rows)) == STEPS
+    assert steps_of(drafted(tmp_path, rows)) == STEPS
     recovering = ANY.model_copy(update={"recovery": "after_tool_error"})
-    assert told(drafted(tmp_path, rows, recovering))[-1] == ("error_recovery", "there")
+    assert steps_of(drafted(tmp_path, rows, recovering))[-1] == ("error_recovery", "there")
 
 
 @pytest.mark.parametrize(
-    ("given", "objective"),
+    ("root_input", "objective"),
     [
         ("plain", "plain"),
         (json.dumps({"messages": [ASK]}), "find it"),
@@ -303,16 +303,16 @@ def test_an_error_recovery_must_be_asked_for(tmp_path: Path) -> None:
     ],
 )
 def test_the_objective_is_the_users_or_the_roots(
-    tmp_path: Path, given: str, objective: str
+    tmp_path: Path, root_input: str, objective: str
 ) -> None:
-    rows = [root(input=given), observation("ask", 1, output="so")]
+    rows = [root(input=root_input), observation("ask", 1, output="so")]
     assert drafted(tmp_path, rows).objective == objective
 
 
 def test_a_rule_finds_the_objective(tmp_path: Path) -> None:
-    given = json.dumps({"question": "what?", "deep": {"er": "why?"}})
+    root_input = json.dumps({"question": "what?", "deep": {"er": "why?"}})
     rules = ANY.model_copy(update={"objective": "deep.er"})
-    assert drafted(tmp_path, [root(input=given)], rules).objective == "why?"
+    assert drafted(tmp_path, [root(input=root_input)], rules).objective == "why?"
 
 
 def test_without_an_input_of_the_root_the_earliest_counts(tmp_path: Path) -> None:
@@ -343,10 +343,10 @@ def test_the_older_export_has_a_table_of_traces(tmp_path: Path) -> None:
     draft = drafted(tmp_path, [trace, *rows])
     assert draft.created_at
     assert draft.created_at.isoformat() == "2026-05-04T09:00:00.123456+00:00"
-    assert told(draft) == STEPS
+    assert steps_of(draft) == STEPS
     assert draft.fields["tags"] == ["bill"]
     assert draft.fields["trace_name"] == ["helper"]
-    assert isinstance(made(tmp_path, [trace]), Rejected)
+    assert isinstance(draft_or_refusal(tmp_path, [trace]), Rejected)
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_a_download_from_the_page(tmp_path: Path) -> None:
     assert draft.created_at
     assert draft.created_at.isoformat() == "2026-08-03T09:00:00+00:00"  # as its root
     assert draft.objective == "find it"
-    assert told(draft) == [("thought", "so"), ("tool_call", "look"), ("observation", "{}")]
+    assert steps_of(draft) == [("thought", "so"), ("tool_call", "look"), ("observation", "{}")]
     assert draft.steps[1]["input"] == '{"at":1}'
     assert draft.scores == {"right": 1.0}
 
@@ -405,14 +405,14 @@ def chosen(paths: Sequence[str], manifests: dict[str, object]) -> dict[str, str]
     """Each path that is read, with the reason why not."""
 
     def read(path: str) -> bytes:
-        told = manifests[path]
-        return told if isinstance(told, bytes) else json.dumps(told).encode()
+        content = manifests[path]
+        return content if isinstance(content, bytes) else json.dumps(content).encode()
 
     def look(path: str) -> object:
         return langfuse.FORMAT.sniff(path, read(path))
 
-    found: list[Input] = list(langfuse.FORMAT.inputs(sorted([*paths, *manifests]), look))
-    return {each.path: each.refused.reasons[0] if each.refused else "" for each in found}
+    inputs: list[Input] = list(langfuse.FORMAT.inputs(sorted([*paths, *manifests]), look))
+    return {source.path: source.refused.reasons[0] if source.refused else "" for source in inputs}
 
 
 def test_a_run_counts_once_its_manifest_is_there() -> None:
@@ -441,7 +441,7 @@ def test_a_run_counts_once_its_manifest_is_there() -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", manifest(*[None])])  # type: ignore[list-item]
-def test_a_damaged_manifest_is_told_by_its_name(content: object) -> None:
+def test_a_damaged_manifest_is_reported_by_its_name(content: object) -> None:
     path = "/e/scores/2026-08-03T10-00-00.jsonl"
     name = "/e/manifests/2026-08-03T10-00-00.json"
     assert chosen([path], {name: content}) == {name: "unreadable_file", path: "unfinished_run"}
@@ -461,7 +461,7 @@ def test_other_files_are_unreadable(tmp_path: Path, content: str) -> None:
         list(langfuse.records(path, ()))
 
 
-def test_rows_without_ids_are_told(tmp_path: Path) -> None:
+def test_rows_without_ids_are_reported(tmp_path: Path) -> None:
     rows = [score("right", 1, trace_id=None), root(id=None)]
     passed, refused = langfuse.records(lines(tmp_path / "rows.jsonl", rows), ())
     assert isinstance(passed, Skipped)
@@ -483,9 +483,9 @@ def test_an_import_of_parquet(tmp_path: Path) -> None:
     write_json(export / "manifests" / f"{run}.json", manifest(*keys))
     write_json(export / "cut.json", {})
 
-    told = import_traces(langfuse.FORMAT, [str(export)], tmp_path / "archive", RULES)
-    assert told.traces == 1
-    assert (told.refused, told.waiting) == ({"unreadable_file": 2}, {"unfinished_run": 2})
+    summary = import_traces(langfuse.FORMAT, [str(export)], tmp_path / "archive", RULES)
+    assert summary.traces == 1
+    assert (summary.refused, summary.waiting) == ({"unreadable_file": 2}, {"unfinished_run": 2})
     (row,) = imported(tmp_path / "archive").values()
     assert row["id"] == "kp:trace:t"
     assert row["metadata"]["created_at"] == "2026-08-03T09:00:00.000000Z"

@@ -49,26 +49,26 @@ def run(name: str, second: int = 0, parent: str | None = "root", **more: Any) ->
 
 
 def root(**more: Any) -> Run:
-    told = {"inputs": {"input": "q"}, "feedback_stats": STATS, "tags": ["a", "b"]}
-    return run("root", 0, None, **{**told, **more})
+    defaults = {"inputs": {"input": "q"}, "feedback_stats": STATS, "tags": ["a", "b"]}
+    return run("root", 0, None, **{**defaults, **more})
 
 
-def llm(name: str, second: int, given: Any, answer: Any, **more: Any) -> Run:
-    return run(name, second, run_type="llm", inputs=given, outputs=answer, **more)
+def llm(name: str, second: int, inputs: Any, answer: Any, **more: Any) -> Run:
+    return run(name, second, run_type="llm", inputs=inputs, outputs=answer, **more)
 
 
-def tool(name: str, second: int, given: Any, answer: Any, **more: Any) -> Run:
-    return run(name, second, run_type="tool", inputs=given, outputs=answer, **more)
+def tool(name: str, second: int, inputs: Any, answer: Any, **more: Any) -> Run:
+    return run(name, second, run_type="tool", inputs=inputs, outputs=answer, **more)
 
 
-def said(role: str, text: str | None = None, **more: Any) -> dict[str, Any]:
+def message_of(role: str, text: str | None = None, **more: Any) -> dict[str, Any]:
     return {"role": role, "content": text, **more}
 
 
-def calls(*names: str, text: str | None = None, **given: Any) -> dict[str, Any]:
-    told = [{"name": name, "arguments": json.dumps(given)} for name in names]
-    listed = [{"id": f"call {each['name']}", "function": each} for each in told]
-    return said("assistant", text, tool_calls=listed)
+def calls(*names: str, text: str | None = None, **arguments: Any) -> dict[str, Any]:
+    functions = [{"name": name, "arguments": json.dumps(arguments)} for name in names]
+    listed = [{"id": f"call {function['name']}", "function": function} for function in functions]
+    return message_of("assistant", text, tool_calls=listed)
 
 
 def lc(kind: str, text: str, **more: Any) -> dict[str, Any]:
@@ -79,20 +79,24 @@ def lc(kind: str, text: str, **more: Any) -> dict[str, Any]:
 
 def conversation() -> list[Run]:
     """A question, a call, its result, and an answer, with what repeats them."""
-    asked = [said("system", "be good"), said("user", "q")]
-    told = [*asked, calls("look", text="so", at=1), said("tool", "[]", tool_call_id="call look")]
+    prompt = [message_of("system", "be good"), message_of("user", "q")]
+    messages = [
+        *prompt,
+        calls("look", text="so", at=1),
+        message_of("tool", "[]", tool_call_id="call look"),
+    ]
     return [
         root(),
-        llm("a", 1, {"messages": asked}, {"choices": [{"message": told[2]}]}),
+        llm("a", 1, {"messages": prompt}, {"choices": [{"message": messages[2]}]}),
         tool("look", 2, {"at": 1}, {"output": "[]"}),
-        llm("b", 3, {"messages": told}, {"messages": [said("assistant", "so it is")]}),
-        llm("c", 4, {"messages": [*told, said("user", "q")]}, {"messages": []}),
+        llm("b", 3, {"messages": messages}, {"messages": [message_of("assistant", "so it is")]}),
+        llm("c", 4, {"messages": [*messages, message_of("user", "q")]}, {"messages": []}),
     ]
 
 
 def write_lines(path: Path, runs: list[Run]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(each) + "\n" for each in runs), "utf-8")
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in runs), "utf-8")
     return path
 
 
@@ -106,9 +110,9 @@ def write_parquet(path: Path, runs: list[Run], unit: Literal["us", "ns"] = "us")
             else datetime.fromisoformat(value)
             if name.endswith("_time")
             else value
-            for name, value in each.items()
+            for name, value in entry.items()
         }
-        for each in runs
+        for entry in runs
     ]
     frame = pl.DataFrame(rows, infer_schema_length=None)
     times = pl.col("start_time", "end_time").cast(pl.Datetime(unit, "UTC"))
@@ -116,11 +120,11 @@ def write_parquet(path: Path, runs: list[Run], unit: Literal["us", "ns"] = "us")
     return path
 
 
-def made(runs: list[Run], path: Path, **rules: Any) -> TraceDraft | Rejected | Skipped:
+def draft_or_refusal(runs: list[Run], path: Path, **rules: Any) -> TraceDraft | Rejected | Skipped:
     read = records(write_lines(path, runs), [])
-    found = [each for each in read if isinstance(each, SourceRecord)]
-    result = draft("root", found, load_rules(None, rules))
-    again = draft("root", found[::-1], load_rules(None, rules))
+    source_records = [record for record in read if isinstance(record, SourceRecord)]
+    result = draft("root", source_records, load_rules(None, rules))
+    again = draft("root", source_records[::-1], load_rules(None, rules))
     assert result == again  # whatever the order
     return result
 
@@ -131,12 +135,12 @@ def path(tmp_path: Path) -> Path:
 
 
 def drafted(runs: list[Run], path: Path, **rules: Any) -> TraceDraft:
-    result = made(runs, path, **rules)
+    result = draft_or_refusal(runs, path, **rules)
     assert isinstance(result, TraceDraft)
     return result
 
 
-def told(result: TraceDraft) -> list[tuple[object, object]]:
+def steps_of(result: TraceDraft) -> list[tuple[object, object]]:
     return [(step["type"], step["content"]) for step in result.steps]
 
 
@@ -147,7 +151,7 @@ def import_all(source: Path, archive: Path) -> Imported:
 def test_what_repeats_is_counted_once(path: Path) -> None:
     result = drafted(conversation(), path)
     assert (result.id, result.objective) == ("kp:trace:root", "q")
-    assert told(result) == [
+    assert steps_of(result) == [
         ("thought", "so"),
         ("tool_call", None),
         ("observation", "[]"),
@@ -161,22 +165,29 @@ def test_what_repeats_is_counted_once(path: Path) -> None:
 
 def test_langchains_messages_and_tools(path: Path) -> None:
     call = {"name": "look", "args": {"at": "x"}, "id": "1", "type": "tool_call"}
-    asked, answer = lc("HumanMessage", "q"), lc("AIMessage", "", tool_calls=[call])
+    question, answer = lc("HumanMessage", "q"), lc("AIMessage", "", tool_calls=[call])
     message = {"content": "found", "type": "tool", "tool_call_id": "1"}
-    heard = lc("ToolMessage", "found", tool_call_id="1")
+    observed = lc("ToolMessage", "found", tool_call_id="1")
     runs = [
-        root(inputs={"messages": [asked]}),
-        llm("a", 1, {"messages": [[asked]]}, {"generations": [[{"text": "", "message": answer}]]}),
+        root(inputs={"messages": [question]}),
+        llm(
+            "a", 1, {"messages": [[question]]}, {"generations": [[{"text": "", "message": answer}]]}
+        ),
         tool("look", 2, {"input": "{'at': 'x'}"}, {"output": message}),
-        llm("b", 3, {"messages": [[asked, answer, heard]]}, {"generations": [[{"text": "yes"}]]}),
+        llm(
+            "b",
+            3,
+            {"messages": [[question, answer, observed]]},
+            {"generations": [[{"text": "yes"}]]},
+        ),
     ]
     expected = [("tool_call", None), ("observation", "found"), ("thought", "yes")]
     result = drafted(runs, path)
-    assert (result.objective, told(result)) == ("q", expected)
-    runs[2]["outputs"] = {"output": heard}  # serialised once more
-    assert told(drafted(runs, path)) == expected
+    assert (result.objective, steps_of(result)) == ("q", expected)
+    runs[2]["outputs"] = {"output": observed}  # serialised once more
+    assert steps_of(drafted(runs, path)) == expected
     runs[2]["outputs"] = {"output": "found"}  # by older agents: the arguments tell the call
-    assert told(drafted(runs, path)) == expected
+    assert steps_of(drafted(runs, path)) == expected
     del runs[1]
     alone = drafted(runs[:2], path)
     assert [step["input"] for step in alone.steps] == ['{"at":"x"}', None]
@@ -196,13 +207,16 @@ def test_langchains_messages_and_tools(path: Path) -> None:
 )
 def test_results_of_tools(path: Path, outputs: object, expected: list[str]) -> None:
     result = drafted([root(), tool("look", 1, {"at": 1}, outputs)], path)
-    assert told(result) == [("tool_call", None), *(("observation", text) for text in expected)]
+    assert steps_of(result) == [("tool_call", None), *(("observation", text) for text in expected)]
 
 
 def test_a_model_within_a_model_is_the_same_call(path: Path) -> None:
-    asked, answer = {"messages": [said("user", "q")]}, {"messages": [said("assistant", "a")]}
-    inner = llm("inner", 2, asked, answer, parent="outer")
-    assert told(drafted([root(), llm("outer", 1, asked, answer), inner], path)) == [
+    inputs, answer = (
+        {"messages": [message_of("user", "q")]},
+        {"messages": [message_of("assistant", "a")]},
+    )
+    inner = llm("inner", 2, inputs, answer, parent="outer")
+    assert steps_of(drafted([root(), llm("outer", 1, inputs, answer), inner], path)) == [
         ("thought", "a")
     ]
 
@@ -218,20 +232,20 @@ def test_a_retriever_is_a_tool_unless_a_tool_asks_it(path: Path) -> None:
 
 
 def test_runs_are_taken_in_their_dotted_order(path: Path) -> None:
-    answer = {"messages": [said("assistant", "later")]}
+    answer = {"messages": [message_of("assistant", "later")]}
     # Of one time; the order tells what came first, and else the parents and the times do.
-    first = llm("z", 1, None, {"messages": [said("assistant", "first")]}, start_time=at(5))
+    first = llm("z", 1, None, {"messages": [message_of("assistant", "first")]}, start_time=at(5))
     second = llm("a", 2, None, answer, start_time=at(5))
-    assert told(drafted([root(), second, first], path)) == [
+    assert steps_of(drafted([root(), second, first], path)) == [
         ("thought", "first"),
         ("thought", "later"),
     ]
-    runs = [{**each, "dotted_order": None} for each in conversation()]
+    runs = [{**entry, "dotted_order": None} for entry in conversation()]
     assert drafted(runs, path).steps == drafted(conversation(), path).steps
 
 
 def test_the_objective(path: Path) -> None:
-    asks = llm("a", 1, {"messages": [said("user", "asked")]}, None)
+    asks = llm("a", 1, {"messages": [message_of("user", "asked")]}, None)
     history = {"question": "now?", "chat_history": []}
     hidden = llm("a", 1, None, None)
     assert drafted([root(inputs=history), hidden], path).objective == "now?"
@@ -244,11 +258,11 @@ def test_the_objective(path: Path) -> None:
 
 
 def test_recovery_after_a_failed_tool(path: Path) -> None:
-    answer = {"messages": [said("assistant", "again")]}
+    answer = {"messages": [message_of("assistant", "again")]}
     broken = {"status": "error", "error": "Traceback ..."}
     runs = [root(), tool("look", 1, {}, None, **broken), llm("b", 2, None, answer)]
-    assert told(drafted(runs, path))[-1] == ("thought", "again")
-    assert told(drafted(runs, path, recovery="after_tool_error")) == [
+    assert steps_of(drafted(runs, path))[-1] == ("thought", "again")
+    assert steps_of(drafted(runs, path, recovery="after_tool_error")) == [
         ("tool_call", None),
         ("error_recovery", "again"),
     ]
@@ -257,7 +271,7 @@ def test_recovery_after_a_failed_tool(path: Path) -> None:
 def test_a_trace_without_its_root_is_incomplete(path: Path) -> None:
     pending = root(status="pending", end_time=None)
     for runs in (conversation()[1:], [pending, *conversation()[1:]]):
-        result = made(runs, path)
+        result = draft_or_refusal(runs, path)
         assert isinstance(result, Rejected)
         assert (result.reasons, result.id) == (["incomplete"], "kp:trace:root")
     assert drafted([pending, *conversation()], path).steps  # exported once more when it was done
@@ -272,23 +286,25 @@ def test_of_two_exports_of_a_run_the_later_counts(path: Path) -> None:
 
 
 def test_of_exports_that_know_as_much_the_last_counts(path: Path) -> None:
-    one, other = (llm("a", 1, {}, said("assistant", text)) for text in ("much longer", "short"))
+    one, other = (
+        llm("a", 1, {}, message_of("assistant", text)) for text in ("much longer", "short")
+    )
     for runs, text in (([one, other], "short"), ([other, one], "much longer")):
-        found = list(records(write_lines(path, [root(), *runs]), []))
-        result = draft("root", [x for x in found if isinstance(x, SourceRecord)], Rules())
+        items = list(records(write_lines(path, [root(), *runs]), []))
+        result = draft("root", [x for x in items if isinstance(x, SourceRecord)], Rules())
         assert isinstance(result, TraceDraft)
-        assert told(result) == [("thought", text)]
+        assert steps_of(result) == [("thought", text)]
         assert result.native == Native(root="root")
 
 
 def test_a_run_that_is_nested_too_deep_is_a_record_of_its_trace(path: Path) -> None:
     deep = '{"metadata": ' + "[" * limits.NESTING + "]" * limits.NESTING + "}"
-    [found] = records(write_lines(path, [root(extra=deep)]), [])
-    assert found == SourceRecord("root", None, 1)
+    [record] = records(write_lines(path, [root(extra=deep)]), [])
+    assert record == SourceRecord("root", None, 1)
 
 
 def test_a_trace_without_an_agent_is_passed_over(path: Path) -> None:
-    assert made([root(), run("a", 1)], path) == Skipped("no span of an agent")
+    assert draft_or_refusal([root(), run("a", 1)], path) == Skipped("no span of an agent")
 
 
 def test_fields(path: Path) -> None:
@@ -304,7 +320,7 @@ def test_fields(path: Path) -> None:
 
 
 def test_an_export_gives_the_same_as_its_lines(tmp_path: Path) -> None:
-    runs = [{**each, "trace_id": name} for name in ("root", "y") for each in conversation()]
+    runs = [{**entry, "trace_id": name} for name in ("root", "y") for entry in conversation()]
     runs[0]["extra"] = {"metadata": {}}
     runs[5] |= {"id": "y", "feedback_stats": {"useful": {"avg": 11}}}  # too useful, never judged
     day = tmp_path / "export/export_id=1/runs/year=2026/month=5/day=1"
@@ -323,7 +339,7 @@ def test_an_export_gives_the_same_as_its_lines(tmp_path: Path) -> None:
     assert imported(tmp_path / "a") == imported(tmp_path / "b")
 
 
-def test_damaged_files_are_told(tmp_path: Path) -> None:
+def test_damaged_files_are_reported(tmp_path: Path) -> None:
     source = tmp_path / "source"
     whole = write_parquet(source / "whole.parquet", conversation()).read_bytes()
     (source / "cut.parquet").write_bytes(whole[:500])
@@ -332,11 +348,11 @@ def test_damaged_files_are_told(tmp_path: Path) -> None:
     (source / "page.jsonl").write_text('<html>\n{"id": "x"}\n[]\n')
     pl.DataFrame({"id": ["x"], "a": [1]}).write_parquet(source / "other.parquet")
     assert import_all(source, tmp_path / "archive").traces == 1
-    found = {
+    refused = {
         (Path(refusal["file"]).name, refusal["line"], *refusal["reasons"])
         for refusal in refusals(tmp_path / "archive")
     }
-    assert found == {
+    assert refused == {
         ("cut.parquet", None, "unreadable_file"),
         ("empty.parquet", None, "unreadable_file"),
         ("empty.jsonl", None, "unreadable_file"),

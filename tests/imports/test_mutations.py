@@ -1,6 +1,6 @@
 """Exports with damage of every kind, beside good ones: those are imported as if they were alone.
 
-Each format is imported by the real command; a damaged file is told, or says what it says.
+Each format is imported by the real command; a damaged file is reported, or says what it says.
 """
 
 import gzip
@@ -40,7 +40,7 @@ RULES = {
     "confidence": {"always": 0.5},
     "task_domain": {"otherwise": "default"},
 }
-SAID = ["--success", "always", "--confidence", "0.5", "--domain", "=default"]
+RULE_OPTIONS = ["--success", "always", "--confidence", "0.5", "--domain", "=default"]
 
 
 def otlp(path: Path, trace: str) -> None:
@@ -57,13 +57,13 @@ def rows(row: Mapping[str, Any], column: str) -> Callable[[Path, str], None]:
     """Writes a trace of one row, as Parquet or as a line, which tells its name in a text, too."""
 
     def write_row(path: Path, trace: str) -> None:
-        told = {name: trace if value == "good" else value for name, value in row.items()}
-        told[column] = told[column].replace("done", f"done {trace}")
+        columns = {name: trace if value == "good" else value for name, value in row.items()}
+        columns[column] = columns[column].replace("done", f"done {trace}")
         if path.suffix == ".jsonl":
-            path.write_text(json.dumps(told) + "\n")
+            path.write_text(json.dumps(columns) + "\n")
             return
         sink = BytesIO()
-        pq.write_table(pa.Table.from_pylist([told]), sink, compression="none")
+        pq.write_table(pa.Table.from_pylist([columns]), sink, compression="none")
         path.write_bytes(sink.getvalue())
 
     return write_row
@@ -87,8 +87,8 @@ def knowledgepulse(path: Path, trace: str) -> None:
 
 
 def knowledgepulse_registry(path: Path, trace: str) -> None:
-    told = (f"kp:trace:{trace}", json.dumps(kp_trace(trace)), "2026-09-09", None)
-    with closing(registry(path, [told])) as database:
+    unit = (f"kp:trace:{trace}", json.dumps(kp_trace(trace)), "2026-09-09", None)
+    with closing(registry(path, [unit])) as database:
         database.execute("PRAGMA journal_mode = DELETE")
 
 
@@ -150,20 +150,20 @@ def test_damaged_exports(tmp_path: Path, name: str) -> None:
     source = imported(tmp_path / "sound")
     assert source.keys() == exact.keys()
     command = f"import {name} {mixed} --output {tmp_path / 'out'}".split()
-    done = invoke(*command, *SAID)
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert not re.search("Traceback|panicked|unexpected", said), said
+    done = invoke(*command, *RULE_OPTIONS)
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    assert not re.search("Traceback|panicked|unexpected", output), output
     accepted = imported(tmp_path / "out")
     assert refusals(tmp_path / "out")
     assert accepted.keys() >= sound
-    told = b"".join(path.name.encode() + path.read_bytes() for path in mixed.iterdir())
+    contents = b"".join(path.name.encode() + path.read_bytes() for path in mixed.iterdir())
     for trace, row in accepted.items():
         if exact.get(trace):
             assert row == source[trace]
         elif trace not in source:  # its id, too, is as the damaged file has it, or its name
             parts = trace.removeprefix("kp:trace:").split("/")
-            assert all(part.encode() in told for part in parts)
+            assert all(part.encode() in contents for part in parts)
 
 
 def changed(path: Path, kind: str, chance: Random) -> bytes:

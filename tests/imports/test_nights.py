@@ -1,6 +1,6 @@
-"""A law of nights for imports: what was told first, in which order, is all that counts.
+"""A law of nights for imports: what was read first, in which order, is all that counts.
 
-The same records, in the same order of first tellings, divided into any files and nights, with
+The same records, in the same order of first readings, divided into any files and nights, with
 files renamed, copied, removed, moved, cut and mended, and imports killed in between: equal traces,
 those of one import of one file in which the records stand in that order.
 """
@@ -32,7 +32,7 @@ from tests.support.shuffled_spans import SPANS, span_lines
 
 pytestmark = pytest.mark.slow
 
-NAMES = [f"{each}.jsonl" for each in "abcdef"]
+NAMES = [f"{letter}.jsonl" for letter in "abcdef"]
 RULES = {
     "success": {"always": True},
     "confidence": {"always": 0.5},
@@ -49,12 +49,12 @@ class File:
     is_cut: bool = False
 
     @property
-    def told(self) -> list[str]:
+    def complete_lines(self) -> list[str]:
         return self.lines[:-1] if self.is_cut else self.lines
 
     @property
     def text(self) -> str:
-        whole = "".join(f"{each}\n" for each in self.told)
+        whole = "".join(f"{line}\n" for line in self.complete_lines)
         return whole + self.lines[-1][: len(self.lines[-1]) // 2] if self.is_cut else whole
 
 
@@ -83,7 +83,7 @@ def killing(moment: int, *, before: bool) -> Generator[None]:
 
 
 class Nights(RuleBasedStateMachine):
-    """A source that changes, and the orders in which its records may have been told first.
+    """A source that changes, and the orders in which its records may have been read first.
 
     After a kill there are two such orders: its import may have kept what it read, or not.
     """
@@ -109,7 +109,7 @@ class Nights(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), chosen=LINES)
     def add_lines(self, name: str, chosen: list[int]) -> None:
-        lines = [self.pool[each % len(self.pool)] for each in chosen]
+        lines = [self.pool[index % len(self.pool)] for index in chosen]
         old = self.files.get(name, File([]))
         self._write(name, File([*old.lines, *lines]))
 
@@ -166,8 +166,8 @@ class Nights(RuleBasedStateMachine):
             with killing(moment, before=before):
                 self._import(self.source, self.archive)
         except Killed:
-            told = [each for each in self._after() if each not in self.orders]
-            self.orders = [*self.orders, *told]
+            added = [order for order in self._after() if order not in self.orders]
+            self.orders = [*self.orders, *added]
         else:
             self.orders = self._after()
 
@@ -179,8 +179,8 @@ class Nights(RuleBasedStateMachine):
         (self.source / name).write_text(file.text, "utf-8")
 
     def _after(self) -> list[list[str]]:
-        """The orders once the files of now are told."""
-        now = [each for name in sorted(self.files) for each in self.files[name].told]
+        """The orders once the files of now are read."""
+        now = [line for name in sorted(self.files) for line in self.files[name].complete_lines]
         return [list(dict.fromkeys([*order, *now])) for order in self.orders]
 
     def _reference(self, order: list[str]) -> dict[str, dict[str, Any]]:
@@ -195,23 +195,23 @@ class Nights(RuleBasedStateMachine):
         return import_traces(self.form, [str(source)], archive, load_rules(None, rules))
 
     def _archived(self) -> dict[Path, tuple[int, bytes]]:
-        found = [each for each in self.archive.rglob("*") if each.is_file()]
-        return {each: (each.stat().st_mtime_ns, each.read_bytes()) for each in found}
+        files = [path for path in self.archive.rglob("*") if path.is_file()]
+        return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
-def _made() -> Format:
+def _versioned_spans() -> Format:
     """Lines of spans, of which the greatest version counts, else the last."""
 
-    def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft:
+    def draft(trace: str, records: Sequence[SourceRecord], _: Rules) -> TraceDraft:
         spans: dict[str, dict[str, Any]] = {}
-        for each in found:
-            span = cast("dict[str, Any]", each.payload)
+        for record in records:
+            span = cast("dict[str, Any]", record.payload)
             old = spans.get(span["key"], span)
             if span.get("version", 0) >= old.get("version", 0):
                 spans[span["key"]] = span
-        said = [spans[key] for key in sorted(spans)]
-        steps = [{**STEP, "step_id": at, "content": each["say"]} for at, each in enumerate(said)]
-        return TraceDraft(f"kp:trace:{trace}", time_of(said[0]["at"]), "go", steps)
+        ordered = [spans[key] for key in sorted(spans)]
+        steps = [{**STEP, "step_id": at, "content": span["say"]} for at, span in enumerate(ordered)]
+        return TraceDraft(f"kp:trace:{trace}", time_of(ordered[0]["at"]), "go", steps)
 
     return Format("spans", "nothing", by_ending(".jsonl"), units_of_lines, draft)
 
@@ -219,7 +219,7 @@ def _made() -> Format:
 STEP = {**dict.fromkeys(("tool", "input", "output_summary", "latency_ms")), "type": "thought"}
 
 
-def _made_lines() -> list[str]:
+def _versioned_lines() -> list[str]:
     versions: list[dict[str, int]] = [{}, {"version": 1}, {"version": 2}]
     return [
         json.dumps({"trace": f"t{trace}", "key": key, "at": at, "say": say, **version})
@@ -231,27 +231,27 @@ def _made_lines() -> list[str]:
 
 
 def _otlp_lines() -> list[str]:
-    """Spans of two traces, each told in two ways."""
-    told = [line.strip() for line in span_lines(range(2 * SPANS), minutes=2000)]
-    return [*told, *(each.replace("row ", "line ") for each in told)]
+    """Spans of two traces, each written in two ways."""
+    lines = [line.strip() for line in span_lines(range(2 * SPANS), minutes=2000)]
+    return [*lines, *(line.replace("row ", "line ") for line in lines)]
 
 
 def _langfuse_lines() -> list[str]:
     """Roots and observations, changed later or at the same time."""
-    made: list[Callable[..., dict[str, Any]]] = [root, partial(observation, "look", 1)]
+    makers: list[Callable[..., dict[str, Any]]] = [root, partial(observation, "look", 1)]
     return [
-        json.dumps(make(trace_id=f"t{trace}", output=f"{said} {hour}", updated_at=at))
+        json.dumps(make(trace_id=f"t{trace}", output=f"{output} {hour}", updated_at=at))
         for trace in range(3)
-        for make in made
+        for make in makers
         for hour in (10, 11)
-        for said in ("yes", "no")
+        for output in ("yes", "no")
         for at in (f"2026-08-03 {hour}:00:00.000000",)
     ]
 
 
 @pytest.mark.parametrize("trace", ["turn", "session"])
 @pytest.mark.parametrize("name", ["claude-code", "codex"])
-def test_sessions_told_line_by_line_come_to_what_they_do_at_once(
+def test_sessions_read_line_by_line_come_to_what_they_do_at_once(
     tmp_path: Path, name: str, trace: str
 ) -> None:
     """An agent is at work while its sessions are read."""
@@ -268,8 +268,8 @@ def test_sessions_told_line_by_line_come_to_what_they_do_at_once(
     assert imported(tmp_path / "nights") == imported(tmp_path / "once")
 
 
-class MadeNights(Nights):
-    form, pool = _made(), _made_lines()
+class VersionedNights(Nights):
+    form, pool = _versioned_spans(), _versioned_lines()
 
 
 class OtlpNights(Nights):
@@ -280,11 +280,11 @@ class LangfuseNights(Nights):
     form, pool = FORMATS["langfuse"], _langfuse_lines()
 
 
-TestMadeNights = MadeNights.TestCase
+TestVersionedNights = VersionedNights.TestCase
 TestOtlpNights = OtlpNights.TestCase
 TestLangfuseNights = LangfuseNights.TestCase
-for each in (TestMadeNights, TestOtlpNights, TestLangfuseNights):
-    each.settings = settings(
+for case in (TestVersionedNights, TestOtlpNights, TestLangfuseNights):
+    case.settings = settings(
         max_examples=8,
         stateful_step_count=15,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -42,9 +42,9 @@ DISKS = [errno.EIO, errno.ENOSPC, errno.EROFS]
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """What stands in a folder, but for the lock."""
-    found = (each for each in folder.rglob("*") if each.is_file() and each.name != "kp.lock")
-    return {str(each.relative_to(folder)): each.read_bytes() for each in found}
+    """The files of a folder, but for the lock."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != "kp.lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 @pytest.fixture
@@ -90,8 +90,8 @@ def test_a_scratch_disk_that_fails_is_no_fault_of_a_trace(
         patch.setattr(*where, failing(number))
         with pytest.raises(OSError, match=os.strerror(number)):
             import_all(source, archive)
-    assert {x: each for x, each in files(archive).items() if "_import" not in x} == {
-        x: each for x, each in before.items() if "_import" not in x
+    assert {x: content for x, content in files(archive).items() if "_import" not in x} == {
+        x: content for x, content in before.items() if "_import" not in x
     }
     import_all(source, archive)
     assert len(imported(archive)) == 3
@@ -167,7 +167,7 @@ def test_a_warehouse_below_a_source_is_none_of_it(nights: Path, archive: Path) -
 def test_a_folder_that_may_not_be_read_is_refused_by_name(source: Path, archive: Path) -> None:
     write_json(source / "sub" / "d.json", kp_trace("d"))
     command = ["import", "knowledgepulse", source, "-o", archive]
-    for there in (3, 4):
+    for count in (3, 4):
         for _ in range(2):
             with mode(source / "sub", 0):
                 done = kp_batch(*command)
@@ -176,7 +176,7 @@ def test_a_folder_that_may_not_be_read_is_refused_by_name(source: Path, archive:
             [refused] = refusals(archive)
             assert refused["file"] == f"{source}/sub/"
             assert refused["message"] == "the folder cannot be read: Permission denied"
-            assert len(imported(archive)) == there
+            assert len(imported(archive)) == count
         for _ in range(2):
             assert kp_batch(*command).returncode == 0
             assert refusals(archive) == []
@@ -189,8 +189,8 @@ def test_a_source_that_may_not_be_read_is_named(source: Path, archive: Path) -> 
     with mode(source, 0):
         done = kp_batch("import", "knowledgepulse", source, "-o", archive)
     assert done.returncode == 1
-    told = f"cannot look into '{source}': the folder cannot be read: Permission denied"
-    assert done.stderr == f"kp-batch: {told}\n"
+    message = f"cannot look into '{source}': the folder cannot be read: Permission denied"
+    assert done.stderr == f"kp-batch: {message}\n"
     assert not archive.exists()
 
 
@@ -260,9 +260,9 @@ def test_one_value_over_any_number_of_lines_is_read_whole(
     for text in (json.dumps(value, indent=indent), f"[\n{json.dumps(VALUE)}\n]\n"):
         path.write_text(f"\n{text}")
         expected = json.loads(text)
-        assert [each[1] for each in read_json_values(path) if not isinstance(each, Rejected)] == (
-            expected if isinstance(expected, list) else [expected]
-        )
+        assert [
+            entry[1] for entry in read_json_values(path) if not isinstance(entry, Rejected)
+        ] == (expected if isinstance(expected, list) else [expected])
 
 
 @pytest.mark.process

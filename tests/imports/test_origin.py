@@ -30,7 +30,7 @@ def written(name: str, source: Path, rules: Rules = RULES) -> list[str | None]:
     archive = source.parent / OUT
     import_traces(FORMATS[name], [str(source)], archive, rules)
     (row,) = imported(archive).values()
-    return [row["metadata"][each] for each in ("agent_id", "model", "session", "version")]
+    return [row["metadata"][key] for key in ("agent_id", "model", "session", "version")]
 
 
 def lines(folder: Path, *rows: object) -> Path:
@@ -39,20 +39,20 @@ def lines(folder: Path, *rows: object) -> Path:
     return path
 
 
-def spans(folder: Path, told: Mapping[str, str], resource: Mapping[str, str]) -> Path:
+def spans(folder: Path, attributes: Mapping[str, str], resource: Mapping[str, str]) -> Path:
     _, request = otlp("a", str(SECONDS * 10**9), 1)["spans.jsonl"]
-    (each,) = request["resourceSpans"]
-    (span,) = each["scopeSpans"][0]["spans"]
+    (group,) = request["resourceSpans"]
+    (span,) = group["scopeSpans"][0]["spans"]
     span |= {"name": "agent_run [helper]", "parentSpanId": ""}
-    span["attributes"] += [{"key": x, "value": {"stringValue": told[x]}} for x in told]
-    each["resource"] = {
+    span["attributes"] += [{"key": x, "value": {"stringValue": attributes[x]}} for x in attributes]
+    group["resource"] = {
         "attributes": [{"key": x, "value": {"stringValue": resource[x]}} for x in resource]
     }
     return write_json(folder / "spans.json", request)
 
 
 @pytest.mark.parametrize(
-    ("told", "resource", "who"),
+    ("attributes", "resource", "who"),
     [
         (
             {
@@ -74,16 +74,16 @@ def spans(folder: Path, told: Mapping[str, str], resource: Mapping[str, str]) ->
         ({}, {}, [None] * 4),
     ],
 )
-def test_otlp(tmp_path: Path, told: Row, resource: Row, who: list[str | None]) -> None:
-    assert written("otlp", spans(tmp_path, told, resource)) == who
+def test_otlp(tmp_path: Path, attributes: Row, resource: Row, who: list[str | None]) -> None:
+    assert written("otlp", spans(tmp_path, attributes, resource)) == who
 
 
 def test_phoenix(tmp_path: Path) -> None:
     row = {"context.trace_id": "t", "context.span_id": "s", "parent_id": ""}
     row |= {"start_time": AT, "end_time": AT}
-    told = {"openinference.span.kind": "LLM", "input.value": "go", "output.value": "so"}
-    told |= {"agent.name": "helper", "llm.model_name": "m-1", "session.id": "s"}
-    row |= {f"attributes.{name}": each for name, each in told.items()}
+    attributes = {"openinference.span.kind": "LLM", "input.value": "go", "output.value": "so"}
+    attributes |= {"agent.name": "helper", "llm.model_name": "m-1", "session.id": "s"}
+    row |= {f"attributes.{name}": value for name, value in attributes.items()}
     (tmp_path / "source").mkdir()
     pl.DataFrame([row]).write_parquet(tmp_path / "source" / "spans.parquet")
     assert written("phoenix", tmp_path / "source") == ["helper", "m-1", "s", None]
@@ -100,18 +100,18 @@ def test_phoenix(tmp_path: Path) -> None:
     ],
 )
 def test_langfuse(tmp_path: Path, name: str, metadata: object) -> None:
-    root, asked = langfuse("t", AT, 1)["observations.jsonl"]
+    root, generation = langfuse("t", AT, 1)["observations.jsonl"]
     agent = {**root, "id": "agent", "parent_observation_id": root["id"]}
     root |= {"type": "SPAN", "session_id": "s", "release": "r1"}
     agent |= {"name": name, "metadata": metadata}
-    asked |= {"provided_model_name": "m-1", "metadata": {"long": "and of no use"}}
-    path = lines(tmp_path / "source", root, agent, asked)
+    generation |= {"provided_model_name": "m-1", "metadata": {"long": "and of no use"}}
+    path = lines(tmp_path / "source", root, agent, generation)
     assert written("langfuse", path.parent) == ["helper", "m-1", "s", "r1"]
 
 
 def test_an_agent_may_have_no_name(tmp_path: Path) -> None:
-    root, asked = langfuse("t", AT, 1)["observations.jsonl"]
-    path = lines(tmp_path / "source", root | {"name": "invoke_agent"}, asked)
+    root, generation = langfuse("t", AT, 1)["observations.jsonl"]
+    path = lines(tmp_path / "source", root | {"name": "invoke_agent"}, generation)
     assert written("langfuse", path.parent) == [None] * 4
 
 
@@ -129,9 +129,9 @@ def test_atif(tmp_path: Path) -> None:
         {"source": "user", "message": "go", "timestamp": AT},
         {"source": "agent", "message": "so", "model_name": "m-1"},
     ]
-    told = {"schema_version": "ATIF-v1.6", "session_id": "s", "steps": steps}
-    told["agent"] = {"name": "helper", "version": "2"}
-    path = write_json(tmp_path / "source" / "run.json", told)
+    trajectory = {"schema_version": "ATIF-v1.6", "session_id": "s", "steps": steps}
+    trajectory["agent"] = {"name": "helper", "version": "2"}
+    path = write_json(tmp_path / "source" / "run.json", trajectory)
     assert written("atif", path.parent) == ["helper", "m-1", "s", "2"]
 
 
@@ -166,14 +166,14 @@ def test_knowledgepulse(tmp_path: Path) -> None:
 
 def test_a_run_does_not_read_what_is_only_carried_through() -> None:
     assert is_read("metadata.agent_id")
-    assert not any(is_read(f"metadata.{each}") for each in ("model", "session", "version"))
+    assert not any(is_read(f"metadata.{field}") for field in ("model", "session", "version"))
 
 
 @pytest.mark.parametrize(("field", "agent"), [("service.name", "desk"), ("team", None)])
 def test_a_rule_names_another_field_for_the_agent(
     tmp_path: Path, field: str, agent: str | None
 ) -> None:
-    told = {"gen_ai.agent.name": "helper", **({} if agent else {"team": ""})}
+    attributes = {"gen_ai.agent.name": "helper", **({} if agent else {"team": ""})}
     rules = load_rules(None, {**ALWAYS, "agent_id": field})
-    source = spans(tmp_path, told, {"service.name": "desk"})
+    source = spans(tmp_path, attributes, {"service.name": "desk"})
     assert written("otlp", source, rules)[0] == agent

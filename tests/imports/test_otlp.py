@@ -16,7 +16,7 @@ from kp_batch.imports.run import import_traces
 from tests.support.formats.otlp import ALWAYS, TALK, TRACE, Span, agent, chat, request, span, text
 from tests.support.importing import imported, refusals
 
-TOLD_START = "2026-02-25T06:13:20.123456Z"
+STARTED_AT = "2026-02-25T06:13:20.123456Z"
 
 
 CALL = {"type": "tool_call", "id": "c1", "name": "look", "arguments": {"at": 1}}
@@ -28,23 +28,23 @@ def units_of(path: Path) -> list[SourceRecord]:
     return [record for record in otlp.records(path, []) if isinstance(record, SourceRecord)]
 
 
-def made(
+def draft_or_refusal(
     folder: Path, spans: list[Span], *, rules: dict[str, Any] | None = None, **resource: str
 ) -> TraceDraft | Rejected | Skipped:
     path = folder / "spans.json"
     path.write_text(request(spans, **resource))
-    found = units_of(path)
-    return otlp.draft(TRACE, found[::-1], load_rules(None, {**ALWAYS, **(rules or {})}))
+    units = units_of(path)
+    return otlp.draft(TRACE, units[::-1], load_rules(None, {**ALWAYS, **(rules or {})}))
 
 
-def draft(folder: Path, spans: list[Span], **told: Any) -> TraceDraft:
-    found = made(folder, spans, **told)
-    assert isinstance(found, TraceDraft)
-    return found
+def draft(folder: Path, spans: list[Span], **options: Any) -> TraceDraft:
+    result = draft_or_refusal(folder, spans, **options)
+    assert isinstance(result, TraceDraft)
+    return result
 
 
-def steps(found: TraceDraft) -> list[tuple[object, object]]:
-    return [(step["type"], step["content"] or step["tool"]) for step in found.steps]
+def steps(trace: TraceDraft) -> list[tuple[object, object]]:
+    return [(step["type"], step["content"] or step["tool"]) for step in trace.steps]
 
 
 LOOK = ("tool_call", {"name": "look", "mcp_server": None})
@@ -57,7 +57,7 @@ LOOK = ("tool_call", {"name": "look", "mcp_server": None})
         {"gen_ai.tool.call.result": "found"},
         {"gen_ai.tool.call.response": "found"},
         {"gen_ai.tool.call.arguments": '{"at": 1}', "gen_ai.tool.call.result": "found"},
-        {},  # the result stands only in the next call's input
+        {},  # the result is only in the next call's input
     ],
 )
 def test_messages_and_tools_are_counted_once(tmp_path: Path, form: Any, ran: Span) -> None:
@@ -69,18 +69,18 @@ def test_messages_and_tools_are_counted_once(tmp_path: Path, form: Any, ran: Spa
         span(2, name="execute_tool look", told=tool),
         chat(3, form(after), form([text("assistant", "there")])),
     ]
-    found = draft(tmp_path, spans)
-    assert found.id == f"kp:trace:{TRACE}"
-    assert str(found.created_at) == "2026-02-25 06:13:20.123456+00:00"
-    assert found.objective == "where?"
-    assert steps(found) == [
+    trace = draft(tmp_path, spans)
+    assert trace.id == f"kp:trace:{TRACE}"
+    assert str(trace.created_at) == "2026-02-25 06:13:20.123456+00:00"
+    assert trace.objective == "where?"
+    assert steps(trace) == [
         ("thought", "hm"),
         LOOK,
         ("observation", "found"),
         ("observation", "and?"),
         ("thought", "there"),
     ]
-    assert found.steps[1]["input"] == '{"at":1}'
+    assert trace.steps[1]["input"] == '{"at":1}'
 
 
 def test_a_result_that_is_no_text_is_compact_json(tmp_path: Path) -> None:
@@ -92,54 +92,54 @@ def test_a_result_that_is_no_text_is_compact_json(tmp_path: Path) -> None:
 
 def test_messages_are_events_in_older_conventions(tmp_path: Path) -> None:
     calls = [{"id": "c1", "function": {"name": "look", "arguments": '{"at": 1}'}}]
-    asked = [
+    prompt = [
         ("gen_ai.system.message", {"content": "be kind"}),
         ("gen_ai.user.message", {"content": "where?"}),
     ]
     called = ("gen_ai.choice", {"index": 0, "message": {"role": "assistant", "tool_calls": calls}})
     history = [
-        *asked,
+        *prompt,
         ("gen_ai.assistant.message", {"tool_calls": json.dumps(calls)}),
         ("gen_ai.tool.message", {"content": "found", "id": "c1"}),
         ("gen_ai.choice", {"message": '{"content": "there"}'}),
     ]
-    spans = [agent(), chat(1, events=[*asked, called]), chat(2, events=history)]
-    found = draft(tmp_path, spans)
-    assert found.objective == "where?"
-    assert steps(found) == [LOOK, ("observation", "found"), ("thought", "there")]
+    spans = [agent(), chat(1, events=[*prompt, called]), chat(2, events=history)]
+    trace = draft(tmp_path, spans)
+    assert trace.objective == "where?"
+    assert steps(trace) == [LOOK, ("observation", "found"), ("thought", "there")]
 
 
 def test_messages_may_stand_in_an_event_of_the_newer_conventions(tmp_path: Path) -> None:
     details = {"gen_ai.input.messages": TALK, "gen_ai.output.messages": [text("assistant", "here")]}
     spans = [agent(), chat(1, events=[("gen_ai.client.inference.operation.details", details)])]
-    found = draft(tmp_path, spans)
-    assert (found.objective, steps(found)) == ("where?", [("thought", "here")])
+    trace = draft(tmp_path, spans)
+    assert (trace.objective, steps(trace)) == ("where?", [("thought", "here")])
 
 
 def test_any_agent_has_keys_of_its_own(tmp_path: Path) -> None:
     call = {"gen_ai.operation.name": "call_llm"}
     calls = '[{"tool.name": "look", "tool.args": "{\\"at\\": 1}"}]'
-    given = '[{"role": "user", "content": "where?"}]'
+    prompt = '[{"role": "user", "content": "where?"}]'
     ran = {"gen_ai.tool.name": "look", "gen_ai.tool.args": '{"at": 1}', "gen_ai.output": "null"}
     spans = [
         agent(),
-        span(1, told={**call, "gen_ai.input.messages": given, "gen_ai.output": calls}),
+        span(1, told={**call, "gen_ai.input.messages": prompt, "gen_ai.output": calls}),
         span(2, 99, told={"gen_ai.operation.name": "execute_tool", **ran}),
         span(3, told={**call, "gen_ai.output": '{"at": "home"}'}),
     ]
-    found = draft(tmp_path, spans)
-    assert found.objective == "where?"
-    assert steps(found) == [LOOK, ("observation", "null"), ("thought", '{"at": "home"}')]
+    trace = draft(tmp_path, spans)
+    assert trace.objective == "where?"
+    assert steps(trace) == [LOOK, ("observation", "null"), ("thought", '{"at": "home"}')]
 
 
-def openinference(number: int, kind: str, parent: int | None = 0, **told: Any) -> Span:
-    named = {"openinference.span.kind": kind, **told.pop("told", {})}
-    return span(number, parent, told=named, **told)
+def openinference(number: int, kind: str, parent: int | None = 0, **options: Any) -> Span:
+    named = {"openinference.span.kind": kind, **options.pop("told", {})}
+    return span(number, parent, told=named, **options)
 
 
 def test_openinference_is_read_with_messages_item_by_item(tmp_path: Path) -> None:
     calls = "llm.output_messages.0.message.tool_calls.0.tool_call"
-    asked = {
+    prompt = {
         "llm.input_messages.0.message.role": "user",
         "llm.input_messages.0.message.contents.0.message_content.type": "text",
         "llm.input_messages.0.message.contents.0.message_content.text": "where?",
@@ -155,8 +155,8 @@ def test_openinference_is_read_with_messages_item_by_item(tmp_path: Path) -> Non
         f"{calls}.function.arguments": '{"at": 1}',
     }
     ran = {"tool.name": "look", "input.value": "{'at': 1}", "output.value": "found"}
-    told_again = {
-        **asked,
+    history = {
+        **prompt,
         "llm.input_messages.10.message.role": "user",
         "llm.input_messages.10.message.content": "and?",
         "llm.input_messages.2.message.role": "tool",
@@ -165,13 +165,13 @@ def test_openinference_is_read_with_messages_item_by_item(tmp_path: Path) -> Non
     }
     spans = [
         openinference(0, "AGENT", None),
-        openinference(1, "LLM", told={**asked, **answered}),
+        openinference(1, "LLM", told={**prompt, **answered}),
         openinference(2, "TOOL", told=ran),
-        openinference(3, "LLM", told={**told_again, "output.value": "there"}),
+        openinference(3, "LLM", told={**history, "output.value": "there"}),
     ]
-    found = draft(tmp_path, spans)
-    assert found.objective == "where?"
-    assert steps(found) == [
+    trace = draft(tmp_path, spans)
+    assert trace.objective == "where?"
+    assert steps(trace) == [
         ("thought", "hm\nso"),
         LOOK,
         ("observation", "found"),
@@ -183,8 +183,11 @@ def test_openinference_is_read_with_messages_item_by_item(tmp_path: Path) -> Non
 def test_calls_are_taken_from_the_output_where_the_messages_lack_them(tmp_path: Path) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     output = {"choices": [{"message": {"role": "assistant", "tool_calls": [call]}}]}
-    told = {"llm.output_messages.0.message.role": "assistant", "output.value": json.dumps(output)}
-    spans = [openinference(0, "AGENT", None), openinference(1, "LLM", told=told)]
+    attributes = {
+        "llm.output_messages.0.message.role": "assistant",
+        "output.value": json.dumps(output),
+    }
+    spans = [openinference(0, "AGENT", None), openinference(1, "LLM", told=attributes)]
     assert steps(draft(tmp_path, spans)) == [LOOK]
 
 
@@ -213,19 +216,19 @@ def test_a_call_of_a_model_below_another_is_the_same(tmp_path: Path) -> None:
 
 def test_a_run_of_a_tool_below_itself_is_the_same(tmp_path: Path) -> None:
     ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
-    told = {**ran, "gen_ai.tool.call.result": "found"}
-    spans = [agent(), span(1, told=told), span(2, 1, name="tools/call look", told=told)]
+    attributes = {**ran, "gen_ai.tool.call.result": "found"}
+    spans = [agent(), span(1, told=attributes), span(2, 1, name="tools/call look", told=attributes)]
     assert steps(draft(tmp_path, spans)) == [LOOK, ("observation", "found")]
 
 
-def test_messages_of_an_agent_count_where_no_call_of_a_model_is_told(tmp_path: Path) -> None:
+def test_messages_of_an_agent_count_where_no_call_of_a_model_is_recorded(tmp_path: Path) -> None:
     talk = {"gen_ai.input.messages": TALK, "gen_ai.output.messages": [text("assistant", "here")]}
-    found = draft(tmp_path, [agent(told=talk)])
-    assert (found.objective, steps(found)) == ("where?", [("thought", "here")])
-    found = draft(tmp_path, [agent(told=talk), chat(1)])  # whose content is hidden
-    assert (found.objective, steps(found)) == ("where?", [("thought", "here")])
-    found = draft(tmp_path, [agent(told=talk), chat(1, TALK, [text("assistant", "there")])])
-    assert (found.objective, steps(found)) == ("where?", [("thought", "there")])
+    trace = draft(tmp_path, [agent(told=talk)])
+    assert (trace.objective, steps(trace)) == ("where?", [("thought", "here")])
+    trace = draft(tmp_path, [agent(told=talk), chat(1)])  # whose content is hidden
+    assert (trace.objective, steps(trace)) == ("where?", [("thought", "here")])
+    trace = draft(tmp_path, [agent(told=talk), chat(1, TALK, [text("assistant", "there")])])
+    assert (trace.objective, steps(trace)) == ("where?", [("thought", "there")])
 
 
 def test_without_a_user_the_input_of_the_root_or_of_the_earliest_span_is_the_objective(
@@ -241,23 +244,23 @@ def test_without_a_user_the_input_of_the_root_or_of_the_earliest_span_is_the_obj
 
 
 def test_a_rule_names_the_path_of_the_objective(tmp_path: Path) -> None:
-    told = {"input.value": '{"ticket": {"words": ["when?"]}}'}
-    root = openinference(0, "AGENT", None, told=told)
-    found = draft(tmp_path, [root, chat(1, TALK)], rules={"objective": "ticket.words.0"})
-    assert found.objective == "when?"
+    attributes = {"input.value": '{"ticket": {"words": ["when?"]}}'}
+    root = openinference(0, "AGENT", None, told=attributes)
+    trace = draft(tmp_path, [root, chat(1, TALK)], rules={"objective": "ticket.words.0"})
+    assert trace.objective == "when?"
 
 
 def test_a_failed_tool_is_recovered_from_where_that_is_asked_for(tmp_path: Path) -> None:
     ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
     spans = [agent(), span(1, told=ran, status=2), chat(2, TALK, [text("assistant", "so")])]
     assert steps(draft(tmp_path, spans))[-1] == ("thought", "so")
-    found = draft(tmp_path, spans, rules={"recovery": "after_tool_error"})
-    assert steps(found)[-1] == ("error_recovery", "so")
+    trace = draft(tmp_path, spans, rules={"recovery": "after_tool_error"})
+    assert steps(trace)[-1] == ("error_recovery", "so")
 
 
 def judged(name: str, number: object) -> tuple[str, dict[str, object]]:
-    told = {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": number}
-    return "gen_ai.evaluation.result", told
+    attributes = {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": number}
+    return "gen_ai.evaluation.result", attributes
 
 
 def test_scores_are_those_of_the_root_and_of_the_last_span(tmp_path: Path) -> None:
@@ -273,7 +276,7 @@ def test_scores_are_those_of_the_root_and_of_the_last_span(tmp_path: Path) -> No
 
 
 def test_annotations_are_those_of_the_root_and_of_the_trace(tmp_path: Path) -> None:
-    told = {
+    attributes = {
         "annotations.0.annotation.name": "a",
         "annotations.0.annotation.score": 1,
         "annotations.1.annotation.name": "a label",
@@ -292,7 +295,7 @@ def test_annotations_are_those_of_the_root_and_of_the_trace(tmp_path: Path) -> N
         "trace.evaluations.0.evaluation.score": 2,
     }
     spans = [
-        openinference(0, "AGENT", None, told=told),
+        openinference(0, "AGENT", None, told=attributes),
         openinference(1, "CHAIN", told=below),
         openinference(2, "LLM"),
     ]
@@ -300,9 +303,9 @@ def test_annotations_are_those_of_the_root_and_of_the_trace(tmp_path: Path) -> N
 
 
 def test_fields_are_attributes_of_the_root_or_else_of_its_resource(tmp_path: Path) -> None:
-    told = {"tag.tags": ["vip", "flights"], "team": 7, "metadata": '{"env": "test"}'}
+    attributes = {"tag.tags": ["vip", "flights"], "team": 7, "metadata": '{"env": "test"}'}
     resource = {"service.name": "desk", "team": "none"}
-    fields = draft(tmp_path, [agent(told=told), chat(1, TALK)], **resource).fields
+    fields = draft(tmp_path, [agent(told=attributes), chat(1, TALK)], **resource).fields
     assert fields["tag.tags"] == ["vip", "flights"]
     assert (fields["team"], fields["service.name"]) == (["7"], ["desk"])
     assert fields["metadata.env"] == ["test"]
@@ -310,30 +313,30 @@ def test_fields_are_attributes_of_the_root_or_else_of_its_resource(tmp_path: Pat
 
 def test_without_a_root_a_trace_is_incomplete(tmp_path: Path) -> None:
     for spans in ([chat(1, TALK)], [agent(end=0), chat(1, TALK)]):
-        found = made(tmp_path, spans)
-        assert isinstance(found, Rejected)
-        assert (found.reasons, found.id) == (["incomplete"], f"kp:trace:{TRACE}")
+        result = draft_or_refusal(tmp_path, spans)
+        assert isinstance(result, Rejected)
+        assert (result.reasons, result.id) == (["incomplete"], f"kp:trace:{TRACE}")
 
 
 def test_a_trace_without_an_agent_is_passed_over(tmp_path: Path) -> None:
     web = [span(0, None, told={"http.request.method": "GET"}), span(1)]
     embeds = [span(0, None, told={"gen_ai.operation.name": "embeddings"})]
     for spans in (web, embeds, web[1:]):
-        assert made(tmp_path, spans) == Skipped("no span of an agent")
+        assert draft_or_refusal(tmp_path, spans) == Skipped("no span of an agent")
 
 
 def test_a_root_without_a_time_started_with_its_first_span(tmp_path: Path) -> None:
-    found = draft(tmp_path, [agent(start=0), chat(1, TALK)])
-    assert str(found.created_at) == "2026-02-25 06:13:20.124456+00:00"
+    trace = draft(tmp_path, [agent(start=0), chat(1, TALK)])
+    assert str(trace.created_at) == "2026-02-25 06:13:20.124456+00:00"
     assert draft(tmp_path, [agent(start=0)]).created_at is None
 
 
-def test_ids_are_hex_or_base64_and_a_span_that_stands_twice_is_one(tmp_path: Path) -> None:
-    there = chat(1, TALK, [text("assistant", "here")])
-    again = {**there, "endTimeUnixNano": "0"}
+def test_ids_are_hex_or_base64_and_a_span_that_comes_twice_is_one(tmp_path: Path) -> None:
+    child = chat(1, TALK, [text("assistant", "here")])
+    again = {**child, "endTimeUnixNano": "0"}
     names = ("traceId", "spanId", "parentSpanId")
-    coded = {name: base64.b64encode(bytes.fromhex(there[name])).decode() for name in names}
-    spans = [{**agent(), "parentSpanId": "0" * 16}, there, {**there, **coded}, again]
+    coded = {name: base64.b64encode(bytes.fromhex(child[name])).decode() for name in names}
+    spans = [{**agent(), "parentSpanId": "0" * 16}, child, {**child, **coded}, again]
     assert steps(draft(tmp_path, [*spans, again])) == [("thought", "here")]
 
 
@@ -350,15 +353,15 @@ def test_of_several_contents_of_a_span_an_ended_one_counts_or_the_last(tmp_path:
     one, other = (chat(1, TALK, [text("assistant", words)]) for words in ("much longer", "short"))
     begun = chat(1, TALK, [text("assistant", "begun, which is the longest")], end=0)
     path = tmp_path / "spans.json"
-    for told, words in (
+    for spans, words in (
         ([one, other, begun], "short"),
         ([begun, other, one], "much longer"),
         ([one, begun], "much longer"),
     ):
-        path.write_text(request([agent(), *told]))
-        found = otlp.draft(TRACE, units_of(path), load_rules(None, ALWAYS))
-        assert isinstance(found, TraceDraft)
-        assert [step["content"] for step in found.steps] == [words]
+        path.write_text(request([agent(), *spans]))
+        trace = otlp.draft(TRACE, units_of(path), load_rules(None, ALWAYS))
+        assert isinstance(trace, TraceDraft)
+        assert [step["content"] for step in trace.steps] == [words]
 
 
 def test_the_root_leads_back_to_the_trace(tmp_path: Path) -> None:
@@ -375,16 +378,16 @@ def test_bad_lines_and_spans_are_refused_and_the_others_are_read(tmp_path: Path)
         '{"other": 1}',
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    found = list(otlp.records(tmp_path / "a.jsonl", []))
-    assert [(each.reasons, each.line) for each in found if isinstance(each, Rejected)] == [
+    items = list(otlp.records(tmp_path / "a.jsonl", []))
+    assert [(item.reasons, item.line) for item in items if isinstance(item, Rejected)] == [
         (["malformed_json"], 1),
         (["malformed_json"], 2),
         (["missing_id"], 2),
         (["malformed_json"], 3),
         (["malformed_json"], 5),
     ]
-    assert [each for each in found if isinstance(each, Skipped)] == [Skipped("logs")]
-    assert len([each for each in found if isinstance(each, SourceRecord)]) == 1
+    assert [item for item in items if isinstance(item, Skipped)] == [Skipped("logs")]
+    assert len([item for item in items if isinstance(item, SourceRecord)]) == 1
 
 
 @pytest.mark.parametrize(
@@ -395,7 +398,7 @@ def test_bad_lines_and_spans_are_refused_and_the_others_are_read(tmp_path: Path)
         ("other.json", b'{"error": {"code": 401}}'),
     ],
 )
-def test_a_damaged_file_is_told(tmp_path: Path, name: str, content: bytes) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UnreadableError):
         list(otlp.records(tmp_path / name, []))
@@ -412,22 +415,22 @@ def test_traces_of_several_files_are_imported(tmp_path: Path) -> None:
     assert (summary.traces, summary.refused) == (1, {"malformed_json": 1, "unreadable_file": 1})
     assert len(refusals(tmp_path / "out")) == 2
     row = imported(tmp_path / "out")[f"kp:trace:{TRACE}"]
-    assert row["metadata"]["created_at"] == TOLD_START
+    assert row["metadata"]["created_at"] == STARTED_AT
     assert row["metadata"]["task_domain"] == "finance"
     assert row["task"]["objective"] == "where?"
-    assert [each["content"] for each in row["steps"]] == ["here"]
+    assert [step["content"] for step in row["steps"]] == ["here"]
 
 
 @pytest.mark.parametrize(
-    "told",
+    "arguments",
     [{}, {"at": {"b": 2, "a": 1}}, {"at": '{"a": 1, "b": 2}'}],
     ids=["none", "plain", "JSON"],
 )
 def test_a_message_and_a_span_may_tell_the_arguments_of_a_call_otherwise(
-    tmp_path: Path, told: Span
+    tmp_path: Path, arguments: Span
 ) -> None:
     ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
-    calls = json.dumps([{"tool.name": "look", "tool.args": told}])
+    calls = json.dumps([{"tool.name": "look", "tool.args": arguments}])
     call = {"gen_ai.operation.name": "call_llm", "gen_ai.output": calls}
     tool = {**ran, "gen_ai.tool.args": '{"at": {"a": 1, "b": 2}}', "gen_ai.output": "found"}
     spans = [agent(), span(1, told=call), span(2, told=tool)]

@@ -43,14 +43,14 @@ REQUESTS = [
     request([chat(1, TALK, [text("assistant", "so")], status=2, events=[("e", {"at": 1})])]),
     request([chat(2, TALK, [text("assistant", "there")])], **{"service.name": "desk"}),
 ]
-MESSAGES = [encoded(json.loads(each)) for each in REQUESTS]
-LINES = "".join(f"{each}\n" for each in REQUESTS).encode()
+MESSAGES = [encoded(json.loads(line)) for line in REQUESTS]
+LINES = "".join(f"{line}\n" for line in REQUESTS).encode()
 ONE_BY_ONE = stream(map(packed, MESSAGES))
 FILES = {
     "collector.pb": stream(MESSAGES),
     "collector.pb.gz": gzip.compress(stream(MESSAGES), mtime=0),
     "collector.pb.zst": ONE_BY_ONE,
-    "json.json.zst": stream(packed(each.encode()) for each in REQUESTS),
+    "json.json.zst": stream(packed(line.encode()) for line in REQUESTS),
     "native.pb.zst": packed(stream(MESSAGES)),
     "frames.pb.zst": packed(stream(MESSAGES[:1])) + packed(stream(MESSAGES[1:])),
     "endless.pb.zst": unfinished(stream(MESSAGES)),
@@ -69,10 +69,10 @@ FILES = {
 
 
 def records(path: Path) -> list[tuple[str, str]]:
-    return [(each.trace, json.dumps(each.payload)) for each in found(path, SourceRecord)]
+    return [(record.trace, json.dumps(record.payload)) for record in items_of(path, SourceRecord)]
 
 
-def found(path: Path, kind: type[Any]) -> list[Any]:
+def items_of(path: Path, kind: type[Any]) -> list[Any]:
     return [record for record in otlp.records(path, []) if isinstance(record, kind)]
 
 
@@ -83,28 +83,28 @@ def as_json(tmp_path: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_whatever_it_stands_in_it_tells_what_lines_of_json_tell(
+def test_whatever_it_is_packed_in_it_tells_what_lines_of_json_tell(
     tmp_path: Path, as_json: list[tuple[str, str]], name: str
 ) -> None:
     (tmp_path / name).write_bytes(FILES[name])
     assert [*map(str, otlp.FORMAT.inputs([name], str))]
     assert records(tmp_path / name) == as_json
-    assert found(tmp_path / name, Rejected) == []
+    assert items_of(tmp_path / name, Rejected) == []
 
 
 VALUES = st.recursive(
     st.one_of(
         st.just({}),
-        st.text().map(lambda each: {"stringValue": each}),
-        st.booleans().map(lambda each: {"boolValue": each}),
-        st.integers(-(2**63), 2**63 - 1).map(lambda each: {"intValue": str(each)}),
-        st.floats().map(lambda each: {"doubleValue": each}),
-        st.binary().map(lambda each: {"bytesValue": base64.b64encode(each).decode()}),
+        st.text().map(lambda plain: {"stringValue": plain}),
+        st.booleans().map(lambda plain: {"boolValue": plain}),
+        st.integers(-(2**63), 2**63 - 1).map(lambda plain: {"intValue": str(plain)}),
+        st.floats().map(lambda plain: {"doubleValue": plain}),
+        st.binary().map(lambda plain: {"bytesValue": base64.b64encode(plain).decode()}),
     ),
     lambda inner: st.one_of(
-        st.lists(inner).map(lambda each: {"arrayValue": {"values": each}}),
+        st.lists(inner).map(lambda values: {"arrayValue": {"values": values}}),
         st.lists(st.fixed_dictionaries({"key": st.text(), "value": inner})).map(
-            lambda each: {"kvlistValue": {"values": each}}
+            lambda values: {"kvlistValue": {"values": values}}
         ),
     ),
     max_leaves=9,
@@ -138,13 +138,13 @@ GROUPS = st.fixed_dictionaries(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(GROUPS, max_size=2))
 def test_a_request_is_the_same_as_json_and_as_protobuf(tmp_path: Path, groups: list[Any]) -> None:
-    told = {"resourceSpans": groups}
-    (tmp_path / "spans.json").write_text(json.dumps(told), "utf-8")
-    (tmp_path / "spans.pb").write_bytes(stream([encoded(told), MESSAGES[0]]))
+    content = {"resourceSpans": groups}
+    (tmp_path / "spans.json").write_text(json.dumps(content), "utf-8")
+    (tmp_path / "spans.pb").write_bytes(stream([encoded(content), MESSAGES[0]]))
     assert records(tmp_path / "spans.pb")[:-1] == records(tmp_path / "spans.json")
 
 
-def test_a_trace_told_by_both_is_told_once(tmp_path: Path) -> None:
+def test_a_trace_in_both_is_counted_once(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1/spans.jsonl").write_bytes(LINES)
     (tmp_path / "1/spans.pb").write_bytes(stream(MESSAGES))
@@ -160,7 +160,7 @@ def test_a_trace_told_by_both_is_told_once(tmp_path: Path) -> None:
 def test_auto_finds_it_out(tmp_path: Path) -> None:
     path = tmp_path / "traces.pb"
     path.write_bytes(stream(MESSAGES))
-    form = detect_format([str(path)], lambda _: b"", lambda each: nullcontext(Path(each)))
+    form = detect_format([str(path)], lambda _: b"", lambda name: nullcontext(Path(name)))
     assert form is FORMATS["otlp"]
 
 
@@ -173,8 +173,8 @@ def test_of_a_stream_that_is_cut_anywhere_what_came_before_counts(
     pack: Callable[[bytes], bytes],
 ) -> None:
     path, ends = tmp_path / "spans.pb", [0]
-    for each in MESSAGES:
-        ends.append(ends[-1] + len(frame(each)))
+    for message in MESSAGES:
+        ends.append(ends[-1] + len(frame(message)))
     whole = stream(MESSAGES, frame)
     for size in range(len(whole)):
         path.write_bytes(pack(whole[:size]))
@@ -184,11 +184,11 @@ def test_of_a_stream_that_is_cut_anywhere_what_came_before_counts(
             continue
         number = sum(size >= end for end in ends[1:])
         items = [*otlp.records(path, [])]
-        spans = [each for each in items if isinstance(each, SourceRecord)]
+        spans = [item for item in items if isinstance(item, SourceRecord)]
         assert [(span.trace, json.dumps(span.payload)) for span in spans] == as_json[:number]
         refused = items[number:]
-        assert [each.reasons for each in refused] == [["unreadable_file"]] * (size not in ends)
-        assert all(each.message.startswith(f"it is cut after {number}") for each in refused)
+        assert [item.reasons for item in refused] == [["unreadable_file"]] * (size not in ends)
+        assert all(item.message.startswith(f"it is cut after {number}") for item in refused)
 
 
 def test_of_a_gzip_file_that_is_cut_anywhere_too(
@@ -232,7 +232,7 @@ def test_so_are_packed_messages(tmp_path: Path, as_json: list[tuple[str, str]]) 
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_with_flipped_bytes_it_is_read_or_told(tmp_path: Path, name: str) -> None:
+def test_with_flipped_bytes_it_is_read_or_refused(tmp_path: Path, name: str) -> None:
     content, path = FILES[name], tmp_path / name
     for at in range(0, len(content), 3):
         flipped = content[at] ^ 1 << Random(at).randrange(8)
@@ -243,26 +243,30 @@ def test_with_flipped_bytes_it_is_read_or_told(tmp_path: Path, name: str) -> Non
 def _reasons(path: Path) -> Sequence[str]:
     """Why a file, or something in it, is refused."""
     try:
-        refused = found(path, Rejected)
+        refused = items_of(path, Rejected)
     except UnreadableError:
         return ["unreadable_file"]
     except TooLargeError:
         return ["too_large"]
-    return [reason for each in refused for reason in each.reasons]
+    return [reason for item in refused for reason in item.reasons]
 
 
-def test_a_cut_stream_is_told_by_its_name(tmp_path: Path) -> None:
+def test_a_cut_stream_is_reported_by_its_name(tmp_path: Path) -> None:
     path = tmp_path / "spans.pb"
     path.write_bytes(stream(MESSAGES)[:-1])
     done = import_traces(otlp.FORMAT, [str(path)], tmp_path / "out", load_rules(None, ALWAYS))
     assert (done.traces, done.refused) == (1, {"unreadable_file": 1})
-    (told,) = refusals(tmp_path / "out")
-    assert (told["id"], told["file"], told["reasons"]) == (None, str(path), ["unreadable_file"])
+    (refusal,) = refusals(tmp_path / "out")
+    assert (refusal["id"], refusal["file"], refusal["reasons"]) == (
+        None,
+        str(path),
+        ["unreadable_file"],
+    )
     path.write_bytes(stream(MESSAGES))
     import_traces(otlp.FORMAT, [str(path)], tmp_path / "out", load_rules(None, ALWAYS))
     assert refusals(tmp_path / "out") == []
     (row,) = imported(tmp_path / "out").values()
-    assert [each["content"] for each in row["steps"]] == ["so", "there"]
+    assert [step["content"] for step in row["steps"]] == ["so", "there"]
 
 
 LOG = {"timeUnixNano": "1", "body": {"stringValue": "hm"}, "attributes": attributes({"a": 1})}
@@ -270,8 +274,8 @@ LATE = {"observedTimeUnixNano": "1", "traceId": "AAAA"}
 POINTS = {"dataPoints": [{"timeUnixNano": "1", "asDouble": 0.5}]}
 
 
-def other(kind: type[Any], **told: Any) -> bytes:
-    return ParseDict(told, kind()).SerializeToString()
+def other(kind: type[Any], **fields: Any) -> bytes:
+    return ParseDict(fields, kind()).SerializeToString()
 
 
 def logs(record: dict[str, Any]) -> bytes:
@@ -279,8 +283,8 @@ def logs(record: dict[str, Any]) -> bytes:
     return other(ExportLogsServiceRequest, resourceLogs=[{"scopeLogs": scopes}])
 
 
-def metrics(**told: Any) -> bytes:
-    scopes = [{"metrics": [{"name": "tokens", "unit": "1", **told}]}]
+def metrics(**fields: Any) -> bytes:
+    scopes = [{"metrics": [{"name": "tokens", "unit": "1", **fields}]}]
     return other(ExportMetricsServiceRequest, resourceMetrics=[{"scopeMetrics": scopes}])
 
 
@@ -293,12 +297,12 @@ def test_other_signals_are_counted(tmp_path: Path) -> None:
         metrics(description="of both", sum=POINTS),
     ]
     (tmp_path / "all.pb").write_bytes(stream(messages))
-    skipped = found(tmp_path / "all.pb", Skipped)
+    skipped = items_of(tmp_path / "all.pb", Skipped)
     assert skipped == [Skipped("logs")] * 2 + [Skipped("metrics")] * 2
-    assert found(tmp_path / "all.pb", Rejected) == []
+    assert items_of(tmp_path / "all.pb", Rejected) == []
     assert len(records(tmp_path / "all.pb")) == 1
     (tmp_path / "logs.pb").write_bytes(logs(LOG))
-    assert found(tmp_path / "logs.pb", Skipped) == [Skipped("logs")]
+    assert items_of(tmp_path / "logs.pb", Skipped) == [Skipped("logs")]
 
 
 def test_a_message_that_is_no_request_is_refused_alone(
@@ -308,27 +312,27 @@ def test_a_message_that_is_no_request_is_refused_alone(
     bad = [MESSAGES[1][:-1], b"\x0bgroup", nameless, MESSAGES[1].replace(b"where", b"\xff\xff\xff")]
     path = tmp_path / "spans.pb"
     path.write_bytes(stream([MESSAGES[0], *bad, b"", *MESSAGES[1:]]))
-    refused = found(path, Rejected)
-    assert [(each.reasons, each.line) for each in refused] == [
+    refused = items_of(path, Rejected)
+    assert [(item.reasons, item.line) for item in refused] == [
         (["malformed_json"], line) for line in (2, 3, 4, 5)
     ]
     assert records(path) == as_json
     path.write_bytes(stream(map(packed, MESSAGES[:2])) + in_four_bytes(packed(b"x" * 99)[:-9]))
-    assert [each.line for each in found(path, Rejected)] == [3]
+    assert [item.line for item in items_of(path, Rejected)] == [3]
     path.write_bytes(stream([packed(MESSAGES[0]), packed(b"{"), packed(b"{}")]))
-    assert [each.line for each in found(path, Rejected)] == [2, 3]
+    assert [item.line for item in items_of(path, Rejected)] == [2, 3]
 
 
 def test_the_name_tells_that_damaged_json_is_json(tmp_path: Path) -> None:
     (tmp_path / "spans.JSONL").write_bytes(b"\0\0\0\1 torn\n" + LINES)
-    assert [each.line for each in found(tmp_path / "spans.JSONL", Rejected)] == [1]
+    assert [item.line for item in items_of(tmp_path / "spans.JSONL", Rejected)] == [1]
     assert len(records(tmp_path / "spans.JSONL")) == 3
 
 
 def test_a_span_without_its_ids_is_refused_alone(tmp_path: Path) -> None:
-    told = json.loads(request([agent(), {**chat(1), "spanId": ""}]))
-    (tmp_path / "spans.pb").write_bytes(encoded(told))
-    assert [each.reasons for each in found(tmp_path / "spans.pb", Rejected)] == [["missing_id"]]
+    content = json.loads(request([agent(), {**chat(1), "spanId": ""}]))
+    (tmp_path / "spans.pb").write_bytes(encoded(content))
+    assert [item.reasons for item in items_of(tmp_path / "spans.pb", Rejected)] == [["missing_id"]]
     assert len(records(tmp_path / "spans.pb")) == 1
 
 
@@ -349,7 +353,7 @@ def test_a_span_without_its_ids_is_refused_alone(tmp_path: Path) -> None:
         (b"\x1f\x8b\xff\xff", "it cannot be unpacked"),
     ],
 )
-def test_what_is_no_otlp_is_told(tmp_path: Path, content: bytes, why: str) -> None:
+def test_what_is_no_otlp_is_reported(tmp_path: Path, content: bytes, why: str) -> None:
     (tmp_path / "x.pb").write_bytes(content)
     with pytest.raises(UnreadableError, match=why):
         [*otlp.records(tmp_path / "x.pb", [])]
@@ -395,7 +399,7 @@ def test_a_message_with_too_many_values_is_refused_alone(
     lower_limits(monkeypatch)
     path = tmp_path / "spans.pb"
     path.write_bytes(stream([MESSAGES[0], inner(limits.VALUES + 1), MESSAGES[1]]))
-    assert [each.reasons for each in found(path, Rejected)] == [["too_large"]]
+    assert [item.reasons for item in items_of(path, Rejected)] == [["too_large"]]
     assert len(records(path)) == 2
 
 
@@ -406,7 +410,7 @@ def test_a_message_that_is_too_large_is_refused_alone(
     lower_limits(monkeypatch)
     path = tmp_path / "spans.pb"
     path.write_bytes(stream(map(pack, [MESSAGES[0], large(3 * limits.LINE_BYTES), MESSAGES[1]])))
-    assert [(each.reasons, each.line) for each in found(path, Rejected)] == [(["too_large"], 2)]
+    assert [(item.reasons, item.line) for item in items_of(path, Rejected)] == [(["too_large"], 2)]
     assert len(records(path)) == 2
     path.write_bytes(large(limits.LINE_BYTES))
     with pytest.raises(TooLargeError):
@@ -432,14 +436,14 @@ def test_a_file_that_unpacks_to_too_much_is_too_large(
 
 
 def test_a_trace_in_the_dialect_of_mlflow_alone_is_refused_by_that_name(tmp_path: Path) -> None:
-    told = {"mlflow.spanType": '"LLM"', "mlflow.spanInputs": '"where?"'}
+    mlflow_attributes = {"mlflow.spanType": '"LLM"', "mlflow.spanInputs": '"where?"'}
     path, rules = tmp_path / "traces.pb", load_rules(None, ALWAYS)
-    alone = [{**agent(), "attributes": attributes(told)}]
+    alone = [{**agent(), "attributes": attributes(mlflow_attributes)}]
     path.write_bytes(encoded(json.loads(request(alone))))
-    refused = otlp.draft(TRACE, found(path, SourceRecord), rules)
+    refused = otlp.draft(TRACE, items_of(path, SourceRecord), rules)
     assert isinstance(refused, Rejected)
     assert (refused.id, refused.reasons) == (f"kp:trace:{TRACE}", ["unknown_dialect"])
     assert "MLflow" in refused.message
-    both = [agent(told=told), chat(1, TALK, [text("assistant", "so")])]
+    both = [agent(told=mlflow_attributes), chat(1, TALK, [text("assistant", "so")])]
     path.write_bytes(encoded(json.loads(request(both))))
-    assert isinstance(otlp.draft(TRACE, found(path, SourceRecord), rules), TraceDraft)
+    assert isinstance(otlp.draft(TRACE, items_of(path, SourceRecord), rules), TraceDraft)

@@ -64,7 +64,7 @@ def many_values(path: Path, name: str) -> None:
 def write(path: Path, name: str, values: pa.Array, **options: Any) -> None:
     """Write rows of a format with those values in the column of its text."""
     _, row, column = FORMS[name]
-    columns = {each: pa.array([value] * len(values), pa.string()) for each, value in row.items()}
+    columns = {key: pa.array([value] * len(values), pa.string()) for key, value in row.items()}
     _write(path, {**columns, column: values}, **options)
 
 
@@ -94,8 +94,8 @@ def rows_of(name: str, ids: list[str], texts: pa.Array) -> dict[str, pa.Array]:
     """Traces of a format, of a row each."""
     _, row, column = FORMS[name]
     columns = {
-        each: pa.array([trace if value == "good" else value for trace in ids], pa.string())
-        for each, value in row.items()
+        key: pa.array([trace if value == "good" else value for trace in ids], pa.string())
+        for key, value in row.items()
     }
     return {**columns, column: texts}
 
@@ -118,10 +118,10 @@ def test_a_trace_with_a_row_that_is_too_large_is_refused_and_the_others_are_impo
     _write(tmp_path / "in/a.parquet", columns)
     refused = run(tmp_path, name).refused
     assert refused.pop("too_large") == 1
-    [told] = [
+    [reported] = [
         refusal for refusal in refusals(tmp_path / "out") if refusal["reasons"] == ["too_large"]
     ]
-    assert (told["id"], Path(told["file"]).name) == ("kp:trace:large", "a.parquet")
+    assert (reported["id"], Path(reported["file"]).name) == ("kp:trace:large", "a.parquet")
     assert lists or set(imported(tmp_path / "out")) == {"kp:trace:a", "kp:trace:z"}
 
 
@@ -173,7 +173,7 @@ def test_a_file_that_lacks_rows_is_told(
     monkeypatch.setattr(
         parquet_batches.ParquetRows,
         "batches",
-        lambda *given: (each.slice(1) for each in read(*given)),
+        lambda *arguments: (batch.slice(1) for batch in read(*arguments)),
     )
     assert run(tmp_path, name).refused == {"unreadable_file": 1}
     assert "tells of 2 rows, and has 1" in refusals(tmp_path / "out")[0]["message"]

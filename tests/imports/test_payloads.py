@@ -41,14 +41,14 @@ def test_the_question_stands_in_the_usual_places(payload: object) -> None:
 def test_a_payload_of_another_kind_is_the_question_as_a_whole() -> None:
     assert objective_in({"city": "Bärn"}) == ""
     assert question_in({"city": "Bärn", "days": 2}) == '{"city":"Bärn","days":2}'
-    assert [question_in(each) for each in (None, "", {}, [])] == [""] * 4
+    assert [question_in(payload) for payload in (None, "", {}, [])] == [""] * 4
 
 
 def test_a_rule_may_name_the_place() -> None:
     payload = {"a": '{"b": [{"c": 1}, {"c": "ü"}]}'}
     assert at_path(payload, "a.b.1.c") == "ü"
     assert at_path(payload, "a.b.0") == '{"c":1}'
-    assert [at_path(payload, each) for each in ("a.b.2.c", "x", "a.b.c")] == [""] * 3
+    assert [at_path(payload, path) for path in ("a.b.2.c", "x", "a.b.c")] == [""] * 3
 
 
 @pytest.mark.parametrize(

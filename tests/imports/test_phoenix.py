@@ -26,7 +26,7 @@ RULES = load_rules(
         "task_domain": {"from": "tag.tags", "map": {"flights": "finance"}},
     },
 )
-ASKED = {"message.role": "user", "message.content": "where?"}
+QUESTION = {"message.role": "user", "message.content": "where?"}
 CALL = {
     "tool_call.id": "c1",
     "tool_call.function.name": "look",
@@ -49,12 +49,12 @@ TOOL = {
 }
 
 
-def model(given: list[dict[str, Any]], answer: dict[str, Any]) -> dict[str, Any]:
-    messages = {"llm.input_messages": given, "llm.output_messages": [answer]}
+def model(prompt: list[dict[str, Any]], answer: dict[str, Any]) -> dict[str, Any]:
+    messages = {"llm.input_messages": prompt, "llm.output_messages": [answer]}
     return {"openinference.span.kind": "LLM", **messages}
 
 
-def row(number: int, told: dict[str, Any], **changes: Any) -> dict[str, Any]:
+def row(number: int, attributes: dict[str, Any], **changes: Any) -> dict[str, Any]:
     start = START + timedelta(seconds=number)
     return {
         "name": "a span",
@@ -64,16 +64,16 @@ def row(number: int, told: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "status_code": "OK",
         "context.span_id": f"s{number}",
         "context.trace_id": TRACE,
-        **{f"attributes.{name}": each for name, each in told.items()},
+        **{f"attributes.{name}": value for name, value in attributes.items()},
         **changes,
     }
 
 
 def spans() -> list[dict[str, Any]]:
     return [
-        row(3, model([ASKED, CALLS, RESULT], SAYS)),
+        row(3, model([QUESTION, CALLS, RESULT], SAYS)),
         row(2, TOOL, status_code="ERROR"),
-        row(1, model([ASKED], CALLS)),
+        row(1, model([QUESTION], CALLS)),
         row(0, ROOT),
     ]
 
@@ -81,16 +81,16 @@ def spans() -> list[dict[str, Any]]:
 def nested(value: Any) -> Any:
     """The same with each dot of a name a level of its own."""
     if isinstance(value, list):
-        return [nested(each) for each in value]
+        return [nested(element) for element in value]
     if not isinstance(value, dict):
         return value
     tree: dict[str, Any] = {}
-    for name, each in value.items():
+    for name, child in value.items():
         *path, last = name.split(".")
         inner = tree
         for key in path:
             inner = inner.setdefault(key, {})
-        inner[last] = nested(each)
+        inner[last] = nested(child)
     return tree
 
 
@@ -106,24 +106,24 @@ def units_of(path: Path) -> list[SourceRecord]:
 
 
 def draft(path: Path) -> TraceDraft:
-    found = phoenix.FORMAT.draft(TRACE, units_of(path), RULES)
-    assert isinstance(found, TraceDraft)
-    return found
+    trace = phoenix.FORMAT.draft(TRACE, units_of(path), RULES)
+    assert isinstance(trace, TraceDraft)
+    return trace
 
 
 @pytest.mark.parametrize("form", [list[object], nested])
 def test_columns_are_dotted_or_nested(tmp_path: Path, form: Any) -> None:
-    found = draft(written(tmp_path / "a.parquet", form(spans())))
-    assert found.id == f"kp:trace:{TRACE}"
-    assert found.created_at == datetime(2026, 2, 28, 23, 30, 0, 123_456, UTC)
-    assert found.objective == "where?"
-    assert [(step["type"], step["content"]) for step in found.steps] == [
+    trace = draft(written(tmp_path / "a.parquet", form(spans())))
+    assert trace.id == f"kp:trace:{TRACE}"
+    assert trace.created_at == datetime(2026, 2, 28, 23, 30, 0, 123_456, UTC)
+    assert trace.objective == "where?"
+    assert [(step["type"], step["content"]) for step in trace.steps] == [
         ("tool_call", None),
         ("observation", "found"),
         ("error_recovery", "here"),
     ]
-    assert found.scores == {"correct": 1.0}
-    assert found.fields["tag.tags"] == ["vip", "flights"]
+    assert trace.scores == {"correct": 1.0}
+    assert trace.fields["tag.tags"] == ["vip", "flights"]
 
 
 def test_the_kind_may_stand_only_in_its_column(tmp_path: Path) -> None:
@@ -131,21 +131,25 @@ def test_the_kind_may_stand_only_in_its_column(tmp_path: Path) -> None:
         row(0, {}, span_kind="AGENT"),
         row(1, {"input.value": "where?", "output.value": "here"}, span_kind="LLM"),
     ]
-    found = draft(written(tmp_path / "a.parquet", rows))
-    assert (found.objective, [step["content"] for step in found.steps]) == ("where?", ["here"])
+    trace = draft(written(tmp_path / "a.parquet", rows))
+    assert (trace.objective, [step["content"] for step in trace.steps]) == ("where?", ["here"])
 
 
 @pytest.mark.parametrize("form", [json.dumps, dict[str, Any]])
 def test_events_are_read(tmp_path: Path, form: Any) -> None:
-    told = {"gen_ai.evaluation.name": "correct", "gen_ai.evaluation.score.value": 2.0}
-    event = {"name": "gen_ai.evaluation.result", "timestamp": START.isoformat(), "attributes": told}
+    attributes = {"gen_ai.evaluation.name": "correct", "gen_ai.evaluation.score.value": 2.0}
+    event = {
+        "name": "gen_ai.evaluation.result",
+        "timestamp": START.isoformat(),
+        "attributes": attributes,
+    }
     path = written(tmp_path / "a.parquet", [row(0, {**ROOT, "x": 1}, events=[form(event)])])
     (unit,) = units_of(path)
-    assert str(told) in str(unit.payload)
+    assert str(attributes) in str(unit.payload)
     assert "'time': 1772321400123456000" in str(unit.payload)
 
 
-def test_what_pandas_leaves_empty_is_not_told(tmp_path: Path) -> None:
+def test_what_pandas_leaves_empty_is_left_out(tmp_path: Path) -> None:
     lacks = [{"annotation.name": "correct", "annotation.score": float("nan")}]
     rows = [row(0, {**ROOT, "annotations": lacks}), row(1, {"openinference.span.kind": "LLM"})]
     assert draft(written(tmp_path / "a.parquet", rows)).scores == {}
@@ -153,22 +157,22 @@ def test_what_pandas_leaves_empty_is_not_told(tmp_path: Path) -> None:
 
 def test_a_root_that_has_not_ended_is_incomplete(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", [row(0, ROOT, end_time=None), row(1, TOOL)])
-    found = phoenix.FORMAT.draft(TRACE, units_of(path), RULES)
-    assert isinstance(found, Rejected)
-    assert found.reasons == ["incomplete"]
+    result = phoenix.FORMAT.draft(TRACE, units_of(path), RULES)
+    assert isinstance(result, Rejected)
+    assert result.reasons == ["incomplete"]
 
 
 def test_a_span_without_ids_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", [row(0, ROOT), {**row(1, TOOL), "context.trace_id": ""}])
     refused = [record for record in phoenix.records(path, []) if isinstance(record, Rejected)]
-    assert [each.reasons for each in refused] == [["missing_id"]]
+    assert [record.reasons for record in refused] == [["missing_id"]]
 
 
-def test_a_file_without_ids_is_told(tmp_path: Path) -> None:
+def test_a_file_without_ids_is_reported(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", [{"name": "x", "start_time": START}])
-    with pytest.raises(UnreadableError, match=r"lacks context\.trace_id") as told:
+    with pytest.raises(UnreadableError, match=r"lacks context\.trace_id") as caught:
         units_of(path)
-    assert [fault.code for fault in told.value.faults] == ["missing_column"]
+    assert [fault.code for fault in caught.value.faults] == ["missing_column"]
 
 
 def test_traces_of_several_files_are_imported(tmp_path: Path) -> None:
@@ -178,10 +182,10 @@ def test_traces_of_several_files_are_imported(tmp_path: Path) -> None:
     written(tmp_path / "in/2.parquet", nested(rows[2:]))
     summary = import_traces(phoenix.FORMAT, [str(tmp_path / "in")], tmp_path / "out", RULES)
     assert (summary.traces, summary.refused) == (1, {})
-    found = imported(tmp_path / "out")[f"kp:trace:{TRACE}"]
-    assert found["metadata"]["success"] is True
-    assert found["metadata"]["task_domain"] == "finance"
-    assert [each["type"] for each in found["steps"]] == [
+    trace = imported(tmp_path / "out")[f"kp:trace:{TRACE}"]
+    assert trace["metadata"]["success"] is True
+    assert trace["metadata"]["task_domain"] == "finance"
+    assert [step["type"] for step in trace["steps"]] == [
         "tool_call",
         "observation",
         "error_recovery",

@@ -59,11 +59,11 @@ def of(name: str, text: str) -> dict[str, Any]:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {each.name: each.read_bytes() for each in sorted(folder.glob("*.parquet"))}
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("*.parquet"))}
 
 
 def reasons(archive: Path) -> dict[str, list[str]]:
-    """Of what is refused, whichever file told of it first."""
+    """Of what is refused, whichever file it was read in first."""
     return {refusal["id"]: refusal["reasons"] for refusal in refusals(archive)}
 
 
@@ -79,7 +79,7 @@ def test_a_database_is_read_as_a_file_is(registry: Registry, archive: Path) -> N
     assert (done.traces, done.refused) == (2, {"quarantined": 1})
     assert done.passed_over == {"ExpertSOP": 1}
     row = imported(archive)["kp:trace:a"]
-    assert [each["input"] for each in row["steps"]] == [None, '{"at": 1}']
+    assert [step["input"] for step in row["steps"]] == [None, '{"at": 1}']
     assert row["metadata"]["quality_score"] == 0.5
 
 
@@ -107,8 +107,8 @@ def test_only_what_is_new_is_read_from_an_hour_before(registry: Registry, archiv
     registry.put(kp_trace("c"), "2 days 50 min")  # as one that began before and commits only now
     registry.put(kp_trace("d"), "2 days 70 min")
     registry.put(kp_trace("e"), "1 day")
-    assert import_all(archive, registry.url).traces == 2  # c and e; of b nothing new is told
-    assert imported(archive).keys() == {f"kp:trace:{each}" for each in "abce"}
+    assert import_all(archive, registry.url).traces == 2  # c and e; of b there is nothing new
+    assert imported(archive).keys() == {f"kp:trace:{name}" for name in "abce"}
 
 
 @pytest.mark.process
@@ -135,10 +135,10 @@ def test_units_without_a_time_or_of_one_to_come_hide_no_others(
 def test_nothing_new_writes_nothing(registry: Registry, archive: Path) -> None:
     registry.put(kp_trace("a"))
     import_all(archive, registry.url)
-    before = {each: each.stat().st_mtime_ns for each in archive.rglob("*.[pj]*")}
+    before = {path: path.stat().st_mtime_ns for path in archive.rglob("*.[pj]*")}
     done = import_all(archive, registry.url)
     assert (done.files_read, done.traces, done.files_changed) == (0, 0, 0)
-    assert before == {each: each.stat().st_mtime_ns for each in archive.rglob("*.[pj]*")}
+    assert before == {path: path.stat().st_mtime_ns for path in archive.rglob("*.[pj]*")}
 
 
 @pytest.mark.process
@@ -177,8 +177,8 @@ def test_night_by_night_ends_as_all_at_once(
                 registry.report(name, status)
 
     for night in range(4):
-        for each in range(6):
-            change(10 * night + each)
+        for index in range(6):
+            change(10 * night + index)
         import_all(archive, registry.url, str(folder))
     import_all(tmp_path / "at-once", registry.url, str(folder))
     assert content(archive) == content(tmp_path / "at-once")
@@ -195,8 +195,8 @@ def test_of_what_was_read_before_only_the_ids_are_read(registry: Registry) -> No
     registry.report("d", "cleared")
     since, _ = state_of(registry.url)
     assert {type(row) for row in rows(registry.url, None)} == {SourceRecord}
-    found = [row for row in rows(registry.url, since) if not isinstance(row, Skipped)]
-    assert {each.trace: type(each) for each in found} == {
+    items = [row for row in rows(registry.url, since) if not isinstance(row, Skipped)]
+    assert {item.trace: type(item) for item in items} == {
         "kp:trace:a": Present,
         "kp:trace:b": Present,
         "kp:trace:c": SourceRecord,
@@ -297,7 +297,7 @@ def test_a_server_that_is_away_for_a_night_stops_no_other_source(
     registry.do("ALTER TABLE knowledge_units RENAME TO away")
     done = import_all(archive, registry.url, path)
     assert (done.traces, done.refused) == (1, {"unreadable_file": 1})
-    assert imported(archive).keys() == {f"kp:trace:{each}" for each in "abc"}
+    assert imported(archive).keys() == {f"kp:trace:{name}" for name in "abc"}
     [refused] = refusals(archive)
     assert refused["file"] == registry.url
     assert refused["message"] == (
@@ -341,33 +341,33 @@ def test_a_file_that_tells_of_the_same_while_the_server_is_away_is_no_newer(
 
 
 @pytest.mark.process
-def test_what_is_in_the_way_is_told_in_one_line(registry: Registry, archive: Path) -> None:
+def test_what_is_in_the_way_is_reported_in_one_line(registry: Registry, archive: Path) -> None:
     registry.do("CREATE ROLE guest LOGIN")
-    for url, told in {
+    for url, reason in {
         "postgresql://kp@127.0.0.1:1/x": r"Connection refused .*; see that the server answers",
         registry.url.replace("kp@", "nobody@"): r'role "nobody" does not exist; see that',
         registry.url.replace("kp@", "guest@"): r"permission denied for .*; let this user SELECT",
         f"{registry.url}&sslmode=no": r'invalid sslmode value: "no"; see that',
     }.items():
-        with pytest.raises(UnreadableError, match=rf"^it cannot be read: .*{told}.*$"):
+        with pytest.raises(UnreadableError, match=rf"^it cannot be read: .*{reason}.*$"):
             list(rows_of(url, None))
     assert import_all(archive, "postgres://kp@127.0.0.1:1/x").refused == {"unreadable_file": 1}
 
 
 @pytest.mark.process
-def test_a_server_that_ends_while_it_is_read_is_told(registry: Registry) -> None:
+def test_a_server_that_ends_while_it_is_read_is_reported(registry: Registry) -> None:
     registry.do(
         "INSERT INTO knowledge_units (id, unit_json) "
         "SELECT i, to_jsonb(repeat('x', 100000)) FROM generate_series(1, 400) AS i"
     )
-    found = rows_of(registry.url, None)
-    next(found)
+    items = rows_of(registry.url, None)
+    next(items)
     registry.do(
         "DO $$ BEGIN PERFORM pg_terminate_backend(pid) FROM pg_stat_activity "
         "WHERE query LIKE 'COPY%'; END $$"
     )
     with pytest.raises(UnreadableError, match=r"be read: .*(closed|terminat).*; see"):
-        list(found)
+        list(items)
 
 
 @pytest.mark.process
@@ -376,8 +376,8 @@ def test_a_wait_for_the_server_is_ended_by_ctrl_c(registry: Registry, archive: P
     with dbapi.connect(registry.url) as connection, connection.cursor() as cursor:
         cursor.execute("LOCK TABLE knowledge_units")
         waiting = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True)
-        asked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        while cursor.execute(asked).fetchall() == [(0,)]:
+        query = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        while cursor.execute(query).fetchall() == [(0,)]:
             assert waiting.poll() is None
         waiting.send_signal(signal.SIGINT)
         assert waiting.communicate(timeout=10)[1].startswith("kp-batch: ended by SIGINT")
@@ -427,7 +427,7 @@ def test_a_url_is_recognised_by_itself(registry: Registry, archive: Path) -> Non
 
 
 @pytest.mark.process
-def test_without_its_driver_it_is_said_what_to_install(
+def test_without_its_driver_the_error_names_what_to_install(
     registry: Registry, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", None)

@@ -1,4 +1,4 @@
-"""What files told, joined by trace: what counts, what is written, what is built."""
+"""What was read of files, joined by trace: what counts, what is written, what is built."""
 
 import json
 from collections.abc import Collection, Iterable, Sequence
@@ -22,7 +22,7 @@ from kp_batch.imports.records import (
     traces_of,
 )
 
-Telling = tuple[str, str, Any]  # a file, a trace, a content
+FileRecord = tuple[str, str, Any]  # a file, a trace, a content
 
 
 class Nights:
@@ -31,11 +31,11 @@ class Nights:
     def __init__(self, folder: Path) -> None:
         self._folder, self._number = folder, 0
         self.built: dict[str, list[Any]] = {}
-        self.stands: dict[str, list[str]] = {}
+        self.days: dict[str, list[str]] = {}
 
     def night(
         self,
-        tellings: Iterable[Telling] = (),
+        file_records: Iterable[FileRecord] = (),
         *,
         touch: Sequence[str] = (),
         void: Collection[str] = (),
@@ -44,9 +44,9 @@ class Nights:
     ) -> tuple[Path, Path]:
         """Returns the segments that it writes: of traces, and of what is no agent's."""
         self._number += 1
-        self.built, self.stands = {}, {}
+        self.built, self.days = {}, {}
         new = NewRecords(self._folder / f"new{self._number}", self._number)
-        for position, (file, trace, content) in enumerate(tellings):
+        for position, (file, trace, content) in enumerate(file_records):
             new.add(SourceRecord(trace, content, position + 1), file, position)
         for file in void:
             new.void(file)
@@ -55,10 +55,10 @@ class Nights:
         join.build(lambda traces: lambda: map(self._build, traces))
         return join.paths
 
-    def _build(self, told: TraceRecords) -> Outcome:
-        self.built[told.trace] = [json.loads(each) for each in told.contents]
-        self.stands[told.trace] = list(told.days)
-        is_skipped = told.trace.startswith("web")
+    def _build(self, records: TraceRecords) -> Outcome:
+        self.built[records.trace] = [json.loads(content) for content in records.contents]
+        self.days[records.trace] = list(records.days)
+        is_skipped = records.trace.startswith("web")
         return Outcome(None if is_skipped else f"2026-01-{self._number:02d}", is_skipped)
 
 
@@ -72,12 +72,12 @@ def rows(path: Path) -> list[tuple[Any, ...]]:
     return pl.read_parquet(path, glob=False).select(columns).rows()
 
 
-def test_contents_come_in_the_order_in_which_they_were_first_told(nights: Nights) -> None:
+def test_contents_come_in_the_order_in_which_they_were_first_read(nights: Nights) -> None:
     first, _ = nights.night([("b", "t", 1), ("a", "t", 2), ("a", "t", 1), ("b", "u", 3)])
     assert nights.built == {"t": [2, 1], "u": [3]}
     second, _ = nights.night([("c", "t", 2), ("c", "t", 4)], unchanged=[first])
     assert nights.built == {"t": [2, 1, 4]}
-    assert nights.stands == {"t": ["2026-01-01"]}
+    assert nights.days == {"t": ["2026-01-01"]}
     assert rows(second) == [
         ("t", 2, "c", None),
         ("t", 2, "c", "4"),
@@ -110,7 +110,7 @@ def test_a_day_counts_until_the_trace_was_put_into_another(nights: Nights) -> No
     first, _ = nights.night([("a", "t", 1)])
     second, _ = nights.night([("a", "t", 2)], rewritten=[first])
     nights.night(touch=["t"], rewritten=[second])
-    assert nights.stands == {"t": ["2026-01-01", "2026-01-02"]}
+    assert nights.days == {"t": ["2026-01-01", "2026-01-02"]}
 
 
 def test_a_document_counts_as_it_was_written_last(nights: Nights) -> None:
@@ -136,18 +136,18 @@ def test_a_registry_counts_as_it_tells_last_of_each_trace(nights: Nights) -> Non
     assert nights.built == {}
 
 
-def test_what_is_no_agents_stands_apart_and_comes_back(nights: Nights) -> None:
+def test_what_is_no_agents_is_kept_apart_and_comes_back(nights: Nights) -> None:
     kept, aside = nights.night([("a", "web", 1), ("a", "t", 2)])
     assert {row[0] for row in rows(kept)} == {"t"}
     assert {row[0] for row in rows(aside)} == {"web"}
     _, again = nights.night([("b", "web", 1)], unchanged=[kept], skipped=[aside])
     assert nights.built == {}
-    assert rows(again)[0] == ("web", 1, "a", "1")  # with all that was told of it
+    assert rows(again)[0] == ("web", 1, "a", "1")  # with all that was read of it
     nights.night([("b", "web", 3)], unchanged=[kept], skipped=[aside, again])
     assert nights.built == {"web": [1, 3]}
 
 
-def test_what_a_damaged_file_told_is_void(nights: Nights) -> None:
+def test_what_was_read_of_a_damaged_file_is_void(nights: Nights) -> None:
     first, _ = nights.night([("a", "t", 1), ("b", "t", 2)], void=["b"])
     assert nights.built == {"t": [1]}
     assert len(rows(first)) == 2
@@ -184,7 +184,7 @@ def test_of_a_trace_that_is_too_large_not_all_is_held(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "TRACE_BYTES", 100)
-    nights.night([("a", "t", "x" * 30 + str(each)) for each in range(100)])
+    nights.night([("a", "t", "x" * 30 + str(number)) for number in range(100)])
     assert len(nights.built["t"]) == 4
 
 

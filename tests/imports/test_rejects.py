@@ -1,4 +1,4 @@
-"""What is refused and what only waits: told apart, told each night, and limited."""
+"""What is refused and what only waits: told apart, reported each night, and limited."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,11 +33,11 @@ def spans() -> Format:
     """The spans of `test_importing`, of which a trace is whole once its root is there."""
     form = spans_format()
 
-    def draft(trace: str, found: Sequence[SourceRecord], rules: Rules) -> Any:
-        if not any("root" in str(each.payload) for each in found):
+    def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Any:
+        if not any("root" in str(record.payload) for record in records):
             return Rejected(["incomplete", "no_steps"], "no root yet", id=f"kp:trace:{trace}")
-        made = form.draft(trace, found, rules)
-        return replace(made, id=f"kp:trace:{trace}") if isinstance(made, TraceDraft) else made
+        result = form.draft(trace, records, rules)
+        return replace(result, id=f"kp:trace:{trace}") if isinstance(result, TraceDraft) else result
 
     return replace(form, draft=draft)
 
@@ -104,7 +104,7 @@ def test_what_waited_among_what_was_refused_by_an_earlier_version_finds_its_plac
     assert [(archive / f"_{kind}.jsonl").read_text() for kind in ("refused", "waiting")] == texts
 
 
-def test_what_stands_is_told_each_night_in_one_line(source: Path, archive: Path) -> None:
+def test_what_is_standing_is_reported_each_night_in_one_line(source: Path, archive: Path) -> None:
     import_all(source, archive)
     for _ in range(2):
         done = import_all(source, archive)
@@ -187,12 +187,12 @@ def test_damaged_lines_of_what_was_refused_are_left_out(
     source: Path, archive: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     import_all(source, archive)
-    told = refusals(archive)
+    before = refusals(archive)
     with (archive / "_refused.jsonl").open("a", errors="surrogateescape") as file:
         file.write(damage)
     write_lines(source / "3.jsonl", [root("c", 4)])
     assert import_all(source, archive).traces == 1
-    assert refusals(archive) == told
+    assert refusals(archive) == before
     assert len(refusals(archive, "waiting")) == 1
     warned = f"{archive} has damaged lines in _refused.jsonl or _waiting.jsonl; they are left out"
     assert [message for message in caplog.messages if "damaged" in message] == [warned] * bool(
@@ -215,13 +215,13 @@ def test_the_command_takes_limits(tmp_path: Path, archive: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "cut.json").write_text("{")
     write_json(tmp_path / "source" / "a.json", kp_trace("a"))
-    given = ("knowledgepulse", tmp_path / "source", "-o", archive)
-    done = invoke("import", *given, "--max-refused", "0", "--max-unreadable", "0")
+    arguments = ("knowledgepulse", tmp_path / "source", "-o", archive)
+    done = invoke("import", *arguments, "--max-refused", "0", "--max-unreadable", "0")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1].startswith(
         "kp-batch: 1 of 2 files is unreadable, more than --max-unreadable 0 allows (such as "
     )
-    assert invoke("import", *given, "--max-unreadable", "1").returncode == 0
-    wrong = invoke("import", *given, "--max-refused", "few")
+    assert invoke("import", *arguments, "--max-unreadable", "1").returncode == 0
+    wrong = invoke("import", *arguments, "--max-refused", "few")
     assert wrong.returncode == 2
     assert "Invalid value for '--max-refused': a limit is a number" in wrong.stderr

@@ -15,7 +15,7 @@ from kp_batch.imports.rules import Rules, load_rules
 STEPS = [{"type": "thought", "content": "so"}]
 
 
-def draft(**given: Any) -> TraceDraft:
+def draft(**changes: Any) -> TraceDraft:
     usual: dict[str, Any] = {
         "id": "kp:trace:a",
         "created_at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
@@ -24,16 +24,16 @@ def draft(**given: Any) -> TraceDraft:
         "scores": {"right": 1.0, "judge": 3.0},
         "fields": {"tags": ["new", "bill", "help"]},
     }
-    return TraceDraft(**{**usual, **given})
+    return TraceDraft(**{**usual, **changes})
 
 
-def rules(**given: Any) -> Rules:
+def rules(**changes: Any) -> Rules:
     usual: dict[str, Any] = {
         "success": {"score": "right", "at_least": 1},
         "confidence": {"score": "judge", "min": 1, "max": 5},
         "task_domain": {"from": "tags", "map": {"bill": "finance", "help": "support"}},
     }
-    return load_rules(None, {**usual, **given})
+    return load_rules(None, {**usual, **changes})
 
 
 def test_a_trace_gets_what_the_rules_say() -> None:
@@ -48,13 +48,13 @@ def test_a_row_tells_where_its_trace_came_from() -> None:
     row = apply_rules(draft(native=Native(log="l", sample="7", epoch=2)), rules(), "inspect")
     assert not isinstance(row, Rejected)
     assert list(row) == IMPORTED.names()
-    told = {"system": "inspect", "root": None, "log": "l", "sample": "7", "epoch": 2}
-    assert row["native"] == told
-    assert pl.DataFrame([row], IMPORTED).to_dicts()[0]["native"] == told
+    native = {"system": "inspect", "root": None, "log": "l", "sample": "7", "epoch": 2}
+    assert row["native"] == native
+    assert pl.DataFrame([row], IMPORTED).to_dicts()[0]["native"] == native
 
 
 @pytest.mark.parametrize(
-    ("given", "scores", "success"),
+    ("rule", "scores", "success"),
     [
         ({"score": "x", "at_least": 0.5}, {"x": 0.5}, True),
         ({"score": "x", "at_least": 0.5}, {"x": 0.49}, False),
@@ -63,8 +63,8 @@ def test_a_row_tells_where_its_trace_came_from() -> None:
         ({"always": False}, {}, False),
     ],
 )
-def test_success(given: dict[str, Any], scores: dict[str, float], success: object) -> None:
-    row = apply_rules(draft(scores={"judge": 1, **scores}), rules(success=given), "otlp")
+def test_success(rule: dict[str, Any], scores: dict[str, float], success: object) -> None:
+    row = apply_rules(draft(scores={"judge": 1, **scores}), rules(success=rule), "otlp")
     assert not isinstance(row, Rejected)
     assert row["metadata"]["success"] is success
 
@@ -86,24 +86,24 @@ def test_success(given: dict[str, Any], scores: dict[str, float], success: objec
         ),
     ],
 )
-def test_all_reasons_are_told(changes: Any, reasons: list[str], message: str) -> None:
+def test_all_reasons_are_reported(changes: Any, reasons: list[str], message: str) -> None:
     refused = apply_rules(draft(**changes), rules(), "otlp")
     assert refused == Rejected(reasons, message, id="kp:trace:a")
 
 
 @pytest.mark.parametrize("limit", ["nan", "inf"])
 def test_a_limit_is_a_finite_number(limit: str) -> None:
-    for given in (
+    for changes in (
         {"success": {"score": "right", "at_least": limit}},
         {"confidence": {"score": "judge", "max": limit}},
     ):
         with pytest.raises(KpBatchError, match="finite number"):
-            rules(**given)
+            rules(**changes)
 
 
-@pytest.mark.parametrize("given", [{"from": "tags"}, {"from": "tags", "map": {}}])
-def test_without_a_map_the_field_names_the_domain(given: dict[str, Any]) -> None:
-    row = apply_rules(draft(fields={"tags": ["", "new", "bill"]}), rules(task_domain=given), "otlp")
+@pytest.mark.parametrize("rule", [{"from": "tags"}, {"from": "tags", "map": {}}])
+def test_without_a_map_the_field_names_the_domain(rule: dict[str, Any]) -> None:
+    row = apply_rules(draft(fields={"tags": ["", "new", "bill"]}), rules(task_domain=rule), "otlp")
     assert not isinstance(row, Rejected)
     assert row["metadata"]["task_domain"] == "new"
 
@@ -134,7 +134,7 @@ def test_an_unmapped_domain_may_have_another() -> None:
     assert row["metadata"]["task_domain"] == "default"
 
 
-def test_all_faults_of_a_file_are_told(tmp_path: Path) -> None:
+def test_all_faults_of_a_file_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_text(
         "recovery = 'sometimes'\n[success]\nscore = 'x'\n"

@@ -44,23 +44,23 @@ SESSION = {**ALWAYS, "trace": "session"}
 PICTURE = {"type": "image", "source": {"type": "base64", "data": "SECRET"}}
 
 
-def told(name: str, path: Path, **rules: Any) -> tuple[dict[str, TraceDraft], list[str]]:
+def drafts_of(name: str, path: Path, **rules: Any) -> tuple[dict[str, TraceDraft], list[str]]:
     """The drafts of a file by their native ids, and what is passed over."""
-    given = load_rules(None, {**ALWAYS, **rules})
-    form, records, skipped = FORMATS[name].under(given), dict[str, list[SourceRecord]](), []
+    loaded_rules = load_rules(None, {**ALWAYS, **rules})
+    form, records, skipped = FORMATS[name].under(loaded_rules), dict[str, list[SourceRecord]](), []
     for record in form.records(path, []):
         if isinstance(record, SourceRecord):
             records.setdefault(record.trace, []).append(record)
         elif isinstance(record, Skipped):
             skipped.append(record.kind)
-    drafts = {trace: form.draft(trace, found, given) for trace, found in records.items()}
-    return {x: each for x, each in drafts.items() if isinstance(each, TraceDraft)}, skipped
+    drafts = {trace: form.draft(trace, parts, loaded_rules) for trace, parts in records.items()}
+    return {x: draft for x, draft in drafts.items() if isinstance(draft, TraceDraft)}, skipped
 
 
-def steps(made: TraceDraft) -> list[tuple[object, object]]:
+def steps(trace: TraceDraft) -> list[tuple[object, object]]:
     return [
         (step["type"], step["tool"] if step["type"] == "tool_call" else step["content"])
-        for step in made.steps
+        for step in trace.steps
     ]
 
 
@@ -97,7 +97,7 @@ def test_a_trace_is_a_turn_of_the_user(tmp_path: Path) -> None:
         user("p2", [text("<system-reminder>x"), text("and now?"), PICTURE], 8),
         says("a6", text("well"), second=9),
     )
-    drafts, skipped = told("claude-code", path)
+    drafts, skipped = drafts_of("claude-code", path)
     assert (list(drafts), skipped) == (["p1", "p2"], [])
     first = drafts["p1"]
     assert (first.objective, drafts["p2"].objective) == ("go", "and now?")
@@ -142,15 +142,17 @@ def test_a_trace_is_a_turn_of_the_user(tmp_path: Path) -> None:
 )
 def test_what_nobody_typed_is_no_step(tmp_path: Path, line: Line) -> None:
     lines = user("p", "go"), line, user("o", "<local-command-stdout>x"), says("a", text("so"))
-    drafts, _ = told("claude-code", claude_file(tmp_path, *lines))
-    assert {trace: steps(each) for trace, each in drafts.items()} == {"p": [("thought", "so")]}
+    drafts, _ = drafts_of("claude-code", claude_file(tmp_path, *lines))
+    assert {trace: steps(draft) for trace, draft in drafts.items()} == {"p": [("thought", "so")]}
 
 
 def test_a_command_is_a_prompt_where_the_model_answers(tmp_path: Path) -> None:
     called = "<command-message>review</command-message>\n<command-name>/review</command-name>"
-    asked = user("p", f"{called}\n<command-args>the last one</command-args>")
+    prompt = user("p", f"{called}\n<command-args>the last one</command-args>")
     meant = user("x", [text("Look for bugs")], isMeta=True)
-    drafts, _ = told("claude-code", claude_file(tmp_path, asked, meant, says("a", text("so"))))
+    drafts, _ = drafts_of(
+        "claude-code", claude_file(tmp_path, prompt, meant, says("a", text("so")))
+    )
     assert [draft.objective for draft in drafts.values()] == ["/review the last one"]
 
 
@@ -158,7 +160,7 @@ def test_what_is_typed_meanwhile_is_an_observation(tmp_path: Path) -> None:
     queued = {"type": "queued_command", "commandMode": "prompt", "prompt": "and b"}
     line = {**user("q", "", 2), "type": "attachment", "attachment": queued}
     lines = user("p", "do a"), says("a", use("c")), line, says("b", text("done"), second=3)
-    drafts, _ = told("claude-code", claude_file(tmp_path, *lines))
+    drafts, _ = drafts_of("claude-code", claude_file(tmp_path, *lines))
     assert steps(drafts["p"]) == [tool("Bash"), ("observation", "and b"), ("thought", "done")]
 
 
@@ -167,7 +169,7 @@ def test_the_first_thought_after_a_failed_tool_may_be_a_recovery(tmp_path: Path)
     lines = user("p", "go"), says("a", use("c")), failed, says("b", text("again"), second=3)
     path = claude_file(tmp_path, *lines)
     for rule, kind in (("after_tool_error", "error_recovery"), (None, "thought")):
-        drafts, _ = told("claude-code", path, recovery=rule)
+        drafts, _ = drafts_of("claude-code", path, recovery=rule)
         assert steps(drafts["p"])[-1] == (kind, "again")
 
 
@@ -203,15 +205,15 @@ def test_a_session_of_a_fork_has_its_own_turns_and_the_question_that_it_copied(
         {**user("p2", "and this?", 5), "sessionId": "fork"},
         {**says("a2", text("no"), second=6), "sessionId": "fork"},
     )
-    drafts, _ = told("claude-code", claude_file(tmp_path, *map(copied, old), *own), **SESSION)
-    made = drafts["fork"]
-    assert (made.objective, steps(made)) == (
+    drafts, _ = drafts_of("claude-code", claude_file(tmp_path, *map(copied, old), *own), **SESSION)
+    trace = drafts["fork"]
+    assert (trace.objective, steps(trace)) == (
         "go",
         [("observation", "and this?"), ("thought", "no")],
     )
-    assert made.created_at
-    assert made.created_at.second == 5
-    assert (made.native.root, made.native.log) == ("p2", "fork")
+    assert trace.created_at
+    assert trace.created_at.second == 5
+    assert (trace.native.root, trace.native.log) == ("p2", "fork")
 
 
 def test_a_turn_that_goes_on_is_made_anew(tmp_path: Path) -> None:
@@ -257,11 +259,11 @@ def test_a_turn_of_codex(tmp_path: Path) -> None:
         codex("compacted", 21, message="SECRET"),
         event("task_complete", 22),
     )
-    drafts, skipped = told("codex", path)
+    drafts, skipped = drafts_of("codex", path)
     assert skipped == ["turn without a prompt"]
-    (made,) = drafts.values()
-    assert (made.id, made.objective) == (f"kp:trace:{uuid_at(1)}", "go")
-    assert steps(made) == [
+    (trace,) = drafts.values()
+    assert (trace.id, trace.objective) == (f"kp:trace:{uuid_at(1)}", "go")
+    assert steps(trace) == [
         ("thought", "hm\nwell\nso"),
         tool("open", "web"),
         ("observation", "a"),
@@ -269,11 +271,11 @@ def test_a_turn_of_codex(tmp_path: Path) -> None:
         ("observation", "quick"),
         ("thought", "a\nb"),
     ]
-    assert str(made.created_at) == "2026-05-01 09:00:01.500000+00:00"
-    assert (made.native.root, made.native.log) == (uuid_at(1), uuid_at(0))
-    assert (made.origin.agent, made.origin.version, made.framework) == ("m", "0.150", "codex")
-    assert made.fields["project"] == ["shop"]
-    assert made.fields["git.branch"] == ["main"]
+    assert str(trace.created_at) == "2026-05-01 09:00:01.500000+00:00"
+    assert (trace.native.root, trace.native.log) == (uuid_at(1), uuid_at(0))
+    assert (trace.origin.agent, trace.origin.version, trace.framework) == ("m", "0.150", "codex")
+    assert trace.fields["project"] == ["shop"]
+    assert trace.fields["git.branch"] == ["main"]
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex"])
@@ -295,8 +297,8 @@ def test_no_record_holds_pictures_instructions_or_what_is_encrypted(
 FINE = "Wall time: 1 s\nProcess exited with code 0\nOutput:\nExit code: 1"
 
 
-def completed(**told_of_it: Any) -> Line:
-    return event("item_completed", item={"type": "CommandExecution", "id": "c", **told_of_it})
+def completed(**fields: Any) -> Line:
+    return event("item_completed", item={"type": "CommandExecution", "id": "c", **fields})
 
 
 @pytest.mark.parametrize(
@@ -321,9 +323,9 @@ def test_how_codex_tells_that_a_tool_failed(
     tmp_path: Path, output: object, events: list[Line], *, has_failed: bool
 ) -> None:
     lines = meta(), started(1), asked("go"), *ran("c", output, *events), answer("then")
-    drafts, _ = told("codex", rollout(tmp_path, *lines), recovery="after_tool_error")
-    (made,) = drafts.values()
-    assert steps(made)[-1] == ("error_recovery" if has_failed else "thought", "then")
+    drafts, _ = drafts_of("codex", rollout(tmp_path, *lines), recovery="after_tool_error")
+    (trace,) = drafts.values()
+    assert steps(trace)[-1] == ("error_recovery" if has_failed else "thought", "then")
 
 
 def test_turns_that_a_fork_replays_are_another_sessions(tmp_path: Path) -> None:
@@ -333,36 +335,36 @@ def test_turns_that_a_fork_replays_are_another_sessions(tmp_path: Path) -> None:
     own = started(120), asked("and?"), answer("no", 30)
     fork = meta(id=uuid_at(110), timestamp=at(40))
     path = rollout(tmp_path, fork, parent, *replayed, *by_time, *own)
-    drafts, skipped = told("codex", path)
+    drafts, skipped = drafts_of("codex", path)
     assert list(drafts) == [uuid_at(120)]
     assert skipped == ["turn of another session"] * 2
-    whole, _ = told("codex", path, **SESSION)
-    (made,) = whole.values()
-    assert (made.id, made.objective) == (f"kp:trace:{uuid_at(110)}", "go")
-    assert steps(made) == [("observation", "and?"), ("thought", "no")]
+    whole, _ = drafts_of("codex", path, **SESSION)
+    (trace,) = whole.values()
+    assert (trace.id, trace.objective) == (f"kp:trace:{uuid_at(110)}", "go")
+    assert steps(trace) == [("observation", "and?"), ("thought", "no")]
 
 
 def test_without_turns_each_message_of_the_user_begins_one(tmp_path: Path) -> None:
-    said = [{"type": "input_text", "text": "go"}]
+    content = [{"type": "input_text", "text": "go"}]
     header = {"id": "old", "timestamp": at(0), "git": {"branch": "b"}, "instructions": None}
     bare = [
         {
             "type": "message",
             "role": "user",
-            "content": [{**said[0], "text": "<user_instructions>"}],
+            "content": [{**content[0], "text": "<user_instructions>"}],
         },
-        {"type": "message", "role": "user", "content": said},
+        {"type": "message", "role": "user", "content": content},
         {"type": "local_shell_call", "call_id": "c", "action": {"command": ["ls"]}},
         {"record_type": "state"},
         {"type": "function_call_output", "call_id": "c", "output": "x"},
-        {"type": "message", "role": "user", "content": said},
+        {"type": "message", "role": "user", "content": content},
         {
             "type": "message",
             "role": "assistant",
             "content": [{"type": "output_text", "text": "so"}],
         },
     ]
-    drafts, _ = told("codex", rollout(tmp_path, header, *bare))
+    drafts, _ = drafts_of("codex", rollout(tmp_path, header, *bare))
     assert list(drafts) == ["old/1", "old/2"]
     assert steps(drafts["old/1"]) == [tool("local_shell"), ("observation", "x")]
     assert drafts["old/1"].steps[0]["input"] == '{"command":["ls"]}'
@@ -375,22 +377,24 @@ def test_a_session_of_codex_may_have_several_files(tmp_path: Path) -> None:
         write(tmp_path / f"in/{second}.jsonl", *begun, answer(f"so {second}", second + 1))
     read("codex", tmp_path / "in", tmp_path / "out", SESSION)
     (row,) = imported(tmp_path / "out").values()
-    told_there = [row["task"]["objective"], *(each["content"] for each in row["steps"])]
-    assert told_there == ["do 0", "so 0", "do 40", "so 40"]
+    texts = [row["task"]["objective"], *(step["content"] for step in row["steps"])]
+    assert texts == ["do 0", "so 0", "do 40", "so 40"]
 
 
 def test_a_turn_without_a_uuid_is_named_within_its_session(tmp_path: Path) -> None:
     begun = event("task_started", 1, turn_id="7")
-    drafts, _ = told("codex", rollout(tmp_path, meta(id="s"), begun, asked("go"), answer("so")))
+    drafts, _ = drafts_of(
+        "codex", rollout(tmp_path, meta(id="s"), begun, asked("go"), answer("so"))
+    )
     assert list(drafts) == ["s/7"]
 
 
 @pytest.mark.parametrize(
-    "given", [{"source": {"subagent": "review"}}, {"thread_source": "subagent"}]
+    "fields", [{"source": {"subagent": "review"}}, {"thread_source": "subagent"}]
 )
-def test_subagents_of_codex_are_passed_over(tmp_path: Path, given: Line) -> None:
-    lines = meta(**given), started(1), asked("go"), answer("so")
-    assert told("codex", rollout(tmp_path, *lines)) == ({}, ["session of a subagent"])
+def test_subagents_of_codex_are_passed_over(tmp_path: Path, fields: Line) -> None:
+    lines = meta(**fields), started(1), asked("go"), answer("so")
+    assert drafts_of("codex", rollout(tmp_path, *lines)) == ({}, ["session of a subagent"])
 
 
 def packed(path: Path) -> Path:
@@ -414,7 +418,7 @@ def test_sessions_packed_with_zstd_are_read_unless_they_stand_unpacked_beside(
     assert imported(tmp_path / "other") == imported(tmp_path / "out")
 
 
-def test_a_cut_or_endless_file_of_zstd_is_told(
+def test_a_cut_or_endless_file_of_zstd_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beside = packed(rollout(tmp_path, meta(), started(1), asked("go" * 9_999), answer("so")))
@@ -429,7 +433,7 @@ def test_a_cut_or_endless_file_of_zstd_is_told(
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex"])
-def test_foreign_and_empty_files_are_told_and_a_file_without_prompts_is_passed_over(
+def test_foreign_and_empty_files_are_reported_and_a_file_without_prompts_is_passed_over(
     tmp_path: Path, name: str
 ) -> None:
     other = {"claude-code": "codex", "codex": "claude-code"}[name]
@@ -444,7 +448,7 @@ def test_foreign_and_empty_files_are_told_and_a_file_without_prompts_is_passed_o
             list(FORMATS[name].records(path, []))
     titled = {"type": "summary", "summary": "t", "leafUuid": "x"}
     path = write(tmp_path / "none.jsonl", titled if name == "claude-code" else meta())
-    assert told(name, path) == ({}, ["session without a prompt"])
+    assert drafts_of(name, path) == ({}, ["session without a prompt"])
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex"])
@@ -458,8 +462,10 @@ def test_sessions_are_known_by_what_they_hold(tmp_path: Path, name: str) -> None
 
 def test_a_prompt_without_a_uuid_is_refused(tmp_path: Path) -> None:
     nameless = claude_file(tmp_path, {**user("p", "go"), "uuid": None}, says("a", text("so")))
-    found = [*FORMATS["claude-code"].records(nameless, [])]
-    assert [each.reasons for each in found if isinstance(each, Rejected)] == [["missing_id"]]
+    records = [*FORMATS["claude-code"].records(nameless, [])]
+    assert [record.reasons for record in records if isinstance(record, Rejected)] == [
+        ["missing_id"]
+    ]
 
 
 def test_an_archive_of_turns_takes_no_sessions(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ RULES = load_rules(
 )
 
 
-def told(tmp_path: Path, system: str, run: Sequence[Step]) -> dict[str, Any]:
+def row_of(tmp_path: Path, system: str, run: Sequence[Step]) -> dict[str, Any]:
     folder, archive = tmp_path / system, tmp_path / f"{system} archive"
     SYSTEMS[system](folder, run)
     import_traces(FORMATS[system.partition(" ")[0]], [str(folder)], archive, RULES)
@@ -39,18 +39,18 @@ def told(tmp_path: Path, system: str, run: Sequence[Step]) -> dict[str, Any]:
 def steps(row: dict[str, Any]) -> list[tuple[object, ...]]:
     """Its steps; arguments may be written with spaces or without."""
     return [
-        (each["type"], each["content"], each["tool"], each["input"] and json.loads(each["input"]))
-        for each in row["steps"]
+        (step["type"], step["content"], step["tool"], step["input"] and json.loads(step["input"]))
+        for step in row["steps"]
     ]
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_every_system_tells_the_same_run_in_whatever_order(tmp_path: Path, name: str) -> None:
     run, types = RUNS[name]
-    rows = {system: told(tmp_path, system, run[:: (-1) ** n]) for n, system in enumerate(SYSTEMS)}
+    rows = {system: row_of(tmp_path, system, run[:: (-1) ** n]) for n, system in enumerate(SYSTEMS)}
     first = rows["otlp"]
     assert (first["id"], first["task"]["objective"]) == (f"kp:trace:{TRACE}", "where is it?")
-    assert [each["type"] for each in first["steps"]] == types
+    assert [step["type"] for step in first["steps"]] == types
     for system, row in rows.items():
         assert steps(row) == steps(first), system
         assert row["task"] == first["task"]
@@ -61,17 +61,17 @@ def test_every_system_tells_the_same_run_in_whatever_order(tmp_path: Path, name:
 def test_a_text_that_a_model_is_given_is_no_message_of_a_user(tmp_path: Path) -> None:
     first = replace(LOOKS, given="look for it", answer="hm")
     run = [ROOT, first, replace(first, id="n", given="is it there?", answer="yes", start=2)]
-    for system in [each for each in SYSTEMS if each != "otlp"]:  # in which all are messages
-        row = told(tmp_path, system, run)
+    for system in [name for name in SYSTEMS if name != "otlp"]:  # in which all are messages
+        row = row_of(tmp_path, system, run)
         assert row["task"]["objective"] == "look for it", system
-        assert [each["content"] for each in row["steps"]] == ["hm", "yes"], system
+        assert [step["content"] for step in row["steps"]] == ["hm", "yes"], system
 
 
 def test_and_so_it_has_the_same_complexity_and_score(tmp_path: Path) -> None:
     run, _ = RUNS["a model within the tool that a model's span holds"]
     scores: set[tuple[object, ...]] = set()
     for system in SYSTEMS:
-        told(tmp_path, system, run)
+        row_of(tmp_path, system, run)
         warehouse = tmp_path / f"{system} warehouse"
         archive = (str(tmp_path / f"{system} archive" / "*.parquet"),)
         rescore_archive(RescoreConfig(archive=archive, warehouse=warehouse, embedder="hashing"))

@@ -16,7 +16,7 @@ from tests.support.importing import imported, refusals
 ANY = {"success": {"always": True}, "confidence": {"always": 0.8}}
 RULES = load_rules(None, {**ANY, "task_domain": {"otherwise": "default"}})
 NATIVE = load_rules(None, {})
-# What is told as soon as it is known, and not only where more of it was read.
+# What is reported as soon as it is known, and not only where more of it was read.
 MESSAGES = {
     "otlp_spans_of_one.jsonl.gz": "its parts take more than",
     "samples.eval": "its members unpack to too much",
@@ -53,8 +53,8 @@ def test_a_trace_that_a_run_would_refuse_is_refused_by_its_id(tmp_path: Path, mo
     path = tmp_path / "a.jsonl"
     path.write_text(request("a", "1", "é" * (limits.TEXT_BYTES // 2) + "x" * more), "utf-8")
     import_traces(FORMATS["otlp"], [str(path)], tmp_path / "archive", RULES)
-    told = [(refusal["id"], refusal["reasons"]) for refusal in refusals(tmp_path / "archive")]
-    assert told == [(f"kp:trace:{'a' * 32}", ["too_large"])] * more
+    refused = [(refusal["id"], refusal["reasons"]) for refusal in refusals(tmp_path / "archive")]
+    assert refused == [(f"kp:trace:{'a' * 32}", ["too_large"])] * more
 
 
 @pytest.mark.parametrize("length", [1 << 10, 1 << 11])
@@ -65,5 +65,5 @@ def test_a_long_literal_of_python_stays_a_text(tmp_path: Path, length: int) -> N
     path.write_text(f"{json.dumps(run('a'))}\n{json.dumps(tool)}\n", "utf-8")
     import_traces(FORMATS["langsmith"], [str(path)], tmp_path / "archive", RULES)
     [trace] = imported(tmp_path / "archive").values()
-    [call] = [each for each in trace["steps"] if each["type"] == "tool_call"]
+    [call] = [step for step in trace["steps"] if step["type"] == "tool_call"]
     assert list(json.loads(call["input"])) == ["a" if length == 1 << 10 else "input"]

@@ -11,7 +11,7 @@ def user(text: str) -> Message:
     return Message("user", text)
 
 
-def told(transcript: Transcript) -> list[tuple[object, object]]:
+def steps_of(transcript: Transcript) -> list[tuple[object, object]]:
     """Each step's type, and its content or its tool's name."""
     steps: list[tuple[object, object]] = []
     for step in transcript.steps:
@@ -37,7 +37,7 @@ def test_a_conversation_becomes_an_objective_and_steps() -> None:
         ]
     )
     assert transcript.objective == "go"
-    assert told(transcript) == [
+    assert steps_of(transcript) == [
         ("thought", "which way?\ngoing"),
         ("tool_call", "look"),
         ("observation", '{"b":"ü","a":1}'),
@@ -65,7 +65,7 @@ def test_history_is_counted_once() -> None:
     transcript.add_answer(Message("assistant", "done"))
     transcript.add_prompt([first, answer, result, user("yes?"), Message("assistant", "done")])
     assert transcript.objective == "yes?"
-    assert told(transcript) == [
+    assert steps_of(transcript) == [
         ("thought", "no"),
         ("tool_call", "look"),
         ("observation", "found"),
@@ -81,17 +81,17 @@ def test_history_is_counted_once() -> None:
     st.sampled_from(["c1", ""]),
 )
 def test_a_call_in_a_message_and_in_a_span_is_one(
-    order: list[str], arguments: str | None, call_id: str, told_id: str
+    order: list[str], arguments: str | None, call_id: str, result_id: str
 ) -> None:
     transcript = Transcript()
     ran = ToolCall("look", arguments, call_id)
-    for each in order:
-        if each == "say":
+    for action in order:
+        if action == "say":
             transcript.add_answer(Message("assistant", calls=(CALL,)))
         else:
             transcript.add_tool_run(ran, ToolResult("found"))
-    transcript.add_prompt([Message("tool", results=(ToolResult("found", told_id),))])
-    assert sorted(map(str, told(transcript))) == [
+    transcript.add_prompt([Message("tool", results=(ToolResult("found", result_id),))])
+    assert sorted(map(str, steps_of(transcript))) == [
         "('observation', 'found')",
         "('tool_call', 'look')",
     ]
@@ -101,17 +101,19 @@ def test_other_calls_of_the_same_tool_are_others() -> None:
     transcript = Transcript()
     transcript.add_answer(Message("assistant", calls=(ToolCall("look", {"at": 1}), CALL)))
     transcript.add_tool_run(ToolCall("look", {"at": 2}), ToolResult("b"))
-    assert [each for each, _ in told(transcript)] == ["tool_call"] * 3 + ["observation"]
+    assert [step_type for step_type, _ in steps_of(transcript)] == ["tool_call"] * 3 + [
+        "observation"
+    ]
 
 
 def test_the_first_thought_after_a_failed_tool_recovers_where_that_is_asked_for() -> None:
-    for asked, kind in ((True, "error_recovery"), (False, "thought")):
-        transcript = Transcript(recovery=asked)
+    for recovery, kind in ((True, "error_recovery"), (False, "thought")):
+        transcript = Transcript(recovery=recovery)
         transcript.add_tool_run(CALL, ToolResult("no such place", failed=True))
         transcript.add_answer(Message("assistant", calls=(ToolCall("turn"),)))
         transcript.add_answer(Message("assistant", "try the other way"))
         transcript.add_answer(Message("assistant", "there"))
-        assert [each for each, _ in told(transcript)] == [
+        assert [step_type for step_type, _ in steps_of(transcript)] == [
             "tool_call",
             "observation",
             "tool_call",

@@ -48,17 +48,17 @@ def test_several_processes_come_to_what_one_does(
     (source / "6.jsonl").write_text("no JSON\n")
     (source / "7.jsonl").write_text('{"resourceLogs": []}\n')
     archive = tmp_path / "archive"
-    told, files = list[object](), list[dict[str, bytes]]()
+    summaries, files = list[object](), list[dict[str, bytes]]()
     for large, processes in ((1 << 30, 0), (0, 2)):
         monkeypatch.setattr(run, "_LARGE", large)
         monkeypatch.setattr(run, "RUN_BYTES", 1_000 if processes else 1 << 30)
         monkeypatch.setattr("kp_batch.imports.job._BATCH_BYTES", 1_000 if processes else 1 << 30)
         with patch.object(run, "Workers", wraps=Workers) as began:
-            told.append(import_traces(FORMATS["otlp"], [str(source)], archive, RULES))
+            summaries.append(import_traces(FORMATS["otlp"], [str(source)], archive, RULES))
         files.append(contents(archive))
         began.assert_called_once_with(processes)
         shutil.rmtree(archive)
-    assert told[0] == told[1]
+    assert summaries[0] == summaries[1]
     assert files[0] == files[1]
     assert len(files[0]) > 3
 
@@ -94,26 +94,26 @@ def test_what_is_printed_is_no_answer(capfd: pytest.CaptureFixture[str]) -> None
 def test_what_processes_ask_of_a_bucket_is_counted(bucket: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"x" * 1_000)
     fill(bucket, tmp_path)
-    with counted() as here:
+    with counted() as in_process:
         content_of(f"{bucket}/a.jsonl")
-    with counted() as there, Workers(1) as workers:
+    with counted() as in_worker, Workers(1) as workers:
         assert workers.submit(content_of, f"{bucket}/a.jsonl")() == b"x" * 1_000
-    assert here.read == 1_000
-    assert there == here
+    assert in_process.read == 1_000
+    assert in_worker == in_process
 
 
-def test_a_killed_process_is_told_in_one_line() -> None:
+def test_a_killed_process_is_reported_in_one_line() -> None:
     with Workers(1) as workers:
         pid = workers.submit(os.getpid)()
-        asked = workers.submit(time.sleep, 60)
+        sleep = workers.submit(time.sleep, 60)
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(ResourceError, match=r"was killed \(exit status -9\), maybe as memory"):
-            asked()
+            sleep()
 
 
 def test_what_is_asked_for_ends_with_its_process() -> None:
     with Workers(2) as workers:
-        pids = [each() for each in [workers.submit(os.getpid) for _ in range(8)]]
+        pids = [call() for call in [workers.submit(os.getpid) for _ in range(8)]]
         workers.submit(time.sleep, 60)
         workers.submit(time.sleep, 60)
     assert not any(map(is_alive, pids))

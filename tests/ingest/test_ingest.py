@@ -115,7 +115,7 @@ def test_of_other_content_the_last_by_file_and_row_wins(tmp_path: Path) -> None:
     assert taken.rejects["message"].unique().to_list() == [
         f"the same id stands with other content in {last}, later in the archive"
     ]
-    assert taken.rejects["raw"].null_count() == 3  # their file and row tell where they stand
+    assert taken.rejects["raw"].null_count() == 3  # their file and row show where they are
 
 
 def test_rows_are_ordered_as_numbers(tmp_path: Path) -> None:

@@ -49,10 +49,8 @@ def as_read_again(path: Path, rows: list[int]) -> dict[int, str]:
 
 def of_every_code(name: str) -> list[Any]:
     """Rows that are accepted, and rows with each code."""
-    mixed = [
-        each for pair in zip(ACCEPTED, REFUSED, strict=False) for each in (pair[0], pair[1][1])
-    ]
-    rows = [*mixed, *(each for _, each in REFUSED), EVERYTHING, trace(objective="x" * 70_000)]
+    mixed = [row for pair in zip(ACCEPTED, REFUSED, strict=False) for row in (pair[0], pair[1][1])]
+    rows = [*mixed, *(row for _, row in REFUSED), EVERYTHING, trace(objective="x" * 70_000)]
     if name == "a.parquet":
         return rows
     lines = [
@@ -63,7 +61,7 @@ def of_every_code(name: str) -> list[Any]:
         b"[" * 2_000,
         b'{"id": "\\ud800 \xc3\xa9"}',
     ]
-    return [*rows, *(each for _, each in REFUSED_JSON), *lines]
+    return [*rows, *(row for _, row in REFUSED_JSON), *lines]
 
 
 @pytest.mark.parametrize("most", [1 << 20, 1_000])
@@ -77,11 +75,11 @@ def test_json_of_every_code_is_as_the_file_says(
     monkeypatch.setattr(limits, "RAW_BYTES", most)
     monkeypatch.setattr(reading, "BATCH_ROWS", batch)
     path = WRITERS[name](tmp_path / name, of_every_code(name))
-    found = rejected(path)
-    assert found == as_read_again(path, [*found])
+    texts = rejected(path)
+    assert texts == as_read_again(path, [*texts])
     codes = pl.concat(checked(path)).get_column("reasons").explode().drop_nulls().n_unique()
     assert codes == (10 if name == "a.parquet" else 11)
-    assert max(len((text or "").encode()) for text in found.values()) <= max(most, 2_000)
+    assert max(len((text or "").encode()) for text in texts.values()) <= max(most, 2_000)
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -101,7 +99,9 @@ def test_frames_hold_no_more_json_than_a_batch_and_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(reading, "BATCH_BYTES", 3_000)
-    rows = [trace(id=f"{each}", confidence=2 - each % 2, extra="x" * 900) for each in range(40)]
+    rows = [
+        trace(id=f"{number}", confidence=2 - number % 2, extra="x" * 900) for number in range(40)
+    ]
     schema = retyped(SCHEMA, "extra", pa.string())
     options = {"schema": schema} if name == "a.parquet" else {}
     path = WRITERS[name](tmp_path / name, rows, **options)
@@ -128,12 +128,12 @@ def test_rows_of_columns_that_are_not_read_are_cut_by_what_they_take(
 ) -> None:
     for module in (json_format, parquet_batches):
         monkeypatch.setattr(module, "BATCH_BYTES", 20_000)
-    rows = [trace(id=f"{each}", confidence=9, extra=f"{each}" * 4_000) for each in range(30)]
+    rows = [trace(id=f"{number}", confidence=9, extra=f"{number}" * 4_000) for number in range(30)]
     schema = retyped(SCHEMA, "extra", pa.string())
     path = write_parquet(tmp_path / "a.parquet", rows, schema, row_group_size=7)
     assert len(checked(path)) < 5
-    found = rejected(path)
-    assert [json.loads(text or "")["extra"] for text in found.values()] == [
+    texts = rejected(path)
+    assert [json.loads(text or "")["extra"] for text in texts.values()] == [
         row["extra"] for row in rows
     ]
 
@@ -157,16 +157,16 @@ def test_where_another_column_is_damaged_the_json_has_those_that_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "BATCH_ROWS", 2)
-    rows = [trace(id=f"{each}" * 99, confidence=5.0) for each in range(6)]
+    rows = [trace(id=f"{number}" * 99, confidence=5.0) for number in range(6)]
     path = write_parquet(tmp_path / "a.parquet", rows, row_group_size=2, use_dictionary=False)
     whole = rejected(path)
     damage(path, group=1, column="@context")
-    found = rejected(path)
-    assert [found[row] for row in (0, 1)] == [whole[row] for row in (0, 1)]
+    texts = rejected(path)
+    assert [texts[row] for row in (0, 1)] == [whole[row] for row in (0, 1)]
     for row in range(2, 6):
-        left = json.loads(found[row] or "")
-        assert "@context" not in left
-        assert left["metadata"] == json.loads(whole[row] or "")["metadata"]
+        parsed = json.loads(texts[row] or "")
+        assert "@context" not in parsed
+        assert parsed["metadata"] == json.loads(whole[row] or "")["metadata"]
 
 
 def test_where_the_disk_fails_while_json_is_taken_the_file_is_read_again(

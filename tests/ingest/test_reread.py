@@ -33,15 +33,15 @@ def locations(tmp_path: Path) -> list[TraceLocation]:
     ]
 
 
-def told(locations: list[TraceLocation], most_bytes: int | None = None) -> list[str]:
-    found = list(reread(locations, most_bytes=most_bytes))
-    assert [location for location, _ in found] == locations
-    return [read if isinstance(read, str) else read["id"] for _, read in found]
+def outcomes(locations: list[TraceLocation], most_bytes: int | None = None) -> list[str]:
+    results = list(reread(locations, most_bytes=most_bytes))
+    assert [location for location, _ in results] == locations
+    return [read if isinstance(read, str) else read["id"] for _, read in results]
 
 
 def test_each_location_has_its_trace_or_why_it_is_not_read(locations: list[TraceLocation]) -> None:
-    assert told(locations) == ["a", "changed", "c", "changed", "changed", "unreadable", "gone"]
-    assert told(locations, most_bytes=1) == [*["large"] * 6, "gone"]
+    assert outcomes(locations) == ["a", "changed", "c", "changed", "changed", "unreadable", "gone"]
+    assert outcomes(locations, most_bytes=1) == [*["large"] * 6, "gone"]
 
 
 def test_batches_are_of_few_rows_and_letters(
@@ -51,4 +51,4 @@ def test_batches_are_of_few_rows_and_letters(
     assert [len(batch) for batch in reread_batches(locations)] == [2, 2, 2, 1]
     monkeypatch.setattr(module, "_LETTERS", 1)
     assert [len(batch) for batch in reread_batches(locations)] == [1, 1, 1, 1, 2, 1]
-    assert told(locations) == ["a", "changed", "c", "changed", "changed", "unreadable", "gone"]
+    assert outcomes(locations) == ["a", "changed", "c", "changed", "changed", "unreadable", "gone"]

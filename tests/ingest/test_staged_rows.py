@@ -25,7 +25,7 @@ def written(path: Path, frames: list[pl.DataFrame], most: int) -> list[int]:
     if not groups.files:
         return []
     metadata = pq.read_metadata(path)
-    return [metadata.row_group(each).num_rows for each in range(metadata.num_row_groups)]
+    return [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
 
 
 @given(st.lists(st.lists(st.text("ab", max_size=20), max_size=9), max_size=9), st.integers(1, 12))

@@ -82,9 +82,9 @@ def clamped(wanted: pl.DataFrame) -> pl.DataFrame:
 
 
 def assert_as_expected(novelty: npt.ArrayLike, name: str) -> None:
-    met, wanted = scored(novelty), clamped(expected(name))
+    actual, wanted = scored(novelty), clamped(expected(name))
     for column in ("novelty", "score"):
-        difference = met.get_column(column) - wanted.get_column(column)
+        difference = actual.get_column(column) - wanted.get_column(column)
         worst = int(difference.abs().arg_max() or 0)
         assert abs(difference[worst]) <= 1e-6, (column, wanted.row(worst, named=True))
 
@@ -96,8 +96,8 @@ def test_the_traces_are_in_replay_order() -> None:
 
 
 def test_the_traces_reach_every_override_and_profile() -> None:
-    held = traces().select(pl.col(pl.Boolean).exclude("success").any())
-    assert held.row(0) == (True, True, True)
+    overrides = traces().select(pl.col(pl.Boolean).exclude("success").any())
+    assert overrides.row(0) == (True, True, True)
     assert set(undated()) <= {*traces().get_column("task_domain"), "default"}
 
 
@@ -133,23 +133,25 @@ def test_the_replay_scores_as_the_live_engine_did(name: str) -> None:
 
 
 @pytest.mark.model
-def test_what_the_live_engine_recorded_is_met_and_a_wrong_ttl_shows(tmp_path: Path) -> None:
+def test_what_the_live_engine_recorded_is_reproduced_and_a_wrong_ttl_shows(tmp_path: Path) -> None:
     recorded = {line["id"]: line["score"] for line in lines("expected_cap1000_ttl1h.jsonl")}
-    given = lines("traces.jsonl")
-    for each in given:
-        each["metadata"]["quality_score"] = recorded[each["id"]]
-    write_jsonl(tmp_path / "a.jsonl", given)
+    rows = lines("traces.jsonl")
+    for row in rows:
+        row["metadata"]["quality_score"] = recorded[row["id"]]
+    write_jsonl(tmp_path / "a.jsonl", rows)
     where = {"archive": (str(tmp_path / "a.jsonl"),), "warehouse": tmp_path / "warehouse"}
     rescore_archive(RescoreConfig(**where, ttl="1h"))
     far = "SELECT trace_id FROM largest_score_differences WHERE abs(difference) > 1e-6"
     assert ask(where["warehouse"], far).is_empty()
     rescore_archive(RescoreConfig(**where, ttl="none"))
-    found = ask(where["warehouse"], "FROM largest_score_differences WHERE abs(difference) > 1e-6")
-    assert len(found) == 7
+    differences = ask(
+        where["warehouse"], "FROM largest_score_differences WHERE abs(difference) > 1e-6"
+    )
+    assert len(differences) == 7
     # Its novelty alone explains each, so that cache, clock or model were others.
-    assert found["implied_novelty"].is_between(-1e-6, 1 + 1e-6).all()
+    assert differences["implied_novelty"].is_between(-1e-6, 1 + 1e-6).all()
     days = ask(where["warehouse"], "FROM recorded_score_differences")
-    assert days["traces"].sum() == sum(each != 0 for each in recorded.values())
+    assert days["traces"].sum() == sum(value != 0 for value in recorded.values())
     assert (days["mean_absolute_difference"] > 1e-4).any()
 
 

@@ -75,8 +75,8 @@ class Killed(BaseException):
 class Dying(ThreadExecutor):
     """Is killed before or after one of the steps that it calls, or a part of one."""
 
-    def __init__(self, left: Iterator[int]) -> None:
-        self._left = left
+    def __init__(self, remaining: Iterator[int]) -> None:
+        self._remaining = remaining
 
     def calling(self, _: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -92,7 +92,7 @@ class Dying(ThreadExecutor):
         return super().map(mortal, parts, *args, **kwargs)
 
     def _live_on(self) -> None:
-        if next(self._left, None) is None:
+        if next(self._remaining, None) is None:
             raise Killed
 
 
@@ -122,14 +122,14 @@ class Meeting:
 
     def __init__(self, other: Callable[[], object], at: int) -> None:
         self._other = other
-        self._left = at
-        self.met: list[BaseException | None] = []  # how that ended
+        self._remaining = at
+        self.errors: list[BaseException | None] = []  # how that ended
 
     def calling(self, _: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        if self._left == 0:
+        if self._remaining == 0:
             with ThreadPoolExecutor(1) as pool:
-                self.met.append(pool.submit(self._other).exception())
-        self._left -= 1
+                self.errors.append(pool.submit(self._other).exception())
+        self._remaining -= 1
         return function
 
 
@@ -205,7 +205,9 @@ class Nights(RuleBasedStateMachine):
         self.last = self.config()  # of that run
         self.forgotten: set[str] = set()
         self.published: dict[str, Any] = {}  # the content of each trace
-        self.left: dict[str, tuple[RescoreConfig, dict[str, File], dict[str, Any]]] = {}  # by runs
+        self.states: dict[
+            str, tuple[RescoreConfig, dict[str, File], dict[str, Any]]
+        ] = {}  # by runs
         self.runs: list[str] = []  # in the order in which they were published
         self.vacuumed = False
         self.away: dict[str, tuple[bytes, int]] = {}
@@ -255,7 +257,7 @@ class Nights(RuleBasedStateMachine):
 
     @rule(pair=pairs, change=st.booleans(), then=then)
     def correct_under_another_name(self, pair: list[str], then: str, *, change: bool) -> None:
-        """The corrected file stands in place of the first one, earlier or later than it."""
+        """The corrected file takes the place of the first one, earlier or later than it."""
         if rows := self.rows(pair[0]):
             (self.archive / pair[0]).unlink()
             self.write(pair[1], [changed(row) for row in rows] if change else rows[::-1])
@@ -279,8 +281,8 @@ class Nights(RuleBasedStateMachine):
         """At the end of a line or within it; Parquet cannot be read then, nor what is empty."""
         if self.has(name):
             content = (self.archive / name).read_bytes()
-            left = content[: int(share * len(content))]
-            self.put(name, left[: left.rfind(b"\n") + 1] if at_end else left)
+            start = content[: int(share * len(content))]
+            self.put(name, start[: start.rfind(b"\n") + 1] if at_end else start)
             self.go_on(then)
 
     @rule(name=names, then=then)
@@ -324,7 +326,7 @@ class Nights(RuleBasedStateMachine):
         settings["profiles"] = load_profiles(path)
         if settings["embedder"] == "model":
             settings["embedder"] = str(self.folder / "model")
-        self.settings = {each: settings[each] for each in changed}
+        self.settings = {name: settings[name] for name in changed}
 
     @rule(hours=st.sampled_from([-30, -1, 0, 25]))
     def set_the_clock(self, hours: int) -> None:
@@ -374,15 +376,15 @@ class Nights(RuleBasedStateMachine):
         """How much there is of what a limit is on."""
         before = self.counted(self.files).accepted
         stay = {row.trace_id for row in count.accepted}
-        here = {each.content for each in after.values() if each.status == "read"}
+        readable = {file.content for file in after.values() if file.status == "read"}
         return {
             "max_reject_share": count.faulty,
             "max_removed": sum(row.trace_id not in stay for row in before),
-            "max_unreadable": sum(each.status == "unreadable" for each in after.values()),
+            "max_unreadable": sum(file.status == "unreadable" for file in after.values()),
             "max_gone": sum(
-                each.status != "gone" and path not in self.present and each.content not in here
-                for path, each in self.files.items()
-                if each.content is not None
+                file.status != "gone" and path not in self.present and file.content not in readable
+                for path, file in self.files.items()
+                if file.content is not None
             ),
         }[limit]
 
@@ -416,8 +418,8 @@ class Nights(RuleBasedStateMachine):
         meeting = Meeting(other if forgets else partial(rescore_archive, config), at)
         with timed(caller=meeting.calling):
             summary = rescore_archive(config)
-        assert all(isinstance(each, BusyError) for each in meeting.met), meeting.met
-        assert all("another run is writing" in str(each) for each in meeting.met)
+        assert all(isinstance(error, BusyError) for error in meeting.errors), meeting.errors
+        assert all("another run is writing" in str(error) for error in meeting.errors)
         self.done(config, after)
         self.check(summary)
 
@@ -429,7 +431,7 @@ class Nights(RuleBasedStateMachine):
         forget(self.last.warehouse, [name], unseen_too=True)
         away.rename(self.folder / "model")
         self.forgotten.add(name)
-        self.left.clear()
+        self.states.clear()
         self.done(self.last, self.files)
         self.assert_law()
 
@@ -440,7 +442,7 @@ class Nights(RuleBasedStateMachine):
         before = tables(warehouse)
         vacuum(warehouse, timedelta(days), datetime.now(UTC))
         self.vacuumed = True
-        self.left.clear()
+        self.states.clear()
         for name, rows in tables(warehouse).items():
             assert rows.drop("raw", "message", strict=False).equals(
                 before[name].drop("raw", "message", strict=False)
@@ -449,9 +451,9 @@ class Nights(RuleBasedStateMachine):
     @rule(number=st.integers(0, 4))
     def roll_back(self, number: int) -> None:
         """To one of the last runs that are done; the next run goes on from there."""
-        if len(self.left) <= number:
+        if len(self.states) <= number:
             return
-        name, (config, files, self.published) = [*self.left.items()][-1 - number]
+        name, (config, files, self.published) = [*self.states.items()][-1 - number]
         rollback(self.last.warehouse, name)
         self.done(config, files)
         self.assert_law()
@@ -465,31 +467,33 @@ class Nights(RuleBasedStateMachine):
         self.assert_read(count)
 
     def assert_law(self) -> Counted:
-        told, has_raw = (self.files, self.forgotten, self.published), not self.vacuumed
-        return assert_lawful(self.last, *told, has_raw=has_raw)
+        state, has_raw = (self.files, self.forgotten, self.published), not self.vacuumed
+        return assert_lawful(self.last, *state, has_raw=has_raw)
 
     def assert_counts(self, summary: Summary, count: Counted) -> None:
         """What the summary counts adds up, and is of the files that are there."""
-        told = summary.counts
-        assert told.files == len(self.present)
-        assert (told.rows, told.rows_kept) == (count.rows, count.kept)
-        assert told.accepted + told.duplicates == count.rows - told.rejected - told.superseded
-        assert (told.accepted, told.duplicates) == (len(count.accepted), count.duplicates)
-        assert (told.rejected, told.superseded) == (count.faulty, count.superseded)
-        of_each = "SELECT fingerprints->>'encoder_id' FROM runs WHERE run_id = latest()"
-        [(fingerprints,)] = self.ask(of_each)
-        assert sum(json.loads(fingerprints).values()) == told.accepted
+        counts = summary.counts
+        assert counts.files == len(self.present)
+        assert (counts.rows, counts.rows_kept) == (count.rows, count.kept)
+        assert (
+            counts.accepted + counts.duplicates == count.rows - counts.rejected - counts.superseded
+        )
+        assert (counts.accepted, counts.duplicates) == (len(count.accepted), count.duplicates)
+        assert (counts.rejected, counts.superseded) == (count.faulty, count.superseded)
+        query = "SELECT fingerprints->>'encoder_id' FROM runs WHERE run_id = latest()"
+        [(fingerprints,)] = self.ask(query)
+        assert sum(json.loads(fingerprints).values()) == counts.accepted
 
     def assert_read(self, count: Counted) -> None:
         """Each trace whose file is there can be verified, exported and explained."""
-        here = intact(self.files, self.present)
-        readable = [row.trace_id for row in count.accepted if row.source_file in here]
+        sources = intact(self.files, self.present)
+        readable = [row.trace_id for row in count.accepted if row.source_file in sources]
         warehouse = self.last.warehouse
-        told = verify(warehouse, traces=1_000, seed=0, embed=False)
+        result = verify(warehouse, traces=1_000, seed=0, embed=False)
         is_unchecked = bool(count.accepted) and not readable
-        assert told.wrong.startswith("nothing could be checked" if is_unchecked else "")
-        assert (bool(told.wrong), told.sampled) == (is_unchecked, len(count.accepted))
-        assert told.checked == len(readable)
+        assert result.wrong.startswith("nothing could be checked" if is_unchecked else "")
+        assert (bool(result.wrong), result.sampled) == (is_unchecked, len(count.accepted))
+        assert result.checked == len(readable)
         wanted, output = ExportFilter(min_score=0, private=True), self.folder / "export.jsonl"
         export(warehouse, wanted, FORMATS[".jsonl"], output)
         assert [json.loads(line)["id"] for line in output.read_text().splitlines()] == readable
@@ -529,8 +533,8 @@ class Nights(RuleBasedStateMachine):
     def same_encoder(self) -> dict[str, str]:
         """The last run's, while texts are in no file that can be read: no other can embed these."""
         files = observed(self.files, self.present, prune=False).values()
-        here = {file.content for file in files if file.status == "read"}
-        is_kept = any(file.content not in {None, *here} for file in files)
+        readable = {file.content for file in files if file.status == "read"}
+        is_kept = any(file.content not in {None, *readable} for file in files)
         return {"embedder": self.last.embedder} if is_kept else {}
 
     def put(self, name: str, content: bytes) -> None:
@@ -551,11 +555,11 @@ class Nights(RuleBasedStateMachine):
         self.published = self.counted(files).published
         self.note_runs()
         [(latest,)] = self.ask("SELECT latest()")
-        self.left[latest] = config, files, self.published
+        self.states[latest] = config, files, self.published
 
-    def fail(self, config: RescoreConfig, files: dict[str, File], told: str) -> None:
+    def fail(self, config: RescoreConfig, files: dict[str, File], message: str) -> None:
         """A run fails: its rejects are published, and no scores."""
-        with pytest.raises(ArchiveError, match=told):
+        with pytest.raises(ArchiveError, match=message):
             rescore_archive(config)
         self.note_runs()
         count = self.counted(files)
@@ -564,12 +568,12 @@ class Nights(RuleBasedStateMachine):
 
     def note_runs(self) -> None:
         """Runs stand in the order in which they were published, whatever the clock said."""
-        found = self.ask("SELECT run_id, status, latest() FROM runs ORDER BY number")
-        assert [name for name, *_ in found[: len(self.runs)]] == self.runs
-        assert len(found) <= len(self.runs) + 1
-        self.runs = [name for name, *_ in found]
-        done = [name for name, status, _ in found if status == "done"]
-        assert found[-1][-1] == done[-1]
+        runs = self.ask("SELECT run_id, status, latest() FROM runs ORDER BY number")
+        assert [name for name, *_ in runs[: len(self.runs)]] == self.runs
+        assert len(runs) <= len(self.runs) + 1
+        self.runs = [name for name, *_ in runs]
+        done = [name for name, status, _ in runs if status == "done"]
+        assert runs[-1][-1] == done[-1]
 
 
 EXAMPLES = os.environ.get("KP_LAW_EXAMPLES")
@@ -577,7 +581,7 @@ TestNights = Nights.TestCase
 TestNights.settings = settings(
     max_examples=int(EXAMPLES or 4),
     stateful_step_count=15,
-    # Shrinking takes longer than a test of the suite may: there what was found is told as it is.
+    # Shrinking takes longer than a test of the suite may: there a failure is reported as it is.
     phases=tuple(Phase) if EXAMPLES else (Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )

@@ -35,18 +35,18 @@ def test_the_oldest_goes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "left"),
+    ("age", "remaining"),
     [
         (SECOND - timedelta(microseconds=1), 1),
         (SECOND, 0),
         (SECOND + timedelta(microseconds=1), 0),
     ],
 )
-def test_what_is_exactly_one_ttl_old_is_gone(age: timedelta, left: int) -> None:
+def test_what_is_exactly_one_ttl_old_is_gone(age: timedelta, remaining: int) -> None:
     cache = VectorCache(dimensions=2, ttl=SECOND)
     cache.add(EAST, START)
     cache.evict_expired(START + age)
-    assert cache.size == left
+    assert cache.size == remaining
 
 
 def test_adding_and_asking_evict_what_has_expired() -> None:
@@ -107,7 +107,7 @@ def test_the_oldest_wins_a_tie() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "query", "expected"),
+    ("entries", "query", "expected"),
     [
         ([WEST], EAST, Nearest(-1.0, 0, START)),
         ([WEST, NOTHING], EAST, Nearest(0.0, None, None)),
@@ -117,10 +117,10 @@ def test_the_oldest_wins_a_tie() -> None:
     ],
 )
 def test_a_zero_vector_has_similarity_0_and_is_nobodys_nearest(
-    held: list[list[float]], query: list[float], expected: Nearest
+    entries: list[list[float]], query: list[float], expected: Nearest
 ) -> None:
     cache = VectorCache(dimensions=2)
-    for vector in held:
+    for vector in entries:
         cache.add(vector, START)
     assert cache.nearest(query, START) == expected
 
@@ -144,12 +144,14 @@ def test_a_vector_that_is_not_finite_is_refused(component: float) -> None:
 
 def test_unit_is_idempotent_and_keeps_zero_vectors() -> None:
     generator = np.random.default_rng(5)
-    given = generator.standard_normal((400, 384)) * np.repeat([1e-20, 1.0, 1e20, 0.0], 100)[:, None]
-    once = unit(given)
+    vectors = (
+        generator.standard_normal((400, 384)) * np.repeat([1e-20, 1.0, 1e20, 0.0], 100)[:, None]
+    )
+    once = unit(vectors)
     assert once.dtype == np.float32
     assert once.flags.c_contiguous
     assert once.tobytes() == unit(once).tobytes()
-    assert once.tobytes() == b"".join(unit(row).tobytes() for row in given)
+    assert once.tobytes() == b"".join(unit(row).tobytes() for row in vectors)
     assert nonzero(once).tolist() == [True] * 300 + [False] * 100
     norms = np.linalg.norm(once[:300].astype(np.float64), axis=1)
     assert np.abs(norms - 1).max() < 2.0**-23

@@ -68,8 +68,8 @@ def histories(draw: st.DrawFn) -> History:
     return History(unit(3 * vectors), times, draw(st.integers(1, 12) | st.just(1_000)), ttl)
 
 
-def bits(met: Replay, rows: slice | Int64s = slice(None)) -> tuple[bytes, ...]:
-    columns = (met.max_similarity, met.nearest, met.cache_size, met.novelty)
+def bits(result: Replay, rows: slice | Int64s = slice(None)) -> tuple[bytes, ...]:
+    columns = (result.max_similarity, result.nearest, result.cache_size, result.novelty)
     return tuple(column[rows].tobytes() for column in columns)
 
 
@@ -79,24 +79,24 @@ def part(history: History, rows: slice) -> History:
 
 def one_at_a_time(history: History) -> Replay:
     cache = VectorCache(history.max_elements, history.vectors.shape[1], history.ttl)
-    met: list[tuple[float, int, int]] = []
+    results: list[tuple[float, int, int]] = []
     for vector, time in zip(history.vectors, history.times.tolist(), strict=True):
         now = EPOCH + time * MICROSECOND
-        found = cache.nearest(vector, now)
+        closest = cache.nearest(vector, now)
         similarity = cache.max_cosine_similarity(vector, now)
         assert cache.size <= history.max_elements
-        if found is None:
+        if closest is None:
             assert similarity is None
-            met.append((np.nan, -1, cache.size))
+            results.append((np.nan, -1, cache.size))
         else:
-            assert similarity == found.similarity
-            position = -1 if found.position is None else found.position
-            met.append((found.similarity, position, cache.size))
+            assert similarity == closest.similarity
+            position = -1 if closest.position is None else closest.position
+            results.append((closest.similarity, position, cache.size))
         cache.add(vector, now)
     return Replay(
-        np.array([similarity for similarity, _, _ in met], dtype=np.float64),
-        np.array([nearest for _, nearest, _ in met], dtype=np.int64),
-        np.array([size for _, _, size in met], dtype=np.int64),
+        np.array([similarity for similarity, _, _ in results], dtype=np.float64),
+        np.array([nearest for _, nearest, _ in results], dtype=np.int64),
+        np.array([size for _, _, size in results], dtype=np.int64),
     )
 
 
@@ -132,11 +132,13 @@ def test_law_how_dense_candidates_are_narrowed_changes_nothing(
 
 @laws
 @given(histories(), st.data())
-def test_law_rows_that_are_only_met_change_nothing(history: History, data: st.DataObject) -> None:
+def test_law_rows_that_are_only_compared_with_change_nothing(
+    history: History, data: st.DataObject
+) -> None:
     first = data.draw(st.integers(0, len(history.times)))
     starts = window_starts(history.times, history.max_elements, history.ttl)
-    met = replay_windows(history.vectors, starts, first=first, block=7)
-    assert bits(met) == bits(history.replayed(), slice(first, None))
+    result = replay_windows(history.vectors, starts, first=first, block=7)
+    assert bits(result) == bits(history.replayed(), slice(first, None))
 
 
 @laws
@@ -145,8 +147,8 @@ def test_law_rows_that_are_not_wanted_change_nothing(history: History, data: st.
     rows = data.draw(st.lists(st.booleans(), min_size=len(history.times), max_size=1_000))
     wanted = np.array(rows[: len(history.times)], dtype=np.bool_)
     starts = window_starts(history.times, history.max_elements, history.ttl)
-    met = replay_windows(history.vectors, starts, wanted=wanted, block=7)
-    assert bits(met, np.flatnonzero(wanted)) == bits(history.replayed(), np.flatnonzero(wanted))
+    result = replay_windows(history.vectors, starts, wanted=wanted, block=7)
+    assert bits(result, np.flatnonzero(wanted)) == bits(history.replayed(), np.flatnonzero(wanted))
 
 
 @laws
@@ -161,12 +163,12 @@ def test_law_no_group_meets_another(history: History, data: st.DataObject, block
         first[begin:end] = begin
         times[begin:end] -= begin  # they ascend within a group alone
     starts = window_starts(times, history.max_elements, history.ttl, first)
-    met = replay_windows(history.vectors, starts, block=block)
+    result = replay_windows(history.vectors, starts, block=block)
     for begin, end in pairwise(bounds):
         rows = slice(begin, end)
         alone = one_at_a_time(part(history, rows))
-        nearest = np.where(met.nearest[rows] < 0, -1, met.nearest[rows] - begin)
-        ours = Replay(met.max_similarity[rows], nearest, met.cache_size[rows])
+        nearest = np.where(result.nearest[rows] < 0, -1, result.nearest[rows] - begin)
+        ours = Replay(result.max_similarity[rows], nearest, result.cache_size[rows])
         assert bits(ours) == bits(alone)
 
 
@@ -198,27 +200,27 @@ def test_law_parts_after_a_warm_up_equal_the_whole(history: History, data: st.Da
     first = data.draw(st.integers(0, count))
     last = data.draw(st.integers(first, count))
     warm = max(0, first - history.max_elements)
-    met = part(history, slice(warm, last)).replayed()
-    met = Replay(
-        met.max_similarity,
-        np.where(met.nearest < 0, -1, met.nearest + warm),
-        met.cache_size,
+    result = part(history, slice(warm, last)).replayed()
+    result = Replay(
+        result.max_similarity,
+        np.where(result.nearest < 0, -1, result.nearest + warm),
+        result.cache_size,
     )
-    assert bits(met, slice(first - warm, None)) == bits(history.replayed(), slice(first, last))
+    assert bits(result, slice(first - warm, None)) == bits(history.replayed(), slice(first, last))
 
 
 @laws
 @given(histories())
-def test_law_nothing_beyond_capacity_or_ttl_is_met(history: History) -> None:
-    met = history.replayed()
+def test_law_nothing_beyond_capacity_or_ttl_is_compared_with(history: History) -> None:
+    result = history.replayed()
     rows = np.arange(len(history.times))
-    assert (met.cache_size <= np.minimum(rows, history.max_elements)).all()
-    found = met.nearest >= 0
-    nearest = met.nearest[found]
-    assert (nearest < rows[found]).all()
-    assert (nearest >= rows[found] - met.cache_size[found]).all()
+    assert (result.cache_size <= np.minimum(rows, history.max_elements)).all()
+    has_nearest = result.nearest >= 0
+    nearest = result.nearest[has_nearest]
+    assert (nearest < rows[has_nearest]).all()
+    assert (nearest >= rows[has_nearest] - result.cache_size[has_nearest]).all()
     if history.ttl is not None:
-        ages = history.times[found] - history.times[nearest]
+        ages = history.times[has_nearest] - history.times[nearest]
         assert (ages < history.ttl // MICROSECOND).all()
 
 
@@ -246,26 +248,26 @@ def test_law_a_window_holds_exactly_what_is_not_pushed_out_and_not_expired(
 @laws
 @given(histories())
 def test_law_the_oldest_wins_a_tie(history: History) -> None:
-    met = history.replayed()
+    result = history.replayed()
     starts = window_starts(history.times, history.max_elements, history.ttl)
-    for row in np.flatnonzero(met.nearest >= 0).tolist():
-        older = history.vectors[starts[row] : met.nearest[row]]
+    for row in np.flatnonzero(result.nearest >= 0).tolist():
+        older = history.vectors[starts[row] : result.nearest[row]]
         own = np.broadcast_to(history.vectors[row], older.shape)
         real = older.any(axis=1)
-        assert (cosines(own, older)[real] < met.max_similarity[row]).all()
+        assert (cosines(own, older)[real] < result.max_similarity[row]).all()
 
 
 @laws
 @given(histories())
-def test_law_novelty_is_in_range_and_half_where_nothing_was_met(history: History) -> None:
-    met = history.replayed()
-    empty = met.cache_size == 0
-    assert (np.isnan(met.max_similarity) == empty).all()
-    assert (met.novelty[empty] == 0.5).all()
-    assert ((met.novelty >= 0) & (met.novelty <= 1)).all()
+def test_law_novelty_is_in_range_and_half_where_the_cache_was_empty(history: History) -> None:
+    result = history.replayed()
+    empty = result.cache_size == 0
+    assert (np.isnan(result.max_similarity) == empty).all()
+    assert (result.novelty[empty] == 0.5).all()
+    assert ((result.novelty >= 0) & (result.novelty <= 1)).all()
     zero = ~history.vectors.any(axis=1)
-    assert (met.novelty[zero & ~empty] == 1).all()
-    assert (met.nearest[zero] == -1).all()
+    assert (result.novelty[zero & ~empty] == 1).all()
+    assert (result.nearest[zero] == -1).all()
 
 
 @laws
@@ -282,14 +284,14 @@ def test_law_the_order_of_input_rows_changes_nothing(history: History, random: R
     shuffled = list(range(len(frame)))
     random.shuffle(shuffled)
 
-    def met(given_rows: pl.DataFrame) -> tuple[bytes, ...]:
-        rows = given_rows.sort("created_at", "trace_id").get_column("row").to_numpy()
+    def replayed_bits(unsorted: pl.DataFrame) -> tuple[bytes, ...]:
+        rows = unsorted.sort("created_at", "trace_id").get_column("row").to_numpy()
         ordered = History(
             history.vectors[rows], history.times[rows], history.max_elements, history.ttl
         )
         return bits(ordered.replayed())
 
-    assert met(frame[shuffled]) == met(frame)
+    assert replayed_bits(frame[shuffled]) == replayed_bits(frame)
 
 
 def archive(count: int, dimensions: int = 384) -> History:
@@ -369,11 +371,11 @@ def misjudged_by_float32() -> tuple[Float32s, int]:
     generator = np.random.default_rng(12)
     for _ in range(50):
         topic = generator.standard_normal(384)
-        held = unit(topic + 1e-4 * generator.standard_normal((60, 384)))
+        entries = unit(topic + 1e-4 * generator.standard_normal((60, 384)))
         query = unit(topic + 0.3 * generator.standard_normal(384))
-        exact = cosines(np.broadcast_to(query, held.shape), held)
-        if int(np.argmax(held @ query)) != int(np.argmax(exact)):
-            return np.concatenate([held, query[None]]), int(np.argmax(exact))
+        exact = cosines(np.broadcast_to(query, entries.shape), entries)
+        if int(np.argmax(entries @ query)) != int(np.argmax(exact)):
+            return np.concatenate([entries, query[None]]), int(np.argmax(exact))
     raise AssertionError("no case found")
 
 
@@ -381,39 +383,41 @@ def test_the_exact_cosine_decides_where_the_float32_product_errs() -> None:
     vectors, nearest = misjudged_by_float32()
     times = np.arange(len(vectors), dtype=np.int64)
     for block in (1, 16, 256):
-        met = replay(vectors, times, block=block)
-        assert met.nearest[-1] == nearest
-        assert met.max_similarity[-1] == cosines(vectors[-1:], vectors[[nearest]])[0]
+        result = replay(vectors, times, block=block)
+        assert result.nearest[-1] == nearest
+        assert result.max_similarity[-1] == cosines(vectors[-1:], vectors[[nearest]])[0]
 
 
 def test_repeated_texts_meet_the_oldest_that_is_left() -> None:
     vectors = unit([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
-    met = replay(vectors, np.arange(5), max_elements=2)
-    assert met.nearest.tolist() == [-1, 0, 0, 2, 2]
-    assert met.max_similarity[1:].tolist() == [0.0, 1.0, 1.0, 1.0]
-    assert met.cache_size.tolist() == [0, 1, 2, 2, 2]
-    assert met.novelty.tolist() == [0.5, 1.0, 0.0, 0.0, 0.0]
+    result = replay(vectors, np.arange(5), max_elements=2)
+    assert result.nearest.tolist() == [-1, 0, 0, 2, 2]
+    assert result.max_similarity[1:].tolist() == [0.0, 1.0, 1.0, 1.0]
+    assert result.cache_size.tolist() == [0, 1, 2, 2, 2]
+    assert result.novelty.tolist() == [0.5, 1.0, 0.0, 0.0, 0.0]
 
 
 def test_exactly_one_ttl_old_is_gone() -> None:
     vectors = unit([[1.0], [1.0], [1.0]])
-    met = replay(vectors, np.array([0, 9, 10]), ttl=10 * MICROSECOND)
-    assert met.cache_size.tolist() == [0, 1, 1]
-    assert met.nearest.tolist() == [-1, 0, 1]
+    result = replay(vectors, np.array([0, 9, 10]), ttl=10 * MICROSECOND)
+    assert result.cache_size.tolist() == [0, 1, 1]
+    assert result.nearest.tolist() == [-1, 0, 1]
 
 
 def test_a_negative_similarity_is_kept_and_novelty_clamped() -> None:
-    met = replay(unit([[1.0, 0.0], [-1.0, 0.0]]), np.arange(2))
-    assert met.max_similarity[1] == -1.0
-    assert met.nearest[1] == 0
-    assert met.novelty[1] == 1.0
+    result = replay(unit([[1.0, 0.0], [-1.0, 0.0]]), np.arange(2))
+    assert result.max_similarity[1] == -1.0
+    assert result.nearest[1] == 0
+    assert result.novelty[1] == 1.0
 
 
 @pytest.mark.parametrize("dimensions", [0, 384])
 def test_no_traces_give_no_results(dimensions: int) -> None:
-    met = replay(np.zeros((0, dimensions), np.float32), np.zeros(0, np.int64))
-    assert [len(column) for column in (met.max_similarity, met.nearest, met.cache_size)] == [0] * 3
-    assert len(met.novelty) == 0
+    result = replay(np.zeros((0, dimensions), np.float32), np.zeros(0, np.int64))
+    assert [
+        len(column) for column in (result.max_similarity, result.nearest, result.cache_size)
+    ] == [0] * 3
+    assert len(result.novelty) == 0
 
 
 ONE = np.ones((2, 1), np.float32)

@@ -16,19 +16,19 @@ few = st.lists(st.sampled_from([-1.0, 0.0, 1.0, 2.0]), min_size=3, max_size=3)
 def test_law_the_first_of_the_nearest_is_the_nearest_of_the_cache(
     rows: list[list[float]], vector: list[float], most: int, without: int, at_once: int
 ) -> None:
-    held = unit(np.array(rows, dtype=np.float32).reshape(-1, 3))
+    entries = unit(np.array(rows, dtype=np.float32).reshape(-1, 3))
     wanted = unit(np.array(vector, dtype=np.float32))
     cache = VectorCache(10, 3)
-    left = [row for row in range(len(held)) if row != without]
-    for row in left:
-        cache.add(held[row], NOW + timedelta(seconds=row))
-    parts = [held[start : start + at_once] for start in range(0, len(held), at_once)]
+    kept = [row for row in range(len(entries)) if row != without]
+    for row in kept:
+        cache.add(entries[row], NOW + timedelta(seconds=row))
+    parts = [entries[start : start + at_once] for start in range(0, len(entries), at_once)]
     [nearby] = most_similar([wanted], parts, most, [without])
     expected = cache.nearest(wanted)
     assert nearby.max_similarity == (expected and expected.similarity)
     if expected and expected.position is not None:
-        assert nearby.nearest[0] == (left[expected.position], expected.similarity)
-    real = [row for row in left if held[row].any() and wanted.any()]
-    exact = {row: float(cosines(wanted[None], held[row][None])[0]) for row in real}
-    ranked = sorted(exact.items(), key=lambda each: (-each[1], each[0]))
+        assert nearby.nearest[0] == (kept[expected.position], expected.similarity)
+    real = [row for row in kept if entries[row].any() and wanted.any()]
+    exact = {row: float(cosines(wanted[None], entries[row][None])[0]) for row in real}
+    ranked = sorted(exact.items(), key=lambda pair: (-pair[1], pair[0]))
     assert list(nearby.nearest) == ranked[:most]

@@ -58,7 +58,10 @@ class Two:
         path = self.folder / f"{abs(hash(weights))}.toml"
         lines = [
             f"[profiles.{name}]\n"
-            + "".join(f"{each} = {value!r}\n" for each, value in zip(DIMENSIONS, four, strict=True))
+            + "".join(
+                f"{dimension} = {value!r}\n"
+                for dimension, value in zip(DIMENSIONS, four, strict=True)
+            )
             for name, four in weights
         ]
         path.write_text("".join(lines))
@@ -118,8 +121,8 @@ def correlation(first: np.ndarray, second: np.ndarray) -> Any:
     return pytest.approx(float(spearmanr(first, second).statistic))
 
 
-def told_of(rows: pl.DataFrame, domain: str | None, thresholds: tuple[float, float]) -> Any:
-    """What has to be told of one domain, or of all."""
+def expected_of(rows: pl.DataFrame, domain: str | None, thresholds: tuple[float, float]) -> Any:
+    """What a comparison has to report of one domain, or of all."""
     scope = rows if domain is None else rows.filter(pl.col("task_domain_2") == domain)
     first, second = scope["score"].to_numpy(), scope["score_2"].to_numpy()
     moved = [parts(row) for row in scope.iter_rows(named=True)]
@@ -143,29 +146,31 @@ def told_of(rows: pl.DataFrame, domain: str | None, thresholds: tuple[float, flo
         "no_longer_reach": int((met & ~meets).sum()),
         "no_longer_reach_by_threshold": int((met & ~meets & (meets_old == met)).sum()),
         **{
-            f"from_{part}": pytest.approx(float(np.mean([each[part] for each in moved])), abs=1e-12)
+            f"from_{part}": pytest.approx(
+                float(np.mean([split[part] for split in moved])), abs=1e-12
+            )
             for part in PARTS
         },
         "single_thoughts": int((scope["single_thought"] | scope["single_thought_2"]).sum()),
     }
 
 
-def assert_told(
-    told: Comparison, warehouse: Path, thresholds: tuple[float, float] = (0.75, 0.75)
+def assert_as_expected(
+    comparison: Comparison, warehouse: Path, thresholds: tuple[float, float] = (0.75, 0.75)
 ) -> None:
     """All of a comparison of at most ten traces, but for what differs and the objectives."""
-    rows = joined(warehouse, told.first, told.second)
-    assert told.in_both == len(rows)
+    rows = joined(warehouse, comparison.first, comparison.second)
+    assert comparison.in_both == len(rows)
     domains = sorted(set(rows["task_domain_2"]))
-    wanted = [told_of(rows, each, thresholds) for each in [None, *domains]]
-    for found, expected in zip(told.domains, wanted, strict=True):
+    wanted = [expected_of(rows, domain, thresholds) for domain in [None, *domains]]
+    for moves, expected in zip(comparison.domains, wanted, strict=True):
         if expected["rank_correlation"] is None:  # see the tests of that
             del expected["rank_correlation"]
-        assert asdict(found) | expected == asdict(found)
-    movers = {mover.trace_id: mover for mover in told.movers}
+        assert asdict(moves) | expected == asdict(moves)
+    movers = {mover.trace_id: mover for mover in comparison.movers}
     moved = rows.filter(pl.col("score") != pl.col("score_2"))
     assert movers.keys() == set(moved["trace_id"])
-    assert (told.first_threshold, told.second_threshold) == thresholds
+    assert (comparison.first_threshold, comparison.second_threshold) == thresholds
     for row in moved.iter_rows(named=True):
         mover = movers[row["trace_id"]]
         split = {part: getattr(mover, f"from_{part}") for part in PARTS}
@@ -176,13 +181,13 @@ def assert_told(
         sides = {(True, False): "first", (False, True): "second"}
         single = (row["single_thought"], row["single_thought_2"])
         assert mover.single_thought == sides.get(single)
-    order = [(-abs(mover.change), mover.trace_id) for mover in told.movers]
+    order = [(-abs(mover.change), mover.trace_id) for mover in comparison.movers]
     assert order == sorted(order)
 
 
 def in_code(number: int, **changes: Any) -> dict[str, Any]:
-    given = {"id": f"t{number}", "created_at": f"2026-01-05T0{number}:00:00Z"}
-    return trace(**{**given, "objective": f"fix part {number % 4}", **changes})
+    defaults = {"id": f"t{number}", "created_at": f"2026-01-05T0{number}:00:00Z"}
+    return trace(**{**defaults, "objective": f"fix part {number % 4}", **changes})
 
 
 @pytest.fixture(scope="module")
@@ -221,23 +226,26 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Two, str, str]:
     return two, first, second
 
 
-def test_all_is_told_as_another_implementation_tells_it(moved: tuple[Two, str, str]) -> None:
+def test_all_is_reported_as_another_implementation_computes_it(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
-    told = compared(two.warehouse, first, second)
-    assert_told(told, two.warehouse, (0.6, 0.45))
-    assert (told.only_in_first, told.only_in_second) == (1, 2)
-    everything = told.domains[0]
+    comparison = compared(two.warehouse, first, second)
+    assert_as_expected(comparison, two.warehouse, (0.6, 0.45))
+    assert (comparison.only_in_first, comparison.only_in_second) == (1, 2)
+    everything = comparison.domains[0]
     assert everything.now_reach > everything.now_reach_by_threshold > 0
     assert min(everything.rose, everything.fell, everything.stayed) > 0
     assert all(abs(getattr(everything, f"from_{part}")) > 1e-6 for part in PARTS)
-    single = {mover.trace_id: mover.single_thought for mover in told.movers}
-    assert {each: side for each, side in single.items() if side} == {"t1": "first", "t2": "second"}
+    single = {mover.trace_id: mover.single_thought for mover in comparison.movers}
+    assert {trace_id: side for trace_id, side in single.items() if side} == {
+        "t1": "first",
+        "t2": "second",
+    }
 
 
 def test_backwards_all_is_the_other_way_round(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
     there, back = compared(two.warehouse, first, second), compared(two.warehouse, second, first)
-    assert_told(back, two.warehouse, (0.45, 0.6))
+    assert_as_expected(back, two.warehouse, (0.45, 0.6))
     assert there.domains[0].stability_index == pytest.approx(back.domains[0].stability_index)
     one, other = there.domains[0], back.domains[0]
     assert (one.rose, one.fell, one.stayed) == (other.fell, other.rose, other.stayed)
@@ -248,31 +256,31 @@ def test_backwards_all_is_the_other_way_round(moved: tuple[Two, str, str]) -> No
 
 def test_a_run_beside_itself_has_not_moved(moved: tuple[Two, str, str]) -> None:
     two, _, second = moved
-    told = compared(two.warehouse, second, second)
-    assert told.changes == told.movers == ()
-    assert told.only_in_first == told.only_in_second == 0
-    for row in told.domains:
+    comparison = compared(two.warehouse, second, second)
+    assert comparison.changes == comparison.movers == ()
+    assert comparison.only_in_first == comparison.only_in_second == 0
+    for row in comparison.domains:
         assert [getattr(row, f"from_{part}") for part in PARTS] == [0.0] * 4
         assert (row.rose, row.fell, row.stayed) == (0, 0, row.traces)
         assert row.now_reach + row.no_longer_reach == 0
-    assert [row.stability_index for row in told.domains] == [0.0] * len(told.domains)
-    assert told.domains[0].rank_correlation == pytest.approx(1.0)
-    lines = comparison_text(told).splitlines()
+    assert [row.stability_index for row in comparison.domains] == [0.0] * len(comparison.domains)
+    assert comparison.domains[0].rank_correlation == pytest.approx(1.0)
+    lines = comparison_text(comparison).splitlines()
     assert "nothing differs between the runs" in lines
     assert lines[-3:] == ["no trace crossed the threshold 0.45", "", "no score moved"]
 
 
 def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
-    told = compared(two.warehouse, first, second)
-    lines = comparison_text(told).splitlines()
+    comparison = compared(two.warehouse, first, second)
+    lines = comparison_text(comparison).splitlines()
     assert lines[0] == f"from {first} to {second}"
     assert lines[1] == "  8 traces in both, 1 in the first alone, 2 in the second alone"
     named = ["all", "code", "finance"]
-    crossed = [row.task_domain or "all" for row in told.domains if row.now_reach]
+    crossed = [row.task_domain or "all" for row in comparison.domains if row.now_reach]
     starts = [line.split()[0] for line in lines if line.startswith("  ")]
     tables = starts[starts.index("domain") :]
-    movers = [word for mover in told.movers for word in (mover.trace_id, "(its")]
+    movers = [word for mover in comparison.movers for word in (mover.trace_id, "(its")]
     assert [table.replace("(a", "(its") for table in tables] == [
         *("domain", *named, "domain", *crossed, "domain", *named),
         *("trace", *movers),
@@ -299,13 +307,13 @@ def test_it_tells_what_differs_between_the_runs(moved: tuple[Two, str, str]) -> 
     assert lines[begin + 4] == "  threshold 0.6 \N{RIGHTWARDS ARROW} 0.45"
 
 
-def files_told(told: Comparison) -> dict[str, int]:
-    return {change.code.removeprefix("files_"): change.new for change in told.changes}
+def file_changes(comparison: Comparison) -> dict[str, int]:
+    return {change.code.removeprefix("files_"): change.new for change in comparison.changes}
 
 
 def test_it_tells_what_became_of_the_files(tmp_path: Path) -> None:
     two = Two(tmp_path)
-    names = [f"{each}.jsonl" for each in ("same", "changed", "broken", "gone", "later", "long ago")]
+    names = [f"{stem}.jsonl" for stem in ("same", "changed", "broken", "gone", "later", "long ago")]
     for number, name in enumerate(names):
         two.write(in_code(number), name=name)
     two.run()
@@ -319,17 +327,21 @@ def test_it_tells_what_became_of_the_files(tmp_path: Path) -> None:
     (two.archive / "broken.jsonl").write_bytes(b"")
     (two.archive / "gone.jsonl").unlink()
     second = two.run()
-    told = compared(two.warehouse, first, second)
-    assert files_told(told) == {"new": 1, "changed": 2, "gone": 1, "unreadable": 1}
-    lines = comparison_text(told).splitlines()
+    comparison = compared(two.warehouse, first, second)
+    assert file_changes(comparison) == {"new": 1, "changed": 2, "gone": 1, "unreadable": 1}
+    lines = comparison_text(comparison).splitlines()
     head = lines.index("nothing differs but the archive:")
     assert lines[head + 1 : head + 3] == ["  1 file new", "  2 files changed"]
     for number, name in ((2, "broken.jsonl"), (3, "gone.jsonl")):
         two.write(in_code(number), name=name)
     (two.archive / "later.jsonl").unlink()
     third = two.run(prune=True)
-    assert files_told(compared(two.warehouse, second, third)) == {"back": 2, "gone": 1, "pruned": 2}
-    last = files_told(compared(two.warehouse, first, third))
+    assert file_changes(compared(two.warehouse, second, third)) == {
+        "back": 2,
+        "gone": 1,
+        "pruned": 2,
+    }
+    last = file_changes(compared(two.warehouse, first, third))
     assert last == {"new": 1, "changed": 2, "gone": 1, "pruned": 2}
 
 
@@ -337,9 +349,9 @@ def test_it_says_that_the_archive_is_the_same(tmp_path: Path) -> None:
     two = Two(tmp_path)
     two.write(in_code(1))
     first = two.run()
-    told = compared(two.warehouse, first, two.run(threshold=0.1))
-    assert "what differs, over the same archive:" in comparison_text(told).splitlines()
-    assert [change.code for change in told.changes] == ["threshold"]
+    comparison = compared(two.warehouse, first, two.run(threshold=0.1))
+    assert "what differs, over the same archive:" in comparison_text(comparison).splitlines()
+    assert [change.code for change in comparison.changes] == ["threshold"]
 
 
 def test_other_versions_of_the_facts_change_no_file(
@@ -349,12 +361,12 @@ def test_other_versions_of_the_facts_change_no_file(
     two.write(in_code(1))
     first = two.run()
     monkeypatch.setattr(kp_batch.ingest.stage, "VERSION", "-v99")
-    told = compared(two.warehouse, first, two.run())
-    assert files_told(told) == {}
+    comparison = compared(two.warehouse, first, two.run())
+    assert file_changes(comparison) == {}
 
 
 def test_rising_and_crossing_are_told_apart(tmp_path: Path) -> None:
-    """Of those that cross, those that would not have with the first threshold are told."""
+    """Of those that cross, those that would not have with the first threshold are counted."""
     two = Two(tmp_path)
     outcome = two.profiles(("default", (0.0, 0.0, 0.0, 1.0)))
     usual = {"embedder": "none", "profiles": outcome}
@@ -363,25 +375,25 @@ def test_rising_and_crossing_are_told_apart(tmp_path: Path) -> None:
     first = two.run(**usual, threshold=0.6)
     two.write(*(outcomes(n, "any", now) for n, (_, now) in enumerate(moves)))
     second = two.run(**usual, threshold=0.5)
-    told = compared(two.warehouse, first, second)
-    row = told.domains[0]
+    comparison = compared(two.warehouse, first, second)
+    row = comparison.domains[0]
     assert (row.rose, row.fell, row.stayed) == (3, 2, 1)
     assert (row.now_reach, row.now_reach_by_threshold) == (2, 1)  # 0.55 to 0.7, and 0.5
     assert (row.no_longer_reach, row.no_longer_reach_by_threshold) == (0, 0)
-    text = comparison_text(told)
+    text = comparison_text(comparison)
     assert "which traces crossed the threshold 0.6 \N{RIGHTWARDS ARROW} 0.5:" in text
     assert "of these by its move" in text
     back = compared(two.warehouse, second, first).domains[0]
     assert (back.no_longer_reach, back.no_longer_reach_by_threshold) == (2, 2)
     two.write(*(outcomes(n, "any", 0.9) for n in range(len(moves))))
-    told = compared(two.warehouse, second, two.run(**usual, threshold=0.5))
-    text = comparison_text(told)
+    comparison = compared(two.warehouse, second, two.run(**usual, threshold=0.5))
+    text = comparison_text(comparison)
     assert "which traces crossed the threshold 0.5:" in text
     assert "by its move" not in text
 
 
-def test_movers_are_told_with_their_objectives(tmp_path: Path) -> None:
-    """Read again from each file as it stands now: JSONL, and Parquet in several row groups."""
+def test_movers_are_shown_with_their_objectives(tmp_path: Path) -> None:
+    """Read again from each file as it is now: JSONL, and Parquet in several row groups."""
     two = Two(tmp_path)
     odd = "say \x1b[31mred\x1b[0m,\n then " + "x" * 300
 
@@ -396,14 +408,14 @@ def test_movers_are_told_with_their_objectives(tmp_path: Path) -> None:
     first = two.run(embedder="none")
     write(0.2)
     second = two.run(embedder="none")
-    told = compared(two.warehouse, first, second)
-    assert {mover.trace_id: mover.objective for mover in told.movers} == {
+    comparison = compared(two.warehouse, first, second)
+    assert {mover.trace_id: mover.objective for mover in comparison.movers} == {
         "t1": odd[:200],
         "t3": "fix part 3",
         **{f"t{n}": f"in {n}" for n in (4, 5, 6)},
     }
-    assert {mover.unread for mover in told.movers} == {None}
-    text = comparison_text(told)
+    assert {mover.unread for mover in comparison.movers} == {None}
+    text = comparison_text(comparison)
     assert r"    say \x1b[31mred\x1b[0m, then xxx" in text
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 120
@@ -425,12 +437,12 @@ def test_the_objectives_of_large_files_are_not_read(
     sizes = [(two.archive / f"{name}.jsonl").stat().st_size for name in ("small", "large")]
     for most, why in ((sizes[1], None), (sizes[1] - 1, "large")):
         monkeypatch.setattr(kp_batch.operations.compare, "_MOST_BYTES", most)
-        told = compared(two.warehouse, first, second)
-        assert {mover.trace_id: mover.unread for mover in told.movers} == {
+        comparison = compared(two.warehouse, first, second)
+        assert {mover.trace_id: mover.unread for mover in comparison.movers} == {
             "small": None,
             "large": why,
         }
-    shown = comparison_text(told).splitlines()
+    shown = comparison_text(comparison).splitlines()
     assert "    (its file is too large to be read again for this)" in shown
 
 
@@ -454,17 +466,17 @@ def test_an_objective_that_cannot_be_read_again_says_why(tmp_path: Path) -> None
     content = put_back.read_bytes()
     two.write(in_code(4, id="put back", objective="other words"), name=put_back.name)
     two.run()
-    told = compared(two.warehouse, first, second)
-    assert {mover.trace_id: (mover.objective, mover.unread) for mover in told.movers} == {
+    comparison = compared(two.warehouse, first, second)
+    assert {mover.trace_id: (mover.objective, mover.unread) for mover in comparison.movers} == {
         "same": ("fix part 0", None),
         "gone": (None, "gone"),
         "changed": (None, "changed"),
         "unreadable": (None, "unreadable"),
         "put back": (None, "changed"),
     }
-    assert "    (its file is gone from the archive)" in comparison_text(told).splitlines()
+    assert "    (its file is gone from the archive)" in comparison_text(comparison).splitlines()
     put_back.write_bytes(content)
-    known = {each.trace_id: each for each in compared(two.warehouse, first, second).movers}
+    known = {mover.trace_id: mover for mover in compared(two.warehouse, first, second).movers}
     assert known["put back"].objective == "fix part 0"
     vacuum(two.warehouse, timedelta(days=1), datetime.now(UTC))  # the facts of that content
     known = {mover.trace_id: mover for mover in compared(two.warehouse, first, second).movers}
@@ -480,8 +492,8 @@ def test_runs_are_found_by_their_places_and_beginnings(moved: tuple[Two, str, st
         ((first[:-1], "previous"), (first, second)),
         (("previous", "latest"), (second, last)),
     ):
-        told = compared(two.warehouse, *names)
-        assert (told.first, told.second) == meant
+        comparison = compared(two.warehouse, *names)
+        assert (comparison.first, comparison.second) == meant
 
 
 def test_of_many_domains_the_largest_are_shown(tmp_path: Path) -> None:
@@ -511,27 +523,27 @@ def test_its_json_is_the_golden_text(tmp_path: Path) -> None:
     first = two.run(embedder="none", profiles=weights, threshold=0.65)
     two.write(outcomes(1, "é", 0.6875), outcomes(2, "any", 0.25), in_code(4, steps=THOUGHT))
     second = two.run(embedder="none", profiles=weights, threshold=0.65, prune=True)
-    told = compared(two.warehouse, first, second)
-    line = json_line(told)
-    assert TypeAdapter(Comparison).validate_json(line, strict=True) == told
+    comparison = compared(two.warehouse, first, second)
+    line = json_line(comparison)
+    assert TypeAdapter(Comparison).validate_json(line, strict=True) == comparison
     line = line.replace(first, "FIRST").replace(second, "SECOND")
     assert line == (GOLDEN / "comparison.json").read_text("utf-8").rstrip()
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("columns", "name"),
     [
         ("1 AS files, 2 AS facts, 3 AS raw_rows", "vectors"),
         ("1 AS files, 2 AS facts, 3 AS raw_rows, 4 AS vectors, 5 AS more", "more"),
     ],
 )
 def test_a_column_without_a_field_and_a_field_without_a_column_are_errors(
-    columns: str, said: str
+    columns: str, name: str
 ) -> None:
     with duckdb.connect() as connection:
         connection.execute(f"CREATE TABLE told AS SELECT {columns}")
         rows = _rows(connection, "told")
-    with pytest.raises(TypeError, match=f"'{said}'"):
+    with pytest.raises(TypeError, match=f"'{name}'"):
         _filled(VacuumResult, rows)
 
 
@@ -540,10 +552,10 @@ def test_one_trace_has_no_rank_correlation(tmp_path: Path) -> None:
     two.write(in_code(1))
     first = two.run()
     two.write(in_code(1, confidence=0.1))
-    told = compared(two.warehouse, first, two.run())
-    assert [row.rank_correlation for row in told.domains] == [None, None]
-    assert "nan" not in comparison_text(told)
-    assert "NaN" not in json_line(told)
+    comparison = compared(two.warehouse, first, two.run())
+    assert [row.rank_correlation for row in comparison.domains] == [None, None]
+    assert "nan" not in comparison_text(comparison)
+    assert "NaN" not in json_line(comparison)
 
 
 def test_scores_that_are_all_one_have_no_rank_correlation(tmp_path: Path) -> None:
@@ -551,9 +563,9 @@ def test_scores_that_are_all_one_have_no_rank_correlation(tmp_path: Path) -> Non
     two.write(in_code(1), in_code(2, steps=THOUGHT), in_code(3, confidence=0.2))
     first = two.run()
     two.write(*(in_code(number, steps=THOUGHT) for number in (1, 2, 3)))
-    told = compared(two.warehouse, first, two.run())
-    assert_told(told, two.warehouse)
-    assert [row.rank_correlation for row in told.domains] == [None, None]
+    comparison = compared(two.warehouse, first, two.run())
+    assert_as_expected(comparison, two.warehouse)
+    assert [row.rank_correlation for row in comparison.domains] == [None, None]
 
 
 def test_scores_on_the_edges_of_bins_and_thresholds(tmp_path: Path) -> None:
@@ -562,14 +574,16 @@ def test_scores_on_the_edges_of_bins_and_thresholds(tmp_path: Path) -> None:
     confidences = (0.0, 0.1, 0.3, 0.5, 0.6, 0.7, 0.9, 1.0)
     outcome = two.profiles(("default", (0.0, 0.0, 0.0, 1.0)))
     changes = {"task_domain": "any", "steps": [step("thought", "a"), step("observation", "b")]}
-    two.write(*(in_code(n, confidence=each, **changes) for n, each in enumerate(confidences)))
+    two.write(
+        *(in_code(n, confidence=confidence, **changes) for n, confidence in enumerate(confidences))
+    )
     first = two.run(profiles=outcome, threshold=0.3)
     reversed_ = enumerate(reversed(confidences))
-    two.write(*(in_code(n, confidence=each, **changes) for n, each in reversed_))
-    told = compared(two.warehouse, first, two.run(profiles=outcome, threshold=0.7))
-    assert_told(told, two.warehouse, (0.3, 0.7))
-    assert told.domains[0].stability_index == 0.0
-    assert (told.domains[0].now_reach, told.domains[0].no_longer_reach) == (2, 5)
+    two.write(*(in_code(n, confidence=confidence, **changes) for n, confidence in reversed_))
+    comparison = compared(two.warehouse, first, two.run(profiles=outcome, threshold=0.7))
+    assert_as_expected(comparison, two.warehouse, (0.3, 0.7))
+    assert comparison.domains[0].stability_index == 0.0
+    assert (comparison.domains[0].now_reach, comparison.domains[0].no_longer_reach) == (2, 5)
 
 
 def test_no_trace_in_both_is_no_error(tmp_path: Path) -> None:
@@ -577,10 +591,10 @@ def test_no_trace_in_both_is_no_error(tmp_path: Path) -> None:
     two.write(in_code(1))
     first = two.run()
     two.write(in_code(2), in_code(3))
-    told = compared(two.warehouse, first, two.run())
-    assert (told.in_both, told.only_in_first, told.only_in_second) == (0, 1, 2)
-    assert told.domains == told.movers == ()
-    assert "0 traces in both, 1 in the first alone" in comparison_text(told)
+    comparison = compared(two.warehouse, first, two.run())
+    assert (comparison.in_both, comparison.only_in_first, comparison.only_in_second) == (0, 1, 2)
+    assert comparison.domains == comparison.movers == ()
+    assert "0 traces in both, 1 in the first alone" in comparison_text(comparison)
 
 
 def test_more_traces_than_movers(tmp_path: Path) -> None:
@@ -588,13 +602,15 @@ def test_more_traces_than_movers(tmp_path: Path) -> None:
     two.write(*(in_code(n % 10, id=f"t{n:02d}", confidence=n / 20) for n in range(13)))
     first = two.run()
     two.write(*(in_code(n % 10, id=f"t{n:02d}", confidence=0.0) for n in range(13)))
-    told = compared(two.warehouse, first, two.run())
-    assert [mover.trace_id for mover in told.movers] == [f"t{n:02d}" for n in range(12, 2, -1)]
-    assert told.in_both == 13
+    comparison = compared(two.warehouse, first, two.run())
+    assert [mover.trace_id for mover in comparison.movers] == [
+        f"t{n:02d}" for n in range(12, 2, -1)
+    ]
+    assert comparison.in_both == 13
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "difference"),
     [
         ({"embedder": "none"}, "encoder hashing-384-v1 \N{RIGHTWARDS ARROW} none"),
         ({"formula": "scoring"}, "formula of scoring 1 \N{RIGHTWARDS ARROW} 99"),
@@ -602,7 +618,7 @@ def test_more_traces_than_movers(tmp_path: Path) -> None:
     ],
 )
 def test_other_encoders_and_formulas_do_not_compare_unless_forced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, str], said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, str], difference: str
 ) -> None:
     two = Two(tmp_path)
     two.write(in_code(1), in_code(2))
@@ -612,17 +628,17 @@ def test_other_encoders_and_formulas_do_not_compare_unless_forced(
     second = two.run(cache_size=1, **change)
     with pytest.raises(KpBatchError, match=rf"{first} and {second} do not compare.*--force") as why:
         compared(two.warehouse, first, second)
-    assert said in str(why.value)
-    assert_told(compared(two.warehouse, first, second, force=True), two.warehouse)
+    assert difference in str(why.value)
+    assert_as_expected(compared(two.warehouse, first, second, force=True), two.warehouse)
 
 
 @pytest.mark.parametrize("runs", [("none", "known"), ("known", "none"), ("none", "none")])
 @pytest.mark.parametrize("force", [True, False])
-def test_an_unknown_run_is_told(
+def test_an_unknown_run_is_reported(
     moved: tuple[Two, str, str], runs: tuple[str, str], *, force: bool
 ) -> None:
     two, known, _ = moved
-    first, second = (known if each == "known" else "20260101T000000Z-abcdef" for each in runs)
+    first, second = (known if run == "known" else "20260101T000000Z-abcdef" for run in runs)
     with pytest.raises(WarehouseError, match=r"there is no run '20260101T000000Z-abcdef'"):
         compared(two.warehouse, first, second, force=force)
 
@@ -637,16 +653,16 @@ def test_removed_tables_do_not_compare(tmp_path: Path) -> None:
     for order in ((first, second), (second, first)):
         with pytest.raises(WarehouseError, match=rf"run {first} left them were removed"):
             compared(two.warehouse, *order)
-    assert_told(compared(two.warehouse, second, second), two.warehouse)
+    assert_as_expected(compared(two.warehouse, second, second), two.warehouse)
 
 
-def test_no_warehouse_is_told(tmp_path: Path) -> None:
+def test_no_warehouse_is_reported(tmp_path: Path) -> None:
     with pytest.raises(WarehouseError, match="run an archive first"):
         compared(tmp_path, "one", "two")
 
 
 shares = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any)
-weights = shares.map(lambda four: tuple(each / sum(four) for each in four))
+weights = shares.map(lambda four: tuple(share / sum(four) for share in four))
 
 
 def numbered(number: int) -> st.SearchStrategy[dict[str, Any]]:
@@ -681,7 +697,7 @@ def numbered(number: int) -> st.SearchStrategy[dict[str, Any]]:
 
 
 archives = st.tuples(numbered(0), *(st.none() | numbered(number) for number in range(1, 9))).map(
-    lambda traces: [each for each in traces if each]
+    lambda traces: [row for row in traces if row]
 )
 
 
@@ -705,4 +721,4 @@ def test_law_whatever_moved_the_split_sums_to_the_change(
         profiles = two.profiles(("code", code), ("default", default))
         runs.append(rescore_archive(two.config(cache_size=size, profiles=profiles)))
     first, second = runs[0].run_id, runs[1].run_id or runs[0].run_id
-    assert_told(compared(two.warehouse, first, second), two.warehouse)
+    assert_as_expected(compared(two.warehouse, first, second), two.warehouse)

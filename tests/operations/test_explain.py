@@ -1,4 +1,4 @@
-"""One trace explained: what it was, its score as a sum, what it met, and its past."""
+"""One trace explained: what it was, its score as a sum, its nearest traces, and its past."""
 
 import json
 import re
@@ -90,32 +90,37 @@ def test_every_trace_is_explained_as_it_was_scored(
     names = [name for name, *_ in ask(settings, "DESCRIBE scores")]
     for values in rows:
         row = dict(zip(names, values, strict=True))
-        told = explained(tmp_path, row["trace_id"])
-        assert (told.unread, len(told.steps or ())) == (None, row["n_steps"])
-        assert told.breakdown.score == told.by_profile[row["profile"]] == row["score"]
-        assert told.breakdown.composite == row["composite"]
-        assert [term.value for term in told.breakdown.terms] == [row[each] for each in DIMENSIONS]
-        assert (told.counts.n_steps, told.counts.n_tools) == (row["n_steps"], row["n_tools"])
-        assert (told.held.size if told.held else 0) == row["cache_size"]
-        assert told.cache_group == row["cache_group"]
+        explanation = explained(tmp_path, row["trace_id"])
+        assert (explanation.unread, len(explanation.steps or ())) == (None, row["n_steps"])
+        assert explanation.breakdown.score == explanation.by_profile[row["profile"]] == row["score"]
+        assert explanation.breakdown.composite == row["composite"]
+        assert [term.value for term in explanation.breakdown.terms] == [
+            row[dimension] for dimension in DIMENSIONS
+        ]
+        assert (explanation.counts.n_steps, explanation.counts.n_tools) == (
+            row["n_steps"],
+            row["n_tools"],
+        )
+        assert (explanation.held.size if explanation.held else 0) == row["cache_size"]
+        assert explanation.cache_group == row["cache_group"]
         if row["nearest_trace_id"]:
-            first = told.neighbours[0]
-            met = (first.trace_id, first.similarity, first.age_s)
-            assert met == (row["nearest_trace_id"], row["max_similarity"], row["nearest_age_s"])
-            assert told.unmet is None
+            first = explanation.neighbours[0]
+            nearest = (first.trace_id, first.similarity, first.age_s)
+            assert nearest == (row["nearest_trace_id"], row["max_similarity"], row["nearest_age_s"])
+            assert explanation.unmet is None
         else:
-            assert told.unmet is not None
-        assert [each.score for each in told.history] == [row["score"]]
-        assert explanation_text(told)
+            assert explanation.unmet is not None
+        assert [entry.score for entry in explanation.history] == [row["score"]]
+        assert explanation_text(explanation)
 
 
 def test_a_tool_without_a_name_is_shown_as_one(tmp_path: Path) -> None:
     steps = [step("thought", "a"), step("tool_call", "b", "")]
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="t", steps=steps)])
     rescore_archive(settings_of(tmp_path))
-    told = explained(tmp_path, "t")
-    assert [each.tool for each in told.steps or ()] == [None, ""]
-    assert 'tool_call "": b' in explanation_text(told)
+    explanation = explained(tmp_path, "t")
+    assert [step.tool for step in explanation.steps or ()] == [None, ""]
+    assert 'tool_call "": b' in explanation_text(explanation)
 
 
 @pytest.mark.parametrize(
@@ -123,45 +128,56 @@ def test_a_tool_without_a_name_is_shown_as_one(tmp_path: Path) -> None:
 )
 def test_the_cache_of_a_group_is_named(tmp_path: Path, name: str, cache: str) -> None:
     of_several_caches(tmp_path)
-    told = explained(tmp_path, name)
-    assert f"it met 2 traces in the cache{cache}, which holds 2" in explanation_text(told)
-    assert told.held is not None
-    assert told.held.oldest == f"2026-01-{5 + int(name[1:]) - 18:02}T08:00:00+00:00"
+    explanation = explained(tmp_path, name)
+    assert f"it met 2 traces in the cache{cache}, which holds 2" in explanation_text(explanation)
+    assert explanation.held is not None
+    assert explanation.held.oldest == f"2026-01-{5 + int(name[1:]) - 18:02}T08:00:00+00:00"
 
 
 @pytest.mark.model
-def test_a_text_that_is_cut_at_its_encoders_window_is_told_so(tmp_path: Path) -> None:
+def test_a_text_that_is_cut_at_its_encoders_window_is_reported_as_cut(tmp_path: Path) -> None:
     words = {"whole": "fix " * 510, "cut": "fix " * 511}  # and the two special pieces
     traces = [trace(id=name, objective=text, steps=[step()]) for name, text in words.items()]
     write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
     rescore_archive(settings_of(tmp_path, embedder="minilm"))
-    told = {name: explained(tmp_path, name) for name in words}
-    assert {name: each.is_cut for name, each in told.items()} == {"whole": False, "cut": True}
+    explanations = {name: explained(tmp_path, name) for name in words}
+    assert {name: explanation.is_cut for name, explanation in explanations.items()} == {
+        "whole": False,
+        "cut": True,
+    }
     line = "  text       longer than its encoder's window, which reads its beginning alone"
-    assert line in explanation_text(told["cut"]).splitlines()
-    assert line not in explanation_text(told["whole"]).splitlines()
+    assert line in explanation_text(explanations["cut"]).splitlines()
+    assert line not in explanation_text(explanations["whole"]).splitlines()
 
 
-def test_the_five_nearest_are_told_with_what_they_share(tmp_path: Path) -> None:
+def test_the_five_nearest_are_shown_with_what_they_share(tmp_path: Path) -> None:
     write(tmp_path, *range(8))
     rescore_archive(settings_of(tmp_path, cache_size=100))
-    told = explained(tmp_path, "t7")  # sum all rows
-    assert [neighbour.trace_id for neighbour in told.neighbours] == ["t1", "t0", "t2", "t4", "t3"][
-        : len(told.neighbours)
-    ] or len(told.neighbours) == 5
-    similarities = [neighbour.similarity for neighbour in told.neighbours]
+    explanation = explained(tmp_path, "t7")  # sum all rows
+    assert [neighbour.trace_id for neighbour in explanation.neighbours] == [
+        "t1",
+        "t0",
+        "t2",
+        "t4",
+        "t3",
+    ][: len(explanation.neighbours)] or len(explanation.neighbours) == 5
+    similarities = [neighbour.similarity for neighbour in explanation.neighbours]
     assert similarities == sorted(similarities, reverse=True)
-    first = told.neighbours[0]
+    first = explanation.neighbours[0]
     assert first.trace_id == "t1"
     assert first.text is not None
     assert first.own_text is not None
-    assert "".join(each.text for each in first.own_text) == "sum all rows sum all rows "
-    assert "".join(each.text for each in first.text) == "sum the rows sum the rows "
+    assert "".join(span.text for span in first.own_text) == "sum all rows sum all rows "
+    assert "".join(span.text for span in first.text) == "sum the rows sum the rows "
     assert first.age_s == 6 * 3600
-    assert told.held is not None
-    assert (told.held.size, told.held.capacity, told.held.ttl) == (7, 100, "none")
-    assert told.held.domains == {"code": 7}
-    shown = explanation_text(told)
+    assert explanation.held is not None
+    assert (explanation.held.size, explanation.held.capacity, explanation.held.ttl) == (
+        7,
+        100,
+        "none",
+    )
+    assert explanation.held.domains == {"code": 7}
+    shown = explanation_text(explanation)
     assert "it met 7 traces in the cache, which holds 100, with no ttl" in shown
     assert "sum all« rows sum »all rows" in shown
 
@@ -172,27 +188,27 @@ words = st.lists(st.sampled_from(["fix", "the", "import", ",", "now"]), max_size
 @given(words, words)
 def test_law_the_pieces_are_the_texts_and_share_the_same_parts(left: str, right: str) -> None:
     first, second = diff_texts(left, right)
-    assert "".join(each.text for each in first) == left
-    assert "".join(each.text for each in second) == right
-    assert [each.text for each in first if each.shared] == [
-        each.text for each in second if each.shared
+    assert "".join(span.text for span in first) == left
+    assert "".join(span.text for span in second) == right
+    assert [span.text for span in first if span.shared] == [
+        span.text for span in second if span.shared
     ]
-    if left == right and sum(each.isalpha() for each in left.split()) > 1:
-        assert all(each.shared for each in first)
+    if left == right and sum(word.isalpha() for word in left.split()) > 1:
+        assert all(span.shared for span in first)
 
 
-def test_a_text_that_cannot_be_read_again_is_told_why(tmp_path: Path) -> None:
+def test_a_text_that_cannot_be_read_again_is_reported_with_the_reason(tmp_path: Path) -> None:
     for number in range(3):
         write(tmp_path, number, name=f"{number}.jsonl")
     rescore_archive(settings_of(tmp_path))
     (tmp_path / "archive" / "0.jsonl").unlink()
     write(tmp_path, 1, name="1.jsonl", objective="other words")
     for name, unread in (("t0", "gone"), ("t1", "changed"), ("t2", None)):
-        told = explained(tmp_path, name)
-        assert (told.unread, told.objective is None) == (unread, unread is not None)
-        assert told.breakdown.score == told.by_profile["code"]
-        assert (told.counts.n_types is None) == (unread is not None)
-    assert {neighbour.unread for neighbour in told.neighbours} == {"gone", "changed"}
+        explanation = explained(tmp_path, name)
+        assert (explanation.unread, explanation.objective is None) == (unread, unread is not None)
+        assert explanation.breakdown.score == explanation.by_profile["code"]
+        assert (explanation.counts.n_types is None) == (unread is not None)
+    assert {neighbour.unread for neighbour in explanation.neighbours} == {"gone", "changed"}
     shown = explanation_text(explained(tmp_path, "t0"))
     assert "cannot be read again: its file is gone from the archive" in shown
 
@@ -208,26 +224,26 @@ def test_the_past_tells_what_each_run_changed(tmp_path: Path) -> None:
     profiles = undated() | {"code": replace(undated()["code"], **weights)}
     rescore_archive(settings.model_copy(update={"profiles": always(profiles)}))
     runs = [name for (name,) in ask(settings, "SELECT run_id FROM runs ORDER BY started_at DESC")]
-    told = explained(tmp_path, "t0").history
-    assert [each.run_id for each in told] == [runs[0], runs[2]]
-    assert told[0].change == told[0].score - told[1].score
-    assert told[0].from_weights == told[0].change != 0
-    assert told[1].change is None
-    assert any("weights of code" in reason for reason in told[0].reasons)
+    history = explained(tmp_path, "t0").history
+    assert [entry.run_id for entry in history] == [runs[0], runs[2]]
+    assert history[0].change == history[0].score - history[1].score
+    assert history[0].from_weights == history[0].change != 0
+    assert history[1].change is None
+    assert any("weights of code" in reason for reason in history[0].reasons)
     other = {**profiles, "legal": replace(profiles["code"], **weights | {"name": "legal"})}
     rescore_archive(settings.model_copy(update={"profiles": always(other), "cache_size": 1}))
     [newest, *_] = explained(tmp_path, "t0").history
     assert [reason.split()[0] for reason in newest.reasons] == ["cache"]  # no word of legal
     second = explained(tmp_path, "t2").history[1:]
-    assert [each.run_id for each in second] == runs[:1] + runs[1:]
+    assert [entry.run_id for entry in second] == runs[:1] + runs[1:]
     assert second[1].from_novelty != 0
-    for each in (*told, *second):
-        if each.change is not None:
-            parts = (each.from_facts, each.from_novelty, each.from_weights, each.from_overrides)
-            assert sum(part or 0 for part in parts) == pytest.approx(each.change, abs=1e-15)
+    for entry in (*history, *second):
+        if entry.change is not None:
+            parts = (entry.from_facts, entry.from_novelty, entry.from_weights, entry.from_overrides)
+            assert sum(part or 0 for part in parts) == pytest.approx(entry.change, abs=1e-15)
     assert "weights of code" in explanation_text(explained(tmp_path, "t0"))
     vacuum(tmp_path / "warehouse", timedelta(0), datetime.now(UTC) + timedelta(days=1))
-    assert [each.change for each in explained(tmp_path, "t0").history] == [None]
+    assert [entry.change for entry in explained(tmp_path, "t0").history] == [None]
 
 
 def test_the_past_ends_where_the_row_of_a_run_is_damaged(
@@ -243,19 +259,19 @@ def test_the_past_ends_where_the_row_of_a_run_is_damaged(
         raise WarehouseError(f"what run {run.run_id} published is damaged")
 
     monkeypatch.setattr(snapshot, "manifest_after", damaged)
-    assert [each.change for each in explained(tmp_path, "t0").history] == [None]
+    assert [entry.change for entry in explained(tmp_path, "t0").history] == [None]
 
 
-def test_vectors_that_are_lost_are_told(tmp_path: Path) -> None:
+def test_vectors_that_are_lost_are_reported(tmp_path: Path) -> None:
     write(tmp_path, *range(4))
     rescore_archive(settings_of(tmp_path))
     shutil.rmtree(tmp_path / "warehouse" / "vectors")
-    told = explained(tmp_path, "t3")
-    assert told.unmet == (
+    explanation = explained(tmp_path, "t3")
+    assert explanation.unmet == (
         "the vectors are not stored any more; a run that replays it makes them anew"
     )
-    assert (told.neighbours, told.held and told.held.size) == ((), 3)
-    assert told.unmet in explanation_text(told)
+    assert (explanation.neighbours, explanation.held and explanation.held.size) == ((), 3)
+    assert explanation.unmet in explanation_text(explanation)
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +279,7 @@ def with_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a warehouse of four ids, one of them forgotten, and of a rejected one."""
     folder = tmp_path_factory.mktemp("ids")
     ids = ("kp:trace:a1", "kp:trace:a2", "kp:trace:b", "hidden")
-    rows = [said(number, "words", id=each) for number, each in enumerate(ids)]
+    rows = [said(number, "words", id=trace_id) for number, trace_id in enumerate(ids)]
     write_jsonl(folder / "archive" / "a.jsonl", [*rows, said(5, "x", id="refused", steps=[])])
     rescore_archive(settings_of(folder))
     forget(folder / "warehouse", ["hidden"], unseen_too=False, with_page=False)
@@ -283,7 +299,9 @@ def with_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("hidden", "there is no trace 'hidden' in .*: it was forgotten"),
     ],
 )
-def test_a_trace_that_is_not_there_is_told_why(with_ids: Path, name: str, message: str) -> None:
+def test_a_trace_that_is_not_there_is_reported_with_the_reason(
+    with_ids: Path, name: str, message: str
+) -> None:
     with pytest.raises(WarehouseError, match=message):
         explained(with_ids, name)
 
@@ -297,7 +315,7 @@ def test_an_id_may_be_written_without_its_scheme(with_ids: Path) -> None:
 def test_an_id_that_another_one_begins_with_is_meant_itself(
     tmp_path: Path, ids: tuple[str, str]
 ) -> None:
-    rows = [said(number, "words", id=each) for number, each in enumerate(ids)]
+    rows = [said(number, "words", id=trace_id) for number, trace_id in enumerate(ids)]
     write_parquet(tmp_path / "archive" / "a.parquet", rows)
     rescore_archive(settings_of(tmp_path))
     assert explained(tmp_path, "a").trace_id == min(ids)
@@ -313,20 +331,20 @@ def test_a_rejected_trace_of_a_like_name_hides_no_other(tmp_path: Path) -> None:
 def test_a_trace_is_found_whose_facts_are_gone(tmp_path: Path) -> None:
     write(tmp_path, *range(3))
     rescore_archive(settings_of(tmp_path))
-    left = require_manifest(tmp_path / "warehouse")
-    tables = {name: version for name, version in left.tables.items() if name != "facts"}
-    publish(tmp_path / "warehouse", replace(left, tables=tables))
-    told = explained(tmp_path, "t2")
-    assert (told.trace_id, told.row) == ("t2", None)
+    manifest = require_manifest(tmp_path / "warehouse")
+    tables = {name: version for name, version in manifest.tables.items() if name != "facts"}
+    publish(tmp_path / "warehouse", replace(manifest, tables=tables))
+    explanation = explained(tmp_path, "t2")
+    assert (explanation.trace_id, explanation.row) == ("t2", None)
 
 
-def test_a_text_that_another_one_begins_with_stands_where_it_ends() -> None:
+def test_a_text_that_another_one_begins_with_is_shown_where_it_ends() -> None:
     one = "ab " * 300
     own, other = diff_contents(
         Content(facts={"text": one}), Content(facts={"text": f"{one}and more"})
     )
-    assert "".join(each.text for each in own or ()).endswith("ab ")
-    assert [each.text for each in other or () if not each.shared] == ["and more"]
+    assert "".join(span.text for span in own or ()).endswith("ab ")
+    assert [span.text for span in other or () if not span.shared] == ["and more"]
 
 
 @pytest.mark.parametrize(
@@ -339,7 +357,7 @@ def test_texts_stand_beside_each_other_from_shortly_before_they_differ(
         Content(facts={"text": f"{same}is one" + " word" * 200}),
         Content(facts={"text": f"{same}was another"}),
     )
-    texts = ["".join(each.text for each in pieces or ()) for pieces in (own, other)]
+    texts = ["".join(span.text for span in pieces or ()) for pieces in (own, other)]
     assert all(text.startswith(start) for text in texts)
     assert len(texts[0]) == 600
     assert texts[1].endswith("was another")
@@ -352,17 +370,17 @@ def test_a_file_that_is_removed_meanwhile_is_named(
     write(tmp_path, *range(3))
     rescore_archive(settings_of(tmp_path))
 
-    def removing(*given: Any) -> dict[str, Any]:
+    def removing(*arguments: Any) -> dict[str, Any]:
         for path in (tmp_path / "warehouse" / "scores").rglob("*.parquet"):
             path.unlink()
-        return find_trace(*given)
+        return find_trace(*arguments)
 
     monkeypatch.setattr("kp_batch.operations.explain.find_trace", removing)
     with pytest.raises(duckdb.Error) as caught:
         explained(tmp_path, "t2")
-    told = explain_mendable(caught.value)
-    assert isinstance(told, WarehouseError)
-    assert re.match(r"a file is gone: .*parquet.*; ask again", str(told))
+    error = explain_mendable(caught.value)
+    assert isinstance(error, WarehouseError)
+    assert re.match(r"a file is gone: .*parquet.*; ask again", str(error))
 
 
 def test_nothing_of_a_trace_reaches_a_terminal_unseen(tmp_path: Path) -> None:
@@ -393,13 +411,13 @@ def test_the_command_tells_it_in_both_forms_and_changes_nothing(tmp_path: Path) 
     warehouse = tmp_path / "warehouse"
     before = contents(warehouse)
     shown = invoke("explain", "t7", "--warehouse", warehouse)
-    told = invoke("explain", "t7", "--warehouse", warehouse, "--json").stdout
+    output = invoke("explain", "t7", "--warehouse", warehouse, "--json").stdout
     expected = explained(tmp_path, "t7")
     assert shown.stdout == explanation_text(expected) + "\n"
-    assert TypeAdapter(Explanation).validate_json(told, strict=True) == expected
-    assert json.loads(json_line(expected)) == json.loads(told)
+    assert TypeAdapter(Explanation).validate_json(output, strict=True) == expected
+    assert json.loads(json_line(expected)) == json.loads(output)
     missing = invoke("explain", "nobody", "--warehouse", warehouse)
     assert (missing.returncode, missing.stdout) == (1, "")
     assert missing.stderr.startswith("kp-batch: there is no trace 'nobody' in ")
     assert contents(warehouse) == before
-    assert pl.DataFrame(json.loads(told)["steps"]).columns == ["type", "tool", "content"]
+    assert pl.DataFrame(json.loads(output)["steps"]).columns == ["type", "tool", "content"]

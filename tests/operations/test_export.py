@@ -77,23 +77,23 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def ids(path: Path) -> list[str]:
-    found = pq.read_table(path).to_pylist() if path.suffix == ".parquet" else lines(path)
-    return [each["id"] for each in found]
+    rows = pq.read_table(path).to_pylist() if path.suffix == ".parquet" else lines(path)
+    return [row["id"] for row in rows]
 
 
 def scored(folder: Path, *archive: Path, **changes: Any) -> RescoreConfig:
-    given = config(folder, *archive, max_reject_share=1, **changes)
-    rescore_archive(given)
-    return given
+    run_config = config(folder, *archive, max_reject_share=1, **changes)
+    rescore_archive(run_config)
+    return run_config
 
 
-def said(number: int, words: str, **more: Any) -> dict[str, Any]:
+def numbered(number: int, words: str, **more: Any) -> dict[str, Any]:
     at = f"2026-01-{5 + number:02}T08:00:00Z"
     return trace(id=f"t{number}", created_at=at, steps=[step("thought", words)] * 2, **more)
 
 
-def with_metadata(given: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {**given, "metadata": {**given["metadata"], **more}}
+def with_metadata(row: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {**row, "metadata": {**row["metadata"], **more}}
 
 
 @pytest.fixture(scope="module")
@@ -109,14 +109,14 @@ def test_an_export_of_all_is_scored_as_its_archive(
 ) -> None:
     path = tmp_path / f"all.{ending}"
     assert exported(sample.warehouse, path) == ExportResult(120, 120, 0, 0, {}, ())
-    given = scored(tmp_path, path, threshold=0.6, cache_by="agent_id")
-    again = scores(given)
+    run_config = scored(tmp_path, path, threshold=0.6, cache_by="agent_id")
+    again = scores(run_config)
     theirs = ("source_file", "recorded_score")
     assert again.drop(theirs).equals(scores(sample).drop(theirs))
     assert again["recorded_score"].equals(again["score"].alias("recorded_score"))
-    asked = "sum(traces), max(mean_absolute_difference)"
-    told = ask(given.warehouse, f"SELECT {asked} FROM recorded_score_differences")
-    assert told.rows() == [(sum(again["score"] != 0), 0.0)]
+    columns = "sum(traces), max(mean_absolute_difference)"
+    differences = ask(run_config.warehouse, f"SELECT {columns} FROM recorded_score_differences")
+    assert differences.rows() == [(sum(again["score"] != 0), 0.0)]
     order = scores(sample).sort("created_at", "trace_id").get_column("trace_id")
     assert ids(path) == order.to_list()
 
@@ -133,16 +133,16 @@ def test_each_trace_has_its_score_and_where_that_is_from(
 ) -> None:
     path = tmp_path / f"a.{ending}"
     exported(sample.warehouse, path)
-    found = pq.read_table(path).to_pylist() if ending == "parquet" else lines(path)
+    rows = pq.read_table(path).to_pylist() if ending == "parquet" else lines(path)
     with duckdb.connect(str(sample.warehouse / "kp.duckdb"), read_only=True) as connection:
         query = (
             f"SELECT trace_id, score, {', '.join(FROM)} FROM scores ORDER BY created_at, trace_id"
         )
         expected = connection.execute(query).fetchall()
-    told = [(each["id"], each["metadata"]) for each in found]
+    metadata = [(row["id"], row["metadata"]) for row in rows]
     assert expected == [
-        (name, has["quality_score"], *(has["quality_score_from"][each] for each in FROM))
-        for name, has in told
+        (name, has["quality_score"], *(has["quality_score_from"][column] for column in FROM))
+        for name, has in metadata
     ]
 
 
@@ -157,17 +157,17 @@ CHOSEN: list[tuple[dict[str, Any], pl.Expr]] = [
 ]
 
 
-@pytest.mark.parametrize(("choice", "meets"), CHOSEN, ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize(("choice", "meets"), CHOSEN, ids=lambda value: str(value)[:40])
 def test_the_conditions_choose(
     sample: RescoreConfig, tmp_path: Path, choice: dict[str, Any], meets: pl.Expr | None
 ) -> None:
-    told = exported(sample.warehouse, tmp_path / "a.jsonl", **choice)
+    result = exported(sample.warehouse, tmp_path / "a.jsonl", **choice)
     if meets is None:
         meets = (pl.col("n_tools") > pl.col("n_tools").mean()) & (pl.col("task_domain") == "code")
     wanted = scores(sample).sort("created_at", "trace_id").filter(meets).get_column("trace_id")
     assert 0 < len(wanted) < 120
     assert ids(tmp_path / "a.jsonl") == wanted.to_list()
-    assert replace(told, conditions=()) == ExportResult(len(wanted), len(wanted), 0, 0, {}, ())
+    assert replace(result, conditions=()) == ExportResult(len(wanted), len(wanted), 0, 0, {}, ())
 
 
 @pytest.mark.parametrize(
@@ -182,12 +182,12 @@ def test_the_conditions_choose(
         ("trace_id IN (SELECT content FROM read_text('/etc/hostname'))", "file system"),
     ],
 )
-def test_a_wrong_condition_is_told_in_one_line(
+def test_a_wrong_condition_is_reported_in_one_line(
     sample: RescoreConfig, tmp_path: Path, where: str, message: str
 ) -> None:
-    with pytest.raises(KpBatchError, match=message) as told:
+    with pytest.raises(KpBatchError, match=message) as caught:
         exported(sample.warehouse, tmp_path / "a.jsonl", where=where)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -212,20 +212,20 @@ def test_the_top_ones_are_the_best_of_what_is_left_the_best_one_first(
     sample: RescoreConfig, tmp_path: Path, ending: str, top: int
 ) -> None:
     path = tmp_path / f"a.{ending}"
-    told = exported(sample.warehouse, path, top=top, distinct=0.9)
+    result = exported(sample.warehouse, path, top=top, distinct=0.9)
     exported(sample.warehouse, tmp_path / "all.jsonl", distinct=0.9)
-    left = scores(sample).filter(pl.col("trace_id").is_in(ids(tmp_path / "all.jsonl")))
-    best = left.sort("score", "trace_id", descending=[True, False]).head(top)
+    remaining = scores(sample).filter(pl.col("trace_id").is_in(ids(tmp_path / "all.jsonl")))
+    best = remaining.sort("score", "trace_id", descending=[True, False]).head(top)
     assert ids(path) == best.get_column("trace_id").to_list()
-    assert (told.exported, told.beyond) == (len(best), len(left) - len(best))
-    assert told.chosen == told.exported + told.similar + told.beyond
+    assert (result.exported, result.beyond) == (len(best), len(remaining) - len(best))
+    assert result.chosen == result.exported + result.similar + result.beyond
 
 
 def test_an_export_of_which_nothing_is_left_fails_and_replaces_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    private = with_metadata(said(0, "a"), visibility="private")
-    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [private, said(1, "b")])
+    private = with_metadata(numbered(0, "a"), visibility="private")
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [private, numbered(1, "b")])
     warehouse = scored(tmp_path, path).warehouse
     path.unlink()
     output = tmp_path / "best.jsonl"
@@ -236,8 +236,14 @@ def test_an_export_of_which_nothing_is_left_fails_and_replaces_nothing(
     assert capsys.readouterr().out.startswith(f"0 traces of 2 chosen in {output}\n  gone       2 ")
 
 
-def test_copies_are_told_by_their_texts_and_need_no_vectors(tmp_path: Path) -> None:
-    traces = [said(0, "!"), said(1, "!"), said(2, "one two"), said(3, "two one"), said(4, "!")]
+def test_copies_are_recognised_by_their_texts_and_need_no_vectors(tmp_path: Path) -> None:
+    traces = [
+        numbered(0, "!"),
+        numbered(1, "!"),
+        numbered(2, "one two"),
+        numbered(3, "two one"),
+        numbered(4, "!"),
+    ]
     path = write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
     warehouse = scored(tmp_path, path, embedder="none").warehouse
     exported(warehouse, tmp_path / "a.jsonl", distinct=1.0)
@@ -252,9 +258,9 @@ def test_the_command_takes_every_option(
 ) -> None:
     options = ("--min-score", 0.3, "--since", "2026-01-06", "--until", "2026-01-12")
     more = ("--domain", "code", "--domain", "legal", "--where", "success", "--distinct", 0.9)
-    asked = ("--warehouse", sample.warehouse, *options, *more, "--include-private")
-    command(*asked, "-o", tmp_path / "a.jsonl", "--json")
-    told = json.loads(capfdbinary.readouterr().out)
+    arguments = ("--warehouse", sample.warehouse, *options, *more, "--include-private")
+    command(*arguments, "-o", tmp_path / "a.jsonl", "--json")
+    answer = json.loads(capfdbinary.readouterr().out)
     expected = exported(
         sample.warehouse,
         tmp_path / "b.jsonl",
@@ -266,7 +272,7 @@ def test_the_command_takes_every_option(
         distinct=0.9,
         private=True,
     )
-    assert told == {
+    assert answer == {
         "chosen": expected.chosen,
         "exported": expected.exported,
         "private": 0,
@@ -283,7 +289,7 @@ def test_the_command_takes_every_option(
         ],
     }
     assert expected.similar > 0 < expected.exported
-    command(*asked, "-o", "-")
+    command(*arguments, "-o", "-")
     shown = capfdbinary.readouterr()
     assert shown.out == (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
     assert b" chosen in stdout" in shown.err
@@ -302,10 +308,10 @@ def test_the_command_takes_every_option(
         ([], "--output"),
     ],
 )
-def test_wrong_usage_is_told(sample: RescoreConfig, words: Sequence[str], message: str) -> None:
-    with pytest.raises(click.UsageError) as told:
+def test_wrong_usage_is_reported(sample: RescoreConfig, words: Sequence[str], message: str) -> None:
+    with pytest.raises(click.UsageError) as caught:
         command("--warehouse", sample.warehouse, *words)
-    assert message in told.value.format_message()
+    assert message in caught.value.format_message()
 
 
 @linux
@@ -316,36 +322,36 @@ def test_a_pipe_or_a_device_is_written_into_and_stays(
     os.mkfifo(pipe)
     device = tmp_path / "device.jsonl"
     device.symlink_to("/dev/null")
-    asked = ("--warehouse", sample.warehouse, "--min-score", 0, "--include-private", "-o")
-    held = os.open(pipe, os.O_RDWR)  # so that a read ends where nothing was written
+    arguments = ("--warehouse", sample.warehouse, "--min-score", 0, "--include-private", "-o")
+    descriptor = os.open(pipe, os.O_RDWR)  # so that a read ends where nothing was written
     with ThreadPoolExecutor() as threads, pipe.open("rb") as reader:
         read = threads.submit(lambda: [reader.readline() for _ in range(120)])
-        command(*asked, pipe)
-        os.write(held, b"\n" * 120)
+        command(*arguments, pipe)
+        os.write(descriptor, b"\n" * 120)
         assert all(json.loads(line) for line in read.result())
-    os.close(held)
+    os.close(descriptor)
     assert pipe.is_fifo()
-    command(*asked, device)
+    command(*arguments, device)
     assert Path("/dev/null").is_char_device()
-    assert {each.name for each in tmp_path.iterdir()} == {"pipe.jsonl", "device.jsonl"}
+    assert {path.name for path in tmp_path.iterdir()} == {"pipe.jsonl", "device.jsonl"}
 
 
 def test_a_file_is_whole_or_as_it_was(sample: RescoreConfig, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("as it was")
-    asked = ("--warehouse", sample.warehouse, "-o")
+    arguments = ("--warehouse", sample.warehouse, "-o")
     with pytest.raises(KpBatchError, match=r"none/a.jsonl cannot be written: No such file"):
-        command(*asked, tmp_path / "none" / "a.jsonl")
+        command(*arguments, tmp_path / "none" / "a.jsonl")
     folder = tmp_path / "b.jsonl"
     folder.mkdir()
     with pytest.raises(KpBatchError, match=r"b\.jsonl cannot be written: it is a folder; name"):
-        command(*asked, folder, "--where", "nonsense")
+        command(*arguments, folder, "--where", "nonsense")
     folder.rmdir()
     with pytest.raises(KpBatchError, match="nonsense"):
-        command(*asked, path, "--where", "nonsense")
+        command(*arguments, path, "--where", "nonsense")
     assert path.read_text() == "as it was"
     assert list(tmp_path.iterdir()) == [path]
-    command(*asked, path)
+    command(*arguments, path)
     assert lines(path)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -359,13 +365,13 @@ def test_a_signal_ends_an_export_within_two_seconds_and_leaves_nothing(
     archive, output, temporary = (tmp_path / name for name in ("archive", "output", "temporary"))
     output.mkdir()
     temporary.mkdir()
-    path = write_jsonl(archive / "a.jsonl", [said(0, "a")])
+    path = write_jsonl(archive / "a.jsonl", [numbered(0, "a")])
     warehouse = scored(tmp_path, archive).warehouse
     path.unlink()
     os.mkfifo(path)
-    asked = ("--warehouse", warehouse, "--min-score", 0)
+    arguments = ("--warehouse", warehouse, "--min-score", 0)
     monkeypatch.setenv("TMPDIR", str(temporary))
-    with working("export", *asked, "-o", output / "a.jsonl") as process, reading(path):
+    with working("export", *arguments, "-o", output / "a.jsonl") as process, reading(path):
         assert process.stderr
         assert process.stderr.readline() == "kp-batch: reading again: 1 trace\n"
         assert len(list(output.iterdir())) == 1
@@ -375,17 +381,17 @@ def test_a_signal_ends_an_export_within_two_seconds_and_leaves_nothing(
 
 def hashes(path: Path) -> dict[str, str]:
     """The content of each accepted row."""
-    found = pl.concat([*read_rows(discover([str(path)])[0])])
-    accepted = with_facts(found, reasons()).filter(pl.col("reasons").list.len() == 0)
+    rows = pl.concat([*read_rows(discover([str(path)])[0])])
+    accepted = with_facts(rows, reasons()).filter(pl.col("reasons").list.len() == 0)
     return dict(accepted.select("trace_id", "content_hash").iter_rows())
 
 
 def test_rows_of_every_shape_come_out_with_the_same_content(tmp_path: Path) -> None:
-    odd = [each for each in (*BOTH, *JSON_ALONE) if isinstance(each, dict)]
-    named = [{**each, "id": f"odd-{number}"} for number, each in enumerate(odd)]
+    odd = [row for row in (*BOTH, *JSON_ALONE) if isinstance(row, dict)]
+    named = [{**row, "id": f"odd-{number}"} for number, row in enumerate(odd)]
     archive = tmp_path / "archive"
     files = [write_jsonl(archive / "a.jsonl", named)]
-    both = [{**each, "id": f"both-{number}"} for number, each in enumerate(BOTH)]
+    both = [{**row, "id": f"both-{number}"} for number, row in enumerate(BOTH)]
     files.append(write_parquet(archive / "b.parquet", both))
     for number, (path, (kind, value)) in enumerate(PARQUET_ALONE.items()):
         row = trace(**{"id": f"alone-{number}", path.rpartition("/")[2]: value})
@@ -408,21 +414,21 @@ def test_rows_of_every_shape_come_out_with_the_same_content(tmp_path: Path) -> N
     warehouse = scored(tmp_path, archive, embedder="none").warehouse
     wanted = {name: content for path in files for name, content in hashes(path).items()}
     for ending in ENDINGS:
-        told = exported(warehouse, tmp_path / f"all.{ending}")
-        assert told.exported == told.chosen == len(wanted) > 80
+        result = exported(warehouse, tmp_path / f"all.{ending}")
+        assert result.exported == result.chosen == len(wanted) > 80
         assert hashes(tmp_path / f"all.{ending}") == wanted
 
 
 def test_lines_keep_all_that_their_file_has_and_columns_what_a_trace_has(tmp_path: Path) -> None:
     steps = [step("thought", {"a": ["é", None]}, step_id=3, mood=1), step(input={"b": 1.5})]
-    given = with_metadata(trace(steps=steps, extra=[1, {"x": None}]), validated_by="me")
-    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [given])
+    original = with_metadata(trace(steps=steps, extra=[1, {"x": None}]), validated_by="me")
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [original])
     warehouse = scored(tmp_path, path).warehouse
     exported(warehouse, tmp_path / "a.jsonl")
     exported(warehouse, tmp_path / "a.parquet")
     [line], [row] = lines(tmp_path / "a.jsonl"), pq.read_table(tmp_path / "a.parquet").to_pylist()
     added = {name: line["metadata"].pop(name) for name in ("quality_score", "quality_score_from")}
-    assert line == given
+    assert line == original
     assert added["quality_score_from"]["source_file"] == str(path)
     assert pl.read_parquet(tmp_path / "a.parquet").schema == EXPORTED
     assert row["steps"][0]["content"] == '{"a": ["é", null]}'
@@ -445,10 +451,10 @@ def test_an_export_that_is_read_again_keeps_the_skill(tmp_path: Path, ending: st
 
 def test_of_rows_with_one_id_the_one_that_counts_is_exported(tmp_path: Path) -> None:
     archive = tmp_path / "archive"
-    last = said(1, "second")
-    write_jsonl(archive / "a.jsonl", [said(1, "first"), last, {**last, "extra": 1}])
-    write_jsonl(archive / "b.jsonl", [said(2, "older")])
-    write_jsonl(archive / "c.jsonl", [said(2, "newer")])
+    last = numbered(1, "second")
+    write_jsonl(archive / "a.jsonl", [numbered(1, "first"), last, {**last, "extra": 1}])
+    write_jsonl(archive / "b.jsonl", [numbered(2, "older")])
+    write_jsonl(archive / "c.jsonl", [numbered(2, "newer")])
     warehouse = scored(tmp_path, archive).warehouse
     assert exported(warehouse, tmp_path / "a.jsonl") == ExportResult(2, 2, 0, 0, {}, ())
     contents = [line["steps"][0]["content"] for line in lines(tmp_path / "a.jsonl")]
@@ -460,9 +466,9 @@ def damaged(path: Path, column: str) -> None:
     """Damage a column in all of a Parquet file."""
     metadata, content = pq.read_metadata(path).row_group(0), bytearray(path.read_bytes())
     [chunk] = [
-        metadata.column(each)
-        for each in range(metadata.num_columns)
-        if metadata.column(each).path_in_schema == column
+        metadata.column(index)
+        for index in range(metadata.num_columns)
+        if metadata.column(index).path_in_schema == column
     ]
     start = chunk.dictionary_page_offset or chunk.data_page_offset
     content[start : start + 20] = b"\xff" * 20
@@ -471,57 +477,60 @@ def damaged(path: Path, column: str) -> None:
 
 def test_what_is_not_there_any_more_is_left_out_and_named(tmp_path: Path) -> None:
     archive = tmp_path / "archive"
-    stays, changed = [said(0, "a"), said(1, "b")], [said(2, "c"), said(3, "d"), said(4, "e")]
+    stays, changed = (
+        [numbered(0, "a"), numbered(1, "b")],
+        [numbered(2, "c"), numbered(3, "d"), numbered(4, "e")],
+    )
     write_jsonl(archive / "stays.jsonl", stays)
     path = write_jsonl(archive / "changed.jsonl", changed)
-    shorter = write_jsonl(archive / "shorter.jsonl", [said(5, "f"), said(6, "g")])
-    gone = write_jsonl(archive / "gone.jsonl", [said(7, "h")])
+    shorter = write_jsonl(archive / "shorter.jsonl", [numbered(5, "f"), numbered(6, "g")])
+    gone = write_jsonl(archive / "gone.jsonl", [numbered(7, "h")])
     private = retyped(SCHEMA, "metadata/visibility", pa.string())
     unread = write_parquet(
-        archive / "unread.parquet", [with_metadata(said(8, "i"), visibility="private")], private
+        archive / "unread.parquet", [with_metadata(numbered(8, "i"), visibility="private")], private
     )
     warehouse = scored(tmp_path, archive).warehouse
-    write_jsonl(path, [changed[0], said(3, "other"), changed[1], changed[2]])
-    write_jsonl(shorter, [said(5, "f", agent_id="other")])
+    write_jsonl(path, [changed[0], numbered(3, "other"), changed[1], changed[2]])
+    write_jsonl(shorter, [numbered(5, "f", agent_id="other")])
     gone.unlink()
     damaged(unread, "metadata.visibility")  # which no run reads
-    told = exported(warehouse, tmp_path / "a.jsonl")
+    result = exported(warehouse, tmp_path / "a.jsonl")
     assert ids(tmp_path / "a.jsonl") == ["t0", "t1", "t2", "t5"]
-    files = {str(each) for each in (path, shorter, gone, unread)}
-    assert told.unread == {"changed": 3, "gone": 1, "unreadable": 1}
-    assert (told.chosen, told.exported, set(told.unread_files)) == (9, 4, files)
+    files = {str(file) for file in (path, shorter, gone, unread)}
+    assert result.unread == {"changed": 3, "gone": 1, "unreadable": 1}
+    assert (result.chosen, result.exported, set(result.unread_files)) == (9, 4, files)
 
 
 def test_private_traces_are_left_out_unless_asked_for(tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     traces = [
-        with_metadata(said(0, "a"), visibility="private"),
-        with_metadata(said(1, "b"), privacy_level="private"),
-        with_metadata(said(2, "c"), visibility="org", privacy_level="federated"),
+        with_metadata(numbered(0, "a"), visibility="private"),
+        with_metadata(numbered(1, "b"), privacy_level="private"),
+        with_metadata(numbered(2, "c"), visibility="org", privacy_level="federated"),
     ]
     write_jsonl(archive / "a.jsonl", traces)
     warehouse = scored(tmp_path, archive).warehouse
     assert exported(warehouse, tmp_path / "a.jsonl", private=False).private == 2
     assert ids(tmp_path / "a.jsonl") == ["t2"]
     assert exported(warehouse, tmp_path / "b.parquet").private == 0
-    found = pq.read_table(tmp_path / "b.parquet").to_pylist()
-    assert [each["metadata"]["visibility"] for each in found] == ["private", None, "org"]
+    rows = pq.read_table(tmp_path / "b.parquet").to_pylist()
+    assert [row["metadata"]["visibility"] for row in rows] == ["private", None, "org"]
 
 
-def test_what_is_not_said_to_be_shared_is_private(tmp_path: Path) -> None:
+def test_what_is_not_marked_as_shared_is_private(tmp_path: Path) -> None:
     odd = ["Private", " private", ["private"], {"is": "private"}, "public", "", True, "Org"]
-    said_of = [{name: each} for name in ("visibility", "privacy_level") for each in odd]
+    unshared = [{name: value} for name in ("visibility", "privacy_level") for value in odd]
     shared = {"visibility": "network", "privacy_level": "aggregated"}
-    all_of = [*said_of, shared, {"visibility": "org"}, {"privacy_level": None}]
-    traces = [with_metadata(said(n, "a"), **each) for n, each in enumerate(all_of)]
+    all_of = [*unshared, shared, {"visibility": "org"}, {"privacy_level": None}]
+    traces = [with_metadata(numbered(n, "a"), **fields) for n, fields in enumerate(all_of)]
     path = write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
     warehouse = scored(tmp_path, path, embedder="none").warehouse
-    assert exported(warehouse, tmp_path / "a.jsonl", private=False).private == len(said_of)
+    assert exported(warehouse, tmp_path / "a.jsonl", private=False).private == len(unshared)
     assert ids(tmp_path / "a.jsonl") == ["t16", "t17", "t18"]
 
 
 def test_forgotten_traces_stay_away_where_their_file_still_has_them(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "a"), said(1, "b")])
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [numbered(0, "a"), numbered(1, "b")])
     warehouse = scored(tmp_path, path).warehouse
     forget(warehouse, ["t0"])
     exported(warehouse, tmp_path / "a.jsonl")
@@ -530,7 +539,7 @@ def test_forgotten_traces_stay_away_where_their_file_still_has_them(tmp_path: Pa
 
 
 def test_an_export_during_which_traces_are_forgotten_fails(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "a"), said(1, "b")])
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [numbered(0, "a"), numbered(1, "b")])
     warehouse, form = scored(tmp_path, path).warehouse, FORMATS[".jsonl"]
 
     def forget_and_write(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
@@ -545,20 +554,20 @@ def test_an_export_during_which_traces_are_forgotten_fails(tmp_path: Path) -> No
 
 def test_an_export_stays_out_of_its_archive_and_its_warehouse(tmp_path: Path) -> None:
     archive, linked = tmp_path / "archive", tmp_path / "linked"
-    path = write_jsonl(archive / "a.jsonl", [said(0, "a")])
-    elsewhere = write_jsonl(tmp_path / "elsewhere" / "b.jsonl", [said(1, "b")])
+    path = write_jsonl(archive / "a.jsonl", [numbered(0, "a")])
+    elsewhere = write_jsonl(tmp_path / "elsewhere" / "b.jsonl", [numbered(1, "b")])
     (archive / "b.jsonl").symlink_to(elsewhere)
-    write_jsonl(archive / "d" / "d.jsonl", [said(3, "d")])
-    earlier = write_jsonl(tmp_path / "earlier" / "c.jsonl", [said(2, "c")])
+    write_jsonl(archive / "d" / "d.jsonl", [numbered(3, "d")])
+    earlier = write_jsonl(tmp_path / "earlier" / "c.jsonl", [numbered(2, "c")])
     warehouse = scored(tmp_path, earlier).warehouse
     linked.symlink_to(archive)
     (tmp_path / "tables").symlink_to(warehouse)
     (tmp_path / "elsewhere" / "d").symlink_to(archive / "d")
 
     def refused(name: str, where: str) -> None:
-        with pytest.raises(KpBatchError, match=where) as told:
+        with pytest.raises(KpBatchError, match=where) as caught:
             check_output(warehouse, tmp_path / name)
-        assert str(told.value).endswith("; choose another folder for the export")
+        assert str(caught.value).endswith("; choose another folder for the export")
 
     inside = ("archive/a.jsonl", "archive/new.jsonl", "linked/b.jsonl", "linked/d/new.jsonl")
     for names in ([archive], [tmp_path / "earlier" / "*", archive / "*.jsonl", archive / "d*"]):
@@ -580,13 +589,14 @@ def test_an_export_stays_out_of_its_archive_and_its_warehouse(tmp_path: Path) ->
 def test_of_similar_traces_the_best_public_one_stays(tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     traces = [
-        said(0, "sum up a contract", objective="Read it"),
-        said(1, "mend the parser", task_domain="medical", confidence=0.1, success=False),
+        numbered(0, "sum up a contract", objective="Read it"),
+        numbered(1, "mend the parser", task_domain="medical", confidence=0.1, success=False),
         with_metadata(
-            said(2, "mend the parser", task_domain="medical", confidence=1.0), visibility="private"
+            numbered(2, "mend the parser", task_domain="medical", confidence=1.0),
+            visibility="private",
         ),
-        said(3, "mend the parser", task_domain="medical", confidence=0.9),
-        said(4, "mend the parser", task_domain="medical", confidence=0.9),
+        numbered(3, "mend the parser", task_domain="medical", confidence=0.9),
+        numbered(4, "mend the parser", task_domain="medical", confidence=0.9),
     ]
     write_jsonl(archive / "a.jsonl", traces)
     warehouse = scored(tmp_path, archive).warehouse
@@ -598,7 +608,7 @@ def test_of_similar_traces_the_best_public_one_stays(tmp_path: Path) -> None:
 
 
 def test_traces_without_vectors_cannot_be_told_apart(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "a")])
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [numbered(0, "a")])
     warehouse = scored(tmp_path, path, embedder="none").warehouse
     with pytest.raises(KpBatchError, match=r"^1 chosen trace cannot .* have no vectors; leave"):
         exported(warehouse, tmp_path / "a.jsonl", distinct=0.9)
@@ -621,9 +631,9 @@ def test_vectors_of_different_encoders_are_never_compared(tmp_path: Path) -> Non
 def naive(vectors: Float32s, bound: float) -> Iterator[bool]:
     taken: list[Float32s] = []
     for vector in vectors:
-        held = np.array(taken, dtype=np.float32).reshape(-1, len(vector))
-        similar = cosines(np.broadcast_to(vector, held.shape), held) >= bound
-        equal = (held == vector).all(axis=1) & vector.any()
+        kept = np.array(taken, dtype=np.float32).reshape(-1, len(vector))
+        similar = cosines(np.broadcast_to(vector, kept.shape), kept) >= bound
+        equal = (kept == vector).all(axis=1) & vector.any()
         is_taken = not (similar | equal).any()
         yield is_taken
         if is_taken:
@@ -653,8 +663,8 @@ def test_law_what_is_taken_is_what_a_plain_search_takes(data: st.DataObject) -> 
         patch.setattr(similar, "_COLUMNS", data.draw(st.integers(1, 9)))
         patch.setattr(similar, "_PAIRS", data.draw(st.integers(1, 9)))
         chosen, cut = Distinct(bound), data.draw(st.integers(0, count))
-        found = [*chosen.take(vectors[:cut]), *chosen.take(vectors[cut:])]
-    assert found == list(naive(vectors, bound))
+        taken = [*chosen.take(vectors[:cut]), *chosen.take(vectors[cut:])]
+    assert taken == list(naive(vectors, bound))
 
 
 def test_what_reaches_the_bound_is_alike_and_so_is_a_copy() -> None:
@@ -693,12 +703,14 @@ def test_batches_change_nothing(
 def test_a_warehouse_in_a_bucket_is_exported_from_another_machine(
     bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "a"), said(1, "a"), said(2, "z")])
+    write_jsonl(
+        tmp_path / "archive" / "a.jsonl", [numbered(0, "a"), numbered(1, "a"), numbered(2, "z")]
+    )
     warehouse = f"{bucket}/warehouse"
     Machine(tmp_path / "one", warehouse).run(tmp_path / "archive")
     with Machine(tmp_path / "two", warehouse).here():
-        asked = ("--warehouse", warehouse, "--min-score", 0, "--distinct", 1)
-        command(*asked, "-o", tmp_path / "a.jsonl")
+        arguments = ("--warehouse", warehouse, "--min-score", 0, "--distinct", 1)
+        command(*arguments, "-o", tmp_path / "a.jsonl")
     assert capsys.readouterr().out.splitlines()[1] == "  similar    1 trace"
     assert len(ids(tmp_path / "a.jsonl")) == 2
 

@@ -1,4 +1,4 @@
-"""Fleets of live engines whose caches and restarts are known: what their recorded scores tell."""
+"""Fleets of live engines whose caches and restarts are known: what their recorded scores show."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Fleet:
     archive: Path
     cache_by: str
     size: int
-    restarted: frozenset[str]  # ids of the traces that met an empty cache for it
+    restarted: frozenset[str]  # ids of the traces whose cache was empty for it
 
 
 @pytest.fixture(scope="module", params=[("host", 60), ("host", 20), ("agent_id", 60), ("none", 20)])
@@ -49,18 +49,18 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     traces = [task(number, dice) for number in range(TRACES)]
     groups = {
         "host": hosts,
-        "agent_id": [each["metadata"]["agent_id"] for each in traces],
+        "agent_id": [row["metadata"]["agent_id"] for row in traces],
         "none": [None] * TRACES,
     }
     begun = set(dice.choice(np.arange(HOSTS * 8, TRACES), RESTARTS, replace=False).tolist())
     recorded = live(traces, groups[cache_by], size, begun)
-    for each, value in zip(traces, recorded, strict=True):
-        each["metadata"]["quality_score"] = value
+    for row, value in zip(traces, recorded, strict=True):
+        row["metadata"]["quality_score"] = value
     for host in range(HOSTS):
         (archive / f"host={host}").mkdir()
-        own = [each for each, where in zip(traces, hosts, strict=True) if where == host]
+        own = [row for row, where in zip(traces, hosts, strict=True) if where == host]
         write_jsonl(archive / f"host={host}" / "traces.jsonl", own)
-    return Fleet(archive, cache_by, size, frozenset(traces[each]["id"] for each in begun))
+    return Fleet(archive, cache_by, size, frozenset(traces[number]["id"] for number in begun))
 
 
 def task(number: int, dice: np.random.Generator) -> dict[str, Any]:
@@ -115,14 +115,14 @@ def test_the_caches_that_engines_had_fit_their_recorded_scores_best(
 ) -> None:
     rescore_archive(config(tmp_path, fleet.archive))
     every = ("none", "agent_id", "host", "agent_id+host")
-    found = swept(tmp_path / "warehouse", *every)
-    [own] = [row for row in found.caches if row.cache[:2] == (fleet.cache_by, fleet.size)]
-    others = [row for row in found.caches if row is not own]
+    result = swept(tmp_path / "warehouse", *every)
+    [own] = [row for row in result.caches if row.cache[:2] == (fleet.cache_by, fleet.size)]
+    others = [row for row in result.caches if row is not own]
     assert share(own) > 0.9
     assert max(map(share, others)) < share(own) - 0.05
     assert min(row.recorded_error or 0 for row in others) > 2 * (own.recorded_error or 0)
     named = f"--cache-by {fleet.cache_by} --cache-size {fleet.size} --ttl none "
-    assert found.better_fit.startswith(named)
+    assert result.better_fit.startswith(named)
     again = config(tmp_path, fleet.archive, cache_by=fleet.cache_by, cache_size=fleet.size)
     rescore_archive(again)
     assert swept(tmp_path / "warehouse", *every).better_fit == ""
@@ -133,9 +133,9 @@ def test_restarts_are_found_by_the_empty_cache_that_they_left(tmp_path: Path, fl
     rescore_archive(own)
     implied = {row[0] for row in ask(own, "SELECT trace_id FROM implied_restarts(1e-6)")}
     hidden = {row[0] for row in ask(own, "SELECT trace_id FROM scores WHERE single_thought")}
-    found = implied & fleet.restarted
-    assert len(found) / RESTARTS >= 0.7  # the recall; an eighth of the traces are single thoughts
-    assert len(found) / len(implied) >= 0.9  # the precision
+    hits = implied & fleet.restarted
+    assert len(hits) / RESTARTS >= 0.7  # the recall; an eighth of the traces are single thoughts
+    assert len(hits) / len(implied) >= 0.9  # the precision
     assert fleet.restarted - implied <= hidden
 
 
@@ -143,10 +143,10 @@ def test_a_worker_for_each_trace_is_no_engine_that_restarts_for_each(tmp_path: P
     """Else the one cache that they would have shared fits: each time it implies a restart."""
     dice = np.random.default_rng(0)
     traces = [task(number, dice) for number in range(100)]
-    for number, (each, value) in enumerate(
+    for number, (row, value) in enumerate(
         zip(traces, live(traces, range(100), 60, set()), strict=True)
     ):
-        each["metadata"] |= {"agent_id": f"worker-{number}", "quality_score": value}
+        row["metadata"] |= {"agent_id": f"worker-{number}", "quality_score": value}
     write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
     rescore_archive(config(tmp_path, tmp_path / "archive"))
     assert swept(tmp_path / "warehouse", "none", "agent_id").better_fit.startswith(

@@ -1,4 +1,4 @@
-"""What forgetting does not do by accident, and what it tells before and after."""
+"""What forgetting does not do by accident, and what it reports before and after."""
 
 import errno
 import json
@@ -84,7 +84,7 @@ def readable(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("ids", "told"),
+    ("ids", "message"),
     [
         (["typo"], "1 of 1 id is unknown: typo; nothing was changed; --unseen-too "),
         (["kp:trace:1", "typo", "typo"], "1 of 2 ids is unknown: typo; "),
@@ -100,27 +100,27 @@ def readable(folder: Path) -> list[str]:
         (["x" * 100], f"unknown: {'x' * 79}…; "),
     ],
 )
-def test_an_unknown_id_changes_nothing(warehouse: Path, ids: list[str], told: str) -> None:
+def test_an_unknown_id_changes_nothing(warehouse: Path, ids: list[str], message: str) -> None:
     before = listing(warehouse)
     with pytest.raises(KpBatchError) as failure:
         forget(warehouse, ids, with_page=True)
-    assert told in str(failure.value)
+    assert message in str(failure.value)
     assert listing(warehouse) == before
 
 
 def test_what_was_forgotten_before_is_no_error_and_changes_nothing(warehouse: Path) -> None:
     forget(warehouse, ["kp:trace:1"])
     before = listing(warehouse)
-    told = forget(warehouse, ["kp:trace:1"], with_page=True)
-    assert (told.run_id, told.before, told.traces, told.lost) == (None, 1, 0, ())
+    result = forget(warehouse, ["kp:trace:1"], with_page=True)
+    assert (result.run_id, result.before, result.traces, result.lost) == (None, 1, 0, ())
     assert listing(warehouse) == before
-    told = forget(warehouse, ["kp:trace:1", "kp:trace:2"])
-    assert (told.before, told.traces) == (1, 1)
-    assert told.run_id is not None
+    result = forget(warehouse, ["kp:trace:1", "kp:trace:2"])
+    assert (result.before, result.traces) == (1, 1)
+    assert result.run_id is not None
 
 
 @pytest.mark.parametrize(
-    ("ids", "told"),
+    ("ids", "expected"),
     [
         (["kp:trace:1"], {"traces": 1, "vectors": 1}),
         (["kp:trace:1", "kp:trace:1", "kp:trace:2"], {"traces": 2, "vectors": 2}),
@@ -132,14 +132,14 @@ def test_what_was_forgotten_before_is_no_error_and_changes_nothing(warehouse: Pa
     ids=["one", "two", "refused", "replaced", "with an unseen one", "unseen"],
 )
 def test_a_dry_run_tells_what_forgetting_does_and_changes_nothing(
-    folder: Path, ids: list[str], told: dict[str, Any]
+    folder: Path, ids: list[str], expected: dict[str, Any]
 ) -> None:
     warehouse = folder / "warehouse"
     before, could_be_read = listing(warehouse), readable(folder)
     dry = forget(warehouse, ids, unseen_too=True, dry_run=True)
     assert listing(warehouse) == before
     names = ("traces", "rows", "replaced", "unseen", "unseen_named", "vectors")
-    assert {name: getattr(dry, name) for name in names if getattr(dry, name)} == told
+    assert {name: getattr(dry, name) for name in names if getattr(dry, name)} == expected
     done = forget(warehouse, ids, unseen_too=True)
     assert done == ForgetResult(**(vars(dry) | {"run_id": done.run_id}))
     can_be = readable(folder)
@@ -148,27 +148,27 @@ def test_a_dry_run_tells_what_forgetting_does_and_changes_nothing(
 
 
 def test_a_dry_run_names_unknown_ids(warehouse: Path) -> None:
-    told = forget(warehouse, ["kp:trace:1", "bad"], dry_run=True)
-    assert (told.traces, told.unseen) == (1, 1)
-    assert told.unseen_named == "bad (did you mean kp:trace:bad?)"
-    told = forget(warehouse, ["typo"], dry_run=True)
-    assert (told.unseen, told.lost) == (1, ())
+    result = forget(warehouse, ["kp:trace:1", "bad"], dry_run=True)
+    assert (result.traces, result.unseen) == (1, 1)
+    assert result.unseen_named == "bad (did you mean kp:trace:bad?)"
+    result = forget(warehouse, ["typo"], dry_run=True)
+    assert (result.unseen, result.lost) == (1, ())
 
 
 def test_a_dry_run_ends_as_forgetting_would(warehouse: Path) -> None:
-    def asked(*words: str) -> tuple[int, str, str]:
+    def run_forget(*words: str) -> tuple[int, str, str]:
         done = invoke("forget", "kp:trace:1", "typo", *words, "--warehouse", warehouse)
         return done.returncode, done.stdout.partition("\n")[0], done.stderr
 
-    status, told, error = asked()
-    assert (status, told) == (1, "")
+    status, first_line, error = run_forget()
+    assert (status, first_line) == (1, "")
     assert "1 of 2 ids is unknown: typo; nothing was changed; --unseen-too " in error
     head = "to be forgotten: 1 scored trace, 0 rejected rows"
-    assert asked("--dry-run") == (1, head, error)
-    assert asked("--dry-run", "--unseen-too") == (0, head, "")
+    assert run_forget("--dry-run") == (1, head, error)
+    assert run_forget("--dry-run", "--unseen-too") == (0, head, "")
 
 
-def test_what_a_killed_one_left_is_told_of_and_removed(
+def test_what_a_killed_one_left_is_reported_and_removed(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     warehouse = folder / "warehouse"
@@ -207,7 +207,7 @@ def test_one_that_failed_leaves_nothing_to_finish(
     assert Layout(warehouse).forgetting.exists()
 
 
-def test_it_is_not_finished_while_an_older_page_stands(warehouse: Path) -> None:
+def test_it_is_not_finished_while_an_older_page_exists(warehouse: Path) -> None:
     page = Layout(warehouse).report
     (page / "in-the-way").mkdir(parents=True)
     with pytest.raises(WarehouseError, match=r"are forgotten, but .*report\.html, which may name"):
@@ -229,11 +229,11 @@ def test_two_that_forget_the_same_at_once_forget_it_once(
         return writing(warehouse, wait=wait)
 
     monkeypatch.setattr(kp_batch.operations.forget, "writing", later)
-    told = forget(warehouse, ["kp:trace:1", "kp:trace:2"])
-    assert (told.traces, told.before) == (1, 1)
+    result = forget(warehouse, ["kp:trace:1", "kp:trace:2"])
+    assert (result.traces, result.before) == (1, 1)
     monkeypatch.setattr(kp_batch.operations.forget, "writing", later)
-    told = forget(warehouse, ["kp:trace:1", "kp:trace:3"])
-    assert (told.traces, told.before) == (1, 1)
+    result = forget(warehouse, ["kp:trace:1", "kp:trace:3"])
+    assert (result.traces, result.before) == (1, 1)
     hashes = PublishedSnapshot(warehouse, published(warehouse).tables).scan("forgotten").collect()
     assert len(hashes) == 3
 
@@ -259,9 +259,9 @@ def test_what_fails_while_files_are_removed_leaves_the_trace_forgotten(
     assert_same(tables(warehouse), wanted)
     statuses = ask(settings_of(folder), "SELECT DISTINCT status FROM runs")
     assert statuses == [("done",)]
-    held = len(list((warehouse / "rejects").glob("*.parquet")))
+    files_before = len(list((warehouse / "rejects").glob("*.parquet")))
     forget(warehouse, ["kp:trace:1"])
-    assert len(list((warehouse / "rejects").glob("*.parquet"))) < held
+    assert len(list((warehouse / "rejects").glob("*.parquet"))) < files_before
     assert_same(tables(warehouse), wanted)
     before = listing(warehouse)
     forget(warehouse, ["kp:trace:1"])
@@ -275,23 +275,23 @@ def test_what_fails_before_files_are_removed_leaves_all_as_it_was_or_is_finished
     warehouse = folder / "warehouse"
     before, could_be_read = tables(warehouse), readable(folder)
 
-    def failing(*given: Any) -> None:
+    def failing(*arguments: Any) -> None:
         if is_published:
-            publish_success(*given)
+            publish_success(*arguments)
         raise OSError("gone")
 
     with monkeypatch.context() as patch:
         patch.setattr(kp_batch.pipeline.rescore, "publish_success", failing)
         with pytest.raises(OSError, match="gone"):
             forget(warehouse, ["kp:trace:1"])
-    stands = tables(warehouse)["scores"].get_column("trace_id").to_list()
-    assert ("kp:trace:1" in stands) != is_published
+    trace_ids = tables(warehouse)["scores"].get_column("trace_id").to_list()
+    assert ("kp:trace:1" in trace_ids) != is_published
     assert set(could_be_read) < set(readable(folder))
     assert (warehouse / "forgetting").exists() == is_published
     if not is_published:
         assert_same(tables(warehouse), before)
-    told = forget(warehouse, ["kp:trace:1"])
-    assert (told.traces, told.finishes) == ((0, True) if is_published else (1, False))
+    result = forget(warehouse, ["kp:trace:1"])
+    assert (result.traces, result.finishes) == ((0, True) if is_published else (1, False))
     assert not (warehouse / "forgetting").exists()
 
 
@@ -328,8 +328,8 @@ def test_the_files_of_what_grows_may_go(warehouse: Path) -> None:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
-    """What the commands ask for; it answers nothing of use."""
+def requested(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """What the commands call, and with which arguments; the stand-in does nothing."""
     request: dict[str, Any] = {}
 
     def noting(warehouse: Path, *args: Any, **kwargs: Any) -> Any:
@@ -349,11 +349,11 @@ def call(*words: str) -> None:
     group.main(list(words), standalone_mode=False)
 
 
-def test_ids_come_from_a_file_as_well(asked: dict[str, Any], tmp_path: Path) -> None:
+def test_ids_come_from_a_file_as_well(requested: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "ids"
     path.write_bytes("\ufeffone\r\n\n two \n\u2028é日本\n\nlast".encode())
     call("forget", "a\nb", "--from", str(path))
-    assert asked == {
+    assert requested == {
         "warehouse": tmp_path,
         "args": (["a\nb", "one", " two ", "\u2028é日本", "last"],),
         "unseen_too": False,
@@ -364,33 +364,33 @@ def test_ids_come_from_a_file_as_well(asked: dict[str, Any], tmp_path: Path) -> 
 
 @pytest.mark.parametrize("content", [b"", b"\n\r\n", b"a\n\xff\n"])
 def test_without_any_id_or_with_other_bytes_the_usage_is_wrong(
-    asked: dict[str, Any], tmp_path: Path, content: bytes
+    requested: dict[str, Any], tmp_path: Path, content: bytes
 ) -> None:
     (tmp_path / "ids").write_bytes(content)
-    told = "ids are UTF-8" if b"\xff" in content else "no id is given"
-    with pytest.raises(click.UsageError, match=told):
+    message = "ids are UTF-8" if b"\xff" in content else "no id is given"
+    with pytest.raises(click.UsageError, match=message):
         call("forget", "--from", str(tmp_path / "ids"))
     for words in ((), ("",), ("a\udcff",)):
         with pytest.raises(click.UsageError, match=r"no id is given|ids are UTF-8"):
             call("forget", *words)
-    assert not asked
+    assert not requested
 
 
 @pytest.mark.parametrize("words", [["forget", "one", "--unseen-too"], ["vacuum", "--keep", "1d"]])
-def test_a_dry_run_is_asked_for(asked: dict[str, Any], words: list[str]) -> None:
+def test_a_dry_run_is_asked_for(requested: dict[str, Any], words: list[str]) -> None:
     call(*words, "--dry-run")
-    assert asked["dry_run"]
-    assert asked.get("unseen_too", True)
+    assert requested["dry_run"]
+    assert requested.get("unseen_too", True)
 
 
 @pytest.mark.parametrize(("keep", "seconds"), [("12h", 43_200), (" 30D", 2_592_000), ("1s", 1)])
-def test_how_long_to_keep(asked: dict[str, Any], keep: str, seconds: int) -> None:
+def test_how_long_to_keep(requested: dict[str, Any], keep: str, seconds: int) -> None:
     call("vacuum", "--keep", keep)
-    assert asked["args"][0] == timedelta(seconds=seconds)
+    assert requested["args"][0] == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
-    ("keep", "told"),
+    ("keep", "message"),
     [
         ("1m", "--keep: '1m' may be minutes or months; write hours or days, such as 12h or 30d"),
         ("12 M", "may be minutes or months"),
@@ -400,19 +400,19 @@ def test_how_long_to_keep(asked: dict[str, Any], keep: str, seconds: int) -> Non
     ],
 )
 def test_a_time_that_can_be_mistaken_is_refused(
-    asked: dict[str, Any], keep: str, told: str
+    requested: dict[str, Any], keep: str, message: str
 ) -> None:
     with pytest.raises(click.UsageError) as refusal:
         call("vacuum", "--keep", keep)
-    assert told in refusal.value.message
-    assert not asked
+    assert message in refusal.value.message
+    assert not requested
 
 
 NOTHING = ForgetResult(None, 0, 0, 0, 0, 0, "", 0, 0, 0, 0, ())
 ALL = ForgetResult("now", 1, 2, 1, 1, 2, "a, b", 1, 1_000, 1, 1, ("first", "last"))
 
 
-def test_what_was_forgotten_is_told() -> None:
+def test_what_was_forgotten_is_reported() -> None:
     assert forgotten_text(NOTHING) == "nothing to forget"
     assert forgotten_text(ALL).splitlines() == [
         "forgotten by run now: 1 scored trace, 2 rejected rows",
@@ -437,15 +437,15 @@ def test_what_was_forgotten_is_told() -> None:
     assert end == "nothing was changed"
 
 
-def test_what_was_removed_is_told() -> None:
+def test_what_was_removed_is_reported() -> None:
     assert removed_text(VacuumResult(0, 0, 0, 0)) == "nothing to remove"
-    told = VacuumResult(1, 0, 1, 1_000, lost=("a",), readable=("b", "c"))
-    assert removed_text(told).splitlines() == [
+    result = VacuumResult(1, 0, 1, 1_000, lost=("a",), readable=("b", "c"))
+    assert removed_text(result).splitlines() == [
         "removed: 1 file, 0 facts, 1 raw row, 1,000 vectors",
         "  lost       1 run can no longer be read with --as-of: a",
         "  readable   2 runs since b, with --as-of",
     ]
-    assert removed_text(told, dry_run=True).splitlines()[::3] == [
+    assert removed_text(result, dry_run=True).splitlines()[::3] == [
         "to be removed: 1 file, 0 facts, 1 raw row, 1,000 vectors",
         "nothing was changed",
     ]
@@ -513,8 +513,8 @@ def test_forgetting_and_sweeping_need_no_model(
         own = settings_of(folder)
         encoder = ask(own, "SELECT DISTINCT encoder_id FROM scores")
         assert sweep(folder / "warehouse").traces == 9
-        told = forget(folder / "warehouse", ["kp:trace:4"])
-        assert (told.traces, told.replayed, told.restated, told.vectors) == (1, 2, 2, 1)
+        result = forget(folder / "warehouse", ["kp:trace:4"])
+        assert (result.traces, result.replayed, result.restated, result.vectors) == (1, 2, 2, 1)
         assert ask(own, "SELECT DISTINCT encoder_id FROM scores") == encoder
     finally:
         shutil.rmtree(model, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A preview tells what a run would do, number for number, and leaves the warehouse as it was."""
+"""A preview shows what a run would do, number for number, and leaves the warehouse as it was."""
 
 import signal
 import sqlite3
@@ -29,8 +29,8 @@ LEGAL = {"legal": {"complexity": 1, "novelty": 0, "tool_diversity": 0, "outcome_
 
 
 def listing(warehouse: Path) -> dict[str, bytes]:
-    """All files but the vectors, which stay, and the lock's, which tells its last holder."""
-    files = (each for each in warehouse.rglob("*") if each.is_file() and each.name != "kp.lock")
+    """All files but the vectors, which stay, and the lock's, which names its last holder."""
+    files = (path for path in warehouse.rglob("*") if path.is_file() and path.name != "kp.lock")
     return {str(file): file.read_bytes() for file in files if "vectors" not in file.parts}
 
 
@@ -41,87 +41,93 @@ def scored(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def asked(folder: Path, **given: Any) -> Any:
-    return effective_config(config(folder, folder / "archive", **given))
+def config_of(folder: Path, **changes: Any) -> Any:
+    return effective_config(config(folder, folder / "archive", **changes))
 
 
 def test_a_preview_is_the_comparison_of_the_run_afterwards_and_leaves_nothing(
     scored: Path,
 ) -> None:
-    new = [trace(id=f"new {each}", objective=f"task {each}") for each in range(3)]
+    new = [trace(id=f"new {number}", objective=f"task {number}") for number in range(3)]
     write_jsonl(scored / "archive" / "new.jsonl", new)
-    given = {"profiles": LEGAL, "cache_size": 5, "threshold": 0.6}
+    changes = {"profiles": LEGAL, "cache_size": 5, "threshold": 0.6}
     before = listing(scored / "warehouse")
-    told: list[Preview] = []
+    previews: list[Preview] = []
     page = scored / "page.html"
-    found = preview(asked(scored, preview=True, output=page, **given), on_result=told.append)
-    assert told == [found]
+    result = preview(
+        config_of(scored, preview=True, output=page, **changes), on_result=previews.append
+    )
+    assert previews == [result]
     assert listing(scored / "warehouse") == before
     assert "<html" in page.read_text("utf-8")
-    summary = rescore_archive(asked(scored, **given))
-    assert (summary.counts.embedded, found.counts.embedded) == (0, 3)  # its vectors stay
+    summary = rescore_archive(config_of(scored, **changes))
+    assert (summary.counts.embedded, result.counts.embedded) == (0, 3)  # its vectors stay
     done = compare(scored / "warehouse", "previous", "latest")
-    assert found.comparison
-    assert found.comparison.movers
-    assert replace(found.comparison, second=done.second) == done
-    assert found.comparison.domains[0].traces == 80
-    assert (found.changes, found.comparison.only_in_second) == (True, 3)
-    assert found.comparison.movers[0].objective
-    assert str(found.comparison.movers[0].objective)[:20] in preview_text(found)
-    assert str(found.comparison.movers[0].objective) not in preview_text(found, shows_text=False)
+    assert result.comparison
+    assert result.comparison.movers
+    assert replace(result.comparison, second=done.second) == done
+    assert result.comparison.domains[0].traces == 80
+    assert (result.changes, result.comparison.only_in_second) == (True, 3)
+    assert result.comparison.movers[0].objective
+    assert str(result.comparison.movers[0].objective)[:20] in preview_text(result)
+    assert str(result.comparison.movers[0].objective) not in preview_text(result, shows_text=False)
 
 
 def test_a_first_preview_and_one_of_nothing_have_nothing_to_compare(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace()])
-    first = preview(asked(tmp_path, preview=True))
+    first = preview(config_of(tmp_path, preview=True))
     assert (first.comparison, first.counts.restated, first.changes) == (None, 1, True)
     assert read_manifest(tmp_path / "warehouse") is None
     assert "there is nothing to compare with" in preview_text(first)
-    rescore_archive(asked(tmp_path))
-    quiet = preview(asked(tmp_path, preview=True))
+    rescore_archive(config_of(tmp_path))
+    quiet = preview(config_of(tmp_path, preview=True))
     assert (quiet.comparison, quiet.changes) == (None, False)
     assert preview_text(quiet).startswith("preview: nothing to do")
 
 
 def test_another_encoder_is_previewed_too(scored: Path) -> None:
-    found = preview(asked(scored, preview=True, embedder="none"))
-    assert found.comparison
-    assert found.comparison.changes[0].code == "embedder"
+    result = preview(config_of(scored, preview=True, embedder="none"))
+    assert result.comparison
+    assert result.comparison.changes[0].code == "embedder"
 
 
-def test_audits_are_told_before_they_fail_and_limits_hold(scored: Path) -> None:
+def test_audits_are_reported_before_they_fail_and_limits_hold(scored: Path) -> None:
     before = listing(scored / "warehouse")
-    told: list[Preview] = []
+    previews: list[Preview] = []
     audits = {"all": {"sql": "FROM scores WHERE score >= 0"}}
     with pytest.raises(AuditError, match=r"all \(80 rows\); a run would publish no scores"):
-        preview(asked(scored, preview=True, audits=audits, threshold=0.1), on_result=told.append)
-    assert told[0].comparison
-    assert [audit.rows for audit in told[0].audits] == [80]
+        preview(
+            config_of(scored, preview=True, audits=audits, threshold=0.1), on_result=previews.append
+        )
+    assert previews[0].comparison
+    assert [audit.rows for audit in previews[0].audits] == [80]
     write_jsonl(scored / "archive" / "bad.jsonl", [trace(id="")] * 20)
     with pytest.raises(ArchiveError, match="rejected, more than"):
-        preview(asked(scored, preview=True))
+        preview(config_of(scored, preview=True))
     assert listing(scored / "warehouse") == before
 
 
-def test_a_report_that_cannot_be_written_keeps_nothing_from_being_told(
+def test_a_report_that_cannot_be_written_keeps_no_result_from_being_shown(
     scored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Preview] = []
+    previews: list[Preview] = []
     monkeypatch.setattr("kp_batch.operations.preview.report", lambda *_: Path("/").write_text(""))
     with pytest.raises(OSError, match="directory"):
-        preview(asked(scored, preview=True, output=scored / "page.html"), on_result=told.append)
-    assert told
+        preview(
+            config_of(scored, preview=True, output=scored / "page.html"), on_result=previews.append
+        )
+    assert previews
 
 
 def test_the_report_goes_neither_into_the_archive_nor_into_the_warehouse(scored: Path) -> None:
     for output in (scored / "warehouse" / "report.html", scored / "archive" / "x.jsonl"):
         with pytest.raises(KpBatchError, match="is in the archive or the warehouse"):
-            preview(asked(scored, preview=True, output=output))
+            preview(config_of(scored, preview=True, output=output))
     for output in (scored, scored / "nowhere" / "report.html"):
         with pytest.raises(KpBatchError, match="cannot be the report; name a file in a folder"):
-            preview(asked(scored, preview=True, output=output))
+            preview(config_of(scored, preview=True, output=output))
     with pytest.raises(ValueError, match="-o is for the report of a --preview"):
-        asked(scored, output=scored / "page.html")
+        config_of(scored, output=scored / "page.html")
 
 
 KILLED = """
@@ -148,7 +154,7 @@ def test_what_a_killed_preview_leaves_goes_with_the_next_run(scored: Path) -> No
     with writing(warehouse, wait=False):
         pass
     assert listing(warehouse) == before
-    assert rescore_archive(asked(scored)).run_id is None
+    assert rescore_archive(config_of(scored)).run_id is None
 
 
 @pytest.mark.prefect
@@ -170,7 +176,7 @@ def test_under_prefect_the_comparison_is_an_artifact_without_texts(scored: Path)
         query = "SELECT key, data FROM artifact WHERE key IS NOT NULL"
         artifacts = dict(database.execute(query).fetchall())
         [(state,)] = database.execute("SELECT state_type FROM flow_run").fetchall()
-        held = "\n".join(database.iterdump())
+        dump = "\n".join(database.iterdump())
     assert state == "FAILED"
     assert sorted(key.rpartition("-")[0] for key in artifacts) == [
         "kp-batch-audits-warehouse",
@@ -180,4 +186,4 @@ def test_under_prefect_the_comparison_is_an_artifact_without_texts(scored: Path)
         artifact for artifact in artifacts.values() if "stability" in artifact
     )
     assert objective
-    assert objective not in held
+    assert objective not in dump

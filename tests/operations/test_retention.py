@@ -19,8 +19,8 @@ def written(warehouse: Path, **files: str) -> DeltaTables:
         for name, ids in files.items()
     }
     tables = DeltaTables(warehouse, {}, "run")
-    made = [write_data_file(warehouse, "facts", rows, name) for name, rows in frames.items()]
-    tables.replace_files("facts", made, None)
+    data_files = [write_data_file(warehouse, "facts", rows, name) for name, rows in frames.items()]
+    tables.replace_files("facts", data_files, None)
     return tables
 
 
@@ -36,7 +36,7 @@ def rewritten(warehouse: Path, tables: DeltaTables, keep: Keep, **how: int) -> i
     return rewrite.removed
 
 
-def held(warehouse: Path, tables: DeltaTables) -> dict[str, str]:
+def traces_by_file(warehouse: Path, tables: DeltaTables) -> dict[str, str]:
     """The traces of each file; one that was made just now is named `new`."""
     paths = files_of(warehouse, "facts", tables.versions["facts"])
     names = (path.stem if len(path.stem) == 1 else "new" for path in paths)
@@ -50,14 +50,14 @@ def test_only_the_files_that_lose_rows_are_rewritten(tmp_path: Path) -> None:
     tables = written(tmp_path, a="abc", b="de", c="fgh")
     untouched = (tmp_path / "facts" / "b.parquet").stat()
     assert rewritten(tmp_path, tables, without("b", "g", "z")) == 2
-    assert held(tmp_path, tables) == {"b": "de", "new": "acfh"}
+    assert traces_by_file(tmp_path, tables) == {"b": "de", "new": "acfh"}
     assert (tmp_path / "facts" / "b.parquet").stat().st_mtime_ns == untouched.st_mtime_ns
     rows = PublishedSnapshot(tmp_path, {"facts": tables.versions["facts"]}).scan("facts").collect()
     assert sorted(rows.get_column("trace_id")) == [*"acdefh"]
 
 
 @pytest.mark.parametrize(
-    ("files", "least", "left"),
+    ("files", "least", "remaining"),
     [
         ({"a": "abc", "b": "de", "c": "f"}, 3, {"a": "abc", "new": "def"}),
         ({"a": "abc", "b": "de"}, 3, {"a": "abc", "b": "de"}),  # one small file alone
@@ -68,12 +68,12 @@ def test_only_the_files_that_lose_rows_are_rewritten(tmp_path: Path) -> None:
     ],
 )
 def test_small_files_become_one(
-    tmp_path: Path, files: dict[str, str], least: int, left: dict[str, str]
+    tmp_path: Path, files: dict[str, str], least: int, remaining: dict[str, str]
 ) -> None:
     tables = written(tmp_path, **files)
     removed = sum(file.count("x") for file in files.values())
     assert rewritten(tmp_path, tables, without("x"), at_least=least) == removed
-    assert held(tmp_path, tables) == left
+    assert traces_by_file(tmp_path, tables) == remaining
 
 
 def test_with_nothing_to_remove_no_version_is_made(tmp_path: Path) -> None:

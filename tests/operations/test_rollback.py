@@ -41,8 +41,8 @@ Folder = tuple[Path, list[str]]
 
 
 def settings_of(folder: Path, **changes: Any) -> Any:
-    given = {"max_reject_share": 1, "max_removed": "100%", **changes}
-    return config(folder, folder / "archive", **given)
+    options = {"max_reject_share": 1, "max_removed": "100%", **changes}
+    return config(folder, folder / "archive", **options)
 
 
 def write(folder: Path, name: str, *rows: Any) -> None:
@@ -56,7 +56,7 @@ def run(folder: Path, **changes: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+def two_nights(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """Two nights: the second one had a bad file, and another threshold."""
     folder = tmp_path_factory.mktemp("nights") / "made"
     write(folder, "good", said(1, "sum it", 8, **USUAL), said(2, "fix it", 9, **USUAL), refused(3))
@@ -75,10 +75,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 
 @pytest.fixture
-def nights(made: Folder) -> Folder:
-    shutil.rmtree(made[0])  # at the same path: the ledger names files by it
-    shutil.copytree(f"{made[0]}-as-it-was", made[0])
-    return made
+def nights(two_nights: Folder) -> Folder:
+    shutil.rmtree(two_nights[0])  # at the same path: the ledger names files by it
+    shutil.copytree(f"{two_nights[0]}-as-it-was", two_nights[0])
+    return two_nights
 
 
 def state(warehouse: Path, as_of: str | None = None) -> tuple[dict[str, pl.DataFrame], Any]:
@@ -88,10 +88,10 @@ def state(warehouse: Path, as_of: str | None = None) -> tuple[dict[str, pl.DataF
     return rows, dict(snapshot.manifest.settings)
 
 
-def assert_same(found: Any, wanted: Any) -> None:
-    assert found[1] == wanted[1]
+def assert_same(actual: Any, wanted: Any) -> None:
+    assert actual[1] == wanted[1]
     for name, rows in wanted[0].items():
-        assert found[0][name].equals(rows), name
+        assert actual[0][name].equals(rows), name
 
 
 def test_a_rollback_publishes_what_a_run_left_and_one_forward_what_was_before(
@@ -110,8 +110,8 @@ def test_a_rollback_publishes_what_a_run_left_and_one_forward_what_was_before(
     forth = rollback(warehouse, second[:20] if first[:20] != second[:20] else second)
     assert (forth.from_run, forth.to_run) == (back.run_id, second)
     assert_same(state(warehouse), new)
-    for run_id, left in ((first, old), (second, new), (back.run_id, old), (forth.run_id, new)):
-        assert_same(state(warehouse, run_id), left)
+    for run_id, expected in ((first, old), (second, new), (back.run_id, old), (forth.run_id, new)):
+        assert_same(state(warehouse, run_id), expected)
 
 
 def test_it_is_a_run_of_its_own_that_says_from_which_to_which(nights: Folder) -> None:
@@ -122,9 +122,9 @@ def test_it_is_a_run_of_its_own_that_says_from_which_to_which(nights: Folder) ->
         "SELECT changes, inputs, seconds FROM runs WHERE run_id = latest() AND status = 'done'",
     )
     words = f"rollback from run {second} to run {first}"
-    given = {"code": "rollback", "words": words, "old": second, "new": first, "of": None}
-    told, threshold = json.loads(changes)
-    assert told == given
+    expected = {"code": "rollback", "words": words, "old": second, "new": first, "of": None}
+    reason, threshold = json.loads(changes)
+    assert reason == expected
     assert (threshold["old"], threshold["new"]) == (0.5, 0.75)
     names = [(Path(entry["source_file"]).name, entry["status"]) for entry in json.loads(inputs)]
     assert names == [("bad.jsonl", "gone"), ("good.jsonl", "read")]
@@ -137,7 +137,9 @@ def test_it_is_a_run_of_its_own_that_says_from_which_to_which(nights: Folder) ->
         for name in (first, done.run_id)
     }
     assert rows[first] == rows[done.run_id] != []
-    in_force = {each.name: (each.value, each.run_id) for each in settings(folder / "warehouse")}
+    in_force = {
+        setting.name: (setting.value, setting.run_id) for setting in settings(folder / "warehouse")
+    }
     assert in_force["threshold"] == (0.75, done.run_id)
     moved = compare(folder / "warehouse", first, "latest")
     assert (moved.in_both, moved.only_in_first, moved.only_in_second) == (2, 0, 0)
@@ -148,33 +150,36 @@ def test_it_tells_what_it_undoes_and_what_would_come_back(nights: Folder) -> Non
     folder, (first, second) = nights
     write(folder, "later", said(6, "later", 11))
     before = listing(folder)
-    told = rollback(folder / "warehouse", first, dry_run=True)
+    result = rollback(folder / "warehouse", first, dry_run=True)
     assert listing(folder) == before
-    assert (told.run_id, told.from_run, told.to_run) == (None, second, first)
-    assert (told.removed, told.returned) == (2, 0)
-    assert told.rescored == 2  # of another confidence, and after one that came before it
-    assert (told.rejects, told.rejects_then) == (2, 1)
-    assert [each.words for each in told.settings] == ["threshold 0.5 \N{RIGHTWARDS ARROW} 0.75"]
-    assert told.files
+    assert (result.run_id, result.from_run, result.to_run) == (None, second, first)
+    assert (result.removed, result.returned) == (2, 0)
+    assert result.rescored == 2  # of another confidence, and after one that came before it
+    assert (result.rejects, result.rejects_then) == (2, 1)
+    assert [change.words for change in result.settings] == [
+        "threshold 0.5 \N{RIGHTWARDS ARROW} 0.75"
+    ]
+    assert result.files
     paths = {
-        what: [Path(each).name for each in getattr(told.files, what)] for what in vars(told.files)
+        what: [Path(path).name for path in getattr(result.files, what)]
+        for what in vars(result.files)
     }
     assert paths == {
         **{what: [] for what in paths},
         "new": ["bad.jsonl", "later.jsonl"],
         "changed": ["good.jsonl"],
     }
-    assert not told.is_published
-    assert replace(told, run_id="", files=None) == replace(
+    assert not result.is_published
+    assert replace(result, run_id="", files=None) == replace(
         rollback(folder / "warehouse", first), run_id=""
     )
 
 
-def test_it_is_told_on_few_lines(nights: Folder) -> None:
+def test_it_is_reported_on_few_lines(nights: Folder) -> None:
     folder, (first, second) = nights
-    told = rollback(folder / "warehouse", first, dry_run=True)
-    assert told.files
-    short = replace(told, files=replace(told.files, new=tuple(map(str, range(12)))))
+    result = rollback(folder / "warehouse", first, dry_run=True)
+    assert result.files
+    short = replace(result, files=replace(result.files, new=tuple(map(str, range(12)))))
     arrow = "\N{RIGHTWARDS ARROW}"
     assert rolled_back_text(short, dry_run=True).splitlines() == [
         f"to be rolled back: from run {second} to run {first}",
@@ -200,13 +205,13 @@ def test_runs_tells_which_are_kept(nights: Folder, capsys: pytest.CaptureFixture
     assert gone
     capsys.readouterr()
     runs.main(["--warehouse", f"{folder}/warehouse", "--format", "json"], standalone_mode=False)
-    told = {entry["run_id"]: entry["kept"] for entry in json.loads(capsys.readouterr().out)}
+    output = {entry["run_id"]: entry["kept"] for entry in json.loads(capsys.readouterr().out)}
     kept = available_runs(folder / "warehouse")
-    assert told == {
+    assert output == {
         name: "rollback" if name in kept.restorable else "as-of" if name in kept.readable else None
         for name in (first, second, gone)
     }
-    assert (told[second], told[gone]) == (None, "rollback")
+    assert (output[second], output[gone]) == (None, "rollback")
 
 
 def test_it_undoes_files_alone_where_the_settings_are_the_same(nights: Folder) -> None:
@@ -222,8 +227,8 @@ def test_it_undoes_files_alone_where_the_settings_are_the_same(nights: Folder) -
 def test_an_archive_that_is_gone_keeps_nobody_from_it(nights: Folder) -> None:
     folder, (first, _) = nights
     shutil.rmtree(folder / "archive")
-    told = rollback(folder / "warehouse", first, dry_run=True)
-    assert (told.files, "no Parquet or JSONL file" in told.not_looked) == (None, True), told
+    result = rollback(folder / "warehouse", first, dry_run=True)
+    assert (result.files, "no Parquet or JSONL file" in result.not_looked) == (None, True), result
     rollback(folder / "warehouse", first)
 
 
@@ -279,9 +284,9 @@ def test_what_was_forgotten_never_comes_back(nights: Folder) -> None:
     warehouse = folder / "warehouse"
     gone = forget(warehouse, ["kp:trace:2"]).run_id
     for name in (first, second):
-        told = f"run {name} is not published again, .* forgotten since .by run {gone}, "
+        message = f"run {name} is not published again, .* forgotten since .by run {gone}, "
         for dry_run in (False, True):
-            with pytest.raises(WarehouseError, match=told):
+            with pytest.raises(WarehouseError, match=message):
                 rollback(warehouse, name, dry_run=dry_run)
     assert available_runs(warehouse).restorable == (gone,)
 
@@ -312,10 +317,10 @@ def test_what_a_vacuum_took_is_named(nights: Folder) -> None:
     warehouse = folder / "warehouse"
     assert available_runs(warehouse).restorable == (first, second)
     vacuum(warehouse, timedelta(0), datetime.now(UTC))
-    told = (
+    message = (
         f"^run {first} cannot be published again: 1 file of scores, 1 file of rejects, 1 file of "
     )
-    with pytest.raises(WarehouseError, match=told) as caught:
+    with pytest.raises(WarehouseError, match=message) as caught:
         rollback(warehouse, first)
     assert str(caught.value).endswith(f"vacuum or forget); the runs since {second} are kept")
     assert available_runs(warehouse).restorable == (second,)
@@ -342,9 +347,9 @@ def test_a_vacuum_tells_of_runs_before_one_that_is_lost(tmp_path: Path) -> None:
     run(tmp_path, threshold=0.5)
     back = rollback(tmp_path / "warehouse", first).run_id
     for _ in range(3):  # by the last one the run in between is lost
-        told = vacuum(tmp_path / "warehouse", timedelta(0), datetime.now(UTC))
-        assert told.readable == (first, back)
-    assert told.lost == ()
+        result = vacuum(tmp_path / "warehouse", timedelta(0), datetime.now(UTC))
+        assert result.readable == (first, back)
+    assert result.lost == ()
 
 
 MOMENTS: list[tuple[object, str]] = [
@@ -385,9 +390,9 @@ def test_one_that_is_killed_leaves_the_old_or_the_new(
 
 def dying(function: Callable[..., Any], after: int) -> Callable[..., Any]:
     """The function, which is killed when it is called once more than so often."""
-    left = iter(range(after))
+    remaining = iter(range(after))
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        return killed() if next(left, None) is None else function(*args, **kwargs)
+        return killed() if next(remaining, None) is None else function(*args, **kwargs)
 
     return called

@@ -41,19 +41,19 @@ def beside(
 
 @pytest.mark.model
 def test_a_trace_alone_is_scored_as_a_live_engine_scores_its_first() -> None:
-    given = trace(task_domain="finance", id=None, created_at=None)
-    [told] = alone(given)
-    assert isinstance(told, Scored)
-    assert (told.line, told.trace_id, told.task_domain) == (1, None, "finance")
-    assert told.score == told.breakdown.score == told.by_profile["finance"]
-    assert told.breakdown.terms[1].value == 0.5
-    assert (told.max_similarity, told.neighbours) == (None, ())
+    new = trace(task_domain="finance", id=None, created_at=None)
+    [scored] = alone(new)
+    assert isinstance(scored, Scored)
+    assert (scored.line, scored.trace_id, scored.task_domain) == (1, None, "finance")
+    assert scored.score == scored.breakdown.score == scored.by_profile["finance"]
+    assert scored.breakdown.terms[1].value == 0.5
+    assert (scored.max_similarity, scored.neighbours) == (None, ())
     # A process that scored nothing yet scores it the same.
     script = "import json, sys, kp_batch as k; print(k.evaluate_value(json.load(sys.stdin)))"
     live = [sys.executable, "-c", script]
-    text = json.dumps(given)
+    text = json.dumps(new)
     done = subprocess.run(live, input=text, capture_output=True, text=True, check=True)
-    assert float(done.stdout) == told.score
+    assert float(done.stdout) == scored.score
 
 
 def fresh(_: Path) -> dict[str, Any]:
@@ -92,28 +92,34 @@ def test_law_beside_a_warehouse_a_trace_gets_the_score_that_a_run_would_give_it(
     rescore_archive(settings)
     moment = datetime(2026, 1, 6, 1, 30, tzinfo=UTC)
     words = {"new": "fix the tests", "t3": "sum the rows"}
-    traces = [said(0, each, id=name, created_at=moment.isoformat()) for name, each in words.items()]
+    traces = [said(0, text, id=name, created_at=moment.isoformat()) for name, text in words.items()]
     before = contents(tmp_path / "warehouse")
-    told = [beside(tmp_path, moment, each) for each in traces]
+    results = [beside(tmp_path, moment, new) for new in traces]
     assert contents(tmp_path / "warehouse") == before
-    for [scored], new in zip(told, traces, strict=True):
+    for [scored], new in zip(results, traces, strict=True):
         write_jsonl(tmp_path / "archive" / "b.jsonl", [new])  # in place of the one before
         rescore_archive(settings)
         assert_scored_by_a_run(settings, scored, new["id"])
 
 
-def assert_scored_by_a_run(settings: RescoreConfig, told: Scored | Unscored, name: str) -> None:
+def assert_scored_by_a_run(settings: RescoreConfig, scored: Scored | Unscored, name: str) -> None:
     [row] = ask(
         settings,
         "SELECT score, novelty, composite, max_similarity, nearest_trace_id, nearest_age_s "
         f"FROM scores WHERE trace_id = '{name}'",
     )
-    assert isinstance(told, Scored)
-    nearest = told.neighbours[0] if told.neighbours else None
-    met = (nearest.trace_id, nearest.age_s) if nearest else (None, None)
-    novelty = told.breakdown.terms[1].value
-    assert row == (told.score, novelty, told.breakdown.composite, told.max_similarity, *met)
-    assert told.by_profile["code"] == told.score
+    assert isinstance(scored, Scored)
+    nearest = scored.neighbours[0] if scored.neighbours else None
+    id_and_age = (nearest.trace_id, nearest.age_s) if nearest else (None, None)
+    novelty = scored.breakdown.terms[1].value
+    assert row == (
+        scored.score,
+        novelty,
+        scored.breakdown.composite,
+        scored.max_similarity,
+        *id_and_age,
+    )
+    assert scored.by_profile["code"] == scored.score
 
 
 @pytest.mark.parametrize("host", ["a", "b", None, "new"])
@@ -133,13 +139,15 @@ def test_law_a_trace_meets_the_cache_of_its_group(
             ("other", "unheard", "plan a trip"),
         )
     ]
-    asked: list[object] = []
+    calls: list[object] = []
     find = Caches.of
-    monkeypatch.setattr(Caches, "of", lambda *given: asked.append(given) or find(*given))
-    told = beside(tmp_path, moment, *traces, host=host)
-    assert len(asked) == 1  # for all groups
+    monkeypatch.setattr(
+        Caches, "of", lambda *arguments: calls.append(arguments) or find(*arguments)
+    )
+    results = beside(tmp_path, moment, *traces, host=host)
+    assert len(calls) == 1  # for all groups
     place = tmp_path / "archive" / (f"host={host}" if host else "") / "z.jsonl"
-    for scored, new in zip(told, traces, strict=True):
+    for scored, new in zip(results, traces, strict=True):
         write_jsonl(place, [new])  # in place of the one before
         rescore_archive(settings)
         assert_scored_by_a_run(settings, scored, new["id"])
@@ -148,12 +156,12 @@ def test_law_a_trace_meets_the_cache_of_its_group(
 def test_a_value_that_is_given_counts_before_the_traces_own(tmp_path: Path) -> None:
     of_several_caches(tmp_path)
     moment = datetime(2026, 2, 1, tzinfo=UTC)
-    new = [said(0, "fix it", id="new", agent_id=each) for each in ("x", "y", None)]
+    new = [said(0, "fix it", id="new", agent_id=agent) for agent in ("x", "y", None)]
     own = beside(tmp_path, moment, *new, host="a")
     for agent, expected in zip(("x", "y", None), own, strict=True):
-        [told] = beside(tmp_path, moment, new[0], host="a", agent_id=agent)
-        assert told == replace(expected, line=1)
-    assert len({str(each) for each in own}) == 3
+        [scored] = beside(tmp_path, moment, new[0], host="a", agent_id=agent)
+        assert scored == replace(expected, line=1)
+    assert len({str(result) for result in own}) == 3
 
 
 def test_each_of_several_traces_comes_alone_and_now_means_after_all(tmp_path: Path) -> None:
@@ -176,14 +184,14 @@ def test_lines_that_cannot_be_scored_stand_in_their_order_with_all_their_faults(
     text.seek(0, 2)
     text.write(b'\n{"half": \n[1]\n')
     text.seek(0)
-    told = list(score_lines(text, load_profiles(), NOON))
-    assert [each.line for each in told] == [1, 2, 3, 5, 6]
-    assert [isinstance(each, Scored) for each in told] == [True, False, True, False, False]
-    faults = [each.reasons for each in told if isinstance(each, Unscored)]
+    results = list(score_lines(text, load_profiles(), NOON))
+    assert [result.line for result in results] == [1, 2, 3, 5, 6]
+    assert [isinstance(result, Scored) for result in results] == [True, False, True, False, False]
+    faults = [result.reasons for result in results if isinstance(result, Unscored)]
     assert faults == [("no_steps", "bad_confidence"), ("malformed_json",), ("malformed_json",)]
 
 
-def test_what_is_nested_too_deep_is_told_on_its_line(tmp_path: Path) -> None:
+def test_what_is_nested_too_deep_is_reported_on_its_line(tmp_path: Path) -> None:
     deep = tmp_path / "deep.json"
     deep.write_text("[" * 100_000)
     done = invoke("score", deep)
@@ -196,25 +204,25 @@ def test_what_is_nested_too_deep_is_told_on_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n \n"])
 def test_one_trace_may_stand_on_many_lines(before: bytes) -> None:
     text = BytesIO(before + json.dumps(trace(id="a"), indent=2).encode())
-    [told] = score_lines(text, load_profiles(), NOON)
-    assert isinstance(told, Scored)
-    assert told.trace_id == "a"
+    [scored] = score_lines(text, load_profiles(), NOON)
+    assert isinstance(scored, Scored)
+    assert scored.trace_id == "a"
 
 
 @pytest.mark.parametrize("created_at", ["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00"])
 def test_a_time_that_no_clock_has_is_not_needed(created_at: str) -> None:
-    [told] = alone(trace(created_at=created_at))
-    assert isinstance(told, Scored)
+    [scored] = alone(trace(created_at=created_at))
+    assert isinstance(scored, Scored)
 
 
 def test_the_lines_after_a_large_one_that_is_cut_are_scored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kp_batch.operations.score.BATCH_BYTES", 100)
-    text = lines(*(trace(id=f"t{each}") for each in range(9)))
-    told = list(score_lines(BytesIO(b'{"half": \n' + text.getvalue()), load_profiles(), NOON))
-    assert [isinstance(each, Scored) for each in told] == [False, *[True] * 9]
-    assert [each.line for each in told] == [*range(1, 11)]
+    text = lines(*(trace(id=f"t{number}") for number in range(9)))
+    results = list(score_lines(BytesIO(b'{"half": \n' + text.getvalue()), load_profiles(), NOON))
+    assert [isinstance(result, Scored) for result in results] == [False, *[True] * 9]
+    assert [result.line for result in results] == [*range(1, 11)]
 
 
 def test_lines_are_read_as_they_are_scored() -> None:
@@ -228,8 +236,8 @@ def test_lines_are_read_as_they_are_scored() -> None:
             raise AssertionError
 
     line = json.dumps(trace()).encode() + b"\n"
-    told = score_lines(Endless(), load_profiles(), NOON)
-    assert [next(told).line for _ in range(1_000)][-1] == 1_000
+    results = score_lines(Endless(), load_profiles(), NOON)
+    assert [next(results).line for _ in range(1_000)][-1] == 1_000
 
 
 def test_the_command_writes_a_line_of_json_for_each_line(
@@ -237,26 +245,26 @@ def test_the_command_writes_a_line_of_json_for_each_line(
 ) -> None:
     write(tmp_path, *range(4))
     rescore_archive(settings_of(tmp_path))
-    given = lines(said(0, "fix it", id="new"), trace(id="bad", steps=[])).getvalue().decode()
+    text = lines(said(0, "fix it", id="new"), trace(id="bad", steps=[])).getvalue().decode()
     options = ("--warehouse", tmp_path / "warehouse", "--at", "2026-01-06T02:00:00+02:00")
-    done = invoke("score", "-", *options, stdin=given)
-    told = [json.loads(line) for line in done.stdout.splitlines()]
+    done = invoke("score", "-", *options, stdin=text)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
     first = "kp-batch: 1 of 2 traces cannot be scored, the first on line 2"
-    assert (done.returncode, done.stderr) == (1, f"{first}: {told[1]['message']}\n")
+    assert (done.returncode, done.stderr) == (1, f"{first}: {answers[1]['message']}\n")
     [expected, _] = beside(
         tmp_path, datetime(2026, 1, 6, tzinfo=UTC), said(0, "fix it", id="new"), {}
     )
     assert isinstance(expected, Scored)
-    assert (told[0]["score"], told[0]["line"]) == (expected.score, 1)
-    assert told[1] == {
+    assert (answers[0]["score"], answers[0]["line"]) == (expected.score, 1)
+    assert answers[1] == {
         "line": 2,
         "trace_id": "bad",
         "reasons": ["no_steps"],
-        "message": told[1]["message"],
+        "message": answers[1]["message"],
     }
     monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(tmp_path / "warehouse"))
-    assert invoke("score", "-", *options[2:], stdin=given).stdout == done.stdout
-    shown = invoke("score", "-", *options, "--format", "text", stdin=given).stdout
+    assert invoke("score", "-", *options[2:], stdin=text).stdout == done.stdout
+    shown = invoke("score", "-", *options, "--format", "text", stdin=text).stdout
     assert f"line 1: new, code: {expected.score:.4f}" in shown
     assert "line 2: bad cannot be scored: steps " in shown
 
@@ -270,8 +278,8 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
         "tool_diversity = 0.0\noutcome_confidence = 0.0\n"
     )
     done = invoke("score", file, "--profiles", tmp_path / "profiles.toml")
-    told = json.loads(done.stdout)
-    assert (told["breakdown"]["composite"], told["score"]) == (0.5, 0.5 - 0.1)
+    answer = json.loads(done.stdout)
+    assert (answer["breakdown"]["composite"], answer["score"]) == (0.5, 0.5 - 0.1)
     empty = kp_batch("score", "-", stdin="")
     assert (empty.returncode, empty.stderr) == (1, "kp-batch: there is no trace in <stdin>\n")
     for options, message in (
@@ -292,9 +300,9 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
 def test_the_command_takes_the_values_that_no_trace_tells(tmp_path: Path) -> None:
     of_several_caches(tmp_path)
     new = said(0, "fix it", id="new", agent_id="y")
-    given = lines(new).getvalue().decode()
+    text = lines(new).getvalue().decode()
     at = datetime(2026, 2, 1, tzinfo=UTC)
-    asked = ["score", "-", "--warehouse", tmp_path / "warehouse", "--at", at.isoformat()]
+    arguments = ["score", "-", "--warehouse", tmp_path / "warehouse", "--at", at.isoformat()]
     for values, group in (
         (["host=b"], {"host": "b"}),
         (["host=", "agent_id=x"], {"host": None, "agent_id": "x"}),
@@ -302,12 +310,12 @@ def test_the_command_takes_the_values_that_no_trace_tells(tmp_path: Path) -> Non
         options = [word for value in values for word in ("--group", value)]
         [expected] = beside(tmp_path, at, new, **group)
         assert isinstance(expected, Scored)
-        told = json.loads(invoke(*asked, *options, stdin=given).stdout)
-        assert told["max_similarity"] == expected.max_similarity is not None
+        answer = json.loads(invoke(*arguments, *options, stdin=text).stdout)
+        assert answer["max_similarity"] == expected.max_similarity is not None
     for options, message in (
         ([], "a cache for each host, which no trace tells: give --group host=VALUE, empty where"),
         (["--group", "rack=1"], "--group: rack tells no caches of the warehouse apart; its"),
     ):
-        wrong = invoke(*asked, *options, stdin=given)
+        wrong = invoke(*arguments, *options, stdin=text)
         assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (1, "", 1)
         assert message in wrong.stderr

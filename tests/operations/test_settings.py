@@ -41,9 +41,9 @@ def rescore(tmp_path: Path) -> Rescore:
     rows = [trace(id="a"), trace(id="b", task_domain="customer_service")]
     write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
 
-    def run(**given: Any) -> Summary:
+    def run(**changes: Any) -> Summary:
         places = {"archive": (str(tmp_path / "archive"),), "warehouse": tmp_path / "warehouse"}
-        return rescore_and_report(least(**{**places, **given}))
+        return rescore_and_report(least(**{**places, **changes}))
 
     return run
 
@@ -54,7 +54,7 @@ def kept(tmp_path: Path) -> dict[str, Any]:
 
 
 def reasons(tmp_path: Path) -> list[dict[str, Any]]:
-    """What the last run changed, as it stands in `runs`."""
+    """What the last run changed, as its row of `runs` has it."""
     query = "SELECT changes FROM runs ORDER BY started_at DESC, run_id DESC LIMIT 1"
     [(changes,)] = ask(config(tmp_path, tmp_path), query)
     return json.loads(changes)
@@ -64,10 +64,10 @@ def test_the_first_done_run_fixes_what_later_ones_leave_out(
     rescore: Rescore, tmp_path: Path
 ) -> None:
     (tmp_path / "p.toml").write_text(LEGAL)
-    given = {"embedder": "hashing", "cache_size": 7, "ttl": "7d", "threshold": 0.6}
-    rescore(**given, profiles=tmp_path / "p.toml")
+    changes = {"embedder": "hashing", "cache_size": 7, "ttl": "7d", "threshold": 0.6}
+    rescore(**changes, profiles=tmp_path / "p.toml")
     first = kept(tmp_path)
-    assert {name: first[name] for name in given} == given
+    assert {name: first[name] for name in changes} == changes
     assert first["profiles"] == load_profiles(tmp_path / "p.toml").as_json()
     (tmp_path / "p.toml").unlink()
     assert rescore().run_id is None
@@ -120,25 +120,25 @@ def test_what_another_kp_batch_or_other_model_files_change_is_named(
     ]
 
 
-def test_what_became_of_files_is_told_by_number(rescore: Rescore, tmp_path: Path) -> None:
+def test_what_became_of_files_is_reported_by_number(rescore: Rescore, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     for name in "bc":
         write_jsonl(archive / f"{name}.jsonl", [trace(id=name * 2)])
     write_parquet(archive / "d.parquet", [trace(id="dd")])
     rescore(embedder="none")
-    held = (archive / "b.jsonl").read_bytes()
+    content = (archive / "b.jsonl").read_bytes()
     (archive / "b.jsonl").unlink()
     (archive / "c.jsonl").unlink()
     (archive / "d.parquet").write_bytes(b"PAR1 and no more")
     write_jsonl(archive / "e.jsonl", [trace(id="ee")])
     rescore()
-    told = [(reason["code"], reason["new"]) for reason in reasons(tmp_path)]
-    assert told == [("files_new", 1), ("files_gone", 2), ("files_unreadable", 1)]
-    (archive / "b.jsonl").write_bytes(held)
+    changes = [(reason["code"], reason["new"]) for reason in reasons(tmp_path)]
+    assert changes == [("files_new", 1), ("files_gone", 2), ("files_unreadable", 1)]
+    (archive / "b.jsonl").write_bytes(content)
     write_jsonl(archive / "e.jsonl", [trace(id="ee"), trace(id="ef")])
     rescore(prune=True)
-    told = [(reason["code"], reason["words"]) for reason in reasons(tmp_path)]
-    assert told == [
+    changes = [(reason["code"], reason["words"]) for reason in reasons(tmp_path)]
+    assert changes == [
         ("files_changed", "1 file changed"),
         ("files_back", "1 file back"),
         ("files_unreadable", "1 file unreadable"),
@@ -146,19 +146,22 @@ def test_what_became_of_files_is_told_by_number(rescore: Rescore, tmp_path: Path
     ]
 
 
-def test_each_setting_is_told_with_the_run_that_set_it(rescore: Rescore, tmp_path: Path) -> None:
+def test_each_setting_is_shown_with_the_run_that_set_it(rescore: Rescore, tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(LEGAL)
     first = rescore(embedder="hashing", threshold=0.5).run_id
     second = rescore(threshold=0.6, profiles=tmp_path / "p.toml").run_id
     third = rescore(threshold=0.5).run_id
-    told = {each.name: (each.value, each.run_id) for each in settings(tmp_path / "warehouse")}
-    assert told["embedder"] == ("hashing", first)
-    assert told["threshold"] == (0.5, third)
-    assert told["weights of legal"] == (
+    in_force = {
+        setting.name: (setting.value, setting.run_id)
+        for setting in settings(tmp_path / "warehouse")
+    }
+    assert in_force["embedder"] == ("hashing", first)
+    assert in_force["threshold"] == (0.5, third)
+    assert in_force["weights of legal"] == (
         load_profiles(tmp_path / "p.toml").as_json()["legal"],
         second,
     )
-    assert told["weights of code"][1] == first
+    assert in_force["weights of code"][1] == first
     shown = invoke("settings", "--warehouse", tmp_path / "warehouse").stdout.splitlines()
     assert shown[0].split() == ["embedder", "hashing", "since", "run", first]
     assert "complexity 0.25, novelty 0.25" in shown[-1]
@@ -178,8 +181,8 @@ def test_a_profile_of_no_domain_is_asked_about_by_the_run_that_brings_it(
     (tmp_path / "p.toml").write_text(text + LEGAL)
     caplog.clear()
     rescore(profiles=tmp_path / "p.toml")
-    asked = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert asked == [
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [
         "no trace has the domain cutsomer_service; did you mean customer_service?",
         "no trace has the domain legal, which has a profile",
     ]
@@ -209,15 +212,15 @@ def test_unreadable_files_fail_a_run_where_they_are_more_than_is_allowed(
     write_jsonl(tmp_path / "archive" / "b.jsonl", [trace(id="c")])
     for name in ("y", "z"):
         (tmp_path / "archive" / f"{name}.parquet").write_bytes(b"PAR1 and no more")
-    given = {} if limit is None else {"max_unreadable": limit}
+    options = {} if limit is None else {"max_unreadable": limit}
     if not is_too_many:
-        assert rescore(embedder="none", **given).counts.accepted == 3
+        assert rescore(embedder="none", **options).counts.accepted == 3
         return
     match = (
         rf"2 of 4 files are unreadable, more than --max-unreadable {limit} allows \(such as .*y\.p"
     )
     with pytest.raises(ArchiveError, match=match):
-        rescore(embedder="none", **given)
+        rescore(embedder="none", **options)
     query = "SELECT len(reasons) FROM rejects"
     assert ask(config(tmp_path, tmp_path), query) == [(1,), (1,)]
 
@@ -225,10 +228,12 @@ def test_unreadable_files_fail_a_run_where_they_are_more_than_is_allowed(
 def test_a_plan_tells_that_a_run_would_fail_and_how_much_is_rejected(tmp_path: Path) -> None:
     night = Night(tmp_path)
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(), trace(id="")])
-    told = night.described(embedder="none")
-    assert (told.rows_rejected, told.rejected_by_code) == (1, {"missing_id": 1})
-    assert told.excess
-    assert told.excess.startswith("1 of 2 rows is rejected, more than --max-reject-share 0.05")
+    description = night.described(embedder="none")
+    assert (description.rows_rejected, description.rejected_by_code) == (1, {"missing_id": 1})
+    assert description.excess
+    assert description.excess.startswith(
+        "1 of 2 rows is rejected, more than --max-reject-share 0.05"
+    )
 
 
 def test_a_share_of_unreadable_files_is_exact() -> None:
@@ -245,5 +250,5 @@ def test_superseded_rows_and_files_are_told_apart_from_rejected_rows(tmp_path: P
     write_jsonl(tmp_path / "archive" / "b.jsonl", [trace(objective="new")])
     (tmp_path / "archive" / "c.parquet").write_bytes(b"PAR1 and no more")
     text = plan_text(night.described(embedder="none"))
-    told = "1 row, 1 file, 1 row superseded (missing_id 1, unreadable_file 1)"
-    assert f"  reject     {told}" in text.splitlines()
+    rejected = "1 row, 1 file, 1 row superseded (missing_id 1, unreadable_file 1)"
+    assert f"  reject     {rejected}" in text.splitlines()

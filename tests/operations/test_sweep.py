@@ -42,7 +42,7 @@ from kp_batch.scoring.profiles import load_profiles
 from kp_batch.vectors import Float32s, normalised
 from kp_batch.warehouse.layout import Layout
 from tests.support.archives import trace, write_jsonl
-from tests.support.browser import CHROMIUM, marks, opened
+from tests.support.browser import CHROMIUM, charts, marks, opened
 from tests.support.buckets import Machine
 from tests.support.commands import check_signal, invoke, linux, working
 from tests.support.commands import kp_batch as run_kp_batch
@@ -61,7 +61,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for host in ("a", "b"):
         (folder / f"host={host}").mkdir()
     write_sample(folder / "host=a", traces=180, days=3, seed=5)
-    at_once = (trace(id=f"{each * 7 % 20:02d}", objective=f"task {each}") for each in range(20))
+    at_once = (
+        trace(id=f"{number * 7 % 20:02d}", objective=f"task {number}") for number in range(20)
+    )
     write_jsonl(folder / "host=b" / "at-once.jsonl", at_once)
     return folder
 
@@ -74,8 +76,8 @@ def scored(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> RescoreCo
     return own
 
 
-def swept(warehouse: Path, **asked: Any) -> Sweep:
-    return sweep(warehouse, **asked)
+def swept(warehouse: Path, **options: Any) -> Sweep:
+    return sweep(warehouse, **options)
 
 
 def of_runs(own: RescoreConfig, **changed: Any) -> list[Outcome]:
@@ -124,27 +126,33 @@ def test_each_combination_is_a_run_with_these_settings(
     tmp_path: Path, scored: RescoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kp_batch.operations.sweep, "RANGE_ROWS", 64)
-    asked = {
+    options = {
         "cache_by": ("host", "none", "agent_id+host"),
         "sizes": (1, 40, 10**6),
         "ttls": ("none", "1s", "3h"),
         "thresholds": (0.1, 0.55, 0.7),
     }
-    found = swept(scored.warehouse, **asked)
-    assert found.traces == 200
-    given = list(product(*asked.values()))
-    assert len(found.outcomes) == len(given) * len({row.task_domain for row in found.outcomes})
-    assert [row.in_force for row in found.outcomes].count(True) == len(found.outcomes) / len(given)
+    result = swept(scored.warehouse, **options)
+    assert result.traces == 200
+    combinations = list(product(*options.values()))
+    assert len(result.outcomes) == len(combinations) * len(
+        {row.task_domain for row in result.outcomes}
+    )
+    assert [row.in_force for row in result.outcomes].count(True) == len(result.outcomes) / len(
+        combinations
+    )
     own = config(tmp_path, *map(Path, scored.archive), **IN_FORCE)
     rescore_archive(own)
-    for each in (
+    for combination in (
         ("none", 40, "3h", 0.55),
         ("none", 1, "none", 0.7),
         ("host", 10**6, "1s", 0.1),
         ("agent_id+host", 40, "none", 0.55),
     ):
-        told = [row for row in found.outcomes if (*row.cache, row.threshold) == each]
-        assert told == of_runs(own, **dict(zip(IN_FORCE, each, strict=True))), each
+        outcomes = [row for row in result.outcomes if (*row.cache, row.threshold) == combination]
+        assert outcomes == of_runs(own, **dict(zip(IN_FORCE, combination, strict=True))), (
+            combination
+        )
 
 
 def test_every_trace_is_scored_as_by_a_run(
@@ -153,8 +161,8 @@ def test_every_trace_is_scored_as_by_a_run(
     monkeypatch.setattr(kp_batch.operations.sweep, "RANGE_ROWS", 64)
     staging = Staging(tmp_path / "staging")
     monkeypatch.setattr(Staging, "temporary", lambda: nullcontext(staging))
-    asked = {"cache_by": ["none", "agent_id"], "sizes": [7], "ttls": ["1h", "none"]}
-    sweep(scored.warehouse, **asked)
+    options = {"cache_by": ["none", "agent_id"], "sizes": [7], "ttls": ["1h", "none"]}
+    sweep(scored.warehouse, **options)
     own = config(tmp_path, *map(Path, scored.archive))
     in_force = dict(ask(scored, "SELECT trace_id, score FROM scores"))
     of_groupings = (
@@ -164,7 +172,7 @@ def test_every_trace_is_scored_as_by_a_run(
     for place, (cache_by, caches) in enumerate(of_groupings):
         files = sorted((staging.folder / f"{place}" / "replayed").iterdir())
         assert len(files) == 4
-        rows = pl.concat(pl.read_parquet(each) for each in files)
+        rows = pl.concat(pl.read_parquet(file) for file in files)
         for number, (size, ttl) in enumerate(caches):
             again = {"cache_by": cache_by, "cache_size": size, "ttl": ttl}
             rescore_archive(RescoreConfig.model_validate({**own.model_dump(), **again}))
@@ -173,14 +181,14 @@ def test_every_trace_is_scored_as_by_a_run(
                 "SELECT novelty, score, trace_id FROM scores "
                 "ORDER BY cache_group, created_at, trace_id",
             )
-            found = rows.filter(cache=number).select("novelty", "score", "score_in_force")
-            assert found.rows() == [(*row[:2], in_force[row[2]]) for row in by_run]
+            replayed = rows.filter(cache=number).select("novelty", "score", "score_in_force")
+            assert replayed.rows() == [(*row[:2], in_force[row[2]]) for row in by_run]
 
 
 CACHES = st.builds(
     CacheSettings,
     st.integers(1, 20),
-    st.none() | st.integers(1, 4).map(lambda each: timedelta(seconds=each)),
+    st.none() | st.integers(1, 4).map(lambda seconds: timedelta(seconds=seconds)),
 )
 # The last one is similar to the others by 0.5: novelty is then that of an empty cache.
 VECTORS = ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (1, 1, 1, 1))
@@ -195,7 +203,7 @@ def score_of(novelty: float) -> float:
 # Of a trace: its time in microseconds, its vector, the recorded score.
 Row = tuple[int, tuple[int, ...], float | None]
 ROWS: st.SearchStrategy[Row] = st.tuples(
-    st.integers(0, 6).map(lambda each: each * 500_000),
+    st.integers(0, 6).map(lambda number: number * 500_000),
     st.sampled_from(VECTORS),
     st.sampled_from((None, 0.4, score_of(0.5), score_of(0.5))),
 )
@@ -215,7 +223,7 @@ def one_by_one(
 ) -> list[tuple[float, float | None, bool]]:
     """Novelty, distance from the recorded score, and whether that implies a restart."""
     plain, restarted = (VectorCache(cache.size, vectors.shape[1], cache.ttl) for _ in range(2))
-    told: list[tuple[float, float | None, bool]] = []
+    replayed: list[tuple[float, float | None, bool]] = []
     for (time, _, recorded), vector in zip(rows, vectors, strict=True):
         now = datetime.fromtimestamp(time / 1e6, UTC)
         own = novelty_in(plain, vector, now)
@@ -224,8 +232,8 @@ def one_by_one(
             restarted.clear()
         theirs = score_of(novelty_in(restarted, vector, now))
         error = None if recorded is None or restarts else abs(theirs - recorded)
-        told.append((own, error, restarts))
-    return told
+        replayed.append((own, error, restarts))
+    return replayed
 
 
 @settings(
@@ -238,9 +246,9 @@ def one_by_one(
     st.lists(CACHES, min_size=1, max_size=4, unique=True),
     st.integers(1, 6),
 )
-# The row before the last one's restarts nothing: it met the first one, which the last one does not.
+# The row before the last restarts nothing: it was compared with the first; the last was not.
 @example(
-    [[*((0, VECTORS[each], None) for each in (3, 1, 2)), (0, VECTORS[0], score_of(0.5)), LAST]],
+    [[*((0, VECTORS[index], None) for index in (3, 1, 2)), (0, VECTORS[0], score_of(0.5)), LAST]],
     [CacheSettings(3, None)],
     1,
 )
@@ -266,14 +274,16 @@ def test_however_spans_are_cut_each_groups_caches_are_those_of_its_whole_history
             sweep_span(span, grouping, profiles, Path(folder), staging)
             for span in sweep_spans(staging, caches)
         ]
-        found = pl.concat(pl.read_parquet(file) for file in files)
-    assert found.schema == SWEPT
+        result = pl.concat(pl.read_parquet(file) for file in files)
+    assert result.schema == SWEPT
     for number, cache in enumerate(caches):
         wanted: list[tuple[float, float | None, bool]] = []
-        for each in groups:
-            wanted += one_by_one(cache, each, vectors[len(wanted) :][: len(each)])
-        told = found.filter(cache=number).select("novelty", "recorded_error", "implies_restart")
-        assert told.rows() == wanted
+        for members in groups:
+            wanted += one_by_one(cache, members, vectors[len(wanted) :][: len(members)])
+        replayed = result.filter(cache=number).select(
+            "novelty", "recorded_error", "implies_restart"
+        )
+        assert replayed.rows() == wanted
 
 
 def staged(groups: list[list[Row]]) -> pl.DataFrame:
@@ -302,8 +312,8 @@ def test_missing_vectors_are_made_by_what_the_message_says(tmp_path: Path, archi
         swept(own.warehouse)
     rescore_archive(config(tmp_path, archive))  # whose cache holds all of them
     shutil.rmtree(Layout(own.warehouse).all_vectors)
-    told = r"^200 vectors of .*: they were lost; .* --embedder none, and .* --embedder hashing$"
-    with pytest.raises(WarehouseError, match=told):
+    message = r"^200 vectors of .*: they were lost; .* --embedder none, and .* --embedder hashing$"
+    with pytest.raises(WarehouseError, match=message):
         swept(own.warehouse)
     for embedder in ("none", "hashing"):
         rescore_archive(config(tmp_path, archive, embedder=embedder))
@@ -315,16 +325,16 @@ def test_a_warehouse_without_a_score_has_none_to_sweep(tmp_path: Path) -> None:
         swept(tmp_path)
     lone = write_jsonl(tmp_path / "a.jsonl", [trace(id="lone")])
     rescore_archive(config(tmp_path, lone))
-    found = swept(tmp_path / "warehouse", sizes=[1, 10**17], ttls=["1s", "none"])
-    assert {(row.mean_novelty, row.rank_correlation) for row in found.outcomes} == {(0.5, None)}
+    result = swept(tmp_path / "warehouse", sizes=[1, 10**17], ttls=["1s", "none"])
+    assert {(row.mean_novelty, row.rank_correlation) for row in result.outcomes} == {(0.5, None)}
     forget(tmp_path / "warehouse", ["lone"])
     with pytest.raises(WarehouseError, match=r"no trace is scored in .*warehouse; run an archive"):
         swept(tmp_path / "warehouse")
 
 
 def test_a_grouping_of_which_no_trace_has_a_value_is_refused(scored: RescoreConfig) -> None:
-    told = "there is no plane; there are agent_id, framework, task_domain, host$"
-    with pytest.raises(KpBatchError, match=told):
+    message = "there is no plane; there are agent_id, framework, task_domain, host$"
+    with pytest.raises(KpBatchError, match=message):
         swept(scored.warehouse, cache_by=["host", "plane"])
 
 
@@ -339,18 +349,21 @@ def test_windows_that_fit_into_no_memory_are_refused(
 @pytest.mark.parametrize(
     ("option", "value", "got"),
     [
-        *(("--cache-by", each, got) for each, got in (("a b", "a b"), ("host,none+a", "none+a"))),
-        *(("--cache-size", each, got) for each, got in (("0", "0"), ("8,x", "x"), ("1.5", "1.5"))),
+        *(("--cache-by", value, got) for value, got in (("a b", "a b"), ("host,none+a", "none+a"))),
         *(
-            ("--cache-size", each, got)
-            for each, got in (("", ""), ("5,", ""), ("9" * 19, "9" * 19))
+            ("--cache-size", value, got)
+            for value, got in (("0", "0"), ("8,x", "x"), ("1.5", "1.5"))
         ),
-        *(("--ttl", each, got) for each, got in (("7d,0s", "0s"), ("7", "7"), ("-1d", "-1d"))),
-        *(("--threshold", each, got) for each, got in (("0.7,1.1", "1.1"), ("nan", "nan"))),
+        *(
+            ("--cache-size", value, got)
+            for value, got in (("", ""), ("5,", ""), ("9" * 19, "9" * 19))
+        ),
+        *(("--ttl", value, got) for value, got in (("7d,0s", "0s"), ("7", "7"), ("-1d", "-1d"))),
+        *(("--threshold", value, got) for value, got in (("0.7,1.1", "1.1"), ("nan", "nan"))),
         ("-o", "page.json", "page.json"),
     ],
 )
-def test_a_wrong_value_is_told_with_its_option(
+def test_a_wrong_value_is_reported_with_its_option(
     tmp_path: Path, option: str, value: str, got: str
 ) -> None:
     with pytest.raises(click.BadParameter) as wrong:
@@ -364,22 +377,30 @@ def test_the_command_tells_the_same_in_all_forms_and_changes_nothing(
     tmp_path: Path, scored: RescoreConfig
 ) -> None:
     before, page = listing(scored.warehouse), tmp_path / "page.html"
-    asked = ["sweep", "--warehouse", scored.warehouse, "--cache-size", "7, 40", "--ttl", "60m,3h"]
-    asked += ["--cache-by", "none"]
-    told = invoke(*asked, "--json", "-o", page)
-    assert told.returncode == 0, told.stderr
-    found = TypeAdapter(Sweep).validate_json(told.stdout)
-    assert found == swept(scored.warehouse, cache_by=["none"], sizes=(7, 40), ttls=("1h", "3h"))
-    assert json.loads(told.stdout).keys() == asdict(found).keys()
-    assert page.read_text("utf-8") == page_of(found)
-    assert f"the page is in {page}" in told.stderr
-    shown = invoke(*asked)
-    assert shown.stdout == f"{sweep_text(found)}\n"
+    arguments = [
+        "sweep",
+        "--warehouse",
+        scored.warehouse,
+        "--cache-size",
+        "7, 40",
+        "--ttl",
+        "60m,3h",
+    ]
+    arguments += ["--cache-by", "none"]
+    done = invoke(*arguments, "--json", "-o", page)
+    assert done.returncode == 0, done.stderr
+    result = TypeAdapter(Sweep).validate_json(done.stdout)
+    assert result == swept(scored.warehouse, cache_by=["none"], sizes=(7, 40), ttls=("1h", "3h"))
+    assert json.loads(done.stdout).keys() == asdict(result).keys()
+    assert page.read_text("utf-8") == page_of(result)
+    assert f"the page is in {page}" in done.stderr
+    shown = invoke(*arguments)
+    assert shown.stdout == f"{sweep_text(result)}\n"
     assert max(map(len, shown.stdout.splitlines())) <= 120
-    [in_force] = {row for row in found.outcomes if row.in_force and row.task_domain is None}
+    [in_force] = {row for row in result.outcomes if row.in_force and row.task_domain is None}
     [line] = re.findall(r"^all domains.*\n(?:.+\n)*?(.* in force)$", shown.stdout, re.MULTILINE)
     assert line.split()[:5] == ["none", "40", "3h", "0.55", f"{in_force.mean_novelty:.4f}"]
-    nowhere = invoke(*asked, "-o", tmp_path / "none" / "page.html")
+    nowhere = invoke(*arguments, "-o", tmp_path / "none" / "page.html")
     assert (nowhere.returncode, nowhere.stdout) == (1, "")
     assert "cannot be written: No such file or directory" in nowhere.stderr
     assert listing(scored.warehouse) == before
@@ -418,19 +439,19 @@ def test_a_cache_fits_better_where_half_as_many_differ_or_by_half_as_much(
     *, in_force: tuple[float | None, float], other: tuple[float | None, float], fits: bool
 ) -> None:
     names, recorded = ("recorded_share", "recorded_error"), 0 if in_force[0] is None else 90
-    fit, now = (dict(zip(names, each, strict=True)) for each in (other, in_force))
+    fit, now = (dict(zip(names, values, strict=True)) for values in (other, in_force))
     perfect = {"recorded_share": 1.0, "recorded_error": 0.0, "recorded": 90}
     rows = (
         outcome(recorded=recorded, cache_by="agent_id", in_force=False, **fit),
         outcome(recorded=recorded, **now),
         outcome(task_domain="code", cache_size=9, in_force=False, **perfect),
     )
-    found = Sweep("an encoder", 100, rows)
-    assert found.better_fit.startswith("--cache-by agent_id --cache-size 40 --ttl 3h ") == fits
-    assert bool(found.better_fit) == fits
-    told = sweep_text(found)
-    assert ("\nrecorded scores" in told) == (recorded > 0)
-    assert ("fits better" in told) == ("fits better" in page_of(found)) == fits
+    result = Sweep("an encoder", 100, rows)
+    assert result.better_fit.startswith("--cache-by agent_id --cache-size 40 --ttl 3h ") == fits
+    assert bool(result.better_fit) == fits
+    text = sweep_text(result)
+    assert ("\nrecorded scores" in text) == (recorded > 0)
+    assert ("fits better" in text) == ("fits better" in page_of(result)) == fits
 
 
 def test_a_cell_is_a_value_in_its_form_and_empty_where_there_is_none() -> None:
@@ -444,13 +465,13 @@ def test_a_cell_is_a_value_in_its_form_and_empty_where_there_is_none() -> None:
 @pytest.mark.parametrize(("domains", "more"), [(10, None), (11, "1 more domain"), (12, "2 more d")])
 def test_a_terminal_shows_the_domains_with_the_most_traces(domains: int, more: str | None) -> None:
     one = outcome()
-    each = [replace(one, task_domain=f"d{n:02}", traces=n + 1) for n in range(domains)]
-    told = sweep_text(Sweep("an encoder", 100, (one, *each)))
-    assert re.findall(r"^d\d\d, ", told, re.MULTILINE) == [
-        f"{row.task_domain}, " for row in each[-10:]
+    others = [replace(one, task_domain=f"d{n:02}", traces=n + 1) for n in range(domains)]
+    text = sweep_text(Sweep("an encoder", 100, (one, *others)))
+    assert re.findall(r"^d\d\d, ", text, re.MULTILINE) == [
+        f"{row.task_domain}, " for row in others[-10:]
     ]
-    assert (more is None) == ("more domain" not in told)
-    assert more is None or f"\n\n{more}" in told
+    assert (more is None) == ("more domain" not in text)
+    assert more is None or f"\n\n{more}" in text
 
 
 @pytest.mark.process
@@ -471,12 +492,12 @@ def test_a_signal_ends_a_sweep_within_two_seconds(
 def test_a_warehouse_in_a_bucket_is_swept_from_its_copy(
     tmp_path: Path, bucket: str, archive: Path, scored: RescoreConfig
 ) -> None:
-    first, second = (Machine(tmp_path / each, f"{bucket}/warehouse") for each in ("a", "b"))
+    first, second = (Machine(tmp_path / name, f"{bucket}/warehouse") for name in ("a", "b"))
     first.run(archive, **IN_FORCE)
     with second.here():
-        told = run_kp_batch("sweep", "--warehouse", second.url, "--cache-size", 7, "--json")
-    assert told.returncode == 0, told.stderr
-    assert TypeAdapter(Sweep).validate_json(told.stdout) == swept(scored.warehouse, sizes=[7])
+        done = run_kp_batch("sweep", "--warehouse", second.url, "--cache-size", 7, "--json")
+    assert done.returncode == 0, done.stderr
+    assert TypeAdapter(Sweep).validate_json(done.stdout) == swept(scored.warehouse, sizes=[7])
 
 
 HOSTILE = "</script><script>alert(1)</script>"
@@ -486,23 +507,23 @@ HOSTILE = "</script><script>alert(1)</script>"
 def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Sweep]:
     """The page of a sweep over traces of twelve domains, whose last has more than the others."""
     folder = tmp_path_factory.mktemp("page")
-    names = [*(f"domain {each:02d}" for each in range(10)), "__proto__", HOSTILE]
+    names = [*(f"domain {number:02d}" for number in range(10)), "__proto__", HOSTILE]
     traces = [
         trace(
-            id=f"{name}-{each}",
+            id=f"{name}-{hour}",
             task_domain=name,
-            created_at=datetime(2026, 1, 5, each, number, tzinfo=UTC).isoformat(),
-            objective=f"task {number * each % 5}",
-            confidence=each / 10,
+            created_at=datetime(2026, 1, 5, hour, number, tzinfo=UTC).isoformat(),
+            objective=f"task {number * hour % 5}",
+            confidence=hour / 10,
         )
         for number, name in enumerate(names)
-        for each in range(5 + (number > 9))
+        for hour in range(5 + (number > 9))
     ]
     rescore_archive(config(folder, write_jsonl(folder / "a.jsonl", traces)))
-    asked = {"sizes": (5, 10, 1_000), "ttls": ("none", "1h"), "thresholds": (0.5, 0.75)}
-    found = swept(folder / "warehouse", cache_by=["none", "agent_id"], **asked)
-    (folder / "page.html").write_text(page_of(found), "utf-8")
-    return folder / "page.html", found
+    options = {"sizes": (5, 10, 1_000), "ttls": ("none", "1h"), "thresholds": (0.5, 0.75)}
+    result = swept(folder / "warehouse", cache_by=["none", "agent_id"], **options)
+    (folder / "page.html").write_text(page_of(result), "utf-8")
+    return folder / "page.html", result
 
 
 def points(shown: Page, chart: str, column: str) -> set[str]:
@@ -511,18 +532,22 @@ def points(shown: Page, chart: str, column: str) -> set[str]:
     return {mark[title] for mark in marks(shown, chart, "circle")}
 
 
+def test_the_charts_are_valid(page: tuple[Path, Sweep]) -> None:
+    assert len(charts(page[0])) == 5
+
+
 @pytest.mark.process
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 390)])
 @in_browser
 def test_the_page_draws_its_charts_without_a_word_of_complaint(
     page: tuple[Path, Sweep], scheme: str, width: int
 ) -> None:
-    path, found = page
-    with opened(path, scheme, width) as (shown, said):
-        assert said == []
+    path, result = page
+    with opened(path, scheme, width) as (shown, messages):
+        assert messages == []
         assert shown.locator(".chart svg.marks").count() == 5
         assert shown.evaluate("document.documentElement.scrollWidth") == width
-        overall = [row for row in found.outcomes if row.task_domain is None]
+        overall = [row for row in result.outcomes if row.task_domain is None]
         novelty = {f"{row.mean_novelty:.4f}" for row in overall}
         assert points(shown, "mean_novelty", "mean_novelty") == novelty
         assert len(marks(shown, "mean_novelty", "circle")) == len(overall) / 2  # thresholds
@@ -533,9 +558,9 @@ def test_the_page_draws_its_charts_without_a_word_of_complaint(
 @pytest.mark.process
 @in_browser
 def test_a_chosen_domain_is_shown_alone(page: tuple[Path, Sweep]) -> None:
-    path, found = page
-    of = [row for row in found.outcomes if row.task_domain == HOSTILE]
-    with opened(path) as (shown, said):
+    path, result = page
+    of = [row for row in result.outcomes if row.task_domain == HOSTILE]
+    with opened(path) as (shown, messages):
         rows = shown.locator("[aria-labelledby=outcomes] tbody tr:visible")
         assert rows.count() == len(of)
         assert "in force" in shown.inner_text(".in-force:visible")
@@ -546,4 +571,4 @@ def test_a_chosen_domain_is_shown_alone(page: tuple[Path, Sweep]) -> None:
         assert cells == [f"{row.mean_novelty:.4f}" for row in of]
         assert points(shown, "mean_novelty", "mean_novelty") == set(cells)
         assert {mark["domain"] for mark in marks(shown, "domains", "point")} == {HOSTILE}
-        assert said == []
+        assert messages == []

@@ -70,9 +70,9 @@ def facts(warehouse: Path) -> pl.DataFrame:
 def stored(warehouse: Path) -> set[str]:
     """The names of all vectors, as their encoder and hash."""
     return {
-        f"{path.parent.name}/{each.decode()}"
+        f"{path.parent.name}/{digest.decode()}"
         for path in (warehouse / "vectors").glob("*/*.hashes.npy")
-        for each in np.load(path)
+        for digest in np.load(path)
     }
 
 
@@ -91,7 +91,7 @@ class Nights:
         self.warehouse = folder / "warehouse"
         self.archive = folder / "archive"
         self.runs: list[str] = []
-        self.left: list[dict[str, list[tuple[Any, ...]]]] = []
+        self.states: list[dict[str, list[tuple[Any, ...]]]] = []
         self.first = {
             "a.jsonl": [said(1, "fix it", 8), refused("no", success=None)],
             "b.jsonl": [said(2, "lose it", 9), refused("never")],
@@ -108,7 +108,7 @@ class Nights:
     def run(self) -> None:
         self.runs.append(rescore_archive(self.settings).run_id)
         with connect(self.warehouse) as connection:
-            self.left.append(views(connection))
+            self.states.append(views(connection))
 
     def vacuum(self, kept: int) -> VacuumResult:
         """Remove what is older than the last so many runs."""
@@ -150,9 +150,9 @@ def test_vacuum_keeps_what_the_last_runs_left_and_all_that_is_published(
 ) -> None:
     removed = nights.vacuum(kept)
     assert (removed.raw_rows > 0) == (kept < 3)
-    for run_id, left in zip(nights.runs[-kept:], nights.left[-kept:], strict=True):
+    for run_id, expected in zip(nights.runs[-kept:], nights.states[-kept:], strict=True):
         with connect(nights.warehouse, run_id) as connection:
-            assert views(connection) == left
+            assert views(connection) == expected
     for run_id in nights.runs[:-kept]:
         with (
             pytest.raises(WarehouseError, match="left them were removed"),
@@ -162,7 +162,7 @@ def test_vacuum_keeps_what_the_last_runs_left_and_all_that_is_published(
     with connect(nights.warehouse) as connection:
         now = views(connection)
     for name in ("scores", "profiles", "runs", "files"):
-        assert now[name] == nights.left[-1][name]
+        assert now[name] == nights.states[-1][name]
 
 
 @pytest.mark.parametrize("before", [[], [0], [0, 0]])
@@ -172,15 +172,15 @@ def test_a_dry_run_tells_what_vacuum_removes_and_changes_nothing(
 ) -> None:
     needless = nights.warehouse / "vectors" / "hashing-8-v0"
     write_chunk(needless, pl.Series([text_hash("other")]), np.eye(1, 8, dtype=np.float32))
-    for each in before:
-        nights.vacuum(each)
+    for count in before:
+        nights.vacuum(count)
     files, could_be_read = listing(nights.warehouse), nights.readable()
-    told = vacuum(nights.warehouse, *nights.keeping(kept), dry_run=True)
+    result = vacuum(nights.warehouse, *nights.keeping(kept), dry_run=True)
     assert listing(nights.warehouse) == files
-    assert nights.vacuum(kept) == told
+    assert nights.vacuum(kept) == result
     can_be = nights.readable()
-    assert told.readable == can_be
-    assert told.lost == tuple(run for run in could_be_read if run not in can_be)
+    assert result.readable == can_be
+    assert result.lost == tuple(run for run in could_be_read if run not in can_be)
 
 
 def test_vacuum_leaves_no_file_that_nothing_needs(nights: Nights) -> None:
@@ -211,10 +211,10 @@ def test_vacuum_removes_what_killed_runs_left(nights: Nights, name: str) -> None
     nights.vacuum(3)
     assert dead.isdisjoint(parquet(nights.warehouse))
     with connect(nights.warehouse) as connection:
-        assert views(connection)["scores"] == nights.left[-1]["scores"]
+        assert views(connection)["scores"] == nights.states[-1]["scores"]
 
 
-def test_vacuum_removes_a_file_that_stands_in_no_log(nights: Nights) -> None:
+def test_vacuum_removes_a_file_that_is_in_no_log(nights: Nights) -> None:
     paths = [
         nights.warehouse / "scores" / "date=2026-01-05" / "half-written.parquet",
         nights.warehouse / "facts" / "half-written.parquet",
@@ -232,7 +232,7 @@ def test_vacuum_removes_the_facts_of_content_that_was_replaced(nights: Nights) -
     ledger = ask(nights.settings, "SELECT file_id FROM files")
     assert set(rows["file_id"]) == {file_id for (file_id,) in ledger}
     ids = ["1", "2", "3", "4", "later", "never"]
-    assert sorted(rows["trace_id"]) == [f"kp:trace:{each}" for each in ids]
+    assert sorted(rows["trace_id"]) == [f"kp:trace:{name}" for name in ids]
 
 
 def test_vacuum_removes_vectors_of_encoders_and_texts_that_nothing_needs(nights: Nights) -> None:
@@ -280,15 +280,15 @@ def test_law_after_vacuum_nothing_is_to_be_done_and_later_runs_are_lawful(
     write_jsonl(nights.archive / "d.jsonl", [said(5, "add it", 9), refused("last")])
     changed = nights.settings.model_copy(update={"cache_size": 2, "threshold": 0.2})
     assert rescore_archive(changed).counts.embedded == 2  # fix it, add it
-    found, wanted = tables(nights.warehouse), of_a_full_run(changed)
-    raw = found["rejects"]["raw"], wanted["rejects"]["raw"]
-    dropped = found["rejects"].filter(raw[0].ne_missing(raw[1]))
+    actual, wanted = tables(nights.warehouse), of_a_full_run(changed)
+    raw = actual["rejects"]["raw"], wanted["rejects"]["raw"]
+    dropped = actual["rejects"].filter(raw[0].ne_missing(raw[1]))
     assert dropped["raw"].to_list() == [None] * 2
     assert set(dropped["message"]) == {CHECKS["bad_confidence"].message}  # nobody knows the value
-    for each in (found, wanted):
+    for side in (actual, wanted):
         kept = pl.when(raw[0] == raw[1]).then("message").alias("message")
-        each["rejects"] = each["rejects"].with_columns(kept).drop("raw")
-    assert_same(found, wanted)
+        side["rejects"] = side["rejects"].with_columns(kept).drop("raw")
+    assert_same(actual, wanted)
 
 
 @pytest.mark.parametrize("kept", [3, 0])
@@ -384,7 +384,7 @@ EMBEDDED = ("older words", "first words", "a secret plan")  # of the secret
 
 @pytest.fixture(scope="module")
 def as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs over an archive that held the secret in all ways."""
+    """Runs over an archive that contained the secret in all ways."""
     folder = tmp_path_factory.mktemp("forget")
     return left_by_three_runs(folder, OLDER, NEWER, cache_size=3)
 
@@ -405,9 +405,9 @@ def without(folder: Path, *ids: str) -> dict[str, pl.DataFrame]:
 
 
 def places(warehouse: Path, sought: Iterable[str]) -> list[str]:
-    """Every file below the folder in whose name or content one of the words stands."""
+    """Every file below the folder whose name or content has one of the words."""
     words = [word.encode() for word in sought]
-    found = []
+    matches = []
     for path in sorted(warehouse.rglob("*")):
         if not path.is_file():
             continue
@@ -415,23 +415,23 @@ def places(warehouse: Path, sought: Iterable[str]) -> list[str]:
         if path.suffix == ".parquet":
             content += repr(pl.read_parquet(path, hive_partitioning=False).rows()).encode()
         if any(word in content for word in words):
-            found.append(str(path.relative_to(warehouse)))
-    return found
+            matches.append(str(path.relative_to(warehouse)))
+    return matches
 
 
 def vectors_in(warehouse: Path, texts: Iterable[str]) -> list[str]:
-    """Every file below the folder in which a text's vector stands."""
+    """Every file below the folder that contains a text's vector."""
     vectors = Hashing().encode([f"{words} {words}" for words in texts])
     sought = [vector.tobytes() for vector in vectors]
     paths = [path for path in sorted(warehouse.rglob("*")) if path.is_file()]
-    return [str(path) for path in paths if any(each in path.read_bytes() for each in sought)]
+    return [str(path) for path in paths if any(vector in path.read_bytes() for vector in sought)]
 
 
 def traces_of(warehouse: Path) -> list[str]:
-    """Every place in which something of the secret stands."""
+    """Every file that contains something of the secret."""
     texts = (*EMBEDDED, "refused plan")
-    found = places(warehouse, [SECRET, *texts, *map(text_hash, texts)])
-    return found + vectors_in(warehouse, EMBEDDED)
+    matches = places(warehouse, [SECRET, *texts, *map(text_hash, texts)])
+    return matches + vectors_in(warehouse, EMBEDDED)
 
 
 def test_what_is_sought_is_found_before_it_is_forgotten(folder: Path) -> None:
@@ -451,16 +451,16 @@ def test_what_is_sought_is_found_before_it_is_forgotten(folder: Path) -> None:
 def test_law_forgetting_leaves_the_tables_of_an_archive_without_that_trace(folder: Path) -> None:
     summary = forget(folder / "warehouse", [SECRET])
     assert summary.traces == 1
-    found = tables(folder / "warehouse")
-    assert_same(found, without(folder, SECRET))
-    assert found["rejects"]["trace_id"].to_list() == ["kp:trace:1", "kp:trace:bad"]
+    actual = tables(folder / "warehouse")
+    assert_same(actual, without(folder, SECRET))
+    assert actual["rejects"]["trace_id"].to_list() == ["kp:trace:1", "kp:trace:bad"]
     assert rescore_archive(settings_of(folder, cache_size=3)).run_id is None
     assert ask(settings_of(folder), 'SELECT "rows" FROM files ORDER BY ALL') == [(1,), (3,), (4,)]
 
 
 def test_nothing_of_a_forgotten_row_that_was_rejected_is_left(folder: Path) -> None:
-    held = places(folder / "warehouse", ["refused words"])
-    assert {path.partition("/")[0] for path in held} >= {"facts", "rejects"}
+    matches = places(folder / "warehouse", ["refused words"])
+    assert {path.partition("/")[0] for path in matches} >= {"facts", "rejects"}
     forget(folder / "warehouse", ["kp:trace:bad"])
     assert places(folder / "warehouse", ["refused words"]) == []
 
@@ -487,10 +487,10 @@ def test_a_forgotten_trace_stays_out_of_later_runs(folder: Path) -> None:
     write(folder, {"d.jsonl": [said(SECRET, "a secret plan", 17, id=SECRET)]})
     rescore_archive(settings)
     assert traces_of(folder / "warehouse") == []
-    found = tables(folder / "warehouse")
+    actual = tables(folder / "warehouse")
     write(folder, NEWER | again, [SECRET])
     (folder / "archive" / "d.jsonl").write_bytes(b"\n")
-    assert_same(found, of_a_full_run(settings))
+    assert_same(actual, of_a_full_run(settings))
 
 
 def test_a_text_that_another_trace_has_keeps_its_vector(folder: Path) -> None:
@@ -506,16 +506,16 @@ def test_a_text_that_another_trace_has_keeps_its_vector(folder: Path) -> None:
 
 def test_the_row_that_a_forgotten_one_superseded_goes_as_well(folder: Path) -> None:
     forget(folder / "warehouse", ["kp:trace:1"])
-    found = tables(folder / "warehouse")
-    assert_same(found, without(folder, "kp:trace:1"))
+    actual = tables(folder / "warehouse")
+    assert_same(actual, without(folder, "kp:trace:1"))
     assert places(folder / "warehouse", [f'kp:trace:{1}"', text_hash("fix it all")]) == []
 
 
 def test_an_id_that_nobody_knows_is_kept_out_of_later_runs(folder: Path) -> None:
     before = tables(folder / "warehouse")
     ids = ["kp:trace:unknown", "kp:trace:unknown", "é 日本"]
-    told = forget(folder / "warehouse", ids, unseen_too=True)
-    assert (told.unseen, told.replayed, told.traces) == (2, 0, 0)
+    result = forget(folder / "warehouse", ids, unseen_too=True)
+    assert (result.unseen, result.replayed, result.traces) == (2, 0, 0)
     assert_same(tables(folder / "warehouse"), before)
     write(folder, {"d.jsonl": [said("unknown", "not yet known", 7), said(7, "known", 7)]})
     rescore_archive(settings_of(folder, cache_size=3))
@@ -527,8 +527,8 @@ def test_an_id_that_nobody_knows_is_kept_out_of_later_runs(folder: Path) -> None
 
 def test_forgetting_all_traces_leaves_empty_tables(folder: Path) -> None:
     ids = {row["id"] for rows in NEWER.values() for row in rows}
-    told = forget(folder / "warehouse", sorted(ids))
-    assert (told.traces, told.rows, told.replaced, told.unseen) == (7, 4, 0, 0)
+    result = forget(folder / "warehouse", sorted(ids))
+    assert (result.traces, result.rows, result.replaced, result.unseen) == (7, 4, 0, 0)
     assert {name: len(rows) for name, rows in tables(folder / "warehouse").items()} == {
         "scores": 0,
         "rejects": 0,
@@ -673,7 +673,7 @@ def test_half_a_chunk_of_a_killed_run_is_removed(
 
 
 def test_the_work_needs_no_prediction(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = forget(folder / "warehouse", [SECRET], dry_run=True)
+    result = forget(folder / "warehouse", [SECRET], dry_run=True)
     for module in (kp_batch.operations.forget, kp_batch.operations.vacuum):
         monkeypatch.setattr(module, "count_prunable_vectors", killed)
     with monkeypatch.context() as patch:
@@ -681,8 +681,8 @@ def test_the_work_needs_no_prediction(folder: Path, monkeypatch: pytest.MonkeyPa
         with pytest.raises(Killed):
             forget(folder / "warehouse", [SECRET])
     done = forget(folder / "warehouse", [SECRET])
-    assert (done.finishes, done.vectors) == (True, told.vectors)
-    assert told.vectors > 0
+    assert (done.finishes, done.vectors) == (True, result.vectors)
+    assert result.vectors > 0
     assert vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC)).vectors == 0
 
 
@@ -718,7 +718,7 @@ def test_forget_needs_no_profiles_file_of_the_last_run(folder: Path) -> None:
 
 def test_any_id_can_be_forgotten(tmp_path: Path) -> None:
     ids = [f"kp {words}" for words in ("", "é 日本", "it's", "a\nb", "%", '"')]
-    odd = [said(n, f"odd words {n}", 9, id=each) for n, each in enumerate(ids)]
+    odd = [said(n, f"odd words {n}", 9, id=trace_id) for n, trace_id in enumerate(ids)]
     write(tmp_path, {"a.jsonl": [said("sound", "fix it", 8), *odd]})
     rescore_archive(settings_of(tmp_path))
     forget(tmp_path / "warehouse", ids)

@@ -34,21 +34,21 @@ def checked(folder: Path, traces: int = ALL, *, seed: int = 0, embed: bool = Tru
     return verify(folder / "warehouse", traces=traces, seed=seed, embed=embed)
 
 
-def found(told: Verification) -> dict[str, str | None]:
+def differing(result: Verification) -> dict[str, str | None]:
     """The columns that differ, each with the trace that shows it."""
     return {
         difference.column: difference.trace_id
-        for difference in told.differences
+        for difference in result.differences
         if difference.max_difference
     }
 
 
 def assert_sound(folder: Path, traces: int) -> None:
     for embed in (True, False):
-        told = checked(folder, embed=embed)
-        assert (told.missing, told.sampled, told.checked) == (0, traces, traces)
-        assert found(told) == {}
-        assert told.wrong == ""
+        result = checked(folder, embed=embed)
+        assert (result.missing, result.sampled, result.checked) == (0, traces, traces)
+        assert differing(result) == {}
+        assert result.wrong == ""
 
 
 # --- what is sound ---
@@ -107,7 +107,7 @@ def with_refused_and_repeated_rows(folder: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    "made",
+    "make",
     [
         with_a_ttl,
         without_an_encoder,
@@ -120,9 +120,9 @@ def with_refused_and_repeated_rows(folder: Path) -> int:
     ],
 )
 def test_law_what_runs_made_verifies_to_the_bit(
-    tmp_path: Path, made: Callable[[Path], int]
+    tmp_path: Path, make: Callable[[Path], int]
 ) -> None:
-    assert_sound(tmp_path, made(tmp_path))
+    assert_sound(tmp_path, make(tmp_path))
 
 
 def test_a_refused_row_of_the_same_content_is_not_taken_for_the_scored_one(tmp_path: Path) -> None:
@@ -195,16 +195,16 @@ SLIGHTLY = 1 + 2.0**-52
 )
 def test_a_changed_value_is_found(folder: Path, name: str, value: pl.Expr) -> None:
     tamper(folder, setting("t4", name, value))
-    told = checked(folder, embed=False)
-    assert found(told)[name] == "t4"
-    assert f"{name} of t4 is off by" in told.wrong
-    assert set(found(told).values()) == {"t4"}
+    result = checked(folder, embed=False)
+    assert differing(result)[name] == "t4"
+    assert f"{name} of t4 is off by" in result.wrong
+    assert set(differing(result).values()) == {"t4"}
 
 
 def test_another_cache_than_that_of_the_row_and_its_path_is_found(tmp_path: Path) -> None:
     of_several_caches(tmp_path)
     tamper(tmp_path, setting("t4", "cache_group", pl.lit('{"agent_id":"x","host":"b"}')))
-    assert found(checked(tmp_path))["cache_group"] == "t4"
+    assert differing(checked(tmp_path))["cache_group"] == "t4"
     tamper(tmp_path, setting("t4", "cache_group", pl.lit('{"agent_id":"y","host":"b"}')))
     assert checked(tmp_path).wrong == ""
     manifest = read_manifest(tmp_path / "warehouse")
@@ -212,20 +212,20 @@ def test_another_cache_than_that_of_the_row_and_its_path_is_found(tmp_path: Path
     [path] = files_of(tmp_path / "warehouse", "files", manifest.tables["files"])
     moved = pl.col("path_keys").str.replace('"a"', '"other"', literal=True)
     pl.read_parquet(path).with_columns(moved).write_parquet(path)
-    assert found(checked(tmp_path)).keys() == {"cache_group"}
+    assert differing(checked(tmp_path)).keys() == {"cache_group"}
 
 
 @pytest.mark.parametrize("hours", [-30, -1.5, -0.5, 0.5, 1.5, 30])
 def test_a_changed_time_is_found(folder: Path, hours: float) -> None:
     value = pl.col("created_at") + timedelta(hours=hours)
     tamper(folder, setting("t4", "created_at", value))
-    told = checked(folder)
-    assert found(told)["created_at"] == "t4"
-    assert "created_at of t4 is off by" in told.wrong
+    result = checked(folder)
+    assert differing(result)["created_at"] == "t4"
+    assert "created_at of t4 is off by" in result.wrong
 
 
 @pytest.mark.parametrize("name", ["encoder_id", "cache_id", "profile_id", "text_hash"])
-def test_a_changed_fingerprint_is_told_in_some_way(folder: Path, name: str) -> None:
+def test_a_changed_fingerprint_is_reported_in_some_way(folder: Path, name: str) -> None:
     other = {
         "encoder_id": "none",
         "cache_id": "fifo-1-ttl-none-v1",
@@ -234,18 +234,18 @@ def test_a_changed_fingerprint_is_told_in_some_way(folder: Path, name: str) -> N
     }
     tamper(folder, setting("t4", name, pl.lit(other[name])))
     try:
-        told = checked(folder)
+        result = checked(folder)
     except WarehouseError as error:
         assert "vectors are not in" in str(error)  # noqa: PT017
     else:
-        assert told.wrong
+        assert result.wrong
 
 
 def test_a_removed_score_is_missing(folder: Path) -> None:
     tamper(folder, lambda rows: rows.filter(pl.col("trace_id") != "t4"))
-    told = checked(folder)
-    assert (told.missing, told.sampled) == (1, 7)
-    assert "no score for 1 trace of the archive" in told.wrong
+    result = checked(folder)
+    assert (result.missing, result.sampled) == (1, 7)
+    assert "no score for 1 trace of the archive" in result.wrong
 
 
 def test_a_score_of_no_trace_of_the_archive_shows_in_those_that_meet_it(folder: Path) -> None:
@@ -255,9 +255,9 @@ def test_a_score_of_no_trace_of_the_archive_shows_in_those_that_meet_it(folder: 
             [rows, rows.filter(trace_id="t4").with_columns(trace_id=pl.lit("alien"))]
         ),
     )
-    told = checked(folder)
-    assert (told.sampled, told.checked) == (9, 8)
-    assert told.wrong
+    result = checked(folder)
+    assert (result.sampled, result.checked) == (9, 8)
+    assert result.wrong
 
 
 def vectors(folder: Path) -> tuple[Path, np.ndarray]:
@@ -267,8 +267,8 @@ def vectors(folder: Path) -> tuple[Path, np.ndarray]:
 
 def place(folder: Path, words: str) -> int:
     """The row of a text's vector."""
-    [made] = Hashing().encode([f"{words} {words}"])
-    [row] = np.flatnonzero((vectors(folder)[1] == made).all(axis=1))
+    [vector] = Hashing().encode([f"{words} {words}"])
+    [row] = np.flatnonzero((vectors(folder)[1] == vector).all(axis=1))
     return int(row)
 
 
@@ -278,10 +278,10 @@ def test_a_turned_component_of_a_vector_is_found_where_it_changes_a_novelty(fold
     stored[row, np.flatnonzero(stored[row])[0]] *= -1
     np.save(path, stored)
     for embed in (True, False):
-        told = checked(folder, embed=embed)
-        assert "novelty" in found(told)
-        assert ("vector" in found(told)) is embed
-        assert "novelty of" in told.wrong
+        result = checked(folder, embed=embed)
+        assert "novelty" in differing(result)
+        assert ("vector" in differing(result)) is embed
+        assert "novelty of" in result.wrong
 
 
 def test_a_turned_component_is_found_where_it_changes_no_novelty(folder: Path) -> None:
@@ -293,9 +293,9 @@ def test_a_turned_component_is_found_where_it_changes_no_novelty(folder: Path) -
     stored[row, alone[0]] *= -1
     np.save(path, stored)
     assert checked(folder, embed=False).wrong == ""
-    told = checked(folder)
-    assert found(told) == {"vector": "t5"}
-    assert told.wrong.startswith("vector of t5 is off by ")
+    result = checked(folder)
+    assert differing(result) == {"vector": "t5"}
+    assert result.wrong.startswith("vector of t5 is off by ")
 
 
 def test_a_difference_within_the_tolerance_of_embedding_is_none(folder: Path) -> None:
@@ -307,9 +307,9 @@ def test_a_difference_within_the_tolerance_of_embedding_is_none(folder: Path) ->
     for value, is_wrong in ((tolerance / 2, False), (tolerance * 2, True)):
         stored[row, alone] = value
         np.save(path, stored)
-        told = checked(folder)
-        assert found(told).get("vector") == "t5"
-        assert ("vector of t5" in told.wrong) is is_wrong
+        result = checked(folder)
+        assert differing(result).get("vector") == "t5"
+        assert ("vector of t5" in result.wrong) is is_wrong
 
 
 @pytest.mark.parametrize(
@@ -319,10 +319,10 @@ def test_a_vector_that_is_no_number_is_found(folder: Path, value: float, *, embe
     path, stored = vectors(folder)
     stored[place(folder, "plan a trip"), 7] = value
     np.save(path, stored)
-    told = checked(folder, embed=embed)
-    assert {"novelty", "score", "vector"} <= found(told).keys()
-    assert "novelty of t5 is off by" in told.wrong
-    assert "vector of t5 is off by inf" in told.wrong
+    result = checked(folder, embed=embed)
+    assert {"novelty", "score", "vector"} <= differing(result).keys()
+    assert "novelty of t5 is off by" in result.wrong
+    assert "vector of t5 is off by inf" in result.wrong
 
 
 def test_a_vector_that_is_gone_is_an_error(folder: Path) -> None:
@@ -337,36 +337,36 @@ def test_a_changed_profile_is_found(folder: Path) -> None:
     [path] = files_of(folder / "warehouse", "profiles", manifest.tables["profiles"])
     weights = pl.col("novelty") + 0.1, pl.col("outcome_confidence") - 0.1
     pl.read_parquet(path).with_columns(weights).write_parquet(path)
-    assert {"composite", "score"} <= found(checked(folder)).keys()
+    assert {"composite", "score"} <= differing(checked(folder)).keys()
 
 
-# --- what cannot be told ---
+# --- what cannot be verified ---
 
 
-def test_one_of_each_is_told_in_the_singular() -> None:
-    told = verification_text(Verification(0, 0, 2, 1, (), "")).splitlines()[0]
-    assert told == "1 trace verified (--seed 0), 1 skipped: its file is gone or changed"
+def test_one_of_each_is_reported_in_the_singular() -> None:
+    line = verification_text(Verification(0, 0, 2, 1, (), "")).splitlines()[0]
+    assert line == "1 trace verified (--seed 0), 1 skipped: its file is gone or changed"
 
 
 def test_changed_and_lost_files_are_skipped_and_counted(folder: Path) -> None:
     write(folder, 0, 1, 2)
-    told = checked(folder)
-    assert (told.missing, told.sampled, told.checked) == (0, 8, 4)
-    assert told.wrong == ""
-    assert verification_text(told).splitlines()[0] == (
+    result = checked(folder)
+    assert (result.missing, result.sampled, result.checked) == (0, 8, 4)
+    assert result.wrong == ""
+    assert verification_text(result).splitlines()[0] == (
         "4 traces verified (--seed 0), 4 skipped: their files are gone or changed"
     )
     (folder / "archive" / "b.parquet").unlink()
-    told = checked(folder)
-    assert (told.sampled, told.checked) == (8, 0)
-    assert told.wrong == (
+    result = checked(folder)
+    assert (result.sampled, result.checked) == (8, 0)
+    assert result.wrong == (
         "nothing could be checked: of 8 traces drawn, all stand in files that are gone, unreadable "
         "or changed"
     )
-    assert [difference.max_difference for difference in told.differences] == [0.0] * len(
-        told.differences
+    assert [difference.max_difference for difference in result.differences] == [0.0] * len(
+        result.differences
     )
-    assert verification_text(told).startswith("0 traces verified (--seed 0), 8 skipped")
+    assert verification_text(result).startswith("0 traces verified (--seed 0), 8 skipped")
 
 
 def test_a_file_that_is_a_folder_now_is_skipped(folder: Path) -> None:
@@ -380,14 +380,14 @@ def test_files_that_the_last_run_missed_are_skipped(folder: Path) -> None:
     (folder / "archive" / "b.parquet").unlink()
     rescore_archive(settings_of(folder))
     (folder / "archive" / "b.parquet").write_bytes(content)
-    told = checked(folder)
-    assert (told.sampled, told.checked, told.wrong) == (8, 4, "")
+    result = checked(folder)
+    assert (result.sampled, result.checked, result.wrong) == (8, 4, "")
 
 
 @pytest.mark.parametrize(("traces", "sampled"), [(1, 1), (5, 5), (8, 8), (9, 8), (10**9, 8)])
 def test_a_sample_is_at_the_most_all(folder: Path, traces: int, sampled: int) -> None:
-    told = checked(folder, traces)
-    assert (told.sampled, told.checked, told.wrong) == (sampled, sampled, "")
+    result = checked(folder, traces)
+    assert (result.sampled, result.checked, result.wrong) == (sampled, sampled, "")
 
 
 def test_a_sample_is_drawn_by_its_seed(folder: Path) -> None:
@@ -417,9 +417,9 @@ def test_its_json_is_the_golden_text(folder: Path) -> None:
     stored[place(folder, "plan a trip"), 7] = np.inf
     np.save(path, stored)
     tamper(folder, setting("t4", "score", pl.lit(2.0**60)))
-    told = checked(folder, embed=False)
-    assert TypeAdapter(Verification).validate_json(json_line(told), strict=True) == told
-    assert json_line(told) == (GOLDEN / "verification.json").read_text("utf-8").rstrip()
+    result = checked(folder, embed=False)
+    assert TypeAdapter(Verification).validate_json(json_line(result), strict=True) == result
+    assert json_line(result) == (GOLDEN / "verification.json").read_text("utf-8").rstrip()
 
 
 @pytest.mark.parametrize("embed", [True, False])
@@ -427,8 +427,8 @@ def test_a_warehouse_without_scores_verifies(tmp_path: Path, *, embed: bool) -> 
     write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "refused", confidence=7.0)])
     with pytest.raises(ArchiveError):
         rescore_archive(settings_of(tmp_path))
-    told = checked(tmp_path, embed=embed)
-    assert (told.missing, told.sampled, told.wrong) == (0, 0, "")
+    result = checked(tmp_path, embed=embed)
+    assert (result.missing, result.sampled, result.wrong) == (0, 0, "")
 
 
 def test_a_cache_far_larger_than_the_archive_verifies(tmp_path: Path) -> None:
@@ -437,14 +437,14 @@ def test_a_cache_far_larger_than_the_archive_verifies(tmp_path: Path) -> None:
     assert_sound(tmp_path, 4)
 
 
-def test_no_warehouse_is_told(tmp_path: Path) -> None:
+def test_no_warehouse_is_reported(tmp_path: Path) -> None:
     with pytest.raises(WarehouseError, match="is no warehouse; run an archive first"):
         checked(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["trace_id", "content_hash", "source_file"])
-def test_a_scored_trace_that_stands_in_no_file_is_found(folder: Path, name: str) -> None:
+def test_a_scored_trace_that_is_in_no_file_is_found(folder: Path, name: str) -> None:
     tamper(folder, setting("t4", name, pl.lit("invented")))
-    told = checked(folder)
-    assert "1 scored trace (such as " in told.wrong
-    assert "no known file has the content of" in told.wrong
+    result = checked(folder)
+    assert "1 scored trace (such as " in result.wrong
+    assert "no known file has the content of" in result.wrong

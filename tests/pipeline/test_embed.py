@@ -1,4 +1,4 @@
-"""Which texts are embedded together, and that they are those that stand in the staged files."""
+"""Which texts are embedded together, and that they are those that are in the staged files."""
 
 import numpy as np
 import polars as pl
@@ -12,7 +12,7 @@ from kp_batch.steps.step import cut
 
 @given(st.lists(st.integers(1, 30)), st.integers(1, 40))
 def test_law_slices_are_cut_as_parts_are(sizes: list[int], most: int) -> None:
-    parts = cut(enumerate(sizes), lambda each: each[1], most)
+    parts = cut(enumerate(sizes), lambda pair: pair[1], most)
     expected = [(part[0][0], part[-1][0] + 1) for part in parts]
     assert list(slices(np.array(sizes, dtype=np.int64), most)) == expected
 

@@ -37,8 +37,8 @@ def warehouse(tmp_path: Path) -> Path:
 
 
 def config(folder: Path, **changes: object) -> RescoreConfig:
-    told = {"archive": (str(folder / "a.jsonl"),), "warehouse": folder / "warehouse"}
-    return RescoreConfig.model_validate({**told, "embedder": "hashing", **changes})
+    paths = {"archive": (str(folder / "a.jsonl"),), "warehouse": folder / "warehouse"}
+    return RescoreConfig.model_validate({**paths, "embedder": "hashing", **changes})
 
 
 def test_the_page_is_written_after_work_that_published_and_only_then(
@@ -63,8 +63,8 @@ def test_another_encoder_has_a_report_that_says_that_the_scores_do_not_compare(
     for embedder in ("none", "none", "hashing"):
         rescore_and_report(config(warehouse.parent, embedder=embedder))
         assert not [record for record in caplog.records if record.levelname == "WARNING"]
-        for told in (report(warehouse, "markdown"), (warehouse / "report.html").read_text("utf-8")):
-            assert "The scores of the last run do not compare with those of the previous" in told
+        for text in (report(warehouse, "markdown"), (warehouse / "report.html").read_text("utf-8")):
+            assert "The scores of the last run do not compare with those of the previous" in text
 
 
 def test_the_page_tells_of_a_run_that_failed(warehouse: Path) -> None:
@@ -80,17 +80,17 @@ def test_the_page_tells_of_a_run_that_failed(warehouse: Path) -> None:
 def test_the_report_is_gathered_in_bounded_memory(
     warehouse: Path, monkeypatch: pytest.MonkeyPatch, gib: int, limit: str
 ) -> None:
-    told: list[Any] = []
+    limits: list[Any] = []
 
     def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
-        told.extend(connection.execute("SELECT current_setting('memory_limit')").fetchall())
+        limits.extend(connection.execute("SELECT current_setting('memory_limit')").fetchall())
         return gathered(connection)
 
     gathered = reporting.gather
     monkeypatch.setattr(duck, "available_bytes", lambda: gib << 30)
     monkeypatch.setattr(reporting, "gather", gather)
     report(warehouse, "markdown")
-    assert told == [(limit,)]
+    assert limits == [(limit,)]
 
 
 def test_where_nothing_is_published_there_is_no_page_and_no_word(
@@ -139,26 +139,26 @@ def test_a_page_that_cannot_be_removed_hides_no_error(
 
 def test_a_run_tells_its_summary_before_its_report(warehouse: Path) -> None:
     page = warehouse / "report.html"
-    told: list[bool] = []
+    page_existed: list[bool] = []
     changed = config(warehouse.parent, threshold=0.1)
-    rescore_and_report(changed, on_result=lambda _: told.append(page.exists()))
-    assert told == [False]
+    rescore_and_report(changed, on_result=lambda _: page_existed.append(page.exists()))
+    assert page_existed == [False]
     assert page.exists()
 
 
 def test_a_forgotten_trace_leaves_the_page(warehouse: Path) -> None:
-    said, later = "words to be forgotten", "2026-01-06T08:00:00Z"
-    rows = [trace(id="to-be-forgotten", objective=said), trace(id="stays", created_at=later)]
+    words, later = "words to be forgotten", "2026-01-06T08:00:00Z"
+    rows = [trace(id="to-be-forgotten", objective=words), trace(id="stays", created_at=later)]
     write_jsonl(warehouse.parent / "a.jsonl", rows)
     rescore_archive(config(warehouse.parent, prune=True))
     leave_report(warehouse, ThreadExecutor())
     text = (warehouse / "report.html").read_text("utf-8")
     assert "to-be-forgotten" in text
-    assert text.count(said) == 6  # both tables and its page, as itself and as what is nearest
+    assert text.count(words) == 6  # both tables and its page, as itself and as what is nearest
     assert forget(warehouse, ["to-be-forgotten"], with_page=True).traces == 1
     text = (warehouse / "report.html").read_text("utf-8")
     assert "to-be-forgotten" not in text
-    assert said not in text
+    assert words not in text
     assert "stays" in text
 
 

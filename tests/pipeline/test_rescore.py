@@ -66,7 +66,8 @@ def test_another_cache_and_back_embeds_nothing_and_gives_the_same(
     for changed in (config(tmp_path, archive, cache_size=50), settings):
         counts = rescore_archive(changed).counts
         assert (counts.embedded, counts.reused) == (0, first.counts.embedded)
-        assert (counts.replayed, counts.restated, counts.reweighted) == (249, 300, 0)  # 51 met all
+        # The first 51 traces have the same cache in both.
+        assert (counts.replayed, counts.restated, counts.reweighted) == (249, 300, 0)
         assert scores(changed).equals(before) == (changed == settings)
     assert ask(settings, "SELECT count(*) FROM runs") == [(3,)]
 
@@ -102,9 +103,9 @@ def test_an_interrupted_embedding_keeps_the_chunks_it_made(
     monkeypatch.setattr(Hashing, "encode", interrupted)
     with pytest.raises(KeyboardInterrupt):
         rescore_archive(settings)
-    made = [count_vectors(path) for path in Layout(settings.warehouse).all_vectors.iterdir()]
+    stored = [count_vectors(path) for path in Layout(settings.warehouse).all_vectors.iterdir()]
     counts = rescore_archive(settings).counts
-    assert counts.reused == sum(made) >= 100
+    assert counts.reused == sum(stored) >= 100
     assert counts.embedded > 0
 
 
@@ -278,9 +279,9 @@ def test_a_row_of_runs_tells_the_run(tmp_path: Path, archive: Path) -> None:
     settings = config(tmp_path, archive, ttl="90m")
     summary = rescore_archive(settings)
     [row] = ask(settings, "SELECT run_id, config, inputs, counts, seconds, versions FROM runs")
-    run_id, told, inputs, counts, seconds, versions = row
+    run_id, recorded_config, inputs, counts, seconds, versions = row
     assert run_id == summary.run_id
-    assert RescoreConfig(**json.loads(told)) == settings
+    assert RescoreConfig(**json.loads(recorded_config)) == settings
     files = sorted(map(str, archive.iterdir()))
     assert [entry["source_file"] for entry in json.loads(inputs)] == files
     assert [entry["status"] for entry in json.loads(inputs)] == ["read"] * len(files)
@@ -306,9 +307,18 @@ def test_a_row_of_runs_tells_what_computed_the_current_scores(
     ]
     rescore_archive(config(tmp_path, archive, profiles={"code": dated}))
     query = "SELECT fingerprints FROM runs ORDER BY started_at DESC LIMIT 1"
-    told = json.loads(ask(settings, query)[0][0])
-    assert len([each for each in told["profile_id"] if each.startswith("code-")]) == 2
-    for name, counts in told.items():
+    fingerprints = json.loads(ask(settings, query)[0][0])
+    assert (
+        len(
+            [
+                profile_id
+                for profile_id in fingerprints["profile_id"]
+                if profile_id.startswith("code-")
+            ]
+        )
+        == 2
+    )
+    for name, counts in fingerprints.items():
         assert counts == dict(ask(settings, f"SELECT {name}, count(*) FROM scores GROUP BY ALL"))
 
 

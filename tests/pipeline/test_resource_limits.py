@@ -28,7 +28,7 @@ class Disk:
 @pytest.fixture
 def rescore(tmp_path: Path) -> Callable[..., Summary]:
     """Runs over forty traces, with the hashing encoder's 384 dimensions."""
-    traces = [trace(id=str(each), objective=f"task {each}") for each in range(TRACES)]
+    traces = [trace(id=str(number), objective=f"task {number}") for number in range(TRACES)]
     archive = write_jsonl(tmp_path / "archive.jsonl", traces)
     usual = {"archive": (str(archive),), "warehouse": tmp_path / "warehouse"}
 

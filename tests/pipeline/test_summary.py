@@ -57,7 +57,10 @@ def test_a_summary_reads_what_the_last_done_run_left(tmp_path: Path) -> None:
     def run(**settings: Any) -> list[DomainScores]:
         return rescore_archive(config(tmp_path, archive, **settings)).scores
 
-    sound = [trace(id=str(each), objective=str(each), confidence=each) for each in (0.1, 0.5, 1.0)]
+    sound = [
+        trace(id=str(confidence), objective=str(confidence), confidence=confidence)
+        for confidence in (0.1, 0.5, 1.0)
+    ]
     write_jsonl(archive, sound)
     run()
     lowest, highest = ask(tmp_path / "warehouse", "SELECT min(score), max(score) FROM scores").row(
@@ -83,10 +86,10 @@ def test_the_published_distribution_and_the_question_give_the_same_numbers(tmp_p
     write_jsonl(archive, traces)
     scores = rescore_archive(config(tmp_path, archive)).scores
     numbers = "task_domain, traces, mean, p5, p25, p50, p75, p95"
-    asked = ask(tmp_path / "warehouse", f"SELECT {numbers} FROM score_distribution")
+    distribution = ask(tmp_path / "warehouse", f"SELECT {numbers} FROM score_distribution")
     kept = f"SELECT {numbers} FROM distributions WHERE task_domain IS NOT NULL ORDER BY task_domain"
-    assert ask(tmp_path / "warehouse", kept).equals(asked)
-    assert asked.rows() == [
+    assert ask(tmp_path / "warehouse", kept).equals(distribution)
+    assert distribution.rows() == [
         (score.task_domain, score.traces, score.mean, *score.quantiles) for score in scores
     ]
 
@@ -102,7 +105,7 @@ def test_a_summary_shows_the_domains_with_the_most_traces_and_how_many_more_ther
 ) -> None:
     archive = tmp_path / "a.jsonl"
     domains = [*"dccbbaae"]
-    write_jsonl(archive, [trace(id=f"{n}", task_domain=each) for n, each in enumerate(domains)])
+    write_jsonl(archive, [trace(id=f"{n}", task_domain=domain) for n, domain in enumerate(domains)])
     every = rescore_archive(config(tmp_path, archive))
     assert [row.task_domain for row in every.scores] == [*"abcde"]
     monkeypatch.setattr(kp_batch.pipeline.summary, "_DOMAINS_SHOWN", 4)
@@ -123,12 +126,12 @@ def test_a_summary_tells_how_long_it_was_waited_for_and_what_for(tmp_path: Path)
     steps = ["read", "plan", "embed", "replay", "write", "publish"]
     assert list(summary.seconds) == ["start", *steps]
     alone = {"start": 1.6, "read": 2.25, "write": 4.0}
-    for seconds, told in (
+    for seconds, duration in (
         (alone, "7.8 s (work 6.2 s, start 1.6 s)"),
         ({**alone, "prefect": 5.0}, "12.8 s (work 6.2 s, Prefect 5.0 s, start 1.6 s)"),
     ):
         first, *lines = as_text(replace(summary, seconds=seconds)).splitlines()
-        assert first == f"run {summary.run_id}: 1 of 1 trace restated in {told}"
+        assert first == f"run {summary.run_id}: 1 of 1 trace restated in {duration}"
         assert "  seconds    read 2.25, write 4.00" in lines
 
 

@@ -33,8 +33,8 @@ WORDS = ["fix", "import", "export", "sum", "rows", "plan", "trip"]
 
 def run(archive: Path | Sequence[Path], warehouse: Path, **settings: Any) -> Any:
     names = [archive] if isinstance(archive, Path) else archive
-    given: dict[str, Any] = {"embedder": "hashing", "max_removed": "100%", **settings}
-    config = RescoreConfig(archive=tuple(map(str, names)), warehouse=warehouse, **given)
+    options: dict[str, Any] = {"embedder": "hashing", "max_removed": "100%", **settings}
+    config = RescoreConfig(archive=tuple(map(str, names)), warehouse=warehouse, **options)
     return rescore_archive(effective_config(config))
 
 
@@ -113,13 +113,13 @@ def test_keys_of_paths_are_those_that_duckdb_reads(
     path = tmp_path / "above=x" / below
     path.parent.mkdir(parents=True)
     pl.DataFrame({"v": [1]}).write_parquet(path)
-    found = json.loads(path_keys(folders_named([f"{tmp_path}/above=x"]), str(path)))
-    assert found == keys
+    result = json.loads(path_keys(folders_named([f"{tmp_path}/above=x"]), str(path)))
+    assert result == keys
     with duckdb.connect() as connection:
         query = "FROM read_parquet(?, hive_partitioning = true, hive_types_autocast = false)"
         rows = connection.execute(query, [str(path)])
         row = dict(
-            zip([each[0] for each in rows.description or ()], rows.fetchall()[0], strict=True)
+            zip([column[0] for column in rows.description or ()], rows.fetchall()[0], strict=True)
         )
     assert {name: row[name] for name in row if name not in ("v", "above")} == keys
 
@@ -153,13 +153,13 @@ def test_each_group_has_the_scores_of_a_warehouse_of_its_own(
     run(archive, tmp_path / "all", cache_by=cache_by, **settings)
     names = ", ".join(cache_by.split("+"))
     where = [f"cache_group->>'{name}' AS {name}" for name in cache_by.split("+")]
-    found = ask(tmp_path / "all", f"SELECT DISTINCT {', '.join(where)}, cache_group FROM scores")
-    assert len(found) == {"agent_id": 3, "host": 4, "agent_id+host": 12}[cache_by]
-    assert "z w" in {row[-2] for row in found} or cache_by == "agent_id", names
+    groups = ask(tmp_path / "all", f"SELECT DISTINCT {', '.join(where)}, cache_group FROM scores")
+    assert len(groups) == {"agent_id": 3, "host": 4, "agent_id+host": 12}[cache_by]
+    assert "z w" in {row[-2] for row in groups} or cache_by == "agent_id", names
     texts = (path.read_text() for path in archive.rglob("*.jsonl"))
     rows = [json.loads(line) for text in texts for line in text.splitlines()]
     at = dict(ask(tmp_path / "all", "SELECT trace_id, cache_group FROM scores"))
-    for number, (*_, group) in enumerate(found):
+    for number, (*_, group) in enumerate(groups):
         alone = tmp_path / f"{number}"
         own = [row for row in rows if at[row["id"]] == group]
         write_jsonl(alone / "a.jsonl", own)
@@ -207,7 +207,7 @@ def test_a_file_that_moves_to_another_host_moves_its_traces(tmp_path: Path, arch
     assert planned(archive, tmp_path / "warehouse").traces_to_replay == 0
 
 
-def test_what_stands_above_the_name_is_no_key(tmp_path: Path, archive: Path) -> None:
+def test_what_is_above_the_name_is_no_key(tmp_path: Path, archive: Path) -> None:
     run(archive, tmp_path / "warehouse", cache_by="host")
     write_jsonl(archive / "host=x" / "rack=1" / "c.jsonl", [trace(id="kp:trace:racked")])
     run(archive / "host=x", tmp_path / "warehouse", cache_by="rack")
@@ -287,19 +287,19 @@ def test_values_are_told_apart_whatever_they_hold(tmp_path: Path) -> None:
     assert (plan.caches, plan.traces_without_value) == (len(agents), 1)
     assert "  caches     11, by agent_id; 1 trace without a value" in plan_text(plan)
     run(tmp_path / "archive", tmp_path / "warehouse", cache_by="agent_id")
-    found = ask(tmp_path / "warehouse", "SELECT cache_group, cache_size, novelty FROM scores")
-    assert sorted(json.loads(group)["agent_id"] or "" for group, *_ in found) == sorted(
+    scored = ask(tmp_path / "warehouse", "SELECT cache_group, cache_size, novelty FROM scores")
+    assert sorted(json.loads(group)["agent_id"] or "" for group, *_ in scored) == sorted(
         agent or "" for agent in agents
     )
-    assert {row[1:] for row in found} == {(0, 0.5)}
+    assert {row[1:] for row in scored} == {(0, 0.5)}
 
 
 def test_what_the_facts_did_not_keep_is_null_until_it_is_read_anew(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(source_skill="search"), trace(id="b")])
     run(tmp_path / "archive", tmp_path / "warehouse")
-    found = ask(tmp_path / "warehouse", "SELECT trace_id, source_skill FROM scores ORDER BY ALL")
-    assert found == [("b", None), ("kp:trace:1", "search")]
+    rows = ask(tmp_path / "warehouse", "SELECT trace_id, source_skill FROM scores ORDER BY ALL")
+    assert rows == [("b", None), ("kp:trace:1", "search")]
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(source_skill="other"), trace(id="b")])
     assert run(tmp_path / "archive", tmp_path / "warehouse").counts.restated == 1
-    found = ask(tmp_path / "warehouse", "SELECT trace_id, source_skill FROM scores ORDER BY ALL")
-    assert found == [("b", None), ("kp:trace:1", "other")]
+    rows = ask(tmp_path / "warehouse", "SELECT trace_id, source_skill FROM scores ORDER BY ALL")
+    assert rows == [("b", None), ("kp:trace:1", "other")]

@@ -70,7 +70,7 @@ def work(
     """By domain and day: what is replayed or reweighted is restated."""
     replay, reweight = list(replay), list(reweight)
     counts = [
-        Counter((f"{each.at:%F}", each.domain) for each in several)
+        Counter((f"{trace.at:%F}", trace.domain) for trace in several)
         for several in (replay, {*replay, *restate, *reweight}, reweight)
     ]
     names = ("task_domain", "day", "replay", "restate", "reweight")
@@ -86,12 +86,12 @@ def windows(
     """What each trace meets; of a trace only time, id and text count."""
     order = [(trace.at, trace.id, trace.words) for trace in sorted(traces)]
     return {
-        each: [
+        key: [
             other
             for other in order[max(row - size, 0) : row]
-            if ttl is None or other[0] > each[0] - ttl
+            if ttl is None or other[0] > key[0] - ttl
         ]
-        for row, each in enumerate(order)
+        for row, key in enumerate(order)
     }
 
 
@@ -99,14 +99,14 @@ def meeting_others(
     old: Sequence[Trace], new: Sequence[Trace], size: int = 6, ttl: timedelta | None = None
 ) -> list[Trace]:
     before, now = windows(old, size, ttl), windows(new, size, ttl)
-    keys = {each: (each.at, each.id, each.words) for each in new}
-    return [each for each, key in keys.items() if before.get(key) != now[key]]
+    keys = {trace: (trace.at, trace.id, trace.words) for trace in new}
+    return [trace for trace, key in keys.items() if before.get(key) != now[key]]
 
 
 def test_a_first_run_replays_all(night: Night) -> None:
-    told = night.told()
+    plan = night.told()
     files = [str(night.folder / "archive" / f"{day}.jsonl") for day in days(TRACES)]
-    assert told == {
+    assert plan == {
         "reasons": [
             reason("new_warehouse", "a new warehouse"),
             reason("files_new", f"{len(files)} files new", new=len(files)),
@@ -126,7 +126,7 @@ def test_a_first_run_replays_all(night: Night) -> None:
         "pending": ["settings", "files", "scores", "profiles"],
         "estimated_seconds": None,
     }
-    night.check(told)
+    night.check(plan)
 
 
 def test_a_name_of_a_megabyte_is_shortened(night: Night) -> None:
@@ -136,8 +136,8 @@ def test_a_name_of_a_megabyte_is_shortened(night: Night) -> None:
 
 def test_with_nothing_to_do_nothing_differs(night: Night) -> None:
     night.run()
-    told = night.told()
-    assert told == {
+    plan = night.told()
+    assert plan == {
         "reasons": [],
         "files": NO_FILES,
         **NOTHING_REFUSED,
@@ -164,51 +164,51 @@ def test_a_late_trace_replays_it_and_those_that_meet_it(
     night.settings["ttl"] = ttl
     night.run()
     night.write([*TRACES, LATE])
-    told = night.told()
+    plan = night.told()
     others = meeting_others(TRACES, [*TRACES, LATE], ttl=ttl)
     assert len(others) == traces
-    assert told["by_domain_and_day"] == work(others)
-    assert told["partitions"] == days(others)
-    assert (told["texts_to_embed"], told["traces_to_replay"]) == (1, traces)
-    assert told["files"]["changed"] == [str(night.folder / "archive" / f"{LATE.at:%F}.jsonl")]
-    assert told["pending"] == ["files", "scores"]
-    night.check(told)
+    assert plan["by_domain_and_day"] == work(others)
+    assert plan["partitions"] == days(others)
+    assert (plan["texts_to_embed"], plan["traces_to_replay"]) == (1, traces)
+    assert plan["files"]["changed"] == [str(night.folder / "archive" / f"{LATE.at:%F}.jsonl")]
+    assert plan["pending"] == ["files", "scores"]
+    night.check(plan)
 
 
 def test_a_removed_trace_replays_those_that_met_it(night: Night) -> None:
     night.run()
-    left = [each for each in TRACES if each.id != "id20"]
-    night.write(left)
-    told = night.told()
-    others = meeting_others(TRACES, left)
+    remaining = [trace for trace in TRACES if trace.id != "id20"]
+    night.write(remaining)
+    plan = night.told()
+    others = meeting_others(TRACES, remaining)
     assert len(others) == 6
-    assert told["by_domain_and_day"] == work(others)
-    assert (told["texts_to_embed"], told["traces_to_remove"]) == (0, 1)
-    night.check(told)
+    assert plan["by_domain_and_day"] == work(others)
+    assert (plan["texts_to_embed"], plan["traces_to_remove"]) == (0, 1)
+    night.check(plan)
 
 
 def test_another_domain_restates_its_trace_alone(night: Night) -> None:
     night.run()
-    moved = [each._replace(domain="code") if each.id == "id21" else each for each in TRACES]
+    moved = [trace._replace(domain="code") if trace.id == "id21" else trace for trace in TRACES]
     night.write(moved)
-    told = night.told()
-    assert told["by_domain_and_day"] == work([], restate=[moved[21]])
-    assert told["partitions"] == days([moved[21]])
-    assert (told["traces_to_restate"], told["traces_to_reweight"]) == (1, 0)
-    night.check(told)
+    plan = night.told()
+    assert plan["by_domain_and_day"] == work([], restate=[moved[21]])
+    assert plan["partitions"] == days([moved[21]])
+    assert (plan["traces_to_restate"], plan["traces_to_reweight"]) == (1, 0)
+    night.check(plan)
 
 
 @pytest.mark.parametrize(("name", "domain"), [("code", "code"), ("default", "poetry")])
 def test_a_changed_profile_reweights_its_domain_alone(night: Night, name: str, domain: str) -> None:
     night.run()
     night.profile(name)
-    told = night.told()
-    of_it = [each for each in TRACES if each.domain == domain]
-    assert told["by_domain_and_day"] == work([], reweight=of_it)
-    assert told["partitions"] == days(of_it)
-    assert (told["traces_to_restate"], told["traces_to_reweight"]) == (len(of_it), len(of_it))
-    assert told["pending"] == ["settings", "scores", "profiles"]
-    night.check(told)
+    plan = night.told()
+    of_it = [trace for trace in TRACES if trace.domain == domain]
+    assert plan["by_domain_and_day"] == work([], reweight=of_it)
+    assert plan["partitions"] == days(of_it)
+    assert (plan["traces_to_restate"], plan["traces_to_reweight"]) == (len(of_it), len(of_it))
+    assert plan["pending"] == ["settings", "scores", "profiles"]
+    night.check(plan)
 
 
 def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) -> None:
@@ -216,22 +216,25 @@ def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) 
     before = read_manifest(night.folder / "wh")
     night.profile("legal")
     for _ in ("there", "and back"):
-        told = night.told()
-        assert told["pending"] == ["settings", "profiles"]
+        plan = night.told()
+        assert plan["pending"] == ["settings", "profiles"]
         assert plan_text(night.described()).splitlines()[0] == "plan: restate 0 traces"
-        assert (told["by_domain_and_day"], told["partitions"], told["estimated_seconds"]) == (
+        assert (plan["by_domain_and_day"], plan["partitions"], plan["estimated_seconds"]) == (
             [],
             [],
             0,
         )
-        night.check(told)
+        night.check(plan)
         after = read_manifest(night.folder / "wh")
         assert before
         assert after
         assert after.tables["scores"] == before.tables["scores"]
         with connect(night.folder / "wh") as connection:
             ids = {
-                each for (each,) in connection.execute("SELECT profile_id FROM profiles").fetchall()
+                profile_id
+                for (profile_id,) in connection.execute(
+                    "SELECT profile_id FROM profiles"
+                ).fetchall()
             }
         loaded = load_profiles(night.settings.get("profiles"))
         assert ids == {profile.profile_id for profile in loaded.profiles}
@@ -244,48 +247,48 @@ def test_a_late_trace_beside_a_changed_profile(night: Night) -> None:
     night.run()
     night.write([*TRACES, LATE])
     night.profile("code")
-    told = night.told()
+    plan = night.told()
     others = meeting_others(TRACES, [*TRACES, LATE])
-    rest = [each for each in TRACES if each.domain == "code" and each not in others]
-    assert told["by_domain_and_day"] == work(others, reweight=rest)
-    assert told["partitions"] == days([*others, *rest])
-    night.check(told)
+    rest = [trace for trace in TRACES if trace.domain == "code" and trace not in others]
+    assert plan["by_domain_and_day"] == work(others, reweight=rest)
+    assert plan["partitions"] == days([*others, *rest])
+    night.check(plan)
 
 
 def test_another_cache_size_replays_the_traces_that_would_meet_others(night: Night) -> None:
     night.run()
     night.settings["cache_size"] = 5
-    told = night.told()
-    assert told["by_domain_and_day"] == work(sorted(TRACES)[6:], restate=TRACES)
-    assert told["partitions"] == days(TRACES)
-    assert (told["texts_to_embed"], told["pending"]) == (0, ["settings", "scores"])
-    night.check(told)
+    plan = night.told()
+    assert plan["by_domain_and_day"] == work(sorted(TRACES)[6:], restate=TRACES)
+    assert plan["partitions"] == days(TRACES)
+    assert (plan["texts_to_embed"], plan["pending"]) == (0, ["settings", "scores"])
+    night.check(plan)
 
 
 def test_another_date_restates_what_lies_between_alone(night: Night) -> None:
-    moments = sorted({each.at for each in TRACES if each.domain == "code"})
+    moments = sorted({trace.at for trace in TRACES if trace.domain == "code"})
     night.weigh_code_from(moments[2])  # within a day, and that of a trace
     night.run()
     night.weigh_code_from(moments[5])
     between = [
-        each for each in TRACES if each.domain == "code" and moments[2] <= each.at < moments[5]
+        trace for trace in TRACES if trace.domain == "code" and moments[2] <= trace.at < moments[5]
     ]
-    told = night.told()
-    assert told["by_domain_and_day"] == work([], reweight=between)
-    assert told["partitions"] == days(between)
-    assert [each["code"] for each in told["reasons"]] == ["weights"]
-    night.check(told)
+    plan = night.told()
+    assert plan["by_domain_and_day"] == work([], reweight=between)
+    assert plan["partitions"] == days(between)
+    assert [entry["code"] for entry in plan["reasons"]] == ["weights"]
+    night.check(plan)
 
 
 def test_another_threshold_touches_no_trace(night: Night) -> None:
     night.run()
     night.settings["threshold"] = 0.5
-    told = night.told()
-    assert told["pending"] == ["settings"]
+    plan = night.told()
+    assert plan["pending"] == ["settings"]
     words = "threshold 0.75 \N{RIGHTWARDS ARROW} 0.5"
-    assert told["reasons"] == [reason("threshold", words, old=0.75, new=0.5)]
-    assert (told["by_domain_and_day"], told["partitions"], told["estimated_seconds"]) == ([], [], 0)
-    night.check(told)
+    assert plan["reasons"] == [reason("threshold", words, old=0.75, new=0.5)]
+    assert (plan["by_domain_and_day"], plan["partitions"], plan["estimated_seconds"]) == ([], [], 0)
+    night.check(plan)
 
 
 def test_the_estimate_takes_each_step_at_its_rate_in_the_runs_that_had_work_for_it(
@@ -296,7 +299,7 @@ def test_the_estimate_takes_each_step_at_its_rate_in_the_runs_that_had_work_for_
     night.run()  # embeds nothing
     with connect(night.folder / "wh") as connection:
         rows = connection.execute("SELECT counts, seconds FROM runs ORDER BY started_at").fetchall()
-    (first, spent), (second, later) = [[json.loads(each) for each in row] for row in rows]
+    (first, spent), (second, later) = [[json.loads(column) for column in row] for row in rows]
     rate = {
         step: (spent[step] + later[step]) / (first[unit] + second[unit])
         for step, unit in (("replay", "replayed"), ("write", "partitions"))
@@ -313,8 +316,8 @@ def test_the_estimate_grows_with_the_work(night: Night) -> None:
     estimates = [night.told()["estimated_seconds"]]
     for number in range(3):
         more += [
-            LATE._replace(at=LATE.at + (24 * number + each) * HOUR, id=f"{number}-{each}")
-            for each in range(1 + number)
+            LATE._replace(at=LATE.at + (24 * number + hour) * HOUR, id=f"{number}-{hour}")
+            for hour in range(1 + number)
         ]
         night.write([*TRACES, *more])
         estimates.append(night.told()["estimated_seconds"])
@@ -340,7 +343,7 @@ plan: restate 19 traces (code 16, finance 2, poetry 1)
     )
 
 
-def test_rows_that_an_earlier_version_read_are_told(
+def test_rows_that_an_earlier_version_read_are_reported(
     night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     night.run()
@@ -350,10 +353,10 @@ def test_rows_that_an_earlier_version_read_are_told(
     assert night.described().rows_of_earlier == 0
     for module in (kp_batch.ingest.stage, kp_batch.ingest.scan, kp_batch.planning.changes):
         monkeypatch.setattr(module, "VERSION", "-v99")
-    told = night.described()
-    assert told.rows_of_earlier == rows > 0
+    description = night.described()
+    assert description.rows_of_earlier == rows > 0
     line = f"  keep       {rows} rows as an earlier kp_batch read them: their files are gone or"
-    assert line in plan_text(told)
+    assert line in plan_text(description)
     assert night.run().counts.rows_of_earlier == rows
     assert night.described().rows_of_earlier == rows  # with nothing to do
 
@@ -372,24 +375,24 @@ def test_a_plan_as_text_names_few_of_many_reasons(night: Night) -> None:
 def test_a_plan_as_text_names_the_domains_with_the_most_traces_alone(tmp_path: Path) -> None:
     night = Night(tmp_path)
     domains = [*"gfedcbaaffg"]
-    night.write([each._replace(domain=name) for each, name in zip(TRACES, domains, strict=False)])
-    told = night.described(by_domain_and_day=False)
-    assert told.by_domain_and_day is None
-    assert (told.domains, list(told.largest_domains.items())) == (
+    night.write([trace._replace(domain=name) for trace, name in zip(TRACES, domains, strict=False)])
+    description = night.described(by_domain_and_day=False)
+    assert description.by_domain_and_day is None
+    assert (description.domains, list(description.largest_domains.items())) == (
         7,
         [("f", 3), ("a", 2), ("g", 2), ("b", 1), ("c", 1)],
     )
-    [line] = [line for line in plan_text(told).splitlines() if "restate" in line]
+    [line] = [line for line in plan_text(description).splitlines() if "restate" in line]
     assert line == "plan: restate 11 traces (f 3, a 2, g 2, b 1, c 1, 2 more)"
 
 
 def test_domains_that_would_steer_a_terminal_are_written_out(tmp_path: Path) -> None:
     night = Night(tmp_path)
     hostile = ["\x1b[31mred", "two\nlines\r", "\u202e back"]
-    night.write([each._replace(domain=name) for each, name in zip(TRACES, hostile, strict=False)])
-    told = night.described()
-    assert {row.task_domain for row in told.by_domain_and_day} == set(hostile)
-    [line] = [line for line in plan_text(told).splitlines() if "restate" in line]
+    night.write([trace._replace(domain=name) for trace, name in zip(TRACES, hostile, strict=False)])
+    description = night.described()
+    assert {row.task_domain for row in description.by_domain_and_day} == set(hostile)
+    [line] = [line for line in plan_text(description).splitlines() if "restate" in line]
     assert line.isprintable()
     for written in (r"\x1b[31mred 1", r"two\nlines\r 1", r"\u202e back 1"):
         assert written in line

@@ -27,23 +27,23 @@ class Nights:
     def write(self, name: str, good: int, bad: int = 0) -> Path:
         """Write a file of so many traces and faulty rows."""
         stem = name.partition(".")[0]
-        rows = [trace(id=f"{stem}-{each:03d}") for each in range(good)]
-        faulty = [trace(id=f"{stem}-bad-{each:03d}", steps=[]) for each in range(bad)]
+        rows = [trace(id=f"{stem}-{number:03d}") for number in range(good)]
+        faulty = [trace(id=f"{stem}-bad-{number:03d}", steps=[]) for number in range(bad)]
         return write_jsonl(self.archive / name, [*rows, *faulty])
 
-    def run(self, **given: Any) -> Summary:
-        return rescore_archive(config(self.folder, self.archive, embedder="none", **given))
+    def run(self, **settings: Any) -> Summary:
+        return rescore_archive(config(self.folder, self.archive, embedder="none", **settings))
 
-    def fails(self, **given: Any) -> str:
+    def fails(self, **settings: Any) -> str:
         """Run, which fails; returns why."""
         with pytest.raises(ArchiveError) as caught:
-            self.run(**given)
+            self.run(**settings)
         return str(caught.value)
 
-    def described(self, **given: Any) -> PlanDescription:
+    def described(self, **settings: Any) -> PlanDescription:
         night = Night(self.folder)
         places = {"warehouse": self.warehouse, "embedder": "none", "cache_size": 1_000}
-        return night.described(**{**places, **given})
+        return night.described(**{**places, **settings})
 
     @property
     def scores(self) -> int:
@@ -113,11 +113,11 @@ def test_more_removed_traces_than_allowed_fail_a_run(
     nights.write("a.jsonl", before)
     nights.run()
     nights.write("a.jsonl", before - removed)
-    given = {} if limit is None else {"max_removed": limit}
+    settings = {} if limit is None else {"max_removed": limit}
     if fails:
-        assert f"{removed} of {before} published trace" in nights.fails(**given)
+        assert f"{removed} of {before} published trace" in nights.fails(**settings)
     else:
-        assert nights.run(**given).counts.removed == removed
+        assert nights.run(**settings).counts.removed == removed
 
 
 def test_what_a_prune_removes_is_not_counted_and_what_else_goes_is(nights: Nights) -> None:
@@ -131,9 +131,11 @@ def test_what_a_prune_removes_is_not_counted_and_what_else_goes_is(nights: Night
     nights.run()
     gone.unlink()
     nights.write("c.jsonl", 2)
-    told = nights.fails(prune=True, max_removed=2)
-    assert told.startswith("3 of 65 published traces are to be removed, more than --max-removed 2")
-    assert f"(such as c-002 of {nights.archive}/c.jsonl)" in told
+    message = nights.fails(prune=True, max_removed=2)
+    assert message.startswith(
+        "3 of 65 published traces are to be removed, more than --max-removed 2"
+    )
+    assert f"(such as c-002 of {nights.archive}/c.jsonl)" in message
     assert nights.run(prune=True, max_removed=3).counts.removed == 23
 
 
@@ -141,7 +143,7 @@ def test_no_limit_stops_a_forget(nights: Nights, caplog: pytest.LogCaptureFixtur
     path = nights.write("a.jsonl", 60)
     nights.run()
     caplog.clear()
-    forget(nights.warehouse, [f"a-{each:03d}" for each in range(25)])
+    forget(nights.warehouse, [f"a-{number:03d}" for number in range(25)])
     assert "would fail" not in caplog.text
     assert nights.run().run_id is None
     at_a_line(path)
@@ -156,13 +158,13 @@ def test_faulty_rows_of_tonight_fail_a_run_however_many_sound_ones_there_were(
     nights.write("a.jsonl", 600)
     nights.run()
     nights.write("b.jsonl", 0, bad=25)
-    told = nights.fails()
-    assert told.startswith(
+    message = nights.fails()
+    assert message.startswith(
         "of what is read anew, 25 of 25 rows are rejected, more than --max-reject-share 0.05 "
         "allows (no_steps 25); no scores are published; see: kp-batch sql 'FROM rejects' "
     )
-    assert told.endswith("; to allow it this once: --max-reject-share 1")
-    assert nights.fails() == told
+    assert message.endswith("; to allow it this once: --max-reject-share 1")
+    assert nights.fails() == message
     nights.run(max_reject_share=1)
     nights.write("c.jsonl", 20)
     assert nights.run().counts.rejected == 25
@@ -185,9 +187,9 @@ def test_a_few_faulty_rows_of_tonight_fail_no_run(
 
 def test_the_share_that_is_named_allows_the_run(nights: Nights) -> None:
     nights.write("a.jsonl", 71, bad=29)
-    told = nights.fails()
-    assert told.startswith("29 of 100 rows are rejected")
-    assert told.endswith("--max-reject-share 0.29")
+    message = nights.fails()
+    assert message.startswith("29 of 100 rows are rejected")
+    assert message.endswith("--max-reject-share 0.29")
     assert nights.run(max_reject_share=0.29).counts.accepted == 71
 
 
@@ -198,13 +200,13 @@ def test_files_that_went_since_the_last_done_run_fail_a_run_where_they_are_too_m
     nights.run()
     for path in paths[:5]:
         path.unlink()
-    told = nights.fails(max_gone=4)
-    assert told == (
+    message = nights.fails(max_gone=4)
+    assert message == (
         "5 of 8 files are gone since the last run that is done, more than --max-gone 4 allows "
         f"(such as {paths[0]}); no scores are published; to allow it this once: --max-gone 5"
     )
     assert nights.described(max_gone="62%").excess
-    assert nights.fails(max_gone=4, prune=True) == told
+    assert nights.fails(max_gone=4, prune=True) == message
     assert nights.run(max_gone="63%").counts.gone == 5
     assert nights.run(max_gone=0).run_id is None  # it is known
     paths[5].unlink()
@@ -239,8 +241,8 @@ def test_each_limit_that_fails_a_run_is_named_with_what_allows_it(nights: Nights
     at_a_line(cut)
     gone.unlink()
     (nights.archive / "c.parquet").write_bytes(b"PAR1 and no more")
-    told = nights.fails(max_gone=0, max_unreadable=0)
-    assert [each in told for each in ("--max-gone 0", "--max-unreadable 0")] == [True, True]
+    message = nights.fails(max_gone=0, max_unreadable=0)
+    assert [option in message for option in ("--max-gone 0", "--max-unreadable 0")] == [True, True]
     options = "--max-unreadable 1 --max-removed 20 --max-gone 1"
-    assert told.endswith(f"; to allow it this once: {options}")
+    assert message.endswith(f"; to allow it this once: {options}")
     assert nights.run(max_unreadable=1, max_removed=20, max_gone=1).counts.unreadable == 1

@@ -43,9 +43,9 @@ def scored(tmp_path: Path) -> RescoreConfig:
     write_jsonl(archive / "a.jsonl", ROWS)
     write_jsonl(archive / "b.jsonl", [trace(id="kp:c"), trace(id="kp:d", success=None)])
     write_damaged(archive / "c.parquet", [trace(id="kp:e")] * 9, 3)
-    found = config(tmp_path, archive, max_reject_share=0.5)
-    rescore_archive(found)
-    return found
+    settings = config(tmp_path, archive, max_reject_share=0.5)
+    rescore_archive(settings)
+    return settings
 
 
 def begun(settings: RescoreConfig, folder: str) -> tuple[Run, ArchiveScan, Scorer]:
@@ -64,9 +64,9 @@ def planned(settings: RescoreConfig) -> tuple[Plan, dict[str, Any]]:
 
 def last(settings: RescoreConfig) -> RunRecord:
     tables = require_manifest(settings.warehouse).tables
-    found = last_done(PublishedSnapshot(settings.warehouse, tables).runs())
-    assert found
-    return found
+    record = last_done(PublishedSnapshot(settings.warehouse, tables).runs())
+    assert record
+    return record
 
 
 def hide_scores(settings: RescoreConfig) -> None:
@@ -87,11 +87,11 @@ def test_nothing_to_do_opens_no_file_of_scores(scored: RescoreConfig) -> None:
 def test_it_finds_what_a_look_at_all_traces_finds(
     scored: RescoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, told = planned(scored)
+    plan, description = planned(scored)
     monkeypatch.setattr(planning, "is_up_to_date", lambda *_: False)
-    compared, told_then = planned(scored)
+    compared, compared_description = planned(scored)
     assert plan.pending == compared.pending == ()
-    assert (plan.counts, told) == (compared.counts, told_then)
+    assert (plan.counts, description) == (compared.counts, compared_description)
     assert plan.counts.unreadable == plan.counts.superseded == plan.counts.rejected == 1
 
 
@@ -108,22 +108,22 @@ def bearing_another(record: RunRecord, kind: str) -> RunRecord:
 def test_it_looks_where_anything_may_differ(scored: RescoreConfig) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run, scan, scorer = begun(scored, folder)
-        found = last(scored)
-        assert is_up_to_date(run, scorer, scan, found)
+        record = last(scored)
+        assert is_up_to_date(run, scorer, scan, record)
         for kind in ("encoder_id", "cache_id"):
-            assert not is_current(run, scorer, bearing_another(found, kind))
+            assert not is_current(run, scorer, bearing_another(record, kind))
         assert not is_current(run, scorer, None)
-        assert not is_current(run, scorer, bearing_another(found, "profile_id"))
-        assert not is_up_to_date(run, scorer, replace(scan, differs=True), found)
+        assert not is_current(run, scorer, bearing_another(record, "profile_id"))
+        assert not is_up_to_date(run, scorer, replace(scan, differs=True), record)
         failed = replace(run, published=replace(run.published, failed=True))
-        assert not is_up_to_date(failed, scorer, scan, found)
+        assert not is_up_to_date(failed, scorer, scan, record)
         run.staging.to_forget.touch()
-        assert not is_up_to_date(run, scorer, scan, found)
+        assert not is_up_to_date(run, scorer, scan, record)
 
 
 def test_it_looks_where_a_setting_differs(scored: RescoreConfig) -> None:
-    for given in ({"threshold": 0.1}, {"cache_size": 9}):
-        plan, _ = planned(config(scored.warehouse.parent, *map(Path, scored.archive), **given))
+    for changes in ({"threshold": 0.1}, {"cache_size": 9}):
+        plan, _ = planned(config(scored.warehouse.parent, *map(Path, scored.archive), **changes))
         assert "settings" in plan.pending
 
 
@@ -144,7 +144,7 @@ def test_the_log_counts_the_rows_of_each_day_even_from_a_checkpoint(scored: Resc
 
 
 def test_a_run_tells_how_many_scores_bear_each_id(scored: RescoreConfig, tmp_path: Path) -> None:
-    late = [trace(id=f"kp:{each}", created_at="2030-01-01T00:00:00Z") for each in "xyz"]
+    late = [trace(id=f"kp:{letter}", created_at="2030-01-01T00:00:00Z") for letter in "xyz"]
     for rows in (late, [{**late[0], "task": {"objective": "another"}}]):
         write_jsonl(tmp_path / "archive" / "late.jsonl", rows)
         rescore_archive(scored.model_copy(update={"prune": True}))

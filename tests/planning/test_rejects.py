@@ -66,13 +66,13 @@ BAD = ("a.jsonl", 1, ["malformed_json"])
 WORSE = ("b.jsonl", 1, ["malformed_json"])
 
 
-def test_what_stays_refused_is_told_by_the_run_that_refused_it(archive: Archive) -> None:
+def test_what_stays_refused_is_reported_by_the_run_that_refused_it(archive: Archive) -> None:
     first = archive.run()
-    told = archive.ask(REFUSED)
+    before = archive.ask(REFUSED)
     archive.write("c.jsonl", b"worst", trace(id="three"))
     second = archive.run()
     assert archive.refused() == [SUPERSEDED, BAD, WORSE, ("c.jsonl", 0, ["malformed_json"])]
-    assert archive.ask(REFUSED)[:3] == told
+    assert archive.ask(REFUSED)[:3] == before
     runs = [run for (run,) in archive.ask(f"SELECT run_id FROM rejects {ORDER}")]
     assert runs == [first.run_id] * 3 + [second.run_id]
 
@@ -84,7 +84,7 @@ def test_a_row_is_refused_no_more_once_the_later_one_is_gone(archive: Archive) -
     assert archive.refused() == [BAD]
 
 
-def test_a_row_that_was_superseded_is_told_of_its_new_successor(archive: Archive) -> None:
+def test_a_row_that_was_superseded_names_its_new_successor(archive: Archive) -> None:
     archive.run()
     archive.write("c.jsonl", trace(id="one", objective="last"))
     archive.run()
@@ -117,7 +117,7 @@ def test_what_a_failed_run_refused_misleads_no_later_one(archive: Archive) -> No
     assert archive.refused() == [SUPERSEDED, BAD, WORSE]
 
 
-def test_after_vacuum_what_a_failed_run_refused_is_told_with_its_json(archive: Archive) -> None:
+def test_after_vacuum_what_a_failed_run_refused_is_reported_with_its_json(archive: Archive) -> None:
     archive.run()
     archive.write("c.jsonl", trace(id="three", confidence=2))
     with pytest.raises(ArchiveError):
@@ -132,8 +132,8 @@ def test_after_vacuum_what_a_failed_run_refused_is_told_with_its_json(archive: A
 def test_a_message_names_the_value_and_stays_once_the_file_is_gone(archive: Archive) -> None:
     archive.write("c.jsonl", trace(id="three", confidence=2), b"[")
     archive.run(prune=False)
-    told = archive.ask(f"SELECT message FROM rejects WHERE source_file LIKE '%c.jsonl' {ORDER}")
-    assert [message for (message,) in told] == [
+    rows = archive.ask(f"SELECT message FROM rejects WHERE source_file LIKE '%c.jsonl' {ORDER}")
+    assert [message for (message,) in rows] == [
         "outcome.confidence is 2, no number from 0 to 1",
         "line 2 is no JSON object: Expecting value at character 2",
     ]
@@ -150,9 +150,9 @@ def test_after_vacuum_a_message_names_no_value_and_a_later_run_tells_the_same(
     archive.run()
     before = archive.ask(REFUSED)
     vacuum(archive.warehouse, timedelta(0), datetime.now(UTC))
-    told = archive.ask(REFUSED)
-    assert told[0][3] == before[0][3]
-    assert [message for *_, message, _ in told[1:]] == [
+    after = archive.ask(REFUSED)
+    assert after[0][3] == before[0][3]
+    assert [message for *_, message, _ in after[1:]] == [
         *(["line 2 is no JSON object"] * 2),
         "outcome.confidence is null, NaN, or outside 0..1",
         "line 2 is no JSON object",
@@ -160,7 +160,7 @@ def test_after_vacuum_a_message_names_no_value_and_a_later_run_tells_the_same(
     assert archive.run().run_id is None
     archive.write("d.jsonl", trace(id="four"))
     archive.run()
-    assert archive.ask(REFUSED) == told
+    assert archive.ask(REFUSED) == after
 
 
 def test_vacuum_leaves_the_json_of_all_copies_of_a_row_while_one_was_rejected_lately(
@@ -172,14 +172,14 @@ def test_vacuum_leaves_the_json_of_all_copies_of_a_row_while_one_was_rejected_la
     ends = archive.ask("SELECT epoch_us(finished_at) FROM runs ORDER BY number")
     between = sum(end for (end,) in ends) / 2e6
     vacuum(archive.warehouse, timedelta(0), datetime.fromtimestamp(between, UTC))
-    told = {(Path(path).name, raw) for path, *_, raw in archive.ask(REFUSED) if raw}
-    assert told == {("a.jsonl", '"bad"'), ("a2.jsonl", '"bad"')}
+    kept = {(Path(path).name, raw) for path, *_, raw in archive.ask(REFUSED) if raw}
+    assert kept == {("a.jsonl", '"bad"'), ("a2.jsonl", '"bad"')}
     archive.write("c.jsonl", trace(id="three"))
     archive.run()
-    assert {(Path(path).name, raw) for path, *_, raw in archive.ask(REFUSED) if raw} == told
+    assert {(Path(path).name, raw) for path, *_, raw in archive.ask(REFUSED) if raw} == kept
 
 
-def test_rejects_are_told_anew_once_the_words_differ(
+def test_rejects_are_reported_anew_once_the_words_differ(
     archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as earlier:
@@ -190,9 +190,9 @@ def test_rejects_are_told_anew_once_the_words_differ(
     archive.run()
     [(changes,)] = archive.ask("SELECT changes->>'$[0].words' FROM runs WHERE run_id = latest()")
     assert changes == "the rejects are told in other words"
-    told = archive.ask(f'SELECT message, run_id FROM rejects WHERE "row" = 1 {ORDER}')
+    rows = archive.ask(f'SELECT message, run_id FROM rejects WHERE "row" = 1 {ORDER}')
     wanted = "line 2 is no JSON object: Expecting value at character 1"
-    assert told == [(wanted, first.run_id)] * 2
+    assert rows == [(wanted, first.run_id)] * 2
     assert archive.run().run_id is None
 
 

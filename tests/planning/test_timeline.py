@@ -77,14 +77,14 @@ def changed_timelines(draw: st.DrawFn) -> tuple[list[Trace], list[Trace]]:
 
 def windows(timeline: Sequence[Trace], cache: Cache) -> dict[Trace, list[Trace]]:
     """What a cache for each group held when each trace came, one at a time."""
-    held: dict[Trace, list[Trace]] = {}
+    entries: dict[Trace, list[Trace]] = {}
     of_group = {trace.group: VectorCache(cache.size, 1, cache.ttl) for trace in timeline}
     for row, trace in enumerate(timeline):
         its, now = of_group[trace.group], BEGIN + trace.second * SECOND
         its.evict_expired(now)
-        held[trace] = list(timeline[row - its.size : row])
+        entries[trace] = list(timeline[row - its.size : row])
         its.add(np.ones(1, dtype=np.float32), now)
-    return held
+    return entries
 
 
 def merged(
@@ -131,12 +131,14 @@ def test_law_a_trace_is_replayed_exactly_where_its_window_holds_others(
 ) -> None:
     old, new = timelines
     for earlier in (before, now):
-        then, held = windows(old, earlier), windows(new, now)
-        sizes = {trace: len(met) for trace, met in then.items()}
-        found = compared(merged(old, new, sizes, other=earlier != now), now, batch)
-        assert found.changed.tolist() == [then.get(trace) != held[trace] for trace in new]
-        sizes_now = (np.arange(len(new)) - found.start).tolist()
-        assert sizes_now == [len(held[trace]) for trace in new]
+        old_windows, new_windows = windows(old, earlier), windows(new, now)
+        sizes = {trace: len(window) for trace, window in old_windows.items()}
+        result = compared(merged(old, new, sizes, other=earlier != now), now, batch)
+        assert result.changed.tolist() == [
+            old_windows.get(trace) != new_windows[trace] for trace in new
+        ]
+        sizes_now = (np.arange(len(new)) - result.start).tolist()
+        assert sizes_now == [len(new_windows[trace]) for trace in new]
 
 
 @settings(max_examples=300)
@@ -145,7 +147,7 @@ def test_law_with_the_cache_of_before_the_lengths_of_windows_decide_nothing(
     timelines: tuple[list[Trace], list[Trace]], cache: Cache
 ) -> None:
     old, new = timelines
-    sizes = {trace: len(met) for trace, met in windows(old, cache).items()}
+    sizes = {trace: len(window) for trace, window in windows(old, cache).items()}
     with_lengths, without = (
         compared(merged(old, new, sizes, other=other), cache) for other in (True, False)
     )
@@ -185,7 +187,7 @@ def test_a_change_reaches_as_many_traces_as_the_cache_holds(
     new: list[Trace], rows: list[int]
 ) -> None:
     cache = Cache(2, None)
-    sizes = {trace: len(met) for trace, met in windows(TIMELINE, cache).items()}
+    sizes = {trace: len(window) for trace, window in windows(TIMELINE, cache).items()}
     changed = compared(merged(TIMELINE, new, sizes, other=False), cache).changed
     assert np.flatnonzero(changed).tolist() == rows
 
@@ -220,16 +222,18 @@ def test_law_exactly_the_marked_rows_and_those_that_they_meet_take_part(
     timeline: tuple[Bools, Int64s], batch: int
 ) -> None:
     rows, starts = timeline
-    met = {each for row in np.flatnonzero(rows) for each in range(int(starts[row]), int(row) + 1)}
+    expected = {
+        index for row in np.flatnonzero(rows) for index in range(int(starts[row]), int(row) + 1)
+    }
     frame = pl.LazyFrame({"start": starts, "replay": rows})
     result = rows_in_replay(frame, batch)
     assert (result.dtype, result.shape) == (np.bool_, rows.shape)
-    assert set(np.flatnonzero(result).tolist()) == met
+    assert set(np.flatnonzero(result).tolist()) == expected
 
 
 @settings(max_examples=500)
 @given(marked_timelines(), st.integers(1, 8))
-def test_law_every_marked_row_stands_in_one_span_with_its_whole_window(
+def test_law_every_marked_row_is_in_one_span_with_its_whole_window(
     timeline: tuple[Bools, Int64s], limit: int
 ) -> None:
     rows, starts = timeline
@@ -284,10 +288,10 @@ def segments(
         set_variables(connection, stale=[day_at(day) for day in stale], max_window=max_window)
         published = SQL("published")
         connection.execute(sql("kp_batch.planning.x", "segments.sql", published=published))
-        found = connection.sql("FROM segments ORDER BY segment, day").fetchall()
+        segment_rows = connection.sql("FROM segments ORDER BY segment, day").fetchall()
     return [
         [(0 if group is None else int(group), (day - FIRST_DAY).days) for group, day, _ in rows]
-        for _, rows in groupby(found, operator.itemgetter(2))
+        for _, rows in groupby(segment_rows, operator.itemgetter(2))
     ]
 
 
@@ -315,10 +319,10 @@ def test_law_the_days_around_changes_hold_the_caches_capacity_on_both_sides(
     stale: set[int],
     max_window: int,
 ) -> None:
-    found = segments(counts, changed, stale, max_window)
-    chosen = [each for segment in found for each in segment]
+    result = segments(counts, changed, stale, max_window)
+    chosen = [group_day for segment in result for group_day in segment]
     assert len(chosen) == len({*chosen})
-    changes = changed | {each for each in counts if each[1] in stale}
+    changes = changed | {group_day for group_day in counts if group_day[1] in stale}
     for group, day in {*counts, *changed}:  # chosen has fewer rows between itself and a change
         between = [
             sum(
@@ -330,11 +334,11 @@ def test_law_the_days_around_changes_hold_the_caches_capacity_on_both_sides(
             if of == group
         ]
         assert ((group, day) in chosen) == (min(between, default=max_window) < max_window)
-    for segment in found:
+    for segment in result:
         assert len({group for group, _ in segment}) == 1
     for one, other in pairwise(sorted(chosen)):
-        left_out = any(one < each < other for each in {*counts} - {*chosen})
-        together = any({one, other} <= {*segment} for segment in found)
+        left_out = any(one < group_day < other for group_day in {*counts} - {*chosen})
+        together = any({one, other} <= {*segment} for segment in result)
         assert together == (one[0] == other[0] and not left_out)
 
 
@@ -342,8 +346,8 @@ def test_the_days_around_changes() -> None:
     counts = {(0, day): 3 for day in range(12)}
 
     def days(*changed: int, max_window: int) -> list[list[int]]:
-        found = segments(counts, {(0, day) for day in changed}, set(), max_window)
-        return [[day for _, day in segment] for segment in found]
+        result = segments(counts, {(0, day) for day in changed}, set(), max_window)
+        return [[day for _, day in segment] for segment in result]
 
     assert days(4, max_window=4) == [[2, 3, 4, 5, 6]]
     assert days(4, 5, max_window=1) == [[3, 4, 5, 6]]

@@ -87,8 +87,8 @@ EMPTY_TOTALS = {
 
 
 @dataclass(frozen=True)
-class Told:
-    """A warehouse, what the report tells of it, and what it is told from."""
+class Reported:
+    """A warehouse, what the report says of it, and what that is computed from."""
 
     warehouse: Path
     data: ReportData
@@ -107,9 +107,11 @@ def gathered(warehouse: Path) -> ReportData:
         return gather(connection)
 
 
-def made(number: int, domain: str, random: Random) -> dict[str, Any]:
+def random_trace(number: int, domain: str, random: Random) -> dict[str, Any]:
     """A trace out of few words, now and then soon after another one."""
-    seconds = random.choice([0, 0, *(random.uniform(0, 5.0 * 10**each) for each in range(7))])
+    seconds = random.choice(
+        [0, 0, *(random.uniform(0, 5.0 * 10**exponent) for exponent in range(7))]
+    )
     begin = datetime(2026, random.choice([1, 1, 2]), 3, 22, tzinfo=UTC)
     words = random.choice(["sum", "sort", "plan", "fix"]) + random.choice([" it", " the rows", ""])
     thought, failed = step("thought", words), step("error_recovery", "again")
@@ -152,14 +154,14 @@ def refused() -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
     folder = tmp_path_factory.mktemp("report")
     random = Random(8)
     domains = [domain for domain, traces in DOMAINS.items() for _ in range(traces)]
-    traces = [made(number, domain, random) for number, domain in enumerate(domains)]
-    late = [each for each in traces if each["metadata"]["task_domain"] == NEW]
+    traces = [random_trace(number, domain, random) for number, domain in enumerate(domains)]
+    late = [record for record in traces if record["metadata"]["task_domain"] == NEW]
     write_jsonl(folder / "archive" / "a.jsonl", refused())
-    write_jsonl(folder / "archive" / "b.jsonl", [each for each in traces if each not in late])
+    write_jsonl(folder / "archive" / "b.jsonl", [record for record in traces if record not in late])
     rescore_archive(settings(folder, ttl="1d", profiles=dated()))
     write_jsonl(folder / "archive" / "c.jsonl", late)
     (folder / "archive" / "d.parquet").write_bytes(b"PAR1 and no more")
@@ -167,16 +169,16 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     where = folder / "warehouse"
     scores = ask(where, "FROM scores").with_columns(domain=pl.col("task_domain"))
     labelled = scores.with_columns(task_domain=pl.col("domain").replace_strict(LABEL_OF))
-    return Told(where, gathered(where), labelled, ask(where, "FROM rejects"))
+    return Reported(where, gathered(where), labelled, ask(where, "FROM rejects"))
 
 
-def date_outliers(told: Told) -> pl.DataFrame:
-    days = told.scores.select(day()).to_series()
+def date_outliers(reported: Reported) -> pl.DataFrame:
+    days = reported.scores.select(day()).to_series()
     usual = {"kind": "usual", "traces": len(days), "first_day": days.min(), "last_day": days.max()}
     return pl.DataFrame([usual])
 
 
-def domains(told: Told) -> pl.DataFrame:
+def domains(reported: Reported) -> pl.DataFrame:
     value = pl.col("score")
     numbers = {
         "traces": pl.len(),
@@ -184,13 +186,13 @@ def domains(told: Told) -> pl.DataFrame:
         "mean": value.mean(),
         **{f"p{q}": value.quantile(q / 100, "linear") for q in (5, 25, 50, 75, 95)},
     }
-    overall = told.scores.group_by(pl.lit(None, pl.String).alias("domain")).agg(**numbers)
-    return pl.concat([overall, told.scores.group_by(domain="task_domain").agg(**numbers)])
+    overall = reported.scores.group_by(pl.lit(None, pl.String).alias("domain")).agg(**numbers)
+    return pl.concat([overall, reported.scores.group_by(domain="task_domain").agg(**numbers)])
 
 
-def histogram(told: Told) -> pl.DataFrame:
+def histogram(reported: Reported) -> pl.DataFrame:
     number = (pl.col("score") * 20).floor().clip(0, 19)
-    return told.scores.group_by(domain="task_domain", low=number / 20).agg(
+    return reported.scores.group_by(domain="task_domain", low=number / 20).agg(
         high=(number.first() + 1) / 20, traces=pl.len()
     )
 
@@ -214,24 +216,27 @@ def over_time(scores: pl.DataFrame, truncated: pl.Expr, length: str) -> pl.DataF
     )
 
 
-def dimensions(told: Told) -> pl.DataFrame:
-    long = told.scores.unpivot(DIMENSIONS, index="task_domain", variable_name="dimension")
+def dimensions(reported: Reported) -> pl.DataFrame:
+    long = reported.scores.unpivot(DIMENSIONS, index="task_domain", variable_name="dimension")
     return long.group_by(
         domain="task_domain", dimension=pl.col("dimension").str.replace_all("_", " ")
     ).agg(mean=pl.col("value").mean(), stddev=pl.col("value").std())
 
 
-def overrides(told: Told) -> pl.DataFrame:
+def overrides(reported: Reported) -> pl.DataFrame:
     spaced = pl.col("override").str.replace_all("_", " ")
-    return override_effects(told.scores).rename({"task_domain": "domain"}).with_columns(spaced)
+    return override_effects(reported.scores).rename({"task_domain": "domain"}).with_columns(spaced)
 
 
-def novelty_and_age(told: Told) -> pl.DataFrame:
-    met = told.scores.drop_nulls("nearest_age_s")
-    ages = [next(name for name, end in AGES.items() if age < end) for age in met["nearest_age_s"]]
+def novelty_and_age(reported: Reported) -> pl.DataFrame:
+    with_nearest = reported.scores.drop_nulls("nearest_age_s")
+    ages = [
+        next(name for name, end in AGES.items() if age < end)
+        for age in with_nearest["nearest_age_s"]
+    ]
     low = (pl.col("novelty") * 10).floor().clip(0, 9) / 10
     return (
-        met.with_columns(age=pl.Series(ages), low=low)
+        with_nearest.with_columns(age=pl.Series(ages), low=low)
         .group_by(domain="task_domain", age="age", low="low")
         .agg(
             high=pl.col("low").first() + 0.1,
@@ -241,7 +246,7 @@ def novelty_and_age(told: Told) -> pl.DataFrame:
     )
 
 
-def thresholds(told: Told) -> pl.DataFrame:
+def thresholds(reported: Reported) -> pl.DataFrame:
     return pl.DataFrame(
         [
             {
@@ -250,7 +255,7 @@ def thresholds(told: Told) -> pl.DataFrame:
                 "reaching": sum(value >= step / 40 for value in values),
                 "share": sum(value >= step / 40 for value in values) / len(values),
             }
-            for domain, values in told.scores.group_by("task_domain").agg("score").iter_rows()
+            for domain, values in reported.scores.group_by("task_domain").agg("score").iter_rows()
             for step in range(41)
         ]
     )
@@ -267,25 +272,25 @@ def dated() -> dict[str, Any]:
     }
 
 
-def weights(_: Told) -> pl.DataFrame:
+def weights(_: Reported) -> pl.DataFrame:
     among = datetime.fromisoformat(AMONG)
     rows = [("code", among), ("default", among)]
     return pl.DataFrame(rows, schema={"name": pl.String, "valid_from": TIMESTAMP}, orient="row")
 
 
-def drift(told: Told) -> pl.DataFrame:
+def drift(reported: Reported) -> pl.DataFrame:
     """From the scores as each of the runs left them."""
-    runs = ask(told.warehouse, "SELECT run_id FROM runs ORDER BY started_at")["run_id"]
-    left: list[dict[str | None, pl.Series]] = []
+    runs = ask(reported.warehouse, "SELECT run_id FROM runs ORDER BY started_at")["run_id"]
+    scores_by_run: list[dict[str | None, pl.Series]] = []
     for run in runs:
-        with connect(told.warehouse, run) as connection:
+        with connect(reported.warehouse, run) as connection:
             query = "SELECT task_domain, score FROM scores"
             scores = pl.DataFrame(connection.sql(query).to_arrow_table())
         parts = scores.partition_by("task_domain", as_dict=True)
-        left.append(
+        scores_by_run.append(
             {None: scores["score"], **{name: part["score"] for (name,), part in parts.items()}}
         )
-    before, after = left
+    before, after = scores_by_run
     apart = {None: None, **{name: label for name, label in LABEL_OF.items() if label != LABELS[-1]}}
     rows = []
     for name, values in before.items():
@@ -308,7 +313,7 @@ def drift(told: Told) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
-def recorded(told: Told) -> pl.DataFrame:
+def recorded(reported: Reported) -> pl.DataFrame:
     compared = pl.col("recorded_score") != 0
     difference = (pl.col("score") - pl.col("recorded_score")).filter(compared)
     was_met = pl.col("recorded_score") >= 0.6
@@ -320,30 +325,30 @@ def recorded(told: Told) -> pl.DataFrame:
         "now_reaching": (compared & (pl.col("score") >= 0.6) & ~was_met).sum(),
         "no_longer_reaching": ((pl.col("score") < 0.6) & was_met).sum(),
     }
-    carrying = told.scores.drop_nulls("recorded_score")
+    carrying = reported.scores.drop_nulls("recorded_score")
     overall = carrying.group_by(pl.lit(None, pl.String).alias("domain")).agg(**numbers)
     by_domain = carrying.group_by(domain="task_domain").agg(**numbers)
     return pl.concat([overall, by_domain.filter(pl.col("traces") > 0)])
 
 
-def domain_changes(_told: Told) -> pl.DataFrame:
+def domain_changes(_: Reported) -> pl.DataFrame:
     return pl.DataFrame({"task_domain": [NEW], "is_new": [True]})
 
 
 def stability_index(before: pl.Series, after: pl.Series) -> float:
     shares = [
         [
-            max(sum(min(int(value * 10), 9) == each for value in values) / len(values), 0.0001)
-            for each in range(10)
+            max(sum(min(int(value * 10), 9) == number for value in values) / len(values), 0.0001)
+            for number in range(10)
         ]
         for values in (before, after)
     ]
     return sum((q - p) * math.log(q / p) for p, q in zip(*shares, strict=True))
 
 
-def rejects(told: Told) -> pl.DataFrame:
-    rows, scores = [], told.scores.select("trace_id", "task_domain").rows()
-    for codes, raw, trace_id in told.rejects.select("reasons", "raw", "trace_id").iter_rows():
+def rejects(reported: Reported) -> pl.DataFrame:
+    rows, scores = [], reported.scores.select("trace_id", "task_domain").rows()
+    for codes, raw, trace_id in reported.rejects.select("reasons", "raw", "trace_id").iter_rows():
         row = json.loads(raw) if raw else None
         metadata = row.get("metadata") if isinstance(row, dict) else None
         domain = metadata.get("task_domain") if isinstance(metadata, dict) else None
@@ -355,16 +360,16 @@ def rejects(told: Told) -> pl.DataFrame:
     return pl.DataFrame(rows).group_by("code", "domain").agg(rejected=pl.len())
 
 
-def longest_gaps(told: Told) -> pl.DataFrame:
+def longest_gaps(reported: Reported) -> pl.DataFrame:
     as_text = pl.col("first_day", "last_day").dt.strftime("%Y-%m-%d")
-    return gaps(told.scores).with_columns(as_text)
+    return gaps(reported.scores).with_columns(as_text)
 
 
-def traces(told: Told) -> pl.DataFrame:
+def traces(reported: Reported) -> pl.DataFrame:
     parts = []
-    days = dict(told.scores.select("trace_id", day()).iter_rows())
+    days = dict(reported.scores.select("trace_id", day()).iter_rows())
     for which, descending in (("highest", True), ("lowest", False)):
-        ordered = told.scores.sort(
+        ordered = reported.scores.sort(
             "score", "trace_id", descending=[descending, False], maintain_order=True
         )
         best = ordered["trace_id"].head(10).to_list()
@@ -391,11 +396,11 @@ def traces(told: Told) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-WANTED: dict[str, Callable[[Told], pl.DataFrame]] = {
+WANTED: dict[str, Callable[[Reported], pl.DataFrame]] = {
     "date_outliers": date_outliers,
     "domains": domains,
     "histogram": histogram,
-    "over_time": lambda told: over_time(told.scores, day(), "1d"),
+    "over_time": lambda reported: over_time(reported.scores, day(), "1d"),
     "dimensions": dimensions,
     "overrides": overrides,
     "novelty_and_age": novelty_and_age,
@@ -418,14 +423,14 @@ def test_every_frame_is_a_field_with_an_sql_file_of_its_name() -> None:
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_a_frame_is_what_polars_makes_of_the_scores(told: Told, name: str) -> None:
-    found = getattr(told.data, name)
-    assert len(found) > 0
-    assert_same(found, WANTED[name](told))
+def test_a_frame_is_what_polars_makes_of_the_scores(reported: Reported, name: str) -> None:
+    frame = getattr(reported.data, name)
+    assert len(frame) > 0
+    assert_same(frame, WANTED[name](reported))
 
 
-def test_the_archive_of_these_tests_has_all_that_the_data_tell_apart(told: Told) -> None:
-    data = told.data
+def test_the_archive_of_these_tests_has_all_that_the_data_tell_apart(reported: Reported) -> None:
+    data = reported.data
     assert set(data.overrides["override"]) == {
         "single thought",
         "recovery bonus",
@@ -435,35 +440,35 @@ def test_the_archive_of_these_tests_has_all_that_the_data_tell_apart(told: Told)
     assert set(data.rejects["domain"]) == {*NO_LABEL, "code", "finance", LABELS[4], "3 others*"}
     assert {"malformed_json", "unreadable_file", "superseded"} <= set(data.rejects["code"])
     assert len(data.gaps) > 1
-    assert told.scores["max_similarity"].null_count() == 1
-    assert told.scores["created_at"].n_unique() < len(told.scores)
-    assert not any(each for each in data.drift["stability_index"] if each < 0)
+    assert reported.scores["max_similarity"].null_count() == 1
+    assert reported.scores["created_at"].n_unique() < len(reported.scores)
+    assert not any(index for index in data.drift["stability_index"] if index < 0)
     assert data.drift["stability_index"].max() > 0.1
     assert data.totals["most_repeated"] > 10
 
 
-def test_the_totals_are_what_polars_makes_of_the_scores(told: Told) -> None:
-    at = told.scores["max_similarity"]
-    days = told.scores.select(day()).to_series()
-    assert told.data.totals == {
+def test_the_totals_are_what_polars_makes_of_the_scores(reported: Reported) -> None:
+    at = reported.scores["max_similarity"]
+    days = reported.scores.select(day()).to_series()
+    assert reported.data.totals == {
         "threshold": 0.6,
         "domains": 12,
         "first_day": days.min(),
         "last_day": days.max(),
         "same": pytest.approx((at >= 0.999999).sum() / len(at)),
         "alike": pytest.approx((at >= 0.95).sum() / len(at)),
-        "most_repeated": told.scores["text_hash"].value_counts()["count"].max(),
+        "most_repeated": reported.scores["text_hash"].value_counts()["count"].max(),
     }
 
 
-def test_rows_stand_in_the_order_in_which_they_are_told(told: Told) -> None:
-    data = told.data
-    labels = [each for each in data.domains["domain"] if each is not None]
+def test_rows_are_in_the_order_in_which_they_are_reported(reported: Reported) -> None:
+    data = reported.data
+    labels = [label for label in data.domains["domain"] if label is not None]
     assert data.domains["domain"][0] is None
     assert labels == LABELS
     assert data.drift["domain"].to_list() == [
         None,
-        *(each for each in LABELS[:9] if each != LABEL_OF[NEW]),
+        *(label for label in LABELS[:9] if label != LABEL_OF[NEW]),
     ]
     assert data.gaps["days"].is_sorted(descending=True)
     for name in ("histogram", "over_time", "dimensions", "overrides", "thresholds"):
@@ -475,41 +480,42 @@ def test_rows_stand_in_the_order_in_which_they_are_told(told: Told) -> None:
         assert rows["overall"].to_list() == [True] * 10 + [False] * (len(rows) - 10)
 
 
-def test_the_bins_of_a_domain_and_of_all_count_each_score_once(told: Told) -> None:
+def test_the_bins_of_a_domain_and_of_all_count_each_score_once(reported: Reported) -> None:
     for label in (None, *LABELS):
-        rows = told.scores if label is None else told.scores.filter(task_domain=label)
+        rows = reported.scores if label is None else reported.scores.filter(task_domain=label)
         wanted = [
-            sum(min(int(value * 20), 19) == each for value in rows["score"]) for each in range(20)
+            sum(min(int(value * 20), 19) == number for value in rows["score"])
+            for number in range(20)
         ]
-        assert told.data.bins(label) == wanted
+        assert reported.data.bins(label) == wanted
 
 
 def test_labels_are_printable_short_and_apart_and_the_smallest_domains_share_one(
-    told: Told,
+    reported: Reported,
 ) -> None:
-    assert told.data.labels == LABELS
+    assert reported.data.labels == LABELS
     assert all(label.isprintable() and len(label) <= 41 for label in LABELS)
     everywhere = ("domains", "histogram", "over_time", "dimensions", "thresholds", "traces")
     for name in everywhere:
-        found = getattr(told.data, name)["domain"].drop_nulls()
-        assert set(found) == set(LABELS), name
+        labels = getattr(reported.data, name)["domain"].drop_nulls()
+        assert set(labels) == set(LABELS), name
 
 
-def test_a_connection_is_told_the_same_again(told: Told) -> None:
-    with connect(told.warehouse) as connection:
+def test_a_connection_is_answered_the_same_again(reported: Reported) -> None:
+    with connect(reported.warehouse) as connection:
         first, second = gather(connection), gather(connection)
     assert first.labels == second.labels
     for name in FRAMES:
         assert_same(getattr(first, name), getattr(second, name))
 
 
-def test_the_last_run_is_the_run(told: Told) -> None:
-    [last] = ask(told.warehouse, "SELECT arg_max(run_id, started_at) AS last FROM runs")["last"]
-    assert told.data.run is not None
-    assert told.data.run.run_id == last
-    assert told.data.run.status == "done"
-    assert told.data.run.counts.accepted == sum(DOMAINS.values())
-    assert told.data.failed is None
+def test_the_last_run_is_the_run(reported: Reported) -> None:
+    [last] = ask(reported.warehouse, "SELECT arg_max(run_id, started_at) AS last FROM runs")["last"]
+    assert reported.data.run is not None
+    assert reported.data.run.run_id == last
+    assert reported.data.run.status == "done"
+    assert reported.data.run.counts.accepted == sum(DOMAINS.values())
+    assert reported.data.failed is None
 
 
 def publishing(folder: Path, scores: pl.DataFrame) -> Path:
@@ -523,39 +529,41 @@ def publishing(folder: Path, scores: pl.DataFrame) -> Path:
     return folder
 
 
-def test_all_but_the_traces_is_told_of_what_was_read_once(
-    told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_all_but_the_traces_is_computed_from_what_was_read_once(
+    reported: Reported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frame, asked = module._frame, list[str]()  # noqa: SLF001
+    frame, names = module._frame, list[str]()  # noqa: SLF001
 
     def without_scores(connection: duckdb.DuckDBPyConnection, name: str) -> pl.DataFrame:
         (tmp_path / "scores.parquet").unlink(missing_ok=True)
-        asked.append(name)
+        names.append(name)
         return frame(connection, name)
 
     monkeypatch.setattr(module, "_frame", without_scores)
     with (
-        connect(publishing(tmp_path, told.scores)) as connection,
+        connect(publishing(tmp_path, reported.scores)) as connection,
         pytest.raises(duckdb.IOException),
     ):
         gather(connection)
-    assert {*asked} == {*FRAMES, "totals"}
-    assert asked[-1] == "traces"
+    assert {*names} == {*FRAMES, "totals"}
+    assert names[-1] == "traces"
 
 
 @pytest.mark.parametrize(("number", "others"), [(10, ["d09"]), (11, ["2 others"])])
 def test_ten_domains_all_have_a_label_of_their_own(
-    told: Told, tmp_path: Path, number: int, others: list[str]
+    reported: Reported, tmp_path: Path, number: int, others: list[str]
 ) -> None:
-    names = [f"d{each:02d}" for each in range(number)]
-    scores = told.scores.head(number).with_columns(task_domain=pl.Series(names))
+    names = [f"d{index:02d}" for index in range(number)]
+    scores = reported.scores.head(number).with_columns(task_domain=pl.Series(names))
     labels = gathered(publishing(tmp_path, scores)).labels
     assert labels == [*names[:9], *others]
 
 
-def test_no_domain_is_called_what_stands_for_something_else(told: Told, tmp_path: Path) -> None:
+def test_no_domain_is_called_what_stands_for_something_else(
+    reported: Reported, tmp_path: Path
+) -> None:
     names = ["(unknown)", "(never scored)", "all domains", "constructor", "__proto__"]
-    scores = told.scores.head(5).with_columns(task_domain=pl.Series(names))
+    scores = reported.scores.head(5).with_columns(task_domain=pl.Series(names))
     labels = gathered(publishing(tmp_path, scores)).labels
     assert labels == sorted(f"{name}*" for name in names)
 
@@ -586,15 +594,15 @@ def test_the_grain_is_the_finest_that_makes_few_steps(days: int, grain: str) -> 
 
 
 @pytest.fixture(scope="module")
-def ages(told: Told, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ages(reported: Reported, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse of some traces in some centuries."""
     days = ["1799-12-31", "1800-01-01", "1899-12-31", "1987-06-05", "1999-12-31", "2026-02-28"]
-    return publishing(tmp_path_factory.mktemp("ages"), on(told.scores, days))
+    return publishing(tmp_path_factory.mktemp("ages"), on(reported.scores, days))
 
 
 def on(scores: pl.DataFrame, days: list[str]) -> pl.DataFrame:
     """As many of the scores, of traces made on these days."""
-    moments = pl.Series([datetime.fromisoformat(f"{each}T23:59:59Z") for each in days])
+    moments = pl.Series([datetime.fromisoformat(f"{text}T23:59:59Z") for text in days])
     return scores.head(len(days)).with_columns(created_at=moments)
 
 
@@ -616,12 +624,12 @@ STEPS: Mapping[str, tuple[str, pl.Expr, str]] = {
 
 @pytest.mark.parametrize("grain", STEPS)
 def test_time_goes_in_steps_without_a_gap_whose_sums_are_those_of_polars(
-    told: Told, ages: Path, monkeypatch: pytest.MonkeyPatch, grain: str
+    reported: Reported, ages: Path, monkeypatch: pytest.MonkeyPatch, grain: str
 ) -> None:
     which, truncated, length = STEPS[grain]
-    scores = told.scores if which == "told" else ask(ages, "FROM scores")
+    scores = reported.scores if which == "told" else ask(ages, "FROM scores")
     monkeypatch.setattr(module, "_GRAINS", {grain: 10**7} if grain != "century" else {})
-    data = gathered(told.warehouse if which == "told" else ages)
+    data = gathered(reported.warehouse if which == "told" else ages)
     assert data.grain == grain
     assert_same(data.over_time, over_time(scores, truncated, length))
     assert data.over_time["traces"].sum() == len(scores)
@@ -632,8 +640,8 @@ def test_time_goes_in_steps_without_a_gap_whose_sums_are_those_of_polars(
     assert set(of_each) == {scores["task_domain"].n_unique()}
 
 
-def test_years_one_and_9999_make_steps_too(told: Told, tmp_path: Path) -> None:
-    scores = on(told.scores.filter(task_domain="code"), ["0001-01-01", "9999-12-31"])
+def test_years_one_and_9999_make_steps_too(reported: Reported, tmp_path: Path) -> None:
+    scores = on(reported.scores.filter(task_domain="code"), ["0001-01-01", "9999-12-31"])
     data = gathered(publishing(tmp_path, scores))
     assert data.grain == "century"
     assert data.over_time["traces"].to_list() == [1, *[0] * 98, 1]
@@ -642,7 +650,7 @@ def test_years_one_and_9999_make_steps_too(told: Told, tmp_path: Path) -> None:
     assert data.totals["last_day"] == date.max
 
 
-USUAL = [f"2026-01-{each:02d}" for each in range(1, 19)]
+USUAL = [f"2026-01-{number:02d}" for number in range(1, 19)]
 KINDS = {
     "nothing": ([*USUAL, "2016-01-02"], [("usual", 19, "2016-01-02", "2026-01-18")]),
     "ten years before": (
@@ -666,13 +674,13 @@ KINDS = {
 
 @pytest.mark.parametrize("which", KINDS)
 def test_times_far_from_nearly_all_others_stand_apart_and_charts_leave_them_out(
-    told: Told, tmp_path: Path, which: str
+    reported: Reported, tmp_path: Path, which: str
 ) -> None:
     days, wanted = KINDS[which]
-    data = gathered(publishing(tmp_path, on(told.scores, days)))
+    data = gathered(publishing(tmp_path, on(reported.scores, days)))
     as_text = pl.col("first_day", "last_day").dt.strftime("%Y-%m-%d")
     assert data.date_outliers.with_columns(as_text).rows() == wanted
-    [(traces, first, last)] = [each[1:] for each in wanted if each[0] == "usual"]
+    [(traces, first, last)] = [row[1:] for row in wanted if row[0] == "usual"]
     assert data.omitted == len(days) - traces
     assert data.over_time["traces"].sum() == traces
     assert data.domains["traces"][0] == len(days)
@@ -685,10 +693,10 @@ def test_times_far_from_nearly_all_others_stand_apart_and_charts_leave_them_out(
 
 
 def test_the_last_usual_week_is_not_over_because_of_a_time_that_is_left_out(
-    told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reported: Reported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_GRAINS", {"week": 10**7})
-    scores = on(told.scores.filter(task_domain="code"), [*USUAL[:-1], "2036-01-18"])
+    scores = on(reported.scores.filter(task_domain="code"), [*USUAL[:-1], "2036-01-18"])
     data = gathered(publishing(tmp_path, scores))
     assert data.over_time["is_over"].to_list() == [True, True, False]
 
@@ -697,8 +705,8 @@ def test_times_after_the_run_are_of_the_future_unless_all_are_they_are_left_out(
     tmp_path: Path,
 ) -> None:
     now = datetime.now(UTC)
-    later = [now + timedelta(days=each) for each in (2, 5, 400)]
-    moments = [*later, *(now - timedelta(days=each) for each in range(1, 4))]
+    later = [now + timedelta(days=days) for days in (2, 5, 400)]
+    moments = [*later, *(now - timedelta(days=days) for days in range(1, 4))]
     rows = [trace(id=f"{moment}", created_at=moment.isoformat()) for moment in moments]
     write_jsonl(tmp_path / "archive" / "a.jsonl", rows[:3])
     rescore_archive(settings(tmp_path))
@@ -714,7 +722,9 @@ def test_times_after_the_run_are_of_the_future_unless_all_are_they_are_left_out(
     assert (data.omitted, data.over_time["traces"].sum(), len(data.gaps)) == (3, 3, 0)
 
 
-def test_nothing_is_told_of_a_warehouse_without_tables(told: Told, tmp_path: Path) -> None:
+def test_nothing_is_reported_of_a_warehouse_without_tables(
+    reported: Reported, tmp_path: Path
+) -> None:
     publish(tmp_path, Manifest({"threshold": 0.75}, {}))
     data = gathered(tmp_path)
     assert (data.run, data.failed, data.labels, data.grain) == (None, None, [], "day")
@@ -723,10 +733,10 @@ def test_nothing_is_told_of_a_warehouse_without_tables(told: Told, tmp_path: Pat
     for name in FRAMES:
         frame = getattr(data, name)
         assert frame.is_empty(), name
-        assert frame.columns == getattr(told.data, name).columns, name
+        assert frame.columns == getattr(reported.data, name).columns, name
 
 
-def test_where_the_only_run_failed_its_reason_and_its_rejects_are_told(tmp_path: Path) -> None:
+def test_where_the_only_run_failed_its_reason_and_its_rejects_are_reported(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(confidence=7.0), b"no more"])
     with pytest.raises(ArchiveError) as failed:
         rescore_archive(settings(tmp_path, threshold=0.75))
@@ -745,7 +755,7 @@ def test_where_the_only_run_failed_its_reason_and_its_rejects_are_told(tmp_path:
     assert all(getattr(data, name).is_empty() for name in others)
 
 
-def test_a_failed_run_is_told_until_one_succeeds_and_is_no_run_to_compare_with(
+def test_a_failed_run_is_reported_until_one_succeeds_and_is_no_run_to_compare_with(
     tmp_path: Path,
 ) -> None:
     rows = [trace(id=f"kp:trace:{number}") for number in range(3)]

@@ -1,6 +1,5 @@
-"""The report's page as it stands on disk, and as a real browser shows it."""
+"""The report's page as it is on disk, and as a real browser shows it."""
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import step, trace, write_jsonl
-from tests.support.browser import CHROMIUM, marks, opened
+from tests.support.browser import CHROMIUM, charts, marks, opened
 
 pytestmark = pytest.mark.process
 
@@ -50,8 +49,8 @@ def age(seconds: float | None) -> str:
     if seconds == 0:
         return "0 s"
     named = ((60, 1, "s"), (3600, 60, "min"), (86_400, 3600, "h"), (math.inf, 86_400, "d"))
-    told = next(f"{seconds / unit:.1f} {name}" for end, unit, name in named if seconds < end)
-    return told if seconds >= 1 else "under 1 s"
+    text = next(f"{seconds / unit:.1f} {name}" for end, unit, name in named if seconds < end)
+    return text if seconds >= 1 else "under 1 s"
 
 
 def by_domain(data: ReportData) -> list[list[str]]:
@@ -69,8 +68,8 @@ def by_domain(data: ReportData) -> list[list[str]]:
 
 def named(trace_id: str | None, texts: Mapping[str, Any]) -> str:
     """A trace as the tables name it."""
-    told = [texts[trace_id].objective, trace_id] if trace_id else [""]
-    return " ".join(shortened(each, 80) for each in told)
+    parts = [texts[trace_id].objective, trace_id] if trace_id else [""]
+    return " ".join(shortened(part, 80) for part in parts)
 
 
 def ranked(data: ReportData, texts: Mapping[str, Any], which: str) -> list[list[str]]:
@@ -120,28 +119,25 @@ class Elements(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
+        self.elements.append((tag, dict(attrs)))
 
 
 def test_the_page_holds_no_element_but_its_own(path: Path) -> None:
-    found = Elements(path.read_text("utf-8")).found
-    tags = [tag for tag, _ in found]
+    elements = Elements(path.read_text("utf-8")).elements
+    tags = [tag for tag, _ in elements]
     assert tags.count("script") == 3
     assert {"img", "iframe", "object", "link", "svg"}.isdisjoint(tags)
-    attributes = {name for _, each in found for name in each}
+    attributes = {name for _, attrs in elements for name in attrs}
     assert not any(name.startswith("on") or name == "src" for name in attributes)
-    links = {(tag, each["href"]) for tag, each in found if "href" in each}
-    ids = [each["id"] for _, each in found if "id" in each]
+    links = {(tag, attrs["href"]) for tag, attrs in elements if "href" in attrs}
+    ids = [attrs["id"] for _, attrs in elements if "id" in attrs]
     assert len(ids) == len({*ids})
-    assert links <= {("a", f"#{each}") for each in ids}
-    [data] = re.findall(
-        r'<script type="application/json" id="report">(.*?)</script>', path.read_text("utf-8")
-    )
-    assert json.loads(data)["shown"].keys() == {panel.name for panel in PANELS}
+    assert links <= {("a", f"#{element_id}") for element_id in ids}
+    assert charts(path).keys() == {panel.name for panel in PANELS}
     assert not any(sign in path.read_text("utf-8") for sign in "\x1b\x9b\u202e")
 
 
@@ -151,8 +147,8 @@ def test_the_page_holds_no_element_but_its_own(path: Path) -> None:
 def test_every_chart_is_drawn_without_a_word_of_complaint(
     path: Path, scheme: str, width: int, zone: str
 ) -> None:
-    with opened(path, scheme, width, zone) as (page, said):
-        assert said == []
+    with opened(path, scheme, width, zone) as (page, complaints):
+        assert complaints == []
         for panel in PANELS:
             marks = page.locator(f"#{panel.name} svg .mark-group .role-mark path")
             assert marks.count() > 0, panel.name
@@ -174,9 +170,9 @@ def bars(page: Page, chart: str) -> dict[str, int]:
     return counts
 
 
-def numbers(told: list[dict[str, Any]], name: str) -> tuple[list[str], list[float]]:
+def numbers(rows: list[dict[str, Any]], name: str) -> tuple[list[str], list[float]]:
     """The domains, and one number of each, in the order of these."""
-    values = [(each["domain"], float(str(each[name]).replace("−", "-"))) for each in told]  # noqa: RUF001 (Vega's minus)
+    values = [(row["domain"], float(str(row[name]).replace("−", "-"))) for row in rows]  # noqa: RUF001 (Vega's minus)
     return [domain for domain, _ in sorted(values)], [number for _, number in sorted(values)]
 
 
@@ -218,10 +214,10 @@ def test_a_trace_in_a_table_leads_to_its_own_page_and_back(
 ) -> None:
     with connect(warehouse) as connection:
         data = gather(connection)
-        told = gather_traces(warehouse, connection, data, ThreadExecutor())
+        traces = gather_traces(warehouse, connection, data, ThreadExecutor())
     row = data.traces.filter(which="lowest", overall=True).row(0, named=True)
-    one, texts = told.details[row["trace_id"]], told.texts or {}
-    with opened(path, scheme, width) as (page, said):
+    one, texts = traces.details[row["trace_id"]], traces.texts or {}
+    with opened(path, scheme, width) as (page, complaints):
         assert page.locator(".trace:visible").count() == 0
         page.locator("[aria-labelledby=lowest] tbody a").first.click()
         shown = page.locator(".trace:visible")
@@ -262,7 +258,7 @@ def test_a_trace_in_a_table_leads_to_its_own_page_and_back(
         assert top
         assert filters
         assert filters["y"] + filters["height"] <= top["y"] < 900
-        assert said == []
+        assert complaints == []
 
 
 @in_browser
@@ -270,7 +266,7 @@ def test_a_domain_that_is_chosen_filters_charts_and_tables(path: Path, warehouse
     with connect(warehouse) as connection:
         query = "SELECT task_domain, count(*) FROM scores GROUP BY ALL"
         counted = dict(connection.execute(query).fetchall())
-    with opened(path) as (page, said):
+    with opened(path) as (page, complaints):
         everywhere = bars(page, "histogram")
         assert sum(everywhere.values()) == sum(counted.values())
         page.get_by_label("code", exact=True).check()
@@ -289,12 +285,12 @@ def test_a_domain_that_is_chosen_filters_charts_and_tables(path: Path, warehouse
         page.wait_for_selector("body[data-chosen='']")
         assert bars(page, "histogram") == everywhere
         assert page.locator("[aria-labelledby=highest] tbody tr:visible").count() == 10
-        assert said == []
+        assert complaints == []
 
 
 @in_browser
 def test_hostile_domains_are_chosen_and_pointed_at_like_any_other(path: Path) -> None:
-    with opened(path) as (page, said):
+    with opened(path) as (page, complaints):
         for text in HOSTILE[:3]:
             page.locator("#chosen label").filter(has_text=text).click()
             page.wait_for_function("text => document.body.dataset.chosen === text", arg=text)
@@ -306,7 +302,7 @@ def test_hostile_domains_are_chosen_and_pointed_at_like_any_other(path: Path) ->
         page.wait_for_selector("#vg-tooltip-element.visible")
         assert HOSTILE[2] in page.inner_text("#vg-tooltip-element")
         assert page.locator("#vg-tooltip-element :is(script, img, a)").count() == 0
-        assert said == []
+        assert complaints == []
 
 
 @in_browser
@@ -317,9 +313,9 @@ def test_domains_called_like_what_objects_have_are_drawn_like_any_other(tmp_path
     settings = {"warehouse": tmp_path / "warehouse", "embedder": "none"}
     rescore_archive(RescoreConfig(archive=(str(tmp_path / "a.jsonl"),), **settings))
     (tmp_path / "page.html").write_text(report(tmp_path / "warehouse", "html"), "utf-8")
-    with opened(tmp_path / "page.html") as (page, said):
+    with opened(tmp_path / "page.html") as (page, complaints):
         assert bars(page, "histogram") == {f"{name}*": 2 for name in names}
-        assert said == []
+        assert complaints == []
 
 
 @in_browser
@@ -328,22 +324,22 @@ def test_a_chart_that_fails_says_so_and_the_others_are_drawn(path: Path, tmp_pat
     broken = text.replace('"type": "tick"', '"type": "no mark"')
     assert broken != text
     (tmp_path / "page.html").write_text(broken, "utf-8")
-    with opened(tmp_path / "page.html") as (page, said):
+    with opened(tmp_path / "page.html") as (page, complaints):
         assert page.inner_text("#domains") == "This chart could not be drawn."
         assert page.locator(".chart svg.marks").count() == len(PANELS) - 1
-        assert said
+        assert complaints
 
 
 @in_browser
 def test_the_charts_follow_the_theme_and_keep_what_is_chosen(path: Path) -> None:
-    with opened(path) as (page, said):
+    with opened(path) as (page, complaints):
         page.get_by_label("code", exact=True).check()
         page.emulate_media(color_scheme="dark")
         page.wait_for_selector("body[data-drawn=dark]")
         assert bars(page, "histogram").keys() == {"code"}
         label = page.locator("#histogram .role-axis-label text").first
         assert label.get_attribute("fill") == THEMES["dark"]["axis"]["labelColor"]
-        assert said == []
+        assert complaints == []
 
 
 @in_browser
@@ -359,15 +355,15 @@ def test_a_warehouse_without_scores_has_a_page_that_says_so(tmp_path: Path, what
         with pytest.raises(ArchiveError, match="none of the archive's"):
             rescore_archive(RescoreConfig(archive=(str(archive),), warehouse=warehouse))
     (tmp_path / "page.html").write_text(report(warehouse, "html"), "utf-8")
-    with opened(tmp_path / "page.html") as (page, said):
+    with opened(tmp_path / "page.html") as (page, complaints):
         text = page.inner_text("body")
         assert "No trace is scored yet." in text
         assert ("failed" in text) == (what == "failure")
-        assert said == []
+        assert complaints == []
 
 
 def test_a_chart_says_in_its_caption_what_it_leaves_out(tmp_path: Path) -> None:
-    days = [*(f"2026-01-{each:02d}" for each in range(1, 10)), "1970-01-01"]
+    days = [*(f"2026-01-{number:02d}" for number in range(1, 10)), "1970-01-01"]
     write_jsonl(tmp_path / "a.jsonl", [trace(id=day, created_at=day) for day in days])
     settings = {"warehouse": tmp_path / "warehouse", "embedder": "none"}
     rescore_archive(RescoreConfig(archive=(str(tmp_path / "a.jsonl"),), **settings))

@@ -1,4 +1,4 @@
-"""What the report says in words, and how it stands in markdown."""
+"""What the report says in words, and how it is written in markdown."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -44,7 +44,7 @@ USUAL = ("usual", 1300, date(2026, 1, 1), date(2026, 2, 1))
 TEXT = {"run_id", "domain", "task_domain", "override", "start", "code", "first_day", "last_day"}
 NOTHING = pl.DataFrame()
 ALL = (None, 1300, 130, 0.41251, 0.5, 0.1, 0.9)
-# As an archive may hold them; beside each, how it stands inside a code span.
+# As an archive may hold them; beside each, how it is written inside a code span.
 HOSTILE = {
     "<script>alert(1)</script>": "<script>alert(1)</script>",
     "[x](javascript:alert(1))": "[x](javascript:alert(1))",
@@ -61,12 +61,12 @@ ALLOWED = {"h1", "p", "ul", "li", "strong", "code"}
 TABLE = {"table", "thead", "tbody", "tr", "th", "td"}
 
 
-def rows(names: Iterable[str], *given: tuple[Any, ...]) -> pl.DataFrame:
+def rows(names: Iterable[str], *records: tuple[Any, ...]) -> pl.DataFrame:
     kinds = {name: pl.String if name in TEXT else pl.Float64 for name in names}
     counts = ("traces", "traces_a", "traces_b", "worth_sharing", "rejected", "days")
     counted = {name: pl.Int64 for name in kinds if name in counts}
-    told = {name: pl.Boolean for name in kinds if name.startswith("is_")}
-    return pl.DataFrame(list(given), schema=kinds | counted | told, orient="row")
+    flags = {name: pl.Boolean for name in kinds if name.startswith("is_")}
+    return pl.DataFrame(list(records), schema=kinds | counted | flags, orient="row")
 
 
 SETTINGS = {"cache_size": 1000, "ttl": "none", "profiles": {"code": {"novelty": 0.5}}}
@@ -157,19 +157,19 @@ def sentence(finding: Finding) -> str:
     return "".join(finding.parts)
 
 
-def told(data: ReportData = QUIET, **changes: Any) -> list[str]:
-    """The sentences, without those that are told of the quiet data too."""
-    said = map(sentence, findings(replace(data, **changes)))
-    return [each for each in said if each not in (EXTENT, ALL_ACCEPTED)]
+def sentences(data: ReportData = QUIET, **changes: Any) -> list[str]:
+    """The sentences, without those that the quiet data has too."""
+    texts = map(sentence, findings(replace(data, **changes)))
+    return [text for text in texts if text not in (EXTENT, ALL_ACCEPTED)]
 
 
 def totals(**changes: Any) -> dict[str, Any]:
     return {**QUIET.totals, **changes}
 
 
-def by_domain(*given: tuple[str, int, int, float]) -> pl.DataFrame:
+def by_domain(*records: tuple[str, int, int, float]) -> pl.DataFrame:
     """Domains with their traces, those worth sharing, and their mean."""
-    return rows(DOMAINS, ALL, *((*each, 0.5, 0.1, 0.9) for each in given))
+    return rows(DOMAINS, ALL, *((*record, 0.5, 0.1, 0.9) for record in records))
 
 
 def counts(**more: Any) -> RunRecord:
@@ -185,7 +185,7 @@ def under(**changes: Any) -> RunRecord:
     return replace(RUN, run_id="run-1", published={"settings": SETTINGS | changes})
 
 
-def test_where_there_is_nothing_to_notice_the_extent_is_told() -> None:
+def test_where_there_is_nothing_to_notice_the_extent_is_reported() -> None:
     assert [sentence(finding) for finding in findings(QUIET)] == [EXTENT, ALL_ACCEPTED]
     assert not any(finding.is_warning for finding in findings(QUIET))
 
@@ -195,18 +195,18 @@ def test_the_extent_counts_the_domains() -> None:
     assert sentence(first) == EXTENT.replace("1 domain", "1,200 domains").replace("0.75", "0.5")
 
 
-def test_one_day_is_told_once_and_that_no_trace_reaches_the_threshold() -> None:
+def test_one_day_is_named_once_and_that_no_trace_reaches_the_threshold() -> None:
     domains, day = rows(DOMAINS, (None, 1300, 0, *ALL[3:])), totals(last_day=date(2026, 1, 1))
     [first, *_] = findings(replace(QUIET, totals=day, domains=domains))
     assert sentence(first).startswith("1,300 traces in 1 domain, on 2026-01-01. The mean ")
     assert sentence(first).endswith("; none of them reach the threshold of 0.75.")
 
 
-def test_without_a_trace_that_alone_is_told() -> None:
-    assert told(EMPTY) == ["No trace is scored yet."]
+def test_without_a_trace_that_alone_is_reported() -> None:
+    assert sentences(EMPTY) == ["No trace is scored yet."]
 
 
-def test_a_failure_is_told_first_as_a_warning_with_its_reason() -> None:
+def test_a_failure_is_reported_first_as_a_warning_with_its_reason() -> None:
     failed = failing("run-3", "no\nspace \x1b[31mleft")
     [first, *others] = findings(replace(QUIET, failed=failed))
     assert first.is_warning
@@ -220,14 +220,14 @@ def test_a_failure_is_told_first_as_a_warning_with_its_reason() -> None:
     assert others == findings(QUIET)
 
 
-def test_what_the_audits_of_the_last_run_found_is_told() -> None:
+def test_what_the_audits_of_the_last_run_found_is_reported() -> None:
     passes = AuditResult("a", "error", 0, allowed=False)
     allowed = AuditResult("b", "error", 1, allowed=True)
     fails = AuditResult("c", "error", 1200, allowed=False)
     warns = AuditResult("_d_", "warn", 2, allowed=False)
     done = replace(RUN, audits=(passes, allowed))
     [finding, *_] = findings(replace(QUIET, run=done))
-    assert told(run=done) == ["Audits of the last run: 1 of 2 pass, b allowed (1 row)."]
+    assert sentences(run=done) == ["Audits of the last run: 1 of 2 pass, b allowed (1 row)."]
     assert not finding.is_warning
     failed = replace(failing("run-3", "x"), audits=(passes, warns, fails))
     [_, finding, *_] = findings(replace(QUIET, run=done, failed=failed))
@@ -240,50 +240,50 @@ def test_what_the_audits_of_the_last_run_found_is_told() -> None:
 
 def test_a_failure_before_any_run_succeeded_speaks_of_no_scores() -> None:
     failed = failing("run-1", None)
-    assert told(EMPTY, failed=failed) == [
+    assert sentences(EMPTY, failed=failed) == [
         "The last run, run-1, failed: no reason was noted.",
         "No trace is scored yet.",
     ]
 
 
-def test_the_highest_and_the_lowest_of_the_domains_with_enough_traces_are_told() -> None:
+def test_the_highest_and_the_lowest_of_the_domains_with_enough_traces_are_named() -> None:
     domains = by_domain(
         ("few", 29, 0, 0.9), ("law", 30, 0, 0.6127), ("code", 50, 0, 0.3), ("art", 31, 0, 0.4)
     )
     scores = "law scores highest (mean 0.613), code lowest (0.300)."
-    assert told(domains=domains) == [f"Of the 3 domains with 30 traces or more, {scores}"]
-    assert told(domains=domains.filter(pl.col("traces") > 29)) == [scores]
+    assert sentences(domains=domains) == [f"Of the 3 domains with 30 traces or more, {scores}"]
+    assert sentences(domains=domains.filter(pl.col("traces") > 29)) == [scores]
 
 
 def test_domains_of_nearly_the_same_mean_are_not_compared() -> None:
-    assert told(domains=by_domain(("law", 30, 0, 0.3), ("code", 50, 0, 0.309))) == []
+    assert sentences(domains=by_domain(("law", 30, 0, 0.3), ("code", 50, 0, 0.309))) == []
 
 
 def test_one_domain_with_enough_traces_is_compared_with_none() -> None:
     overrides = rows(OVERRIDES, ("few", "recovery bonus", 29, 1.0, 0.1, 0.1))
-    assert told(domains=by_domain(("few", 29, 9, 0.9), ("law", 30, 9, 0.6))) == []
-    assert told(domains=by_domain(("few", 29, 9, 0.9)), overrides=overrides) == []
+    assert sentences(domains=by_domain(("few", 29, 9, 0.9), ("law", 30, 9, 0.6))) == []
+    assert sentences(domains=by_domain(("few", 29, 9, 0.9)), overrides=overrides) == []
 
 
-def test_the_domain_worth_sharing_most_often_is_told_where_any_is() -> None:
+def test_the_domain_worth_sharing_most_often_is_named_where_any_is() -> None:
     domains = by_domain(
         ("few", 29, 29, 0.5),
         ("7 others", 900, 900, 0.9),
         ("law", 60, 10, 0.6),
         ("code", 99, 9, 0.4),
     )
-    [_, second] = told(domains=domains, others="7 others")
+    [_, second] = sentences(domains=domains, others="7 others")
     assert second == (
         "Of the 2 domains with 30 traces or more, worth sharing most often: law, 10 (16.7%) of its "
         "traces."
     )
-    [_, second] = told(domains=by_domain(("law", 60, 10, 0.6), ("code", 99, 9, 0.4)))
+    [_, second] = sentences(domains=by_domain(("law", 60, 10, 0.6), ("code", 99, 9, 0.4)))
     assert second == "Worth sharing most often: law, 10 (16.7%) of its traces."
 
 
 def test_two_domains_that_are_worth_sharing_as_often_are_not_told_apart() -> None:
-    assert told(domains=by_domain(("law", 60, 6, 0.6), ("code", 30, 3, 0.6))) == []
-    assert told(domains=by_domain(("law", 60, 0, 0.6), ("code", 30, 0, 0.6))) == []
+    assert sentences(domains=by_domain(("law", 60, 6, 0.6), ("code", 30, 3, 0.6))) == []
+    assert sentences(domains=by_domain(("law", 60, 0, 0.6), ("code", 30, 0, 0.6))) == []
 
 
 @pytest.mark.parametrize(("fewest", "which"), [(30, "2 largest domains"), (29, "only domain")])
@@ -292,7 +292,7 @@ def test_where_the_others_may_have_enough_traces_the_largest_domains_are_spoken_
 ) -> None:
     domains = by_domain(("law", 60, 0, 0.6), ("code", fewest, 0, 0.6), ("7 others", 99, 0, 0.6))
     overrides = rows(OVERRIDES, ("law", "single thought", 30, 0.5, -0.5, -0.25))
-    assert told(domains=domains, overrides=overrides, others="7 others") == [
+    assert sentences(domains=domains, overrides=overrides, others="7 others") == [
         (
             f"In the {which} with 30 traces or more, the override with the largest effect, single "
             "thought, applies to 50% of law and lowers its mean score by 0.250."
@@ -300,9 +300,9 @@ def test_where_the_others_may_have_enough_traces_the_largest_domains_are_spoken_
     ]
 
 
-def test_an_override_without_a_notable_effect_is_not_told() -> None:
+def test_an_override_without_a_notable_effect_is_not_reported() -> None:
     overrides = rows(OVERRIDES, ("code", "low diversity penalty", 9, 0.1, -0.09, -0.009))
-    assert told(overrides=overrides) == []
+    assert sentences(overrides=overrides) == []
 
 
 @pytest.mark.parametrize(
@@ -315,9 +315,9 @@ def test_an_override_without_a_notable_effect_is_not_told() -> None:
         ),
     ],
 )
-def test_copies_are_told(changes: dict[str, Any], wanted: tuple[str, str, str]) -> None:
+def test_copies_are_reported(changes: dict[str, Any], wanted: tuple[str, str, str]) -> None:
     same, alike, end = wanted
-    assert told(totals=totals(**changes)) == [
+    assert sentences(totals=totals(**changes)) == [
         (
             f"{alike} of the traces nearly repeat one that they met (similarity of 0.95 and more), "
             f"{same} repeat it fully{end}"
@@ -326,11 +326,11 @@ def test_copies_are_told(changes: dict[str, Any], wanted: tuple[str, str, str]) 
 
 
 def test_texts_that_came_again_unseen_are_no_copies() -> None:
-    assert told(totals=totals(most_repeated=7)) == []
+    assert sentences(totals=totals(most_repeated=7)) == []
 
 
 @pytest.mark.parametrize(("sign", "way"), [(-1, "lowers"), (1, "raises")])
-def test_the_override_of_the_largest_effect_is_told_for_a_domain_with_enough_traces(
+def test_the_override_of_the_largest_effect_is_named_for_a_domain_with_enough_traces(
     sign: int, way: str
 ) -> None:
     overrides = rows(
@@ -340,14 +340,14 @@ def test_the_override_of_the_largest_effect_is_told_for_a_domain_with_enough_tra
         ("few", "single thought", 29, 1.0, -0.5, -0.5),
     )
     domains = by_domain(("code", 1000, 0, 0.5), ("law", 30, 0, 0.5), ("few", 29, 0, 0.5))
-    said = (
+    effect = (
         "he override with the largest effect, low diversity penalty, applies to 50% of law "
         f"and {way} its mean score by 0.050."
     )
-    assert told(domains=domains, overrides=overrides) == [
-        f"In the 2 domains with 30 traces or more, t{said}"
+    assert sentences(domains=domains, overrides=overrides) == [
+        f"In the 2 domains with 30 traces or more, t{effect}"
     ]
-    assert told(domains=domains.head(3), overrides=overrides) == [f"T{said}"]
+    assert sentences(domains=domains.head(3), overrides=overrides) == [f"T{effect}"]
 
 
 PLACEHOLDER = "a recorded score of 0, the live engine's placeholder for none."
@@ -369,11 +369,11 @@ CAUSES = (
         ((None, 1, 0, 0.0101), [OURS.format("1 trace", "0.0101", CAUSES)]),
     ],
 )
-def test_what_live_engines_recorded_is_told_and_warned_of_where_it_is_far(
+def test_what_live_engines_recorded_is_reported_and_warned_of_where_it_is_far(
     row: tuple[Any, ...], wanted: list[str]
 ) -> None:
     recorded = pl.DataFrame([row, ("code", *row[1:])], schema=RECORDED, orient="row")
-    assert told(recorded=recorded) == wanted
+    assert sentences(recorded=recorded) == wanted
     far = [finding for finding in findings(replace(QUIET, recorded=recorded)) if finding.is_warning]
     assert len(far) == (row[3] == 0.0101)
 
@@ -394,10 +394,10 @@ OVER_WEEKS = rows(
     ("grain", "when", "which"),
     [("week", "In the week from", "the last full week"), ("day", "On", "the last day")],
 )
-def test_the_last_step_of_time_that_is_over_is_told_against_all_before(
+def test_the_last_step_of_time_that_is_over_is_compared_with_all_before(
     grain: str, when: str, which: str
 ) -> None:
-    assert told(over_time=OVER_WEEKS, grain=grain) == [
+    assert sentences(over_time=OVER_WEEKS, grain=grain) == [
         (
             f"{when} 2026-01-22, {which} with 30 traces or more, the mean score was "
             "0.400 (before: 0.400) and the mean novelty was 0.300 (before: 0.500)."
@@ -407,12 +407,14 @@ def test_the_last_step_of_time_that_is_over_is_told_against_all_before(
 
 def test_one_step_of_time_with_enough_traces_is_compared_with_none() -> None:
     few, enough = ("2026-01-01", 29, 15.0, 12.0, True), ("2026-01-08", 30, 1.0, 1.0, True)
-    assert told(over_time=rows(OVER_TIME, few, enough)) == []
+    assert sentences(over_time=rows(OVER_TIME, few, enough)) == []
 
 
-def test_drift_is_told_and_a_large_one_is_a_warning() -> None:
+def test_drift_is_reported_and_a_large_one_is_a_warning() -> None:
     chance = 9 * (1 / 200 + 1 / 300)
-    domains = by_domain(*((each, 300, 0, 0.4) for each in ("code", "law", "few", "art", "chess")))
+    domains = by_domain(
+        *((domain, 300, 0, 0.4) for domain in ("code", "law", "few", "art", "chess"))
+    )
     drift = rows(
         DRIFT,
         (None, 1100, 1000, -0.01234, 0.02, 0.5),
@@ -423,8 +425,8 @@ def test_drift_is_told_and_a_large_one_is_a_warning() -> None:
         ("art", 200, 300, 0.0, 0.0, chance + 0.101),
         ("chess", 200, 300, 0.0, 0.0, chance + 0.099),
     )
-    said = findings(replace(QUIET, drift=drift, domains=domains))
-    assert [sentence(each) for each in said if each not in findings(QUIET)] == [
+    all_findings = findings(replace(QUIET, drift=drift, domains=domains))
+    assert [sentence(finding) for finding in all_findings if finding not in findings(QUIET)] == [
         (
             "Of the 4 domains with 200 traces or more in both runs, these shifted: "
             "code greatly (population stability index 0.33), "
@@ -433,7 +435,10 @@ def test_drift_is_told_and_a_large_one_is_a_warning() -> None:
         ),
         "Since the previous run: -100 traces; mean score -0.0123, median +0.0200.",
     ]
-    assert [each.is_warning for each in said] == [True, *[False] * (len(said) - 1)]
+    assert [finding.is_warning for finding in all_findings] == [
+        True,
+        *[False] * (len(all_findings) - 1),
+    ]
 
 
 SHIFTED = rows(DRIFT, (None, 900, 900, 0.1, 0.1, 1.0), ("code", 900, 900, 0.1, 0.1, 1.0))
@@ -448,26 +453,28 @@ def test_runs_that_do_not_compare_are_a_warning_and_their_drift_is_none() -> Non
         versions=FORMULAS | {"replay": 0},
         fingerprints=FINGERPRINTS | {"encoder_id": {"hashing-1": 9}},
     )
-    said = findings(replace(QUIET, before=before, drift=SHIFTED))
-    assert [sentence(each) for each in said if each.is_warning] == [
+    all_findings = findings(replace(QUIET, before=before, drift=SHIFTED))
+    assert [sentence(finding) for finding in all_findings if finding.is_warning] == [
         (
             "The scores of the last run do not compare with those of the previous run: they were "
             "computed with formula of replay 0 → 1; encoder hashing-1 → minilm-1."
         )
     ]
-    assert {FAR, NO_TREND} <= {*map(sentence, said)}
+    assert {FAR, NO_TREND} <= {*map(sentence, all_findings)}
 
 
-def test_settings_that_changed_are_told_and_their_drift_is_no_warning() -> None:
+def test_settings_that_changed_are_named_and_their_drift_is_no_warning() -> None:
     changes = {"cache_size": 20, "ttl": "1d", "threshold": 0.5}
-    said = findings(replace(QUIET, before=under(**changes), drift=SHIFTED))
-    [settings] = [sentence(each) for each in said if sentence(each).startswith("Settings")]
+    all_findings = findings(replace(QUIET, before=under(**changes), drift=SHIFTED))
+    [settings] = [
+        sentence(finding) for finding in all_findings if sentence(finding).startswith("Settings")
+    ]
     assert settings == (
         "Settings changed since the previous run: cache size 20 → 1000; ttl 1d → none; "
         "threshold 0.5 → 0.75."
     )
-    assert {FAR, NO_TREND} <= {*map(sentence, said)}
-    assert not any(each.is_warning for each in said)
+    assert {FAR, NO_TREND} <= {*map(sentence, all_findings)}
+    assert not any(finding.is_warning for finding in all_findings)
 
 
 @pytest.mark.parametrize(
@@ -479,49 +486,53 @@ def test_settings_that_changed_are_told_and_their_drift_is_no_warning() -> None:
     ],
 )
 def test_scores_that_shift_under_the_same_settings_are_a_warning(changes: Any) -> None:
-    said = findings(replace(QUIET, before=under(**changes), drift=SHIFTED))
-    assert FAR in [sentence(each) for each in said if each.is_warning]
-    assert f"{SINCE}." in map(sentence, said)
+    all_findings = findings(replace(QUIET, before=under(**changes), drift=SHIFTED))
+    assert FAR in [sentence(finding) for finding in all_findings if finding.is_warning]
+    assert f"{SINCE}." in map(sentence, all_findings)
 
 
 @pytest.mark.parametrize("changes", [{"cache_size": 9}, {"profiles": {"code": {"novelty": 1}}}])
 def test_each_setting_that_moves_scores_makes_a_shift_no_trend(changes: Any) -> None:
-    said = findings(replace(QUIET, before=under(**changes), drift=SHIFTED))
-    assert {FAR, NO_TREND} <= {sentence(each) for each in said if not each.is_warning}
+    all_findings = findings(replace(QUIET, before=under(**changes), drift=SHIFTED))
+    assert {FAR, NO_TREND} <= {
+        sentence(finding) for finding in all_findings if not finding.is_warning
+    }
 
 
 def test_a_cache_moves_no_score_where_there_is_no_encoder() -> None:
     kept = {"settings": SETTINGS | {"embedder": "none"}}
     before = under(embedder="none", cache_size=9)
-    said = findings(replace(QUIET, run=replace(RUN, published=kept), before=before, drift=SHIFTED))
-    assert f"{SINCE}." in map(sentence, said)
+    all_findings = findings(
+        replace(QUIET, run=replace(RUN, published=kept), before=before, drift=SHIFTED)
+    )
+    assert f"{SINCE}." in map(sentence, all_findings)
 
 
-def test_dates_of_weights_are_told_and_the_score_over_time_is_no_trend() -> None:
+def test_dates_of_weights_are_reported_and_the_score_over_time_is_no_trend() -> None:
     noon = datetime(2026, 1, 9, 12, tzinfo=UTC)
     dates = [
         ("a*b", noon),
         *((f"d{day}", datetime(2026, 1, day, tzinfo=UTC)) for day in range(1, 7)),
     ]
     weights = pl.DataFrame(dates, schema=WEIGHTS, orient="row")
-    said = findings(replace(QUIET, weights=weights, over_time=OVER_WEEKS))
+    all_findings = findings(replace(QUIET, weights=weights, over_time=OVER_WEEKS))
     assert (
         "Weights change with time, and scores before and after do not compare: those of a*b from "
         "2026-01-09T12:00:00+00:00, d1 from 2026-01-01, d2 from 2026-01-02, d3 from 2026-01-03, d4 "
         "from 2026-01-04, and 2 more."
-    ) in map(sentence, said)
-    told = next(each for each in said if "Weights change" in sentence(each))
-    assert not any("*" in part for part in told.parts if not isinstance(part, Untrusted))
+    ) in map(sentence, all_findings)
+    change = next(finding for finding in all_findings if "Weights change" in sentence(finding))
+    assert not any("*" in part for part in change.parts if not isinstance(part, Untrusted))
     week = "In the week from 2026-01-22, the last full week with 30 traces or more"
-    assert [sentence(each) for each in said if "last full week" in sentence(each)] == [
-        f"{week}, the mean novelty was 0.300 (before: 0.500)."
-    ]
+    assert [
+        sentence(finding) for finding in all_findings if "last full week" in sentence(finding)
+    ] == [f"{week}, the mean novelty was 0.300 (before: 0.500)."]
 
 
 def test_one_trace_more_or_less_is_one_trace() -> None:
     for more in (1, -1):
         drift = rows(DRIFT, (None, 100, 100 + more, 0.0, 0.0, 0.0))
-        assert told(drift=drift) == [
+        assert sentences(drift=drift) == [
             f"Since the previous run: {more:+} trace; mean score +0.0000, median +0.0000."
         ]
     domains = rows(DOMAINS, (None, 10, 1, *ALL[3:]))
@@ -529,8 +540,8 @@ def test_one_trace_more_or_less_is_one_trace() -> None:
     assert sentence(first).endswith("; 1 (10.0%) of them reaches the threshold of 0.75.")
 
 
-def times(*given: tuple[str, int, str, str]) -> pl.DataFrame:
-    parted = [(k, n, date.fromisoformat(a), date.fromisoformat(b)) for k, n, a, b in given]
+def times(*records: tuple[str, int, str, str]) -> pl.DataFrame:
+    parted = [(k, n, date.fromisoformat(a), date.fromisoformat(b)) for k, n, a, b in records]
     return pl.DataFrame([USUAL, *parted], schema=TIMES, orient="row")
 
 
@@ -541,8 +552,8 @@ def test_times_that_can_hardly_be_are_warnings() -> None:
         ("future", 2, "2031-01-01", "2031-01-01"),
     )
     gaps = rows(["first_day", "last_day", "days"], ("2026-01-05", "2026-01-12", 8))
-    said = findings(replace(QUIET, date_outliers=odd, gaps=gaps))
-    assert [sentence(each) for each in said if each.is_warning] == [
+    all_findings = findings(replace(QUIET, date_outliers=odd, gaps=gaps))
+    assert [sentence(finding) for finding in all_findings if finding.is_warning] == [
         "1 trace is dated ten years or more before nearly all others, on 1970-01-01.",
         (
             "1,200 traces are dated ten years or more after nearly all others, from 2025-01-01 to "
@@ -553,10 +564,10 @@ def test_times_that_can_hardly_be_are_warnings() -> None:
     assert (
         "Apart from the times warned of, the longest time without a trace is 8 days, from "
         "2026-01-05 to 2026-01-12."
-    ) in map(sentence, said)
+    ) in map(sentence, all_findings)
 
 
-def test_what_a_chart_leaves_out_and_where_weights_change_stands_in_its_caption() -> None:
+def test_what_a_chart_leaves_out_and_where_weights_change_is_in_its_caption() -> None:
     panels = {panel.name: panel for panel in PANELS}
 
     def notes(name: str, **changes: Any) -> str:
@@ -578,31 +589,31 @@ def test_what_a_chart_leaves_out_and_where_weights_change_stands_in_its_caption(
 
 
 def test_domains_that_came_or_went_since_the_previous_run_are_named() -> None:
-    turnover = rows(TURNOVER, ("gone\x1b", False), *((f"d{each}", True) for each in range(7)))
-    assert told(domain_changes=turnover) == [
+    turnover = rows(TURNOVER, ("gone\x1b", False), *((f"d{number}", True) for number in range(7)))
+    assert sentences(domain_changes=turnover) == [
         "New since the previous run: d0, d1, d2, d3, d4 and 2 more.",
         r"Gone since the previous run: gone\x1b.",
     ]
 
 
-def test_of_many_that_shifted_the_three_that_did_most_are_told() -> None:
+def test_of_many_that_shifted_the_three_that_did_most_are_named() -> None:
     drift = rows(
         DRIFT,
         (None, 1800, 2900, 0.0, 0.0, 0.0),
-        *((f"d{each}", 200, 200, 0.0, 0.0, each / 10) for each in range(9)),
+        *((f"d{number}", 200, 200, 0.0, 0.0, number / 10) for number in range(9)),
     )
-    domains = by_domain(*((f"d{each}", 200, 0, 0.4) for each in range(9)))
+    domains = by_domain(*((f"d{number}", 200, 0, 0.4) for number in range(9)))
     since = "Since the previous run: +1,100 traces; mean score +0.0000, median +0.0000."
     shifted = ", ".join(
-        f"d{each} greatly (population stability index 0.{each}0)" for each in (8, 7, 6)
+        f"d{number} greatly (population stability index 0.{number}0)" for number in (8, 7, 6)
     )
-    assert told(drift=drift, domains=domains) == [
+    assert sentences(drift=drift, domains=domains) == [
         f"Domains whose scores shifted: {shifted}, and 4 more.",
         since,
     ]
 
 
-def test_what_is_refused_is_told_by_reason_over_all_domains() -> None:
+def test_what_is_refused_is_reported_by_reason_over_all_domains() -> None:
     rejects = rows(
         ["code", "domain", "rejected"],
         ("no_steps", None, 1000),
@@ -616,7 +627,7 @@ def test_what_is_refused_is_told_by_reason_over_all_domains() -> None:
         EXTENT,
         wanted,
     ]
-    assert told(EMPTY, rejects=rejects) == ["No trace is scored yet.", wanted]
+    assert sentences(EMPTY, rejects=rejects) == ["No trace is scored yet.", wanted]
 
 
 def test_unreadable_files_are_a_warning_that_names_the_first() -> None:
@@ -625,14 +636,14 @@ def test_unreadable_files_are_a_warning_that_names_the_first() -> None:
     assert first.is_warning
     assert first.parts == ("2 files are unreadable, such as ", r"a\n.parquet", ".")
     assert isinstance(first.parts[1], Untrusted)
-    assert told(run=counts(unreadable_files=["a"])) == ["1 file is unreadable: a."]
+    assert sentences(run=counts(unreadable_files=["a"])) == ["1 file is unreadable: a."]
 
 
-def test_the_longest_gap_is_told_if_it_is_of_a_week_or_more() -> None:
+def test_the_longest_gap_is_reported_if_it_is_of_a_week_or_more() -> None:
     names = ["first_day", "last_day", "days"]
     long, short = ("2026-01-05", "2029-09-30", 1365), ("2026-01-01", "2026-01-06", 6)
-    assert told(gaps=rows(names, short)) == []
-    assert told(gaps=rows(names, long, short)) == [
+    assert sentences(gaps=rows(names, short)) == []
+    assert sentences(gaps=rows(names, long, short)) == [
         "The longest time without a trace is 1,365 days, from 2026-01-05 to 2029-09-30."
     ]
 
@@ -649,9 +660,9 @@ def test_all_that_comes_from_the_archive_is_marked_as_untrusted() -> None:
         drift=rows(DRIFT, (None, 9, 9, 0.0, 0.0, 0.0), (label, 999, 999, 0.1, 0.1, 0.3)),
         domain_changes=rows(TURNOVER, (label, True), (other, False)),
     )
-    said = findings(data)
-    assert sum(label in sentence(each) for each in said) == 7
-    parts = [part for each in said for part in each.parts]
+    all_findings = findings(data)
+    assert sum(label in sentence(finding) for finding in all_findings) == 7
+    parts = [part for finding in all_findings for part in finding.parts]
     assert {part for part in parts if isinstance(part, Untrusted)} == {label, other}
     assert not any(
         sign in part for part in parts if not isinstance(part, Untrusted) for sign in "*_"
@@ -659,7 +670,7 @@ def test_all_that_comes_from_the_archive_is_marked_as_untrusted() -> None:
 
 
 class Elements(HTMLParser):
-    """What stands in HTML: its elements, the texts of its code, how many cells each row has."""
+    """What HTML holds: its elements, the texts of its code, how many cells each row has."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -701,9 +712,9 @@ def rendered(text: str) -> Elements:
 
 def test_hostile_names_stand_in_markdown_as_text_and_no_trace_is_named(tmp_path: Path) -> None:
     traces = [
-        trace(id=f"kp:trace:{number}-{each}", task_domain=name, confidence=number / 9)
+        trace(id=f"kp:trace:{number}-{copy}", task_domain=name, confidence=number / 9)
         for number, name in enumerate(HOSTILE)
-        for each in range(30)
+        for copy in range(30)
     ]
     refused = trace(id="kp:trace:refused", task_domain="\n\n<img src=x>", steps=[])
     broken = tmp_path / "archive" / "`![](x)|\n<script>.parquet"
@@ -720,12 +731,12 @@ def test_hostile_names_stand_in_markdown_as_text_and_no_trace_is_named(tmp_path:
     with pytest.raises(ArchiveError):
         rescore_archive(config)
     text = report(tmp_path / "warehouse", "markdown")
-    found = rendered(text)
-    assert set(found.names) == ALLOWED | TABLE
-    assert {name for name, _ in found.attributes} <= {"style"}  # to which side a column goes
-    assert found.cells == [8] * (len(HOSTILE) + 2)
-    assert set(HOSTILE.values()) <= set(found.codes)
-    assert any(r"\x60![](x)\x7c\n<script>.parquet" in code for code in found.codes)
+    elements = rendered(text)
+    assert set(elements.names) == ALLOWED | TABLE
+    assert {name for name, _ in elements.attributes} <= {"style"}  # to which side a column goes
+    assert elements.cells == [8] * (len(HOSTILE) + 2)
+    assert set(HOSTILE.values()) <= set(elements.codes)
+    assert any(r"\x60![](x)\x7c\n<script>.parquet" in code for code in elements.codes)
     assert "kp:trace" not in text
     assert all(printable(line) == line for line in text.split("\n"))
 

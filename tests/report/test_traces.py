@@ -38,7 +38,7 @@ def run(folder: Path, archive: Path | str | None = None, **changes: Any) -> Path
     return folder / "warehouse"
 
 
-def told(warehouse: Path) -> tuple[ReportData, Traces]:
+def gathered(warehouse: Path) -> tuple[ReportData, Traces]:
     with connect(warehouse) as connection:
         data = gather(connection)
         return data, gather_traces(warehouse, connection, data, ThreadExecutor())
@@ -48,9 +48,9 @@ def page(warehouse: Path) -> str:
     return Layout(warehouse).report.read_text("utf-8")
 
 
-def made(number: int, **changes: Any) -> dict[str, Any]:
+def trace_of(number: int, **changes: Any) -> dict[str, Any]:
     """One of some traces that differ in all that the page tells."""
-    steps = [step("thought", f"think {each}") for each in range(number)]
+    steps = [step("thought", f"think {index}") for index in range(number)]
     steps += [step("tool_call", f"call {number}", f"tool {number}"), step("observation")]
     return trace(
         id=f"t{number}",
@@ -63,22 +63,22 @@ def made(number: int, **changes: Any) -> dict[str, Any]:
     )
 
 
-def test_a_tool_without_a_name_is_told_as_one(tmp_path: Path) -> None:
+def test_a_tool_without_a_name_is_listed_as_one(tmp_path: Path) -> None:
     steps = [step("thought", "a"), step("tool_call", "b", ""), step("tool_call", "c", "editor")]
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="t", steps=steps)])
-    _, traces = told(run(tmp_path))
+    _, traces = gathered(run(tmp_path))
     assert traces.details["t"].n_tools == 2
     text = traces.texts["t"]
     assert text.tools == ('""', "editor")
-    assert [each.tool for each in text.steps] == ["", '""', "editor"]
+    assert [step.tool for step in text.steps] == ["", '""', "editor"]
 
 
-def test_each_trace_is_told_with_its_sum_its_place_and_its_text(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "archive" / "a.jsonl", [made(each) for each in range(7)])
-    rows = [made(each) for each in range(7, 15)]
+def test_each_trace_is_shown_with_its_sum_its_place_and_its_text(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace_of(number) for number in range(7)])
+    rows = [trace_of(number) for number in range(7, 15)]
     write_parquet(tmp_path / "archive" / "b.parquet", rows, row_group_size=3)
     warehouse = run(tmp_path)
-    data, traces = told(warehouse)
+    data, traces = gathered(warehouse)
     shown = {row["trace_id"]: row for row in data.traces.to_dicts()}
     assert len(shown) == 15
     assert traces.details.keys() == traces.texts.keys() == shown.keys()
@@ -91,7 +91,7 @@ def test_each_trace_is_told_with_its_sum_its_place_and_its_text(tmp_path: Path) 
         assert detail.source_file == str(tmp_path / "archive" / name)
         assert detail.row == number - first
         call = StepStart("tool_call", f"tool {number}", f"call {number}")
-        steps = [*(StepStart("thought", "", f"think {each}") for each in range(number)), call]
+        steps = [*(StepStart("thought", "", f"think {index}") for index in range(number)), call]
         types = {"thought": number, "tool_call": 1, "observation": 1}
         assert traces.texts[f"t{number}"] == Text(
             objective=f"objective {number}",
@@ -99,21 +99,25 @@ def test_each_trace_is_told_with_its_sum_its_place_and_its_text(tmp_path: Path) 
             tools=(f"tool {number}",),
             steps=(*steps, StepStart("observation", "", ""))[:3],
         )
-    left = require_manifest(warehouse)
-    without_facts = {name: version for name, version in left.tables.items() if name != "facts"}
-    publish(warehouse, replace(left, tables=without_facts))
-    assert {detail.row for detail in told(warehouse)[1].details.values()} == {None}
+    manifest = require_manifest(warehouse)
+    without_facts = {name: version for name, version in manifest.tables.items() if name != "facts"}
+    publish(warehouse, replace(manifest, tables=without_facts))
+    assert {detail.row for detail in gathered(warehouse)[1].details.values()} == {None}
 
 
 def test_no_text_is_long_and_each_is_printable(tmp_path: Path) -> None:
     steps = [
-        step(STEP_TYPES[each % 4], f"{each}\n\x1b[31m " + "c" * 500, f"tool {each % 50}" + "n" * 99)
-        for each in range(5_000)
+        step(
+            STEP_TYPES[number % 4],
+            f"{number}\n\x1b[31m " + "c" * 500,
+            f"tool {number % 50}" + "n" * 99,
+        )
+        for number in range(5_000)
     ]
     objective = "\ud800 \x9b\u202e\n" + "x" * 1_000_000
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(objective=objective, steps=steps)])
     warehouse = run(tmp_path)
-    _, traces = told(warehouse)
+    _, traces = gathered(warehouse)
     [text] = (traces.texts or {}).values()
     assert isinstance(text, Text)
     assert text.types == dict.fromkeys(STEP_TYPES, 1250)
@@ -121,7 +125,7 @@ def test_no_text_is_long_and_each_is_printable(tmp_path: Path) -> None:
     lengths = [
         len(text.objective),
         *map(len, text.tools),
-        *(len(each.start) for each in text.steps),
+        *(len(step.start) for step in text.steps),
     ]
     assert lengths == [300, *[60] * 10, *[120] * 3]
     assert text.objective.isprintable()
@@ -139,7 +143,7 @@ def test_what_cannot_be_read_again_says_why(tmp_path: Path) -> None:
     write_jsonl(archive / "changed.jsonl", [trace(id="changed", objective="other words")])
     (archive / "unreadable.jsonl").unlink()
     (archive / "unreadable.jsonl").mkdir()
-    texts = told(warehouse)[1].texts or {}
+    texts = gathered(warehouse)[1].texts or {}
     assert {name: texts[name] for name in names[1:]} == {name: name for name in names[1:]}
     shown = report(warehouse, "html")
     assert "stays 0" in shown
@@ -172,13 +176,13 @@ def test_large_files_are_left_out_and_those_of_the_first_traces_are_preferred(
 def test_texts_come_from_a_bucket_as_well(
     tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_parquet(tmp_path / "here" / "a.parquet", [made(1), made(2)])
+    write_parquet(tmp_path / "here" / "a.parquet", [trace_of(1), trace_of(2)])
     fill(bucket, tmp_path / "here")
     warehouse = run(tmp_path, archive=bucket)
-    texts = told(warehouse)[1].texts or {}
+    texts = gathered(warehouse)[1].texts or {}
     assert [text.objective for text in texts.values()] == ["objective 1", "objective 2"]
     monkeypatch.setattr(report_texts, "_FETCHING_BYTES", report_texts._MOST_BYTES)  # noqa: SLF001
-    assert set((told(warehouse)[1].texts or {}).values()) == {"large"}
+    assert set((gathered(warehouse)[1].texts or {}).values()) == {"large"}
 
 
 class OneByOne(ThreadExecutor):
@@ -197,7 +201,7 @@ def test_a_bucket_that_is_away_is_asked_once(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(f"AWS_{name}", value)
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
         monkeypatch.setenv(f"AWS_{name}", "known")
-    files = [f"s3://away/{each}.parquet" for each in range(3)]
+    files = [f"s3://away/{number}.parquet" for number in range(3)]
     named = pl.DataFrame({"source_file": files, "trace_id": files})
     executor = OneByOne()
     texts = read_texts(
@@ -222,7 +226,7 @@ def with_canaries(tmp_path: Path) -> Path:
 def test_texts_stand_in_the_page_alone(with_canaries: Path) -> None:
     warehouse = run(with_canaries)
     assert {*re.findall(rf"\w+ {CANARY}", report(warehouse, "html"))} == {
-        f"{each} {CANARY}" for each in ("objective", "content", "tool")
+        f"{kind} {CANARY}" for kind in ("objective", "content", "tool")
     }
     assert CANARY not in report(warehouse, "markdown")
 
@@ -276,12 +280,12 @@ def test_the_page_names_the_command_that_explains_a_trace(
 def test_a_forgotten_trace_takes_its_text_along_even_where_forgetting_was_killed(
     tmp_path: Path,
 ) -> None:
-    gone = made(3) | {"id": "kp:trace:1", "task": {"objective": CANARY}}
-    rows = [made(1), gone, made(3)]
+    gone = trace_of(3) | {"id": "kp:trace:1", "task": {"objective": CANARY}}
+    rows = [trace_of(1), gone, trace_of(3)]
     write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
     warehouse = run(tmp_path)
     leave_report(warehouse, ThreadExecutor())
-    [nearest] = set(told(warehouse)[0].traces.filter(trace_id="t3")["nearest_trace_id"])
+    [nearest] = set(gathered(warehouse)[0].traces.filter(trace_id="t3")["nearest_trace_id"])
     assert nearest == "kp:trace:1"
     killed_in_removal(warehouse)
     assert CANARY in page(warehouse)
@@ -291,7 +295,9 @@ def test_a_forgotten_trace_takes_its_text_along_even_where_forgetting_was_killed
 
 
 def test_the_page_names_whose_cache_a_trace_met(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "archive" / "a.jsonl", [made(1, agent_id="<b>"), made(2, agent_id=None)])
+    write_jsonl(
+        tmp_path / "archive" / "a.jsonl", [trace_of(1, agent_id="<b>"), trace_of(2, agent_id=None)]
+    )
     shown = report(run(tmp_path, cache_by="agent_id"), "html")
     assert shown.count("the cache of agent_id &lt;b&gt; held 0") == 1
     assert shown.count("the cache of no agent_id held 0") == 1

@@ -38,7 +38,7 @@ def test_the_script_is_bundled_once_and_a_damaged_one_again(
     assert script() == first
     assert len(bundled) == 2
     assert script() == first
-    assert [each.name for each in kept.iterdir()] == [path.name]
+    assert [file.name for file in kept.iterdir()] == [path.name]
     vega.cache_clear()
 
 

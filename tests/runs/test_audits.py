@@ -31,32 +31,34 @@ Night = Callable[..., Summary]
 def night(tmp_path: Path) -> Night:
     """Run over the archive, with audits of these texts."""
 
-    def run(*rows: dict[str, Any], audits: Any = None, **given: Any) -> Summary:
+    def run(*rows: dict[str, Any], audits: Any = None, **changes: Any) -> Summary:
         if rows:
             name = f"{len([*(tmp_path / 'archive').glob('*')])}.jsonl"
             write_jsonl(tmp_path / "archive" / name, list(rows))
-        given |= {"audits": audits} if audits is not None else {}
-        return rescore_archive(effective_config(config(tmp_path, tmp_path / "archive", **given)))
+        changes |= {"audits": audits} if audits is not None else {}
+        return rescore_archive(effective_config(config(tmp_path, tmp_path / "archive", **changes)))
 
     return run
 
 
 def errors(**sql: str) -> dict[str, Any]:
-    return {name: {"sql": each} for name, each in sql.items()}
+    return {name: {"sql": query} for name, query in sql.items()}
 
 
-def found(summary: Summary) -> dict[str, tuple[int, bool]]:
-    return {each.name: (each.rows, each.fails) for each in summary.audits}
+def outcomes(summary: Summary) -> dict[str, tuple[int, bool]]:
+    return {result.name: (result.rows, result.fails) for result in summary.audits}
 
 
 def test_an_audit_sees_what_would_be_published_beside_what_is(night: Night, tmp_path: Path) -> None:
-    given = errors(
+    audits = errors(
         now="SELECT count(*) FROM scores HAVING count(*) <> 2",
         before="FROM published.scores UNION ALL BY NAME FROM published.runs",
         question="FROM distributions WHERE run_id <> latest() OR traces = 0",
         own_run="SELECT 1 FROM runs HAVING count(*) <> 1 OR any_value(status) <> 'done'",
     )
-    assert set(found(night(trace(id="a"), trace(id="b"), audits=given)).values()) == {(0, False)}
+    assert set(outcomes(night(trace(id="a"), trace(id="b"), audits=audits)).values()) == {
+        (0, False)
+    }
     more = errors(
         kept="FROM published.scores ANTI JOIN scores USING (trace_id)",
         same="FROM scores ANTI JOIN published.scores USING (trace_id)",
@@ -70,9 +72,14 @@ def test_an_audit_sees_what_would_be_published_beside_what_is(night: Night, tmp_
     ]
     assert json.loads(results[1].first[0])["trace_id"] == "c"
     query = "SELECT audits, config->'allow' FROM runs ORDER BY number"
-    [_, (told, allowed)] = ask(config(tmp_path, tmp_path), query)
+    [_, (recorded, allowed)] = ask(config(tmp_path, tmp_path), query)
     assert json.loads(allowed) == ["same"]
-    assert json.loads(told)[1] == {"name": "same", "severity": "error", "rows": 1, "allowed": True}
+    assert json.loads(recorded)[1] == {
+        "name": "same",
+        "severity": "error",
+        "rows": 1,
+        "allowed": True,
+    }
 
 
 def test_an_audit_that_fails_publishes_no_scores_and_all_are_named(
@@ -81,11 +88,11 @@ def test_an_audit_that_fails_publishes_no_scores_and_all_are_named(
     night(trace(id="a"))
     before = read_manifest(tmp_path / "warehouse")
     many = "SELECT i FROM range(7) r(i) WHERE i < (SELECT count(*) FROM scores) * 7 ORDER BY i DESC"
-    given = errors(many=many, other="SELECT 'x' AS one", fine="FROM scores LIMIT 0")
-    given["soft"] = {"sql": "SELECT 2 AS two", "severity": "warn"}
-    told = r"^2 audits failed: many \(7 rows\), other \(1 row\); no scores were published; "
-    with pytest.raises(AuditError, match=told) as caught:
-        night(trace(id="b"), audits=given, threshold=0.1)
+    audits = errors(many=many, other="SELECT 'x' AS one", fine="FROM scores LIMIT 0")
+    audits["soft"] = {"sql": "SELECT 2 AS two", "severity": "warn"}
+    message = r"^2 audits failed: many \(7 rows\), other \(1 row\); no scores were published; "
+    with pytest.raises(AuditError, match=message) as caught:
+        night(trace(id="b"), audits=audits, threshold=0.1)
     assert [result.rows for result in caught.value.results] == [7, 1, 0, 1]
     assert 'audit many found 7 rows: {"i":6}; {"i":5}; {"i":4}; {"i":3}; {"i":2}' in caplog.text
     assert 'audit soft found 1 row: {"two":2}' in caplog.text
@@ -97,7 +104,7 @@ def test_an_audit_that_fails_publishes_no_scores_and_all_are_named(
     [(status, reason, results)] = ask(config(tmp_path, tmp_path), query)
     assert (status, reason) == ("failed", str(caught.value))
     assert [entry["rows"] for entry in json.loads(results)] == [7, 1, 0, 1]
-    summary = night(audits=given, allow=("many", "other"), threshold=0.1)
+    summary = night(audits=audits, allow=("many", "other"), threshold=0.1)
     assert summary.run_id
     assert audits_text(summary.audits) == "1 of 4 pass, many allowed, other allowed, soft warns"
     assert f"  audits     {audits_text(summary.audits)}" in as_text(summary)
@@ -109,9 +116,11 @@ def test_they_are_kept_by_value_run_on_a_quiet_night_and_end(night: Night, tmp_p
     first = night(trace(id="a"), audits=file)
     file.unlink()
     summary = night()
-    assert (summary.run_id, found(summary)) == (None, {"few": (0, False)})
+    assert (summary.run_id, outcomes(summary)) == (None, {"few": (0, False)})
     assert as_text(summary).endswith("; audits: 1 of 1 pass")
-    [kept] = [each for each in settings(tmp_path / "warehouse") if each.name == "audit few"]
+    [kept] = [
+        setting for setting in settings(tmp_path / "warehouse") if setting.name == "audit few"
+    ]
     assert (kept.run_id, kept.value["severity"]) == (first.run_id, "error")
     assert night(trace(id="b"), allow=("few",)).run_id
     runs = ask(config(tmp_path, tmp_path), "SELECT count(*) FROM runs")
@@ -150,15 +159,15 @@ def test_sql_that_cannot_run_or_looks_elsewhere_is_refused_by_plan_and_run(
     night(trace(id="a"))
     before = sorted(tmp_path.rglob("*"))
     published = read_manifest(tmp_path / "warehouse")
-    given = errors(wrong=sql.format(folder=tmp_path), fine="FROM scores LIMIT 0")
-    asked = config(tmp_path, tmp_path / "archive", audits=given)
+    audits = errors(wrong=sql.format(folder=tmp_path), fine="FROM scores LIMIT 0")
+    run_config = config(tmp_path, tmp_path / "archive", audits=audits)
     for work in (plan, rescore_archive):
         with pytest.raises(KpBatchError, match=r"^audits cannot be run: wrong: ") as caught:
-            work(asked)
+            work(run_config)
         assert why in str(caught.value)
         assert "fine" not in str(caught.value)
     assert read_manifest(tmp_path / "warehouse") == published
-    assert [each for each in before if not each.exists()] == []
+    assert [path for path in before if not path.exists()] == []
     assert not list(tmp_path.glob("out*"))
 
 
@@ -183,8 +192,8 @@ def test_what_only_shows_when_it_runs_fails_the_run_by_name(
 
 def test_a_warehouse_whose_name_has_a_star_is_audited(tmp_path: Path) -> None:
     archive = write_jsonl(tmp_path / "a.jsonl", [trace(id="a")])
-    given = errors(all="FROM scores", facts="FROM files")
-    own = config(tmp_path, archive, warehouse=tmp_path / "w*h", audits=given)
+    audits = errors(all="FROM scores", facts="FROM files")
+    own = config(tmp_path, archive, warehouse=tmp_path / "w*h", audits=audits)
     with pytest.raises(AuditError, match=r"all \(1 row\), facts \(1 row\)"):
         rescore_archive(own)
 
@@ -205,21 +214,21 @@ def test_a_run_is_audited_against_what_was_published_before_it(
     night: Night, tmp_path: Path
 ) -> None:
     warehouse = tmp_path / "warehouse"
-    given = errors(new="FROM scores ANTI JOIN published.scores USING (trace_id) ORDER BY trace_id")
+    audits = errors(new="FROM scores ANTI JOIN published.scores USING (trace_id) ORDER BY trace_id")
     night(trace(id="a"))
     with pytest.raises(WarehouseError, match="keeps no audits"):
         audit(warehouse)
-    night(trace(id="b"), trace(id="c"), audits=given, allow=("new",))
-    assert [each.rows for each in audit(warehouse)] == [2]
-    assert [each.rows for each in audit(warehouse, "latest")] == [2]
-    assert [each.rows for each in audit(warehouse, "previous")] == [1]
+    night(trace(id="b"), trace(id="c"), audits=audits, allow=("new",))
+    assert [result.rows for result in audit(warehouse)] == [2]
+    assert [result.rows for result in audit(warehouse, "latest")] == [2]
+    assert [result.rows for result in audit(warehouse, "previous")] == [1]
     done = invoke("audit", "previous", "--warehouse", warehouse)
     assert done.returncode == 1
     assert done.stdout.splitlines()[1].split() == ["new", "fails", "1"]
     assert '"trace_id":"a"' in done.stdout
     assert done.stderr == "kp-batch: 1 audit failed: new (1 row); what is published stays\n"
-    told = invoke("audit", "--json", "--warehouse", warehouse)
-    [result] = json.loads(told.stdout)
+    output = invoke("audit", "--json", "--warehouse", warehouse)
+    [result] = json.loads(output.stdout)
     assert (result["name"], result["rows"], len(result["first"])) == ("new", 2, 2)
 
 
@@ -238,7 +247,7 @@ def test_a_run_is_audited_against_what_was_published_before_it(
         ("[audits.a", ["cannot be read"]),
     ],
 )
-def test_all_faults_of_a_file_are_told(tmp_path: Path, text: str, faults: list[str]) -> None:
+def test_all_faults_of_a_file_are_reported(tmp_path: Path, text: str, faults: list[str]) -> None:
     (tmp_path / "audits.toml").write_text(text)
     with pytest.raises(KpBatchError, match=r"audits\.toml") as caught:
         load_audits(tmp_path / "audits.toml")
@@ -251,23 +260,31 @@ def day(number: int) -> str:
 
 def test_the_ready_audits_find_what_they_are_for(night: Night) -> None:
     rows = [
-        trace(id=f"{each}", objective=f"task {each}", created_at=day(1 + each % 5), confidence=0.9)
-        for each in range(40)
+        trace(
+            id=f"{number}",
+            objective=f"task {number}",
+            created_at=day(1 + number % 5),
+            confidence=0.9,
+        )
+        for number in range(40)
     ]
-    assert set(found(night(*rows, audits=READY)).values()) == {(0, False)}
+    assert set(outcomes(night(*rows, audits=READY)).values()) == {(0, False)}
     names = [*tomllib.loads(READY.read_text())["audits"]]
     later = [
         *(
-            trace(id=f"s{each}", objective="same", created_at=day(6), confidence=0.1)
-            for each in range(50)
+            trace(id=f"s{number}", objective="same", created_at=day(6), confidence=0.1)
+            for number in range(50)
         ),
         trace(id="future", created_at="2999-01-01T00:00:00Z"),
         trace(id="off", task_domain="other", created_at=day(9), quality_score=0.9999),
         trace(id="", created_at=day(9)),
     ]
-    given = {"cache_by": "agent_id", "max_reject_share": 1, "allow": names}
-    agents = [trace(id=f"g{each}", agent_id=f"agent {each}", created_at=day(each)) for each in (1,)]
-    counts = {name: rows for name, (rows, _) in found(night(*later, *agents, **given)).items()}
+    options = {"cache_by": "agent_id", "max_reject_share": 1, "allow": names}
+    agents = [
+        trace(id=f"g{number}", agent_id=f"agent {number}", created_at=day(number))
+        for number in (1,)
+    ]
+    counts = {name: rows for name, (rows, _) in outcomes(night(*later, *agents, **options)).items()}
     assert counts == {
         "no_domain_shifts": 1,
         "no_silent_domain": 1,
@@ -277,4 +294,4 @@ def test_the_ready_audits_find_what_they_are_for(night: Night) -> None:
         "no_future_times": 1,
         "scores_as_recorded": 1,
     }
-    assert found(night(**given))["few_new_rejects"] == (0, False)  # they are not new any more
+    assert outcomes(night(**options))["few_new_rejects"] == (0, False)  # they are not new any more

@@ -78,7 +78,7 @@ def test_runs_differ_by_formulas_and_encoders_alone() -> None:
         fingerprints=RUN.fingerprints | {"encoder_id": {"hashing-1": 4, "minilm-1": 5}},
     )
     assert incomparable(RUN, RUN) == []
-    assert [each.words for each in incomparable(RUN, other)] == [
+    assert [reason.words for reason in incomparable(RUN, other)] == [
         "formula of facts 1 \N{RIGHTWARDS ARROW} 2",
         "encoder minilm-1 \N{RIGHTWARDS ARROW} hashing-1, minilm-1",
     ]

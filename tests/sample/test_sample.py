@@ -176,7 +176,7 @@ def test_bad_rows_are_the_share_rounded_and_take_every_fault_in_turn(
     changed = [i for i, (clean, row) in enumerate(pairs) if json.dumps(clean) != json.dumps(row)]
     assert len(changed) == count
     for number, position in enumerate(changed):
-        code, place, found = FAULTS[number % len(FAULTS)]
+        code, place, bad_value = FAULTS[number % len(FAULTS)]
         row, before = rows[position], rows[position - 1]
         if code == "superseded":
             assert row["reasons"] == []
@@ -187,7 +187,7 @@ def test_bad_rows_are_the_share_rounded_and_take_every_fault_in_turn(
         else:
             assert row["reasons"] == [code]
         if place != ["outcome", "confidence"] or number < len(FAULTS):
-            assert reduce(getitem, place, row) == found
+            assert reduce(getitem, place, row) == bad_value
 
 
 @pytest.mark.parametrize(

@@ -15,26 +15,26 @@ rows = st.fixed_dictionaries(
     {
         **dict.fromkeys(DIMENSIONS, share),
         **dict.fromkeys(OVERRIDES, st.booleans()),
-        "profile_id": st.sampled_from([each.profile_id for each in PROFILES.values()]),
+        "profile_id": st.sampled_from([profile.profile_id for profile in PROFILES.values()]),
     }
 )
 
 
 @given(st.lists(rows, min_size=1, max_size=5))
 def test_law_a_breakdown_ends_with_the_score_and_its_parts_sum_to_it(
-    given_rows: list[dict[str, Any]],
+    drawn_rows: list[dict[str, Any]],
 ) -> None:
-    frame = pl.DataFrame(given_rows)
-    told = breakdowns(frame, PROFILES.values())
+    frame = pl.DataFrame(drawn_rows)
+    results = breakdowns(frame, PROFILES.values())
     scored = frame.with_columns(composite(PROFILES.values())).with_columns(score())
-    assert [each.score for each in told] == scored["score"].to_list()
-    assert [each.composite for each in told] == scored["composite"].to_list()
-    for each in told:
-        first, second, third, fourth = (term.product for term in each.terms)
-        assert first + second + third + fourth == each.composite
-        total = each.composite + sum(override.change for override in each.overrides)
-        assert math.isclose(total, each.score, abs_tol=1e-15)
-        assert all(override.applies or not override.change for override in each.overrides)
+    assert [result.score for result in results] == scored["score"].to_list()
+    assert [result.composite for result in results] == scored["composite"].to_list()
+    for result in results:
+        first, second, third, fourth = (term.product for term in result.terms)
+        assert first + second + third + fourth == result.composite
+        total = result.composite + sum(override.change for override in result.overrides)
+        assert math.isclose(total, result.score, abs_tol=1e-15)
+        assert all(override.applies or not override.change for override in result.overrides)
 
 
 def test_a_breakdown_names_the_profile_its_weights_and_each_override() -> None:
@@ -43,13 +43,14 @@ def test_a_breakdown_names_the_profile_its_weights_and_each_override() -> None:
         **dict(zip(OVERRIDES, (False, True, True), strict=True)),
         "profile_id": PROFILES["default"].profile_id,
     }
-    [told] = breakdowns(pl.DataFrame([row]), PROFILES.values())
-    assert (told.profile, told.profile_id) == ("default", PROFILES["default"].profile_id)
-    assert [(term.dimension, term.value, term.weight) for term in told.terms] == [
+    [result] = breakdowns(pl.DataFrame([row]), PROFILES.values())
+    assert (result.profile, result.profile_id) == ("default", PROFILES["default"].profile_id)
+    assert [(term.dimension, term.value, term.weight) for term in result.terms] == [
         (name, row[name], getattr(PROFILES["default"], name)) for name in DIMENSIONS
     ]
     assert [
-        (override.name, override.applies, round(override.change, 9)) for override in told.overrides
+        (override.name, override.applies, round(override.change, 9))
+        for override in result.overrides
     ] == [
         ("single_thought", False, 0.0),
         ("recovery_bonus", True, 0.1),

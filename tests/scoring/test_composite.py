@@ -96,7 +96,7 @@ def test_no_traces_have_no_composite() -> None:
 
 
 @pytest.mark.parametrize(
-    ("total", "held", "expected"),
+    ("total", "applies", "expected"),
     [
         (0.7, (False, False, False), 0.7),
         (0.7, (True, False, False), 0.1),
@@ -114,10 +114,10 @@ def test_no_traces_have_no_composite() -> None:
     ],
 )
 def test_overrides_follow_each_other_within_the_bounds(
-    total: float, held: tuple[bool, bool, bool], expected: float
+    total: float, applies: tuple[bool, bool, bool], expected: float
 ) -> None:
     names = ("single_thought", "recovery_bonus", "low_diversity_penalty")
-    frame = pl.DataFrame([{"composite": total, **dict(zip(names, held, strict=True))}])
+    frame = pl.DataFrame([{"composite": total, **dict(zip(names, applies, strict=True))}])
     assert frame.select(score()).item() == expected
 
 
@@ -125,7 +125,7 @@ MOMENTS = [datetime(2026, 6, 1, tzinfo=UTC) + timedelta(microseconds=us) for us 
 versions = st.dictionaries(
     st.sampled_from(["code", "legal", "law"]),
     st.lists(st.none() | st.sampled_from(MOMENTS), min_size=1, unique=True).map(
-        lambda begins: sorted(begins, key=lambda each: (each is not None, each or MOMENTS[0]))
+        lambda begins: sorted(begins, key=lambda begin: (begin is not None, begin or MOMENTS[0]))
     ),
 )
 
@@ -142,9 +142,9 @@ def test_law_a_trace_takes_the_weights_in_force_at_its_time(
     profiles = {
         name: tuple(
             Version(begin, WeightProfile(name, place / 10, 1 - place / 10, 0, 0))
-            for place, begin in enumerate(each)
+            for place, begin in enumerate(dates)
         )
-        for name, each in {"default": [None, MOMENTS[2]], **begins}.items()
+        for name, dates in {"default": [None, MOMENTS[2]], **begins}.items()
     }
 
     def expected(domain: str, moment: datetime) -> WeightProfile:
@@ -158,7 +158,7 @@ def test_law_a_trace_takes_the_weights_in_force_at_its_time(
     frame = pl.DataFrame(rows, schema=schema, orient="row")
     assigned = frame.select(assign(ProfileVersions(profiles)))
     wanted = [expected(*row) for row in rows]
-    assert assigned.rows() == [(each.name, each.profile_id) for each in wanted]
+    assert assigned.rows() == [(profile.name, profile.profile_id) for profile in wanted]
     for row, profile in zip(rows, wanted, strict=True):
         in_force = ProfileVersions(profiles).at(row[1])
         assert in_force.get(row[0], in_force["default"]) == profile
@@ -166,11 +166,11 @@ def test_law_a_trace_takes_the_weights_in_force_at_its_time(
 
 def test_ten_thousand_dates_are_searched() -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    each_hour = [start + timedelta(hours=hour) for hour in range(10_000)]
+    hours = [start + timedelta(hours=hour) for hour in range(10_000)]
     weights = [WeightProfile("default", n / 10_000, 1 - n / 10_000, 0, 0) for n in range(10_000)]
-    profiles = tuple(map(Version, [None, *each_hour[1:]], weights))
-    frame = pl.DataFrame({"created_at": each_hour}).select(
+    profiles = tuple(map(Version, [None, *hours[1:]], weights))
+    frame = pl.DataFrame({"created_at": hours}).select(
         pl.col("created_at").cast(pl.Datetime("us", "UTC")), task_domain=pl.lit("code")
     )
     [_, assigned] = frame.select(assign(ProfileVersions({"default": profiles})))
-    assert assigned.to_list() == [each.profile_id for each in weights]
+    assert assigned.to_list() == [profile.profile_id for profile in weights]

@@ -1,4 +1,4 @@
-"""Weights that hold from a date on: what a change of them restates, and who tells it."""
+"""Weights that hold from a date on: what a change of them restates, and where it is shown."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -54,12 +54,14 @@ class Archive:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        rows = [at(each, domain=("code", "law")[number % 2]) for number, each in enumerate(TIMES)]
+        rows = [
+            at(moment, domain=("code", "law")[number % 2]) for number, moment in enumerate(TIMES)
+        ]
         write_jsonl(folder / "archive" / "a.jsonl", rows)
 
     def config(self, warehouse: str = "warehouse", **profiles: Any) -> RescoreConfig:
-        given = {"profiles": {**load_profiles().as_json(), **profiles}} if profiles else {}
-        fresh = config(self.folder, self.folder / "archive", cache_size=3, **given)
+        options = {"profiles": {**load_profiles().as_json(), **profiles}} if profiles else {}
+        fresh = config(self.folder, self.folder / "archive", cache_size=3, **options)
         return fresh.model_copy(update={"warehouse": self.folder / warehouse})
 
     def run(self, **profiles: Any) -> Summary:
@@ -67,15 +69,15 @@ class Archive:
         summary = rescore_archive(self.config(**profiles))
         with TemporaryDirectory(dir=self.folder) as name:
             rescore_archive(self.config(name, **profiles))
-            found, wanted = tables(self.config().warehouse), tables(self.folder / name)
-        for each, rows in wanted.items():
-            assert found[each].equals(rows), each
+            actual, wanted = tables(self.config().warehouse), tables(self.folder / name)
+        for table, rows in wanted.items():
+            assert actual[table].equals(rows), table
         return summary
 
     def restated(self, summary: Summary) -> list[datetime]:
         query = "SELECT created_at FROM scores WHERE run_id = ? ORDER BY created_at"
         with connect(self.config().warehouse) as connection:
-            return [each for (each,) in connection.execute(query, [summary.run_id]).fetchall()]
+            return [moment for (moment,) in connection.execute(query, [summary.run_id]).fetchall()]
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def test_a_date_restates_what_lies_behind_it_and_another_what_lies_between(
     added = archive.run(code=[code, {"from": TIMES[10], **OTHER}])  # that of a trace, within a day
     assert archive.restated(added) == of_code(10, 24)
     assert (added.counts.restated, added.counts.reweighted, added.counts.replayed) == (7, 7, 0)
-    assert added.counts.partitions == len({each.date() for each in of_code(10, 24)})
+    assert added.counts.partitions == len({moment.date() for moment in of_code(10, 24)})
     later = archive.run(code=[code, {"from": TIMES[13], **OTHER}])
     assert archive.restated(later) == of_code(10, 13)
     assert later.counts.restated == 2
@@ -125,11 +127,14 @@ def test_a_late_file_takes_the_weights_of_its_time(archive: Archive) -> None:
     late = [at(TIMES[5] + timedelta(hours=1), "april"), at(TIMES[20] + timedelta(hours=1), "may")]
     write_jsonl(archive.folder / "archive" / "late.jsonl", late)
     archive.run(**profiles)
-    found = ask(
+    assigned = ask(
         archive.config(), "SELECT trace_id, profile_id FROM scores WHERE trace_id[1] <> 't'"
     )
     april, may = parse_profiles(profiles, "x").versions["code"]
-    assert sorted(found) == [("april", april.profile.profile_id), ("may", may.profile.profile_id)]
+    assert sorted(assigned) == [
+        ("april", april.profile.profile_id),
+        ("may", may.profile.profile_id),
+    ]
 
 
 def test_a_trace_that_moves_in_time_takes_the_weights_of_then(archive: Archive) -> None:
@@ -145,11 +150,11 @@ def test_forgetting_keeps_the_weights_of_each_time(archive: Archive) -> None:
     profiles = {"code": [EQUAL, {"from": TIMES[11], **OTHER}]}
     archive.run(**profiles)
     forget(archive.config().warehouse, ["t10"])
-    left = tables(archive.config().warehouse)["scores"]
-    rows = [at(each, domain=("code", "law")[n % 2]) for n, each in enumerate(TIMES) if n != 10]
+    remaining = tables(archive.config().warehouse)["scores"]
+    rows = [at(moment, domain=("code", "law")[n % 2]) for n, moment in enumerate(TIMES) if n != 10]
     write_jsonl(archive.folder / "archive" / "a.jsonl", rows)
     rescore_archive(archive.config("fresh", **profiles))
-    assert left.equals(tables(archive.folder / "fresh")["scores"])
+    assert remaining.equals(tables(archive.folder / "fresh")["scores"])
 
 
 @pytest.mark.parametrize("formula", ["facts", "scoring"])
@@ -161,16 +166,16 @@ def test_forgetting_and_sweeping_mix_no_formulas(
     monkeypatch.setitem(FORMULAS, formula, 99)
     if formula == "scoring":
         monkeypatch.setattr(kp_batch.scoring.profiles, "SCORING_VERSION", 99)
-    warehouse, said = (
+    warehouse, message = (
         archive.config().warehouse,
         "another version of kp_batch, .* first: kp-batch run",
     )
     before = tables(warehouse)["scores"]
-    with pytest.raises(WarehouseError, match=said):
+    with pytest.raises(WarehouseError, match=message):
         forget(warehouse, ["t10"])
-    with pytest.raises(WarehouseError, match=said):
+    with pytest.raises(WarehouseError, match=message):
         forget(warehouse, ["t10"], dry_run=True)
-    with pytest.raises(WarehouseError, match=said):
+    with pytest.raises(WarehouseError, match=message):
         sweep(warehouse)
     assert tables(warehouse)["scores"].equals(before)
     assert ask(archive.config(), "SELECT status FROM runs") == [("done",)]
@@ -180,9 +185,9 @@ def test_forgetting_and_sweeping_mix_no_formulas(
         assert "t10" not in tables(warehouse)["scores"]["trace_id"]
 
 
-def told(old: Any, new: Any) -> list[str]:
-    found = setting_changes({"profiles": {"code": old}}, {"profiles": {"code": new}})
-    return [each.words.removeprefix("weights of code") for each in found]
+def weight_changes(old: Any, new: Any) -> list[str]:
+    reasons = setting_changes({"profiles": {"code": old}}, {"profiles": {"code": new}})
+    return [reason.words.removeprefix("weights of code") for reason in reasons]
 
 
 def test_reasons_name_the_times_at_which_weights_differ() -> None:
@@ -190,24 +195,26 @@ def test_reasons_name_the_times_at_which_weights_differ() -> None:
     change = f"complexity 0.25 {TO} 0.1, novelty 0.25 {TO} 0.4"
     back = f"complexity 0.1 {TO} 0.25, novelty 0.4 {TO} 0.25"
     listed = ", ".join(f"{name} {value:g}" for name, value in OTHER.items())
-    assert told(EQUAL, OTHER) == [f": {change}"]
-    assert told(EQUAL, [EQUAL, june]) == [f" from 2026-06-01: {change}"]
-    assert told([EQUAL, june], [EQUAL, may]) == [f" from 2026-05-01, before 2026-06-01: {change}"]
-    assert told([EQUAL, june], OTHER) == [f" before 2026-06-01: {change}"]
-    assert told([EQUAL, june], [OTHER, {**june, **EQUAL}]) == [
+    assert weight_changes(EQUAL, OTHER) == [f": {change}"]
+    assert weight_changes(EQUAL, [EQUAL, june]) == [f" from 2026-06-01: {change}"]
+    assert weight_changes([EQUAL, june], [EQUAL, may]) == [
+        f" from 2026-05-01, before 2026-06-01: {change}"
+    ]
+    assert weight_changes([EQUAL, june], OTHER) == [f" before 2026-06-01: {change}"]
+    assert weight_changes([EQUAL, june], [OTHER, {**june, **EQUAL}]) == [
         f" before 2026-06-01: {change}",
         f" from 2026-06-01: {back}",
     ]
-    assert told(None, [june]) == [f" from 2026-06-01: new ({listed})"]
-    assert told([june], None) == [f" from 2026-06-01: gone ({listed})"]
-    assert told([EQUAL, may, june], [EQUAL, may]) == []
+    assert weight_changes(None, [june]) == [f" from 2026-06-01: new ({listed})"]
+    assert weight_changes([june], None) == [f" from 2026-06-01: gone ({listed})"]
+    assert weight_changes([EQUAL, may, june], [EQUAL, may]) == []
 
 
 def test_settings_explain_and_score_name_the_date(archive: Archive) -> None:
     dated = {"code": [EQUAL, {"from": "2026-05-01", **OTHER}]}
     archive.run(**dated)
     warehouse, versions = archive.config().warehouse, archive.config(**dated).profiles
-    named = {each.name: each.value for each in settings(warehouse)}
+    named = {setting.name: setting.value for setting in settings(warehouse)}
     assert named["weights of code"] == EQUAL
     assert named["weights of code from 2026-05-01"] == OTHER
     in_text = "weights of code from 2026-05-01 (code-"

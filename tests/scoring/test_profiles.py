@@ -91,8 +91,8 @@ def test_every_fault_of_a_file_is_reported_at_once(file: Path) -> None:
             "flat = 3",
         ]
     )
-    found = refusal(file, text)
-    assert found.startswith(f"the profiles file {file} has 12 faults: ")
+    message = refusal(file, text)
+    assert message.startswith(f"the profiles file {file} has 12 faults: ")
     for fault in (
         "unknown key 'author' (profiles stand in [profiles.NAME])",
         "negative: complexity is a number from 0 to 1, got -0.5",
@@ -107,7 +107,7 @@ def test_every_fault_of_a_file_is_reported_at_once(file: Path) -> None:
         "a profile without a name",
         "flat: expected a table of four weights, got 3",
     ):
-        assert fault in found
+        assert fault in message
 
 
 @pytest.mark.parametrize("text", ["", "[profiles]", "profiles = 1", "[profile.code]\nnovelty = 1"])
@@ -161,8 +161,8 @@ def dated(name: str, *begins: str) -> str:
 
 
 def complexities(versions: ProfileVersions, name: str, *moments: datetime) -> list[float | None]:
-    found = (versions.at(moment).get(name) for moment in moments)
-    return [each and each.complexity for each in found]
+    profiles = (versions.at(moment).get(name) for moment in moments)
+    return [profile and profile.complexity for profile in profiles]
 
 
 def test_weights_hold_from_their_date_until_the_next(file: Path) -> None:
@@ -222,8 +222,8 @@ def test_every_fault_of_dates_is_reported_at_once(file: Path) -> None:
         ]
     )
     day = "from is a day such as 2026-01-31, or a time with a zone, got"
-    found = refusal(file, text + "[profiles]\nempty = []").split(": ", 1)[1].split("; ")
-    assert found == [
+    faults = refusal(file, text + "[profiles]\nempty = []").split(": ", 1)[1].split("; ")
+    assert faults == [
         "twice: two entries from 2026-06-01",
         "descending: the entry from 2026-06-01 stands after 2026-06-02",
         "missing (entry 2): from is missing, which the first entry alone may leave out",
@@ -233,8 +233,8 @@ def test_every_fault_of_dates_is_reported_at_once(file: Path) -> None:
         f"text: {day} 'soon'",
         "spaced: from has no zone, write 2026-06-01 00:00Z say",
         f"compact: {day} '20260601'",
-        *(each for each in found if each.startswith("early (entry 2): from is a day")),
+        *(fault for fault in faults if fault.startswith("early (entry 2): from is a day")),
         "sum: the weights sum to 1.1, not 1",
         "empty: no table of weights",
     ]
-    assert len(found) == 12
+    assert len(faults) == 12

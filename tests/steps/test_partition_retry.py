@@ -44,13 +44,17 @@ class Dying(ThreadExecutor):
         for part in parts:
             before = self.files()
             result = step(part, *args, **kwargs)
-            made = {path: each for path, each in self.files().items() if before.get(path) != each}
-            for path, content in made.items():
+            written = {
+                path: content
+                for path, content in self.files().items()
+                if before.get(path) != content
+            }
+            for path, content in written.items():
                 path.write_bytes(content[: len(content) // 2])
             again = pickle.dumps((step, part, args, kwargs))
-            same, *given, named = pickle.loads(again)
-            assert same(given[0], *given[1], **named) == result
-            assert {path: path.read_bytes() for path in made} == made
+            same, *positional, named = pickle.loads(again)
+            assert same(positional[0], *positional[1], **named) == result
+            assert {path: path.read_bytes() for path in written} == written
             self.parts[step.name] = self.parts.get(step.name, 0) + 1
             yield pickle.loads(pickle.dumps(result))
 
@@ -104,10 +108,10 @@ def test_the_parts_of_texts_that_are_embedded_by_their_windows_are_done_by_anoth
     assert novelty.filter(novelty < 1e-6).len() == 5
 
 
-def test_parts_are_as_large_as_they_may_be_and_a_larger_item_stands_alone() -> None:
+def test_parts_are_as_large_as_they_may_be_and_a_larger_item_is_alone() -> None:
     for sizes, parts in (
         ([3, 1, 1, 9, 2, 2, 2], [(3, 1), (1,), (9,), (2, 2), (2,)]),
         ([], []),
         ([5], [(5,)]),
     ):
-        assert list(cut(sizes, lambda each: each, 4)) == parts
+        assert list(cut(sizes, lambda size: size, 4)) == parts

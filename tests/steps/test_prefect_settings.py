@@ -45,13 +45,17 @@ def home(tmp_path: Path) -> Path:
 def test_the_server_is_the_one_that_prefect_would_use(
     home: Path, tmp_path: Path, environment: dict[str, str], expected: str | None
 ) -> None:
-    given = {name: each.replace("home", str(home)) for name, each in environment.items()}
-    given = {"HOME": str(tmp_path / "nobody's"), **given}
-    assert configured_api(given) == expected
-    asked = subprocess.run(
-        [sys.executable, "-c", ASK_PREFECT], env=given, capture_output=True, text=True, check=True
+    variables = {name: value.replace("home", str(home)) for name, value in environment.items()}
+    variables = {"HOME": str(tmp_path / "nobody's"), **variables}
+    assert configured_api(variables) == expected
+    done = subprocess.run(
+        [sys.executable, "-c", ASK_PREFECT],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert asked.stdout.strip() == str(expected)
+    assert done.stdout.strip() == str(expected)
 
 
 @pytest.mark.prefect
@@ -64,7 +68,7 @@ def test_a_profile_in_a_warehouse_names_no_server(
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "profiles.toml").write_text('active = "local"\n[profiles.local]\n')
-    given = {name: str(mine) for name in own}
+    variables = {name: str(mine) for name in own}
     ask = (
         "import sys; from pathlib import Path\n"
         "from kp_batch.steps.prefect_settings import prepare_prefect\n"
@@ -73,14 +77,14 @@ def test_a_profile_in_a_warehouse_names_no_server(
         "from prefect.context import get_settings_context as c\n"
         "print(s().api.url, c().profile.name)"
     )
-    asked = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", ask, str(home)],
-        env={"HOME": str(tmp_path / "nobody's"), **given},
+        env={"HOME": str(tmp_path / "nobody's"), **variables},
         capture_output=True,
         text=True,
         check=True,
     )
-    url, name = asked.stdout.split()
+    url, name = done.stdout.split()
     assert url == "None"
     assert expected in {None, name}
 

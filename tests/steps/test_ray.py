@@ -89,7 +89,7 @@ def test_parts_are_done_by_several_processes_and_come_back_in_order(
     numbers = [*range(6), 6, 8]
     assert [*cluster.map(square, numbers, tmp_path)] == [number**2 for number in numbers]
     assert [*cluster.map(square, (), tmp_path)] == []
-    workers = {each.suffix for each in tmp_path.iterdir()}
+    workers = {path.suffix for path in tmp_path.iterdir()}
     assert len(workers) >= 2
     assert [*cluster.map(meet, [1, 2], tmp_path)] == [None, None]  # at once
     assert f".{os.getpid()}" not in workers
@@ -105,13 +105,13 @@ def test_a_part_that_asks_for_more_than_there_is_gets_what_there_is(
 
 
 @pytest.mark.process
-def test_a_fault_in_rust_is_told(cluster: RayExecutor) -> None:
+def test_a_fault_in_rust_is_reported(cluster: RayExecutor) -> None:
     with pytest.raises(RuntimeError, match="PanicException: a fault in Rust"):
         list(cluster.map(panic, [1]))
 
 
 @pytest.mark.process
-def test_what_a_part_tells_is_told_here(
+def test_what_a_part_logs_is_logged_by_the_run(
     cluster: RayExecutor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert [*cluster.map(square, [5], folder=tmp_path)] == [25]
@@ -190,8 +190,8 @@ def test_no_size_of_the_parts_makes_a_difference(
         folder = Path(name)
         write_sample(folder / "archive", traces=traces, days=5, seed=seed)
         shared, alone = (
-            config(folder, folder / "archive", cache_size=cache_size, warehouse=folder / each)
-            for each in ("shared", "alone")
+            config(folder, folder / "archive", cache_size=cache_size, warehouse=folder / name)
+            for name in ("shared", "alone")
         )
         rescore_archive(alone)
         patch.setattr(scan, "_PART_BYTES", rows * 2_000)
@@ -199,8 +199,8 @@ def test_no_size_of_the_parts_makes_a_difference(
         patch.setattr(write_tasks, "PART_ROWS", rows)
         patch.setattr(Hashing, "chunk_size", rows)
         for size in (cache_size, 3):
-            for each, executor in ((shared, [cluster]), (alone, [])):
-                rescore_archive(each.model_copy(update={"cache_size": size}), *executor)
+            for settings, executor in ((shared, [cluster]), (alone, [])):
+                rescore_archive(settings.model_copy(update={"cache_size": size}), *executor)
             assert_same(shared.warehouse, alone.warehouse)
 
 
@@ -221,21 +221,21 @@ def test_workers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
                 break
         while running.poll() is None and killed < 4:
             time.sleep(2 * chance.random())
-            workers = [each for each in of_ray() - before if is_at_work(each)]
+            workers = [pid for pid in of_ray() - before if is_at_work(pid)]
             if workers:
                 with suppress(OSError):
                     os.kill(int(chance.choice(sorted(workers))), signal.SIGKILL)
                     killed += 1
-        told, said = running.communicate(timeout=200)
+        output, errors = running.communicate(timeout=200)
     assert killed
     if running.returncode:  # one part has lost three workers: it is named, and a rerun goes on
-        assert "lost its worker 3 times, with" in said.splitlines()[-1]
+        assert "lost its worker 3 times, with" in errors.splitlines()[-1]
         with kp_batch(
             *("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
             "--no-prefect",
         ) as again:
-            told, said = again.communicate(timeout=200)
-    assert "20,000 of 20,000 traces restated" in told, said
+            output, errors = again.communicate(timeout=200)
+    assert "20,000 of 20,000 traces restated" in output, errors
     assert_same(tmp_path / "wh", alone.warehouse)
 
 
@@ -264,11 +264,11 @@ def test_a_node_that_cannot_do_the_work_is_named(
 ) -> None:
     if version:
         monkeypatch.setattr(rays, "local_versions", lambda: version)
-    [found] = cluster.ray.nodes()
-    node = {**found, "ObjectStoreSocketName": ""}
-    asked = rays.ask_node(cluster.ray, node, paths)
+    [info] = cluster.ray.nodes()
+    node = {**info, "ObjectStoreSocketName": ""}
+    answer = rays.ask_node(cluster.ray, node, paths)
     with pytest.raises(WorkerError, match=f"^the Ray node [0-9.]+ {message}"):
-        rays.check_node(cluster.ray, node, asked)
+        rays.check_node(cluster.ray, node, answer)
 
 
 @pytest.mark.process
@@ -309,11 +309,11 @@ nodes.shutdown()
 def test_one_worker_has_a_gpu_and_keeps_what_it_has_loaded_there(tmp_path: Path) -> None:
     code = ON_GPU.format(folder=str(tmp_path))
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    workers = [{each.suffix for each in tmp_path.glob(names)} for names in ("?.*", "??.*")]
+    workers = [{path.suffix for path in tmp_path.glob(names)} for names in ("?.*", "??.*")]
     assert len(workers[0]) == 1 < len(workers[1])
 
 
-def test_without_ray_it_is_said_how_to_get_it(
+def test_without_ray_it_is_explained_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -337,10 +337,10 @@ def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path, address: str
         *("run", tmp_path, "--warehouse", tmp_path / "wh", "--embedder", "none"),
         *("--ray", address),
     ) as failed:
-        told, said = failed.communicate(timeout=200)
-    assert (failed.returncode, told) == (1, "")
-    assert said.splitlines()[-1].startswith("kp-batch: Ray does not start: ")
-    assert "Traceback" not in said
+        output, errors = failed.communicate(timeout=200)
+    assert (failed.returncode, output) == (1, "")
+    assert errors.splitlines()[-1].startswith("kp-batch: Ray does not start: ")
+    assert "Traceback" not in errors
 
 
 @pytest.mark.process
@@ -363,8 +363,8 @@ def test_a_node_that_is_lost_costs_nothing_but_time(tmp_path: Path) -> None:
                 if "identifying" in line:
                     nodes.remove_node(lost, allow_graceful=False)
                     break
-            _, said = running.communicate(timeout=200)
-        assert running.returncode == 0, said
+            _, errors = running.communicate(timeout=200)
+        assert running.returncode == 0, errors
     finally:
         nodes.shutdown()
     assert_same(tmp_path / "wh", alone.warehouse)
@@ -385,27 +385,27 @@ def test_a_lost_head_fails_the_run_with_one_line_and_a_rerun_goes_on(tmp_path: P
             with suppress(OSError):
                 if b"gcs_server" in Path(f"/proc/{number}/cmdline").read_bytes():
                     os.kill(int(number), signal.SIGKILL)
-        told, said = running.communicate(timeout=280)
-    assert (running.returncode, told) == (1, "")
-    assert "Traceback" not in said
-    assert "GCS may have been killed" in said.splitlines()[-1]
+        output, errors = running.communicate(timeout=280)
+    assert (running.returncode, output) == (1, "")
+    assert "Traceback" not in errors
+    assert "GCS may have been killed" in errors.splitlines()[-1]
     with kp_batch(*command, "--no-prefect") as again:
-        told, said = again.communicate(timeout=200)
-    assert "4,000 of 4,000 traces restated" in told, said
+        output, errors = again.communicate(timeout=200)
+    assert "4,000 of 4,000 traces restated" in output, errors
 
 
 @pytest.mark.prefect
 def test_a_flow_has_its_parts_done_by_workers_as_well(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "a.jsonl", [trace(id=f"t{each}") for each in range(5)])
+    write_jsonl(tmp_path / "a.jsonl", [trace(id=f"t{number}") for number in range(5)])
     with kp_batch(
         *("run", tmp_path, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
         *("--workers", 2, "--prefect"),
     ) as done:
-        told, said = done.communicate(timeout=200)
-    assert done.returncode == 0, said
-    assert "of 5 traces restated" in told
-    assert said.splitlines()[0].startswith("kp-batch: running as a Prefect flow")
-    assert all(line.startswith("kp-batch: ") for line in said.splitlines())  # none is Ray's
+        output, errors = done.communicate(timeout=200)
+    assert done.returncode == 0, errors
+    assert "of 5 traces restated" in output
+    assert errors.splitlines()[0].startswith("kp-batch: running as a Prefect flow")
+    assert all(line.startswith("kp-batch: ") for line in errors.splitlines())  # none is Ray's
 
 
 @pytest.mark.process
@@ -422,8 +422,8 @@ def test_workers_read_from_a_bucket_what_goes_into_a_bucket(
         *("run", f"{bucket}/archive", "--warehouse", url, "--embedder", "hashing"),
         *("--workers", 2, "--no-prefect"),
     ) as running:
-        told, said = running.communicate(timeout=200)
-    assert "of 400 traces restated" in told, said
+        output, errors = running.communicate(timeout=200)
+    assert "of 400 traces restated" in output, errors
     copy = Path(folder_of(url))
     paths = {"run_id", "source_file", "mtime_ns", "etag"}
     assert_same(copy, alone.warehouse, but=paths)
@@ -448,10 +448,10 @@ def test_a_killed_run_leaves_no_worker_running(tmp_path: Path) -> None:
 
 def of_ray() -> set[str]:
     """The processes of Ray that a command has started."""
-    found: set[str] = set()
+    processes: set[str] = set()
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             command = (path / "cmdline").read_bytes()
             if b"kp-ray-" in command or command.startswith(b"ray::"):
-                found.add(path.name)
-    return found
+                processes.add(path.name)
+    return processes

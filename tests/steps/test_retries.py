@@ -52,7 +52,7 @@ EVENINGS = [TRACES[:5], [*TRACES, trace(id="refused", steps=[])]]
 
 
 def evenings(settings: RescoreConfig, *, published: bool) -> Iterator[None]:
-    """The archive as it stands each evening, the first of which is published before or is not."""
+    """The archive as it is each evening, the first of which is published before or is not."""
     for number, rows in enumerate(EVENINGS):
         if published or number:
             os.utime(write_jsonl(Path(settings.archive[0]), rows), (0, number))
@@ -107,12 +107,12 @@ class Flaky:
         self.patch = monkeypatch
 
     def fail(self, where: Any, name: str, times: int, error: OSError) -> None:
-        function, left = getattr(where, name), [error] * times
+        function, errors = getattr(where, name), [error] * times
 
         def failing(what: Any, *args: Any) -> Any:
             path = getattr(what, "path", what)
-            if left and path.endswith(("sub", "b.jsonl")):
-                raise left.pop()
+            if errors and path.endswith(("sub", "b.jsonl")):
+                raise errors.pop()
             return function(what, *args)
 
         self.patch.setattr(where, name, failing)

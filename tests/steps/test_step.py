@@ -35,20 +35,20 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, which the test moves."""
-    told = [1000.0]
-    monkeypatch.setattr(steps.time, "time", lambda: told[0])
-    monkeypatch.setattr(steps.time, "monotonic", lambda: told[0] - 900)
-    return told
+    clock = [1000.0]
+    monkeypatch.setattr(steps.time, "time", lambda: clock[0])
+    monkeypatch.setattr(steps.time, "monotonic", lambda: clock[0] - 900)
+    return clock
 
 
 def failing(*errors: Exception) -> tuple[Callable[[int], int], list[int]]:
     """A function that fails with these errors before it works, and the inputs it was given."""
-    left, calls = list(errors), []
+    remaining, calls = list(errors), []
 
     def work(number: int) -> int:
         calls.append(number)
-        if left:
-            raise left.pop(0)
+        if remaining:
+            raise remaining.pop(0)
         return number + 1
 
     return work, calls
@@ -132,7 +132,7 @@ def test_what_may_pass_is_known_by_its_number_or_by_its_words(error: Exception) 
 
 def threads_of_blas() -> list[int]:
     np.ones((2, 2)) @ np.ones((2, 2))  # it loads the library
-    return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
 
 
 def test_as_many_parts_at_once_as_there_are_cores_and_memory_for(
@@ -147,9 +147,9 @@ def test_as_many_parts_at_once_as_there_are_cores_and_memory_for(
             together.wait(60)  # for ever, if there are fewer at once
             return part, threads_of_blas()
 
-        found = list(ThreadExecutor().map(Step("work", work, memory), range(12)))
-        assert found == [(part, [4 // expected] * len(found[0][1])) for part in range(12)]
-        assert found[0][1]
+        results = list(ThreadExecutor().map(Step("work", work, memory), range(12)))
+        assert results == [(part, [4 // expected] * len(results[0][1])) for part in range(12)]
+        assert results[0][1]
 
 
 def test_fewer_parts_than_cores_share_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_after_an_error_no_further_part_is_begun(monkeypatch: pytest.MonkeyPatch
     assert len(begun) < 1_000
 
 
-def test_what_is_told_within_a_part_is_told_in_the_context_of_the_run() -> None:
+def test_a_part_is_done_in_the_context_of_the_run() -> None:
     run = ContextVar("run")
     run.set("this one")
     assert (
@@ -297,18 +297,22 @@ def test_the_arguments_and_the_results_of_steps_are_checked_by_their_types(tmp_p
     snippet.write_text(CALLS)
     pyright = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
     done = subprocess.run([*pyright, str(snippet)], capture_output=True, text=True, check=False)
-    told = json.loads(done.stdout)["generalDiagnostics"]
-    lines = {each["range"]["start"]["line"] for each in told if each["severity"] == "error"}
+    diagnostics = json.loads(done.stdout)["generalDiagnostics"]
+    lines = {
+        diagnostic["range"]["start"]["line"]
+        for diagnostic in diagnostics
+        if diagnostic["severity"] == "error"
+    }
     assert lines == {row for row, text in enumerate(CALLS.split("\n")) if "# wrong" in text}
 
 
 @pytest.mark.parametrize(
-    ("total", "told"), [(1, "reading: 1 file"), (1_000, "reading: 1,000 files")]
+    ("total", "message"), [(1, "reading: 1 file"), (1_000, "reading: 1,000 files")]
 )
 def test_progress_counts_in_the_singular_and_the_plural(
-    caplog: pytest.LogCaptureFixture, total: int, told: str
+    caplog: pytest.LogCaptureFixture, total: int, message: str
 ) -> None:
     caplog.set_level("INFO", "kp_batch")
     with progress("reading", total, "file"):
         pass
-    assert caplog.messages == [told]
+    assert caplog.messages == [message]

@@ -44,9 +44,9 @@ def test_a_write_may_have_a_condition(store: Store) -> None:
             store.write("a", b"3", instead_of=stale)
     with pytest.raises(ConflictError):
         store.write("b", b"3", instead_of=second)
-    content, found = store.read("a")
-    assert (content, found.etag) == (b"2", second)
-    assert found == store.head("a")
+    content, stored = store.read("a")
+    assert (content, stored.etag) == (b"2", second)
+    assert stored == store.head("a")
 
 
 def test_to_replace_what_is_gone_is_a_conflict_though_s3_tells_that_there_is_none(
@@ -76,7 +76,7 @@ def test_files_of_any_size_go_there_and_come_back(store: Store, tmp_path: Path) 
         store.write(f"deep/{name}", file)
         store.download(f"deep/{name}", tmp_path / "back" / name)
         assert (tmp_path / "back" / name).read_bytes() == content
-    assert [each.path for each in store.objects()] == ["deep/empty", "deep/parts", "deep/small"]
+    assert [entry.path for entry in store.objects()] == ["deep/empty", "deep/parts", "deep/small"]
     assert next(store_at(f"{store.url}/deep").objects()).path == "empty"
     store.delete(["deep/empty", "deep/none"])
     assert store.head("deep/empty") is None
@@ -89,7 +89,7 @@ def test_lists_and_deletions_of_many_objects_take_a_request_for_a_thousand(
     for number in range(25):
         store.write(f"{number:02}", b"")
     before = TRAFFIC.requests
-    names = [each.path for each in store.objects()]
+    names = [entry.path for entry in store.objects()]
     assert names == [f"{number:02}" for number in range(25)]
     store.delete(names)
     assert TRAFFIC.requests - before == 6
@@ -108,17 +108,17 @@ def test_no_such_bucket_and_no_such_object_are_named(store: Store) -> None:
         store.read("none")
 
 
-def test_what_is_refused_is_said_without_a_traceback_of_xml(
+def test_what_is_refused_is_reported_without_a_traceback_of_xml(
     faulty: tuple[Store, Faulty],
 ) -> None:
     store, trouble = faulty
     trouble.fault = lambda _method, _path: "403"
     with pytest.raises(
         PermissionError, match=r"access is denied.*look at the credentials"
-    ) as found:
+    ) as refused:
         store.write("a", b"1")
-    assert found.value.errno == errno.EACCES
-    assert "\n" not in str(found.value)
+    assert refused.value.errno == errno.EACCES
+    assert "\n" not in str(refused.value)
 
 
 def test_a_store_that_is_busy_for_a_while_is_asked_again(faulty: tuple[Store, Faulty]) -> None:

@@ -53,9 +53,9 @@ def says(text: str = "", *calls: Row) -> Row:
     return {"role": "assistant", "content": text, **({"tool_calls": [*calls]} if calls else {})}
 
 
-def call(name: str, number: str, **given: Any) -> Row:
+def call(name: str, number: str, **arguments: Any) -> Row:
     """A call in what a model answers."""
-    function = {"name": name, "arguments": json.dumps(given)}
+    function = {"name": name, "arguments": json.dumps(arguments)}
     return {"id": number, "type": "function", "function": function}
 
 
@@ -82,12 +82,12 @@ def _genai(step: Step) -> Row:
             "gen_ai.input.messages": json.dumps(step.given),
             "gen_ai.output.messages": json.dumps(answer),
         }
-    told = {"gen_ai.tool.name": step.name, "gen_ai.tool.call.id": step.call}
+    tool = {"gen_ai.tool.name": step.name, "gen_ai.tool.call.id": step.call}
     named = {"gen_ai.operation.name": {"tool": "execute_tool"}.get(step.kind, "retrieval")}
     what = ("tool.call.arguments", "tool.call.result")
     if step.kind == "retriever":
         what = ("retrieval.query.text", "retrieval.documents")
-    return {**named, **told, **dict(zip((f"gen_ai.{x}" for x in what), _texts(step), strict=True))}
+    return {**named, **tool, **dict(zip((f"gen_ai.{x}" for x in what), _texts(step), strict=True))}
 
 
 def _texts(step: Step) -> tuple[str, Any]:
@@ -99,40 +99,40 @@ def _openinference(step: Step) -> Row:
     if step.kind == "model" and isinstance(step.given, str):
         return {**kind, "input.value": step.given, "output.value": step.answer}
     if step.kind == "model":
-        told = {"llm.input_messages": [_message(each) for each in step.given]}
+        messages = {"llm.input_messages": [_message(each) for each in step.given]}
         if step.answer is not None:
-            told["llm.output_messages"] = [_message(step.answer)]
-        return {**kind, **{name: json.dumps(each) for name, each in told.items()}}
+            messages["llm.output_messages"] = [_message(step.answer)]
+        return {**kind, **{name: json.dumps(each) for name, each in messages.items()}}
     if step.kind in ("tool", "retriever"):
-        given, answer = _texts(step)
-        told = {"tool.name": step.name, "tool.id": step.call, "input.value": given}
-        return {**kind, **told, "output.value": answer}
+        arguments, answer = _texts(step)
+        tool = {"tool.name": step.name, "tool.id": step.call, "input.value": arguments}
+        return {**kind, **tool, "output.value": answer}
     return kind
 
 
-def _message(told: Row) -> Row:
+def _message(message: Row) -> Row:
     calls = [
         {
             "tool_call.id": each["id"],
             "tool_call.function.name": each["function"]["name"],
             "tool_call.function.arguments": each["function"]["arguments"],
         }
-        for each in told.get("tool_calls", ())
+        for each in message.get("tool_calls", ())
     ]
-    found = {
-        "message.role": told["role"],
-        "message.content": told["content"],
+    attributes_of_message = {
+        "message.role": message["role"],
+        "message.content": message["content"],
         "message.tool_calls": calls or None,
-        "message.tool_call_id": told.get("tool_call_id"),
+        "message.tool_call_id": message.get("tool_call_id"),
     }
-    return {name: each for name, each in found.items() if each is not None}
+    return {name: each for name, each in attributes_of_message.items() if each is not None}
 
 
 def otlp(folder: Path, run: Sequence[Step], attributes: Callable[[Step], Row] = _genai) -> None:
     """As OTLP JSON, a span a line, in the conventions of OpenTelemetry."""
     lines: list[object] = []
     for step in run:
-        told = {} if step.kind == "chain" else attributes(step)
+        own = {} if step.kind == "chain" else attributes(step)
         span = {
             "traceId": TRACE,
             "spanId": _span_id(step.id),
@@ -143,7 +143,7 @@ def otlp(folder: Path, run: Sequence[Step], attributes: Callable[[Step], Row] = 
             "status": {"code": 2 if step.failed else 1},
             "attributes": [
                 {"key": key, "value": {"stringValue": each}}
-                for key, each in told.items()
+                for key, each in own.items()
                 if each is not None
             ],
         }
@@ -206,14 +206,14 @@ def langsmith(folder: Path, run: Sequence[Step]) -> None:
     rows: list[Row] = []
     by_id = {step.id: step for step in run}
     for step in run:
-        given, answer = step.given, step.answer
-        if step.kind == "model" and isinstance(given, str):
-            given, answer = {"input": given}, {"output": answer}
+        inputs, answer = step.given, step.answer
+        if step.kind == "model" and isinstance(inputs, str):
+            inputs, answer = {"input": inputs}, {"output": answer}
         elif step.kind == "model":
-            given, answer = {"messages": given}, {"messages": [answer] if answer else []}
+            inputs, answer = {"messages": inputs}, {"messages": [answer] if answer else []}
         elif answer is not None:
-            told = {"type": "tool", "tool_call_id": step.call, "content": answer}
-            answer = {"output": told}
+            content = {"type": "tool", "tool_call_id": step.call, "content": answer}
+            answer = {"output": content}
         rows.append(
             {
                 "id": step.id,
@@ -225,7 +225,7 @@ def langsmith(folder: Path, run: Sequence[Step]) -> None:
                 "start_time": _at(step.start).isoformat(),
                 "end_time": _at(step.end).isoformat(),
                 "dotted_order": _dotted(step, by_id),
-                "inputs": given,
+                "inputs": inputs,
                 "outputs": answer,
             }
         )

@@ -84,17 +84,17 @@ def trace(**changes: Any) -> dict[str, Any]:
             step("tool_call", "run it", "python", step_id=1, input='{"path": "a.py"}'),
         ],
     )
-    given = {name: changes.pop(name, value) for name, value in DEFAULTS.items()}
+    values = {name: changes.pop(name, value) for name, value in DEFAULTS.items()}
     metadata = ("created_at", "agent_id", "framework", "task_domain", "success")
     recorded = {name: changes.pop(name) for name in ("quality_score",) if name in changes}
     return {
         "@context": "https://knowledgepulse.dev/schema/v1",
-        "@type": given["type"],
-        "id": given["id"],
-        "metadata": {name: given[name] for name in metadata} | recorded,
-        "task": {"objective": given["objective"]},
+        "@type": values["type"],
+        "id": values["id"],
+        "metadata": {name: values[name] for name in metadata} | recorded,
+        "task": {"objective": values["objective"]},
         "steps": steps,
-        "outcome": {"result_summary": "done", "confidence": given["confidence"]},
+        "outcome": {"result_summary": "done", "confidence": values["confidence"]},
         **changes,
     }
 
@@ -145,8 +145,8 @@ def write_damaged(path: Path, traces: Sequence[Any], good: int) -> Path:
 def write_jsonl(path: Path, lines: Iterable[Any]) -> Path:
     """Write a file of lines, its folders included: bytes as they are, all else as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    given = (line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
-    path.write_bytes(b"".join(line + b"\n" for line in given))
+    contents = (line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
+    path.write_bytes(b"".join(line + b"\n" for line in contents))
     return path
 
 

@@ -1,10 +1,14 @@
 """A real browser for the pages that we write, where one is installed."""
 
+import json
+import re
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import altair as alt
 from playwright.sync_api import Page, sync_playwright
 
 CHROMIUM = next(
@@ -19,7 +23,7 @@ def opened(
     path: Path, scheme: str = "light", width: int = 1400, zone: str = "UTC"
 ) -> Generator[tuple[Page, list[str]]]:
     """Open a page from disk; yield it with everything it complains about or asks a network for."""
-    said: list[str] = []
+    messages: list[str] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(_OPTIONS))
         context = browser.new_context(
@@ -28,24 +32,34 @@ def opened(
             timezone_id=zone,
         )
         page = context.new_page()
-        page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: said.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
-        page.on("request", lambda request: _note(said, request.url))
+        page.on("console", lambda message: messages.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: messages.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: messages.append(f"dialog: {dialog.message}"))
+        page.on("request", lambda request: _note(messages, request.url))
         page.goto(path.as_uri())
         page.wait_for_selector("body[data-chosen]", timeout=30_000)
-        yield page, said
+        yield page, messages
         browser.close()
 
 
-def _note(said: list[str], url: str) -> None:
+def _note(messages: list[str], url: str) -> None:
     if not url.startswith(("file:", "data:")):
-        said.append(f"request: {url}")
+        messages.append(f"request: {url}")
+
+
+def charts(path: Path) -> dict[str, Any]:
+    """The charts of a page by their names; that each is what the schema of Vega-Lite allows."""
+    pattern = r'<script type="application/json" id="report">(.*?)</script>'
+    [content] = re.findall(pattern, path.read_text("utf-8"))
+    specs = {name: shown["spec"] for name, shown in json.loads(content)["shown"].items()}
+    for spec in specs.values():
+        alt.Chart.from_dict(spec)
+    return specs
 
 
 def marks(page: Page, chart: str, kind: str) -> list[dict[str, str]]:
     """What each mark of a chart stands for, as it says itself."""
-    told = page.locator(f"#{chart} svg [aria-roledescription='{kind}']").evaluate_all(
+    labels = page.locator(f"#{chart} svg [aria-roledescription='{kind}']").evaluate_all(
         "marks => marks.map(mark => mark.getAttribute('aria-label'))"
     )
-    return [dict(part.split(": ", 1) for part in label.split("; ")) for label in told]
+    return [dict(part.split(": ", 1) for part in label.split("; ")) for label in labels]

@@ -76,9 +76,9 @@ class Machine:
 
     def run(self, archive: Path | str, **settings: object) -> str | None:
         with self.here() as folder, writing(folder, wait=False):
-            given = {"embedder": "hashing", **settings}
+            own = {"embedder": "hashing", **settings}
             config = RescoreConfig.model_validate(
-                {"archive": (str(archive),), "warehouse": self.url, **given}
+                {"archive": (str(archive),), "warehouse": self.url, **own}
             )
             return rescore_archive(effective_config(config)).run_id
 

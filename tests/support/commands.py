@@ -120,11 +120,11 @@ def until(condition: Callable[[], bool], seconds: float) -> None:
 
 def children(pid: int) -> list[int]:
     """All processes below one, from /proc."""
-    found: list[int] = []
+    pids: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):  # it has just ended
-            found += map(int, path.read_text().split())
-    return found + [below for each in found for below in children(each)]
+            pids += map(int, path.read_text().split())
+    return pids + [below for each in pids for below in children(each)]
 
 
 def is_running(pid: int) -> bool:

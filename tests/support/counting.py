@@ -143,9 +143,9 @@ def counted(
 
 def _rows(files: Mapping[str, File]) -> Iterator[Row]:
     """All rows by path, then row. What a file held that moved stands where it is now."""
-    here = {each.content for each in files.values() if each.status == "read"}
+    present = {each.content for each in files.values() if each.status == "read"}
     for path, each in sorted(files.items(), key=lambda file: file[0].encode()):
-        if each.content is None or (each.status != "read" and each.content in here):
+        if each.content is None or (each.status != "read" and each.content in present):
             continue
         for number, value in rows_in(Path(path).suffix, each.content) or ():
             yield Row(path, number, value, tuple(_faults(value)))
@@ -193,7 +193,7 @@ def _faults(trace: Any) -> Iterator[str]:
         "unknown_step_type": any(each and each["type"] not in _STEP_TYPES for each in steps or ()),
         "bad_confidence": confidence is None or math.isnan(confidence) or not 0 <= confidence <= 1,
     }
-    yield from (code for code, stands in faults.items() if stands)
+    yield from (code for code, is_faulty in faults.items() if is_faulty)
 
 
 def _is_moment(trace: Mapping[str, Any]) -> bool:

@@ -36,9 +36,9 @@ def shell(script: str, folder: Path, command: Path | None = None) -> str:
         timeout=280,
         check=False,
     )
-    told = done.stdout.replace(str(folder), _HOME)
-    assert done.returncode == 0, told.rpartition(_NEXT)[2]
-    return told
+    printed = done.stdout.replace(str(folder), _HOME)
+    assert done.returncode == 0, printed.rpartition(_NEXT)[2]
+    return printed
 
 
 def outputs(blocks: Sequence[Block], folder: Path, command: Path | None = None) -> list[str]:
@@ -53,9 +53,9 @@ def outputs(blocks: Sequence[Block], folder: Path, command: Path | None = None) 
     return shell(script, folder, command).split(f"{_NEXT}\n")[1:]
 
 
-def missing(shown: str, told: str) -> str | None:
-    """The first line that is shown and was not told, in this order; `...` stands for any lines."""
-    lines = iter([_masked(line) for line in told.splitlines()])
+def missing(shown: str, printed: str) -> str | None:
+    """The first line that is shown and not printed, in this order; `...` stands for any lines."""
+    lines = iter([_masked(line) for line in printed.splitlines()])
     return next(
         (line for line in shown.splitlines() if line != "..." and _masked(line) not in lines), None
     )

@@ -15,9 +15,9 @@ def listing(warehouse: Path) -> dict[str, str]:
 
 def contents(folder: Path) -> dict[str, tuple[int, int, bytes | None]]:
     """Size, time and bytes of everything in a folder."""
-    found: dict[str, tuple[int, int, bytes | None]] = {}
+    entries: dict[str, tuple[int, int, bytes | None]] = {}
     for path in [folder, *folder.rglob("*")]:
         stat = path.stat()
         content = path.read_bytes() if path.is_file() else None
-        found[str(path.relative_to(folder))] = (stat.st_size, stat.st_mtime_ns, content)
-    return found
+        entries[str(path.relative_to(folder))] = (stat.st_size, stat.st_mtime_ns, content)
+    return entries

@@ -94,8 +94,8 @@ def parquet_footer_that_lies(path: Path) -> None:
     content, group = path.read_bytes(), pq.read_metadata(path).row_group(0)
     chunks = [group.column(index).total_uncompressed_size for index in range(group.num_columns)]
     for size in (group.total_byte_size, max(chunks)):
-        told = _varint(2 * size)
-        content = content.replace(told, b"\x82" + b"\x80" * (len(told) - 2) + b"\0")
+        length = _varint(2 * size)
+        content = content.replace(length, b"\x82" + b"\x80" * (len(length) - 2) + b"\0")
     path.write_bytes(content)
     assert pq.read_metadata(path).row_group(0).total_byte_size == 1
 

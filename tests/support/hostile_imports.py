@@ -27,31 +27,31 @@ _LOG = {"version": 2, "status": "success", "eval": {"run_id": "r", "task": "t", 
 _TALK = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "so"}]
 
 
-def request(trace: str, span: str, asked: object = "go") -> str:
+def request(trace: str, span: str, question: object = "go") -> str:
     """An export request of OTLP with one span."""
-    said = {"openinference.span.kind": "LLM", "input.value": asked, "output.value": "so"}
-    told = {
+    texts = {"openinference.span.kind": "LLM", "input.value": question, "output.value": "so"}
+    span_object = {
         "traceId": trace * 32,
         "spanId": span.zfill(16),
         "startTimeUnixNano": "1772355600000000000",
         "endTimeUnixNano": "1772355601000000000",
-        "attributes": [{"key": key, "value": {"stringValue": each}} for key, each in said.items()],
+        "attributes": [{"key": key, "value": {"stringValue": each}} for key, each in texts.items()],
     }
-    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [told]}]}]})
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span_object]}]}]})
 
 
 def sample(name: str, **changes: Any) -> dict[str, Any]:
     """A sample of Inspect."""
-    told = {"id": 1, "epoch": 1, "uuid": name, "started_at": AT, "input": "go", "messages": _TALK}
-    return {**told, **changes}
+    fields = {"id": 1, "epoch": 1, "uuid": name, "started_at": AT, "input": "go", "messages": _TALK}
+    return {**fields, **changes}
 
 
 def run(name: str, **changes: Any) -> dict[str, Any]:
     """A run of LangSmith, a root."""
     times = {"start_time": AT, "end_time": AT, "dotted_order": f"20260301T090000000000Z{name}"}
-    told = {"id": name, "trace_id": name, "parent_run_id": None, "name": "n", "status": "success"}
-    asked = {"run_type": "llm", "inputs": {"input": "go"}, "outputs": {"output": "so"}}
-    return {**told, **times, **asked, **changes}
+    fields = {"id": name, "trace_id": name, "parent_run_id": None, "name": "n", "status": "success"}
+    texts = {"run_type": "llm", "inputs": {"input": "go"}, "outputs": {"output": "so"}}
+    return {**fields, **times, **texts, **changes}
 
 
 def _line(path: Path, *lines: str) -> None:
@@ -202,14 +202,14 @@ def eval_zstandard(path: Path) -> None:
     packed = bytes(pa.Codec("zstd").compress(content))
     with _eval(path) as file:
         file.writestr("samples/1_epoch_1.json", packed)
-        found = file.getinfo("samples/1_epoch_1.json")
+        entry = file.getinfo("samples/1_epoch_1.json")
         assert file.fp
-        file.fp.seek(found.header_offset + 30 + len(found.filename))
+        file.fp.seek(entry.header_offset + 30 + len(entry.filename))
         file.fp.truncate()
         file.fp.write(packed)
         file.start_dir = file.fp.tell()
-        found.compress_type, found.compress_size = 93, len(packed)
-        found.file_size = len(content)
+        entry.compress_type, entry.compress_size = 93, len(packed)
+        entry.file_size = len(content)
 
 
 def eval_ranges(path: Path) -> None:
@@ -266,9 +266,9 @@ def _eval(path: Path) -> ZipFile:
 
 
 def _chunked(path: Path, shell: Mapping[str, object], **chunks: object) -> None:
-    told = {**sample("large"), **shell}
+    content = {**sample("large"), **shell}
     with _eval(path) as file:
-        file.writestr("samples/1_epoch_1/sample.json", json.dumps(told))
+        file.writestr("samples/1_epoch_1/sample.json", json.dumps(content))
         for name, items in chunks.items():
             chunk = name if "/" in name else f"{name}/0"
             file.writestr(f"samples/1_epoch_1/{chunk}.json", json.dumps(items))
@@ -276,8 +276,8 @@ def _chunked(path: Path, shell: Mapping[str, object], **chunks: object) -> None:
 
 def langsmith_python(path: Path) -> None:
     """Arguments in Python's notation, which takes hundreds of bytes a letter once it is parsed."""
-    given = {"input": "{'a': [" + "[]," * (limits.VALUES // 4) + "]}"}
-    tool = run("tool", trace_id="good", parent_run_id="good", run_type="tool", inputs=given)
+    inputs = {"input": "{'a': [" + "[]," * (limits.VALUES // 4) + "]}"}
+    tool = run("tool", trace_id="good", parent_run_id="good", run_type="tool", inputs=inputs)
     _line(path, json.dumps(run("good")), json.dumps(tool))
 
 

@@ -24,8 +24,8 @@ WORDS = (
 def said(number: int, words: str, **more: Any) -> dict[str, Any]:
     """The trace t`number`, an hour after the one before, whose text is `words words`."""
     moment = datetime.fromisoformat("2026-01-05T20:00:00Z") + timedelta(hours=number)
-    given = {"id": f"t{number}", "created_at": moment.isoformat(), "objective": words}
-    return trace(**{**given, "steps": [step("thought", words), step("observation")], **more})
+    own = {"id": f"t{number}", "created_at": moment.isoformat(), "objective": words}
+    return trace(**{**own, "steps": [step("thought", words), step("observation")], **more})
 
 
 def settings_of(folder: Path, **changes: Any) -> RescoreConfig:

@@ -55,24 +55,24 @@ def digest(name: str, folder: Path) -> str:
     rules = load_rules(None, {} if name == "knowledgepulse" else _RULES)
     files = sorted(str(path) for path in folder.rglob("*") if path.is_file())
     records: dict[str, list[SourceRecord]] = defaultdict(list)
-    told: list[str] = []
-    for given in form.inputs(files, lambda path: form.sniff(path, Path(path).read_bytes())):
-        for found in form.read(given, lambda path: nullcontext(Path(path))):
+    results: list[str] = []
+    for source in form.inputs(files, lambda path: form.sniff(path, Path(path).read_bytes())):
+        for found in form.read(source, lambda path: nullcontext(Path(path))):
             if isinstance(found, SourceRecord):
                 records[found.trace].append(found)
             else:
-                told.append(_values(found))
+                results.append(_values(found))
     for trace, found in records.items():
         draft = form.draft(trace, found, rules)
-        told.append(_values(draft))
+        results.append(_values(draft))
         if isinstance(draft, TraceDraft):
-            told.append(_values(apply_rules(draft, rules, name)))
-    return sha256("\n".join(sorted(told)).encode()).hexdigest()[:16]
+            results.append(_values(apply_rules(draft, rules, name)))
+    return sha256("\n".join(sorted(results)).encode()).hexdigest()[:16]
 
 
-def _values(found: TraceDraft | Row | Rejected | Skipped | Present) -> str:
+def _values(result: TraceDraft | Row | Rejected | Skipped | Present) -> str:
     """What it tells, whatever its fields are called."""
-    return json.dumps(found if isinstance(found, dict) else astuple(found), default=str)
+    return json.dumps(result if isinstance(result, dict) else astuple(result), default=str)
 
 
 def digests() -> dict[str, str]:
@@ -85,11 +85,11 @@ def main() -> None:
     """Write them."""
     before = json.loads(TOLD.read_text("utf-8")) if TOLD.exists() else {"traces": {}}
     now = digests()
-    changed = [name for name, told in before["traces"].items() if now.get(name, told) != told]
+    changed = [name for name, old in before["traces"].items() if now.get(name, old) != old]
     if changed and before["importer"] == IMPORTER:
         sys.exit(f"raise IMPORTER first: other traces than before from {'; '.join(changed)}")
-    told = {"importer": IMPORTER, "traces": now}
-    TOLD.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    content = {"importer": IMPORTER, "traces": now}
+    TOLD.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -32,30 +32,30 @@ _TIMES = {
 }
 
 
-def _talk(asked: str) -> list[Row]:
-    return [{"role": "user", "content": asked}, {"role": "assistant", "content": "so"}]
+def _talk(question: str) -> list[Row]:
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": "so"}]
 
 
-def knowledgepulse(name: str, at: object, score: object, asked: str = ASKED) -> Files:
+def knowledgepulse(name: str, at: object, score: object, question: str = ASKED) -> Files:
     """A bare trace."""
-    made = kp_trace(name, outcome={"confidence": score}, task={"objective": asked})
+    made = kp_trace(name, outcome={"confidence": score}, task={"objective": question})
     made["metadata"]["created_at"] = at
     return {f"{name}.json": [made]}
 
 
-def otlp(name: str, at: object, score: object, asked: str = ASKED) -> Files:
+def otlp(name: str, at: object, score: object, question: str = ASKED) -> Files:
     """An agent's span, and a model's."""
-    ask, so = _talk(asked)
+    ask, so = _talk(question)
     judged = {"gen_ai.evaluation.name": "right", "gen_ai.evaluation.score.value": score}
     event = {"name": "gen_ai.evaluation.result", "attributes": _attributes(judged)}
-    told = {
+    values = {
         "gen_ai.operation.name": "chat",
         "gen_ai.input.messages": json.dumps([ask]),
         "gen_ai.output.messages": json.dumps([so]),
     }
     both = {"traceId": name[0] * 32, "startTimeUnixNano": at, "endTimeUnixNano": at}
     root = {**both, "spanId": "a" * 16, "parentSpanId": "", "attributes": [], "events": [event]}
-    call = {**both, "spanId": "b" * 16, "parentSpanId": "a" * 16, "attributes": _attributes(told)}
+    call = {**both, "spanId": "b" * 16, "parentSpanId": "a" * 16, "attributes": _attributes(values)}
     return {
         "spans.jsonl": [{"resourceSpans": [{"scopeSpans": [{"spans": [x]}]}]} for x in (root, call)]
     }
@@ -68,53 +68,53 @@ def _attributes(plain: Row) -> list[Row]:
     ]
 
 
-def otlp_protobuf(name: str, at: object, score: object, asked: str = ASKED) -> Files:
+def otlp_protobuf(name: str, at: object, score: object, question: str = ASKED) -> Files:
     """Likewise; the file is protobuf."""
-    return {"spans.pb": otlp(name, at, score, asked)["spans.jsonl"]}
+    return {"spans.pb": otlp(name, at, score, question)["spans.jsonl"]}
 
 
-def phoenix(name: str, at: object, score: object, asked: str = ASKED) -> Files:
+def phoenix(name: str, at: object, score: object, question: str = ASKED) -> Files:
     """A model's span."""
     row: Row = {"context.trace_id": name, "context.span_id": "s", "parent_id": None}
     row |= {"start_time": at, "end_time": at, "attributes.openinference.span.kind": "LLM"}
-    row |= {"attributes.input.value": asked, "attributes.output.value": "so"}
+    row |= {"attributes.input.value": question, "attributes.output.value": "so"}
     row["attributes.annotations"] = [{"annotation.name": "right", "annotation.score": score}]
     return {"spans.parquet": [{**row, "events": [{"name": "e", "timestamp": at}]}]}
 
 
-def langfuse(name: str, at: object, score: object, asked: str = ASKED) -> Files:
+def langfuse(name: str, at: object, score: object, question: str = ASKED) -> Files:
     """An agent's observation, a model's, and a score."""
     seen = {"trace_id": name, "start_time": at, "end_time": at, "updated_at": at}
     root = {**seen, "id": f"{name}-root", "type": "AGENT", "parent_observation_id": ""}
-    call = {**seen, "id": f"{name}-ask", "type": "GENERATION", "input": asked, "output": "so"}
+    call = {**seen, "id": f"{name}-ask", "type": "GENERATION", "input": question, "output": "so"}
     call["parent_observation_id"] = f"{name}-root"
     judged = {"id": name, "trace_id": name, "timestamp": at, "name": "right", "value": score}
     return {"observations.jsonl": [root, call], "scores.jsonl": [judged]}
 
 
-def langsmith(name: str, at: object, score: object, asked: str = ASKED) -> Files:
+def langsmith(name: str, at: object, score: object, question: str = ASKED) -> Files:
     """A model's run."""
     run: Row = {"id": name, "trace_id": name, "parent_run_id": None, "run_type": "llm"}
-    run |= {"start_time": at, "end_time": at, "inputs": asked, "outputs": "so"}
+    run |= {"start_time": at, "end_time": at, "inputs": question, "outputs": "so"}
     return {"runs.jsonl": [{**run, "feedback_stats": json.dumps({"right": {"avg": score}})}]}
 
 
-def atif(name: str, at: object, score: object, asked: str = ASKED) -> Files:
+def atif(name: str, at: object, score: object, question: str = ASKED) -> Files:
     """A trial of Harbor."""
     steps = [
-        {"source": "user", "message": asked, "timestamp": at},
+        {"source": "user", "message": question, "timestamp": at},
         {"source": "agent", "message": "so", "timestamp": at},
     ]
-    told = {"schema_version": "ATIF-v1.6", "trajectory_id": name, "agent": {}, "steps": steps}
+    trajectory = {"schema_version": "ATIF-v1.6", "trajectory_id": name, "agent": {}, "steps": steps}
     judged = {"rewards": {"right": score}}
     result = {"trial_name": name, "started_at": at, "verifier_result": judged}
-    return {f"{name}/agent/trajectory.json": [told], f"{name}/result.json": [result]}
+    return {f"{name}/agent/trajectory.json": [trajectory], f"{name}/result.json": [result]}
 
 
-def claude_code(name: str, at: object, _score: object, asked: str = ASKED) -> Files:
+def claude_code(name: str, at: object, _score: object, question: str = ASKED) -> Files:
     """A session of one turn."""
     both = {"sessionId": f"session {name}", "timestamp": at, "cwd": "/home/me/shop"}
-    ask, so = _talk(asked)
+    ask, so = _talk(question)
     said = {**so, "id": f"message {name}", "model": "m"}
     return {
         f"{name}.jsonl": [
@@ -124,17 +124,17 @@ def claude_code(name: str, at: object, _score: object, asked: str = ASKED) -> Fi
     }
 
 
-def codex(name: str, at: object, _score: object, asked: str = ASKED) -> Files:
+def codex(name: str, at: object, _score: object, question: str = ASKED) -> Files:
     """A session of one turn."""
-    said = {"type": "message", "role": "assistant", "content": _parts("so")}
-    told = [
+    answer = {"type": "message", "role": "assistant", "content": _parts("so")}
+    payloads = [
         ("session_meta", {"id": f"session {name}", "timestamp": at, "cwd": "/home/me/shop"}),
         ("event_msg", {"type": "task_started", "turn_id": name}),
         ("turn_context", {"model": "m"}),
-        ("event_msg", {"type": "user_message", "message": asked}),
-        ("response_item", said),
+        ("event_msg", {"type": "user_message", "message": question}),
+        ("response_item", answer),
     ]
-    lines = [{"timestamp": at, "type": kind, "payload": each} for kind, each in told]
+    lines = [{"timestamp": at, "type": kind, "payload": payload} for kind, payload in payloads]
     return {f"rollout-{name}.jsonl": lines}
 
 
@@ -142,18 +142,18 @@ def _parts(text: str) -> list[Row]:
     return [{"type": "output_text", "text": text}]
 
 
-def inspect(name: str, at: object, score: object, asked: str = ASKED) -> Files:
+def inspect(name: str, at: object, score: object, question: str = ASKED) -> Files:
     """A log of one sample."""
-    sample = {"uuid": name, "started_at": at, "input": asked, "messages": _talk(asked)}
+    sample = {"uuid": name, "started_at": at, "input": question, "messages": _talk(question)}
     sample["events"] = [{"event": "sample_init", "timestamp": at}]
     sample["scores"] = {"right": {"value": score}}
     return {f"{name}.json": [{"eval": {"task": "t"}, "samples": [sample]}]}
 
 
-def scout(name: str, at: object, score: object, asked: str = ASKED) -> Files:
+def scout(name: str, at: object, score: object, question: str = ASKED) -> Files:
     """A transcript."""
     row: Row = {"transcript_id": name, "date": at, "total_time": 0.0}
-    row["messages"] = json.dumps(_talk(asked))
+    row["messages"] = json.dumps(_talk(question))
     return {"t.parquet": [{**row, "score_right": score}]}
 
 

@@ -68,18 +68,18 @@ def import_all(source: Path, archive: Path) -> Imported:
 
 def units_of_lines(path: Path, _: Any) -> Any:
     """A record of each line, which names its trace."""
-    for found in read_json_lines(path):
-        if isinstance(found, Rejected):
-            yield found
+    for row in read_json_lines(path):
+        if isinstance(row, Rejected):
+            yield row
         else:
-            yield SourceRecord(cast("dict[str, str]", found[1])["trace"], found[1])
+            yield SourceRecord(cast("dict[str, str]", row[1])["trace"], row[1])
 
 
 def spans_format() -> Format:
     """A made format: lines of spans, far apart, of which each says one thing."""
 
-    def draft(trace: str, found: Sequence[SourceRecord], _: Rules) -> TraceDraft:
-        records = [cast("dict[str, str]", each.payload) for each in found]
+    def draft(trace: str, records_of_trace: Sequence[SourceRecord], _: Rules) -> TraceDraft:
+        records = [cast("dict[str, str]", each.payload) for each in records_of_trace]
         records.sort(key=itemgetter("at"))
         steps = [{**STEP, "step_id": at, "content": x["say"]} for at, x in enumerate(records)]
         scores = {"right": 1.0} if trace != "unscored" else {}

@@ -87,8 +87,8 @@ while not ended.is_set():
     for way, opened in ways.items():
         with opened() as connection:
             scores, accepted, *loose, later = connection.execute(query).fetchall()[0]
-        told = way, scores, accepted, loose, later
-        assert scores == accepted and not any(loose) and later >= runs[way], told
+        state = way, scores, accepted, loose, later
+        assert scores == accepted and not any(loose) and later >= runs[way], state
         runs[way] = later
     reads += 1
 print(reads)
@@ -138,11 +138,11 @@ class Nights:
         }
 
     def config(
-        self, warehouse: Path, given: Mapping[str, Any] = MappingProxyType({})
+        self, warehouse: Path, changes: Mapping[str, Any] = MappingProxyType({})
     ) -> RescoreConfig:
         usual = {"embedder": "hashing", "max_reject_share": 1, "max_removed": "100%"}
         where = {"archive": (str(self.archive),), "warehouse": warehouse}
-        return RescoreConfig(**{**usual, **where, **self.settings, **given})
+        return RescoreConfig(**{**usual, **where, **self.settings, **changes})
 
     def command(self, way: str, warehouse: Path) -> list[str]:
         if way == "back":
@@ -151,10 +151,10 @@ class Nights:
             audits = self.random.choice([_PASS, _FAIL])
             looks = {"preview": True, "audits": audits} if way == "look" else {}
             return [sys.executable, "-c", _ALONE, self.config(warehouse, looks).model_dump_json()]
-        given = {**self.settings, "audits": "none"}
-        told = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+        settings = {**self.settings, "audits": "none"}
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
         where = ["--warehouse", shown(warehouse), "--embedder", "hashing"]
-        rest = ["--max-reject-share", "1", "--max-removed", "100%", f"--{way}", *told]
+        rest = ["--max-reject-share", "1", "--max-removed", "100%", f"--{way}", *options]
         return [sys.executable, "-m", "kp_batch", "run", str(self.archive), *where, *rest]
 
     def kill(self, way: str) -> bool:
@@ -213,9 +213,9 @@ def reading(warehouse: str) -> Generator[None]:
         try:
             yield
         finally:
-            said, complaints = reader.communicate(timeout=60)
+            printed, complaints = reader.communicate(timeout=60)
     assert reader.returncode == 0, complaints
-    assert int(said) > 0
+    assert int(printed) > 0
 
 
 def torture(folder: Path, warehouse: str, kills: int, seed: int) -> int:

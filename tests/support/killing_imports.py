@@ -63,14 +63,14 @@ class Nights:
     def kill(self) -> bool:
         """Start an import and kill it after a while; whether it still ran then."""
         is_shared = self.random.random() < 0.3
-        given = [
+        arguments = [
             str(self.source),
             str(self.killed),
             self.rules.as_json(),
             f"{0 if is_shared else 1 << 30}",
         ]
         with subprocess.Popen(
-            [sys.executable, "-c", _ALONE, *given],
+            [sys.executable, "-c", _ALONE, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         ) as alone:

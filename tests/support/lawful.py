@@ -57,14 +57,14 @@ def assert_lawful(
         published: the contents that were before the run, see `Counted.published`.
         has_raw: whether all rejected rows have their JSON.
     """
-    found, count = tables(config.warehouse), counted(files, forgotten, published)
-    _assert_equal(found["scores"].to_dicts(), [*_scores(config, count.accepted)], "trace_id")
+    stored, count = tables(config.warehouse), counted(files, forgotten, published)
+    _assert_equal(stored["scores"].to_dicts(), [*_scores(config, count.accepted)], "trace_id")
     wanted = [
         {"profile_id": profile.profile_id, **vars(profile), "valid_from": _begins(config, profile)}
         for profile in sorted(config.profiles.profiles, key=lambda each: each.profile_id)
     ]
-    _assert_equal(found["profiles"].to_dicts(), wanted, "profile_id")
-    assert_rejects(found["rejects"], count, has_raw=has_raw)
+    _assert_equal(stored["profiles"].to_dicts(), wanted, "profile_id")
+    assert_rejects(stored["rejects"], count, has_raw=has_raw)
     return count
 
 
@@ -73,40 +73,40 @@ def intact(files: Mapping[str, File], present: Mapping[str, bytes]) -> set[str]:
     return {path for path, file in files.items() if file.content == present.get(path, b"")}
 
 
-def _assert_equal(found: list[dict[str, Any]], wanted: list[dict[str, Any]], key: str) -> None:
-    assert [row[key] for row in found] == [row[key] for row in wanted]
-    for row, other in zip(found, wanted, strict=True):
+def _assert_equal(rows: list[dict[str, Any]], wanted: list[dict[str, Any]], key: str) -> None:
+    assert [row[key] for row in rows] == [row[key] for row in wanted]
+    for row, other in zip(rows, wanted, strict=True):
         off = {name: (row[name], other[name]) for name in row if row[name] != other[name]}
         assert not off, f"{row[key]}: {off}"
 
 
-def assert_rejects(found: pl.DataFrame, count: Counted, *, has_raw: bool) -> None:
+def assert_rejects(table: pl.DataFrame, count: Counted, *, has_raw: bool) -> None:
     """The rejects are those that count, with their JSON, whatever has become of their files."""
     wanted = {(row.source_file, row.row, row.trace_id, row.reasons): row for row in count.rejected}
     rows = {
         (row["source_file"], row["row"], row["trace_id"], tuple(row["reasons"])): row
-        for row in found.iter_rows(named=True)
+        for row in table.iter_rows(named=True)
     }
-    assert len(rows) == len(found)
+    assert len(rows) == len(table)
     assert rows.keys() == wanted.keys(), f"rejects: {sorted(map(str, rows.keys() ^ wanted.keys()))}"
     for each, row in rows.items():
         _assert_told(row, wanted[each], has_raw=has_raw)
 
 
-def _assert_told(found: Mapping[str, Any], row: Row, *, has_raw: bool) -> None:
-    raw, message = found["raw"], found["message"]
+def _assert_told(reject: Mapping[str, Any], row: Row, *, has_raw: bool) -> None:
+    raw, message = reject["raw"], reject["message"]
     if row.row is None:
         assert (raw, bool(message)) == (None, True)
     elif row.reasons == ("superseded",):
-        told = "the row that superseded it is in the archive no more"
+        reason = "the row that superseded it is in the archive no more"
         if row.later:
             path, number = row.later
-            told = f"the same id stands with other content in {path}, row {number}"
-        assert (raw, told in message) == (None, True)
+            reason = f"the same id stands with other content in {path}, row {number}"
+        assert (raw, reason in message) == (None, True)
     else:
-        assert raw or not has_raw, f"no JSON of {found}"
+        assert raw or not has_raw, f"no JSON of {reject}"
         value = json.loads(json.dumps(row.value), parse_constant=str.lower)  # JSON has no NaN
-        assert not raw or json.loads(raw) == value, f"other JSON than {row.value}: {found}"
+        assert not raw or json.loads(raw) == value, f"other JSON than {row.value}: {reject}"
         assert message == reject_message(row.reasons, row.row, raw)
 
 
@@ -121,20 +121,20 @@ def _scores(config: RescoreConfig, rows: list[Row]) -> Iterator[dict[str, Any]]:
     caches = {group: VectorCache(settings.size, dimensions, settings.ttl) for group in groups}
     added: dict[str | None, list[Row]] = {group: [] for group in groups}
     for number, (row, group) in enumerate(zip(rows, groups, strict=True)):
-        now, met, cache = moment_of(row.value), None, caches[group]
+        now, nearest, cache = moment_of(row.value), None, caches[group]
         cache.evict_expired(now)
         size = cache.size if encoder else 0
         if vectors is not None:
-            met = cache.nearest(vectors[number], now)
+            nearest = cache.nearest(vectors[number], now)
             cache.add(vectors[number], now)
-        near = met and met.position is not None and added[group][met.position].value
+        near = nearest and nearest.position is not None and added[group][nearest.position].value
         added[group].append(row)
         yield {
             **_facts(row.value),
-            **_weighted(config, row.value, met.similarity if met else None),
+            **_weighted(config, row.value, nearest.similarity if nearest else None),
             "trace_id": row.value["id"],
             "created_at": now,
-            "max_similarity": met and met.similarity,
+            "max_similarity": nearest and nearest.similarity,
             "nearest_trace_id": near["id"] if near else None,
             "nearest_age_s": (now - moment_of(near)).total_seconds() if near else None,
             "cache_size": size,
@@ -155,8 +155,8 @@ def _group(config: RescoreConfig, row: Row) -> str | None:
 
 
 def _text(trace: Mapping[str, Any]) -> str:
-    said = (step.get("content") or "" for step in trace["steps"])
-    return f"{trace['task']['objective']} {' '.join(said)}"
+    contents = (step.get("content") or "" for step in trace["steps"])
+    return f"{trace['task']['objective']} {' '.join(contents)}"
 
 
 def _facts(trace: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,8 +223,8 @@ def _weighted(
 
 def assert_same(one: Path, other: Path, but: Collection[str] = ("run_id",)) -> None:
     """Equal in every column but some."""
-    found, expected = tables(one), tables(other)
-    assert found.keys() == expected.keys()
-    for name, table in found.items():
+    tables_of_one, expected = tables(one), tables(other)
+    assert tables_of_one.keys() == expected.keys()
+    for name, table in tables_of_one.items():
         without = [column for column in table.columns if column not in but]
         assert table.select(without).equals(expected[name].select(without)), name

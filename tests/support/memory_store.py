@@ -38,10 +38,10 @@ class MemoryStore(Store):
         fault = self.turn()
         if fault == "refused":
             raise FaultError
-        found = answer()
+        result = answer()
         if fault == "lost":
             raise FaultError
-        return self._asked(answer) if fault == "again" else found
+        return self._asked(answer) if fault == "again" else result
 
     def _object(self, path: str) -> Object:
         content = self.held[path]

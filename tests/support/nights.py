@@ -97,7 +97,7 @@ class Night:
         """What a plan tells, as JSON has it."""
         return json.loads(json.dumps(asdict(self.described(**changes))))
 
-    def check(self, told: dict[str, Any]) -> None:
+    def check(self, planned: dict[str, Any]) -> None:
         """That a run does what was told."""
         summary = self.run()
         counts = summary.counts
@@ -108,8 +108,8 @@ class Night:
             ("traces_to_reweight", "reweighted"),
             ("traces_to_remove", "removed"),
         ):
-            assert told[name] == getattr(counts, done), name
-        assert len(told["partitions"]) == counts.partitions
+            assert planned[name] == getattr(counts, done), name
+        assert len(planned["partitions"]) == counts.partitions
         query = (
             "SELECT created_at::DATE::VARCHAR, task_domain, count(*) FROM scores "
             "WHERE run_id = ? GROUP BY ALL ORDER BY ALL"
@@ -117,5 +117,5 @@ class Night:
         with connect(self.folder / "wh") as connection:
             stated = connection.execute(query, [summary.run_id]).fetchall()
         assert stated == [
-            (row["day"], row["task_domain"], row["restate"]) for row in told["by_domain_and_day"]
+            (row["day"], row["task_domain"], row["restate"]) for row in planned["by_domain_and_day"]
         ]

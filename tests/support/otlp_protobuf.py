@@ -18,19 +18,19 @@ def encoded(request: Any) -> bytes:
     return ParseDict(_as_protobuf_has_it(request), ExportTraceServiceRequest()).SerializeToString()
 
 
-def _as_protobuf_has_it(told: Any, key: str = "") -> Any:
+def _as_protobuf_has_it(value: Any, key: str = "") -> Any:
     """OTLP JSON as protobuf's own JSON, where ids are base64 and odd numbers are texts."""
-    if isinstance(told, Mapping):
-        return {name: _as_protobuf_has_it(each, name) for name, each in told.items()}
-    if isinstance(told, list):
-        return [_as_protobuf_has_it(each) for each in told]
+    if isinstance(value, Mapping):
+        return {name: _as_protobuf_has_it(each, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_as_protobuf_has_it(each) for each in value]
     if key in ("traceId", "spanId", "parentSpanId"):
-        return base64.b64encode(bytes.fromhex(told)).decode()
+        return base64.b64encode(bytes.fromhex(value)).decode()
     if key == "doubleValue":
-        told = float(str(told))
-    if isinstance(told, float) and not math.isfinite(told):
-        return "NaN" if math.isnan(told) else "Infinity" if told > 0 else "-Infinity"
-    return told
+        value = float(str(value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def in_four_bytes(message: bytes) -> bytes:

@@ -16,14 +16,14 @@ def ask(warehouse: Path, query: str, zone: str = "UTC") -> pl.DataFrame:
         return pl.DataFrame(connection.sql(query).to_arrow_table())
 
 
-def assert_same(found: pl.DataFrame, wanted: pl.DataFrame) -> None:
+def assert_same(table: pl.DataFrame, wanted: pl.DataFrame) -> None:
     """Equal to 1e-12, whatever order the rows of the second stand in."""
-    exact = [name for name, kind in found.schema.items() if not kind.is_float()]
-    keys = [*exact, *(pl.col(name).round(9) for name in found.columns if name not in exact)]
-    assert found.columns == wanted.columns
-    assert len(found) == len(wanted)
-    left, right = (frame.sort(keys, nulls_last=True) for frame in (found, wanted))
-    for name, kind in found.schema.items():
+    exact = [name for name, kind in table.schema.items() if not kind.is_float()]
+    keys = [*exact, *(pl.col(name).round(9) for name in table.columns if name not in exact)]
+    assert table.columns == wanted.columns
+    assert len(table) == len(wanted)
+    left, right = (frame.sort(keys, nulls_last=True) for frame in (table, wanted))
+    for name, kind in table.schema.items():
         if kind.is_float():
             for a, b in zip(left[name], right[name], strict=True):
                 assert (

@@ -64,8 +64,8 @@ def settings() -> Iterator[str]:
     yield "| setting | default | bounds | kept | meaning |\n|---|---|---|---|---|"
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""}).model_dump(mode="json")
     for name, field in RescoreConfig.model_fields.items():
-        given = {"profiles": "the built-in ones", "audits": "none"}.get(name, least[name])
-        default = "" if field.is_required() or given in (None, []) else f"{given}".lower()
+        shown = {"profiles": "the built-in ones", "audits": "none"}.get(name, least[name])
+        default = "" if field.is_required() or shown in (None, []) else f"{shown}".lower()
         kept = "yes" if name in SETTINGS else ""
         bounds = ", ".join(_bound(each) for each in field.metadata if _bound(each))
         yield f"| `{name}` | {default} | {bounds} | {kept} | {_cell(field.description or '')} |"
@@ -92,15 +92,15 @@ def _size(value: int) -> str:
 
 def questions() -> Iterator[str]:
     """Every question: what it answers, how it is asked, its columns."""
-    groups = [(group, [*found]) for group, found in groupby(all_questions(), lambda e: e.group)]
+    groups = [(group, [*members]) for group, members in groupby(all_questions(), lambda e: e.group)]
     yield "| about | questions |\n|---|---|"
-    for group, found in groups:
-        links = (f"[`{each.name}`](#{anchor(each.call)})" for each in found)
+    for group, members in groups:
+        links = (f"[`{each.name}`](#{anchor(each.call)})" for each in members)
         yield f"| {group} | {', '.join(links)} |"
     with _empty() as connection:
-        for group, found in groups:
+        for group, members in groups:
             yield f"\n## {group[0].upper()}{group[1:]}\n"
-            for each in found:
+            for each in members:
                 yield from _question(each, connection)
 
 
@@ -109,9 +109,9 @@ def _question(question: Question, connection: duckdb.DuckDBPyConnection) -> Iter
     if question.example.startswith("SELECT"):
         yield "One value, a text.\n"
         return
-    found = columns(question, connection)
-    told = ", ".join(f"`{column}` {_type(kind)}" for column, kind in found.items())
-    yield f"Columns: {told}.\n"
+    types = columns(question, connection)
+    listed = ", ".join(f"`{column}` {_type(kind)}" for column, kind in types.items())
+    yield f"Columns: {listed}.\n"
 
 
 def _type(kind: str) -> str:
@@ -120,16 +120,16 @@ def _type(kind: str) -> str:
 
 def macros() -> Iterator[str]:
     """Every formula: its parameters and what it is."""
-    asked = {question.name for question in all_questions()}
+    names = {question.name for question in all_questions()}
     with _empty() as connection:
-        found = connection.execute(
+        signatures = connection.execute(
             "SELECT function_name, parameters, comment FROM duckdb_functions() "
             "WHERE NOT internal AND schema_name = 'main' AND NOT contains(function_name, ' of ') "
             "ORDER BY ALL"
         ).fetchall()
     yield "| macro | what it is |\n|---|---|"
-    for name, parameters, comment in found:
-        if name not in asked:
+    for name, parameters, comment in signatures:
+        if name not in names:
             yield f"| `{name}({', '.join(parameters)})` | {_cell(comment)} |"
 
 
@@ -155,11 +155,11 @@ def written(page: str) -> str:
     """A page with its parts as the code tells them now."""
     text = (REFERENCE / page).read_text("utf-8")
     for name, part in PARTS[page].items():
-        told = "\n".join(part()).strip()
+        content = "\n".join(part()).strip()
         head = f"<!-- {name}: written by python -m tests.support.reference -->"
-        found = re.compile(rf"{re.escape(head)}\n.*?<!-- end -->", re.DOTALL)
-        assert len(found.findall(text)) == 1, f"{page} has no place for its {name}"
-        text = found.sub(lambda _, new=f"{head}\n\n{told}\n\n<!-- end -->": new, text)
+        section = re.compile(rf"{re.escape(head)}\n.*?<!-- end -->", re.DOTALL)
+        assert len(section.findall(text)) == 1, f"{page} has no place for its {name}"
+        text = section.sub(lambda _, new=f"{head}\n\n{content}\n\n<!-- end -->": new, text)
     return text
 
 

@@ -32,8 +32,8 @@ def killed(*_: object, **__: object) -> None:
 
 def said(number: int | str, words: str, hour: int, **more: Any) -> dict[str, Any]:
     """A trace whose text is `words words`."""
-    given = {"steps": [step("thought", words)], "created_at": f"2026-01-05T{hour:02d}:00:00Z"}
-    return trace(**{"id": f"kp:trace:{number}", "objective": words, **given, **more})
+    own = {"steps": [step("thought", words)], "created_at": f"2026-01-05T{hour:02d}:00:00Z"}
+    return trace(**{"id": f"kp:trace:{number}", "objective": words, **own, **more})
 
 
 def refused(number: int | str, **more: Any) -> dict[str, Any]:
@@ -89,9 +89,9 @@ def of_a_full_run(settings: RescoreConfig) -> dict[str, pl.DataFrame]:
     return tables(warehouse)
 
 
-def assert_same(found: dict[str, pl.DataFrame], wanted: dict[str, pl.DataFrame]) -> None:
+def assert_same(tables_found: dict[str, pl.DataFrame], wanted: dict[str, pl.DataFrame]) -> None:
     for name, each in wanted.items():
-        assert found[name].equals(each), f"{name}\n{found[name]}\n{each}"
+        assert tables_found[name].equals(each), f"{name}\n{tables_found[name]}\n{each}"
 
 
 def left_by_three_runs(folder: Path, older: Any, newer: Any, **last: Any) -> Path:

@@ -33,5 +33,5 @@ def facts(settings: RescoreConfig) -> pl.DataFrame:
     return pl.read_parquet(files_of(settings.warehouse, "facts", manifest.tables["facts"]))
 
 
-def least(**given: Any) -> RescoreConfig:
-    return RescoreConfig(**{"archive": ("a",), "warehouse": Path("w"), **given})
+def least(**settings: Any) -> RescoreConfig:
+    return RescoreConfig(**{"archive": ("a",), "warehouse": Path("w"), **settings})

@@ -53,17 +53,17 @@ def _line(trace: int, place: int, apart: int) -> str:
 
 
 def _told(trace: int, place: int, name: str) -> dict[str, str]:
-    told = {"gen_ai.operation.name": name}
+    common = {"gen_ai.operation.name": name}
     if name == "execute_tool":
         call = {"gen_ai.tool.call.id": f"c{place}", "gen_ai.tool.name": f"tool{place % 3}"}
-        return told | call | {"gen_ai.tool.call.result": f"row {place} of {trace}"}
-    said = {"role": "user", "parts": [{"type": "text", "content": f"Sum the rows of {trace}"}]}
+        return common | call | {"gen_ai.tool.call.result": f"row {place} of {trace}"}
+    message = {"role": "user", "parts": [{"type": "text", "content": f"Sum the rows of {trace}"}]}
     if place == 0:
-        return told | {"gen_ai.input.messages": json.dumps([said])}
+        return common | {"gen_ai.input.messages": json.dumps([message])}
     part = {"type": "text", "content": f"I look at row {place} of {trace}"}
     answer = {"role": "assistant", "parts": [part], "finish_reason": "stop"}
-    return told | {
-        "gen_ai.input.messages": json.dumps([said]),
+    return common | {
+        "gen_ai.input.messages": json.dumps([message]),
         "gen_ai.output.messages": json.dumps([answer]),
     }
 

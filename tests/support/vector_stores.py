@@ -22,10 +22,10 @@ class Opened:
     def missing(self, wanted: pl.Series) -> set[str]:
         self.connection.register("wanted", wanted.to_frame("text_hash").to_arrow())
         count = self.store.write_missing("wanted", self.answer)
-        found = pl.read_parquet(self.answer)
-        assert found.schema == {"text_hash": pl.String}
-        assert len(found) == count
-        return set(found.get_column("text_hash"))
+        hashes = pl.read_parquet(self.answer)
+        assert hashes.schema == {"text_hash": pl.String}
+        assert len(hashes) == count
+        return set(hashes.get_column("text_hash"))
 
     def gather(self, wanted: pl.Series) -> npt.NDArray[np.float32]:
         rows = wanted.to_frame("text_hash").with_row_index("position").reverse()

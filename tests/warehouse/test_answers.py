@@ -50,8 +50,10 @@ def answered(query: str, output_format: str) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(("value", "in_csv", "in_json"), VALUES, ids=lambda each: str(each)[:30])
-def test_each_kind_of_value_stands_in_csv_and_json(value: str, in_csv: str, in_json: Any) -> None:
+@pytest.mark.parametrize(("value", "in_csv", "in_json"), VALUES, ids=lambda value: str(value)[:30])
+def test_each_kind_of_value_is_written_in_csv_and_json(
+    value: str, in_csv: str, in_json: Any
+) -> None:
     query = f"SELECT {value} AS one, 2 AS two"
     assert list(csv.reader(StringIO(answered(query, "csv")))) == [["one", "two"], [in_csv, "2"]]
     [row] = json.loads(answered(query, "json"), parse_float=Decimal)
@@ -66,9 +68,9 @@ def test_csv_tells_null_from_an_empty_text_as_duckdb_does() -> None:
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory: pytest.TempPathFactory) -> RescoreConfig:
     folder = tmp_path_factory.mktemp("scored")
-    given = config(folder, write_jsonl(folder / "a.jsonl", [trace(id="t")]))
-    rescore_archive(given)
-    return given
+    settings = config(folder, write_jsonl(folder / "a.jsonl", [trace(id="t")]))
+    rescore_archive(settings)
+    return settings
 
 
 @pytest.mark.parametrize("output_format", ["table", "line", "csv", "json"])
@@ -81,12 +83,12 @@ def test_rows_fail_a_query_that_is_to_have_none_and_are_printed(
         return capsys.readouterr().out
 
     none, one = "FROM scores WHERE score > 1", "SELECT trace_id FROM scores"
-    told = ask(one)
+    output = ask(one)
     ask(none, "--fail-if-rows")
     capsys.readouterr()
     with pytest.raises(KpBatchError, match=r"^the query of --fail-if-rows has rows$"):
         ask(one, "--fail-if-rows")
-    assert capsys.readouterr().out == told
+    assert capsys.readouterr().out == output
     if output_format in {"table", "line"}:
         with pytest.raises(KpBatchError):
             ask(f"{one}; {none}", "--fail-if-rows")

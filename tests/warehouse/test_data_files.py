@@ -53,14 +53,14 @@ def half_known() -> pl.DataFrame:
 
 def files_by_day(warehouse: Path, tables: DeltaTables) -> dict[int, list[str]]:
     days = PublishedSnapshot(warehouse, {"scores": tables.versions["scores"]}).days
-    return {each.day: [path.name for path in paths] for each, paths in days.items()}
+    return {partition.day: [path.name for path in paths] for partition, paths in days.items()}
 
 
 def ids_by_day(warehouse: Path, tables: DeltaTables) -> dict[int, list[str]]:
     days = PublishedSnapshot(warehouse, {"scores": tables.versions["scores"]}).days
     return {
-        each.day: pl.read_parquet(paths, hive_partitioning=False)["trace_id"].to_list()
-        for each, paths in days.items()
+        partition.day: pl.read_parquet(paths, hive_partitioning=False)["trace_id"].to_list()
+        for partition, paths in days.items()
     }
 
 
@@ -117,7 +117,7 @@ def test_a_day_becomes_one_file_without_its_date(tmp_path: Path) -> None:
     assert rows.equals(scored(5, "b", "a", "c").drop("date"))
 
 
-def test_a_file_of_a_table_without_partitions_stands_in_its_folder(tmp_path: Path) -> None:
+def test_a_file_of_a_table_without_partitions_is_in_its_folder(tmp_path: Path) -> None:
     file = write_data_file(tmp_path, "facts", facts("a", "b"), "run-1-part")
     path = tmp_path / "facts" / "run-1-part.parquet"
     assert file == DataFile("run-1-part.parquet", 2, path.stat().st_size, None)
@@ -252,7 +252,7 @@ def odd_rows(schema: pl.Schema) -> pl.DataFrame:
     return pl.DataFrame(columns, schema=schema)
 
 
-def told_by_duckdb(warehouse: Path, name: str, version: int | None) -> str:
+def read_by_duckdb(warehouse: Path, name: str, version: int | None) -> str:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         rows = PublishedSnapshot(warehouse, {name: version}).relation(name)
@@ -261,7 +261,7 @@ def told_by_duckdb(warehouse: Path, name: str, version: int | None) -> str:
         return repr((columns, texts))
 
 
-def told_by_polars(warehouse: Path, name: str, version: int | None) -> str:
+def read_by_polars(warehouse: Path, name: str, version: int | None) -> str:
     rows = PublishedSnapshot(warehouse, {name: version}).scan(name).collect()
     return repr((rows.schema, rows.to_dict(as_series=False)))
 
@@ -276,32 +276,32 @@ def write_with_delta(warehouse: Path, name: str, rows: pl.DataFrame) -> None:
     )
 
 
-def told_by_delta(warehouse: Path, name: str, version: int | None) -> str:
+def read_by_delta(warehouse: Path, name: str, version: int | None) -> str:
     table = DeltaTable(warehouse / name, version=version)
-    found = QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
-    rows = pl.DataFrame(found)
+    result = QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
+    rows = pl.DataFrame(result)
     return repr((rows.schema, rows.to_dict(as_series=False)))
 
 
 @pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("told_by", [told_by_duckdb, told_by_polars, told_by_delta])
+@pytest.mark.parametrize("read_by", [read_by_duckdb, read_by_polars, read_by_delta])
 def test_the_files_read_as_those_of_delta(
-    tmp_path: Path, name: str, told_by: Callable[[Path, str, int | None], str]
+    tmp_path: Path, name: str, read_by: Callable[[Path, str, int | None], str]
 ) -> None:
     rows = odd_rows(TABLES[name])
     write_with_delta(tmp_path / "delta", name, rows)
     ours = DeltaTables(tmp_path / "ours", {}, "a-run")
     ours.add_files(name, [write_data_file(tmp_path / "ours", name, rows, "part")])
-    told = told_by(tmp_path / "ours", name, ours.versions[name])
-    assert told == told_by(tmp_path / "delta", name, 0)
-    assert "nan" in told or pl.Float64() not in TABLES[name].dtypes()
-    assert "-0.0" in told or pl.Float64() not in TABLES[name].dtypes()
+    text = read_by(tmp_path / "ours", name, ours.versions[name])
+    assert text == read_by(tmp_path / "delta", name, 0)
+    assert "nan" in text or pl.Float64() not in TABLES[name].dtypes()
+    assert "-0.0" in text or pl.Float64() not in TABLES[name].dtypes()
 
 
 def test_a_table_is_the_same_however_it_was_made(tmp_path: Path) -> None:
     write_with_delta(tmp_path / "delta", "scores", scored(5, "a"))
     first_run(tmp_path / "ours", {5: ["a"]})
-    of_delta, ours = (DeltaTable(tmp_path / each / "scores") for each in ("delta", "ours"))
+    of_delta, ours = (DeltaTable(tmp_path / writer / "scores") for writer in ("delta", "ours"))
     assert ours.schema() == of_delta.schema()
     assert ours.protocol() == of_delta.protocol()
     assert ours.metadata().configuration == of_delta.metadata().configuration
@@ -316,8 +316,8 @@ def test_frames_and_files_make_one_table(tmp_path: Path) -> None:
     assert fact_ids(tmp_path, tables) == ["a", "b", "c"]
     with duckdb.connect() as connection:
         rows = PublishedSnapshot(tmp_path, {"facts": tables.versions["facts"]}).relation("facts")
-        found = connection.execute(f"SELECT trace_id FROM {rows} ORDER BY 1").fetchall()
-    assert found == [("a",), ("b",), ("c",)]
+        ids = connection.execute(f"SELECT trace_id FROM {rows} ORDER BY 1").fetchall()
+    assert ids == [("a",), ("b",), ("c",)]
 
 
 # --- one commit ---
@@ -338,7 +338,7 @@ def test_only_the_replaced_partitions_change(tmp_path: Path) -> None:
 
 def test_a_day_may_come_from_several_parts(tmp_path: Path) -> None:
     tables = DeltaTables(tmp_path, first_run(tmp_path, {5: ["a"]}), "later")
-    files = [written(tmp_path, 5, each, run=f"run-1-{each}") for each in ("b", "c")]
+    files = [written(tmp_path, 5, trace_id, run=f"run-1-{trace_id}") for trace_id in ("b", "c")]
     tables.replace_files("scores", files, [day(5)])
     assert sorted(ids_by_day(tmp_path, tables)[5]) == ["b", "c"]
 
@@ -452,7 +452,7 @@ def test_a_commit_tells_its_run_and_nothing_of_the_rows(tmp_path: Path) -> None:
     assert runs == ["first", "later", None, "last"]
 
 
-def test_another_writer_at_the_same_time_is_told(
+def test_another_writer_at_the_same_time_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published = first_run(tmp_path, {5: ["a"]})
@@ -512,7 +512,7 @@ def test_a_run_may_commit_the_same_files_again(tmp_path: Path, *, is_first: bool
     assert ids_by_day(tmp_path, tables) == kept | {6: ["c", "d"], 7: ["e"]}
 
 
-# --- wherever it stands ---
+# --- wherever it is ---
 
 
 @pytest.mark.parametrize("name", ["wh", "a b", "it's", 'say "so"', "é 日本 {y} #*&$!"])
@@ -525,8 +525,8 @@ def test_all_readers_agree_in_any_folder(tmp_path: Path, name: str) -> None:
     assert ids_by_day(warehouse, tables) == {5: ["a"], 6: ["c"], 7: ["d"]}
     paths = {
         path
-        for each in PublishedSnapshot(warehouse, {"scores": version}).days.values()
-        for path in each
+        for of_day in PublishedSnapshot(warehouse, {"scores": version}).days.values()
+        for path in of_day
     }
     assert paths == set(files_of(warehouse, "scores", version))
     assert PublishedSnapshot(warehouse, {"scores": version}).scan("scores").collect()[
@@ -534,8 +534,8 @@ def test_all_readers_agree_in_any_folder(tmp_path: Path, name: str) -> None:
     ].to_list() == ["a", "c", "d"]
     with duckdb.connect() as connection:
         rows = PublishedSnapshot(warehouse, {"scores": version}).relation("scores")
-        found = connection.execute(f"SELECT trace_id FROM {rows} ORDER BY 1").fetchall()
-    assert found == [("a",), ("c",), ("d",)]
+        ids = connection.execute(f"SELECT trace_id FROM {rows} ORDER BY 1").fetchall()
+    assert ids == [("a",), ("c",), ("d",)]
     table = DeltaTable(warehouse / "scores")
     query = "SELECT date, trace_id FROM t ORDER BY 2"
     dated = pl.DataFrame(QueryBuilder().register("t", table).execute(query).read_all())
@@ -565,8 +565,8 @@ def killed_while_writing(warehouse: Path, write: Callable[[], DataFile]) -> str:
         patch.setattr(Path, "unlink", killed)
         with pytest.raises(Killed):
             write()
-    [left] = set(files_in(warehouse)) - before
-    return left
+    [half_written] = set(files_in(warehouse)) - before
+    return half_written
 
 
 def test_vacuum_removes_what_nothing_needs_and_keeps_the_rest(tmp_path: Path) -> None:

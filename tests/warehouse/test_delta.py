@@ -135,8 +135,8 @@ def test_the_rows_of_a_frame_keep_their_order(tmp_path: Path) -> None:
     ]
     tables = DeltaTables(tmp_path, {}, "a-run")
     tables.overwrite("forgotten", pl.concat(chunks, rechunk=False))
-    found = pl.read_parquet(files_of(tmp_path, "forgotten", tables.versions["forgotten"]))
-    assert found.get_column("id_hash").is_sorted()
+    frame = pl.read_parquet(files_of(tmp_path, "forgotten", tables.versions["forgotten"]))
+    assert frame.get_column("id_hash").is_sorted()
 
 
 def test_the_log_tells_no_value_of_any_row(tmp_path: Path) -> None:
@@ -296,13 +296,15 @@ def test_an_empty_answer_shows_its_columns(nothing: Path) -> None:
 
 
 @pytest.mark.parametrize("output_format", ["table", "line"])
-def test_how_many_rows_there_are_is_told(nothing: Path, output_format: str) -> None:
+def test_how_many_rows_there_are_is_shown(nothing: Path, output_format: str) -> None:
     query = "SELECT n AS a FROM range({}) AS r(n) ORDER BY n DESC"
     assert "first" not in answer(nothing, query.format(100), output_format)
-    told = answer(nothing, query.format(123_456), output_format)
-    assert [int(each) for each in re.findall(r"\d{6}", told)] == list(range(123_455, 123_355, -1))
+    text = answer(nothing, query.format(123_456), output_format)
+    assert [int(number) for number in re.findall(r"\d{6}", text)] == list(
+        range(123_455, 123_355, -1)
+    )
     last = "123,456 rows, the first 100 of them shown; --format csv or json has all"
-    assert told.splitlines()[-1] == last
+    assert text.splitlines()[-1] == last
 
 
 def test_each_statement_that_has_an_answer_is_answered(nothing: Path) -> None:

@@ -176,9 +176,9 @@ def test_vacuum_and_forget_remove_what_is_ours_by_name_and_a_dry_run_counts_it(
     ]
     for path in dead:
         path.write_bytes(b"PAR1")
-    told = to_vacuum(folder)
-    assert told.files >= len(dead)
-    assert vacuumed(folder) == told
+    planned = to_vacuum(folder)
+    assert planned.files >= len(dead)
+    assert vacuumed(folder) == planned
     forgotten(folder)
     assert all(path.read_text("utf-8") == "mine" for path in kept)
     assert not any(path.exists() for path in dead)
@@ -189,9 +189,9 @@ def logged(warehouse: Path, path: str) -> None:
     folder = warehouse / "profiles" / "_delta_log"
     [last] = sorted(folder.glob("*.json"))[-1:]
     lines = [json.loads(line) for line in last.read_text("utf-8").splitlines()]
-    for each in lines:
-        if "add" in each:
-            each["add"]["path"] = path
+    for action in lines:
+        if "add" in action:
+            action["add"]["path"] = path
     last.write_text("\n".join(map(json.dumps, lines)), "utf-8")
 
 
@@ -263,16 +263,16 @@ def test_of_a_file_behind_a_link_no_line_is_kept_that_is_no_json_object(tmp_path
     (archive / "own.jsonl").symlink_to(archive / "old" / "b.jsonl")
     settings = config(tmp_path, archive, max_reject_share=1)
     rescore_archive(settings)
-    found = {(Path(path).name, row): told for path, row, *told in ask(settings, REJECTS)}
+    rejects = {(Path(path).name, row): details for path, row, *details in ask(settings, REJECTS)}
     for row in (0, 1, 4):
-        told = [["malformed_json"], f"line {row + 1} is no JSON object", None]
-        assert found.pop(("linked.jsonl", row)) == told
-    assert json.loads(found["linked.jsonl", 2][2]) == trace(confidence=7.0)
+        expected = [["malformed_json"], f"line {row + 1} is no JSON object", None]
+        assert rejects.pop(("linked.jsonl", row)) == expected
+    assert json.loads(rejects["linked.jsonl", 2][2]) == trace(confidence=7.0)
     for name in ("a.jsonl", "b.jsonl", "own.jsonl"):
-        assert found[name, 0][2] == '"password: hunter2"'
-        assert found[name, 1][1] == 'line 2 is "a text", no JSON object'
-    held = [path for path in settings.warehouse.rglob("*") if path.is_file()]
-    assert not [path for path in held if b"hunter3" in path.read_bytes()]
+        assert rejects[name, 0][2] == '"password: hunter2"'
+        assert rejects[name, 1][1] == 'line 2 is "a text", no JSON object'
+    files = [path for path in settings.warehouse.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"hunter3" in path.read_bytes()]
     assert rescore_archive(settings).run_id is None
 
 
@@ -287,15 +287,15 @@ def test_lines_that_stand_inside_an_archive_too_are_kept(tmp_path: Path) -> None
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+def downloads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """What is asked of object stores: URLs, and names below them."""
-    asked: list[tuple[str, str]] = []
+    downloads: list[tuple[str, str]] = []
 
     def store_at(url: str) -> SimpleNamespace:
-        return SimpleNamespace(download=lambda name, *_, **__: asked.append((url, name)))
+        return SimpleNamespace(download=lambda name, *_, **__: downloads.append((url, name)))
 
     monkeypatch.setattr(storage, "store_at", store_at)
-    return asked
+    return downloads
 
 
 def remote(folder: Path, *files: Path) -> None:
@@ -309,7 +309,7 @@ def remote(folder: Path, *files: Path) -> None:
 
 
 def test_a_record_in_a_local_warehouse_has_nothing_fetched(
-    folder: Path, asked: list[tuple[str, str]]
+    folder: Path, downloads: list[tuple[str, str]]
 ) -> None:
     [*vectors] = (folder / "warehouse" / "vectors").glob("*/*.vectors.npy")
     assert vectors
@@ -318,18 +318,18 @@ def test_a_record_in_a_local_warehouse_has_nothing_fetched(
         verify(folder / "warehouse", traces=2, seed=1, embed=True)
     write_jsonl(folder / "archive" / "late.jsonl", [trace(id="kp:late", created_at="2030-01-01")])
     assert rescore_archive(config(folder, folder / "archive")).run_id  # embeds them again
-    assert asked == []
+    assert downloads == []
 
 
 def test_the_record_of_a_copy_has_its_own_object_fetched_alone(
-    asked: list[tuple[str, str]],
+    downloads: list[tuple[str, str]],
 ) -> None:
     copy = Path(folder_of("s3://bucket/team/warehouse"))
     file = copy / "vectors" / "hashing-384-v1" / "a.vectors.npy"
     remote(copy, file)
-    for each in (file, file.with_name("b.vectors.npy")):
-        local_copy(each)
-    assert asked == [("s3://bucket/team/warehouse", "vectors/hashing-384-v1/a.vectors.npy")]
+    for path in (file, file.with_name("b.vectors.npy")):
+        local_copy(path)
+    assert downloads == [("s3://bucket/team/warehouse", "vectors/hashing-384-v1/a.vectors.npy")]
 
 
 def modes(folder: Path) -> dict[str, int]:
@@ -353,13 +353,13 @@ def test_tables_follow_the_umask_and_the_log_is_the_users_alone(
     shutil.rmtree(folder / "warehouse")
     words = ("run", folder / "archive", "--warehouse", folder / "warehouse")
     command(*words, "--embedder", "hashing", "--no-prefect")
-    found = modes(folder / "warehouse")
-    assert found.pop("last-run.log") == 0o600
-    assert found.pop("kp.lock") & mask == 0
-    folders = {name for name in found if (folder / "warehouse" / name).is_dir()}
-    assert {found[name] for name in folders} == {0o777 & ~mask}
-    assert {mode for name, mode in found.items() if name not in folders} == {0o666 & ~mask}
-    assert {"report.html", "kp.duckdb", "manifest.json"} < found.keys()
+    mode_of = modes(folder / "warehouse")
+    assert mode_of.pop("last-run.log") == 0o600
+    assert mode_of.pop("kp.lock") & mask == 0
+    folders = {name for name in mode_of if (folder / "warehouse" / name).is_dir()}
+    assert {mode_of[name] for name in folders} == {0o777 & ~mask}
+    assert {mode for name, mode in mode_of.items() if name not in folders} == {0o666 & ~mask}
+    assert {"report.html", "kp.duckdb", "manifest.json"} < mode_of.keys()
 
 
 def test_what_waits_is_the_users_alone(

@@ -24,7 +24,7 @@ def holder(tmp_path: Path) -> Generator[subprocess.Popen[str]]:
         yield process
 
 
-def test_a_second_writer_is_told_who_writes_since_when(
+def test_a_second_writer_learns_who_writes_since_when(
     tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
     expected = rf"another run is writing to .* \(process {holder.pid} on .* since 20.*--wait"
@@ -70,9 +70,11 @@ def test_another_thread_is_another_writer_unless_the_holder_started_it_for_itsel
 
 def test_runs_of_one_process_take_turns(tmp_path: Path) -> None:
     archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
-    settings = [config(tmp_path, archive, threshold=each, wait=True) for each in (0.4, 0.5, 0.6)]
+    settings = [
+        config(tmp_path, archive, threshold=threshold, wait=True) for threshold in (0.4, 0.5, 0.6)
+    ]
     with ThreadPoolExecutor(len(settings)) as pool:
-        assert all(each.run_id for each in pool.map(rescore_and_report, settings))
+        assert all(summary.run_id for summary in pool.map(rescore_and_report, settings))
     with connect(tmp_path / "warehouse") as connection:
         rows = connection.execute("SELECT status FROM runs").fetchall()
     assert rows == [("done",)] * 3
@@ -88,7 +90,7 @@ def test_a_second_run_fails_before_it_begins_and_leaves_the_log_of_the_first(
         [sys.executable, "-m", "kp_batch", *run], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    [told] = done.stderr.splitlines()
-    assert "another run is writing" in told
+    [line] = done.stderr.splitlines()
+    assert "another run is writing" in line
     assert (tmp_path / "last-run.log").read_text() == "of the first"
-    assert {each.name for each in tmp_path.iterdir()} == {"kp.lock", "last-run.log"}
+    assert {path.name for path in tmp_path.iterdir()} == {"kp.lock", "last-run.log"}

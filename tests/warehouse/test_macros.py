@@ -49,18 +49,18 @@ def scored(weighting: list[WeightProfile]) -> pl.DataFrame:
         )
         for name in DIMENSIONS
     }
-    held = {name: generator.random(rows) < 0.5 for name in OVERRIDES}
+    flags = {name: generator.random(rows) < 0.5 for name in OVERRIDES}
     ids = [weighting[number].profile_id for number in chosen]
-    return pl.DataFrame({**drawn, **held, "profile_id": ids}).with_columns(composite(weighting))
+    return pl.DataFrame({**drawn, **flags, "profile_id": ids}).with_columns(composite(weighting))
 
 
 def test_the_score_is_the_engines_to_the_bit(connection: duckdb.DuckDBPyConnection) -> None:
     weighting = profiles()
     rows = scored(weighting).with_columns(score())
-    weights = [{"profile_id": each.profile_id, **vars(each)} for each in weighting]
+    weights = [{"profile_id": profile.profile_id, **vars(profile)} for profile in weighting]
     connection.register("rows", rows.with_row_index().to_arrow())
     connection.register("weights", pl.DataFrame(weights).to_arrow())
-    found = frame_of(
+    frame = frame_of(
         connection.sql("""
             SELECT
                 composite(
@@ -74,16 +74,16 @@ def test_the_score_is_the_engines_to_the_bit(connection: duckdb.DuckDBPyConnecti
             ORDER BY index
         """)
     )
-    assert found["weighted"].to_list() == rows["composite"].to_list()
-    assert found["overridden"].to_list() == rows["score"].to_list()
+    assert frame["weighted"].to_list() == rows["composite"].to_list()
+    assert frame["overridden"].to_list() == rows["score"].to_list()
     assert {0.0, 1.0} <= set(rows["score"])
 
 
-@pytest.mark.parametrize("held", list(product([False, True], repeat=3)))
+@pytest.mark.parametrize("applied", list(product([False, True], repeat=3)))
 def test_each_override_is_applied_to_what_the_one_before_left(
-    connection: duckdb.DuckDBPyConnection, held: tuple[bool, ...]
+    connection: duckdb.DuckDBPyConnection, applied: tuple[bool, ...]
 ) -> None:
-    flags = dict(zip(OVERRIDES, held, strict=True))
+    flags = dict(zip(OVERRIDES, applied, strict=True))
     rows = pl.DataFrame({"composite": EDGES}).with_columns(
         *(pl.lit(value).alias(name) for name, value in flags.items())
     )
@@ -104,7 +104,7 @@ def test_a_recorded_score_shows_novelty_where_more_and_less_of_it_change_the_sco
         profile for profile in profiles() if profile.novelty == 0 or profile.novelty > 0.01
     ]
     rows = scored(weighting).with_columns(score().alias("recorded"))
-    weights = {each.profile_id: each.novelty for each in weighting}
+    weights = {profile.profile_id: profile.novelty for profile in weighting}
     moved = {
         name: rows.with_columns(novelty=pl.col("novelty") + by)
         .with_columns(composite(weighting))
@@ -157,8 +157,8 @@ def test_a_distribution_is_what_numpy_gives(
 def test_a_bin_begins_at_its_lower_edge_and_the_last_one_ends_at_1(
     connection: duckdb.DuckDBPyConnection, value: float, bins: int, wanted: int
 ) -> None:
-    found = connection.execute("SELECT bin_of(?::DOUBLE, ?)", [value, bins]).fetchall()
-    assert found == [(wanted,)]
+    rows = connection.execute("SELECT bin_of(?::DOUBLE, ?)", [value, bins]).fetchall()
+    assert rows == [(wanted,)]
 
 
 @pytest.mark.parametrize(
@@ -190,13 +190,13 @@ def test_a_rank_correlation_is_spearmans_with_ties(connection: duckdb.DuckDBPyCo
         }
     )
     connection.register("rows", rows.to_arrow())
-    found = connection.execute("""
+    correlations = connection.execute("""
         SELECT scope, rank_correlation(x, y)
         FROM (SELECT scope, average_rank(a, scope) AS x, average_rank(b, scope) AS y FROM rows)
         GROUP BY scope
     """).fetchall()
     wanted = rows.group_by("scope").agg(pl.corr("a", "b", method="spearman").fill_nan(None))
-    assert dict(found) == pytest.approx(dict(wanted.iter_rows()), abs=1e-12)
+    assert dict(correlations) == pytest.approx(dict(wanted.iter_rows()), abs=1e-12)
 
 
 @pytest.mark.parametrize("alias", ["kp", "other"])

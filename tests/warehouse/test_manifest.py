@@ -73,7 +73,7 @@ DAMAGES: dict[str, Mapping[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_what_no_run_writes_is_told_as_damage(tmp_path: Path, name: str) -> None:
+def test_what_no_run_writes_is_reported_as_damage(tmp_path: Path, name: str) -> None:
     write(tmp_path, **{"settings": SETTINGS, "tables": {}, **DAMAGES[name]})
     with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; restore"):
         read_manifest(tmp_path)
@@ -83,7 +83,7 @@ def test_what_no_run_writes_is_told_as_damage(tmp_path: Path, name: str) -> None
     "content",
     [b"", b"\0", b"\xff", b"1", b"null", b"[]", b"{}", b"[" * 200_000, b'{"format_version": {}}'],
 )
-def test_what_is_no_manifest_is_told_as_damage(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_manifest_is_reported_as_damage(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "manifest.json").write_bytes(content)
     with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; restore"):
         read_manifest(tmp_path)
@@ -123,16 +123,18 @@ def test_all_that_a_run_keeps_is_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["scores", "facts", "runs"])
-def test_a_version_that_a_table_lacks_is_told_with_what_to_do(tmp_path: Path, name: str) -> None:
+def test_a_version_that_a_table_lacks_is_reported_with_what_to_do(
+    tmp_path: Path, name: str
+) -> None:
     write_jsonl(tmp_path / "a.jsonl", [trace(id="a")])
     warehouse = tmp_path / "warehouse"
-    given = RescoreConfig(
+    settings = RescoreConfig(
         archive=(str(tmp_path / "a.jsonl"),), warehouse=warehouse, embedder="none"
     )
-    rescore_archive(given)
+    rescore_archive(settings)
     manifest = read_manifest(warehouse)
     assert manifest
     write(warehouse, manifest.settings, {**manifest.tables, name: 99})
-    told = rf"version 99 of the table {name} cannot be read .*; restore it from a copy"
-    with pytest.raises(WarehouseError, match=told):
-        rescore_archive(given)
+    message = rf"version 99 of the table {name} cannot be read .*; restore it from a copy"
+    with pytest.raises(WarehouseError, match=message):
+        rescore_archive(settings)

@@ -67,8 +67,8 @@ def our_tables(warehouse: Path) -> Tables:
 
 def listing(folder: Path) -> dict[str, tuple[int, int, int]]:
     """Each file and folder below, and what changes where it is written to."""
-    found = {str(path): path.stat() for path in (folder, *folder.rglob("*"))}
-    return {path: (each.st_ino, each.st_size, each.st_mtime_ns) for path, each in found.items()}
+    stats = {str(path): path.stat() for path in (folder, *folder.rglob("*"))}
+    return {path: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
 
 
 # --- the moment ---
@@ -78,12 +78,12 @@ class Calls:
     """Notes the calls that make a publication last, and dies before one of them."""
 
     def __init__(self, warehouse: Path, monkeypatch: pytest.MonkeyPatch, fatal: int) -> None:
-        self.made: list[str] = []
+        self.noted: list[str] = []
         sync, replace = os.fsync, Path.replace
 
         def note(call: str) -> None:
-            self.made.append(call)
-            if len(self.made) == fatal:
+            self.noted.append(call)
+            if len(self.noted) == fatal:
                 raise Killed
 
         def syncing(opened: int) -> None:
@@ -117,11 +117,11 @@ def test_manifest_json_publishes_and_kp_duckdb_follows_wherever_the_writer_dies(
                 break
             except Killed:
                 pass
-        seen.append((calls.made[-1], plain(warehouse), ours(warehouse)))
+        seen.append((calls.noted[-1], plain(warehouse), ours(warehouse)))
         with writing(warehouse, wait=False):
             assert plain(warehouse) == ours(warehouse) == seen[-1][2]
-        left = {path.name for path in warehouse.iterdir()}
-        assert left == {"profiles", "kp.duckdb", "manifest.json", "kp.lock"}
+        names = {path.name for path in warehouse.iterdir()}
+        assert names == {"profiles", "kp.duckdb", "manifest.json", "kp.lock"}
     assert seen == [
         ("sync kp.duckdb.new", "one", "one"),
         ("sync manifest.json.new", "one", "one"),
@@ -278,16 +278,19 @@ def test_a_run_that_is_killed_in_a_gap_leaves_all_readers_in_peace(folder: Path,
     with reading(warehouse), holding(RUN_AND_HOLD.format(gap=gap), folder) as run:
         with pytest.raises(BusyError, match="another run is writing"):
             rebuild(warehouse)
-        held = plain_tables(warehouse), our_tables(warehouse)
+        tables = plain_tables(warehouse), our_tables(warehouse)
         run.kill()
         run.wait()
-        assert (plain_tables(warehouse), our_tables(warehouse)) == held
-        assert (held[0] == older, held[1] == older) == (gap != AFTER, gap not in {BETWEEN, AFTER})
-        is_published = held[1] != older
+        assert (plain_tables(warehouse), our_tables(warehouse)) == tables
+        assert (tables[0] == older, tables[1] == older) == (
+            gap != AFTER,
+            gap not in {BETWEEN, AFTER},
+        )
+        is_published = tables[1] != older
         assert (rescore_archive(settings_of(folder)).run_id is None) == is_published
         newer = plain_tables(warehouse)
         assert newer == our_tables(warehouse)
-        assert newer == held[1] or not is_published
+        assert newer == tables[1] or not is_published
         assert [row[0] for row in newer["scores"]] == [
             "kp:trace:0",
             "kp:trace:1",
@@ -354,8 +357,8 @@ def test_nothing_is_removed_before_the_catalog_has_followed(
         except Killed:
             assert files <= parquet(warehouse)
             assert all(path.read_bytes() == content for path, content in vectors.items())
-            found = plain_tables(warehouse)  # so all files that it names are there
-            assert found == older or gap == AFTER or publication > 1
+            tables = plain_tables(warehouse)  # so all files that it names are there
+            assert tables == older or gap == AFTER or publication > 1
         NEXT[work](as_it_was)
         assert plain_tables(warehouse) == our_tables(warehouse)
         assert not files <= parquet(warehouse)
@@ -441,7 +444,7 @@ def test_a_catalog_of_other_sql_is_read_past_and_made_anew_by_who_writes(
         assert is_current(tmp_path, manifest)
 
 
-def test_a_lost_manifest_json_is_told_with_what_helps(tmp_path: Path) -> None:
+def test_a_lost_manifest_json_is_reported_with_what_helps(tmp_path: Path) -> None:
     publish_profile(tmp_path, "one")
     (tmp_path / "manifest.json").unlink()
     before = listing(tmp_path)
@@ -489,7 +492,7 @@ def test_a_damaged_manifest_json_is_refused_with_what_helps(tmp_path: Path, dama
         pytest.fail("nobody writes to what is damaged")
 
 
-def test_tables_that_are_gone_are_told_in_one_line(tmp_path: Path) -> None:
+def test_tables_that_are_gone_are_reported_in_one_line(tmp_path: Path) -> None:
     publish_profile(tmp_path, "one")
     (tmp_path / "kp.duckdb").unlink()
     for path in (tmp_path / "profiles").glob("*.parquet"):

@@ -118,9 +118,9 @@ def by_value(scores: pl.DataFrame, name: str) -> pl.DataFrame:
 
 def dimension_statistics(scores: pl.DataFrame) -> pl.DataFrame:
     values = [
-        each
+        expression
         for name in DIMENSIONS
-        for each in (pl.col(name).mean(), pl.col(name).std().alias(f"{name}_deviation"))
+        for expression in (pl.col(name).mean(), pl.col(name).std().alias(f"{name}_deviation"))
     ]
     return scores.group_by("task_domain").agg(pl.len().alias("traces"), *values)
 
@@ -166,10 +166,10 @@ def by_similarity(scores: pl.DataFrame) -> pl.DataFrame:
 
 def by_age(scores: pl.DataFrame) -> pl.DataFrame:
     edges = [0, 60, 3600, 86_400, 604_800]
-    met = scores.drop_nulls("nearest_age_s")
-    band = pl.Series([max(e for e in edges if age >= e) for age in met["nearest_age_s"]])
+    with_nearest = scores.drop_nulls("nearest_age_s")
+    band = pl.Series([max(e for e in edges if age >= e) for age in with_nearest["nearest_age_s"]])
     return (
-        met.with_columns(from_age_s=band)
+        with_nearest.with_columns(from_age_s=band)
         .group_by("from_age_s")
         .agg(
             traces=pl.len(),
@@ -203,7 +203,7 @@ def ties(scores: pl.DataFrame) -> pl.DataFrame:
 
 def recorded_differences(scores: pl.DataFrame) -> pl.DataFrame:
     compared = pl.col("recorded_score") != 0
-    ours, theirs = (pl.col(each).filter(compared) for each in ("score", "recorded_score"))
+    ours, theirs = (pl.col(column).filter(compared) for column in ("score", "recorded_score"))
     return (
         scores.drop_nulls("recorded_score")
         .group_by("task_domain", day().alias("day"))
@@ -220,17 +220,17 @@ def recorded_differences(scores: pl.DataFrame) -> pl.DataFrame:
 
 
 def furthest(scores: pl.DataFrame) -> pl.DataFrame:
-    weights = {each.name: each.novelty for each in undated().values()}
+    weights = {profile.name: profile.novelty for profile in undated().values()}
     difference = pl.col("score") - pl.col("recorded_score")
     weight = pl.col("profile").replace_strict(weights)
     unbound = pl.col("composite") + 0.1 * (
         pl.col("recovery_bonus").cast(pl.Int8) - pl.col("low_diversity_penalty").cast(pl.Int8)
     )
-    is_told = ~pl.col("single_thought") & (pl.col("recorded_score") < 1)
+    is_informative = ~pl.col("single_thought") & (pl.col("recorded_score") < 1)
     novelty = pl.col("novelty") + (pl.col("recorded_score") - unbound) / weight
-    implied = pl.when(is_told).then(novelty)
-    told = scores.filter(pl.col("recorded_score") != 0)
-    return told.with_columns(difference=difference, implied_novelty=implied)
+    implied = pl.when(is_informative).then(novelty)
+    recorded = scores.filter(pl.col("recorded_score") != 0)
+    return recorded.with_columns(difference=difference, implied_novelty=implied)
 
 
 ANSWERS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
@@ -258,22 +258,22 @@ ANSWERS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
 def test_a_view_answers_as_polars_does_in_any_zone(
     warehouse: Path, scores: pl.DataFrame, name: str, zone: str
 ) -> None:
-    found = ask(warehouse, f"FROM {name}", zone)
-    assert len(found) > 0
-    assert_same(found, ANSWERS[name](scores))
+    answer = ask(warehouse, f"FROM {name}", zone)
+    assert len(answer) > 0
+    assert_same(answer, ANSWERS[name](scores))
 
 
 @pytest.mark.parametrize("bins", [1, 7, 10, 20])
 def test_the_histogram_counts_each_score_once(
     warehouse: Path, scores: pl.DataFrame, bins: int
 ) -> None:
-    found = ask(warehouse, f"FROM score_histogram({bins})")
+    answer = ask(warehouse, f"FROM score_histogram({bins})")
     number = (pl.col("score") * bins).floor().clip(0, bins - 1)
     wanted = scores.group_by("task_domain", (number / bins).alias("low")).agg(
         high=(number.first() + 1) / bins, traces=pl.len()
     )
-    assert_same(found, wanted)
-    assert found["traces"].sum() == len(scores)
+    assert_same(answer, wanted)
+    assert answer["traces"].sum() == len(scores)
 
 
 @pytest.mark.parametrize("steps", [1, 3, 20, 100])
@@ -302,25 +302,25 @@ def under(scores: pl.DataFrame, profile: WeightProfile) -> pl.DataFrame:
 
 
 def assert_compared(
-    found: pl.DataFrame, scores: pl.DataFrame, profiles: Collection[WeightProfile]
+    answer: pl.DataFrame, scores: pl.DataFrame, profiles: Collection[WeightProfile]
 ) -> None:
-    """That every trace stands under each of these profiles, as the engine scores it there."""
-    assert len(found) == len(profiles) * len(scores)
+    """That every trace is listed under each of these profiles, as the engine scores it there."""
+    assert len(answer) == len(profiles) * len(scores)
     for profile in profiles:
-        theirs = found.filter(other_profile=profile.name, other_profile_id=profile.profile_id)
+        theirs = answer.filter(other_profile=profile.name, other_profile_id=profile.profile_id)
         wanted = under(scores, profile).sort("trace_id")
-        found_here = theirs.sort("trace_id").select("trace_id", score="other_score")
-        assert found_here.rows() == wanted.rows()
+        their_scores = theirs.sort("trace_id").select("trace_id", score="other_score")
+        assert their_scores.rows() == wanted.rows()
 
 
 def test_what_if_is_what_the_engine_gives_under_these_weights(
     warehouse: Path, scores: pl.DataFrame
 ) -> None:
-    found = ask(warehouse, "FROM what_if(0.1, 0.2, 0.3, 0.4)").sort("trace_id")
+    answer = ask(warehouse, "FROM what_if(0.1, 0.2, 0.3, 0.4)").sort("trace_id")
     wanted = under(scores, WeightProfile("default", 0.1, 0.2, 0.3, 0.4)).sort("trace_id")
-    assert found["score"].to_list() == wanted["score"].to_list()
+    assert answer["score"].to_list() == wanted["score"].to_list()
     assert (
-        found["change"].to_list() == (wanted["score"] - scores.sort("trace_id")["score"]).to_list()
+        answer["change"].to_list() == (wanted["score"] - scores.sort("trace_id")["score"]).to_list()
     )
 
 
@@ -333,9 +333,9 @@ def test_what_if_takes_the_weights_of_a_profile_alone(warehouse: Path, weights: 
 def test_every_trace_under_every_profile_is_what_the_engine_gives(
     warehouse: Path, scores: pl.DataFrame
 ) -> None:
-    found = ask(warehouse, "FROM profile_comparison")
-    assert_compared(found, scores, undated().values())
-    own = found.filter(pl.col("profile") == pl.col("other_profile"))
+    answer = ask(warehouse, "FROM profile_comparison")
+    assert_compared(answer, scores, undated().values())
+    own = answer.filter(pl.col("profile") == pl.col("other_profile"))
     assert len(own) == len(scores)
     assert own["score"].to_list() == own["other_score"].to_list()
 
@@ -351,11 +351,11 @@ def test_traces_are_compared_under_the_weights_in_force_at_their_time(tmp_path: 
     rescore_archive(RescoreConfig(**usual, embedder="hashing", profiles=profiles))
     scores = ask(tmp_path / "wh", "FROM scores")
     assert scores["profile_id"].n_unique() == 2
-    found = ask(tmp_path / "wh", "FROM profile_comparison")
+    answer = ask(tmp_path / "wh", "FROM profile_comparison")
     for moment, count in zip(days, (5, 6), strict=True):
         compared = load_profiles(profiles).at(datetime.fromisoformat(moment)).values()
         assert len(compared) == count
-        assert_compared(found.filter(trace_id=moment), scores.filter(trace_id=moment), compared)
+        assert_compared(answer.filter(trace_id=moment), scores.filter(trace_id=moment), compared)
     weights = ask(tmp_path / "wh", "FROM dated_weights WHERE name IN ('code', 'poetry')")
     second = datetime.fromisoformat(days[1])
     assert weights.sort("name", "valid_from").select("name", "valid_from", "valid_to").rows() == [
@@ -369,14 +369,14 @@ def test_traces_are_compared_under_the_weights_in_force_at_their_time(tmp_path: 
 def test_near_duplicates_are_those_over_the_given_similarity(
     warehouse: Path, scores: pl.DataFrame
 ) -> None:
-    found = ask(warehouse, "FROM near_duplicates(0.9)")
-    wanted = scores.filter(pl.col("max_similarity") >= 0.9).select(found.columns)
-    assert len(found) > 0
-    assert_same(found, wanted)
+    answer = ask(warehouse, "FROM near_duplicates(0.9)")
+    wanted = scores.filter(pl.col("max_similarity") >= 0.9).select(answer.columns)
+    assert len(answer) > 0
+    assert_same(answer, wanted)
 
 
 def test_traces_of_one_text_are_near_duplicates_at_one(tmp_path: Path) -> None:
-    words = [trace(id=f"{n}-{each}", objective=f"say {n}") for n in range(20) for each in "ab"]
+    words = [trace(id=f"{n}-{letter}", objective=f"say {n}") for n in range(20) for letter in "ab"]
     own = RescoreConfig(
         archive=(str(write_jsonl(tmp_path / "a.jsonl", words)),),
         warehouse=tmp_path / "wh",
@@ -393,12 +393,12 @@ def test_traces_of_one_text_are_near_duplicates_at_one(tmp_path: Path) -> None:
 def test_the_furthest_from_what_was_recorded_come_first_with_what_they_met(
     warehouse: Path, scores: pl.DataFrame
 ) -> None:
-    found = ask(warehouse, "FROM largest_score_differences")
-    assert len(found) == scores.filter(pl.col("recorded_score") != 0).height > 0
-    assert_same(found, furthest(scores).select(found.columns))
-    assert found["difference"].abs().is_sorted(descending=True)
-    held = found["single_thought"] | (found["recorded_score"] >= 1)
-    assert found["implied_novelty"].null_count() == held.sum() > 0
+    answer = ask(warehouse, "FROM largest_score_differences")
+    assert len(answer) == scores.filter(pl.col("recorded_score") != 0).height > 0
+    assert_same(answer, furthest(scores).select(answer.columns))
+    assert answer["difference"].abs().is_sorted(descending=True)
+    clamped = answer["single_thought"] | (answer["recorded_score"] >= 1)
+    assert answer["implied_novelty"].null_count() == clamped.sum() > 0
 
 
 @pytest.mark.parametrize("tolerance", [1e-6, 0.2])
@@ -417,31 +417,36 @@ def test_a_restart_is_implied_where_an_empty_cache_alone_explains_the_recorded_s
     wanted = scores.with_columns(score_if_empty=empty.to_series()).filter(
         shows & explained & ((known - ours).abs() > tolerance)
     )
-    found = ask(warehouse, f"FROM implied_restarts({tolerance})")
-    assert found.rows() == wanted.select(found.columns).rows()
-    assert (found["trace_id"].to_list() == ["kp:trace:restarted"]) == (tolerance < 0.1)
-    assert (found["cache_size"] > 0).all()
-    assert len(found) > 0
+    answer = ask(warehouse, f"FROM implied_restarts({tolerance})")
+    assert answer.rows() == wanted.select(answer.columns).rows()
+    assert (answer["trace_id"].to_list() == ["kp:trace:restarted"]) == (tolerance < 0.1)
+    assert (answer["cache_size"] > 0).all()
+    assert len(answer) > 0
 
 
 def test_rejects_are_counted_by_file_and_code(warehouse: Path) -> None:
-    found = ask(warehouse, "FROM rejects_by_code")
+    answer = ask(warehouse, "FROM rejects_by_code")
     rejects = ask(warehouse, "FROM rejects").explode("reasons")
     wanted = rejects.group_by("source_file", code="reasons").agg(rejected=pl.len())
-    assert len(found) > 0
-    assert_same(found.drop("rejected_on"), wanted)
+    assert len(answer) > 0
+    assert_same(answer.drop("rejected_on"), wanted)
     [(started,)] = ask(warehouse, "SELECT min(started_at) FROM runs").rows()
-    assert set(found["rejected_on"]) == {date.fromisoformat(str(started)[:10])}
+    assert set(answer["rejected_on"]) == {date.fromisoformat(str(started)[:10])}
 
 
 def standing(scores: pl.DataFrame) -> pl.DataFrame:
     value = pl.col("score")
-    bins = [((value * 10).floor().clip(0, 9) == each).sum().cast(pl.Int64) for each in range(10)]
+    bins = [
+        ((value * 10).floor().clip(0, 9) == number).sum().cast(pl.Int64) for number in range(10)
+    ]
     numbers = {
         "traces": pl.len().cast(pl.Int64),
         "worth_sharing": pl.col("meets_threshold").sum().cast(pl.Int64),
         "mean": value.mean(),
-        **{f"p{each}": value.quantile(each / 100, "linear") for each in (5, 25, 50, 75, 95)},
+        **{
+            f"p{percent}": value.quantile(percent / 100, "linear")
+            for percent in (5, 25, 50, 75, 95)
+        },
         "bins": pl.concat_list(bins),
     }
     by_domain = scores.group_by("task_domain").agg(**numbers)
@@ -456,28 +461,28 @@ def test_each_run_leaves_how_the_scores_stood(warehouse: Path) -> None:
         with connect(warehouse, run_id) as connection:
             scores = pl.DataFrame(connection.sql("FROM scores").to_arrow_table())
         query = f"SELECT * EXCLUDE (run_id) FROM distributions WHERE run_id = '{run_id}'"
-        found = ask(warehouse, f"{query} ORDER BY task_domain NULLS LAST")
+        answer = ask(warehouse, f"{query} ORDER BY task_domain NULLS LAST")
         wanted = standing(scores)
-        assert found["bins"].to_list() == wanted["bins"].to_list()
-        assert_same(found.drop("bins"), wanted.drop("bins"))
+        assert answer["bins"].to_list() == wanted["bins"].to_list()
+        assert_same(answer.drop("bins"), wanted.drop("bins"))
 
 
-def test_drift_is_told_from_what_the_runs_left(warehouse: Path) -> None:
+def test_drift_is_computed_from_what_the_runs_left(warehouse: Path) -> None:
     runs = ask(warehouse, "SELECT run_id FROM runs ORDER BY started_at")["run_id"]
     first, second = (
         ask(warehouse, f"FROM distributions WHERE run_id = '{run}'").sort("task_domain")
         for run in runs
     )
-    found = ask(warehouse, f"FROM drift('{runs[0]}', '{runs[1]}')").sort("task_domain")
-    assert found["task_domain"].to_list() == first["task_domain"].to_list()
+    answer = ask(warehouse, f"FROM drift('{runs[0]}', '{runs[1]}')").sort("task_domain")
+    assert answer["task_domain"].to_list() == first["task_domain"].to_list()
     for name in ("mean", "p5", "p25", "p50", "p75", "p95"):
         shift = second[name] - first[name]
-        assert found[f"{name}_shift"].to_list() == shift.to_list()
-    for row, a, b in zip(found.iter_rows(named=True), first["bins"], second["bins"], strict=True):
+        assert answer[f"{name}_shift"].to_list() == shift.to_list()
+    for row, a, b in zip(answer.iter_rows(named=True), first["bins"], second["bins"], strict=True):
         shares = [[max(n / sum(bins), 0.0001) for n in bins] for bins in (a, b)]
         wanted = sum((q - p) * math.log(q / p) for p, q in zip(*shares, strict=True))
         assert row["stability_index"] == pytest.approx(wanted, abs=1e-12)
-    assert found["stability_index"].sum() > 0
+    assert answer["stability_index"].sum() > 0
     same = ask(warehouse, f"SELECT DISTINCT stability_index FROM drift('{runs[0]}', '{runs[0]}')")
     assert same.rows() == [(0.0,)]
 
@@ -503,54 +508,54 @@ def test_drift_refuses_runs_that_are_not_there_or_do_not_compare(tmp_path: Path)
             ask(tmp_path / "wh", query)
 
 
-def test_every_question_says_what_it_answers_and_stands_among_them(warehouse: Path) -> None:
+def test_every_question_says_what_it_answers_and_is_among_them(warehouse: Path) -> None:
     with connect(warehouse) as connection:
         views = "SELECT view_name, comment FROM duckdb_views() WHERE NOT internal"
         macros = (
             "SELECT function_name, comment FROM duckdb_functions() "
             "WHERE NOT internal AND schema_name = 'main' AND NOT contains(function_name, ' of ')"
         )
-        told = dict(connection.execute(f"{views} UNION ALL {macros}").fetchall())
+        comments = dict(connection.execute(f"{views} UNION ALL {macros}").fetchall())
     names = {path.stem for path in QUESTIONS.glob("*.sql")}
-    formulas = {name for each in MACROS.glob("*.sql") for name in MACRO.findall(each.read_text())}
-    assert told.keys() == names | formulas | set(VIEWS)
-    assert all(told[name] for name in formulas)
-    assert all(told[name] and "?" in told[name] for name in names)
+    formulas = {name for path in MACROS.glob("*.sql") for name in MACRO.findall(path.read_text())}
+    assert comments.keys() == names | formulas | set(VIEWS)
+    assert all(comments[name] for name in formulas)
+    assert all(comments[name] and "?" in comments[name] for name in names)
 
 
 def test_every_question_has_an_example_with_an_answer(warehouse: Path) -> None:
-    told = questions()
-    assert {each.name for each in told} == {path.stem for path in QUESTIONS.glob("*.sql")}
-    for each in told:
-        assert each.name in each.example
-        assert len(ask(warehouse, each.example)) > 0, each
+    listed = questions()
+    assert {question.name for question in listed} == {path.stem for path in QUESTIONS.glob("*.sql")}
+    for question in listed:
+        assert question.name in question.example
+        assert len(ask(warehouse, question.example)) > 0, question
 
 
 def test_the_examples_of_the_page_have_answers(warehouse: Path) -> None:
     examples = "".join(block.text for block in blocks(PAGE) if block.language == "sql")
-    queries = [each.strip() for each in examples.split(";") if each.strip()]
+    queries = [query.strip() for query in examples.split(";") if query.strip()]
     assert len(queries) >= len(list(QUESTIONS.glob("*.sql")))
     for query in queries:
         assert len(ask(warehouse, query)) > 0, query
 
 
-def test_what_is_told_of_a_question_is_what_the_catalog_has(warehouse: Path) -> None:
-    told = {question.name: question for question in questions()}
+def test_what_is_listed_of_a_question_is_what_the_catalog_has(warehouse: Path) -> None:
+    known = {question.name: question for question in questions()}
     with connect(warehouse) as connection:
         views = "SELECT view_name, comment FROM duckdb_views()"
         macros = "SELECT function_name, comment FROM duckdb_functions() WHERE schema_name = 'main'"
         comments = dict(connection.execute(f"{views} UNION ALL {macros}").fetchall())
-        assert {name: comments[name] for name in told} == {
-            name: each.comment for name, each in told.items()
+        assert {name: comments[name] for name in known} == {
+            name: question.comment for name, question in known.items()
         }
-        found = columns(told["score_histogram"], connection)
-    assert found == {
+        types = columns(known["score_histogram"], connection)
+    assert types == {
         "task_domain": "VARCHAR",
         "low": "DOUBLE",
         "high": "DOUBLE",
         "traces": "BIGINT",
     }
-    assert told["score_histogram"].call == "score_histogram(bins)"
+    assert known["score_histogram"].call == "score_histogram(bins)"
 
 
 CALLED = (
@@ -567,7 +572,7 @@ CALLED = (
 
 
 def called(connection: duckdb.DuckDBPyConnection, catalog: str = "") -> list[list[Any]]:
-    return [connection.execute(each.format(catalog)).fetchall() for each in CALLED]
+    return [connection.execute(call.format(catalog)).fetchall() for call in CALLED]
 
 
 @pytest.fixture(scope="module")
@@ -585,15 +590,15 @@ def test_the_catalog_answers_the_same_where_it_is_attached(
     warehouse: Path, answers: list[list[Any]], alias: str, use: str | None, catalog: str
 ) -> None:
     assert all(answers)
-    told = questions()
-    names = re.compile(rf"\b({'|'.join(each.name for each in told)})\b")
+    listed = questions()
+    names = re.compile(rf"\b({'|'.join(question.name for question in listed)})\b")
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH '{warehouse / 'kp.duckdb'}' AS {alias} (READ_ONLY)")
         if use:
             connection.execute(f"USE {use}")
         assert called(connection, catalog) == answers
-        for each in told:
-            example = names.sub(rf"{catalog}\1", each.example)
+        for question in listed:
+            example = names.sub(rf"{catalog}\1", question.example)
             assert connection.execute(example).fetchone(), example
 
 

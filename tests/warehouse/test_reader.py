@@ -104,20 +104,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def left(folder: Path) -> dict[str, tuple[str, Tables]]:
+def runs_by_night(folder: Path) -> dict[str, tuple[str, Tables]]:
     """By night: the run's id, and what was published right after it."""
-    found: dict[str, tuple[str, Tables]] = {}
+    runs: dict[str, tuple[str, Tables]] = {}
     for name in nights(folder):
         with connect(folder / "warehouse") as connection:
-            found[name] = last_run(connection), tables(connection)
-    return found
+            runs[name] = last_run(connection), tables(connection)
+    return runs
 
 
-def test_every_run_leaves_other_tables(left: dict[str, tuple[str, Tables]]) -> None:
-    assert tuple(left) == NAMES
-    assert len({run_id for run_id, _ in left.values()}) == len(NAMES)
-    rows = {name: {repr(night[name]) for _, night in left.values()} for name in VIEWS}
-    assert {name: len(each) for name, each in rows.items()} == {
+def test_every_run_leaves_other_tables(runs_by_night: dict[str, tuple[str, Tables]]) -> None:
+    assert tuple(runs_by_night) == NAMES
+    assert len({run_id for run_id, _ in runs_by_night.values()}) == len(NAMES)
+    rows = {name: {repr(night[name]) for _, night in runs_by_night.values()} for name in VIEWS}
+    assert {name: len(contents) for name, contents in rows.items()} == {
         "scores": 6,  # a failed run leaves those before it, a gone file its own
         "rejects": 6,
         "profiles": 3,
@@ -129,58 +129,60 @@ def test_every_run_leaves_other_tables(left: dict[str, tuple[str, Tables]]) -> N
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_is_answered_as_it_was_right_after_it(
-    folder: Path, left: dict[str, tuple[str, Tables]], name: str
+    folder: Path, runs_by_night: dict[str, tuple[str, Tables]], name: str
 ) -> None:
-    run_id, published = left[name]
+    run_id, published = runs_by_night[name]
     with connect(folder / "warehouse", run_id) as connection:
         assert tables(connection) == published
         assert last_run(connection) == run_id
 
 
 def test_an_old_threshold_decides_what_meets_it(
-    folder: Path, left: dict[str, tuple[str, Tables]]
+    folder: Path, runs_by_night: dict[str, tuple[str, Tables]]
 ) -> None:
     query = "SELECT count(*) FILTER (meets_threshold), count(*) FILTER (score >= ?) FROM scores"
-    met = []
+    counts = []
     for name, threshold in (
         ("scores", 0.75),
         ("another threshold", 0.3),
         ("another profile", 0.75),
     ):
-        with connect(folder / "warehouse", left[name][0]) as connection:
-            [(told, counted)] = connection.execute(query, [threshold]).fetchall()
-            assert told == counted
-            met.append(told)
-    assert met[0] == met[2] < met[1]
+        with connect(folder / "warehouse", runs_by_night[name][0]) as connection:
+            [(meeting, counted)] = connection.execute(query, [threshold]).fetchall()
+            assert meeting == counted
+            counts.append(meeting)
+    assert counts[0] == counts[2] < counts[1]
 
 
-def test_times_are_told_in_utc(folder: Path, left: dict[str, tuple[str, Tables]]) -> None:
-    with connect(folder / "warehouse", left["scores"][0]) as connection:
+def test_times_are_shown_in_utc(folder: Path, runs_by_night: dict[str, tuple[str, Tables]]) -> None:
+    with connect(folder / "warehouse", runs_by_night["scores"][0]) as connection:
         query = "SELECT DISTINCT created_at::VARCHAR FROM scores"
         assert connection.execute(query).fetchall() == [("2026-01-05 08:00:00+00",)]
 
 
-def test_the_past_cannot_be_written(folder: Path, left: dict[str, tuple[str, Tables]]) -> None:
+def test_the_past_cannot_be_written(
+    folder: Path, runs_by_night: dict[str, tuple[str, Tables]]
+) -> None:
     with (
-        connect(folder / "warehouse", left["scores"][0]) as connection,
+        connect(folder / "warehouse", runs_by_night["scores"][0]) as connection,
         pytest.raises(duckdb.Error, match="read-only"),
     ):
         connection.execute("CREATE TABLE other AS SELECT 1")
 
 
 def test_asking_of_the_past_changes_nothing(
-    folder: Path, left: dict[str, tuple[str, Tables]]
+    folder: Path, runs_by_night: dict[str, tuple[str, Tables]]
 ) -> None:
     warehouse = folder / "warehouse"
     before = read_manifest(warehouse), sorted(warehouse.rglob("*"))
-    with connect(warehouse, left["scores"][0]):
+    with connect(warehouse, runs_by_night["scores"][0]):
         pass
     assert (read_manifest(warehouse), sorted(warehouse.rglob("*"))) == before
 
 
 @pytest.mark.parametrize("run_id", ["20260101T000000Z-abcdef", "", "it's none", "%", "é 日本"])
-@pytest.mark.usefixtures("left")
-def test_an_unknown_run_is_told(folder: Path, run_id: str) -> None:
+@pytest.mark.usefixtures("runs_by_night")
+def test_an_unknown_run_is_reported(folder: Path, run_id: str) -> None:
     with (
         pytest.raises(WarehouseError, match=r"^there is no run .*; see: kp-batch runs") as caught,
         connect(folder / "warehouse", run_id),
@@ -191,10 +193,10 @@ def test_an_unknown_run_is_told(folder: Path, run_id: str) -> None:
 
 
 def test_latest_and_previous_are_runs_that_are_done(
-    folder: Path, left: dict[str, tuple[str, Tables]]
+    folder: Path, runs_by_night: dict[str, tuple[str, Tables]]
 ) -> None:
     """The fifth run failed; each name means what it meant at that time."""
-    runs = {name: run_id for name, (run_id, _) in left.items()}
+    runs = {name: run_id for name, (run_id, _) in runs_by_night.items()}
     with connect(folder / "warehouse", "latest") as connection:
         assert last_run(connection) == runs["a file that is pruned"]
     with connect(folder / "warehouse", "previous") as connection:
@@ -212,9 +214,9 @@ def test_latest_and_previous_are_runs_that_are_done(
 
 
 def test_any_client_of_duckdb_knows_the_macros_of_runs(
-    folder: Path, left: dict[str, tuple[str, Tables]]
+    folder: Path, runs_by_night: dict[str, tuple[str, Tables]]
 ) -> None:
-    previous, latest = (left[name][0] for name in NAMES[-2:])
+    previous, latest = (runs_by_night[name][0] for name in NAMES[-2:])
     with duckdb.connect(str(folder / "warehouse" / "kp.duckdb"), read_only=True) as connection:
         rows = connection.execute("FROM drift(previous(), latest())").fetchall()
         named = connection.execute(f"FROM drift('{previous}', '{latest}')").fetchall()
@@ -222,17 +224,18 @@ def test_any_client_of_duckdb_knows_the_macros_of_runs(
 
 
 def test_the_beginning_of_one_run_alone_is_enough(
-    folder: Path, left: dict[str, tuple[str, Tables]]
+    folder: Path, runs_by_night: dict[str, tuple[str, Tables]]
 ) -> None:
-    run_id, published = left["a run that failed"]
+    run_id, published = runs_by_night["a run that failed"]
     with connect(folder / "warehouse", run_id[:-1]) as connection:
         assert tables(connection) == published
 
 
-def test_the_beginning_of_several_runs_is_told_with_some_of_them(
-    folder: Path, left: dict[str, tuple[str, Tables]]
+def test_the_beginning_of_several_runs_is_reported_with_some_of_them(
+    folder: Path, runs_by_night: dict[str, tuple[str, Tables]]
 ) -> None:
-    ids = [run_id for run_id, _ in left.values()][::-1]  # two of one second have any order by name
+    # Two of one second have any order by name.
+    ids = [run_id for run_id, _ in runs_by_night.values()][::-1]
     with (
         pytest.raises(WarehouseError, match=r"^'2' begins the names of 8 runs in ") as caught,
         connect(folder / "warehouse", "2"),
@@ -242,20 +245,20 @@ def test_the_beginning_of_several_runs_is_told_with_some_of_them(
 
 
 def test_what_grows_ends_with_the_run_for_polars_too(
-    folder: Path, left: dict[str, tuple[str, Tables]]
+    folder: Path, runs_by_night: dict[str, tuple[str, Tables]]
 ) -> None:
-    for run_id, before in left.values():
+    for run_id, before in runs_by_night.values():
         snapshot = published(folder / "warehouse", run_id)
         assert {run.run_id for run in snapshot.runs()} == {row[0] for row in before["runs"]}
         assert len(snapshot.scan("distributions").collect()) == len(before["distributions"])
 
 
 def test_a_snapshot_names_the_files_of_the_days_that_are_asked_for(
-    folder: Path, left: dict[str, tuple[str, Tables]]
+    folder: Path, runs_by_night: dict[str, tuple[str, Tables]]
 ) -> None:
     day, others = date(2026, 1, 7), "date=2026-01-05"
     counts: list[int] = []
-    for run_id, _ in (left["another threshold"], left["another profile"]):
+    for run_id, _ in (runs_by_night["another threshold"], runs_by_night["another profile"]):
         snapshot = published(folder / "warehouse", run_id)
         scores = snapshot.scores_of([day])
         assert others in snapshot.relation("scores")
@@ -277,18 +280,18 @@ def test_a_whole_run_id_is_no_beginning(two_runs: tuple[Path, str]) -> None:
     assert [run.run_id for run in published(warehouse).find_runs(first)] == [first]
 
 
-def test_that_there_is_no_latest_or_previous_run_is_told(tmp_path: Path) -> None:
+def test_that_there_is_no_latest_or_previous_run_is_reported(tmp_path: Path) -> None:
     empty, one = tmp_path / "empty", tmp_path / "one"
     empty.mkdir()
     publish(empty, Manifest({}, {}))
     write_jsonl(tmp_path / "a.jsonl", [trace()])
     rescore_archive(config(tmp_path, tmp_path / "a.jsonl", warehouse=one))
-    for warehouse, name, said in (
+    for warehouse, name, message in (
         (empty, "latest", "there is no latest run in .*: none is done; see: kp-batch runs"),
         (empty, "previous", "there is no previous run in .*: none was done before the last one;"),
         (one, "previous", "there is no previous run in .*: none was done before the last one;"),
     ):
-        with pytest.raises(WarehouseError, match=said), connect(warehouse, name):
+        with pytest.raises(WarehouseError, match=message), connect(warehouse, name):
             pass
 
 
@@ -325,7 +328,7 @@ def two_runs(tmp_path: Path) -> tuple[Path, str]:
 
 
 @pytest.mark.parametrize("name", ["scores", "rejects"])
-def test_a_run_whose_files_were_removed_is_told(two_runs: tuple[Path, str], name: str) -> None:
+def test_a_run_whose_files_were_removed_is_named(two_runs: tuple[Path, str], name: str) -> None:
     warehouse, first = two_runs
     manifest = read_manifest(warehouse)
     assert manifest
@@ -343,7 +346,7 @@ def test_a_run_whose_files_were_removed_is_told(two_runs: tuple[Path, str], name
         assert len(tables(connection)["scores"]) == 1
 
 
-def test_a_run_whose_table_is_gone_is_told(two_runs: tuple[Path, str]) -> None:
+def test_a_run_whose_table_is_gone_is_reported(two_runs: tuple[Path, str]) -> None:
     warehouse, first = two_runs
     (warehouse / "scores").rename(warehouse / "elsewhere")
     with (

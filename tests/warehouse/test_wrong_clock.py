@@ -76,13 +76,15 @@ def test_the_last_run_is_the_one_that_was_published_last(warehouse: Path, runs: 
     assert ask(warehouse, "SELECT latest(), previous()").row(0) == (runs[2], runs[1])
     listed = ask(warehouse, LISTED).get_column("run_id").to_list()
     assert listed == runs[::-1]
-    assert {each.name: each.run_id for each in settings(warehouse)}["threshold"] == runs[2]
+    assert {setting.name: setting.run_id for setting in settings(warehouse)}["threshold"] == runs[2]
     assert runs[2] in report(warehouse, "markdown")
 
 
 def test_the_next_run_counts_from_it(folder: Path, warehouse: Path) -> None:
-    [(left,)] = ask(warehouse, "SELECT fingerprints FROM runs WHERE run_id = latest()").rows()
-    assert sum(json.loads(left)["encoder_id"].values()) == 6
+    [(fingerprints,)] = ask(
+        warehouse, "SELECT fingerprints FROM runs WHERE run_id = latest()"
+    ).rows()
+    assert sum(json.loads(fingerprints)["encoder_id"].values()) == 6
     again = rescore_archive(config(folder, folder / "archive", threshold=0.7))
     assert again.run_id is None
     assert again.counts.accepted == sum(score.traces for score in again.scores) == 6
@@ -102,14 +104,14 @@ def test_latest_as_of_is_the_last(warehouse: Path) -> None:
         assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(6,)]
 
 
-def test_the_past_of_a_trace_is_told_by_it(warehouse: Path, runs: list[str]) -> None:
-    told = explain(warehouse, "1-0")
-    assert told.history[0].run_id == runs[1]
+def test_the_past_of_a_trace_is_shown_in_that_order(warehouse: Path, runs: list[str]) -> None:
+    explanation = explain(warehouse, "1-0")
+    assert explanation.history[0].run_id == runs[1]
     moved = compare(warehouse, "previous", "latest")
     assert (moved.first, moved.second, moved.only_in_second) == (runs[1], runs[2], 2)
 
 
 def test_a_vacuum_looks_back_in_that_order(warehouse: Path, runs: list[str]) -> None:
     now = datetime.now(UTC)
-    told = vacuum(warehouse, AHEAD / 2, now, dry_run=True)
-    assert told.readable == tuple(runs)
+    result = vacuum(warehouse, AHEAD / 2, now, dry_run=True)
+    assert result.readable == tuple(runs)

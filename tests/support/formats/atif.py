@@ -17,8 +17,8 @@ def agent(text: object = "", **more: Any) -> dict[str, Any]:
 
 def trajectory(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
     numbered = [{"step_id": n, **step} for n, step in enumerate(steps, 1)]
-    told = {"schema_version": "ATIF-v1.6", "session_id": "s", "agent": {"name": "a"}}
-    return {**told, "steps": numbered, **more}
+    head = {"schema_version": "ATIF-v1.6", "session_id": "s", "agent": {"name": "a"}}
+    return {**head, "steps": numbered, **more}
 
 
 def short(**more: Any) -> dict[str, Any]:

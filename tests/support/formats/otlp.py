@@ -39,40 +39,40 @@ def attributes(plain: Mapping[Any, Any]) -> list[dict[str, object]]:
     return [{"key": key, "value": value(each)} for key, each in plain.items()]
 
 
-def span(number: int, parent: int | None = 0, **told: Any) -> Span:
+def span(number: int, parent: int | None = 0, **own: Any) -> Span:
     """A span that starts so many milliseconds after the first one."""
     start = START + number * 1_000_000
     return {
-        "traceId": told.get("trace", TRACE),
+        "traceId": own.get("trace", TRACE),
         "spanId": f"{number + 1:016x}",
         "parentSpanId": "" if parent is None else f"{parent + 1:016x}",
-        "name": told.get("name", "a span"),
-        "startTimeUnixNano": str(told.get("start", start)),
-        "endTimeUnixNano": str(told.get("end", start + 10)),
-        "attributes": attributes(told.get("told", {})),
+        "name": own.get("name", "a span"),
+        "startTimeUnixNano": str(own.get("start", start)),
+        "endTimeUnixNano": str(own.get("end", start + 10)),
+        "attributes": attributes(own.get("told", {})),
         "events": [
             {"name": name, "timeUnixNano": str(start + at), "attributes": attributes(each)}
-            for at, (name, each) in enumerate(told.get("events", ()))
+            for at, (name, each) in enumerate(own.get("events", ()))
         ],
-        "status": {"code": told.get("status", 1)},
+        "status": {"code": own.get("status", 1)},
     }
 
 
 def request(spans: list[Span], **resource: str) -> str:
-    told = {"attributes": attributes(resource)}
-    return json.dumps({"resourceSpans": [{"resource": told, "scopeSpans": [{"spans": spans}]}]})
+    owner = {"attributes": attributes(resource)}
+    return json.dumps({"resourceSpans": [{"resource": owner, "scopeSpans": [{"spans": spans}]}]})
 
 
-def agent(**told: Any) -> Span:
-    named = {"gen_ai.operation.name": "invoke_agent", **told.pop("told", {})}
-    return span(0, None, told=named, **told)
+def agent(**own: Any) -> Span:
+    named = {"gen_ai.operation.name": "invoke_agent", **own.pop("told", {})}
+    return span(0, None, told=named, **own)
 
 
-def chat(number: int, given: object = None, answer: object = None, **told: Any) -> Span:
+def chat(number: int, messages: object = None, answer: object = None, **own: Any) -> Span:
     named = {"gen_ai.operation.name": "chat"}
-    texts = {"gen_ai.input.messages": given, "gen_ai.output.messages": answer}
+    texts = {"gen_ai.input.messages": messages, "gen_ai.output.messages": answer}
     shown = {name: each for name, each in texts.items() if each is not None}
-    return span(number, told={**named, **shown}, **told)
+    return span(number, told={**named, **shown}, **own)
 
 
 def text(role: str, words: str) -> Span:

@@ -54,9 +54,9 @@ def codex(kind: str, second: int = 0, **payload: Any) -> Line:
 
 def meta(**more: Any) -> Line:
     git = {"branch": "main", "repository_url": "https://example.org/x.git"}
-    told: Line = {"id": uuid_at(0), "timestamp": at(0), "cwd": "C:\\me\\shop", "source": "cli"}
-    told |= {"git": git, "cli_version": "0.150", **more}
-    return codex("session_meta", **told)
+    payload: Line = {"id": uuid_at(0), "timestamp": at(0), "cwd": "C:\\me\\shop", "source": "cli"}
+    payload |= {"git": git, "cli_version": "0.150", **more}
+    return codex("session_meta", **payload)
 
 
 def event(kind: str, second: int = 0, **more: Any) -> Line:

@@ -27,33 +27,33 @@ def test_a_beat_whose_answer_was_lost_does_not_lose_it(
         write(self, path, content, **how)
         raise OSError(errno.EIO, "no answer")
 
-    with leased(store, "copy") as held:
+    with leased(store, "copy") as own_lease:
         with monkeypatch.context() as patch:
             patch.setattr(Store, "write", without_answer)
             with pytest.raises(OSError, match="no answer"):
-                held.renew()
-        held.renew()
-        held.check()
+                own_lease.renew()
+        own_lease.renew()
+        own_lease.check()
         store.write(LEASE, b"another's")
-        held.renew()
+        own_lease.renew()
         with pytest.raises(BusyError, match="was taken over by another writer"):
-            held.check()
+            own_lease.check()
 
 
 def test_no_two_beats_are_the_same(store: Store) -> None:
-    with leased(store, "copy") as held:
-        etags = [held.etag]
+    with leased(store, "copy") as own_lease:
+        etags = [own_lease.etag]
         for _ in range(3):
-            held.renew()
-            etags.append(held.etag)
+            own_lease.renew()
+            etags.append(own_lease.etag)
         assert len(set(etags)) == 4
 
 
 def test_threads_that_renew_it_at_once_do_not_lose_it(store: Store) -> None:
-    with leased(store, "copy") as held:
-        run_parallel(lambda _: held.renew(), range(16))
-        held.check()
-        assert store.read(LEASE)[1].etag == held.etag
+    with leased(store, "copy") as own_lease:
+        run_parallel(lambda _: own_lease.renew(), range(16))
+        own_lease.check()
+        assert store.read(LEASE)[1].etag == own_lease.etag
 
 
 def test_who_lost_it_leaves_the_winner_in_peace(
@@ -82,14 +82,14 @@ def test_who_cannot_ask_is_sure_of_it_for_a_moment_only(
     def unreachable(*_: object, **__: object) -> str:
         raise OSError(errno.EIO, "unreachable")
 
-    with leased(store, "copy") as held:
+    with leased(store, "copy") as own_lease:
         monkeypatch.setattr(Store, "write", unreachable)
-        held.check()
+        own_lease.check()
         for away_s in (60, -60):  # clocks go back, too
-            held.renewed_at -= away_s
+            own_lease.renewed_at -= away_s
             with pytest.raises(OSError, match="unreachable"):
-                held.check()
-            held.renewed_at += away_s
+                own_lease.check()
+            own_lease.renewed_at += away_s
 
 
 def test_the_clone_of_a_machine_waits_like_any_other(

@@ -47,10 +47,10 @@ class World:
     folder: Path
     faults: Iterator[str | None] = field(default_factory=lambda: iter(()))
     turns: Turns = field(default_factory=lambda: Turns(()))
-    held: dict[str, bytes] = field(default_factory=dict)
+    objects: dict[str, bytes] = field(default_factory=dict)
     meant: dict[str, Publication] = field(default_factory=dict)
     history: list[str] = field(default_factory=list)  # ids, in the order of their publication
-    reported: set[str] = field(default_factory=set)  # by writers that were told so
+    reported: set[str] = field(default_factory=set)  # by writers whose command succeeded
     sessions: Iterator[int] = field(default_factory=count)
 
     def mirror(self, number: int | None) -> Mirror:
@@ -64,12 +64,12 @@ class World:
 
         folder = self.folder / f"{number}"
         folder.mkdir(exist_ok=True)
-        return Mirror(Record.of(folder), MemoryStore(self.held, turn))
+        return Mirror(Record.of(folder), MemoryStore(self.objects, turn))
 
     def observe(self) -> None:
         """Note what is published, before each request."""
-        if "manifest.json" in self.held:
-            now = json.loads(self.held["manifest.json"])["publication"]
+        if "manifest.json" in self.objects:
+            now = json.loads(self.objects["manifest.json"])["publication"]
             if self.history[-1:] != [now]:
                 self.history.append(now)
 
@@ -89,14 +89,14 @@ class World:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(name)
             before = published.publication if published else ""
-            for left in reversed(range(3)):  # a step is tried again
+            for retries in reversed(range(3)):  # a step is tried again
                 manifest = Manifest({}, versions).as_publication(uuid4().hex)
                 self.meant[manifest.publication] = Publication(session, before, (*rows, name))
                 try:
                     mirror.publish(manifest.as_json())
                     break
                 except FaultError:
-                    if not left:
+                    if not retries:
                         raise
             self.reported.add(manifest.publication)
             (mirror.folder / "manifest.json").write_text(manifest.as_json())
@@ -137,7 +137,7 @@ class World:
 
 @contextmanager
 def suppressed() -> Iterator[None]:
-    """Pass over what a writer may be told."""
+    """Pass over the errors that a writer may get."""
     with suppress(BusyError, StorageError, FaultError):
         yield
 
@@ -154,9 +154,9 @@ def commit(folder: Path, table: str, rows: Sequence[str]) -> int:
     was = files_at(folder / table, {version - 1} if version else set())
     kept = {folder / table / f"{row}.parquet" for row in rows}
     (folder / table / f"{rows[-1]}.parquet").write_text(rows[-1])
-    actions = [{"add": {"path": each.name}} for each in kept - was]
-    actions += [{"remove": {"path": each.name}} for each in was - kept]
-    lines = "".join(f"{json.dumps(each)}\n" for each in [*actions, {"by": rows[-1]}])
+    actions = [{"add": {"path": path.name}} for path in kept - was]
+    actions += [{"remove": {"path": path.name}} for path in was - kept]
+    lines = "".join(f"{json.dumps(action)}\n" for action in [*actions, {"by": rows[-1]}])
     (log / f"{version:020d}.json").write_text(lines)
     return version
 
@@ -203,7 +203,7 @@ def test_a_writer_that_comes_between_any_two_requests_of_another_harms_nobody(
     for requests in count():
         world = World(tmp_path / f"{requests}", turns=Turns([0] * requests + [1] * 1000))
         shutil.copytree(base.folder, world.folder)
-        world.held |= base.held
+        world.objects |= base.objects
         world.meant |= base.meant
         world.history += base.history
         world.sessions = count(3)
@@ -234,7 +234,7 @@ def test_whatever_fails_a_reader_sees_one_whole_publication(
         world = World(
             Path(folder),
             iter(faults),
-            Turns([each for each, times in orders for _ in range(times)]),
+            Turns([writer for writer, times in orders for _ in range(times)]),
         )
 
         def nights(number: int) -> None:
@@ -266,8 +266,8 @@ def test_a_publication_whose_answer_was_lost_is_followed_by_the_next_try(
 ) -> None:
     write, lost = MemoryStore.write, iter(["lost"])
 
-    def without_answer(store: MemoryStore, path: str, *given: Any, **how: Any) -> str:
-        etag = write(store, path, *given, **how)
+    def without_answer(store: MemoryStore, path: str, *args: Any, **how: Any) -> str:
+        etag = write(store, path, *args, **how)
         if path == "manifest.json" and next(lost, None):
             raise FaultError
         return etag
@@ -278,7 +278,7 @@ def test_a_publication_whose_answer_was_lost_is_followed_by_the_next_try(
     world.judge()
     assert len(world.reported) - before == 1
     assert world.history[-1] in world.reported
-    assert len({world.meant[each].session for each in world.history[-2:]}) == 1
+    assert len({world.meant[publication].session for publication in world.history[-2:]}) == 1
 
 
 def test_who_was_overtaken_replaces_neither_the_page_nor_the_mark(world: World) -> None:
@@ -292,7 +292,7 @@ def test_who_was_overtaken_replaces_neither_the_page_nor_the_mark(world: World) 
     other.finish()
     with pytest.raises(BusyError, match="another writer stored something"):
         sleeping.finish()
-    assert world.held["report.html"] == b"of other"
+    assert world.objects["report.html"] == b"of other"
 
 
 def test_vectors_go_with_their_hashes_whether_or_not_they_were_fetched(world: World) -> None:
@@ -306,23 +306,23 @@ def test_vectors_go_with_their_hashes_whether_or_not_they_were_fetched(world: Wo
     mirror.may_delete = True
     first.unlink()
     mirror.finish()
-    stays = {f"vectors/e/{each.name}" for each in (second, third)}
+    stays = {f"vectors/e/{path.name}" for path in (second, third)}
     stays |= {path.replace("hashes", "vectors") for path in stays}
-    assert {each for each in world.held if each.startswith("vectors")} == stays
+    assert {path for path in world.objects if path.startswith("vectors")} == stays
 
 
 @pytest.mark.parametrize("lost", ["scores/_delta_log/*.json", "files/2.parquet", "manifest.json"])
 def test_where_a_disk_lost_what_is_needed_nothing_is_deleted(world: World, lost: str) -> None:
     mirror = world.mirror(None)
     mirror.pull()
-    before = set(world.held)
+    before = set(world.objects)
     world.publish_again(mirror)
     mirror.may_delete = True
     for file in [*mirror.folder.glob(lost), *mirror.folder.glob("vectors/*/*")]:
         file.unlink()
     with pytest.raises(StorageError, match=r"is needed, is lost from .* give the same command"):
         mirror.finish()
-    assert set(world.held) == before
+    assert set(world.objects) == before
     world.observe()
     mirror.pull()
     check(mirror.folder, world)
@@ -334,20 +334,20 @@ def test_what_a_copy_loses_while_nothing_is_removed_stays_in_the_bucket(
 ) -> None:
     mirror = world.mirror(None)
     mirror.pull()
-    before = set(world.held)
+    before = set(world.objects)
     if is_run:
         world.publish_again(mirror)
     shutil.rmtree(mirror.folder / "vectors")
     (mirror.folder / "report.html").unlink()
     mirror.finish()
-    assert set(world.held) == before - {"report.html"}
+    assert set(world.objects) == before - {"report.html"}
 
 
 @pytest.mark.parametrize("removed", ["vectors/*/*.hashes.npy", "forgetting"])
 def test_what_is_removed_here_stays_in_the_bucket_once_another_one_has_published(
     world: World, removed: str
 ) -> None:
-    world.held["forgetting"] = b""
+    world.objects["forgetting"] = b""
     mirror = world.mirror(None)
     mirror.pull()
     world.publish_again(mirror)
@@ -355,20 +355,20 @@ def test_what_is_removed_here_stays_in_the_bucket_once_another_one_has_published
     for file in mirror.folder.glob(removed):
         file.unlink()
     world.turns.run(lambda: world.write(0))
-    before = set(world.held)
+    before = set(world.objects)
     with pytest.raises(BusyError, match=r"another writer published .* nothing more was deleted"):
         mirror.finish()
-    assert set(world.held) == before
+    assert set(world.objects) == before
 
 
 @pytest.mark.parametrize(
     "path", ["vectors/e/notes.vectors.npy", f"scores/{'0' * 64}.vectors.npy", "vectors/e/a.json"]
 )
 def test_only_what_bears_the_name_of_a_chunk_is_a_vector_of_ours(world: World, path: str) -> None:
-    world.held[path] = b"foreign"
+    world.objects[path] = b"foreign"
     for number in range(2):
         world.write(None, vacuum=number == 1)
-    assert world.held[path] == b"foreign"
+    assert world.objects[path] == b"foreign"
     assert path not in world.mirror(None).record.known
 
 
@@ -388,7 +388,7 @@ def test_a_record_of_another_shape_is_begun_anew(world: World, kept: str) -> Non
     mirror = world.mirror(None)
     assert (mirror.record.known, mirror.record.was_published) == ({}, False)
     mirror.pull()
-    assert world.mirror(None).record.known.keys() == world.held.keys()
+    assert world.mirror(None).record.known.keys() == world.objects.keys()
 
 
 def test_a_page_that_is_replaced_while_it_is_fetched_is_noted_as_it_was_read(
@@ -397,15 +397,15 @@ def test_a_page_that_is_replaced_while_it_is_fetched_is_noted_as_it_was_read(
     listed = MemoryStore.objects
 
     def replaced(store: MemoryStore) -> Iterator[Object]:
-        found = [*listed(store)]
+        objects = [*listed(store)]
         store.held["report.html"] = b"newer"
-        return iter(found)
+        return iter(objects)
 
     monkeypatch.setattr(MemoryStore, "objects", replaced)
-    world.held["report.html"] = b"newer than here"
+    world.objects["report.html"] = b"newer than here"
     mirror = world.mirror(None)
     mirror.pull()
     assert (mirror.folder / "report.html").read_bytes() == b"newer"
-    found = mirror.store.head("report.html")
-    assert found
-    assert mirror.record.has(found)
+    stored = mirror.store.head("report.html")
+    assert stored
+    assert mirror.record.has(stored)

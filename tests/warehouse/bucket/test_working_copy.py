@@ -71,7 +71,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 def names(url: str) -> set[str]:
-    return {each.path for each in store_at(url).objects()}
+    return {entry.path for entry in store_at(url).objects()}
 
 
 def vectors_in(folder: Path) -> list[Path]:
@@ -106,13 +106,13 @@ def test_vectors_stay_away_until_they_are_read(
     first.run(archive)
     assert second.ask("SELECT count(*) FROM scores") == [(200,)]
     with second.here() as folder:
-        assert [is_remote(each) for each in vectors_in(folder)] == [True]
+        assert [is_remote(path) for path in vectors_in(folder)] == [True]
     read = TRAFFIC.read
     assert second.run(archive) is None  # nothing to do
     assert TRAFFIC.read - read < 1_000
     assert second.run(archive, cache_size=9)
     with second.here() as folder:
-        assert [is_remote(each) for each in vectors_in(folder)] == [False]
+        assert [is_remote(path) for path in vectors_in(folder)] == [False]
     assert first.ask(SCORES) == second.ask(SCORES)
 
 
@@ -122,23 +122,23 @@ def test_a_preview_stores_nothing_in_a_bucket_and_keeps_its_vectors_here(
     first.run(archive)
     write_jsonl(archive / "later.jsonl", [trace(id="later", objective="a new text")])
 
-    def held() -> dict[str, str]:
-        return {each.path: each.etag for each in store_at(first.url).objects()}
+    def etags() -> dict[str, str]:
+        return {entry.path: entry.etag for entry in store_at(first.url).objects()}
 
-    before = held()
-    given = {"archive": (str(archive),), "warehouse": first.url, "embedder": "hashing"}
+    before = etags()
+    options = {"archive": (str(archive),), "warehouse": first.url, "embedder": "hashing"}
     with first.here():
-        settings = RescoreConfig.model_validate({**given, "threshold": 0.2, "preview": True})
-        found = preview(effective_config(settings))
-        assert found.comparison
-        assert (found.comparison.only_in_second, found.counts.embedded) == (1, 1)
-        assert {**held(), "kp.lock": ""} == {**before, "kp.lock": ""}
-        after = rescore_archive(effective_config(RescoreConfig.model_validate(given)))
+        settings = RescoreConfig.model_validate({**options, "threshold": 0.2, "preview": True})
+        previewed = preview(effective_config(settings))
+        assert previewed.comparison
+        assert (previewed.comparison.only_in_second, previewed.counts.embedded) == (1, 1)
+        assert {**etags(), "kp.lock": ""} == {**before, "kp.lock": ""}
+        after = rescore_archive(effective_config(RescoreConfig.model_validate(options)))
     assert after.counts.embedded == 0
-    assert held().keys() > before.keys()
+    assert etags().keys() > before.keys()
 
 
-def test_of_two_writers_one_publishes_and_the_other_is_told(
+def test_of_two_writers_one_publishes_and_the_other_is_refused(
     first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first.run(archive)
@@ -174,7 +174,7 @@ def test_a_writer_whose_lease_ran_out_publishes_over_no_vacuum(
     assert second.ask("SELECT settings::JSON ->> 'threshold' FROM manifest") == [("0.75",)]
 
 
-def test_a_publication_whose_answer_was_lost_stands(
+def test_a_publication_whose_answer_was_lost_remains(
     first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, lost = Store.write, iter([True])
@@ -210,12 +210,12 @@ def test_what_a_dead_writer_holds_is_taken_over(
 ) -> None:
     for machine in (second, first):  # the first has itself been killed, and holds no local lock
         with first.here() as folder, writing(folder, wait=False):
-            held = store_at(first.url).read(lease.LEASE)[0]
-        store_at(first.url).write(lease.LEASE, held)
+            content = store_at(first.url).read(lease.LEASE)[0]
+        store_at(first.url).write(lease.LEASE, content)
         with machine.here() as other:
             monkeypatch.setattr(lease, "_DEAD_S", 90 if machine is first else -1)
             with writing(other, wait=False):
-                assert store_at(first.url).read(lease.LEASE)[0] != held
+                assert store_at(first.url).read(lease.LEASE)[0] != content
 
 
 @contextmanager
@@ -252,19 +252,19 @@ def test_one_bad_answer_costs_nothing_but_time(  # noqa: PLR0913, PLR0917 (fixtu
     query = "SELECT trace_id, score, novelty FROM scores ORDER BY ALL"
     scores = first.ask(query)
     with trouble_before(s3) as trouble:
-        left = [fault]
-        trouble.fault = lambda asked, path: (
-            left.pop() if left and (asked, part in path) == (method, True) else None
+        faults = [fault]
+        trouble.fault = lambda verb, path: (
+            faults.pop() if faults and (verb, part in path) == (method, True) else None
         )
         second.run(archive, threshold=0.5)
-        assert not left
+        assert not faults
     for machine in (first, second):
         assert machine.ask(query) == scores
         assert machine.ask("SELECT count(*) FROM runs WHERE status = 'done'") == [(2,)]
         assert machine.ask("SELECT settings::JSON ->> 'threshold' FROM manifest") == [("0.5",)]
 
 
-def test_who_may_only_read_is_told_so(s3: str, first: Machine, archive: Path) -> None:
+def test_who_may_only_read_is_refused(s3: str, first: Machine, archive: Path) -> None:
     first.run(archive)
     with trouble_before(s3) as trouble:
         trouble.fault = lambda method, _path: None if method in ("GET", "HEAD") else "403"
@@ -404,22 +404,24 @@ def test_a_manifest_that_is_replaced_during_a_look_comes_with_its_tables(
         return read(self, path)
 
     monkeypatch.setattr(Store, "read", overtaken)
-    asked = "SELECT settings::JSON ->> 'threshold', (SELECT count(*) FROM scores) FROM manifest"
-    assert first.ask(asked) == [("0.5", 200)]
+    query = "SELECT settings::JSON ->> 'threshold', (SELECT count(*) FROM scores) FROM manifest"
+    assert first.ask(query) == [("0.5", 200)]
 
 
 def test_what_killed_commands_left_in_a_copy_goes(first: Machine, archive: Path) -> None:
     first.run(archive)
     with first.here() as folder:
-        left = [folder / name for name in ("staging/1/texts/a.parquet", "facts/b.parquet.1.part")]
+        leftovers = [
+            folder / name for name in ("staging/1/texts/a.parquet", "facts/b.parquet.1.part")
+        ]
         being_fetched = folder / "vectors" / "hashing-384-v1" / "c.vectors.npy.1.part"
-        for each in (*left, being_fetched):
-            each.parent.mkdir(parents=True, exist_ok=True)
-            each.write_bytes(b"secret")
-            if each in left:
-                os.utime(each, (0, 0))
+        for path in (*leftovers, being_fetched):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"secret")
+            if path in leftovers:
+                os.utime(path, (0, 0))
         refresh(folder)
-        assert not any(each.exists() for each in left)
+        assert not any(path.exists() for path in leftovers)
         assert being_fetched.exists()
 
 
@@ -452,13 +454,13 @@ def test_a_reader_sees_what_the_writer_before_it_has_not_looked_at_yet(
     readers: list[subprocess.Popen[str]] = []
 
     @contextmanager
-    def slowly(*given: Any) -> Iterator[lease.Lease]:
-        asked = "SELECT settings::JSON ->> 'threshold' AS it FROM manifest"
-        command = [sys.executable, "-m", "kp_batch", "sql", asked, "--warehouse", first.url]
+    def slowly(*arguments: Any) -> Iterator[lease.Lease]:
+        query = "SELECT settings::JSON ->> 'threshold' AS it FROM manifest"
+        command = [sys.executable, "-m", "kp_batch", "sql", query, "--warehouse", first.url]
         readers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         time.sleep(4)
-        with leased(*given) as held:
-            yield held
+        with leased(*arguments) as own_lease:
+            yield own_lease
 
     leased = mirror.leased
     monkeypatch.setattr(mirror, "leased", slowly)
@@ -521,13 +523,13 @@ def test_logs_are_stored_one_entry_after_another(
         (folder / "scores" / "_delta_log").mkdir(parents=True)
         for name in (*entries, "../a.parquet"):
             (folder / "scores" / "_delta_log" / name).touch()
-    assert [each for each in stored if each.startswith("scores/")] == [
+    assert [path for path in stored if path.startswith("scores/")] == [
         "scores/a.parquet",
         *(f"scores/_delta_log/{entry}" for entry in entries),
     ]
 
 
-def test_what_else_stands_below_the_url_is_left_alone(
+def test_what_else_is_below_the_url_is_left_alone(
     first: Machine, second: Machine, archive: Path, bucket: str
 ) -> None:
     first.run(archive)
@@ -550,15 +552,15 @@ def test_vectors_that_another_machine_has_removed_do_not_come_back(
     with second.here() as folder:
         refresh(folder)
         (folder / "bucket.json").unlink()  # as if it was killed during its first look
-        made = folder / "vectors" / "hashing-384-v1" / f"{'0' * 64}.hashes.npy"
-        made.touch()
+        chunk = folder / "vectors" / "hashing-384-v1" / f"{'0' * 64}.hashes.npy"
+        chunk.touch()
     [(gone,)] = first.ask("SELECT min(trace_id) FROM scores")
     with first.here() as folder:
         forget(folder, [str(gone)])
-    vectors = {each for each in names(first.url) if each.startswith("vectors/")}
+    vectors = {name for name in names(first.url) if name.startswith("vectors/")}
     assert second.run(archive, cache_size=9)
     assert {name for name in names(first.url) if name.startswith("vectors/")} == vectors
-    assert not made.exists()
+    assert not chunk.exists()
 
 
 def test_forgotten_traces_leave_the_bucket_and_other_copies(
@@ -575,12 +577,12 @@ def test_forgotten_traces_leave_the_bucket_and_other_copies(
         forget(folder, [str(gone)], with_page=True)
     assert "keeps older versions of its objects" in caplog.text
     assert second.ask(f"SELECT count(*) FROM scores WHERE trace_id = '{gone}'") == [(0,)]
-    held = json.dumps(gone).encode()[1:-1]
+    needle = json.dumps(gone).encode()[1:-1]
     store = store_at(first.url)
-    assert not [name for name in names(first.url) if held in store.read(name)[0]]
+    assert not [name for name in names(first.url) if needle in store.read(name)[0]]
     with second.here() as folder:
-        ours = [each for each in folder.rglob("*") if each.suffix in (".parquet", ".npy", ".json")]
-        assert not [path for path in ours if held in path.read_bytes()]
+        ours = [path for path in folder.rglob("*") if path.suffix in (".parquet", ".npy", ".json")]
+        assert not [path for path in ours if needle in path.read_bytes()]
 
 
 @pytest.mark.prefect
@@ -598,16 +600,16 @@ def test_no_secret_is_left_anywhere(
         first.run("s3://kp-none/archive")
     [(config,)] = first.ask("SELECT DISTINCT config->>'warehouse' FROM runs")
     assert config == first.url
-    files = [each for each in tmp_path.rglob("*") if each.is_file()]
-    left = [file.read_bytes() for file in files]
-    left += [store_at(bucket).read(each.path)[0] for each in store_at(bucket).objects()]
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    contents = [file.read_bytes() for file in files]
+    contents += [store_at(bucket).read(entry.path)[0] for entry in store_at(bucket).objects()]
     read = [pl.read_parquet(file) for file in files if file.suffix == ".parquet"]
-    said = [done.stdout, done.stderr, caplog.text, *(str(each.rows()) for each in read)]
-    left += [each.encode() for each in said]
-    assert [each for each in left if first.url.encode() in each]
+    texts = [done.stdout, done.stderr, caplog.text, *(str(frame.rows()) for frame in read)]
+    contents += [text.encode() for text in texts]
+    assert [content for content in contents if first.url.encode() in content]
     secrets = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
     for secret in [os.environ[name].encode() for name in secrets]:
-        assert not [each for each in left if secret in each]
+        assert not [content for content in contents if secret in content]
 
 
 def test_a_catalog_for_others_names_the_objects(
@@ -683,8 +685,8 @@ def test_commands_take_the_url_of_a_warehouse(
     with second.here():
         done = kp_batch("runs", warehouse=f"{first.url}-not")
         nowhere = kp_batch("runs", warehouse="s3://kp-none/warehouse")
-    told = f"kp-batch: {first.url}-not is no warehouse; run an archive first\n"
-    assert (done.returncode, done.stderr) == (1, told)
+    message = f"kp-batch: {first.url}-not is no warehouse; run an archive first\n"
+    assert (done.returncode, done.stderr) == (1, message)
     assert nowhere.returncode == 1
     assert nowhere.stderr.startswith("kp-batch: cannot go on: NoSuchBucket")
 
