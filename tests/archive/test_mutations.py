@@ -29,7 +29,7 @@ from tests.support.archives import step, table, trace, write_jsonl, write_parque
 from tests.support.mutating import as_json, damaged, damaged_parquet, swapped, write
 from tests.support.runs import facts
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 MOST_MB = 1_000
 SEEDS = range(int(os.environ.get("KP_MUTATION_SEEDS", "5")))  # each has other files
 FILES = 100  # of each seed and form

@@ -216,6 +216,7 @@ def test_the_flow_refuses_an_archive_in_the_warehouse(archive: Path) -> None:
     assert not (archive / "kp.lock").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("glob", ["", "/*", "/**/*.parquet"])
 def test_another_warehouse_in_the_archive_is_left_out(
     archive: Path, warehouse: Path, glob: str
@@ -294,6 +295,7 @@ def test_tables_and_warehouses_are_seen_in_buckets(bucket: str) -> None:
             discover([there])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counted", [0, 1, 2])
 def test_the_first_unreadable_files_are_named_and_the_others_counted(
     tmp_path: Path, archive: Path, caplog: pytest.LogCaptureFixture, counted: int

@@ -176,6 +176,7 @@ def returned(monkeypatch: pytest.MonkeyPatch) -> list[npt.NDArray[np.float32]]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [1, 2, 384, 8_192, 9_000])
 @pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e3, 1e20])
 def test_the_bits_of_random_vectors_are_those_of_the_formula(dimensions: int, scale: float) -> None:

@@ -143,6 +143,7 @@ def test_a_damaged_file_is_named_and_the_others_are_imported(source: Path, archi
     assert len(refusals(archive)) == 2  # of the one that is gone, too
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.integers(0, 99), st.integers(1, 5))
 def test_neither_order_nor_division_into_files_makes_a_difference(seed: int, files: int) -> None:

@@ -189,6 +189,7 @@ def test_what_a_registry_has_deleted_stays_and_is_reported(tmp_path: Path) -> No
     assert len(imported(archive)) == 4
 
 
+@pytest.mark.slow
 def test_who_forgets_in_a_warehouse_is_told_of_the_archive(archive: Path, tmp_path: Path) -> None:
     rescore_archive(config(tmp_path, archive))
     done = forget_traces(tmp_path / "warehouse", ["kp:trace:a"], dry_run=True)
@@ -201,6 +202,7 @@ def test_who_forgets_in_a_warehouse_is_told_of_the_archive(archive: Path, tmp_pa
     assert not holds(str(tmp_path), ["kp:trace:a"])
 
 
+@pytest.mark.slow
 def test_an_archive_that_cannot_be_looked_into_stops_no_forgetting(
     archive: Path, tmp_path: Path
 ) -> None:

@@ -33,6 +33,8 @@ from tests.support.importing import imported, kp_trace, refusals
 from tests.support.mutating import damaged, damaged_parquet, overwritten, write
 from tests.support.otlp_protobuf import encoded, stream
 
+pytestmark = pytest.mark.slow
+
 FILES = 60  # of each form
 CHECKED = {".json.gz", ".pb.gz", ".eval"}  # they hold checksums of what they unpack to
 RULES = {

@@ -73,6 +73,7 @@ def failing(number: int) -> Callable[..., Any]:
     return fail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [(DailyPartitions, "add"), (NewRecords, "add")])
 @pytest.mark.parametrize("number", DISKS, ids=errno.errorcode.get)
 def test_a_scratch_disk_that_fails_is_no_fault_of_a_trace(

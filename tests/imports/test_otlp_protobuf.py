@@ -135,6 +135,7 @@ GROUPS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(GROUPS, max_size=2))
 def test_a_request_is_the_same_as_json_and_as_protobuf(tmp_path: Path, groups: list[Any]) -> None:
@@ -164,6 +165,7 @@ def test_auto_finds_it_out(tmp_path: Path) -> None:
     assert form is FORMATS["otlp"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frame", [in_four_bytes, in_varint])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, unfinished])
 def test_of_a_stream_that_is_cut_anywhere_what_came_before_counts(
@@ -231,6 +233,7 @@ def test_so_are_packed_messages(tmp_path: Path, as_json: list[tuple[str, str]]) 
             assert _reasons(path) == ["unreadable_file"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_with_flipped_bytes_it_is_read_or_refused(tmp_path: Path, name: str) -> None:
     content, path = FILES[name], tmp_path / name

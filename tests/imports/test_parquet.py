@@ -77,6 +77,7 @@ def run(tmp_path: Path, name: str) -> Imported:
     return import_traces(FORMS[name][0], [str(tmp_path / "in")], tmp_path / "out", RULES)
 
 
+@pytest.mark.slow
 @of_all
 @pytest.mark.parametrize("hostile", [long_text, texts_alike, many_values])
 def test_a_file_that_unpacks_to_too_much_is_refused_and_the_others_are_imported(

@@ -44,6 +44,7 @@ def steps(row: dict[str, Any]) -> list[tuple[object, ...]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_every_system_tells_the_same_run_in_whatever_order(tmp_path: Path, name: str) -> None:
     run, types = RUNS[name]
@@ -67,6 +68,7 @@ def test_a_text_that_a_model_is_given_is_no_message_of_a_user(tmp_path: Path) ->
         assert [step["content"] for step in row["steps"]] == ["hm", "yes"], system
 
 
+@pytest.mark.slow
 def test_and_so_it_has_the_same_complexity_and_score(tmp_path: Path) -> None:
     run, _ = RUNS["a model within the tool that a model's span holds"]
     scores: set[tuple[object, ...]] = set()

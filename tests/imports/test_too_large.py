@@ -30,6 +30,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(langsmith, "_LITERAL", 1 << 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_too_large_is_refused_and_the_rest_imported(tmp_path: Path, name: str) -> None:
     form, write, reasons, traces = FILES[name]

@@ -25,6 +25,8 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke
 from tests.support.holding import HOLD, holding
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "\x1b[31mred\x9b31m\u202e"
 
 
@@ -117,6 +119,7 @@ def test_a_page_that_cannot_be_written_is_a_warning_and_leaves_no_stale_one(
     assert caplog.messages == ["the report was not written: no Vega"]
 
 
+@pytest.mark.process
 def test_while_another_run_writes_it_also_writes_the_page(
     warehouse: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -195,6 +198,7 @@ def test_report_says_in_one_line_what_cannot_be_read(warehouse: Path) -> None:
         report(warehouse, "markdown")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("output_format", ["table", "csv", "json"])
 def test_a_terminal_obeys_nothing_that_traces_contain(warehouse: Path, output_format: str) -> None:
     query = "SELECT trace_id, task_domain FROM scores"

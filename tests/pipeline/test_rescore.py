@@ -29,6 +29,8 @@ from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_damaged, write_jsonl, write_parquet
 from tests.support.runs import ask, config, facts, scores
 
+pytestmark = pytest.mark.slow
+
 DAYS = "SELECT DISTINCT created_at::DATE FROM scores"
 
 

@@ -16,6 +16,8 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
 from tests.support.archives import trace, write_jsonl
 
+pytestmark = pytest.mark.slow
+
 GB = 10**9
 TRACES = 40
 

@@ -19,6 +19,8 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.queries import ask
 from tests.support.runs import config
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("counts", "line"),

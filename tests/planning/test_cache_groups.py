@@ -26,6 +26,8 @@ from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 
+pytestmark = pytest.mark.slow
+
 # Who scored a row, and where it and its cache are: other warehouses have others.
 _ELSEWHERE = "run_id, source_file, cache_group"
 WORDS = ["fix", "import", "export", "sum", "rows", "plan", "trip"]

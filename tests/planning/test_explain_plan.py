@@ -20,6 +20,8 @@ from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
 from tests.support.nights import PROFILE, Night, Trace
 
+pytestmark = pytest.mark.slow
+
 START = datetime(2026, 1, 5, tzinfo=UTC)
 DOMAINS = ("code", "finance", "poetry")
 HOUR = timedelta(hours=1)

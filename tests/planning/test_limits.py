@@ -16,6 +16,8 @@ from tests.support.nights import Night
 from tests.support.queries import ask
 from tests.support.runs import config
 
+pytestmark = pytest.mark.slow
+
 
 class Nights:
     """An archive and its warehouse, scored without an encoder."""

@@ -23,6 +23,8 @@ from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 
+pytestmark = pytest.mark.slow
+
 ORDER = 'ORDER BY source_file, "row"'
 REFUSED = f'SELECT source_file, "row", reasons, message, raw FROM rejects {ORDER}'
 

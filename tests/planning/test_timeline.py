@@ -117,6 +117,7 @@ def compared(rows: MergedRows, cache: Cache, batch: int = 100) -> NewWindows:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=2_000)
 @given(timelines=changed_timelines(), before=caches, now=caches, batch=st.integers(1, 9))
 @example(timelines=([], []), before=Cache(1, None), now=Cache(1, None), batch=1)
@@ -154,6 +155,7 @@ def test_law_with_the_cache_of_before_the_lengths_of_windows_decide_nothing(
     assert with_lengths.changed.tolist() == without.changed.tolist()
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(timelines=changed_timelines(), cache=caches)
 def test_law_without_groups_the_windows_are_those_of_the_replay(
@@ -216,6 +218,7 @@ def marked_timelines(draw: st.DrawFn) -> tuple[Bools, Int64s]:
     return np.array(rows, dtype=np.bool_), starts
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(marked_timelines(), st.integers(1, 8))
 def test_law_exactly_the_marked_rows_and_those_that_they_meet_take_part(
@@ -231,6 +234,7 @@ def test_law_exactly_the_marked_rows_and_those_that_they_meet_take_part(
     assert set(np.flatnonzero(result).tolist()) == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(marked_timelines(), st.integers(1, 8))
 def test_law_every_marked_row_is_in_one_span_with_its_whole_window(
@@ -306,6 +310,7 @@ def day_at(number: int) -> date:
 group_days = st.tuples(st.integers(0, 2), st.integers(0, 20))
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.dictionaries(group_days, st.integers(1, 9), max_size=30),

@@ -622,6 +622,7 @@ STEPS: Mapping[str, tuple[str, pl.Expr, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grain", STEPS)
 def test_time_goes_in_steps_without_a_gap_whose_sums_are_those_of_polars(
     reported: Reported, ages: Path, monkeypatch: pytest.MonkeyPatch, grain: str
@@ -701,6 +702,7 @@ def test_the_last_usual_week_is_not_over_because_of_a_time_that_is_left_out(
     assert data.over_time["is_over"].to_list() == [True, True, False]
 
 
+@pytest.mark.slow
 def test_times_after_the_run_are_of_the_future_unless_all_are_they_are_left_out(
     tmp_path: Path,
 ) -> None:
@@ -755,6 +757,7 @@ def test_where_the_only_run_failed_its_reason_and_its_rejects_are_reported(tmp_p
     assert all(getattr(data, name).is_empty() for name in others)
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_reported_until_one_succeeds_and_is_no_run_to_compare_with(
     tmp_path: Path,
 ) -> None:

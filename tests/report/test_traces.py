@@ -28,6 +28,8 @@ from tests.support.archives import step, trace, write_jsonl, write_parquet
 from tests.support.buckets import fill
 from tests.support.removal import killed_in_removal
 
+pytestmark = pytest.mark.slow
+
 CANARY = "canary"
 
 

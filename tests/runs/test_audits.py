@@ -23,6 +23,8 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke
 from tests.support.runs import ask, config
 
+pytestmark = pytest.mark.slow
+
 READY = ROOT / "data" / "audits.toml"
 Night = Callable[..., Summary]
 

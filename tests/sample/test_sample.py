@@ -164,6 +164,7 @@ def test_topics_return_after_days_unless_they_are_steady(tmp_path: Path) -> None
     assert flaky["date"].n_unique() == 21
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dirty", "count"),
     [(0.0, 0), (1e-9, 1), (0.001, 1), (0.0026, 2), (0.1, 60), (0.5, 300), (1.0, 600)],

@@ -22,6 +22,8 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.lawful import tables
 from tests.support.runs import config
 
+pytestmark = pytest.mark.slow
+
 
 class Dying(ThreadExecutor):
     """Does each part twice: first by a worker that dies and leaves half of every file it wrote.

@@ -26,6 +26,8 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.retries import once_torn
 from tests.support.runs import ask, config
 
+pytestmark = pytest.mark.slow
+
 # What a step does last, or in its midst: it is done, and the disk fails right after it.
 MIDST = {
     "read": (kp_batch.ingest.scan, "read_new"),

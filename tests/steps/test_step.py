@@ -292,6 +292,7 @@ def calls(executor: Executor) -> None:
 """
 
 
+@pytest.mark.process
 def test_the_arguments_and_the_results_of_steps_are_checked_by_their_types(tmp_path: Path) -> None:
     snippet = tmp_path / "snippet.py"
     snippet.write_text(CALLS)

@@ -29,6 +29,7 @@ def published_names(warehouse: Path) -> list[str]:
         return [name for (name,) in connection.execute("FROM profiles SELECT name").fetchall()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["wh", "a b", "it's", 'say "so"', "é 日本 {y} #*&$!"])
 def test_any_folder_name_works(tmp_path: Path, name: str) -> None:
     warehouse = tmp_path / name
@@ -172,6 +173,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.process
 def test_somebody_who_writes_into_the_catalog_locks_nobody_out(tmp_path: Path) -> None:
     publish_profile(tmp_path, "one")
     with holding(HOLD, tmp_path / "kp.duckdb"):  # and killed, leaving a write-ahead log behind

@@ -34,6 +34,8 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.publications import profile, publish_profile
 from tests.support.runs import ask, config
 
+pytestmark = pytest.mark.slow
+
 NOTHING = timedelta(0)
 NAMES = ("thesis.parquet", "notes.txt", "model.npy", f"{'0' * 64}.vectors.npy", "x.parquet.part")
 

@@ -17,6 +17,8 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.holding import HOLD, holding
 from tests.support.runs import config
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def holder(tmp_path: Path) -> Generator[subprocess.Popen[str]]:

@@ -40,6 +40,8 @@ from tests.support.killing import reading
 from tests.support.publications import Tables, profile, publish_profile, tables
 from tests.support.runs import config
 
+pytestmark = pytest.mark.slow
+
 NAMES = "SELECT string_agg(name, ', ' ORDER BY name) FROM profiles"
 
 

@@ -487,6 +487,7 @@ def test_drift_is_computed_from_what_the_runs_left(warehouse: Path) -> None:
     assert same.rows() == [(0.0,)]
 
 
+@pytest.mark.slow
 def test_drift_refuses_runs_that_are_not_there_or_do_not_compare(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [trace(id="t")])
     usual = {"archive": (str(tmp_path / "a.jsonl"),), "warehouse": tmp_path / "wh"}
@@ -531,6 +532,7 @@ def test_every_question_has_an_example_with_an_answer(warehouse: Path) -> None:
         assert len(ask(warehouse, question.example)) > 0, question
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page_have_answers(warehouse: Path) -> None:
     examples = "".join(block.text for block in blocks(PAGE) if block.language == "sql")
     queries = [query.strip() for query in examples.split(";") if query.strip()]
@@ -582,6 +584,7 @@ def answers(warehouse: Path) -> list[list[Any]]:
         return called(connection)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("alias", "use", "catalog"),
     [("kp", None, "kp."), ("kp", "kp", ""), ("kp", "kp.here", ""), ("other", "other.here", "")],

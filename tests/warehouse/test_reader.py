@@ -26,6 +26,8 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.publications import Tables, tables
 from tests.support.runs import config
 
+pytestmark = pytest.mark.slow
+
 PROFILE = """[profiles.code]
 complexity = 0.1
 novelty = 0.7

@@ -192,6 +192,7 @@ def one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirrors, "run_parallel", run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_vacuum", [False, True])
 def test_a_writer_that_comes_between_any_two_requests_of_another_harms_nobody(
     tmp_path: Path, *, is_vacuum: bool
@@ -225,6 +226,7 @@ orders = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 25)), max_size=20)
 faults = st.lists(st.sampled_from([None] * 12 + list(FAULTS)), max_size=150)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(orders=orders, faults=faults, vacuums=st.tuples(st.booleans(), st.booleans()))
 def test_whatever_fails_a_reader_sees_one_whole_publication(
