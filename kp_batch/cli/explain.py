@@ -234,10 +234,10 @@ def _other_profiles(result: "Explanation") -> Iterator[str]:
 
 
 def _neighbours(result: "Explanation") -> Iterator[str]:
-    if result.held:
-        yield from _cache(result.held, result.cache_group)
-    if result.unmet:
-        yield f"  {printable(result.unmet)}"
+    if result.cache:
+        yield from _cache(result.cache, result.cache_group)
+    if result.neighbours_caveat:
+        yield f"  {printable(result.neighbours_caveat)}"
     if not result.neighbours:
         return
     yield "the nearest; what both share «marked», from shortly before they differ:"

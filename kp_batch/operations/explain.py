@@ -82,7 +82,7 @@ class ScoreChange:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a published trace has its score; its fields stand in the order of their JSON."""
+    """Why a published trace has its score; its fields are in the order of their JSON."""
 
     trace_id: str
     created_at: str  # ISO 8601, UTC
@@ -106,9 +106,9 @@ class Explanation:
     cache_id: str
     cache_group: str | None  # JSON of what tells its cache from others; null: one for all
     max_similarity: float | None  # null where the cache was empty
-    held: CacheContents | None  # null without an encoder
+    cache: CacheContents | None  # null without an encoder
     neighbours: tuple[Neighbour, ...]  # the most similar first
-    unmet: str | None  # why there are none, or why they are not those that it met
+    neighbours_caveat: str | None  # why there are none, or why they are not those that it met
     history: tuple[ScoreChange, ...]  # the last run that changed it first
     run_id: str  # of the run that last scored it
 
@@ -161,12 +161,12 @@ def explain(warehouse: Path, name: str) -> Explanation:
             cache_id=row["cache_id"],
             cache_group=row["cache_group"],
             max_similarity=row["max_similarity"],
-            held=hits.contents,
+            cache=hits.contents,
             neighbours=tuple(
                 neighbour(row, other, similarity, own, contents[other["trace_id"]])
                 for other, similarity in hits.nearest
             ),
-            unmet=hits.caveat,
+            neighbours_caveat=hits.caveat,
             history=score_history(snapshot, row),
             run_id=row["run_id"],
         )

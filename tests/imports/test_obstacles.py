@@ -1,4 +1,4 @@
-"""What stands in an import's way: disks that fail, folders that may not be read, odd names."""
+"""What gets in an import's way: disks that fail, folders that may not be read, odd names."""
 
 import errno
 import json

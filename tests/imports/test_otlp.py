@@ -66,7 +66,7 @@ def test_messages_and_tools_are_counted_once(tmp_path: Path, form: Any, ran: Spa
     spans = [
         agent(),
         chat(1, form(TALK), form(LOOKS)),
-        span(2, name="execute_tool look", told=tool),
+        span(2, name="execute_tool look", attributes=tool),
         chat(3, form(after), form([text("assistant", "there")])),
     ]
     trace = draft(tmp_path, spans)
@@ -86,7 +86,7 @@ def test_messages_and_tools_are_counted_once(tmp_path: Path, form: Any, ran: Spa
 def test_a_result_that_is_no_text_is_compact_json(tmp_path: Path) -> None:
     ran = {"b": [1, 2.5, True, "é"], "a": {}}
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
-    spans = [agent(), span(1, told={**tool, "gen_ai.tool.call.result": ran})]
+    spans = [agent(), span(1, attributes={**tool, "gen_ai.tool.call.result": ran})]
     assert steps(draft(tmp_path, spans))[1] == ("observation", '{"b":[1,2.5,true,"é"],"a":{}}')
 
 
@@ -123,9 +123,9 @@ def test_any_agent_has_keys_of_its_own(tmp_path: Path) -> None:
     ran = {"gen_ai.tool.name": "look", "gen_ai.tool.args": '{"at": 1}', "gen_ai.output": "null"}
     spans = [
         agent(),
-        span(1, told={**call, "gen_ai.input.messages": prompt, "gen_ai.output": calls}),
-        span(2, 99, told={"gen_ai.operation.name": "execute_tool", **ran}),
-        span(3, told={**call, "gen_ai.output": '{"at": "home"}'}),
+        span(1, attributes={**call, "gen_ai.input.messages": prompt, "gen_ai.output": calls}),
+        span(2, 99, attributes={"gen_ai.operation.name": "execute_tool", **ran}),
+        span(3, attributes={**call, "gen_ai.output": '{"at": "home"}'}),
     ]
     trace = draft(tmp_path, spans)
     assert trace.objective == "where?"
@@ -133,8 +133,8 @@ def test_any_agent_has_keys_of_its_own(tmp_path: Path) -> None:
 
 
 def openinference(number: int, kind: str, parent: int | None = 0, **options: Any) -> Span:
-    named = {"openinference.span.kind": kind, **options.pop("told", {})}
-    return span(number, parent, told=named, **options)
+    named = {"openinference.span.kind": kind, **options.pop("attributes", {})}
+    return span(number, parent, attributes=named, **options)
 
 
 def test_openinference_is_read_with_messages_item_by_item(tmp_path: Path) -> None:
@@ -165,9 +165,9 @@ def test_openinference_is_read_with_messages_item_by_item(tmp_path: Path) -> Non
     }
     spans = [
         openinference(0, "AGENT", None),
-        openinference(1, "LLM", told={**prompt, **answered}),
-        openinference(2, "TOOL", told=ran),
-        openinference(3, "LLM", told={**history, "output.value": "there"}),
+        openinference(1, "LLM", attributes={**prompt, **answered}),
+        openinference(2, "TOOL", attributes=ran),
+        openinference(3, "LLM", attributes={**history, "output.value": "there"}),
     ]
     trace = draft(tmp_path, spans)
     assert trace.objective == "where?"
@@ -187,13 +187,13 @@ def test_calls_are_taken_from_the_output_where_the_messages_lack_them(tmp_path: 
         "llm.output_messages.0.message.role": "assistant",
         "output.value": json.dumps(output),
     }
-    spans = [openinference(0, "AGENT", None), openinference(1, "LLM", told=attributes)]
+    spans = [openinference(0, "AGENT", None), openinference(1, "LLM", attributes=attributes)]
     assert steps(draft(tmp_path, spans)) == [LOOK]
 
 
 def test_each_span_is_read_in_its_own_dialect(tmp_path: Path) -> None:
     ran = {"tool.name": "look", "input.value": '{"at": 1}', "output.value": "found"}
-    spans = [agent(), chat(1, TALK, LOOKS), openinference(2, "TOOL", told=ran)]
+    spans = [agent(), chat(1, TALK, LOOKS), openinference(2, "TOOL", attributes=ran)]
     assert steps(draft(tmp_path, spans)) == [("thought", "hm"), LOOK, ("observation", "found")]
 
 
@@ -204,7 +204,13 @@ def test_a_call_of_a_model_below_another_is_the_same(tmp_path: Path) -> None:
         chat(1, TALK, answer),
         span(2, 1, name="a chain"),
         {**chat(3, TALK, answer), "parentSpanId": f"{3:016x}"},
-        {**span(4, 1, told={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "ask"})},
+        {
+            **span(
+                4,
+                1,
+                attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "ask"},
+            )
+        },
         {**chat(5, TALK, [text("assistant", "within")]), "parentSpanId": f"{5:016x}"},
     ]
     assert steps(draft(tmp_path, spans)) == [
@@ -217,27 +223,31 @@ def test_a_call_of_a_model_below_another_is_the_same(tmp_path: Path) -> None:
 def test_a_run_of_a_tool_below_itself_is_the_same(tmp_path: Path) -> None:
     ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
     attributes = {**ran, "gen_ai.tool.call.result": "found"}
-    spans = [agent(), span(1, told=attributes), span(2, 1, name="tools/call look", told=attributes)]
+    spans = [
+        agent(),
+        span(1, attributes=attributes),
+        span(2, 1, name="tools/call look", attributes=attributes),
+    ]
     assert steps(draft(tmp_path, spans)) == [LOOK, ("observation", "found")]
 
 
 def test_messages_of_an_agent_count_where_no_call_of_a_model_is_recorded(tmp_path: Path) -> None:
     talk = {"gen_ai.input.messages": TALK, "gen_ai.output.messages": [text("assistant", "here")]}
-    trace = draft(tmp_path, [agent(told=talk)])
+    trace = draft(tmp_path, [agent(attributes=talk)])
     assert (trace.objective, steps(trace)) == ("where?", [("thought", "here")])
-    trace = draft(tmp_path, [agent(told=talk), chat(1)])  # whose content is hidden
+    trace = draft(tmp_path, [agent(attributes=talk), chat(1)])  # whose content is hidden
     assert (trace.objective, steps(trace)) == ("where?", [("thought", "here")])
-    trace = draft(tmp_path, [agent(told=talk), chat(1, TALK, [text("assistant", "there")])])
+    trace = draft(tmp_path, [agent(attributes=talk), chat(1, TALK, [text("assistant", "there")])])
     assert (trace.objective, steps(trace)) == ("where?", [("thought", "there")])
 
 
 def test_without_a_user_the_input_of_the_root_or_of_the_earliest_span_is_the_objective(
     tmp_path: Path,
 ) -> None:
-    root = openinference(0, "AGENT", None, told={"input.value": '{"question": "why?"}'})
-    hidden = openinference(0, "AGENT", None, told={"input.value": "__REDACTED__"})
-    tool = openinference(1, "TOOL", told={"tool.name": "look", "input.value": "an argument"})
-    chain = openinference(2, "CHAIN", told={"input.value": "how?"})
+    root = openinference(0, "AGENT", None, attributes={"input.value": '{"question": "why?"}'})
+    hidden = openinference(0, "AGENT", None, attributes={"input.value": "__REDACTED__"})
+    tool = openinference(1, "TOOL", attributes={"tool.name": "look", "input.value": "an argument"})
+    chain = openinference(2, "CHAIN", attributes={"input.value": "how?"})
     assert draft(tmp_path, [root, tool, chain]).objective == "why?"
     assert draft(tmp_path, [hidden, tool, chain]).objective == "how?"
     assert draft(tmp_path, [hidden, tool]).objective == ""
@@ -245,14 +255,14 @@ def test_without_a_user_the_input_of_the_root_or_of_the_earliest_span_is_the_obj
 
 def test_a_rule_names_the_path_of_the_objective(tmp_path: Path) -> None:
     attributes = {"input.value": '{"ticket": {"words": ["when?"]}}'}
-    root = openinference(0, "AGENT", None, told=attributes)
+    root = openinference(0, "AGENT", None, attributes=attributes)
     trace = draft(tmp_path, [root, chat(1, TALK)], rules={"objective": "ticket.words.0"})
     assert trace.objective == "when?"
 
 
 def test_a_failed_tool_is_recovered_from_where_that_is_asked_for(tmp_path: Path) -> None:
     ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
-    spans = [agent(), span(1, told=ran, status=2), chat(2, TALK, [text("assistant", "so")])]
+    spans = [agent(), span(1, attributes=ran, status=2), chat(2, TALK, [text("assistant", "so")])]
     assert steps(draft(tmp_path, spans))[-1] == ("thought", "so")
     trace = draft(tmp_path, spans, rules={"recovery": "after_tool_error"})
     assert steps(trace)[-1] == ("error_recovery", "so")
@@ -270,7 +280,7 @@ def test_scores_are_those_of_the_root_and_of_the_last_span(tmp_path: Path) -> No
         ),
         chat(1, TALK, events=[judged("a", 9.0), judged("d", 4.0)]),
         chat(2, events=[judged("e", 0.5)]),
-        span(3, told={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}),
+        span(3, attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}),
     ]
     assert draft(tmp_path, spans).scores == {"a": 2.0, "b": 1.0, "e": 0.5}
 
@@ -295,8 +305,8 @@ def test_annotations_are_those_of_the_root_and_of_the_trace(tmp_path: Path) -> N
         "trace.evaluations.0.evaluation.score": 2,
     }
     spans = [
-        openinference(0, "AGENT", None, told=attributes),
-        openinference(1, "CHAIN", told=below),
+        openinference(0, "AGENT", None, attributes=attributes),
+        openinference(1, "CHAIN", attributes=below),
         openinference(2, "LLM"),
     ]
     assert draft(tmp_path, spans).scores == {"a": 1.0, "b": 0.5, "c": 1.0, "d": 2.0}
@@ -305,7 +315,7 @@ def test_annotations_are_those_of_the_root_and_of_the_trace(tmp_path: Path) -> N
 def test_fields_are_attributes_of_the_root_or_else_of_its_resource(tmp_path: Path) -> None:
     attributes = {"tag.tags": ["vip", "flights"], "team": 7, "metadata": '{"env": "test"}'}
     resource = {"service.name": "desk", "team": "none"}
-    fields = draft(tmp_path, [agent(told=attributes), chat(1, TALK)], **resource).fields
+    fields = draft(tmp_path, [agent(attributes=attributes), chat(1, TALK)], **resource).fields
     assert fields["tag.tags"] == ["vip", "flights"]
     assert (fields["team"], fields["service.name"]) == (["7"], ["desk"])
     assert fields["metadata.env"] == ["test"]
@@ -319,8 +329,8 @@ def test_without_a_root_a_trace_is_incomplete(tmp_path: Path) -> None:
 
 
 def test_a_trace_without_an_agent_is_passed_over(tmp_path: Path) -> None:
-    web = [span(0, None, told={"http.request.method": "GET"}), span(1)]
-    embeds = [span(0, None, told={"gen_ai.operation.name": "embeddings"})]
+    web = [span(0, None, attributes={"http.request.method": "GET"}), span(1)]
+    embeds = [span(0, None, attributes={"gen_ai.operation.name": "embeddings"})]
     for spans in (web, embeds, web[1:]):
         assert draft_or_refusal(tmp_path, spans) == Skipped("no span of an agent")
 
@@ -433,5 +443,5 @@ def test_a_message_and_a_span_may_tell_the_arguments_of_a_call_otherwise(
     calls = json.dumps([{"tool.name": "look", "tool.args": arguments}])
     call = {"gen_ai.operation.name": "call_llm", "gen_ai.output": calls}
     tool = {**ran, "gen_ai.tool.args": '{"at": {"a": 1, "b": 2}}', "gen_ai.output": "found"}
-    spans = [agent(), span(1, told=call), span(2, told=tool)]
+    spans = [agent(), span(1, attributes=call), span(2, attributes=tool)]
     assert steps(draft(tmp_path, spans)) == [LOOK, ("observation", "found")]

@@ -363,7 +363,7 @@ def test_what_is_no_otlp_is_reported(tmp_path: Path, content: bytes, why: str) -
 
 
 def large(size: int) -> bytes:
-    return encoded(json.loads(request([agent(told={"input.value": "x" * size})])))
+    return encoded(json.loads(request([agent(attributes={"input.value": "x" * size})])))
 
 
 def nested(inner: bytes, *tags: int) -> bytes:
@@ -447,6 +447,6 @@ def test_a_trace_in_the_dialect_of_mlflow_alone_is_refused_by_that_name(tmp_path
     assert isinstance(refused, Rejected)
     assert (refused.id, refused.reasons) == (f"kp:trace:{TRACE}", ["unknown_dialect"])
     assert "MLflow" in refused.message
-    both = [agent(told=mlflow_attributes), chat(1, TALK, [text("assistant", "so")])]
+    both = [agent(attributes=mlflow_attributes), chat(1, TALK, [text("assistant", "so")])]
     path.write_bytes(encoded(json.loads(request(both))))
     assert isinstance(otlp.draft(TRACE, items_of(path, SourceRecord), rules), TraceDraft)

@@ -1,4 +1,4 @@
-"""What is refused and what only waits: told apart, reported each night, and limited."""
+"""What is refused and what only waits: reported each night, and limited."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -101,15 +101,15 @@ def test_every_trace_is_explained_as_it_was_scored(
             row["n_steps"],
             row["n_tools"],
         )
-        assert (explanation.held.size if explanation.held else 0) == row["cache_size"]
+        assert (explanation.cache.size if explanation.cache else 0) == row["cache_size"]
         assert explanation.cache_group == row["cache_group"]
         if row["nearest_trace_id"]:
             first = explanation.neighbours[0]
             nearest = (first.trace_id, first.similarity, first.age_s)
             assert nearest == (row["nearest_trace_id"], row["max_similarity"], row["nearest_age_s"])
-            assert explanation.unmet is None
+            assert explanation.neighbours_caveat is None
         else:
-            assert explanation.unmet is not None
+            assert explanation.neighbours_caveat is not None
         assert [entry.score for entry in explanation.history] == [row["score"]]
         assert explanation_text(explanation)
 
@@ -130,8 +130,8 @@ def test_the_cache_of_a_group_is_named(tmp_path: Path, name: str, cache: str) ->
     of_several_caches(tmp_path)
     explanation = explained(tmp_path, name)
     assert f"it met 2 traces in the cache{cache}, which holds 2" in explanation_text(explanation)
-    assert explanation.held is not None
-    assert explanation.held.oldest == f"2026-01-{5 + int(name[1:]) - 18:02}T08:00:00+00:00"
+    assert explanation.cache is not None
+    assert explanation.cache.oldest == f"2026-01-{5 + int(name[1:]) - 18:02}T08:00:00+00:00"
 
 
 @pytest.mark.model
@@ -170,13 +170,13 @@ def test_the_five_nearest_are_shown_with_what_they_share(tmp_path: Path) -> None
     assert "".join(span.text for span in first.own_text) == "sum all rows sum all rows "
     assert "".join(span.text for span in first.text) == "sum the rows sum the rows "
     assert first.age_s == 6 * 3600
-    assert explanation.held is not None
-    assert (explanation.held.size, explanation.held.capacity, explanation.held.ttl) == (
+    assert explanation.cache is not None
+    assert (explanation.cache.size, explanation.cache.capacity, explanation.cache.ttl) == (
         7,
         100,
         "none",
     )
-    assert explanation.held.domains == {"code": 7}
+    assert explanation.cache.domains == {"code": 7}
     shown = explanation_text(explanation)
     assert "it met 7 traces in the cache, which holds 100, with no ttl" in shown
     assert "sum all« rows sum »all rows" in shown
@@ -267,11 +267,11 @@ def test_vectors_that_are_lost_are_reported(tmp_path: Path) -> None:
     rescore_archive(settings_of(tmp_path))
     shutil.rmtree(tmp_path / "warehouse" / "vectors")
     explanation = explained(tmp_path, "t3")
-    assert explanation.unmet == (
+    assert explanation.neighbours_caveat == (
         "the vectors are not stored any more; a run that replays it makes them anew"
     )
-    assert (explanation.neighbours, explanation.held and explanation.held.size) == ((), 3)
-    assert explanation.unmet in explanation_text(explanation)
+    assert (explanation.neighbours, explanation.cache and explanation.cache.size) == ((), 3)
+    assert explanation.neighbours_caveat in explanation_text(explanation)
 
 
 @pytest.fixture(scope="module")

@@ -165,7 +165,7 @@ def test_a_forgotten_trace_leaves_the_page(warehouse: Path) -> None:
     assert "stays" in text
 
 
-def test_report_writes_a_page_or_markdown_where_it_is_told(warehouse: Path) -> None:
+def test_report_writes_a_page_or_markdown_where_it_is_asked_to(warehouse: Path) -> None:
     place = warehouse.parent / "page.html"
     done = invoke("report", "--warehouse", warehouse, "-o", place)
     assert (done.returncode, done.stdout) == (0, "")

@@ -106,7 +106,7 @@ def meeting_others(
 
 
 def test_a_first_run_replays_all(night: Night) -> None:
-    plan = night.told()
+    plan = night.plan()
     files = [str(night.folder / "archive" / f"{day}.jsonl") for day in days(TRACES)]
     assert plan == {
         "reasons": [
@@ -138,7 +138,7 @@ def test_a_name_of_a_megabyte_is_shortened(night: Night) -> None:
 
 def test_with_nothing_to_do_nothing_differs(night: Night) -> None:
     night.run()
-    plan = night.told()
+    plan = night.plan()
     assert plan == {
         "reasons": [],
         "files": NO_FILES,
@@ -166,7 +166,7 @@ def test_a_late_trace_replays_it_and_those_that_meet_it(
     night.settings["ttl"] = ttl
     night.run()
     night.write([*TRACES, LATE])
-    plan = night.told()
+    plan = night.plan()
     others = meeting_others(TRACES, [*TRACES, LATE], ttl=ttl)
     assert len(others) == traces
     assert plan["by_domain_and_day"] == work(others)
@@ -181,7 +181,7 @@ def test_a_removed_trace_replays_those_that_met_it(night: Night) -> None:
     night.run()
     remaining = [trace for trace in TRACES if trace.id != "id20"]
     night.write(remaining)
-    plan = night.told()
+    plan = night.plan()
     others = meeting_others(TRACES, remaining)
     assert len(others) == 6
     assert plan["by_domain_and_day"] == work(others)
@@ -193,7 +193,7 @@ def test_another_domain_restates_its_trace_alone(night: Night) -> None:
     night.run()
     moved = [trace._replace(domain="code") if trace.id == "id21" else trace for trace in TRACES]
     night.write(moved)
-    plan = night.told()
+    plan = night.plan()
     assert plan["by_domain_and_day"] == work([], restate=[moved[21]])
     assert plan["partitions"] == days([moved[21]])
     assert (plan["traces_to_restate"], plan["traces_to_reweight"]) == (1, 0)
@@ -204,7 +204,7 @@ def test_another_domain_restates_its_trace_alone(night: Night) -> None:
 def test_a_changed_profile_reweights_its_domain_alone(night: Night, name: str, domain: str) -> None:
     night.run()
     night.profile(name)
-    plan = night.told()
+    plan = night.plan()
     of_it = [trace for trace in TRACES if trace.domain == domain]
     assert plan["by_domain_and_day"] == work([], reweight=of_it)
     assert plan["partitions"] == days(of_it)
@@ -218,7 +218,7 @@ def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) 
     before = read_manifest(night.folder / "wh")
     night.profile("legal")
     for _ in ("there", "and back"):
-        plan = night.told()
+        plan = night.plan()
         assert plan["pending"] == ["settings", "profiles"]
         assert plan_text(night.described()).splitlines()[0] == "plan: restate 0 traces"
         assert (plan["by_domain_and_day"], plan["partitions"], plan["estimated_seconds"]) == (
@@ -240,7 +240,7 @@ def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) 
             }
         loaded = load_profiles(night.settings.get("profiles"))
         assert ids == {profile.profile_id for profile in loaded.profiles}
-        assert night.told()["pending"] == []
+        assert night.plan()["pending"] == []
         assert night.run().run_id is None
         night.settings.pop("profiles", None)
 
@@ -249,7 +249,7 @@ def test_a_late_trace_beside_a_changed_profile(night: Night) -> None:
     night.run()
     night.write([*TRACES, LATE])
     night.profile("code")
-    plan = night.told()
+    plan = night.plan()
     others = meeting_others(TRACES, [*TRACES, LATE])
     rest = [trace for trace in TRACES if trace.domain == "code" and trace not in others]
     assert plan["by_domain_and_day"] == work(others, reweight=rest)
@@ -260,7 +260,7 @@ def test_a_late_trace_beside_a_changed_profile(night: Night) -> None:
 def test_another_cache_size_replays_the_traces_that_would_meet_others(night: Night) -> None:
     night.run()
     night.settings["cache_size"] = 5
-    plan = night.told()
+    plan = night.plan()
     assert plan["by_domain_and_day"] == work(sorted(TRACES)[6:], restate=TRACES)
     assert plan["partitions"] == days(TRACES)
     assert (plan["texts_to_embed"], plan["pending"]) == (0, ["settings", "scores"])
@@ -275,7 +275,7 @@ def test_another_date_restates_what_lies_between_alone(night: Night) -> None:
     between = [
         trace for trace in TRACES if trace.domain == "code" and moments[2] <= trace.at < moments[5]
     ]
-    plan = night.told()
+    plan = night.plan()
     assert plan["by_domain_and_day"] == work([], reweight=between)
     assert plan["partitions"] == days(between)
     assert [entry["code"] for entry in plan["reasons"]] == ["weights"]
@@ -285,7 +285,7 @@ def test_another_date_restates_what_lies_between_alone(night: Night) -> None:
 def test_another_threshold_touches_no_trace(night: Night) -> None:
     night.run()
     night.settings["threshold"] = 0.5
-    plan = night.told()
+    plan = night.plan()
     assert plan["pending"] == ["settings"]
     words = "threshold 0.75 \N{RIGHTWARDS ARROW} 0.5"
     assert plan["reasons"] == [reason("threshold", words, old=0.75, new=0.5)]
@@ -308,21 +308,21 @@ def test_the_estimate_takes_each_step_at_its_rate_in_the_runs_that_had_work_for_
     }
     night.write([*TRACES, LATE])
     expected = spent["embed"] / 7 + 6 * rate["replay"] + 2 * rate["write"]
-    assert night.told()["estimated_seconds"] == pytest.approx(expected)
-    assert night.told(embedder="none")["estimated_seconds"] is None  # its rates are others
+    assert night.plan()["estimated_seconds"] == pytest.approx(expected)
+    assert night.plan(embedder="none")["estimated_seconds"] is None  # its rates are others
 
 
 def test_the_estimate_grows_with_the_work(night: Night) -> None:
     night.run()
     more: list[Trace] = []
-    estimates = [night.told()["estimated_seconds"]]
+    estimates = [night.plan()["estimated_seconds"]]
     for number in range(3):
         more += [
             LATE._replace(at=LATE.at + (24 * number + hour) * HOUR, id=f"{number}-{hour}")
             for hour in range(1 + number)
         ]
         night.write([*TRACES, *more])
-        estimates.append(night.told()["estimated_seconds"])
+        estimates.append(night.plan()["estimated_seconds"])
     assert estimates == sorted(set(estimates))
     assert estimates[0] == 0
 

@@ -612,9 +612,9 @@ def started(years: int) -> pl.Expr:
 
 
 STEPS: Mapping[str, tuple[str, pl.Expr, str]] = {
-    "day": ("told", day(), "1d"),
-    "week": ("told", day().dt.truncate("1w"), "1w"),
-    "month": ("told", day().dt.truncate("1mo"), "1mo"),
+    "day": ("reported", day(), "1d"),
+    "week": ("reported", day().dt.truncate("1w"), "1w"),
+    "month": ("reported", day().dt.truncate("1mo"), "1mo"),
     "quarter": ("ages", day().dt.truncate("1q"), "3mo"),
     "year": ("ages", started(1), "1y"),
     "decade": ("ages", started(10), "10y"),
@@ -628,9 +628,9 @@ def test_time_goes_in_steps_without_a_gap_whose_sums_are_those_of_polars(
     reported: Reported, ages: Path, monkeypatch: pytest.MonkeyPatch, grain: str
 ) -> None:
     which, truncated, length = STEPS[grain]
-    scores = reported.scores if which == "told" else ask(ages, "FROM scores")
+    scores = reported.scores if which == "reported" else ask(ages, "FROM scores")
     monkeypatch.setattr(module, "_GRAINS", {grain: 10**7} if grain != "century" else {})
-    data = gathered(reported.warehouse if which == "told" else ages)
+    data = gathered(reported.warehouse if which == "reported" else ages)
     assert data.grain == grain
     assert_same(data.over_time, over_time(scores, truncated, length))
     assert data.over_time["traces"].sum() == len(scores)

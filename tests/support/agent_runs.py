@@ -16,7 +16,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 @dataclass(frozen=True)
 class Step:
-    """A span of a run, told by no system yet.
+    """A span of a run, in no system's form yet.
 
     Attributes:
         kind: agent, model, tool, retriever or chain.
@@ -25,7 +25,7 @@ class Step:
         start: in seconds after the run's start.
         end: likewise.
         given: the messages of a model, in OpenAI's shape, or a text; the arguments of a tool.
-        answer: the message of a model, or a text; the result of a tool. None: not told.
+        answer: the message of a model, or a text; the result of a tool. None: not recorded.
         name: of the tool or agent.
         call: the id of the call.
         failed: whether the tool has.
@@ -60,7 +60,7 @@ def call(name: str, number: str, **arguments: Any) -> Row:
 
 
 def result(number: str, text: str) -> Row:
-    """What a model is told of a call."""
+    """What a model is given of a call."""
     return {"role": "tool", "tool_call_id": number, "content": text}
 
 

@@ -1,4 +1,4 @@
-"""A real S3 server on loopback, and the machines whose warehouse stands there."""
+"""A real S3 server on loopback, and the machines whose warehouse is there."""
 
 import logging
 import os

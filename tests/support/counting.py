@@ -28,7 +28,7 @@ class File:
 
 @dataclass(frozen=True)
 class Row:
-    """A row that stands in the archive, or a file that cannot be read."""
+    """A row of the archive, or a file that cannot be read."""
 
     source_file: str
     row: int | None  # None: the whole file

@@ -1,4 +1,4 @@
-"""A server between a client and a store, which makes trouble when it is told to."""
+"""A server between a client and a store, which makes trouble on demand."""
 
 import http.client
 import time

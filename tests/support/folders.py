@@ -1,4 +1,4 @@
-"""What stands in a folder."""
+"""What is in a folder."""
 
 import hashlib
 from pathlib import Path

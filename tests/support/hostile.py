@@ -1,6 +1,6 @@
 """Small files of an archive that would take gigabytes or hours, were there no limits.
 
-A run refuses of each what is too large, as `too_large`, and scores what stands beside it.
+A run refuses of each what is too large, as `too_large`, and scores what is beside it.
 """
 
 import json
@@ -101,12 +101,12 @@ def parquet_footer_that_lies(path: Path) -> None:
 
 
 def parquet_rows_alike(path: Path) -> None:
-    """A text that stands once in the file, and in a hundred thousand rows."""
+    """A text that is once in the file, and in a hundred thousand rows."""
     _write(path, "task", pa.StructArray.from_arrays([_alike(100_000)], ["objective"]))
 
 
 def parquet_steps_alike(path: Path) -> None:
-    """A text that stands once in the file, and in a thousand steps of a row."""
+    """A text that is once in the file, and in a thousand steps of a row."""
     kinds = pa.array(["thought"] * 1_000)
     steps = pa.StructArray.from_arrays([kinds, _alike(1_000)], ["type", "content"])
     _write(path, "steps", pa.ListArray.from_arrays([0, 1_000], steps))

@@ -1,6 +1,6 @@
 """Small files of other systems that would take gigabytes or hours, were there no limits.
 
-An import refuses of each what is too large, and imports what stands beside it.
+An import refuses of each what is too large, and imports what is beside it.
 """
 
 import gzip
@@ -314,7 +314,7 @@ def langfuse_line(path: Path) -> None:
     path.write_bytes(b"".join([begin, *_repeated(b",{}", limits.LINE_BYTES * 3 // 2), b"]}\n"]))
 
 
-# By the file's name: its format, how it is written, the reasons that are told, and the traces.
+# By the file's name: its format, how it is written, the reasons that are reported, and the traces.
 FILES: Mapping[str, tuple[str, Callable[[Path], None], list[str], set[str]]] = MappingProxyType(
     {
         "otlp_long_text.jsonl.gz": ("otlp", otlp_long_text, ["too_large"], {"c" * 32}),

@@ -41,7 +41,7 @@ def archive(name: str, folder: Path) -> bool:
     line = f"run {path.parent} --warehouse {warehouse} --no-prefect --embedder none"
     taken = measured([*line.split(), "--max-reject-share", "1"])
     good = {_BESIDE, "good"} if name.endswith(".jsonl") else {_BESIDE}
-    return _told(path, taken, [] if taken.status else sorted(good - _scored(warehouse)))
+    return _print_result(path, taken, [] if taken.status else sorted(good - _scored(warehouse)))
 
 
 def source(name: str, folder: Path) -> bool:
@@ -55,7 +55,7 @@ def source(name: str, folder: Path) -> bool:
     taken = measured(["import", form, str(path.parent), "-o", str(made), *rules])
     named = {f"kp:trace:{each}" for each in good}
     missing = [] if taken.status else sorted(named - imported(made).keys())
-    return _told(path, taken, missing)
+    return _print_result(path, taken, missing)
 
 
 def _write(write: Callable[[Path], None], path: Path) -> None:
@@ -64,7 +64,7 @@ def _write(write: Callable[[Path], None], path: Path) -> None:
     made.join()
 
 
-def _told(path: Path, taken: Measured, missing: Sequence[str]) -> bool:
+def _print_result(path: Path, taken: Measured, missing: Sequence[str]) -> bool:
     """Print a row; returns whether anything is wrong."""
     faults = [
         *([f"failed: {taken.tail}"] if taken.status else []),

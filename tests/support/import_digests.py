@@ -33,7 +33,7 @@ _RULES = {
 
 
 def fixtures(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """Each with its name, its format, and where it stands; made in an empty folder, or kept."""
+    """Each with its name, its format and its path; made in an empty folder, or kept."""
     made: dict[str, tuple[str, Callable[[Path], object]]] = {}
     for name, kit in KITS.items():
         trace = kit.make("aa", kit.at, 1.0)
@@ -57,13 +57,13 @@ def digest(name: str, folder: Path) -> str:
     records: dict[str, list[SourceRecord]] = defaultdict(list)
     results: list[str] = []
     for source in form.inputs(files, lambda path: form.sniff(path, Path(path).read_bytes())):
-        for found in form.read(source, lambda path: nullcontext(Path(path))):
-            if isinstance(found, SourceRecord):
-                records[found.trace].append(found)
+        for item in form.read(source, lambda path: nullcontext(Path(path))):
+            if isinstance(item, SourceRecord):
+                records[item.trace].append(item)
             else:
-                results.append(_values(found))
-    for trace, found in records.items():
-        draft = form.draft(trace, found, rules)
+                results.append(_values(item))
+    for trace, records_of_trace in records.items():
+        draft = form.draft(trace, records_of_trace, rules)
         results.append(_values(draft))
         if isinstance(draft, TraceDraft):
             results.append(_values(apply_rules(draft, rules, name)))

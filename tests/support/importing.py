@@ -46,7 +46,7 @@ def write_json(path: Path, value: object) -> Path:
 
 
 def imported(archive: Path) -> dict[str, dict[str, Any]]:
-    """The traces of an archive, by their ids; each stands in the file of its day."""
+    """The traces of an archive, by their ids; each is in the file of its day."""
     rows: dict[str, dict[str, Any]] = {}
     for path in sorted(archive.glob("*.parquet")):
         for row in pl.read_parquet(path, glob=False).to_dicts():

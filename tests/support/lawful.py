@@ -1,6 +1,6 @@
 """What the law compares: the tables that are there, and those that the documentation states.
 
-Which rows count is told by `counting`; they are scored here one at a time, by the formulas as
+Which rows count is in `counting`; they are scored here one at a time, by the formulas as
 they are written down.
 """
 
@@ -90,10 +90,10 @@ def assert_rejects(table: pl.DataFrame, count: Counted, *, has_raw: bool) -> Non
     assert len(rows) == len(table)
     assert rows.keys() == wanted.keys(), f"rejects: {sorted(map(str, rows.keys() ^ wanted.keys()))}"
     for each, row in rows.items():
-        _assert_told(row, wanted[each], has_raw=has_raw)
+        _assert_reported(row, wanted[each], has_raw=has_raw)
 
 
-def _assert_told(reject: Mapping[str, Any], row: Row, *, has_raw: bool) -> None:
+def _assert_reported(reject: Mapping[str, Any], row: Row, *, has_raw: bool) -> None:
     raw, message = reject["raw"], reject["message"]
     if row.row is None:
         assert (raw, bool(message)) == (None, True)

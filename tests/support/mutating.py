@@ -117,7 +117,7 @@ def overwritten(content: bytes, chance: Random) -> bytes:
 
 
 def damaged_parquet(content: bytes, chance: Random) -> bytes:
-    """A Parquet file, of which most is told by its end: damage is as likely before, or nowhere."""
+    """A Parquet file, described mostly at its end: damage is as likely before, or nowhere."""
     kind, end = chance.random(), len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     if kind < 0.3:
         return damaged(content, chance)

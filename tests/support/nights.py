@@ -93,12 +93,12 @@ class Night:
                 by_domain_and_day=by_domain_and_day,
             )
 
-    def told(self, **changes: Any) -> dict[str, Any]:
-        """What a plan tells, as JSON has it."""
+    def plan(self, **changes: Any) -> dict[str, Any]:
+        """The plan, as its JSON is."""
         return json.loads(json.dumps(asdict(self.described(**changes))))
 
     def check(self, planned: dict[str, Any]) -> None:
-        """That a run does what was told."""
+        """That a run does what was planned."""
         summary = self.run()
         counts = summary.counts
         for name, done in (

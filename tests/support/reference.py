@@ -1,6 +1,6 @@
 """`python -m tests.support.reference`: writes the parts of docs/reference/ that come of the code.
 
-Such a part stands in its page between `<!-- NAME: ... -->` and `<!-- end -->`.
+Such a part is in its page between `<!-- NAME: ... -->` and `<!-- end -->`.
 """
 
 import re

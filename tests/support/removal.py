@@ -82,7 +82,7 @@ def restore(folder: Path) -> None:
 
 
 def of_a_full_run(settings: RescoreConfig) -> dict[str, pl.DataFrame]:
-    """The tables of a full run over the archive as it stands, in a new warehouse."""
+    """The tables of a full run over the archive as it is, in a new warehouse."""
     warehouse = settings.warehouse.with_name("reference")
     shutil.rmtree(warehouse, ignore_errors=True)
     rescore_archive(settings.model_copy(update={"warehouse": warehouse}))

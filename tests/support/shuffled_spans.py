@@ -47,12 +47,12 @@ def _line(trace: int, place: int, apart: int) -> str:
         "name": name,
         "startTimeUnixNano": str(start),
         "endTimeUnixNano": str(end),
-        "attributes": [_attribute(*each) for each in _told(trace, place, name).items()],
+        "attributes": [_attribute(*each) for each in _attributes_of(trace, place, name).items()],
     }
     return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}) + "\n"
 
 
-def _told(trace: int, place: int, name: str) -> dict[str, str]:
+def _attributes_of(trace: int, place: int, name: str) -> dict[str, str]:
     common = {"gen_ai.operation.name": name}
     if name == "execute_tool":
         call = {"gen_ai.tool.call.id": f"c{place}", "gen_ai.tool.name": f"tool{place % 3}"}

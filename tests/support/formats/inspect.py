@@ -28,7 +28,7 @@ FIRST = {"event": "sample_init", "timestamp": "2025-01-02T03:04:05.123456-04:00"
 
 def sample(name: str | None = "one", **changes: Any) -> dict[str, Any]:
     """A sample as logs have it."""
-    found = {
+    row = {
         "id": 7,
         "epoch": 2,
         "input": "add 1 and 2",
@@ -39,7 +39,7 @@ def sample(name: str | None = "one", **changes: Any) -> dict[str, Any]:
         "uuid": name,
         **changes,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in row.items() if value is not None}
 
 
 def log(*samples: object, **changes: Any) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def span(number: int, parent: int | None = 0, **own: Any) -> Span:
         "name": own.get("name", "a span"),
         "startTimeUnixNano": str(own.get("start", start)),
         "endTimeUnixNano": str(own.get("end", start + 10)),
-        "attributes": attributes(own.get("told", {})),
+        "attributes": attributes(own.get("attributes", {})),
         "events": [
             {"name": name, "timeUnixNano": str(start + at), "attributes": attributes(each)}
             for at, (name, each) in enumerate(own.get("events", ()))
@@ -64,15 +64,15 @@ def request(spans: list[Span], **resource: str) -> str:
 
 
 def agent(**own: Any) -> Span:
-    named = {"gen_ai.operation.name": "invoke_agent", **own.pop("told", {})}
-    return span(0, None, told=named, **own)
+    named = {"gen_ai.operation.name": "invoke_agent", **own.pop("attributes", {})}
+    return span(0, None, attributes=named, **own)
 
 
 def chat(number: int, messages: object = None, answer: object = None, **own: Any) -> Span:
     named = {"gen_ai.operation.name": "chat"}
     texts = {"gen_ai.input.messages": messages, "gen_ai.output.messages": answer}
     shown = {name: each for name, each in texts.items() if each is not None}
-    return span(number, told={**named, **shown}, **own)
+    return span(number, attributes={**named, **shown}, **own)
 
 
 def text(role: str, words: str) -> Span:
