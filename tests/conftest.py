@@ -57,14 +57,9 @@ def _refuse(event: str, arguments: tuple[object, ...]) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the long files, and leave all others in their order."""
     if config.option.quick:
-        items[:] = [item for item in items if _is_quick(item)]
+        items[:] = [item for item in items if not any(map(item.get_closest_marker, NOT_QUICK))]
     order = {f"test_{name}": number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: order.get(item.path.stem, len(LONG)))
-
-
-def _is_quick(item: pytest.Item) -> bool:
-    asks_server = "s3" in getattr(item, "fixturenames", ())
-    return not asks_server and not any(map(item.get_closest_marker, NOT_QUICK))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,6 +20,8 @@ from kp_batch.storage.store import (
 )
 from tests.support.faulty import Faulty, between
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def store(bucket: str) -> Store:

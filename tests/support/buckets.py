@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ def s3_server() -> Generator[str]:
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    # Where servers are refused, this is: a refusal in the server's thread is waited for, for ever.
+    sys.audit("socket.bind", None, ("127.0.0.1", 0))
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

@@ -12,6 +12,8 @@ from kp_batch.storage.store import Store, run_parallel, store_at
 from kp_batch.warehouse import lock as lease
 from kp_batch.warehouse.lock import LEASE, leased
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def store(bucket: str) -> Store:
