@@ -7,9 +7,9 @@ from kp_batch.errors import KpBatchError
 
 if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
-    from kp_batch.live import compare_profiles, evaluate_value
     from kp_batch.novelty.cache import VectorCache
     from kp_batch.novelty.replay import replay
+    from kp_batch.operations.live import compare_profiles, evaluate_value
     from kp_batch.scoring.profiles import WeightProfile, load_profiles
 
 __all__ = [
@@ -27,8 +27,8 @@ _MODULES = {
     "RescoreConfig": "kp_batch.config",
     "VectorCache": "kp_batch.novelty.cache",
     "WeightProfile": "kp_batch.scoring.profiles",
-    "compare_profiles": "kp_batch.live",
-    "evaluate_value": "kp_batch.live",
+    "compare_profiles": "kp_batch.operations.live",
+    "evaluate_value": "kp_batch.operations.live",
     "load_profiles": "kp_batch.scoring.profiles",
     "replay": "kp_batch.novelty.replay",
 }

@@ -14,7 +14,7 @@ from kp_batch.archive.sources import stat_file
 from kp_batch.archive.validation import reasons
 from kp_batch.duck import SQL, sql
 from kp_batch.errors import Unread, is_of_machine
-from kp_batch.facts import with_facts
+from kp_batch.scoring.facts import with_facts
 
 # The limits of a batch, unless one trace is more.
 _ROWS = 2_000

@@ -19,9 +19,9 @@ from kp_batch.archive.reading import BATCH_ROWS, read_rows, read_rows_with_raw
 from kp_batch.archive.sources import content_digest, is_outside, stat_file
 from kp_batch.embedding.vector_store import HASH, Hashes
 from kp_batch.errors import StorageError, UnreadableError, is_of_machine, is_passing
-from kp_batch.facts import FACTS_VERSION, id_hash, with_text
 from kp_batch.ingest.staged_rows import StagedRows, parquet_batches, staged_rows, texts_of
 from kp_batch.runs.staging import TEXTS, Staging
+from kp_batch.scoring.facts import FACTS_VERSION, id_hash, with_text
 from kp_batch.steps.step import retried, step
 
 VERSION = f"-v{FACTS_VERSION}"  # the end of every file_id

@@ -14,7 +14,6 @@ from kp_batch.dimensions import DIMENSIONS, Breakdown, Counts
 from kp_batch.duck import SQL, set_variables, statement
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.errors import EncoderError, Unread, WarehouseError
-from kp_batch.facts import id_hash
 from kp_batch.operations.compare import score_changes
 from kp_batch.operations.neighbours import (
     Content,
@@ -31,6 +30,7 @@ from kp_batch.runs.record import RunRecord, done_runs
 from kp_batch.runs.staging import Staging
 from kp_batch.schemas import SCORES
 from kp_batch.scoring.composite import breakdowns, scores_by_profile
+from kp_batch.scoring.facts import id_hash
 from kp_batch.scoring.profiles import WeightProfile, parse_profiles
 from kp_batch.text import encodable, shortened
 from kp_batch.warehouse.bucket.location import shown

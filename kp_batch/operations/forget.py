@@ -12,7 +12,6 @@ from polars.exceptions import PanicException
 
 from kp_batch.duck import read_parquet, statement
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
-from kp_batch.facts import id_hash
 from kp_batch.imports.state import holds
 from kp_batch.ingest.scan import scan_published
 from kp_batch.log import warn
@@ -30,6 +29,7 @@ from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer, is_as_published
 from kp_batch.runs.run import Run, last_config
 from kp_batch.runs.staging import Staging
+from kp_batch.scoring.facts import id_hash
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.text import be, count_of, one_line, shortened
 from kp_batch.warehouse.bucket.location import shown

@@ -21,13 +21,13 @@ from kp_batch.archive.formats.json import (
 )
 from kp_batch.archive.validation import reasons, reject_message
 from kp_batch.dimensions import Breakdown, Counts
-from kp_batch.facts import with_facts
 from kp_batch.limits import lines_of
-from kp_batch.live import NOT_NEEDED
 from kp_batch.novelty.cache import novelty
 from kp_batch.novelty.similar import Similar
+from kp_batch.operations.live import NOT_NEEDED
 from kp_batch.schemas import TIMESTAMP
 from kp_batch.scoring.composite import assign, breakdowns, scores_by_profile
+from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import ProfileVersions
 
 _ROWS = 256  # scored at once

@@ -24,7 +24,6 @@ from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.errors import UnreadableError
-from kp_batch.facts import with_facts
 from kp_batch.ingest.stage import Unreadable, read_with_retries
 from kp_batch.log import progress
 from kp_batch.novelty.cache import NO_NEIGHBOUR_ROW, VectorCache, novelty
@@ -35,6 +34,7 @@ from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
 from kp_batch.runs.staging import Staging
 from kp_batch.schemas import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.scoring.composite import composite, score
+from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.text import count_of
 from kp_batch.vectors import Float32s

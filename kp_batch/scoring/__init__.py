@@ -1,1 +1,1 @@
-"""Facts and novelty to the score."""
+"""Traces to facts, and facts and novelty to the score."""

@@ -20,13 +20,13 @@ from kp_batch.archive.sources import SourceFile
 from kp_batch.archive.validation import reasons
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
-from kp_batch.facts import FACTS_VERSION
 from kp_batch.log import show_on_stderr, show_only_new_warnings
 from kp_batch.operations.preview import plan
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary, as_text
+from kp_batch.scoring.facts import FACTS_VERSION
 from kp_batch.storage.store import TRAFFIC, store_at
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_damaged, write_jsonl, write_parquet

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kp_batch import live
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import CHECKS, REASONS, fault_sentence, reject_message
+from kp_batch.operations import live
 from kp_batch.schemas import STEP_TYPES
 from tests.support import ROOT
 from tests.support.archives import read, step, trace, write_jsonl, write_parquet

@@ -6,9 +6,9 @@ import pytest
 
 from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
-from kp_batch.facts import with_facts
 from kp_batch.ingest import reread as module
 from kp_batch.ingest.reread import TraceLocation, reread, reread_batches
+from kp_batch.scoring.facts import with_facts
 from tests.support.archives import trace, write_jsonl
 
 NOWHERE = 2**63 - 1  # beyond all rows

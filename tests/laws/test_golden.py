@@ -15,11 +15,11 @@ from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.minilm import MiniLM
-from kp_batch.facts import with_facts
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.replay import replay
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.composite import assign, composite, score
+from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import load_profiles
 from tests.support import GOLDEN
 from tests.support.archives import write_jsonl

@@ -30,7 +30,6 @@ from kp_batch.cli import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.vector_store import write_chunk
 from kp_batch.errors import KpBatchError
-from kp_batch.facts import with_facts
 from kp_batch.ingest import reread
 from kp_batch.novelty import similar
 from kp_batch.novelty.replay import BAND
@@ -47,6 +46,7 @@ from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from kp_batch.schemas import EXPORTED
+from kp_batch.scoring.facts import with_facts
 from kp_batch.vectors import Float32s, cosines, normalised
 from kp_batch.warehouse.layout import Layout
 from tests.support.archives import SCHEMA, retyped, step, trace, write_jsonl, write_parquet

@@ -13,12 +13,12 @@ import pytest
 from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
 from kp_batch.embedding.encoders import Hashing
-from kp_batch.facts import with_facts
 from kp_batch.novelty.cache import VectorCache, novelty
 from kp_batch.operations.sweep import sweep
 from kp_batch.operations.sweep_result import Outcome, Sweep
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.composite import assign, composite, score
+from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import load_profiles
 from tests.support.archives import step, trace, write_jsonl
 from tests.support.runs import ask, config

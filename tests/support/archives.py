@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
-from kp_batch.facts import with_facts
 from kp_batch.schemas import ROWS
+from kp_batch.scoring.facts import with_facts
 
 TOOL = pa.struct({"name": pa.string(), "mcp_server": pa.string()})
 STEP = pa.struct(

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kp_batch import live
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import TraceError
-from kp_batch.live import compare_profiles, evaluate_value
 from kp_batch.novelty.cache import VectorCache
+from kp_batch.operations import live
+from kp_batch.operations.live import compare_profiles, evaluate_value
 from tests.support import GOLDEN
 from tests.support.profiles import undated
 

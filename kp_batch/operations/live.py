@@ -14,9 +14,9 @@ from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import fault_sentence, reasons
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.errors import TraceError
-from kp_batch.facts import with_facts
 from kp_batch.novelty.cache import NO_NEIGHBOUR, VectorCache, novelty
 from kp_batch.scoring.composite import assign, composite, score, scores_by_profile
+from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import load_profiles
 
 # A single trace is scored at `now`: its score depends neither on its id nor on its created_at.

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kp_batch.archive.reading import read_rows, read_rows_with_raw
 from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
-from kp_batch.facts import FACTS_VERSION, with_facts, with_text
 from kp_batch.schemas import FACTS, STEP_TYPES
+from kp_batch.scoring.facts import FACTS_VERSION, with_facts, with_text
 from tests.support.archives import read, step, trace, write_jsonl, write_parquet
 from tests.support.odd_rows import write_odd_rows
 

@@ -4,7 +4,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch.facts import dimensions, overrides
+from kp_batch.scoring.facts import dimensions, overrides
 
 ONE_STEP = {
     "n_steps": 1,
