@@ -1,6 +1,7 @@
 """Keeps the user's caches as they are, begins with what takes longest, says what was left out."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -31,6 +32,8 @@ LONG = (
     "sweep",
 )
 NOT_QUICK = ("process", "prefect", "model", "slow")
+# A file of which no test is quick: what it imports, torch and Prefect say, takes its time as well.
+NO_QUICK_FILE = re.compile(rf"^pytestmark = pytest\.mark\.({'|'.join(NOT_QUICK)})$", re.MULTILINE)
 
 settings.register_profile("suite", deadline=None)  # machines are shared: no test is timed
 settings.load_profile("suite")
@@ -52,6 +55,12 @@ def _refuse(event: str, arguments: tuple[object, ...]) -> None:
     starts = event in {"subprocess.Popen", "os.fork", "os.posix_spawn", "socket.bind"}
     if starts and "PYTEST_CURRENT_TEST" in os.environ and arguments[:1] != ("uname",):  # `platform`
         raise RuntimeError("this test starts a process or a server: mark it `process`")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out whole files; None: as pytest has it."""
+    is_test = config.option.quick and collection_path.suffix == ".py"
+    return True if is_test and NO_QUICK_FILE.search(collection_path.read_text("utf-8")) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

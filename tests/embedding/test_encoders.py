@@ -119,6 +119,7 @@ def test_an_encoder_id_is_known_without_a_model() -> None:
     assert MiniLM("bf16").encoder_id == "minilm-53aa5117-512-bf16-v1"
 
 
+@pytest.mark.slow
 def test_no_model_is_looked_for_where_every_text_has_a_vector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,7 +131,7 @@ FAILING = """
 from pathlib import Path
 from kp_batch.steps.ray import executor_of
 from tests.steps.test_ray import square
-from tests.pipeline.test_rescore import config
+from tests.support.runs import config
 
 folder = Path({folder!r})
 with executor_of(config(folder, folder, workers=2)) as cluster:
@@ -294,7 +294,7 @@ from pathlib import Path
 from ray.cluster_utils import Cluster as Nodes
 from kp_batch.steps.ray import executor_of
 from tests.steps.test_ray import square
-from tests.pipeline.test_rescore import config
+from tests.support.runs import config
 
 folder = Path({folder!r})
 nodes = Nodes(initialize_head=True, head_node_args={{"num_cpus": 3, "num_gpus": 1}})

@@ -22,6 +22,8 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.queries import ask
 from tests.support.runs import config
 
+pytestmark = pytest.mark.slow
+
 AHEAD = timedelta(days=1)
 
 
