@@ -98,8 +98,7 @@ class Scorer:
                 **asdict(version.profile),
                 "valid_from": version.valid_from,
             }
-            for versions in self.profiles.versions.values()
-            for version in versions
+            for _, version in self.profiles.named
         ]
         *columns, times = PROFILES
         profiles = pl.DataFrame(rows, schema=PROFILES | {times: TIMESTAMP})
