@@ -250,10 +250,6 @@ def score_history(snapshot: OpenSnapshot, row: Row) -> tuple[ScoreChange, ...]:
 
     A row names the run that scored it last, so only the states before such runs are looked at. A
     trace whose time changed is not followed further back.
-
-    Args:
-        snapshot: what is published.
-        row: the trace's, of `scores`.
     """
     states = list(islice(_states(snapshot, row), _RUNS + 1))
     pairs = zip_longest(states[:_RUNS], states[1:])

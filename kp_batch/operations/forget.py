@@ -5,7 +5,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from shlex import quote
 
 import polars as pl
 from polars.exceptions import PanicException
@@ -285,19 +284,13 @@ def _purge_forgotten(warehouse: Path) -> int:
 def check_formulas(run: Run, what: str = "forgetting") -> None:
     """Refuse to replay some traces by other formulas than those of the other scores.
 
-    Args:
-        run: the run that would replay them.
-        what: the subject of the message.
-
     Raises:
         WarehouseError: this kp_batch has other ones.
     """
     if not is_as_published(run, Scorer.as_published(run)):
-        config = run.config
-        archive, warehouse = " ".join(map(quote, config.archive)), quote(shown(config.warehouse))
         raise WarehouseError(
             f"the scores are of another version of kp_batch, and {what} would mix them with "
-            f"its own; first: kp-batch run {archive} --warehouse {warehouse}"
+            f"its own; first: {run.command}"
         )
 
 

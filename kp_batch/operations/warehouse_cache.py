@@ -128,10 +128,7 @@ class Caches:
 
         It takes the time of reading their days and the store's hashes, and the memory of some of
         the vectors. The groups of all traces are counted by day for that; where all share one
-        cache, the table's log has the counts.
-
-        Args:
-            groups: see `cache_groups`; None alone where all share one.
+        cache, the table's log has the counts; their group is None.
         """
         snapshot, connection = self.snapshot, self.snapshot.connection
         set_variables(

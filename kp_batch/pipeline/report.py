@@ -173,14 +173,7 @@ FORMATS = {"html": _page, "markdown": _markdown}
 def gather_traces(
     warehouse: Path, connection: duckdb.DuckDBPyConnection, data: ReportData, executor: Executor
 ) -> Traces:
-    """Gather the breakdowns of the scores in the page's tables, and the texts of these traces.
-
-    Args:
-        warehouse: the folder of the tables.
-        connection: its catalog.
-        data: of the report.
-        executor: reads the archive's files.
-    """
+    """Gather the breakdowns of the scores in the page's tables, and the texts of these traces."""
     rows = _located(warehouse, connection, data.traces)
     profiles = [WeightProfile(*row) for row in connection.execute(_PROFILES).fetchall()]
     columns = [field.name for field in fields(Detail) if field.name != "breakdown"]

@@ -41,6 +41,7 @@ from kp_batch.planning.changes import ChangeDetection
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.write_tasks import rows_in_part
 from kp_batch.runs.run import Run
+from kp_batch.runs.staging import Staging
 from kp_batch.schemas import NOVELTY, OWN_COLUMNS, SCORED_COLUMNS, SCORES, TIMESTAMP
 from kp_batch.vectors import Bools, Int64s
 
@@ -210,6 +211,19 @@ class Span:
     warm: int
     first: int
     last: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has, its warm-up among them."""
+        return self.last - self.warm
+
+    def read(self, staging: Staging) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Read its rows of `staging.replay`, and the places of their vectors."""
+        rows, places = (
+            pl.scan_parquet(path, glob=False).slice(self.warm, self.rows).collect()
+            for path in (staging.replay, staging.vectors)
+        )
+        return rows, places
 
 
 def spans(rows: pl.LazyFrame, limit: int) -> tuple[Span, ...]:
