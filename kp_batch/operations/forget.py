@@ -55,11 +55,11 @@ class ForgetResult:
     before: int  # ids that were forgotten before
     unseen: int  # ids that no row has ever had
     unseen_named: str  # a few of them, with the ids that may be meant
-    replayed: int  # traces
-    restated: int  # traces
-    partitions: int  # days that are rewritten
-    vectors: int  # that are removed
-    lost: tuple[str, ...]  # the runs that --as-of could read until now, the first one first
+    replayed: int = 0  # traces
+    restated: int = 0  # traces
+    partitions: int = 0  # days that are rewritten
+    vectors: int = 0  # that are removed
+    lost: tuple[str, ...] = ()  # the runs that --as-of could read until now, the first one first
     refusal: str = ""  # why it would be refused; empty: it would not
     finishes: bool = False  # whether an earlier, unfinished one is finished, too
     archives: tuple[str, ...] = ()  # imported ones that still have the traces
@@ -173,11 +173,6 @@ def _result(known: "KnownIds") -> ForgetResult:
         before=known.forgotten,
         unseen=len(known.unseen),
         unseen_named=known.unseen_named,
-        replayed=0,
-        restated=0,
-        partitions=0,
-        vectors=0,
-        lost=(),
     )
 
 

@@ -63,7 +63,17 @@ def report(warehouse: Path, output_format: str, executor: Executor = _THREADS) -
     Raises:
         WarehouseError: there is no warehouse, or it cannot be read.
     """
-    return FORMATS[output_format](warehouse, executor)
+    with _opened(warehouse) as connection:
+        data = gather(connection)
+        # Charts take a while to import, and where nothing is published they are not needed.
+        if output_format == "markdown":
+            from kp_batch.report.markdown import markdown
+
+            return markdown(data)
+        from kp_batch.report.page import page
+
+        traces = gather_traces(warehouse, connection, data, executor)
+    return page(data, traces)
 
 
 def leave_report(warehouse: Path, executor: Executor) -> None:
@@ -146,28 +156,6 @@ def _opened(warehouse: Path) -> Generator[duckdb.DuckDBPyConnection]:
         raise WarehouseError(
             f"{shown(warehouse)} cannot be read: {one_line(str(error))}"
         ) from error
-
-
-# Charts take a while to import, and where nothing is published they are not needed.
-
-
-def _page(warehouse: Path, executor: Executor) -> str:
-    from kp_batch.report.page import page
-
-    with _opened(warehouse) as connection:
-        data = gather(connection)
-        traces = gather_traces(warehouse, connection, data, executor)
-    return page(data, traces)
-
-
-def _markdown(warehouse: Path, _executor: Executor) -> str:
-    from kp_batch.report.markdown import markdown
-
-    with _opened(warehouse) as connection:
-        return markdown(gather(connection))
-
-
-FORMATS = {"html": _page, "markdown": _markdown}
 
 
 def gather_traces(
