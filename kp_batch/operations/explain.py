@@ -179,9 +179,7 @@ def _is_cut(encoder_id: str, own: Content) -> bool | None:
 def find_trace(snapshot: OpenSnapshot, name: str) -> dict[str, Any]:
     """Find the trace that a name means: its row of `scores`.
 
-    Args:
-        snapshot: what is published.
-        name: its id, or the beginning of it alone, with `kp:trace:` or without it.
+    The name is its id, or the beginning of it alone, with `kp:trace:` or without it.
 
     Raises:
         WarehouseError: there is no such trace, which was rejected or forgotten, maybe; or several.

@@ -270,12 +270,7 @@ class _SpanReplay:
         self._if_empty = _scores(self._scored(0, pl.lit(NO_NEIGHBOUR)))
 
     def swept(self, cache: CacheSettings, *, is_published: bool) -> pl.DataFrame:
-        """The rows that count, replayed with a cache: the columns of `SWEPT`.
-
-        Args:
-            cache: its settings.
-            is_published: whether the published scores are those of this cache.
-        """
+        """The rows that count, replayed with a cache, or as published: the columns of `SWEPT`."""
         starts = window_starts(self._times, cache.size, cache.ttl, self._first)
         # The rows of their windows may imply a restart, so these are scored, too.
         is_recorded = not np.isnan(self._recorded).all()

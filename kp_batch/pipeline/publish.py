@@ -73,10 +73,7 @@ def prepare(run: Run, plan: Plan, tables: Mapping[str, int]) -> Written:
 def restore(run: Run, target: RunRecord, changes: Sequence[Reason]) -> Written:
     """Write the tables of an earlier run: a version of each that names its files once more.
 
-    Args:
-        run: the run that restores, with the settings of the earlier one.
-        target: the earlier one, whose files are all there.
-        changes: why, for the row of `runs`.
+    The target is the earlier one, whose files are all there, and whose settings the run has.
     """
     manifest = manifest_after(target)
     state = {name: version for name, version in manifest.tables.items() if name in STATE}

@@ -109,7 +109,6 @@ def _weight_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
 
 
 def _audit_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Reason]:
-    """The audits that came, went or changed."""
     for name in sorted(old.keys() | new.keys()):
         was, now = old.get(name), new.get(name)
         if was != now:
