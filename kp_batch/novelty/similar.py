@@ -1,6 +1,6 @@
 """The vectors of a cache that some vectors resemble most, and the distinct ones of many."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
@@ -141,16 +141,13 @@ class Distinct:
         for first in range(0, len(vectors), _ROWS):
             block = vectors[first : first + _ROWS]
             rows = np.arange(len(block))
-            for tile in self._taken_tiles():
-                rows = rows[~self._alike(tile, block[rows]).any(axis=0)]
+            for at, tile in enumerate(self._tiles):
+                taken_before = tile[: self._taken - at * _COLUMNS]
+                rows = rows[~self._alike(taken_before, block[rows]).any(axis=0)]
             rows = rows[self._unlike_earlier(block[rows])]
             self._keep(block[rows])
             taken[first + rows] = True
         return taken
-
-    def _taken_tiles(self) -> Iterator[Float32s]:
-        for at, tile in enumerate(self._tiles):
-            yield tile[: self._taken - at * _COLUMNS]
 
     def _keep(self, vectors: Float32s) -> None:
         for vector in vectors:

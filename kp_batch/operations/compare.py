@@ -192,9 +192,7 @@ def _movers(connection: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
 def _objectives(locations: Iterable[TraceLocation]) -> dict[str, dict[str, str | None]]:
     """The fields `objective` and `unread` of `TopChange`, by trace_id.
 
-    Args:
-        locations: in the order of their files, in each by row; few, since every file is read that
-            is not too large.
+    There are few locations, since every file is read that is not too large.
     """
     return {
         location.trace_id: {"objective": None, "unread": trace}
@@ -223,9 +221,7 @@ def _filled(kind: type[T], rows: Iterable[dict[str, Any]]) -> tuple[T, ...]:
 def comparison_text(result: Comparison, *, shows_text: bool = True) -> str:
     """Format a comparison: what differs, how the scores moved and by what, and the threshold.
 
-    Args:
-        result: the comparison.
-        shows_text: whether to show the objectives of the traces that moved most.
+    It is for a terminal, with or without the objectives of the traces that moved most.
     """
     lines = [
         f"from {result.first} to {result.second}",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from kp_batch.dimensions import DIMENSIONS, Breakdown, Counts
+from kp_batch.dimensions import Breakdown, Counts
 from kp_batch.duck import SQL, set_variables, statement
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.errors import EncoderError, Unread, WarehouseError
@@ -25,16 +25,15 @@ from kp_batch.operations.neighbours import (
     read_contents,
 )
 from kp_batch.operations.warehouse_cache import CacheContents
-from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
+from kp_batch.planning.snapshot import OpenSnapshot, open_published
 from kp_batch.runs.record import RunRecord, done_runs
-from kp_batch.runs.staging import Staging
 from kp_batch.schemas import SCORES
 from kp_batch.scoring.composite import breakdowns, scores_by_profile
 from kp_batch.scoring.facts import id_hash
-from kp_batch.scoring.profiles import WeightProfile, parse_profiles
+from kp_batch.scoring.profiles import parse_profiles
 from kp_batch.text import encodable, shortened
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of, published
+from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of
 
 _NAMED = 3  # ids at most, where a beginning is not unique
 _NAME = 80  # characters
@@ -126,16 +125,12 @@ def explain(warehouse: Path, name: str) -> Explanation:
     Raises:
         WarehouseError: it is no warehouse, or there is no such trace.
     """
-    with (
-        Staging.temporary() as staging,
-        open_snapshot(published(warehouse), staging) as snapshot,
-    ):
+    with open_published(warehouse) as snapshot:
         row = find_trace(snapshot, name)
         hits = cache_hits(snapshot, row)
         contents = read_contents(snapshot, row, (other for other, _ in hits.nearest))
         own = contents[row["trace_id"]]
         scored = pl.DataFrame([row])
-        profiles = snapshot.scan("profiles").select("name", *DIMENSIONS).collect().iter_rows()
         settings = parse_profiles(snapshot.manifest.settings["profiles"], "the warehouse")
         in_force = settings.in_force(row["created_at"])
         return Explanation(
@@ -152,7 +147,7 @@ def explain(warehouse: Path, name: str) -> Explanation:
             steps=own.steps,
             is_cut=_is_cut(row["encoder_id"], own),
             counts=Counts.of(own.facts or row),
-            breakdown=breakdowns(scored, (WeightProfile(*profile) for profile in profiles))[0],
+            breakdown=breakdowns(scored, snapshot.profiles())[0],
             threshold=snapshot.manifest.threshold,
             recorded_score=row["recorded_score"],
             weights_from=version.date if (version := in_force.get(row["profile"])) else None,
@@ -184,9 +179,7 @@ def _is_cut(encoder_id: str, own: Content) -> bool | None:
 def find_trace(snapshot: OpenSnapshot, name: str) -> dict[str, Any]:
     """Find the trace that a name means: its row of `scores`.
 
-    Args:
-        snapshot: what is published.
-        name: its id, or the beginning of it alone, with `kp:trace:` or without it.
+    The name is its id, or the beginning of it alone, with `kp:trace:` or without it.
 
     Raises:
         WarehouseError: there is no such trace, which was rejected or forgotten, maybe; or several.
@@ -255,10 +248,6 @@ def score_history(snapshot: OpenSnapshot, row: Row) -> tuple[ScoreChange, ...]:
 
     A row names the run that scored it last, so only the states before such runs are looked at. A
     trace whose time changed is not followed further back.
-
-    Args:
-        snapshot: what is published.
-        row: the trace's, of `scores`.
     """
     states = list(islice(_states(snapshot, row), _RUNS + 1))
     pairs = zip_longest(states[:_RUNS], states[1:])

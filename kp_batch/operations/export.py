@@ -44,6 +44,8 @@ _VECTORS = 16_384  # in memory at once; in this order they are from many chunks
 _FILES_NAMED = 5
 # The values with which a trace may be shared; so may one without a value.
 _SHARED = {"visibility": ("network", "org"), "privacy_level": ("aggregated", "federated")}
+# Where a score is from, in the order of its JSON.
+_ORIGIN = ("run_id", "encoder_id", "cache_id", "cache_group", "profile_id", "source_file")
 # What DuckDB raises for a condition that is wrong or not allowed.
 _CONDITION_ERRORS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.PermissionException)
 # The columns that select and order the traces that were read.
@@ -333,14 +335,7 @@ def _with_score(selected: SelectedTrace, trace: Trace) -> Trace:
     """The trace with its score and the score's origin: a struct of `schemas.EXPORTED`."""
     trace["metadata"] |= {
         "quality_score": selected.score,
-        "quality_score_from": {
-            "run_id": selected.run_id,
-            "encoder_id": selected.encoder_id,
-            "cache_id": selected.cache_id,
-            "cache_group": selected.cache_group,
-            "profile_id": selected.profile_id,
-            "source_file": selected.source_file,
-        },
+        "quality_score_from": {name: getattr(selected, name) for name in _ORIGIN},
     }
     return trace
 

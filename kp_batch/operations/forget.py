@@ -5,7 +5,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from shlex import quote
 
 import polars as pl
 from polars.exceptions import PanicException
@@ -56,11 +55,11 @@ class ForgetResult:
     before: int  # ids that were forgotten before
     unseen: int  # ids that no row has ever had
     unseen_named: str  # a few of them, with the ids that may be meant
-    replayed: int  # traces
-    restated: int  # traces
-    partitions: int  # days that are rewritten
-    vectors: int  # that are removed
-    lost: tuple[str, ...]  # the runs that --as-of could read until now, the first one first
+    replayed: int = 0  # traces
+    restated: int = 0  # traces
+    partitions: int = 0  # days that are rewritten
+    vectors: int = 0  # that are removed
+    lost: tuple[str, ...] = ()  # the runs that --as-of could read until now, the first one first
     refusal: str = ""  # why it would be refused; empty: it would not
     finishes: bool = False  # whether an earlier, unfinished one is finished, too
     archives: tuple[str, ...] = ()  # imported ones that still have the traces
@@ -174,11 +173,6 @@ def _result(known: "KnownIds") -> ForgetResult:
         before=known.forgotten,
         unseen=len(known.unseen),
         unseen_named=known.unseen_named,
-        replayed=0,
-        restated=0,
-        partitions=0,
-        vectors=0,
-        lost=(),
     )
 
 
@@ -285,19 +279,13 @@ def _purge_forgotten(warehouse: Path) -> int:
 def check_formulas(run: Run, what: str = "forgetting") -> None:
     """Refuse to replay some traces by other formulas than those of the other scores.
 
-    Args:
-        run: the run that would replay them.
-        what: the subject of the message.
-
     Raises:
         WarehouseError: this kp_batch has other ones.
     """
     if not is_as_published(run, Scorer.as_published(run)):
-        config = run.config
-        archive, warehouse = " ".join(map(quote, config.archive)), quote(shown(config.warehouse))
         raise WarehouseError(
             f"the scores are of another version of kp_batch, and {what} would mix them with "
-            f"its own; first: kp-batch run {archive} --warehouse {warehouse}"
+            f"its own; first: {run.command}"
         )
 
 

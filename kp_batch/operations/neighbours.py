@@ -99,12 +99,7 @@ class CacheHits:
 
 
 def cache_hits(snapshot: OpenSnapshot, row: Row) -> CacheHits:
-    """Find the neighbours of a trace again, by stored vectors.
-
-    Args:
-        snapshot: what is published.
-        row: the trace's, of `scores`.
-    """
+    """Find the neighbours of the trace of a row of `scores` again, by stored vectors."""
     if row["encoder_id"] == NO_FINGERPRINT:
         return CacheHits(None, (), "it was scored without an encoder: every novelty is 0.5")
     settings = CacheSettings.of(row["cache_id"])
@@ -126,15 +121,7 @@ def cache_hits(snapshot: OpenSnapshot, row: Row) -> CacheHits:
 
 
 def neighbour(row: Row, other: Row, similarity: float, own: Content, content: Content) -> Neighbour:
-    """A trace and its neighbour, compared.
-
-    Args:
-        row: the trace's, of `scores`.
-        other: the neighbour's.
-        similarity: the cosine.
-        own: the trace's content.
-        content: the neighbour's.
-    """
+    """A trace and its neighbour, compared: their rows of `scores`, and their contents."""
     own_text, text = diff_contents(own, content)
     return Neighbour(
         **vars(Similar.to(row["created_at"], other, similarity)),
@@ -166,13 +153,7 @@ def _caveat(row: Row, nearby: Nearby) -> str | None:
 
 
 def read_contents(snapshot: OpenSnapshot, trace: Row, others: Iterable[Row]) -> dict[str, Content]:
-    """Read a trace again, by trace_id, and others, these from files that are not too large.
-
-    Args:
-        snapshot: what is published.
-        trace: its row of `scores`.
-        others: theirs.
-    """
+    """Read a trace again, by trace_id, and others, these from files that are not too large."""
     traces = pl.DataFrame([{name: row[name] for name in _LOCATED_BY} for row in (trace, *others)])
     snapshot.connection.register("traces", traces.to_arrow())
     locations = find_locations(snapshot.connection, "traces", "published.files", "published.facts")

@@ -160,7 +160,6 @@ def _comparison(run: Run) -> Comparison | None:
 
 @step("report")
 def _write_report(run: Run, done: Plan, executor: Executor) -> None:
-    """Write the report of what would be published."""
     text = report(run.target if done.pending else run.config.warehouse, "html", executor)
     with atomic_write(run.config.output or Path()) as written:
         written.write_text(text, "utf-8")

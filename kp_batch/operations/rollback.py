@@ -192,13 +192,10 @@ def available_runs(warehouse: Path) -> AvailableRuns:
     Raises:
         WarehouseError: nothing is published, or a table's log is damaged.
     """
-    return _available_runs(published(warehouse))
-
-
-def _available_runs(now: PublishedSnapshot) -> AvailableRuns:
-    warehouse, runs, hashes = now.warehouse.resolve(), now.runs(), _forgotten_files(now)
-    _, readable = sorted_runs(warehouse, runs, {})
-    facts = {None, *complete_versions(Layout(warehouse).table("facts"))}
+    now = published(warehouse)
+    runs, hashes = now.runs(), _forgotten_files(now)
+    _, readable = sorted_runs(warehouse.resolve(), runs, {})
+    facts = {None, *complete_versions(Layout(warehouse.resolve()).table("facts"))}
     restorable = (
         run.run_id
         for run in done_runs(runs)
@@ -245,7 +242,7 @@ def _check(now: PublishedSnapshot, target: RunRecord) -> None:
     gone = {table: sum(not path.exists() for path in paths) for table, paths in files.items()}
     counts = [f"{count_of(count, 'file')} of {table}" for table, count in gone.items() if count]
     if counts:
-        since = next(iter(_available_runs(now).restorable), None)
+        since = next(iter(available_runs(now.warehouse).restorable), None)
         kept = f"the runs since {since} are kept" if since else "no run is kept"
         raise WarehouseError(
             f"run {name} cannot be published again: {', '.join(counts)} were removed (by kp-batch "

@@ -189,12 +189,10 @@ def _replay(
 
 def _lost_vectors_text(run: Run, scorer: Scorer, lacking: int) -> str:
     """How many vectors are missing, and what to do: a run embeds what it replays."""
-    archive, warehouse = run.config.archive, shown(run.config.warehouse)
-    command = f"kp-batch run {' '.join(map(quote, archive))} --warehouse {quote(warehouse)}"
     return (
-        f"{lacking:,} vectors of {scorer.encoder_id} are not in {warehouse}: they were lost; have "
-        f"them made by a run without an encoder, {command} --embedder none, and one that goes back "
-        f"with --embedder {quote(run.config.embedder)}"
+        f"{lacking:,} vectors of {scorer.encoder_id} are not in {shown(run.config.warehouse)}: "
+        f"they were lost; have them made by a run without an encoder, {run.command} --embedder "
+        f"none, and one that goes back with --embedder {quote(run.config.embedder)}"
     )
 
 
@@ -229,22 +227,12 @@ def _window(rows: pl.LazyFrame, row: int, caches: Sequence[CacheSettings]) -> in
 def sweep_span(
     span: Span, grouping: Grouping, profiles: ProfileVersions, vectors: Path, staging: Staging
 ) -> Path:
-    """Replay one span with each cache.
-
-    Args:
-        span: which rows of `staging.replay`.
-        grouping: of these rows, with its caches.
-        profiles: the weights.
-        vectors: the folder of the vector store.
-        staging: of the grouping.
+    """Replay one span with each cache of a grouping, by the vectors of a store's folder.
 
     Returns:
         A file of `SWEPT`: the span's rows in their order, once for each cache.
     """
-    rows, places = (
-        pl.scan_parquet(path, glob=False).slice(span.warm, span.last - span.warm).collect()
-        for path in (staging.replay, staging.vectors)
-    )
+    rows, places = span.read(staging)
     replay = _SpanReplay(rows, span.first - span.warm, read_vectors(vectors, places), profiles)
     swept = [
         replay.swept(cache, is_published=cache == grouping.published)
@@ -282,12 +270,7 @@ class _SpanReplay:
         self._if_empty = _scores(self._scored(0, pl.lit(NO_NEIGHBOUR)))
 
     def swept(self, cache: CacheSettings, *, is_published: bool) -> pl.DataFrame:
-        """The rows that count, replayed with a cache: the columns of `SWEPT`.
-
-        Args:
-            cache: its settings.
-            is_published: whether the published scores are those of this cache.
-        """
+        """The rows that count, replayed with a cache, or as published: the columns of `SWEPT`."""
         starts = window_starts(self._times, cache.size, cache.ttl, self._first)
         # The rows of their windows may imply a restart, so these are scored, too.
         is_recorded = not np.isnan(self._recorded).all()

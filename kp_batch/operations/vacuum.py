@@ -313,13 +313,9 @@ def prune_vectors(snapshot: PublishedSnapshot) -> int:
 def count_prunable_vectors(
     snapshot: PublishedSnapshot, staging: Staging, folders: Iterable[Path], stays: SQL
 ) -> int:
-    """Count the vectors that `prune_vectors` will remove.
+    """Count the vectors that `prune_vectors` will remove from the folders of some encoders.
 
-    Args:
-        snapshot: what is published.
-        staging: for what DuckDB spills.
-        folders: of the encoders.
-        stays: SQL, a join that selects the rows of `facts` that stay.
+    The SQL of what stays is a join that selects the rows of `facts` that will be there then.
     """
     accepted = _accepted(snapshot, stays)
     with staging.connect() as connection:

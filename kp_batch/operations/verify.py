@@ -5,11 +5,11 @@ in blocks.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,6 @@ from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import has_content, stat_file
 from kp_batch.archive.validation import reasons
-from kp_batch.dimensions import DIMENSIONS
 from kp_batch.duck import set_variables, sql
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
@@ -30,16 +29,13 @@ from kp_batch.novelty.cache import NO_NEIGHBOUR_ROW, VectorCache, novelty
 from kp_batch.novelty.settings import CACHE_COLUMNS, CacheSettings, parse_cache_by
 from kp_batch.planning.cache_groups import groups_of
 from kp_batch.planning.scorer import NO_FINGERPRINT
-from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
-from kp_batch.runs.staging import Staging
+from kp_batch.planning.snapshot import OpenSnapshot, open_published
 from kp_batch.schemas import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.facts import with_facts
-from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.text import count_of
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.snapshot import published
 
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.
@@ -92,12 +88,7 @@ class ReplayedNovelty:
     nearest_trace_id: str | None
     nearest_age_s: float | None
     cache_size: int
-    vector_difference: float  # largest of a component; 0 where it was not embedded again
-
-    @classmethod
-    def without_neighbour(cls, vector_difference: float = 0.0) -> Self:
-        """Where the cache was empty, or where there is no encoder."""
-        return cls(*NO_NEIGHBOUR_ROW, vector_difference)
+    vector_difference: float = 0.0  # largest of a component; 0 where it was not embedded again
 
 
 def verify(warehouse: Path, *, traces: int, seed: int, embed: bool) -> Verification:
@@ -115,10 +106,7 @@ def verify(warehouse: Path, *, traces: int, seed: int, embed: bool) -> Verificat
     Raises:
         WarehouseError: it is no warehouse, or vectors are missing.
     """
-    with (
-        Staging.temporary() as staging,
-        open_snapshot(published(warehouse), staging) as snapshot,
-    ):
+    with open_published(warehouse) as snapshot:
         settings = snapshot.manifest.settings or _NO_RUN_DONE
         sampled = _sample(snapshot, traces, seed)
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
@@ -126,7 +114,6 @@ def verify(warehouse: Path, *, traces: int, seed: int, embed: bool) -> Verificat
         fresh = _vectors(settings, stored) if embed else {}
         again = _computed_again(snapshot, stored, Reference(snapshot, fresh, stored))
         missing = snapshot.ask(sql(__name__, "unscored.sql")).item()
-    unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id").to_list()
     tolerance = VECTOR_TOLERANCE[settings["precision"]]
     differences = tuple(_differences(stored.with_columns(vector=0.0), again, tolerance))
     return Verification(
@@ -135,35 +122,27 @@ def verify(warehouse: Path, *, traces: int, seed: int, embed: bool) -> Verificat
         sampled=len(sampled),
         checked=len(stored),
         differences=differences,
-        wrong="; ".join([*_unchecked(sampled, stored), *_wrong(missing, unknown, differences)]),
+        wrong="; ".join(_wrong(sampled, len(stored), missing, differences)),
     )
 
 
+@dataclass(frozen=True)
 class Reference:
-    """Replays one trace at a time: slow, and trusted.
+    """Replays one trace at a time: slow, and trusted."""
 
-    Args:
-        snapshot: what is published, with the table timeline of sample.sql.
-        fresh: vectors that were embedded again, by encoder_id and text hash.
-        traces: the traces to replay, with the columns of `ScoredTrace`.
-    """
-
-    def __init__(
-        self,
-        snapshot: OpenSnapshot,
-        fresh: Mapping[tuple[str, str], Float32s],
-        traces: pl.DataFrame,
-    ) -> None:
-        self._snapshot, self._fresh = snapshot, fresh
-        self._traces = traces
-        self._places: dict[str, pl.DataFrame] = {}
+    snapshot: OpenSnapshot  # with the table timeline of sample.sql
+    fresh: Mapping[tuple[str, str], Float32s]  # embedded again, by encoder_id and text hash
+    traces: pl.DataFrame  # to replay, with the columns of `ScoredTrace`
+    places: dict[str, pl.DataFrame] = field(default_factory=dict[str, pl.DataFrame])
 
     def recompute(self, trace: ScoredTrace) -> ReplayedNovelty:
         """Compute a trace's novelty by replaying its window."""
         if trace.encoder_id == NO_FINGERPRINT:
-            return ReplayedNovelty.without_neighbour()
+            return ReplayedNovelty(*NO_NEIGHBOUR_ROW)
         settings = CacheSettings.of(trace.cache_id)
-        window = self._window(max(trace.position - settings.size, trace.first), trace.position)
+        first = max(trace.position - settings.size, trace.first)
+        set_variables(self.snapshot.connection, first=first, last=trace.position)
+        window = self.snapshot.ask(sql(__name__, "window.sql"))
         vectors = self._vectors(
             trace.encoder_id, [*window.get_column("text_hash"), trace.text_hash_now]
         )
@@ -174,10 +153,10 @@ class Reference:
         for vector, moment in zip(vectors[:-1], moments[:-1], strict=True):
             cache.add(vector, moment)
         nearest = cache.nearest(vectors[-1], moments[-1])
-        fresh = self._fresh.get((trace.encoder_id, trace.text_hash_now))
+        fresh = self.fresh.get((trace.encoder_id, trace.text_hash_now))
         off = 0.0 if fresh is None else float(np.abs(fresh - vectors[-1]).max())
         if nearest is None:
-            return ReplayedNovelty.without_neighbour(off)
+            return ReplayedNovelty(*NO_NEIGHBOUR_ROW, off)
         value = float(novelty(nearest.similarity))
         if nearest.position is None or nearest.added_at is None:
             return ReplayedNovelty(value, nearest.similarity, None, None, cache.size, off)
@@ -185,31 +164,26 @@ class Reference:
         age = (moments[-1] - nearest.added_at).total_seconds()
         return ReplayedNovelty(value, nearest.similarity, name, age, cache.size, off)
 
-    def _window(self, first: int, last: int) -> pl.DataFrame:
-        set_variables(self._snapshot.connection, first=first, last=last)
-        return self._snapshot.ask(sql(__name__, "window.sql"))
-
     def _vectors(self, encoder_id: str, text_hashes: list[str]) -> Float32s:
-        if encoder_id not in self._places:
-            self._places[encoder_id] = self._find_vectors(encoder_id)
+        if encoder_id not in self.places:
+            self.places[encoder_id] = self._find_vectors(encoder_id)
         rows = pl.DataFrame({"text_hash": text_hashes}, schema={"text_hash": pl.String})
-        places = rows.join(
-            self._places[encoder_id], on="text_hash", how="left", maintain_order="left"
-        )
-        return read_vectors(Layout(self._snapshot.warehouse).vectors(encoder_id), places)
+        known = self.places[encoder_id]
+        places = rows.join(known, on="text_hash", how="left", maintain_order="left")
+        return read_vectors(Layout(self.snapshot.warehouse).vectors(encoder_id), places)
 
     def _find_vectors(self, encoder_id: str) -> pl.DataFrame:
         """The places of the vectors of all windows of an encoder's traces, at once."""
-        traces = self._traces.filter(encoder_id=encoder_id)
+        traces = self.traces.filter(encoder_id=encoder_id)
         reach = max(CacheSettings.of(cache).size for cache in traces.get_column("cache_id"))
-        connection, path = self._snapshot.connection, self._snapshot.staging.vectors
+        connection, path = self.snapshot.connection, self.snapshot.staging.vectors
         own = traces.select("position", "first", "text_hash_now")
         connection.register("traces", own.to_arrow())
         set_variables(connection, reach=reach)
         connection.execute(sql(__name__, "window_texts.sql"))
-        store = VectorStore(Layout(self._snapshot.warehouse).vectors(encoder_id), connection)
+        store = VectorStore(Layout(self.snapshot.warehouse).vectors(encoder_id), connection)
         store.write_places("window_texts", path)
-        hashes = self._snapshot.ask("SELECT text_hash FROM window_texts ORDER BY position")
+        hashes = self.snapshot.ask("SELECT text_hash FROM window_texts ORDER BY position")
         return pl.concat([hashes, pl.read_parquet(path, glob=False)], how="horizontal")
 
 
@@ -223,13 +197,12 @@ def _computed_again(
         for row in stored.select(needed).iter_rows():
             replayed.append(reference.recompute(ScoredTrace(*row)))
             bar.add(1)
-    profiles = snapshot.scan("profiles").select("name", *DIMENSIONS).collect().iter_rows()
     facts = (pl.col(f"{name}_now").alias(name) for name in _ARCHIVE_COLUMNS)
     return (
         stored.select("profile_id", *facts)
         .hstack(pl.DataFrame(replayed, schema={**NOVELTY, "vector_difference": pl.Float64}))
         .rename({"vector_difference": "vector"})
-        .with_columns(composite(WeightProfile(*profile) for profile in profiles))
+        .with_columns(composite(snapshot.profiles()))
         .with_columns(score())
     )
 
@@ -242,16 +215,16 @@ def _sample(snapshot: OpenSnapshot, traces: int, seed: int) -> pl.DataFrame:
     return snapshot.ask("FROM sampled")
 
 
-def _unchecked(sampled: pl.DataFrame, stored: pl.DataFrame) -> Iterator[str]:
-    if stored.is_empty() and not sampled.is_empty():
+def _wrong(
+    sampled: pl.DataFrame, checked: int, missing: int, differences: Iterable[Difference]
+) -> Iterator[str]:
+    if len(sampled) and not checked:
         yield (
             f"nothing could be checked: of {count_of(len(sampled), 'trace')} drawn, all stand in "
             "files that are gone, unreadable or changed"
         )
-
-
-def _wrong(missing: int, unknown: list[str], differences: Iterable[Difference]) -> Iterator[str]:
-    if unknown:
+    unknown = sampled.filter(pl.col("file_id").is_null()).get_column("trace_id")
+    if len(unknown):
         yield (
             f"no known file has the content of {count_of(len(unknown), 'scored trace')} (such as "
             f"{unknown[0]})"

@@ -4,14 +4,13 @@ import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, LiteralString
 
 import polars as pl
 
-from kp_batch.config import RescoreConfig
 from kp_batch.duck import set_variables, sql, statement
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
@@ -25,13 +24,11 @@ from kp_batch.novelty.settings import (
 from kp_batch.novelty.similar import Nearby, Similar, most_similar
 from kp_batch.operations.score import FindNeighbours, Neighbours, no_neighbours
 from kp_batch.planning.cache_groups import groups_of, rows_by_group
-from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
+from kp_batch.planning.snapshot import OpenSnapshot, open_published
 from kp_batch.runs.run import last_config
-from kp_batch.runs.staging import Staging
 from kp_batch.scoring.profiles import ProfileVersions
 from kp_batch.vectors import Float32s, unit
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.snapshot import published
 
 _NEIGHBOURS = 5
 _ROWS = 16_384  # vectors in memory at once
@@ -67,28 +64,15 @@ class Moment:
     before: str | None = None
 
 
+@dataclass(frozen=True)
 class CacheWindow:
-    """A cache at a moment: published traces by their positions, the oldest first.
+    """A cache at a moment: published traces by their positions, the oldest first."""
 
-    Args:
-        snapshot: its connection has the table cache_window; see `Caches`.
-        vectors: the folder of the store.
-        places: of the vectors of all caches, by position: `chunks.PLACES`.
-        settings: of the cache.
-        span: the positions of its traces.
-    """
-
-    def __init__(
-        self,
-        snapshot: OpenSnapshot,
-        vectors: Path,
-        places: pl.DataFrame,
-        settings: CacheSettings,
-        span: range,
-    ) -> None:
-        self._snapshot, self._vectors, self._settings = snapshot, vectors, settings
-        self._places = places.slice(span.start, len(span))
-        self.span = span
+    snapshot: OpenSnapshot  # its connection has the table cache_window; see `Caches`
+    vectors: Path  # the folder of the store
+    places: pl.DataFrame  # of the vectors of all caches, by position: `vector_store.PLACES`
+    settings: CacheSettings
+    span: range  # the positions of its traces
 
     def contents(self) -> CacheContents:
         """Its size, settings, span of time and domains."""
@@ -99,8 +83,8 @@ class CacheWindow:
         )
         return CacheContents(
             size=len(self.span),
-            capacity=self._settings.size,
-            ttl=format_ttl(self._settings.ttl),
+            capacity=self.settings.size,
+            ttl=format_ttl(self.settings.ttl),
             oldest=oldest and oldest.isoformat(),
             newest=newest and newest.isoformat(),
             domains=dict(domains.iter_rows()),
@@ -114,15 +98,13 @@ class CacheWindow:
         Raises:
             WarehouseError: vectors are missing.
         """
-        return most_similar(vectors, self._blocks(), most, without, self.span.start)
+        own = self.places.slice(self.span.start, len(self.span))
+        parts = (read_vectors(self.vectors, places) for places in own.iter_slices(_ROWS))
+        return most_similar(vectors, parts, most, without, self.span.start)
 
     def _ask(self, query: LiteralString) -> pl.DataFrame:
         rows = statement(_ROWS_OF_SPAN, first=self.span.start, last=self.span.stop)
-        return self._snapshot.ask(statement(query, rows=rows))
-
-    def _blocks(self) -> Iterator[Float32s]:
-        for places in self._places.iter_slices(_ROWS):
-            yield read_vectors(self._vectors, places)
+        return self.snapshot.ask(statement(query, rows=rows))
 
 
 @dataclass(frozen=True)
@@ -146,10 +128,7 @@ class Caches:
 
         It takes the time of reading their days and the store's hashes, and the memory of some of
         the vectors. The groups of all traces are counted by day for that; where all share one
-        cache, the table's log has the counts.
-
-        Args:
-            groups: see `cache_groups`; None alone where all share one.
+        cache, the table's log has the counts; their group is None.
         """
         snapshot, connection = self.snapshot, self.snapshot.connection
         set_variables(
@@ -179,18 +158,14 @@ class Caches:
         """The rows of cache_window.sql that some vectors resemble, by position."""
         wanted = {position for matches in nearby for position, _ in matches.nearest}
         positions = pl.DataFrame({"position": sorted(wanted)}, schema={"position": pl.Int64})
-        self.snapshot.connection.register("positions", positions.to_arrow())
-        rows = self.snapshot.ask("FROM cache_window SEMI JOIN positions USING (position)")
-        self.snapshot.connection.unregister("positions")
+        query = "FROM cache_window SEMI JOIN positions USING (position)"
+        rows = self.snapshot.ask(query, positions=positions)
         return {row["position"]: row for row in rows.to_dicts()}
 
     def positions(self, trace_ids: pl.Series) -> dict[str, int]:
         """The positions of the traces that any of them has, by id."""
-        self.snapshot.connection.register("ids", pl.DataFrame({"trace_id": trace_ids}).to_arrow())
         query = "SELECT trace_id, position FROM cache_window SEMI JOIN ids USING (trace_id)"
-        rows = self.snapshot.ask(query)
-        self.snapshot.connection.unregister("ids")
-        return dict(rows.iter_rows())
+        return dict(self.snapshot.ask(query, ids=trace_ids.to_frame("trace_id")).iter_rows())
 
     @property
     def _since(self) -> datetime | None:
@@ -249,44 +224,30 @@ def warehouse_cache(
     """
     config = last_config(warehouse)
     _check_group(group, config.cache_by)
-    with (
-        Staging.temporary() as staging,
-        open_snapshot(published(warehouse), staging) as snapshot,
-    ):
-        yield config.profiles, WarehouseCache(snapshot, config, moment, group).neighbours
+    with open_published(warehouse) as snapshot:
+        encoder = load_encoder(config.embedder, config.precision)
+        find_neighbours = no_neighbours
+        if encoder:
+            one_more = CacheSettings(config.cache_size + 1, config.ttl)  # for one that is replaced
+            caches = Caches(snapshot, encoder.encoder_id, one_more, Moment(moment))
+            cache = WarehouseCache(caches, encoder, config.cache_by, group)
+            find_neighbours = cache.neighbours
+        yield config.profiles, find_neighbours
 
 
+@dataclass
 class WarehouseCache:
     """Finds neighbours in the caches of a warehouse as if each trace came next; changes nothing.
 
     A trace that would come after all others of its moment gets the novelty that a run would give
     it, were it in the archive. If the warehouse has one of its id, that one counts as replaced.
-
-    Args:
-        snapshot: what is published.
-        config: the settings in force.
-        moment: when the traces come; with a time zone.
-        group: see `warehouse_cache`.
-
-    Raises:
-        EncoderError: the model cannot be found.
     """
 
-    def __init__(
-        self,
-        snapshot: OpenSnapshot,
-        config: RescoreConfig,
-        moment: datetime,
-        group: Mapping[str, str | None],
-    ) -> None:
-        self._snapshot, self._moment = snapshot, moment
-        self._size, self._cache_by, self._group = config.cache_size, config.cache_by, group
-        self._encoder = load_encoder(config.embedder, config.precision)
-        if self._encoder:
-            one_more = CacheSettings(config.cache_size + 1, config.ttl)  # for one that is replaced
-            encoder_id = self._encoder.encoder_id
-            self._caches = Caches(snapshot, encoder_id, one_more, Moment(moment))
-        self._windows: dict[str | None, CacheWindow] = {}
+    caches: Caches  # when the traces come, with room for one more, which may be replaced
+    encoder: Encoder
+    cache_by: Sequence[str]
+    group: Mapping[str, str | None]  # see `warehouse_cache`
+    windows: dict[str | None, CacheWindow] = field(default_factory=dict[str | None, CacheWindow])
 
     def neighbours(self, facts: pl.DataFrame) -> list[Neighbours]:
         """The neighbours of each trace; see `score.FindNeighbours`.
@@ -294,26 +255,24 @@ class WarehouseCache:
         Raises:
             WarehouseError: vectors are missing.
         """
-        if self._encoder is None:
-            return no_neighbours(facts)
         groups = self._groups(facts)
-        if not self._windows.keys() >= {*groups}:
-            self._windows = self._caches.of({*groups})
-        vectors = self._vectors(self._encoder, facts)
+        if not self.windows.keys() >= {*groups}:
+            self.windows = self.caches.of({*groups})
+        vectors = self._vectors(facts)
         replaced = [*self._replaced(groups, facts.get_column("trace_id"))]
         nearby: dict[int, Nearby] = {}
         for group in {*groups}:
             rows = [row for row, own in enumerate(groups) if own == group]
-            matches = self._windows[group].nearby(
+            matches = self.windows[group].nearby(
                 [vectors[row] for row in rows], _NEIGHBOURS, [replaced[row] for row in rows]
             )
             nearby |= zip(rows, matches, strict=True)
-        similar = self._caches.rows([*nearby.values()])
+        similar, moment = self.caches.rows([*nearby.values()]), self.caches.moment.time
         return [
             (
                 matches.max_similarity,
                 tuple(
-                    Similar.to(self._moment, similar[position], similarity)
+                    Similar.to(moment, similar[position], similarity)
                     for position, similarity in matches.nearest
                 ),
             )
@@ -322,28 +281,28 @@ class WarehouseCache:
 
     def _groups(self, facts: pl.DataFrame) -> list[str | None]:
         """The group of each trace, by the values of `group` and else by its own."""
-        values = {name: pl.lit(value, pl.String) for name, value in self._group.items()}
+        values = {name: pl.lit(value, pl.String) for name, value in self.group.items()}
         rows = facts.select(CACHE_COLUMNS).with_columns(
             *(values.get(name, pl.col(name)).alias(name) for name in CACHE_COLUMNS),
-            path_keys=pl.lit(json.dumps(self._group)),
+            path_keys=pl.lit(json.dumps(self.group)),
         )
-        return groups_of(self._snapshot, rows, self._cache_by).to_list()
+        return groups_of(self.caches.snapshot, rows, self.cache_by).to_list()
 
     def _replaced(self, groups: Sequence[str | None], trace_ids: pl.Series) -> Iterator[int | None]:
         """The row that each trace is not compared with: that of its id, else the oldest if gone."""
-        positions = self._caches.positions(trace_ids)
+        positions = self.caches.positions(trace_ids)
         for group, trace_id in zip(groups, trace_ids, strict=True):
-            span, position = self._windows[group].span, positions.get(trace_id)
-            gone = span.start if len(span) > self._size else None
+            span, position = self.windows[group].span, positions.get(trace_id)
+            gone = span.start if len(span) == self.caches.settings.size else None
             yield position if position in span else gone
 
-    def _vectors(self, encoder: Encoder, facts: pl.DataFrame) -> list[Float32s]:
+    def _vectors(self, facts: pl.DataFrame) -> list[Float32s]:
         """The vectors of the traces; those that are stored are not computed again."""
         hashes = facts.get_column("text_hash").to_list()
-        known = stored_vectors(self._snapshot, encoder.encoder_id, hashes)
+        known = stored_vectors(self.caches.snapshot, self.encoder.encoder_id, hashes)
         missing = facts.filter(~pl.col("text_hash").is_in(list(known))).unique("text_hash")
         if not missing.is_empty():
-            new = unit(encoder.encode(missing.get_column("text").to_list()))
+            new = unit(self.encoder.encode(missing.get_column("text").to_list()))
             known |= dict(zip(missing.get_column("text_hash"), new, strict=True))
         return [known[digest] for digest in hashes]
 

@@ -3,14 +3,16 @@
 An audit sees the tables, and also those that were published before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import duckdb
 
 from kp_batch.errors import KpBatchError, WarehouseError, is_passing
 from kp_batch.log import warn
-from kp_batch.runs.audits import AuditResult, Audits, parse_audits, refuse_failed, warning_text
+from kp_batch.runs.audits import Audit, AuditResult, parse_audits, refuse_failed, warning_text
 from kp_batch.runs.record import done_runs, last_done
 from kp_batch.runs.run import Run
 from kp_batch.runs.staging import Staging
@@ -19,6 +21,8 @@ from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.catalog import count_rows, prepare, sandbox
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
+
+T = TypeVar("T")
 
 _SHOWN = 5  # rows
 _REMEDY = "mend what they found, or let one pass this once with --allow NAME"
@@ -34,16 +38,9 @@ def check_audits(run: Run) -> None:
     if unknown := [name for name in run.config.allow if name not in audits]:
         known = f"there are {', '.join(audits)}" if audits else "there is none"
         raise KpBatchError(f"--allow: there is no audit {unknown[0]!r}; {known}")
-    if not audits:
-        return
-    faults: list[str] = []
-    with sandbox(run.snapshot, run.snapshot, run.staging.fresh("checked")) as connection:
-        for name, audit in audits.items():
-            try:
-                prepare(connection, audit.sql)
-            except (duckdb.Error, ValueError) as error:
-                faults.append(_fault(name, error))
-    _refuse(faults)
+    if audits:
+        with sandbox(run.snapshot, run.snapshot, run.staging.fresh("checked")) as connection:
+            _asked(audits, partial(prepare, connection))
 
 
 def audit(warehouse: Path, run: str | None = None) -> tuple[AuditResult, ...]:
@@ -60,8 +57,8 @@ def audit(warehouse: Path, run: str | None = None) -> tuple[AuditResult, ...]:
         KpBatchError: an audit cannot be run.
     """
     snapshot = published(warehouse)
-    audits = parse_audits(snapshot.manifest.settings.get("audits", {}), "of the warehouse")
-    if not audits.by_name:
+    audits = parse_audits(snapshot.manifest.settings.get("audits", {}), "of the warehouse").by_name
+    if not audits:
         raise WarehouseError(
             f"{shown(warehouse)} keeps no audits; give some to a run with --audits FILE"
         )
@@ -79,30 +76,39 @@ def _before(snapshot: PublishedSnapshot, now: PublishedSnapshot) -> PublishedSna
 
 
 def _results(
-    audits: Audits,
+    audits: Mapping[str, Audit],
     now: PublishedSnapshot,
     before: PublishedSnapshot,
     folder: Path,
     allowed: Sequence[str] = (),
 ) -> tuple[AuditResult, ...]:
-    """Run audits over the tables `now`, with those `before` as `published.scores` and so on.
+    """Run audits over the tables `now`, with those `before` as `published.scores` and so on."""
+    with sandbox(now, before, folder) as connection:
+        found = _asked(audits, partial(count_rows, connection, most=_SHOWN))
+    return tuple(
+        AuditResult(name, audits[name].severity, rows, name in allowed, first)
+        for name, (rows, first) in found.items()
+    )
+
+
+def _asked(audits: Mapping[str, Audit], ask: Callable[[str], T]) -> dict[str, T]:
+    """The answer to the SQL of each audit, by name.
 
     Raises:
         KpBatchError: some cannot be run; it names all of them.
     """
-    results: list[AuditResult] = []
+    answers: dict[str, T] = {}
     faults: list[str] = []
-    if audits.by_name:
-        with sandbox(now, before, folder) as connection:
-            for name, audit in audits.by_name.items():
-                try:
-                    rows, first = count_rows(connection, audit.sql, _SHOWN)
-                except (duckdb.Error, ValueError) as error:
-                    faults.append(_fault(name, error))
-                else:
-                    results.append(AuditResult(name, audit.severity, rows, name in allowed, first))
-    _refuse(faults)
-    return tuple(results)
+    for name, audit in audits.items():
+        try:
+            answers[name] = ask(audit.sql)
+        except (duckdb.Error, ValueError) as error:
+            if is_passing(error):
+                raise
+            faults.append(f"{name}: {one_line(str(error))}")
+    if faults:
+        raise KpBatchError(f"audits cannot be run: {'; '.join(faults)}")
+    return answers
 
 
 def audit_run(run: Run, now: PublishedSnapshot) -> tuple[AuditResult, ...]:
@@ -122,19 +128,9 @@ def refuse(results: Sequence[AuditResult]) -> None:
 def _audited(run: Run, now: PublishedSnapshot) -> tuple[AuditResult, ...]:
     """Run the audits, and warn of all that find rows."""
     folder = run.staging.fresh("audited")
-    results = _results(run.config.audits, now, run.snapshot, folder, run.config.allow)
+    audits, allowed = run.config.audits.by_name, run.config.allow
+    results = _results(audits, now, run.snapshot, folder, allowed)
     for result in results:
         if result.rows:
             warn(warning_text(result))
     return results
-
-
-def _fault(name: str, error: Exception) -> str:
-    if is_passing(error):
-        raise error
-    return f"{name}: {one_line(str(error))}"
-
-
-def _refuse(faults: Sequence[str]) -> None:
-    if faults:
-        raise KpBatchError(f"audits cannot be run: {'; '.join(faults)}")

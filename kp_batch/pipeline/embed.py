@@ -49,12 +49,7 @@ class EncoderName(NamedTuple):
 
 @step("embed")
 def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
-    """Embed the texts of a plan.
-
-    Args:
-        run: the run.
-        plan: of the run.
-        executor: reads texts again that this run has not read, and embeds texts.
+    """Embed the texts of a plan, and read those again before that this run has not read.
 
     Returns:
         How many windows were embedded; None if the encoder has no windows, or nothing to embed.
@@ -98,16 +93,7 @@ def _read_again(run: Run, plan: Plan, executor: Executor) -> Iterable[Path]:
 
 @step("embed texts", on_gpu=True)
 def embed_texts(part: Rows, to_embed: Path, name: EncoderName, vectors: Path) -> int:
-    """Embed some texts and store their vectors as one chunk.
-
-    Args:
-        part: which rows of `to_embed`.
-        to_embed: the places of the texts; see inputs.sql.
-        name: of the encoder.
-        vectors: the folder of its vector store.
-
-    Returns:
-        How many texts.
+    """Embed some texts of `to_embed`, and store their vectors as one chunk; returns how many.
 
     Raises:
         EncoderError: the model has other files on this machine.
@@ -195,14 +181,10 @@ def _stage_new(staging: Staging, vectors: Path, files: Sequence[Path]) -> int:
 def stage_inputs(
     staging: Staging, files: Sequence[Path], missing: Path, key: str, inputs: Path
 ) -> None:
-    """Stage the place of each missing input; see inputs.sql.
+    """Stage the place of each missing input in the file of inputs; see inputs.sql.
 
-    Args:
-        staging: the run's files.
-        files: staged ones, at least one, with the columns `bytes` and the key.
-        missing: the file of the missing hashes, `text_hash`.
-        key: the column of the staged files that has them.
-        inputs: the file that is written.
+    The staged files, at least one, have the columns `bytes` and the key: the missing hashes, which
+    are the column `text_hash` of their file.
     """
     paths = sorted(map(str, files))
     staged, hashes = read_parquet(*paths, numbered=True), read_parquet(missing)
@@ -248,10 +230,7 @@ def read_inputs(part: Rows, inputs: Path, columns: Sequence[str]) -> pl.DataFram
 def rows_at(path: Path, rows: Int64s, columns: Sequence[str]) -> pl.DataFrame:
     """Read some rows of a Parquet file, only from the row groups that hold them.
 
-    Args:
-        path: of the file.
-        rows: int64, ascending, at least one.
-        columns: their names.
+    The rows are int64, ascending, at least one.
     """
     frames: list[pl.DataFrame] = []
     with pq.ParquetFile(path) as file:

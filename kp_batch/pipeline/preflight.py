@@ -48,7 +48,7 @@ def check_vectors_fit(spans: Sequence[Span], dimensions: int) -> None:
     Raises:
         ResourceError: it does not.
     """
-    widest = max((span.last - span.warm for span in spans), default=0)
+    widest = max((span.rows for span in spans), default=0)
     needed = span_bytes(spans, dimensions)
     _check_memory(f"the vectors of {count_of(widest, 'trace')}", needed, "a smaller --cache-size")
 

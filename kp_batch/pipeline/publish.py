@@ -58,13 +58,7 @@ class Written:
 
 @step("write")
 def prepare(run: Run, plan: Plan, tables: Mapping[str, int]) -> Written:
-    """Write the distributions, after which the run can be published.
-
-    Args:
-        run: the run.
-        plan: as it was carried out.
-        tables: the version of each table that the run has written.
-    """
+    """Write the distributions beside the tables of a plan, after which the run can be published."""
     written = DeltaTables(run.target, tables, run.run_id)
     # Read once, by Polars: it opens the files of many days in half the time that DuckDB takes.
     scores = PublishedSnapshot(run.target, tables).scan("scores")
@@ -79,10 +73,7 @@ def prepare(run: Run, plan: Plan, tables: Mapping[str, int]) -> Written:
 def restore(run: Run, target: RunRecord, changes: Sequence[Reason]) -> Written:
     """Write the tables of an earlier run: a version of each that names its files once more.
 
-    Args:
-        run: the run that restores, with the settings of the earlier one.
-        target: the earlier one, whose files are all there.
-        changes: why, for the row of `runs`.
+    The target is the earlier one, whose files are all there, and whose settings the run has.
     """
     manifest = manifest_after(target)
     state = {name: version for name, version in manifest.tables.items() if name in STATE}
@@ -105,14 +96,7 @@ def restore(run: Run, target: RunRecord, changes: Sequence[Reason]) -> Written:
 def publish_success(
     run: Run, written: Written, audits: Sequence[AuditResult], seconds: Mapping[str, float]
 ) -> None:
-    """Publish: from then on, everyone sees the run.
-
-    Args:
-        run: the run.
-        written: its tables.
-        audits: the results of its audits.
-        seconds: what each step took, by its name.
-    """
+    """Publish: from then on, everyone sees the run, with the seconds of each step by its name."""
     _publish(run, written, audits, seconds)
 
 
@@ -125,12 +109,7 @@ def publish_failure(
 ) -> None:
     """Publish the row and the rejects of a failed run; the scores stay.
 
-    Args:
-        run: the run.
-        plan: None if it failed before it had one.
-        audits: the results of its audits; empty where it failed before.
-        seconds: what each step took, by its name.
-        reason: why it failed, in one line.
+    The reason is one line. There is no plan, and no audit, where it failed before that.
     """
     tables = DeltaTables(run.target, run.published.tables, run.run_id)
     if run.staging.table("rejects").exists():

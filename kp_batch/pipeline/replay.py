@@ -48,11 +48,6 @@ class Replayed:
 def replay_timeline(run: Run, plan: Plan, executor: Executor) -> tuple[Replayed, ...]:
     """Replay the spans of a plan, each after a warm-up with the window of its first row.
 
-    Args:
-        run: the run.
-        plan: of the run.
-        executor: replays the spans.
-
     Returns:
         The novelty of all replayed traces, in files that follow each other in time.
 
@@ -86,7 +81,7 @@ def _in_order(replayed: Sequence[Replayed], staging: Staging) -> Replayed:
 
 def span_bytes(spans: Iterable[Span], dimensions: int) -> int:
     """The memory that the widest of some spans takes for its vectors, of float32."""
-    return _COPIES * 4 * dimensions * max((span.last - span.warm for span in spans), default=0)
+    return _COPIES * 4 * dimensions * max((span.rows for span in spans), default=0)
 
 
 def with_room(step: Step[P, R], spans: Iterable[Span], vectors: Path) -> Step[P, R]:
@@ -107,17 +102,8 @@ def find_vectors(staging: Staging, vectors: Path) -> int:
 
 @step("replay span")
 def replay_span(span: Span, vectors: Path, staging: Staging) -> Replayed:
-    """Replay one span.
-
-    Args:
-        span: of the rows that take part.
-        vectors: the folder of the vector store.
-        staging: the run's files.
-    """
-    rows, places = (
-        pl.scan_parquet(path, glob=False).slice(span.warm, span.last - span.warm).collect()
-        for path in (staging.replay, staging.vectors)
-    )
+    """Replay one span, by the vectors of a store's folder."""
+    rows, places = span.read(staging)
     own = span.first - span.warm
     starts = np.maximum(rows.get_column("start").to_numpy() - span.warm, 0)
     wanted = rows.get_column("replay").to_numpy()

@@ -63,7 +63,17 @@ def report(warehouse: Path, output_format: str, executor: Executor = _THREADS) -
     Raises:
         WarehouseError: there is no warehouse, or it cannot be read.
     """
-    return FORMATS[output_format](warehouse, executor)
+    with _opened(warehouse) as connection:
+        data = gather(connection)
+        # Charts take a while to import, and where nothing is published they are not needed.
+        if output_format == "markdown":
+            from kp_batch.report.markdown import markdown
+
+            return markdown(data)
+        from kp_batch.report.page import page
+
+        traces = gather_traces(warehouse, connection, data, executor)
+    return page(data, traces)
 
 
 def leave_report(warehouse: Path, executor: Executor) -> None:
@@ -148,39 +158,10 @@ def _opened(warehouse: Path) -> Generator[duckdb.DuckDBPyConnection]:
         ) from error
 
 
-# Charts take a while to import, and where nothing is published they are not needed.
-
-
-def _page(warehouse: Path, executor: Executor) -> str:
-    from kp_batch.report.page import page
-
-    with _opened(warehouse) as connection:
-        data = gather(connection)
-        traces = gather_traces(warehouse, connection, data, executor)
-    return page(data, traces)
-
-
-def _markdown(warehouse: Path, _executor: Executor) -> str:
-    from kp_batch.report.markdown import markdown
-
-    with _opened(warehouse) as connection:
-        return markdown(gather(connection))
-
-
-FORMATS = {"html": _page, "markdown": _markdown}
-
-
 def gather_traces(
     warehouse: Path, connection: duckdb.DuckDBPyConnection, data: ReportData, executor: Executor
 ) -> Traces:
-    """Gather the breakdowns of the scores in the page's tables, and the texts of these traces.
-
-    Args:
-        warehouse: the folder of the tables.
-        connection: its catalog.
-        data: of the report.
-        executor: reads the archive's files.
-    """
+    """Gather the breakdowns of the scores in the page's tables, and the texts of these traces."""
     rows = _located(warehouse, connection, data.traces)
     profiles = [WeightProfile(*row) for row in connection.execute(_PROFILES).fetchall()]
     columns = [field.name for field in fields(Detail) if field.name != "breakdown"]

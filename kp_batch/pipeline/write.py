@@ -27,17 +27,7 @@ from kp_batch.warehouse.delta import DeltaTables
 def write_tables(
     run: Run, plan: Plan, replayed: Sequence[Replayed], executor: Executor
 ) -> Mapping[str, int]:
-    """Write the changes and commit them, not yet published.
-
-    Args:
-        run: the run.
-        plan: of the run.
-        replayed: the novelty of the replayed traces.
-        executor: scores the days that are written anew.
-
-    Returns:
-        The version of each table.
-    """
+    """Write the changes and commit them, not yet published; returns the version of each table."""
     warehouse = run.target
     tables = DeltaTables(warehouse, run.tables, run.run_id)
     if facts := plan.scan.facts:
@@ -68,12 +58,6 @@ def write_days(
     part: WriteTask, run: Run, scorer: Scorer, replayed: Sequence[Replayed]
 ) -> list[DataFile]:
     """Score the rows of some days and write them into files that no version of the table names.
-
-    Args:
-        part: the rows.
-        run: the run.
-        scorer: of the run.
-        replayed: the novelty of the replayed traces.
 
     Returns:
         A file for each day.

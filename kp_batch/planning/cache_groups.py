@@ -49,10 +49,9 @@ def _value(name: str) -> SQL:
 
 def groups_of(snapshot: OpenSnapshot, rows: pl.DataFrame, cache_by: Sequence[str]) -> pl.Series:
     """The groups of some rows; see `group_of`."""
-    snapshot.connection.register("ungrouped", rows.with_row_index("number").to_arrow())
+    ungrouped = rows.with_row_index("number")
     query = "SELECT $group AS cache_group FROM ungrouped ORDER BY number"
-    groups = snapshot.ask(statement(query, group=group_of(cache_by)))
-    snapshot.connection.unregister("ungrouped")
+    groups = snapshot.ask(statement(query, group=group_of(cache_by)), ungrouped=ungrouped)
     return groups.get_column("cache_group")
 
 

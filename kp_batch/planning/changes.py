@@ -140,10 +140,7 @@ class ChangeDetection:
         return Loss(*row) if row[0] else Loss()
 
     def locate(self, texts: str) -> tuple[set[str], set[str]]:
-        """Find the files that hold some texts.
-
-        Args:
-            texts: a table of the connection, with the column `text_hash`.
+        """Find the files that hold the texts of a table with the column `text_hash`.
 
         Returns:
             Those that can be read, and those that are needed and cannot: gone, or unreadable.

@@ -99,13 +99,17 @@ def plan_text(plan: PlanDescription) -> str:
     if not plan.pending:
         return f"nothing to do ({_files(plan) or 'no file changed'})"
     reweighted = f"{count_of(plan.traces_to_reweight, 'trace')}: their weights alone differ"
+    of_earlier = (
+        f"{count_of(plan.rows_of_earlier, 'row')} as an earlier kp_batch read them: their files "
+        "are gone or unreadable"
+    )
     work = [
         ("caches", plan.caches, _caches(plan)),
         ("embed", plan.texts_to_embed, count_of(plan.texts_to_embed, "text")),
         ("replay", plan.traces_to_replay, count_of(plan.traces_to_replay, "trace")),
         ("reweight", plan.traces_to_reweight, reweighted),
         ("remove", plan.traces_to_remove, count_of(plan.traces_to_remove, "trace")),
-        ("keep", plan.rows_of_earlier, _of_earlier(plan)),
+        ("keep", plan.rows_of_earlier, of_earlier),
         ("reject", sum(plan.rejected_by_code.values()), _rejected(plan)),
     ]
     time = (
@@ -152,11 +156,6 @@ def _why(plan: PlanDescription) -> list[str]:
 def _files(plan: PlanDescription) -> str:
     counts = [f"{len(paths):,} {change}" for change, paths in asdict(plan.files).items() if paths]
     return f"files: {', '.join(counts)}" if counts else ""
-
-
-def _of_earlier(plan: PlanDescription) -> str:
-    rows = count_of(plan.rows_of_earlier, "row")
-    return f"{rows} as an earlier kp_batch read them: their files are gone or unreadable"
 
 
 def _rejected(plan: PlanDescription) -> str:

@@ -28,6 +28,7 @@ from kp_batch.planning.write_tasks import WriteTask, cut_into_tasks
 from kp_batch.runs.reasons import Pending, Reason
 from kp_batch.runs.record import RunCounts, RunRecord, done_runs
 from kp_batch.runs.run import Run
+from kp_batch.scoring.composite import assign
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.steps.step import step
 
@@ -83,11 +84,6 @@ class Plan:
 @step("plan")
 def make_plan(run: Run, scan: ArchiveScan, scorer: Scorer) -> Plan:
     """Compare the archive and the settings with the published ones; writes to staging only.
-
-    Args:
-        run: the run.
-        scan: the archive as it is now.
-        scorer: of the run.
 
     Raises:
         ArchiveError: a text without a vector is only in files that are gone or unreadable.
@@ -200,10 +196,7 @@ def _estimated_seconds(
 ) -> float | None:
     """The time of a run's steps, at the rates of the last runs with its encoder, if there are any.
 
-    Args:
-        config: of the run.
-        counts: of its work.
-        done: the runs that are done, in the order in which they were published.
+    The runs that are done are in the order in which they were published.
     """
     last = done[-_RUNS_RATED:]
     encoder = (config.embedder, config.precision)
@@ -225,11 +218,6 @@ def _estimated_seconds(
 def traces_after(run: Run, fingerprints: pl.DataFrame, timeline: Timeline) -> pl.LazyFrame:
     """All traces that will have a score after the run.
 
-    Args:
-        run: the run.
-        fingerprints: of the published scores, see `OpenSnapshot.fingerprints`.
-        timeline: the traces around the changes.
-
     Returns:
         Those of the timeline one by one, and the others by day, domain and fingerprint, with the
         columns of `_TRACES`; `traces`: how many.
@@ -245,37 +233,28 @@ def traces_after(run: Run, fingerprints: pl.DataFrame, timeline: Timeline) -> pl
 
 
 def stage_workload(run: Run, traces: pl.LazyFrame, scorer: Scorer) -> Workload:
-    """Count the traces to replay, restate and reweight: writes `staging.workload`.
+    """Count the traces to replay, restate and reweight, of `traces_after`.
 
-    Args:
-        run: the run.
-        traces: see `traces_after`.
-        scorer: of the run.
+    Writes `staging.workload`.
     """
-    recached = scorer.cache_is_stale().fill_null(value=False)
-    rescored = pl.col("replay") | pl.col("facts_changed") | recached
-    stale = (pl.col("profile_id") != scorer.profile_id()).fill_null(value=False)
+    rescored = pl.col("replay") | pl.col("facts_changed") | scorer.cache_is_stale()
+    _, profile_id = assign(scorer.profiles)
+    stale = (pl.col("profile_id") != profile_id).fill_null(value=False)
     marked = traces.select(
         *("task_domain", "day", "traces", "replay"),
         reweight=stale & ~rescored,
         restate=stale | rescored,
     )
-    totals = [
-        (pl.col(name).cast(pl.Int64) * pl.col("traces")).sum().alias(name) for name in _COUNTS
-    ]
+    totals = (pl.col(*_COUNTS).cast(pl.Int64) * pl.col("traces")).sum()
     by_domain = marked.filter("restate").group_by("task_domain", "day").agg(totals)
     rows = by_domain.sort("day", "task_domain").collect(engine="streaming")
     rows.write_parquet(run.staging.workload)
-    sums = (int(rows.get_column(name).sum()) for name in _COUNTS)
-    return Workload(*sums, days=frozenset(rows.get_column("day").unique()))
+    sums = rows.select(_COUNTS).sum().row(0)
+    return Workload(*sums, days=frozenset(rows.get_column("day")))
 
 
 def unused_profiles(run: Run, traces: pl.LazyFrame) -> dict[str, str | None]:
-    """The new profiles in the run's settings that weight no trace.
-
-    Args:
-        run: the run.
-        traces: see `traces_after`.
+    """The new profiles in the run's settings that weight none of `traces_after`.
 
     Returns:
         Their names, but for the built-in ones; the first ones with the domain of the most similar

@@ -61,11 +61,7 @@ def stage_rejects(
 
 
 def count_rejects(rejects: Path) -> Rejected:
-    """Count the rejected rows and files.
-
-    Args:
-        rejects: a file of `REJECTS`.
-    """
+    """Count the rejected rows and files in a file of `REJECTS`."""
     frame = pl.scan_parquet(rejects, glob=False)
     codes = frame.select(pl.col("reasons").list.explode()).group_by("reasons").len()
     by_code = dict(codes.sort("len", "reasons", descending=[True, False]).collect().iter_rows())

@@ -77,18 +77,14 @@ class Scorer:
 
     def cache_is_stale(self) -> pl.Expr:
         """Whether it was replayed with a cache of another size or ttl, or by another version."""
-        return pl.col("cache_id") != self.cache_id
+        return (pl.col("cache_id") != self.cache_id).fill_null(value=False)
 
     def novelty_is_stale(self) -> pl.Expr:
         """Whether its novelty has to be computed anew, whatever traces its window holds."""
-        other_encoder = pl.col("encoder_id") != self.encoder_id
-        if not self.has_encoder:
-            return other_encoder
-        return other_encoder | ~pl.col("cache_id").str.ends_with(f"-v{REPLAY_VERSION}")
-
-    def profile_id(self) -> pl.Expr:
-        """The profile_id for a row; see `assign`."""
-        return assign(self.profiles)[1]
+        stale = pl.col("encoder_id") != self.encoder_id
+        if self.has_encoder:
+            stale |= ~pl.col("cache_id").str.ends_with(f"-v{REPLAY_VERSION}")
+        return stale.fill_null(value=False)
 
     def profiles_table(self) -> pl.DataFrame:
         """The table of profiles: each once, with the times from which it holds."""
@@ -98,8 +94,7 @@ class Scorer:
                 **asdict(version.profile),
                 "valid_from": version.valid_from,
             }
-            for versions in self.profiles.versions.values()
-            for version in versions
+            for _, version in self.profiles.named
         ]
         *columns, times = PROFILES
         profiles = pl.DataFrame(rows, schema=PROFILES | {times: TIMESTAMP})
@@ -115,7 +110,7 @@ class Scorer:
         """
         profile, profile_id = assign(self.profiles)
         reweighted = pl.col("profile_id").ne_missing(profile_id)
-        recached = pl.col("replayed") | self.cache_is_stale().fill_null(value=False)
+        recached = pl.col("replayed") | self.cache_is_stale()
         rescored = recached | pl.col("facts_changed") | reweighted
         return (
             rows.with_columns(
@@ -146,12 +141,6 @@ def is_up_to_date(run: Run, scorer: Scorer, scan: ArchiveScan, last: RunRecord |
 
     The last run saw the same contents of the archive and wrote the same messages of rejects, and no
     score is stale.
-
-    Args:
-        run: the run.
-        scorer: of the run.
-        scan: the archive as it is now.
-        last: the last run that is done.
     """
     has_changes = run.published.failed or run.forgets or scan.differs
     return not has_changes and same_messages(last) and is_current(run, scorer, last)
@@ -161,11 +150,6 @@ def is_current(run: Run, scorer: Scorer, last: RunRecord | None) -> bool:
     """Whether no published score is stale, by the record of the last run alone.
 
     It had the same settings, and its scores have the ids that scores get now.
-
-    Args:
-        run: the run.
-        scorer: of the run.
-        last: the last run that is done.
     """
     return (
         last is not None
@@ -187,13 +171,7 @@ def is_as_published(run: Run, scorer: Scorer) -> bool:
 def change_reasons(
     run: Run, scorer: Scorer, files: FileChanges, last: RunRecord | None
 ) -> Iterator[Reason]:
-    """Find the reasons for a run.
-
-    Args:
-        run: the run.
-        scorer: of the run.
-        files: the changes of the archive.
-        last: the last run that is done; None in a new warehouse.
+    """Find the reasons for a run; `last` is the last one that is done, None in a new warehouse.
 
     Returns:
         The settings that differ, then the formulas and the model's files, then the changes of the

@@ -4,15 +4,18 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
+from pathlib import Path
 
 import duckdb
 import polars as pl
 
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.duck import sql
 from kp_batch.runs.staging import Staging
 from kp_batch.schemas import TIMESTAMP
+from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.catalog import create_macros
-from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of
+from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of, published
 
 _FINGERPRINTS = pl.Schema(
     {
@@ -37,9 +40,19 @@ class OpenSnapshot(PublishedSnapshot):
     staging: Staging
     connection: duckdb.DuckDBPyConnection
 
-    def ask(self, query: str) -> pl.DataFrame:
-        """The answer to a query."""
-        return frame_of(self.connection.sql(query))
+    def ask(self, query: str, **frames: pl.DataFrame) -> pl.DataFrame:
+        """The answer to a query, for which the frames are tables of these names."""
+        for name, frame in frames.items():
+            self.connection.register(name, frame.to_arrow())
+        answer = frame_of(self.connection.sql(query))
+        for name in frames:
+            self.connection.unregister(name)
+        return answer
+
+    def profiles(self) -> list[WeightProfile]:
+        """The published profiles."""
+        rows = self.scan("profiles").select("name", *DIMENSIONS).collect()
+        return [WeightProfile(*row) for row in rows.iter_rows()]
 
     def fingerprints(self, moments: Sequence[datetime]) -> pl.DataFrame:
         """The ids of the published scores, by day, domain and the weights in force.
@@ -54,8 +67,8 @@ class OpenSnapshot(PublishedSnapshot):
         """
         within = [moment for moment in moments if moment.timetz() != time(tzinfo=UTC)]
         rows = pl.DataFrame({"moment": within}, schema={"moment": TIMESTAMP})
-        self.connection.register("moments", rows.to_arrow())
-        return self.ask(sql(__name__, "fingerprints.sql")).cast({"created_at": TIMESTAMP})
+        fingerprints = self.ask(sql(__name__, "fingerprints.sql"), moments=rows)
+        return fingerprints.cast({"created_at": TIMESTAMP})
 
     def current_fingerprints(self) -> pl.DataFrame:
         """The same where no score is stale: only the days and their traces, from the table's log.
@@ -82,3 +95,17 @@ def open_snapshot(snapshot: PublishedSnapshot, staging: Staging) -> Generator[Op
             staging=staging,
             connection=connection,
         )
+
+
+@contextmanager
+def open_published(warehouse: Path) -> Generator[OpenSnapshot]:
+    """Open what is published, with temporary files.
+
+    Raises:
+        WarehouseError: it is no warehouse.
+    """
+    with (
+        Staging.temporary() as staging,
+        open_snapshot(published(warehouse), staging) as snapshot,
+    ):
+        yield snapshot

@@ -41,6 +41,7 @@ from kp_batch.planning.changes import ChangeDetection
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.write_tasks import rows_in_part
 from kp_batch.runs.run import Run
+from kp_batch.runs.staging import Staging
 from kp_batch.schemas import NOVELTY, OWN_COLUMNS, SCORED_COLUMNS, SCORES, TIMESTAMP
 from kp_batch.vectors import Bools, Int64s
 
@@ -211,6 +212,19 @@ class Span:
     first: int
     last: int
 
+    @property
+    def rows(self) -> int:
+        """How many rows it has, its warm-up among them."""
+        return self.last - self.warm
+
+    def read(self, staging: Staging) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Read its rows of `staging.replay`, and the places of their vectors."""
+        rows, places = (
+            pl.scan_parquet(path, glob=False).slice(self.warm, self.rows).collect()
+            for path in (staging.replay, staging.vectors)
+        )
+        return rows, places
+
 
 def spans(rows: pl.LazyFrame, limit: int) -> tuple[Span, ...]:
     """Cut rows that all take part in the replay into spans of at most `limit` rows.
@@ -246,11 +260,7 @@ def affected_timeline(
 ) -> Timeline:
     """Find the traces to replay, and stage the days that hold them or any other that differs.
 
-    Args:
-        run: the run.
-        detected: the traces that differ.
-        scorer: of the run.
-        published: the ids of the published scores, see `OpenSnapshot.fingerprints`.
+    The ids of the published scores are those of `OpenSnapshot.fingerprints`.
     """
     TIMELINE.to_frame().write_parquet(run.staging.timeline)
     days = set(detected.changes.days)
@@ -280,9 +290,9 @@ def _stage_window_rows(
     with parquet_batches(run.staging.window_rows, _WINDOW_ROWS, RANGE_ROWS) as window_rows:
         for rows in _batches(detected.snapshot.connection.sql(merged)):
             windows = comparison.compare(_merged_rows(scorer, rows))
-            replay = _is_stale(scorer) | pl.Series(windows.changed)
+            replay = scorer.novelty_is_stale() | pl.Series(windows.changed)
             stay = rows.remove("removed").with_columns(start=windows.start, replay=replay)
-            replaced = pl.col("added") | _is_stale(scorer)
+            replaced = pl.col("added") | scorer.novelty_is_stale()
             window_rows.add(stay.with_columns(window_changed=pl.col("replay") & ~replaced))
     return bool(window_rows.files)
 
@@ -290,10 +300,6 @@ def _stage_window_rows(
 def _scores(run: Run, detected: ChangeDetection, days: Iterable[date]) -> SQL:
     """The published scores of some days; none where each trace is in another group than it was."""
     return detected.snapshot.scores_of([] if run.regroups else days)
-
-
-def _is_stale(scorer: Scorer) -> pl.Expr:
-    return scorer.novelty_is_stale().fill_null(value=False)
 
 
 def _segments(
@@ -334,7 +340,7 @@ def _merged_rows(scorer: Scorer, rows: pl.DataFrame) -> MergedRows:
         pl.col("created_at").to_physical(),
         *("added", "removed"),
         pl.col("cache_size").fill_null(0),
-        other_cache=scorer.cache_is_stale().fill_null(value=False),
+        other_cache=scorer.cache_is_stale(),
     )
     return MergedRows(*(column.to_numpy() for column in merged))
 
@@ -362,7 +368,7 @@ def _stage_timeline(
     )
     with parquet_batches(run.staging.timeline, TIMELINE, RANGE_ROWS, _REPEATED) as timeline:
         for rows in _batches(detected.snapshot.connection.sql(query)):
-            timeline.add(rows.with_columns(pl.col("replay") | _is_stale(scorer)))
+            timeline.add(rows.with_columns(pl.col("replay") | scorer.novelty_is_stale()))
 
 
 def _stage_replay(run: Run) -> bool:

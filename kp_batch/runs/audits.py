@@ -121,12 +121,8 @@ def _faults(audits: Any) -> Iterator[str]:
 def refuse_failed(results: Sequence[AuditResult], consequence: str) -> None:
     """Raise an error where any audit fails.
 
-    Args:
-        results: of all audits.
-        consequence: the end of the message.
-
     Raises:
-        AuditError: it names all that fail.
+        AuditError: it names all that fail, and ends with the consequence.
     """
     if failed := [result for result in results if result.fails]:
         names = ", ".join(f"{result.name} ({count_of(result.rows, 'row')})" for result in failed)

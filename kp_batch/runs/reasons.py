@@ -41,9 +41,7 @@ class Reason:
 def setting_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Reason]:
     """The settings of a warehouse that differ, the weights by profile.
 
-    Args:
-        old: JSON values by the names of the settings; empty for a new warehouse: none differs.
-        new: likewise.
+    Both have JSON values by the names of the settings. Of a new warehouse, without any, none does.
     """
     for name in new if old else ():
         if name == _WEIGHTS:
@@ -69,11 +67,7 @@ def formula_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
 
 
 def file_changes(counts: Mapping[str, int]) -> Iterator[Reason]:
-    """The changes of the archive's files.
-
-    Args:
-        counts: how many files are new, changed and so on: see `FileChanges`.
-    """
+    """The changes of the archive's files: how many are new and so on, see `FileChanges`."""
     for change, count in counts.items():
         if count:
             yield Reason(f"files_{change}", f"{count_of(count, 'file')} {change}", new=count)
@@ -87,8 +81,7 @@ def join_reasons(reasons: Iterable[Reason]) -> str:
 def weights_by_date(profile: Any) -> dict[str, Weights]:
     """The weights of a name by the date from which they hold, "" from the beginning, ascending.
 
-    Args:
-        profile: as the settings have it; the dates sort as texts.
+    The profile is as the settings have it; the dates sort as texts.
     """
     tables: list[dict[str, Any]] = profile if isinstance(profile, list) else [profile or {}]
     return {
@@ -116,7 +109,6 @@ def _weight_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[
 
 
 def _audit_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Reason]:
-    """The audits that came, went or changed."""
     for name in sorted(old.keys() | new.keys()):
         was, now = old.get(name), new.get(name)
         if was != now:

@@ -64,6 +64,12 @@ class Run:
         return self.config.settings["cache_by"] != self.published.settings.get("cache_by")
 
     @property
+    def command(self) -> str:
+        """The command that runs its archive into its warehouse again."""
+        archive, warehouse = map(quote, self.config.archive), shown(self.config.warehouse)
+        return f"kp-batch run {' '.join(archive)} --warehouse {quote(warehouse)}"
+
+    @property
     def rejects_command(self) -> str:
         """The command that shows the rows and files that it rejects."""
         return f"kp-batch sql 'FROM rejects' --warehouse {quote(shown(self.config.warehouse))}"

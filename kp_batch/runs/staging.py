@@ -17,13 +17,7 @@ from kp_batch.files import note_leftover
 # The text of an accepted row, with its size in UTF-8.
 TEXTS = pl.Schema({"text_hash": pl.String, "text": pl.String, "bytes": pl.Int64})
 # The window of a text: all that the encoder reads of it.
-WINDOWS = pl.Schema(
-    {
-        "window_hash": pl.String,
-        "pieces": pl.List(pl.UInt16),
-        "bytes": pl.Int64,
-    }
-)
+WINDOWS = pl.Schema({"window_hash": pl.String, "pieces": pl.List(pl.UInt16), "bytes": pl.Int64})
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,8 @@ def _assign_by_time(versions: ProfileVersions) -> list[pl.Expr]:
     moments, by_name = versions.moments, versions.versions
     number = {None: 0} | {moment: place for place, moment in enumerate(moments, 1)}
     first_key = {name: place * len(number) for place, name in enumerate(by_name)}
-    dated = [(name, version) for name in by_name for version in by_name[name]]
-    keys = [first_key[name] + number[version.valid_from] for name, version in dated]
-    ids = [version.profile.profile_id for _, version in dated]
+    keys = [first_key[name] + number[version.valid_from] for name, version in versions.named]
+    ids = [version.profile.profile_id for _, version in versions.named]
 
     domain = pl.col("task_domain")
     times = pl.lit(pl.Series(moments, dtype=TIMESTAMP))

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass
 from datetime import UTC, date, datetime, time
 from functools import cache
 from importlib.resources import files
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -70,23 +70,25 @@ class ProfileVersions:
     def in_force(self, moment: datetime) -> dict[str, Version]:
         """The versions in force at a time with a zone, by name."""
         return {
-            name: begun[-1]
-            for name, versions in self.versions.items()
-            if (begun := [version for version in versions if _has_begun(version, moment)])
+            name: version
+            for name, version in self.named  # the last one that has begun
+            if version.valid_from is None or version.valid_from <= moment
         }
 
     @property
     def profiles(self) -> tuple[WeightProfile, ...]:
         """All profiles, without duplicates."""
-        return tuple(dict.fromkeys(version.profile for version in self._all()))
+        return tuple(dict.fromkeys(version.profile for _, version in self.named))
 
     @property
     def moments(self) -> list[datetime]:
         """The times from which any weights hold, ascending."""
-        return sorted({version.valid_from for version in self._all() if version.valid_from})
+        return sorted({version.valid_from for _, version in self.named if version.valid_from})
 
-    def _all(self) -> Iterator[Version]:
-        return chain.from_iterable(self.versions.values())
+    @property
+    def named(self) -> Iterator[tuple[str, Version]]:
+        """All versions, each with its name."""
+        return ((name, version) for name, versions in self.versions.items() for version in versions)
 
     def as_json(self) -> dict[str, Any]:
         """The weights as JSON, from which `parse_profiles` makes the same versions."""
@@ -140,10 +142,6 @@ def parse_profiles(profiles: Mapping[str, Any], source: str) -> ProfileVersions:
     return ProfileVersions(default | _parsed({"profiles": plain}, source))
 
 
-def _has_begun(version: Version, moment: datetime) -> bool:
-    return version.valid_from is None or version.valid_from <= moment
-
-
 def _table(version: Version) -> dict[str, Any]:
     begins, profile = version
     dated = {} if begins is None else {_FROM: version.date}
@@ -158,14 +156,7 @@ def _date_text(moment: datetime) -> str:
 @cache
 def _built_in() -> dict[str, tuple[Version, ...]]:
     text = files("kp_batch.scoring").joinpath("profiles.toml").read_text("utf-8")
-    return {
-        name: (Version(None, _profile(name, weights)),)
-        for name, weights in tomllib.loads(text)["profiles"].items()
-    }
-
-
-def _profile(name: str, weights: Mapping[str, Any]) -> WeightProfile:
-    return WeightProfile(name, *(float(weights[dimension]) for dimension in DIMENSIONS))
+    return _parsed(tomllib.loads(text), "profiles.toml")
 
 
 def _parsed(content: Mapping[str, Any], path: str) -> dict[str, tuple[Version, ...]]:
@@ -179,7 +170,10 @@ def _parsed(content: Mapping[str, Any], path: str) -> dict[str, tuple[Version, .
 
 def _versions(name: str, profile: Any) -> tuple[Version, ...]:
     """The versions of tables without a fault; built-in weights hold before a dated first one."""
-    versions = tuple(Version(_begin(table), _profile(name, table)) for table in _tables(profile))
+    versions = tuple(
+        Version(_begin(table), WeightProfile(name, *(float(table[each]) for each in DIMENSIONS)))
+        for table in _tables(profile)
+    )
     return versions if versions[0].valid_from is None else (*_built_in().get(name, ()), *versions)
 
 

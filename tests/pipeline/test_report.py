@@ -113,7 +113,7 @@ def test_a_page_that_cannot_be_written_is_a_warning_and_leaves_no_stale_one(
     def fail(*_: object) -> str:
         raise RuntimeError("no\nVega")
 
-    monkeypatch.setitem(reporting.FORMATS, "html", fail)
+    monkeypatch.setattr(reporting, "report", fail)
     leave_report(warehouse, ThreadExecutor())
     assert not (warehouse / "report.html").exists()
     assert caplog.messages == ["the report was not written: no Vega"]
