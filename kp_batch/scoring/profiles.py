@@ -218,7 +218,7 @@ def _faults(content: Mapping[str, Any]) -> Iterator[str]:
                 yield from _weight_faults(label, cast("dict[str, Any]", table))
             else:
                 yield f"{label}: expected a table of four weights, got {table!r}"
-        yield from _date_faults(name, [table for table in tables if isinstance(table, dict)])
+        yield from _date_faults(name, tables)
 
 
 def _weight_faults(name: str, weights: dict[str, Any]) -> Iterator[str]:
@@ -239,13 +239,15 @@ def _is_weight(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
-def _date_faults(name: str, tables: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _date_faults(name: str, tables: Sequence[Any]) -> Iterator[str]:
     """The faults of the times from which the tables of a name hold."""
     begins: list[datetime] = []
     for place, table in enumerate(tables, 1):
+        if not isinstance(table, dict):
+            continue
         label = name if len(tables) == 1 else f"{name} (entry {place})"
         try:
-            begin = _begin(table)
+            begin = _begin(cast("dict[str, Any]", table))
         except ValueError as error:
             yield f"{label}: {error}"
             continue

@@ -238,3 +238,13 @@ def test_every_fault_of_dates_is_reported_at_once(file: Path) -> None:
         "empty: no table of weights",
     ]
     assert len(faults) == 12
+
+
+def test_entries_are_numbered_as_they_stand(file: Path) -> None:
+    table = "complexity = 1, novelty = 0, tool_diversity = 0, outcome_confidence = 0"
+    entries = f'[1, {{{table}, from = 2026-06-01}}, {{{table}, from = "soon"}}]'
+    faults = refusal(file, f"[profiles]\nodd = {entries}").split(": ", 1)[1].split("; ")
+    assert faults == [
+        "odd (entry 1): expected a table of four weights, got 1",
+        "odd (entry 3): from is a day such as 2026-01-31, or a time with a zone, got 'soon'",
+    ]
