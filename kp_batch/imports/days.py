@@ -112,7 +112,7 @@ class DailyPartitions:
         """The new traces of a day."""
         is_of_day = pl.col("key").str.starts_with(day)
         for run in self._traces.runs():
-            yield (piece.filter(is_of_day) for piece in pieces(run, day, day + _AFTER))
+            yield (piece.filter(is_of_day) for piece in pieces(run, (day, day + _AFTER)))
 
     def _old(self, path: Path, day: str, leaves: pl.Expr) -> Pieces:
         """The traces of a day's file that stay there."""
@@ -121,7 +121,7 @@ class DailyPartitions:
         leaving = [
             piece.filter(pl.col("day") == day, leaves).select("id")
             for run in self._leaving.runs()
-            for piece in pieces(run, day, day)
+            for piece in pieces(run, (day, day))
         ]
         ids = pl.concat([pl.DataFrame(schema={"id": pl.String}), *leaving])
         key = pl.concat_str(pl.col("metadata").struct.field("created_at"), "id", separator=" ")

@@ -32,6 +32,7 @@ RECORDS = pl.Schema(
     }
 )
 FORGOTTEN = pl.Schema({"trace": pl.String, "digest": pl.Binary})  # null: all of the trace
+_PRESENT = pl.Schema({"trace": pl.String, "file": pl.String})
 _OUTCOMES = pl.Schema({"trace": pl.String, "day": pl.String, "is_skipped": pl.Boolean})
 _ORDER = ("trace", "told", "file", "position")  # the order in which contents were first read
 _CONTENT = ("trace", "digest")
@@ -78,11 +79,15 @@ class NewRecords:
     Args:
         folder: for what does not fit into memory.
         number: of the import.
+
+    Attributes:
+        present: the traces that registries still have, without records.
     """
 
     def __init__(self, folder: Path, number: int) -> None:
         self.number = number
-        self._runs = SortedRuns(folder, RECORDS, _ORDER, _SIZE)
+        self._runs = SortedRuns(folder / "records", RECORDS, _ORDER, _SIZE)
+        self.present = SortedRuns(folder / "present", _PRESENT, ["trace"], pl.lit(100))
         self._void: set[str] = set()
 
     def add(self, record: SourceRecord, file: str, position: int) -> None:

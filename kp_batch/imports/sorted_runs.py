@@ -156,19 +156,18 @@ class SortedRuns:
         self._runs.append(path)
 
 
-def pieces(path: Path, low: str | None = None, high: str | None = None) -> Pieces:
+def pieces(path: Path, span: tuple[str, str] | None = None) -> Pieces:
     """The rows of a run, a row group at a time.
 
     Args:
         path: of the run, whose first column is its key.
-        low: the least key to read; None for all.
-        high: likewise, the greatest.
+        span: the least and the greatest key to read; None for all.
     """
     with pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups):
-            if low is not None and high is not None:
+            if span:
                 keys = file.metadata.row_group(number).column(0).statistics
-                if keys and keys.has_min_max and (keys.max < low or keys.min > high):
+                if keys and keys.has_min_max and (keys.max < span[0] or keys.min > span[1]):
                     continue
             yield cast("pl.DataFrame", pl.from_arrow(file.read_row_group(number)))
 

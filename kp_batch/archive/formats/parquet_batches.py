@@ -5,6 +5,7 @@ A footer may state less than the file unpacks to, so the headers of all pages ar
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from os import SEEK_END
 from typing import IO, Any
 
@@ -68,15 +69,11 @@ class ParquetRows:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._size = file.seek(0, SEEK_END)
-        parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=_READ_AHEAD)
+        opened = partial(pq.ParquetFile, file, pre_buffer=False, buffer_size=_READ_AHEAD)
+        parquet = opened()
         self._plan = plan_reading(file, parquet, self._size, BATCH_BYTES)
         if self._plan.folded:
-            parquet = pq.ParquetFile(
-                file,
-                read_dictionary=self._plan.folded,
-                pre_buffer=False,
-                buffer_size=_READ_AHEAD,
-            )
+            parquet = opened(read_dictionary=self._plan.folded)
         self._parquet = parquet
         schema = parquet.schema_arrow
         self.schema = _unfolded(schema)
