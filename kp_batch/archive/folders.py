@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
-from kp_batch.archive.formats import BY_ENDING, Format, format_of
+from kp_batch.archive.formats import BY_ENDING, FORMATS, Format
 from kp_batch.errors import ArchiveError, is_of_machine, is_passing
 
 DELTA_LOG = "_delta_log"
@@ -40,7 +40,7 @@ class SourceFile:
     @property
     def format(self) -> Format:
         """Its format, by its ending; Parquet if that is unknown."""
-        return format_of(self.path)
+        return BY_ENDING.get(Path(self.path).suffix.lower(), FORMATS[0])
 
 
 def folders_above(path: str) -> Iterator[str]:

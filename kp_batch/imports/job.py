@@ -75,30 +75,30 @@ def read_files(
         number: of the import.
         folder: for the runs; it is new.
     """
-    records = NewRecords(folder, number)
+    new = NewRecords(folder, number)
     faults: dict[str, Rejected] = {}
     dropped: list[tuple[str, Rejected | Skipped]] = []
     form = form.under(rules)
     for file in inputs:
         try:
-            others = list(_read(form, file, records))
+            others = list(_read(form, file, new))
         except TooLargeError as error:
             faults[file.path] = Rejected([TOO_LARGE], str(error))
         except UnreadableError as error:
             faults[file.path] = Rejected([fault.code for fault in error.faults], str(error))
         else:
             dropped += ((file.path, item) for item in others)
-    return FilesRead(faults, dropped, records.runs(), records.present.runs())
+    return FilesRead(faults, dropped, new.records.runs(), new.present.runs())
 
 
-def _read(form: Format, file: Input, records: NewRecords) -> Iterator[Rejected | Skipped]:
+def _read(form: Format, file: Input, new: NewRecords) -> Iterator[Rejected | Skipped]:
     """Take the records of a file; gives what is no record."""
     budget = refusal_budget()
     for position, item in enumerate(_items(form, file)):
         if isinstance(item, SourceRecord):
-            records.add(item, file.path, position)
+            new.add(item, file.path, position)
         elif isinstance(item, Present):
-            records.present.add((item.trace, file.path), len(item.trace))
+            new.present.add((item.trace, file.path), len(item.trace))
         else:
             budget.take(isinstance(item, Rejected))
             yield item
@@ -238,7 +238,7 @@ class ImportJob:
 
     def _take(self, group: Sequence[Input], read: FilesRead) -> set[str]:
         faults = {file.path: file.refused for file in group if file.refused} | read.faults
-        self.new.adopt(read.records)
+        self.new.records.adopt(read.records)
         self.new.present.adopt(read.present)
         for file in group:
             self.refusals.read_file(file.path)

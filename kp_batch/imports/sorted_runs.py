@@ -66,20 +66,13 @@ class RowGroupWriter:
         self._pending = pl.concat([self._pending, frame.select(self._pending.columns)])
         self._sizes += frame.select(self._size).to_series().to_list()
         self.rows += len(frame)
-        begin = 0
-        for end in self._ends():
-            self._write(self._pending[begin:end])
-            begin = end
-        self._pending, self._sizes = self._pending[begin:], self._sizes[begin:]
-
-    def _ends(self) -> Iterator[int]:
-        """The ends of the row groups that are full, as more rows come after them."""
         begin = total = 0
         for place, size in enumerate(self._sizes):
             if place > begin and (place - begin == self._rows or total + size > self._most):
-                yield place
+                self._write(self._pending[begin:place])
                 begin, total = place, 0
             total += size
+        self._pending, self._sizes = self._pending[begin:], self._sizes[begin:]
 
     def _write(self, rows: pl.DataFrame) -> None:
         self._writer.write_table(rows.rechunk().to_arrow().cast(self._schema))
