@@ -32,12 +32,6 @@ def list_files(url: str, *, every: bool = False) -> Iterator[SourceFile]:
         yield from _glob_files(bucket, Glob.of(path), every=every)
 
 
-def full_url(url: str) -> str:
-    """The URL in the form with which its files' paths begin."""
-    bucket, path = bucket_and_path(url)
-    return _url(bucket, path)
-
-
 def stat_file(url: str) -> SourceFile:
     """The file with its present size, time and ETag.
 

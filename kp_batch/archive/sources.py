@@ -140,7 +140,7 @@ def folders_named(archive: Iterable[str]) -> frozenset[str]:
 def _named(name: str) -> Glob:
     """What a name stands for, with its folder in full: of a file, that is the file itself."""
     if is_url(name):
-        return Glob.of(buckets.full_url(name))
+        return Glob.of(name)
     path = absolute(name.removeprefix("file://"))
     return Glob(path) if Path(path).exists() else Glob.of(path)
 
@@ -173,7 +173,6 @@ def _keys_in(folders: frozenset[str], folder: str) -> str:
 
 
 def _list(name: str, own: str | None) -> Iterator[SourceFile]:
-    """The files of one name."""
     if not name:
         raise ValueError("the name is empty")
     if is_url(name):

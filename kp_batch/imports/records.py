@@ -200,7 +200,6 @@ class Join:
         return records.join(forgotten, on=_CONTENT, how="anti", maintain_order="left")
 
     def _begin(self, rows: pl.DataFrame, build: Build) -> "_Batch":
-        """Begin to build the traces of rows."""
         is_record = pl.col("file").is_not_null()
         records, outcomes = rows.filter(is_record), rows.filter(~is_record)
         texts = records.filter(pl.col("json").is_not_null()).unique(_CONTENT, keep="first")

@@ -134,8 +134,7 @@ class _Plan:
         state = ImportState.of(archive)
         _check_format(archive, state, self.form)
         check_same_traces(archive.name, state, self.rules)
-        known = state.known_sources(archive)
-        return replace(self, archive=archive, state=state, known=known)
+        return replace(self, archive=archive, state=state, known=state.known_sources(archive))
 
     @cached_property
     def new(self) -> Mapping[str, Input]:

@@ -150,7 +150,6 @@ def _is_known(source: SourceFile, entry: Entry | None) -> bool:
 
 
 def _entry(run: Run, source: SourceFile, content: FileContent, last: Entry | None) -> Entry:
-    """The ledger's entry of a file that was read."""
     old = source.mtime_ns < int(run.started_at.timestamp() * 1e9) - _SETTLED_NS
     mtime_ns = source.mtime_ns if old or source.etag else 0
     size, etag = source.size, source.etag

@@ -45,11 +45,7 @@ class _Unpacked:
         self._size = 0
 
     def add(self, size: int) -> None:
-        """Count further bytes.
-
-        Raises:
-            UnreadableError: the limit is exceeded.
-        """
+        """Count further bytes; raises an UnreadableError where the limit is exceeded."""
         self._size += size
         if self._size > self._most:
             message = f"the file unpacks to more than {self._most >> 20:,} MiB"
@@ -352,10 +348,7 @@ class _Header:
     def struct(self) -> dict[int, Any]:
         """The values of a struct, by field number.
 
-        Raises:
-            IndexError: the content ends before the struct.
-            KeyError: it is no struct.
-            UnreadableError: it has a list, which no page header has.
+        Raises an IndexError where the content ends before it, a KeyError where it is no struct.
         """
         values: dict[int, Any] = {}
         field = 0
