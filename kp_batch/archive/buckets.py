@@ -15,11 +15,7 @@ _ENDINGS = tuple(BY_ENDING)
 
 
 def list_files(url: str, *, every: bool = False) -> Iterator[SourceFile]:
-    """List the files of a URL; of a folder or a glob, those with a known ending.
-
-    Args:
-        url: of a file or a folder, or a glob.
-        every: whether hidden objects count as well, and any endings.
+    """As `folders.list_files`, of a URL.
 
     Raises:
         ArchiveError: the URL is a warehouse, or a Delta table.

@@ -60,11 +60,7 @@ def discover(
 
 
 def open_file(path: str, copy: str = "") -> Any:  # digests and formats need more than BinaryIO
-    """Open a file for reading bytes.
-
-    Args:
-        path: of the file, or its URL.
-        copy: see `SourceFile`.
+    """Open a file, or a URL, for reading bytes; of the copy, see `SourceFile`.
 
     Raises:
         OSError: it cannot be opened.
@@ -101,12 +97,7 @@ def stat_file(path: str) -> SourceFile:
 
 
 def covers(name: str, file: Path) -> bool:
-    """Whether a name of an archive would include a file, whatever its ending.
-
-    Args:
-        name: see `discover`.
-        file: a path without links.
-    """
+    """Whether a name of an archive would include a file, a path without links, of any ending."""
     if is_url(name):
         return False
     glob = _named(name)
@@ -115,12 +106,7 @@ def covers(name: str, file: Path) -> bool:
 
 
 def is_outside(archive: Iterable[str], path: str) -> bool:
-    """Whether a file is in an archive only by a link, which leads out of all of its names.
-
-    Args:
-        archive: see `discover`.
-        path: as it is discovered.
-    """
+    """Whether a discovered file is in an archive only by a link that leads out of all its names."""
     if is_url(path):
         return False
     file = Path(path).resolve()
@@ -129,11 +115,7 @@ def is_outside(archive: Iterable[str], path: str) -> bool:
 
 
 def folders_named(archive: Iterable[str]) -> frozenset[str]:
-    """The folders that an archive names, or that its globs begin with.
-
-    Args:
-        archive: see `discover`.
-    """
+    """The folders that an archive names, or that its globs begin with."""
     return frozenset(_named(name).folder.rstrip("/") for name in archive)
 
 

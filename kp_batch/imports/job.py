@@ -66,15 +66,7 @@ class FilesRead:
 def read_files(
     form: Format, rules: Rules, inputs: Sequence[Input], number: int, folder: Path
 ) -> FilesRead:
-    """Read files.
-
-    Args:
-        form: of the files.
-        rules: that choose what a trace is.
-        inputs: the files.
-        number: of the import.
-        folder: for the runs; it is new.
-    """
+    """Read the inputs of an import of this number, with runs in a new folder."""
     new = NewRecords(folder, number)
     faults: dict[str, Rejected] = {}
     dropped: list[tuple[str, Rejected | Skipped]] = []
@@ -201,14 +193,9 @@ def _out_of_memory(when: str) -> ResourceError:
 
 
 class ImportJob:
-    """Reads files, then builds traces of their records and earlier ones.
+    """Has workers read files, then build traces of their records and earlier ones.
 
-    Args:
-        form: of the files.
-        rules: for what the format does not decide.
-        folder: an empty one, for what does not fit into memory.
-        number: of this import.
-        workers: that do it.
+    What does not fit into memory goes into the folder, which is empty.
     """
 
     def __init__(

@@ -27,13 +27,7 @@ from kp_batch.text import encodable
 
 
 class Sniffed:
-    """Sniffs the files of a source, to choose among them; see `Format.sniff`.
-
-    Args:
-        form: the format.
-        stamps: of the files.
-        known: the files as they were when they were sniffed before.
-    """
+    """Sniffs the files of a source that are not known by their stamps; see `Format.sniff`."""
 
     def __init__(
         self, form: Format, stamps: Mapping[str, str], known: Mapping[str, KnownSource]

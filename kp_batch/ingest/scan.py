@@ -70,10 +70,6 @@ class ArchiveScan:
 def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
     """Scan the archive: stages its ledger, and the facts and texts of content not known yet.
 
-    Args:
-        run: the run.
-        executor: reads the files.
-
     Raises:
         ArchiveError: a name gives no file, or there is nothing by which caches are to be kept.
     """

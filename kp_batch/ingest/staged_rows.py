@@ -147,12 +147,7 @@ class StagedRows(_Buffer):
 
 @contextmanager
 def staged_rows(staging: Staging, name: str) -> Generator[StagedRows]:
-    """Stage the rows of some content; after an error there is neither file.
-
-    Args:
-        staging: the run's files.
-        name: of the two.
-    """
+    """Stage the rows of some content, in files of this name; after an error there is neither."""
     with (
         parquet_batches(staging.facts(name), FACTS, _FACTS_ROWS, _REPEATED) as facts,
         parquet_batches(staging.texts(name), TEXTS, BATCH_ROWS) as texts,
