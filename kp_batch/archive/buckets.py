@@ -8,41 +8,24 @@ from typing import BinaryIO, cast
 from kp_batch.archive.folders import DELTA_LOG, Glob, SourceFile, fault_of, folders_above
 from kp_batch.archive.formats import BY_ENDING
 from kp_batch.errors import ArchiveError
-from kp_batch.files import atomic_write
 from kp_batch.storage.store import Object, Store, bucket_and_path
 from kp_batch.storage.urls import is_web
 
 _ENDINGS = tuple(BY_ENDING)
 
 
-def list_files(url: str) -> Iterator[SourceFile]:
-    """List the files of a URL; of a folder or a glob, those with a known ending.
+def list_files(url: str, *, every: bool = False) -> Iterator[SourceFile]:
+    """As `folders.list_files`, of a URL.
 
     Raises:
         ArchiveError: the URL is a warehouse, or a Delta table.
         OSError: it cannot be listed.
     """
-    return _list(url, every=False)
-
-
-def list_all_files(url: str) -> Iterator[SourceFile]:
-    """As `list_files`, but with hidden objects, and any endings."""
-    return _list(url, every=True)
-
-
-def _list(url: str, *, every: bool) -> Iterator[SourceFile]:
     bucket, path = bucket_and_path(url)
     if path and not path.endswith("/") and (obj := bucket.head(path)):
         yield _source(bucket, obj)
     elif not is_web(url):
-        # A folder is a glob with an empty pattern.
-        yield from _glob_files(bucket, Glob.of(path) or Glob(path.rstrip("/"), ""), every=every)
-
-
-def full_url(url: str) -> str:
-    """The URL in the form with which its files' paths begin."""
-    bucket, path = bucket_and_path(url)
-    return _url(bucket, path)
+        yield from _glob_files(bucket, Glob.of(path), every=every)
 
 
 def stat_file(url: str) -> SourceFile:
@@ -68,20 +51,15 @@ def open_copy(url: str, copy: str) -> BinaryIO:
     Raises:
         OSError: it cannot be read.
     """
+    bucket, path = bucket_and_path(url)
     if copy:
         if not Path(copy).exists():
-            with atomic_write(Path(copy)) as path, path.open("wb") as file:
-                _fetch(url, file)
+            bucket.download(path, Path(copy))
         return Path(copy).open("rb")
     temporary = cast("BinaryIO", TemporaryFile())  # noqa: SIM115 (the caller closes it)
-    _fetch(url, temporary)
+    temporary.writelines(bucket.pieces(path))
     temporary.seek(0)
     return temporary
-
-
-def _fetch(url: str, file: BinaryIO) -> None:
-    bucket, path = bucket_and_path(url)
-    file.writelines(bucket.pieces(path))
 
 
 def _glob_files(bucket: Store, glob: Glob, *, every: bool) -> Iterator[SourceFile]:
@@ -100,7 +78,7 @@ def _glob_files(bucket: Store, glob: Glob, *, every: bool) -> Iterator[SourceFil
         if (
             (every or (obj.path.lower().endswith(_ENDINGS) and not _is_hidden(below)))
             and faulty.keys().isdisjoint(folders_above(obj.path))
-            and _is_match(glob, below)
+            and glob.covers(below)
         ):
             yield _source(bucket, obj)
 
@@ -111,12 +89,6 @@ def _below(folder: str, path: str) -> tuple[str, ...]:
 
 def _is_hidden(below: tuple[str, ...]) -> bool:
     return any(part.startswith((".", "_")) for part in below)
-
-
-def _is_match(glob: Glob, below: tuple[str, ...]) -> bool:
-    """Whether the glob matches the path, or a folder above it."""
-    ends = range(1, len(below) + 1)
-    return not glob.pattern or any(glob.matches(below[:end]) for end in ends)
 
 
 def _faulty_folders(paths: Iterable[str]) -> dict[str, str]:

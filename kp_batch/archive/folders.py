@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
-from kp_batch.archive.formats import BY_ENDING, Format, format_of
+from kp_batch.archive.formats import BY_ENDING, FORMATS, Format
 from kp_batch.errors import ArchiveError, is_of_machine, is_passing
 
 DELTA_LOG = "_delta_log"
@@ -40,7 +40,7 @@ class SourceFile:
     @property
     def format(self) -> Format:
         """Its format, by its ending; Parquet if that is unknown."""
-        return format_of(self.path)
+        return BY_ENDING.get(Path(self.path).suffix.lower(), FORMATS[0])
 
 
 def folders_above(path: str) -> Iterator[str]:
@@ -52,16 +52,19 @@ def folders_above(path: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Glob:
-    """A pattern below a folder, as fsspec reads it: `**` stands for any number of folders."""
+    """A pattern below a folder, as fsspec reads it: `**` stands for any number of folders.
+
+    An empty pattern stands for all that is below the folder.
+    """
 
     folder: str
-    pattern: str
+    pattern: str = ""
 
     @classmethod
-    def of(cls, path: str) -> "Glob | None":
-        """Cut a path before its first part with *, ? or [; None if it has no such part."""
+    def of(cls, path: str) -> "Glob":
+        """Cut a path before its first part with *, ? or [; if it has none, it is the folder."""
         if not (match := re.search(r"[^/]*[*?\[]", path)):
-            return None
+            return cls(path)
         return cls(path[: match.start()].rstrip("/") or "/", path[match.start() :])
 
     def matches(self, below: tuple[str, ...]) -> bool:
@@ -71,6 +74,11 @@ class Glob:
             ValueError: a part of the pattern has `**` and more.
         """
         return _compiled(self.pattern).match("/".join(below)) is not None
+
+    def covers(self, below: tuple[str, ...]) -> bool:
+        """Whether it matches a path, or a folder above it."""
+        ends = range(1, len(below) + 1)
+        return not self.pattern or any(self.matches(below[:end]) for end in ends)
 
     def leads_to(self, below: tuple[str, ...]) -> bool:
         """Whether it can match a path below this one."""
@@ -89,29 +97,19 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(glob_translate(pattern))
 
 
-def list_files(root: str, own: str | None) -> Iterator[SourceFile]:
+def list_files(root: str, own: str | None, *, every: bool = False) -> Iterator[SourceFile]:
     """List the files of a path; of a folder or a glob, those with a known ending.
 
     Args:
         root: the absolute path of a file or a folder, or a glob.
         own: a folder whose files are left out, its path without links.
+        every: whether hidden files count as well, and any endings.
 
     Raises:
         ArchiveError: the path is a warehouse, or in a Delta table.
         OSError: it cannot be listed.
-        ValueError: it is no path, or a file's name is not UTF-8.
+        ValueError: it is no path.
     """
-    for file in _list(root, own, every=False):
-        file.path.encode()  # a table cannot hold a name that is not UTF-8
-        yield file
-
-
-def list_all_files(root: str, own: str) -> Iterator[SourceFile]:
-    """As `list_files`, but with hidden files, and any names and endings."""
-    return _list(root, own, every=True)
-
-
-def _list(root: str, own: str | None, *, every: bool) -> Iterator[SourceFile]:
     for folder in Path(root).parents:
         if (folder / DELTA_LOG).is_dir():
             raise ArchiveError(f"cannot look into {str(folder)!r}: {IS_DELTA}")
@@ -119,13 +117,13 @@ def _list(root: str, own: str | None, *, every: bool) -> Iterator[SourceFile]:
         status = Path(root).stat()
     except (FileNotFoundError, NotADirectoryError):
         glob = Glob.of(root)
-        if glob and Path(glob.folder).is_dir():
+        if Path(glob.folder).is_dir():
             yield from _glob_files(glob, own, every=every)
         return
     if S_ISREG(status.st_mode):
         yield _source(root, status)
     elif S_ISDIR(status.st_mode):
-        yield from _glob_files(Glob(root, ""), own, every=every)
+        yield from _glob_files(Glob(root), own, every=every)
 
 
 def stat_file(path: str) -> SourceFile:
@@ -145,7 +143,6 @@ def fault_of(names: Collection[str]) -> str:
 
 
 def _glob_files(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
-    """The files of a glob, or of a folder: a glob with an empty pattern."""
     for file in _walk(glob, own, every=every):
         if file.path == glob.folder:
             raise ArchiveError(f"cannot look into {file.path!r}: {file.fault}")
@@ -160,7 +157,8 @@ def _walk(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
         if os.path.realpath(folder) == own:
             continue
         try:
-            entries = _entries(folder)
+            with os.scandir(folder) as scanned:
+                entries = list(scanned)
         except OSError as error:
             yield _unreadable(folder, "the folder cannot be read: ", error)
             continue
@@ -178,11 +176,6 @@ def _walk(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
                     pending.append((entry.path, path, is_match))
             elif is_match and (every or entry.name.lower().endswith(_ENDINGS)):
                 yield from _file(entry)
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        return list(entries)
 
 
 def _file(entry: os.DirEntry[str]) -> Iterator[SourceFile]:

@@ -55,10 +55,9 @@ def with_gone(now: Ledger, before: Ledger, *, prune: bool) -> Ledger:
     the file is read when it is back.
     """
     if prune:
-        return {path: entry for path, entry in now.items() if entry.status == "read"} | {
-            path: replace(entry, file_id=None, rows=0)
+        return {
+            path: entry if entry.status == "read" else replace(entry, file_id=None, rows=0)
             for path, entry in now.items()
-            if entry.status == "unreadable"
         }
     gone = {
         path: replace(

@@ -25,8 +25,7 @@ def read_rows(source: SourceFile) -> Iterator[pl.DataFrame]:
             Frames that came before the error are void. If the disk or the network failed, it is
             raised from that error, and another try may succeed; see `is_passing`.
     """
-    for batch in _batches(source):
-        yield batch.rows
+    return (batch.rows for batch in _batches(source))
 
 
 def read_rows_with_raw(

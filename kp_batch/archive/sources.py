@@ -37,33 +37,30 @@ def discover(
         Exception: the disk or the network failed; another try may succeed, see `is_passing`.
     """
     own = os.path.realpath(warehouse) if warehouse else None
-    files: dict[str, SourceFile] = {}
+    files: dict[bytes, SourceFile] = {}  # a table cannot hold a path that is not UTF-8
     for name in archive:
         try:
-            listed = list(_list(name, own))
+            listed = {file.path.encode(): file for file in _list(name, own)}
         except KpBatchError:
             raise
         except Exception as error:  # file systems raise errors of many kinds
             if is_passing(error) or is_of_machine(error):
                 raise
-            raise ArchiveError(f"cannot look at {name!r}: {_reason(error)}") from error
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise ArchiveError(f"cannot look at {name!r}: {one_line(reason)}") from error
         if not listed:
             raise ArchiveError(
                 f"no Parquet or JSONL file at {name!r}; name a file, a folder, a glob or a URL"
             )
-        files |= {file.path: file for file in listed}
-    for path in [path for path, file in files.items() if file.fault == IS_WAREHOUSE]:
-        left_out(path)
-        del files[path]
-    return sorted(files.values(), key=lambda file: file.path.encode())
+        files |= listed
+    for file in files.values():
+        if file.fault == IS_WAREHOUSE:
+            left_out(file.path)
+    return [file for _, file in sorted(files.items()) if file.fault != IS_WAREHOUSE]
 
 
 def open_file(path: str, copy: str = "") -> Any:  # digests and formats need more than BinaryIO
-    """Open a file for reading bytes.
-
-    Args:
-        path: of the file, or its URL.
-        copy: see `SourceFile`.
+    """Open a file, or a URL, for reading bytes; of the copy, see `SourceFile`.
 
     Raises:
         OSError: it cannot be opened.
@@ -100,48 +97,34 @@ def stat_file(path: str) -> SourceFile:
 
 
 def covers(name: str, file: Path) -> bool:
-    """Whether a name of an archive would include a file, whatever its ending.
-
-    Args:
-        name: see `discover`.
-        file: a path without links.
-    """
+    """Whether a name of an archive would include a file, a path without links, of any ending."""
     if is_url(name):
         return False
-    folder, glob = _named(name)
-    if not file.is_relative_to(folder):
-        return False
-    below = file.relative_to(folder).parts
-    return not glob or any(glob.matches(below[: end + 1]) for end in range(len(below)))
+    glob = _named(name)
+    folder = Path(glob.folder).resolve()
+    return file.is_relative_to(folder) and glob.covers(file.relative_to(folder).parts)
 
 
 def is_outside(archive: Iterable[str], path: str) -> bool:
-    """Whether a file is in an archive only by a link, which leads out of all of its names.
-
-    Args:
-        archive: see `discover`.
-        path: as it is discovered.
-    """
+    """Whether a discovered file is in an archive only by a link that leads out of all its names."""
     if is_url(path):
         return False
     file = Path(path).resolve()
-    return not any(file.is_relative_to(_named(name)[0]) for name in archive if not is_url(name))
+    globs = (_named(name) for name in archive if not is_url(name))
+    return not any(file.is_relative_to(Path(glob.folder).resolve()) for glob in globs)
 
 
 def folders_named(archive: Iterable[str]) -> frozenset[str]:
-    """The folders that an archive names, or that its globs begin with.
-
-    Args:
-        archive: see `discover`.
-    """
-    return frozenset(_folder(name).rstrip("/") for name in archive)
+    """The folders that an archive names, or that its globs begin with."""
+    return frozenset(_named(name).folder.rstrip("/") for name in archive)
 
 
-def _folder(name: str) -> str:
-    full = buckets.full_url(name) if is_url(name) else absolute(local_name(name))
-    exists = not is_url(name) and Path(full).exists()
-    glob = None if exists else Glob.of(full)
-    return glob.folder if glob else full
+def _named(name: str) -> Glob:
+    """What a name stands for, with its folder in full: of a file, that is the file itself."""
+    if is_url(name):
+        return Glob.of(name)
+    path = absolute(name.removeprefix("file://"))
+    return Glob(path) if Path(path).exists() else Glob.of(path)
 
 
 def path_keys(folders: frozenset[str], path: str) -> str:
@@ -160,32 +143,18 @@ def path_keys(folders: frozenset[str], path: str) -> str:
 @lru_cache(1_024)  # files come in the order of their paths, many of one folder
 def _keys_in(folders: frozenset[str], folder: str) -> str:
     values: dict[str, str | None] = {}
-    below: list[str] = []  # the folders above the file, the nearest first
+    below: dict[str, str | None] = {}  # the keys of the folders so far, from the nearest on
     for above in (folder, *folders_above(folder)):
         if above in folders:
-            values |= dict(map(_key, filter(_is_key, below)))
-        below.append(above)
+            values = {**below}
+        name = above.rpartition("/")[2]
+        if name.count("=") == 1:
+            key, _, value = name.partition("=")
+            below[key] = None if value == _NO_VALUE else unquote(value)
     return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
-def _is_key(folder: str) -> bool:
-    return folder.rpartition("/")[2].count("=") == 1
-
-
-def _key(folder: str) -> tuple[str, str | None]:
-    key, _, value = folder.rpartition("/")[2].partition("=")
-    return key, None if value == _NO_VALUE else unquote(value)
-
-
-def _named(name: str) -> tuple[Path, Glob | None]:
-    """The local path of a name, without links; of a glob, its folder, and the glob."""
-    path = absolute(name.removeprefix("file://"))
-    glob = None if Path(path).exists() else Glob.of(path)
-    return Path(glob.folder if glob else path).resolve(), glob
-
-
 def _list(name: str, own: str | None) -> Iterator[SourceFile]:
-    """The files of one name."""
     if not name:
         raise ValueError("the name is empty")
     if is_url(name):
@@ -196,8 +165,3 @@ def _list(name: str, own: str | None) -> Iterator[SourceFile]:
 def absolute(path: str) -> str:
     """The absolute form of a local path, as files are named."""
     return os.path.abspath(Path(path).expanduser())  # noqa: PTH100 (it resolves x/..)
-
-
-def _reason(error: Exception) -> str:
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return one_line(reason)

@@ -22,12 +22,7 @@ Row = dict[str, Any]  # of `IMPORTED`
 
 
 def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
-    """Let the rules decide what a draft leaves open.
-
-    Args:
-        draft: the trace.
-        rules: of the import.
-        system: the name of the format.
+    """Let the rules decide what a draft of a system leaves open.
 
     Returns:
         A row of `IMPORTED`; or all reasons to refuse it.

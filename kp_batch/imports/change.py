@@ -85,7 +85,8 @@ class ArchiveChange:
 
     def count_deleted(self, files: Collection[str]) -> int:
         """How many traces files had before, and do not have now."""
-        read = [*self._job.new.runs(), *self._job.present.runs()]
+        new = self._job.new
+        read = [*new.records.runs(), *new.present.runs()]
         with reading_state(self._archive):
             return count_missing(self._segments, read, files)
 

@@ -50,12 +50,8 @@ class ImportConfig(BaseModel):
     def read(cls, values: object, number: int) -> "ImportConfig":
         """Read the config from the values of a form, or take it as it is.
 
-        Args:
-            values: of the form, or the config.
-            number: which import it is, for the message.
-
         Raises:
-            KpBatchError: values have faults; the message lists all of them.
+            KpBatchError: values have faults; the message lists all, and the number of the import.
         """
         try:
             return cls.model_validate(values)

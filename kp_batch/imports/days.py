@@ -51,11 +51,7 @@ def _frame(traces: Iterable[Row]) -> pl.DataFrame:
 
 
 class DailyPartitions:
-    """The changes of an import to the days of an archive.
-
-    Args:
-        folder: for what does not fit into memory.
-    """
+    """The changes of an import to the days of an archive, with a folder for its files."""
 
     def __init__(self, folder: Path) -> None:
         self._traces = SortedRuns(folder / "traces", _TRACES, ["key"], _SIZE)
@@ -82,10 +78,7 @@ class DailyPartitions:
         """Write the days, each completely or not at all; returns how many have changed.
 
         A trace that moves is taken out of its old day last, so that it is in one at any moment.
-
-        Args:
-            archive: that is changed.
-            metadata: of each file that is written.
+        Each file that is written has the metadata.
         """
         moves = (pl.col("goes_to") != pl.col("day")).fill_null(value=False)
         changed = self._write(archive, self._changed, ~moves, metadata)
@@ -112,7 +105,7 @@ class DailyPartitions:
         """The new traces of a day."""
         is_of_day = pl.col("key").str.starts_with(day)
         for run in self._traces.runs():
-            yield (piece.filter(is_of_day) for piece in pieces(run, day, day + _AFTER))
+            yield (piece.filter(is_of_day) for piece in pieces(run, (day, day + _AFTER)))
 
     def _old(self, path: Path, day: str, leaves: pl.Expr) -> Pieces:
         """The traces of a day's file that stay there."""
@@ -121,7 +114,7 @@ class DailyPartitions:
         leaving = [
             piece.filter(pl.col("day") == day, leaves).select("id")
             for run in self._leaving.runs()
-            for piece in pieces(run, day, day)
+            for piece in pieces(run, (day, day))
         ]
         ids = pl.concat([pl.DataFrame(schema={"id": pl.String}), *leaving])
         key = pl.concat_str(pl.col("metadata").struct.field("created_at"), "id", separator=" ")

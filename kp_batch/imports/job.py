@@ -5,10 +5,9 @@ do so at once; their results are joined in the order of the files and of the tra
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import polars as pl
 from polars.exceptions import PanicException
@@ -30,7 +29,6 @@ from kp_batch.imports.model import (
 from kp_batch.imports.records import NewRecords, Outcome, TraceRecords
 from kp_batch.imports.rejects import Refusals
 from kp_batch.imports.rules import Rules
-from kp_batch.imports.sorted_runs import SortedRuns
 from kp_batch.imports.sources import local_path
 from kp_batch.imports.workers import Workers
 from kp_batch.limits import (
@@ -42,10 +40,9 @@ from kp_batch.limits import (
     trace_budget,
     weight,
 )
+from kp_batch.steps.step import cut
 from kp_batch.text import one_line
 
-T = TypeVar("T")
-_PRESENT = pl.Schema({"trace": pl.String, "file": pl.String})
 _BATCH_BYTES = 1 << 20  # of the records of traces that are built at once
 
 
@@ -69,42 +66,31 @@ class FilesRead:
 def read_files(
     form: Format, rules: Rules, inputs: Sequence[Input], number: int, folder: Path
 ) -> FilesRead:
-    """Read files.
-
-    Args:
-        form: of the files.
-        rules: that choose what a trace is.
-        inputs: the files.
-        number: of the import.
-        folder: for the runs; it is new.
-    """
-    records = NewRecords(folder / "records", number)
-    present = SortedRuns(folder / "present", _PRESENT, ["trace"], pl.lit(100))
+    """Read the inputs of an import of this number, with runs in a new folder."""
+    new = NewRecords(folder, number)
     faults: dict[str, Rejected] = {}
     dropped: list[tuple[str, Rejected | Skipped]] = []
     form = form.under(rules)
     for file in inputs:
         try:
-            others = list(_read(form, file, records, present))
+            others = list(_read(form, file, new))
         except TooLargeError as error:
             faults[file.path] = Rejected([TOO_LARGE], str(error))
         except UnreadableError as error:
             faults[file.path] = Rejected([fault.code for fault in error.faults], str(error))
         else:
             dropped += ((file.path, item) for item in others)
-    return FilesRead(faults, dropped, records.runs(), present.runs())
+    return FilesRead(faults, dropped, new.records.runs(), new.present.runs())
 
 
-def _read(
-    form: Format, file: Input, records: NewRecords, present: SortedRuns
-) -> Iterator[Rejected | Skipped]:
+def _read(form: Format, file: Input, new: NewRecords) -> Iterator[Rejected | Skipped]:
     """Take the records of a file; gives what is no record."""
     budget = refusal_budget()
     for position, item in enumerate(_items(form, file)):
         if isinstance(item, SourceRecord):
-            records.add(item, file.path, position)
+            new.add(item, file.path, position)
         elif isinstance(item, Present):
-            present.add((item.trace, file.path), len(item.trace))
+            new.present.add((item.trace, file.path), len(item.trace))
         else:
             budget.take(isinstance(item, Rejected))
             yield item
@@ -207,14 +193,9 @@ def _out_of_memory(when: str) -> ResourceError:
 
 
 class ImportJob:
-    """Reads files, then builds traces of their records and earlier ones.
+    """Has workers read files, then build traces of their records and earlier ones.
 
-    Args:
-        form: of the files.
-        rules: for what the format does not decide.
-        folder: an empty one, for what does not fit into memory.
-        number: of this import.
-        workers: that do it.
+    What does not fit into memory goes into the folder, which is empty.
     """
 
     def __init__(
@@ -223,7 +204,6 @@ class ImportJob:
         self.form, self.rules, self._folder, self._workers = form, rules, folder, workers
         self.traces, self.skipped, self.counts = 0, Counter[str](), ImportCounts()
         self.new = NewRecords(folder / "new", number)
-        self.present = SortedRuns(folder / "present", _PRESENT, ["trace"], pl.lit(100))
         self.days = DailyPartitions(folder / "days")
         self.refusals = Refusals(folder / "refused")
 
@@ -245,8 +225,8 @@ class ImportJob:
 
     def _take(self, group: Sequence[Input], read: FilesRead) -> set[str]:
         faults = {file.path: file.refused for file in group if file.refused} | read.faults
-        self.new.adopt(read.records)
-        self.present.adopt(read.present)
+        self.new.records.adopt(read.records)
+        self.new.present.adopt(read.present)
         for file in group:
             self.refusals.read_file(file.path)
         for path, fault in faults.items():
@@ -266,7 +246,7 @@ class ImportJob:
         """Begin to build traces; what is returned waits for the outcome of each."""
         begun = [
             (batch, self._workers.submit(build_traces, self.form, self.rules, batch))
-            for batch in batches(traces, lambda x: sum(map(len, x.contents)), _BATCH_BYTES)
+            for batch in cut(traces, lambda x: sum(map(len, x.contents)), _BATCH_BYTES)
         ]
         return lambda: (
             outcome for batch, built in begun for outcome in self._outcomes(batch, built())
@@ -307,16 +287,3 @@ class ImportJob:
         ]
         if faults:
             raise KpBatchError("; ".join(faults))
-
-
-def batches(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Items in their order, in batches that end where they have more than so many bytes."""
-    batch, total = list[T](), 0
-    for item in items:
-        batch.append(item)
-        total += size(item)
-        if total > most:
-            yield batch
-            batch, total = [], 0
-    if batch:
-        yield batch

@@ -25,13 +25,7 @@ class ImportLimits:
 
 
 def check_limits(limits: ImportLimits, refusals: "Refusals", traces: int, files: int) -> None:
-    """Refuse to import where more is refused than may be.
-
-    Args:
-        limits: of this import.
-        refusals: of this import.
-        traces: that it has built.
-        files: of its sources.
+    """Refuse to import where more is refused than may be, of so many built traces and files.
 
     Raises:
         KpBatchError: names the limit, and how to allow it.

@@ -183,8 +183,4 @@ class Format:
 
 def by_ending(*endings: str) -> Callable[[Sequence[str], Sniff], Iterator[Input]]:
     """Choose the files with these endings, without sidecars."""
-
-    def inputs(paths: Sequence[str], _: Sniff) -> Iterator[Input]:
-        yield from (Input(path) for path in paths if path.lower().endswith(endings))
-
-    return inputs
+    return lambda paths, _: (Input(path) for path in paths if path.lower().endswith(endings))

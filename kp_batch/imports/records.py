@@ -32,6 +32,7 @@ RECORDS = pl.Schema(
     }
 )
 FORGOTTEN = pl.Schema({"trace": pl.String, "digest": pl.Binary})  # null: all of the trace
+_PRESENT = pl.Schema({"trace": pl.String, "file": pl.String})
 _OUTCOMES = pl.Schema({"trace": pl.String, "day": pl.String, "is_skipped": pl.Boolean})
 _ORDER = ("trace", "told", "file", "position")  # the order in which contents were first read
 _CONTENT = ("trace", "digest")
@@ -78,11 +79,16 @@ class NewRecords:
     Args:
         folder: for what does not fit into memory.
         number: of the import.
+
+    Attributes:
+        records: rows of `RECORDS`.
+        present: the traces that registries still have, without records.
     """
 
     def __init__(self, folder: Path, number: int) -> None:
         self.number = number
-        self._runs = SortedRuns(folder, RECORDS, _ORDER, _SIZE)
+        self.records = SortedRuns(folder / "records", RECORDS, _ORDER, _SIZE)
+        self.present = SortedRuns(folder / "present", _PRESENT, ["trace"], pl.lit(100))
         self._void: set[str] = set()
 
     def add(self, record: SourceRecord, file: str, position: int) -> None:
@@ -93,12 +99,12 @@ class NewRecords:
             content = b"null"
         trace, digest = encodable(record.trace), _digest(content)
         row = (trace, self.number, file, position, record.line, content.decode(), digest, None)
-        self._runs.add(row, len(content))
+        self.records.add(row, len(content))
 
     def touch(self, traces: pl.Series) -> None:
         """Have traces built that have no new record."""
         for trace in traces:
-            self._runs.add((trace, self.number, *(None,) * 6), len(trace))
+            self.records.add((trace, self.number, *(None,) * 6), len(trace))
 
     def void(self, file: str) -> None:
         """Drop the records of a file that turned out to be damaged."""
@@ -107,20 +113,12 @@ class NewRecords:
     def pieces(self) -> Iterator[Iterator[pl.DataFrame]]:
         """The rows, in runs."""
         is_valid = ~pl.col("file").is_in(list(self._void)).fill_null(value=False)
-        for run in self.runs():
+        for run in self.records.runs():
             yield (piece.filter(is_valid) for piece in pieces(run))
-
-    def runs(self) -> list[Path]:
-        """The files that hold them."""
-        return self._runs.runs()
-
-    def adopt(self, runs: Sequence[Path]) -> None:
-        """Take runs of other records of the same import."""
-        self._runs.adopt(runs)
 
     def bytes(self) -> int:
         """Their size on the disk."""
-        return sum(run.stat().st_size for run in self.runs())
+        return sum(run.stat().st_size for run in self.records.runs())
 
 
 @dataclass(frozen=True)
@@ -202,7 +200,6 @@ class Join:
         return records.join(forgotten, on=_CONTENT, how="anti", maintain_order="left")
 
     def _begin(self, rows: pl.DataFrame, build: Build) -> "_Batch":
-        """Begin to build the traces of rows."""
         is_record = pl.col("file").is_not_null()
         records, outcomes = rows.filter(is_record), rows.filter(~is_record)
         texts = records.filter(pl.col("json").is_not_null()).unique(_CONTENT, keep="first")

@@ -23,11 +23,7 @@ _EXAMPLE = 300  # characters of a refusal that a message shows
 
 
 class Refusals:
-    """The refusals of one import.
-
-    Args:
-        folder: an empty one, for its files.
-    """
+    """The refusals of one import, with its files in an empty folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -72,9 +68,6 @@ class Refusals:
 
     def write(self, archive: Archive) -> dict[str, int]:
         """Write them in the place of those of files and traces that were read again.
-
-        Args:
-            archive: has those of before.
 
         Returns:
             How many there are now of each kind of `NAMES`.

@@ -21,7 +21,7 @@ from kp_batch.imports.apply_rules import check_rules, check_same_traces
 from kp_batch.imports.archive import Archive, target_of
 from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired
 from kp_batch.imports.formats import FORMATS, detect_format
-from kp_batch.imports.job import ImportJob, batches
+from kp_batch.imports.job import ImportJob
 from kp_batch.imports.limits import ImportLimits, check_limits
 from kp_batch.imports.model import Format, Input
 from kp_batch.imports.rejects import NAMES
@@ -41,6 +41,7 @@ from kp_batch.imports.sources import (
 from kp_batch.imports.state import ImportState, KnownSource, state_file
 from kp_batch.imports.workers import Workers
 from kp_batch.log import progress
+from kp_batch.steps.step import cut
 from kp_batch.storage.urls import is_url
 from kp_batch.text import count_of, shortened
 
@@ -133,8 +134,7 @@ class _Plan:
         state = ImportState.of(archive)
         _check_format(archive, state, self.form)
         check_same_traces(archive.name, state, self.rules)
-        known = state.known_sources(archive)
-        return replace(self, archive=archive, state=state, known=known)
+        return replace(self, archive=archive, state=state, known=state.known_sources(archive))
 
     @cached_property
     def new(self) -> Mapping[str, Input]:
@@ -225,7 +225,7 @@ def _read(job: ImportJob, plan: _Plan) -> set[str]:
     readable = set[str]()
     with progress("reading", len(plan.new), "file") as bar:
         sizes = plan.source.sizes
-        groups = list(batches(plan.new.values(), lambda file: sizes[file.path], RUN_BYTES))
+        groups = list(cut(plan.new.values(), lambda file: sizes[file.path], RUN_BYTES))
         for group, paths in zip(groups, job.read(groups), strict=True):
             readable |= paths
             bar.add(len(group))

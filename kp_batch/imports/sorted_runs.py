@@ -66,20 +66,13 @@ class RowGroupWriter:
         self._pending = pl.concat([self._pending, frame.select(self._pending.columns)])
         self._sizes += frame.select(self._size).to_series().to_list()
         self.rows += len(frame)
-        begin = 0
-        for end in self._ends():
-            self._write(self._pending[begin:end])
-            begin = end
-        self._pending, self._sizes = self._pending[begin:], self._sizes[begin:]
-
-    def _ends(self) -> Iterator[int]:
-        """The ends of the row groups that are full, as more rows come after them."""
         begin = total = 0
         for place, size in enumerate(self._sizes):
             if place > begin and (place - begin == self._rows or total + size > self._most):
-                yield place
+                self._write(self._pending[begin:place])
                 begin, total = place, 0
             total += size
+        self._pending, self._sizes = self._pending[begin:], self._sizes[begin:]
 
     def _write(self, rows: pl.DataFrame) -> None:
         self._writer.write_table(rows.rechunk().to_arrow().cast(self._schema))
@@ -156,19 +149,18 @@ class SortedRuns:
         self._runs.append(path)
 
 
-def pieces(path: Path, low: str | None = None, high: str | None = None) -> Pieces:
+def pieces(path: Path, span: tuple[str, str] | None = None) -> Pieces:
     """The rows of a run, a row group at a time.
 
     Args:
         path: of the run, whose first column is its key.
-        low: the least key to read; None for all.
-        high: likewise, the greatest.
+        span: the least and the greatest key to read; None for all.
     """
     with pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups):
-            if low is not None and high is not None:
+            if span:
                 keys = file.metadata.row_group(number).column(0).statistics
-                if keys and keys.has_min_max and (keys.max < low or keys.min > high):
+                if keys and keys.has_min_max and (keys.max < span[0] or keys.min > span[1]):
                     continue
             yield cast("pl.DataFrame", pl.from_arrow(file.read_row_group(number)))
 

@@ -6,7 +6,7 @@ are read again.
 
 import json
 import os
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,13 +27,7 @@ from kp_batch.text import encodable
 
 
 class Sniffed:
-    """Sniffs the files of a source, to choose among them; see `Format.sniff`.
-
-    Args:
-        form: the format.
-        stamps: of the files.
-        known: the files as they were when they were sniffed before.
-    """
+    """Sniffs the files of a source that are not known by their stamps; see `Format.sniff`."""
 
     def __init__(
         self, form: Format, stamps: Mapping[str, str], known: Mapping[str, KnownSource]
@@ -145,18 +139,18 @@ def _stamps(source: str, own: str = "") -> dict[str, str]:
     """The stamps of a source's files, but for those of the archive itself; see `files_of`."""
     if is_database(source):
         return _database(source)
-    files = _objects(source, own) if is_url(source) else _files(absolute(local_name(source)), own)
+    files = _files(source, own)
     return dict(_path_and_stamp(file) for file in files if file.fault != IS_WAREHOUSE)
 
 
-def _objects(url: str, own: str) -> Iterator[SourceFile]:
-    return (file for file in buckets.list_all_files(url) if not file.path.startswith(f"{own}/"))
-
-
-def _files(path: str, own: str) -> Iterator[SourceFile]:
+def _files(source: str, own: str) -> Iterable[SourceFile]:
+    if is_url(source):
+        files = buckets.list_files(source, every=True)
+        return (file for file in files if not file.path.startswith(f"{own}/"))
+    path = absolute(local_name(source))
     # A source may be in the archive itself, through whatever links.
     is_own = own and Path(os.path.realpath(path)).is_relative_to(own)
-    return iter(()) if is_own else folders.list_all_files(path, own)
+    return () if is_own else folders.list_files(path, own, every=True)
 
 
 def _path_and_stamp(file: SourceFile) -> tuple[str, str]:

@@ -23,40 +23,29 @@ _LETTERS = 16 << 20  # of JSON
 Trace = dict[str, Any]
 
 
-class HasLocation(Protocol):
-    """A scored trace, and its location in the archive."""
-
-    @property
-    def source_file(self) -> str:
-        """The path of its file."""
-        ...
-
-    @property
-    def row(self) -> int:
-        """Its row there, from 0; beyond all rows where that is not known any more."""
-        ...
-
-    @property
-    def trace_id(self) -> str:
-        """Its id."""
-        ...
-
-    @property
-    def content_hash(self) -> str:
-        """Its content as it was scored; see `facts.content_hash`."""
-        ...
-
-
 class TraceLocation(NamedTuple):
-    """The location of a scored trace in the archive; see `HasLocation`."""
+    """The location of a scored trace in the archive."""
 
-    source_file: str
-    row: int
+    source_file: str  # the path of its file
+    row: int  # there, from 0; beyond all rows where that is not known any more
     trace_id: str
-    content_hash: str
+    content_hash: str  # of its content as it was scored; see `facts.content_hash`
 
 
-P = TypeVar("P", bound=HasLocation)
+class _HasLocation(Protocol):
+    """A `TraceLocation`, or what has more."""
+
+    @property
+    def source_file(self) -> str: ...
+    @property
+    def row(self) -> int: ...
+    @property
+    def trace_id(self) -> str: ...
+    @property
+    def content_hash(self) -> str: ...
+
+
+P = TypeVar("P", bound=_HasLocation)
 
 
 def find_locations(

@@ -5,7 +5,7 @@ These are read in parts, in parallel; see `stage`.
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -48,7 +48,10 @@ _PARTS, _LEAST_BYTES = 16, 1 << 20
 # Objects of a bucket are fetched once, to be identified and to be read: so many bytes at a time.
 _COPIED_BYTES = 4 << 30
 
+R = TypeVar("R")
 T = TypeVar("T")
+# The id of a file's content, if it could be read, and its number of rows or its fault.
+FileContent = tuple[str | None, int | Unreadable]
 
 
 @dataclass(frozen=True)
@@ -63,21 +66,9 @@ class ArchiveScan:
     texts: tuple[Path, ...] = ()  # likewise
 
 
-@dataclass(frozen=True)
-class FileContent:
-    """The id of a file's content, if it could be read, and its number of rows or its fault."""
-
-    file_id: str | None
-    rows: int | Unreadable
-
-
 @step("read")
 def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
     """Scan the archive: stages its ledger, and the facts and texts of content not known yet.
-
-    Args:
-        run: the run.
-        executor: reads the files.
 
     Raises:
         ArchiveError: a name gives no file, or there is nothing by which caches are to be kept.
@@ -155,20 +146,20 @@ def _is_known(source: SourceFile, entry: Entry | None) -> bool:
 
 
 def _entry(run: Run, source: SourceFile, content: FileContent, last: Entry | None) -> Entry:
-    """The ledger's entry of a file that was read."""
     old = source.mtime_ns < int(run.started_at.timestamp() * 1e9) - _SETTLED_NS
     mtime_ns = source.mtime_ns if old or source.etag else 0
     size, etag = source.size, source.etag
-    if isinstance(content.rows, int):
-        return Entry(source.path, "read", size, mtime_ns, content.file_id, content.rows, etag=etag)
+    file_id, rows = content
+    if isinstance(rows, int):
+        return Entry(source.path, "read", size, mtime_ns, file_id, rows, etag=etag)
     return replace(
         last or Entry(source.path, "unreadable", size, mtime_ns, None, 0),
         status="unreadable",
         size=size,
         mtime_ns=mtime_ns,
         etag=etag,
-        reasons=list(content.rows.reasons),
-        message=content.rows.message,
+        reasons=list(rows.reasons),
+        message=rows.message,
     )
 
 
@@ -277,7 +268,8 @@ def _read_batch(
     rows: dict[str, int | Unreadable],
 ) -> list[StagedPart]:
     """Read some files: adds their content, by path, and the rows of each content."""
-    ids = _identified(sources, executor)
+    parts = file_parts(sources)
+    ids = list(chain.from_iterable(_shown("identifying", parts, executor.map(identify, parts))))
     unknown: dict[str, list[SourceFile]] = {}
     for source, file_id in zip(sources, ids, strict=True):
         if isinstance(file_id, str) and not isinstance(rows.get(file_id), int):
@@ -287,34 +279,26 @@ def _read_batch(
     counts = chain.from_iterable(part.rows for part in staged)
     rows |= {content.file_id: count for content, count in zip(contents, counts, strict=True)}
     contents_by_path |= {
-        source.path: FileContent(file_id, rows[file_id])
-        if isinstance(file_id, str)
-        else FileContent(None, file_id)
+        source.path: (file_id, rows[file_id]) if isinstance(file_id, str) else (None, file_id)
         for source, file_id in zip(sources, ids, strict=True)
     }
     return staged
-
-
-def _identified(sources: Sequence[SourceFile], executor: Executor) -> list[str | Unreadable]:
-    parts = file_parts(sources)
-    ids: list[str | Unreadable] = []
-    with progress("identifying", len(sources), "file", at_once=len(parts) > 1) as shown:
-        for part in executor.map(identify, parts):
-            ids += part
-            shown.add(len(part))
-    return ids
 
 
 def _staged(run: Run, contents: Sequence[Content], executor: Executor) -> list[StagedPart]:
     forgotten = run.snapshot.files("forgotten")
     archive = [name if is_url(name) else absolute(local_name(name)) for name in run.config.archive]
     parts = _cut(contents, lambda content: _size(content.sources[0]))
-    staged: list[StagedPart] = []
-    with progress("reading", len(contents), "file", at_once=len(parts) > 1) as shown:
-        for part in executor.map(stage_contents, parts, archive, forgotten, run.staging):
-            staged.append(part)
-            shown.add(len(part.rows))
-    return staged
+    staged = executor.map(stage_contents, parts, archive, forgotten, run.staging)
+    return list(_shown("reading", parts, staged))
+
+
+def _shown(verb: str, parts: Sequence[Sequence[object]], results: Iterable[R]) -> Iterator[R]:
+    """The results of parts, one for each, while it is shown how many files are done."""
+    with progress(verb, sum(map(len, parts)), "file", at_once=len(parts) > 1) as bar:
+        for part, result in zip(parts, results, strict=True):
+            yield result
+            bar.add(len(part))
 
 
 def file_parts(sources: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:

@@ -37,11 +37,6 @@ class Unreadable:
     reasons: tuple[str, ...]
     message: str
 
-    @classmethod
-    def of(cls, error: UnreadableError) -> "Unreadable":
-        """The faults that the error holds."""
-        return cls(tuple(sorted({fault.code for fault in error.faults})), str(error))
-
 
 @dataclass(frozen=True)
 class Content:
@@ -231,7 +226,8 @@ def read_with_retries(
             try:
                 results[key] = read(key)
             except UnreadableError as error:
-                results[key] = Unreadable.of(error)
+                codes = {fault.code for fault in error.faults}
+                results[key] = Unreadable(tuple(sorted(codes)), str(error))
                 if is_passing(error):
                     passing[key] = error
         for key, error in passing.items():

@@ -35,19 +35,25 @@ class _Buffer:
         self._frames: list[pl.DataFrame] = []
         self._rows = self._bytes = 0
 
-    def add(self, rows: pl.DataFrame) -> bool:
-        """Add a frame; returns whether there is enough now."""
+    def add(self, rows: pl.DataFrame) -> None:
+        """Add a frame."""
         if len(rows):
             self._frames.append(rows)
             self._rows += len(rows)
             self._bytes += _size(rows)
-        return self._rows >= self._most or self._bytes >= _BUFFER_BYTES
+        if self._rows >= self._most or self._bytes >= _BUFFER_BYTES:
+            self.flush()
 
-    def take(self) -> pl.DataFrame | None:
-        """Empty it: all rows as one frame, None if there are none."""
-        frames, self._frames, self._rows, self._bytes = self._frames, [], 0, 0
-        # As one chunk: every expression would make one of the columns that it takes.
-        return pl.concat(frames, rechunk=True) if frames else None
+    def flush(self) -> None:
+        """Work on all rows, if there are any."""
+        if self._frames:
+            # As one chunk: every expression would make one of the columns that it takes.
+            rows = pl.concat(self._frames, rechunk=True)
+            self._frames, self._rows, self._bytes = [], 0, 0
+            self._work(rows)
+
+    def _work(self, rows: pl.DataFrame) -> None:
+        raise NotImplementedError
 
 
 def _size(rows: pl.DataFrame) -> int:
@@ -57,7 +63,7 @@ def _size(rows: pl.DataFrame) -> int:
     return int(rows.estimated_size()) + _POINTER_BYTES * values
 
 
-class ParquetBatchWriter:
+class ParquetBatchWriter(_Buffer):
     """A Parquet file that is written a row group at a time; see `parquet_batches`.
 
     Attributes:
@@ -65,22 +71,16 @@ class ParquetBatchWriter:
     """
 
     def __init__(self, path: Path, schema: pl.Schema, most: int, repeated: Sequence[str]) -> None:
-        self._path, self._schema, self._most = path, schema, most
-        self._repeated = list(repeated)
+        super().__init__(most)
+        self._path, self._schema, self._repeated = path, schema, list(repeated)
         self.files: list[Path] = []
-        self._buffer = _Buffer(most)
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, rows: pl.DataFrame) -> None:
         """Add rows, with more columns perhaps."""
-        if self._buffer.add(rows.select(self._schema.names())):
-            self.flush()
+        super().add(rows.select(self._schema.names()))
 
-    def flush(self) -> None:
-        """Write the buffered rows."""
-        rows = self._buffer.take()
-        if rows is None:
-            return
+    def _work(self, rows: pl.DataFrame) -> None:
         # Arrow's views of strings are what Polars has: any other type would have to be copied.
         table = rows.to_arrow(compat_level=CompatLevel.newest())
         if self._writer is None:
@@ -128,23 +128,18 @@ def parquet_batches(
     writer.files += [path] if has_rows else []
 
 
-class StagedRows:
-    """Two files of some content: the facts of its rows, and the texts of the accepted ones."""
+class StagedRows(_Buffer):
+    """Two files of some content: the facts of its rows, and the texts of the accepted ones.
+
+    It takes frames of `ROWS` with the columns `file_id` and `raw`, and computes the facts of many
+    small files at once, which is faster.
+    """
 
     def __init__(self, facts: ParquetBatchWriter, texts: ParquetBatchWriter) -> None:
+        super().__init__(_BUFFER_ROWS)
         self.facts, self.texts = facts, texts
-        self._buffer = _Buffer(_BUFFER_ROWS)
 
-    def add(self, rows: pl.DataFrame) -> None:
-        """Add a batch: a frame of `ROWS` with the columns `file_id` and `raw`."""
-        if self._buffer.add(rows):
-            self.flush()
-
-    def flush(self) -> None:
-        """Compute the facts of the buffered rows: of many small files at once, which is faster."""
-        rows = self._buffer.take()
-        if rows is None:
-            return
+    def _work(self, rows: pl.DataFrame) -> None:
         rows = with_facts(rows, reasons())
         self.facts.add(rows)
         self.texts.add(texts_of(rows.filter(pl.col("reasons").list.len() == 0)))
@@ -152,12 +147,7 @@ class StagedRows:
 
 @contextmanager
 def staged_rows(staging: Staging, name: str) -> Generator[StagedRows]:
-    """Stage the rows of some content; after an error there is neither file.
-
-    Args:
-        staging: the run's files.
-        name: of the two.
-    """
+    """Stage the rows of some content, in files of this name; after an error there is neither."""
     with (
         parquet_batches(staging.facts(name), FACTS, _FACTS_ROWS, _REPEATED) as facts,
         parquet_batches(staging.texts(name), TEXTS, BATCH_ROWS) as texts,

@@ -145,8 +145,9 @@ def _row(story: Story, trace_id: str, created_at: str, dice: Dice) -> Row:
             "quality_score": round(0.1 + 0.6 * sureness + 0.3 * dice.roll(), 2),
         },
         "task": {"objective": story.task.sentence("objectives")},
+        # Latencies begin at 90 ms, and have a long tail: one in a hundred is over two seconds.
         "steps": [
-            {"step_id": number, **step, "latency_ms": _latency(dice)}
+            {"step_id": number, **step, "latency_ms": round(90 / (1 - dice.roll()) ** 0.7, 1)}
             for number, step in enumerate(story.steps)
         ],
         "outcome": {
@@ -154,11 +155,6 @@ def _row(story: Story, trace_id: str, created_at: str, dice: Dice) -> Row:
             "confidence": round(0.2 + 0.79 * sureness, 2),
         },
     }
-
-
-def _latency(dice: Dice) -> float:
-    """Milliseconds, from 90 on, with a long tail: one in a hundred takes over two seconds."""
-    return round(90 / (1 - dice.roll()) ** 0.7, 1)
 
 
 def _trace_id(seed: int, position: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 from kp_batch import limits
 from kp_batch.archive.formats import json as json_format
 from kp_batch.archive.formats import parquet_batches
-from kp_batch.archive.formats.parquet_batches import ReadPlan, plan_reading
+from kp_batch.archive.formats.parquet_batches import plan_reading
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import discover
 from kp_batch.errors import UnreadableError
@@ -141,4 +141,4 @@ def test_texts_that_could_take_more_than_a_batch_are_not_unfolded_at_once(
     path = repeated(tmp_path / "a.parquet")
     with path.open("rb") as file:
         plan = plan_reading(file, pq.ParquetFile(file), path.stat().st_size, batch)
-    assert plan == ReadPlan(128, folded)
+    assert plan == (128, folded)

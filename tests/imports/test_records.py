@@ -176,8 +176,8 @@ def test_what_a_registry_has_deleted_is_counted(nights: Nights, tmp_path: Path) 
     first, _ = nights.night([("r", "t", 1), ("r", "u", 2), ("other", "v", 3)])
     now = NewRecords(tmp_path / "now", 2)
     now.add(SourceRecord("t", 1), "r", 0)
-    assert count_missing([first], now.runs(), ["r"]) == 1
-    assert count_missing([], now.runs(), ["r"]) == 0
+    assert count_missing([first], now.records.runs(), ["r"]) == 1
+    assert count_missing([], now.records.runs(), ["r"]) == 0
 
 
 def test_of_a_trace_that_is_too_large_not_all_is_held(

@@ -73,5 +73,5 @@ def test_of_a_range_only_its_row_groups_are_read(tmp_path: Path) -> None:
     frame = pl.DataFrame({"key": [f"{number:02d}" for number in range(90)], "number": range(90)})
     with RowGroupWriter(tmp_path / "run", ROWS, SIZE, rows=10) as writer:
         writer.write(frame)
-    result = pl.concat(pieces(tmp_path / "run", "25", "31"))
+    result = pl.concat(pieces(tmp_path / "run", ("25", "31")))
     assert result["number"].to_list() == [*range(20, 40)]

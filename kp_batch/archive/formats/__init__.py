@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
 from kp_batch.archive.formats import json, parquet
@@ -34,8 +33,3 @@ FORMATS = (
     Format("jsonl", (".jsonl", ".ndjson"), json.read_batches, json.read_raw),
 )
 BY_ENDING = {ending: form for form in FORMATS for ending in form.endings}
-
-
-def format_of(path: str) -> Format:
-    """The format of a file, by the ending of its name."""
-    return BY_ENDING.get(Path(path).suffix.lower(), FORMATS[0])

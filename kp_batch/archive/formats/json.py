@@ -239,10 +239,6 @@ def _printed(value: Any) -> str | None:
     return _text(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def _flag(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -260,7 +256,7 @@ def _whole(value: Any) -> int | None:
 _READ: Mapping[pl.DataType, Callable[[Any], Any]] = {
     pl.String(): _text,
     TIMESTAMP: _text,
-    pl.Boolean(): _flag,
+    pl.Boolean(): lambda value: value if isinstance(value, bool) else None,
     pl.Float64(): _number,
     pl.Int64(): _whole,
 }

@@ -68,11 +68,7 @@ def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]
 
 
 class _AllColumns:
-    """The rows of a file with all columns, decoded only as far as needed.
-
-    Args:
-        batches: of the file, in their order.
-    """
+    """The rows of a file with all columns, decoded only as far as needed."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -80,15 +76,10 @@ class _AllColumns:
         self._first = self._end = 0
 
     def as_json(self, first: int, read: pa.RecordBatch, rows: Sequence[int]) -> Iterator[str]:
-        """Some rows as JSON texts; with the columns in `ROWS` alone if another is damaged.
+        """Some rows, ascending in all calls, as JSON texts.
 
-        Args:
-            first: the number of the first row of `read`.
-            read: a batch that has the rows, with the columns in `ROWS`.
-            rows: row numbers, ascending in all calls.
-
-        Raises:
-            OSError: the disk or the network failed.
+        If a column is damaged, they are those of `read`: a batch from the row `first` on that has
+        the columns in `ROWS` alone.
         """
         pending = deque(rows)
         while pending:
@@ -114,12 +105,9 @@ class _AllColumns:
 
 
 def read_raw(file: IO[bytes], rows: Iterable[int], batch_rows: int) -> Iterator[tuple[int, str]]:
-    """Some rows as JSON texts with all their columns, and their numbers.
+    """Some rows as JSON texts with all their columns, and their numbers; see `Format`.
 
-    Args:
-        file: a Parquet file.
-        rows: row numbers, ascending; the iterator is advanced only as needed.
-        batch_rows: rows to hold at a time.
+    The iterator of the numbers is advanced only as needed.
 
     Raises:
         pa.ArrowException: a column is damaged.

@@ -5,6 +5,7 @@ A footer may state less than the file unpacks to, so the headers of all pages ar
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from os import SEEK_END
 from typing import IO, Any
 
@@ -19,8 +20,8 @@ from kp_batch.errors import Fault, UnreadableError
 
 _READ_AHEAD = 1 << 20  # bytes a column; without a limit pyarrow reads whole row groups ahead
 
-_LARGE = (pa.types.is_large_string, pa.types.is_large_binary)
-_VIEWS = (pa.types.is_string_view, pa.types.is_binary_view)
+_VIEWS = (pa.string_view(), pa.binary_view())
+_TEXTS = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary(), *_VIEWS)
 
 _Sizes = np.ndarray[Any, np.dtype[np.int64]]  # of each value of an array
 
@@ -44,11 +45,7 @@ class _Unpacked:
         self._size = 0
 
     def add(self, size: int) -> None:
-        """Count further bytes.
-
-        Raises:
-            UnreadableError: the limit is exceeded.
-        """
+        """Count further bytes; raises an UnreadableError where the limit is exceeded."""
         self._size += size
         if self._size > self._most:
             message = f"the file unpacks to more than {self._most >> 20:,} MiB"
@@ -68,15 +65,11 @@ class ParquetRows:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._size = file.seek(0, SEEK_END)
-        parquet = pq.ParquetFile(file, pre_buffer=False, buffer_size=_READ_AHEAD)
-        self._plan = plan_reading(file, parquet, self._size, BATCH_BYTES)
-        if self._plan.folded:
-            parquet = pq.ParquetFile(
-                file,
-                read_dictionary=self._plan.folded,
-                pre_buffer=False,
-                buffer_size=_READ_AHEAD,
-            )
+        opened = partial(pq.ParquetFile, file, pre_buffer=False, buffer_size=_READ_AHEAD)
+        parquet = opened()
+        self._rows, folded = plan_reading(file, parquet, self._size, BATCH_BYTES)
+        if folded:
+            parquet = opened(read_dictionary=folded)
         self._parquet = parquet
         schema = parquet.schema_arrow
         self.schema = _unfolded(schema)
@@ -116,7 +109,7 @@ class ParquetRows:
         for row_groups in single_groups if self._folded else [None]:
             # Without threads, as the parts of an archive are read in threads.
             decoded = self._parquet.iter_batches(
-                batch_size=min(most, self._plan.rows),
+                batch_size=min(most, self._rows),
                 row_groups=row_groups,
                 columns=columns,
                 use_threads=False,
@@ -213,13 +206,13 @@ def _list_sums(lists: pa.Array, values: _Sizes, measure: Callable[[pa.Array], _S
 
 def _size(values: pa.Array) -> _Sizes:
     """The unfolded size of each value in bytes."""
-    if _is_text(values.type):
+    if values.type in _TEXTS:
         return _VALUE_BYTES + _lengths(values)
     return np.full(len(values), _VALUE_BYTES + values.nbytes // max(len(values), 1))
 
 
 def _is_long_text(values: pa.Array) -> _Sizes:
-    if _is_text(values.type):
+    if values.type in _TEXTS:
         return (_lengths(values) > limits.TEXT_BYTES).astype(np.int64)
     return np.zeros(len(values), np.int64)
 
@@ -228,13 +221,8 @@ def _one(values: pa.Array) -> _Sizes:
     return np.ones(len(values), np.int64)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    types = pa.types
-    return any(is_kind(kind) for is_kind in (types.is_string, types.is_binary, *_LARGE, *_VIEWS))
-
-
 def _lengths(texts: pa.Array) -> _Sizes:
-    if any(is_view(texts.type) for is_view in _VIEWS):
+    if texts.type in _VIEWS:
         texts = texts.cast(pa.large_binary())
     return np.asarray(call_function("binary_length", [texts]).fill_null(0), np.int64)
 
@@ -251,22 +239,20 @@ class _Page:
     encoding: int
 
 
-@dataclass(frozen=True)
-class ReadPlan:
-    """How to read a file, so that no rows take far more than a batch before they are measured."""
-
-    rows: int  # to decode before they are measured
-    folded: tuple[str, ...]  # columns to read and measure as dictionaries
-
-
-def plan_reading(file: IO[bytes], parquet: pq.ParquetFile, packed: int, batch: int) -> ReadPlan:
-    """Read the headers of all pages of a file.
+def plan_reading(
+    file: IO[bytes], parquet: pq.ParquetFile, packed: int, batch: int
+) -> tuple[int, tuple[str, ...]]:
+    """Read the headers of all pages: to measure rows before they take far more than a batch.
 
     Args:
         file: the file.
         parquet: its reader.
         packed: the size of the file in bytes.
         batch: the size of a batch in bytes.
+
+    Returns:
+        How many rows to decode before they are measured, and which columns to read and measure as
+        dictionaries.
 
     Raises:
         UnreadableError: the pages unpack to too much, or a header is invalid; or there are too many
@@ -294,7 +280,7 @@ def plan_reading(file: IO[bytes], parquet: pq.ParquetFile, packed: int, batch: i
                 longest = _longest(file, dictionary, chunk.compression)
                 if at_once * longest > batch:
                     folded.add(chunk.path_in_schema)
-    return ReadPlan(rows, tuple(sorted(folded)))
+    return rows, tuple(sorted(folded))
 
 
 def _pages(file: IO[bytes], chunk: pq.ColumnChunkMetaData, size: int) -> Iterator[_Page]:
@@ -362,10 +348,7 @@ class _Header:
     def struct(self) -> dict[int, Any]:
         """The values of a struct, by field number.
 
-        Raises:
-            IndexError: the content ends before the struct.
-            KeyError: it is no struct.
-            UnreadableError: it has a list, which no page header has.
+        Raises an IndexError where the content ends before it, a KeyError where it is no struct.
         """
         values: dict[int, Any] = {}
         field = 0
