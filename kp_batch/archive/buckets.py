@@ -95,10 +95,10 @@ def _faulty_folders(paths: Iterable[str]) -> dict[str, str]:
     """The outermost folders that must not be read, with their faults."""
     faults: dict[str, str] = {}
     for path in paths:
-        folder, has_log, _ = path.partition(f"/{DELTA_LOG}/")
+        folder, has_log, _ = f"/{path}".partition(f"/{DELTA_LOG}/")  # also that of the bucket
         parent, _, name = path.rpartition("/")
         if fault := fault_of({DELTA_LOG}) if has_log else fault_of({name}):
-            faults.setdefault(folder if has_log else parent, fault)
+            faults.setdefault(folder.removeprefix("/") if has_log else parent, fault)
     outermost: dict[str, str] = {}
     for folder in sorted(faults):
         if outermost.keys().isdisjoint(folders_above(folder)):

@@ -121,14 +121,18 @@ def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
         archive: a folder, or its URL, whose files are left out.
 
     Raises:
-        ArchiveError: there is no such file or folder, or it is a Delta table or a warehouse.
+        ArchiveError: there is no such file or folder, it cannot be looked for, or it is a Delta
+            table or a warehouse.
         KpBatchError: the URL of a database holds a password.
         OSError: a source cannot be read.
     """
     stamps: dict[str, str] = {}
     own = archive.rstrip("/") if is_url(archive) else os.path.realpath(absolute(archive))
     for source in sources:
-        files = _stamps(source, own)
+        try:
+            files = _stamps(source, own)
+        except ValueError as error:  # no pattern, or no URL
+            raise ArchiveError(f"cannot look at {source!r}: {error}") from error
         if not files:
             raise ArchiveError(f"there is no file at {source!r}; name files or folders of a source")
         stamps |= files

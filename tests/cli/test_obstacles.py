@@ -293,6 +293,10 @@ def test_tables_and_warehouses_are_seen_in_buckets(bucket: str) -> None:
         there = f"{bucket}/obstacles/{name}"
         with pytest.raises(ArchiveError, match=f"cannot look into '{there}': .*it is a "):
             discover([there])
+    store_at(bucket).write("_delta_log/0.json", b"x")
+    for name in (bucket, f"{bucket}/", f"{bucket}/*.jsonl", f"{bucket}/**/*.jsonl"):
+        with pytest.raises(ArchiveError, match=f"cannot look into '{bucket}/': {IS_DELTA}"):
+            discover([name])
 
 
 @pytest.mark.slow

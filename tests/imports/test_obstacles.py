@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -206,6 +207,14 @@ def test_an_archive_that_is_named_through_a_link_is_none_of_its_source(
         assert import_spans(source, folder / "archive").files == 2
     with pytest.raises(ArchiveError, match="there is no file at"):
         import_spans(source / "archive" / "_import", folder / "archive")
+
+
+@pytest.mark.parametrize("source", ["a**", "s3://odd[bucket]/x"])
+def test_a_source_that_is_no_pattern_is_named(tmp_path: Path, source: str) -> None:
+    name = source if "://" in source else f"{tmp_path}/{source}"
+    (tmp_path / "a.jsonl").touch()
+    with pytest.raises(ArchiveError, match=re.escape(f"cannot look at {name!r}: ")):
+        import_spans(name, tmp_path / "archive")
 
 
 def test_a_temporary_folder_may_have_any_name(
