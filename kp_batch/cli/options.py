@@ -2,12 +2,12 @@
 
 import json
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
@@ -17,6 +17,7 @@ from kp_batch.warehouse.bucket.location import folder_of, url_of
 if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
 
+T = TypeVar("T")
 _IMPORT_FORMATS = (  # of `imports.formats.FORMATS`, which take long to import
     *("atif", "auto", "claude-code", "codex", "inspect", "knowledgepulse"),
     *("langfuse", "langsmith", "otlp", "phoenix"),
@@ -51,6 +52,22 @@ class Warehouse(click.Path):
         return folder
 
 
+class Parsed(click.ParamType[T]):
+    """What a function makes of a text; the message of its ValueError is for the user."""
+
+    name = "text"
+
+    def __init__(self, parse: Callable[[str], T]) -> None:
+        self._parse = parse
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        """See `click.ParamType`."""
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 # A command that can do without a warehouse has a help of its own for it.
 option_of_warehouse = partial(
     click.option,
@@ -62,17 +79,16 @@ option_of_warehouse = partial(
 warehouse_option = option_of_warehouse(
     required=True, help="The folder of the tables, or its URL in a bucket."
 )
-format_option = click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["table", "line", "csv", "json"]),
-    default="table",
-    show_default=True,
-    help="line: one for each value, as of a table that is wider than the terminal.",
-)
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON; `kp-batch schema` has its form."
 )
+option_of_format = partial(click.option, "--format", "output_format", show_default=True)
+format_option = option_of_format(
+    type=click.Choice(["table", "line", "csv", "json"]),
+    default="table",
+    help="line: one for each value, as of a table that is wider than the terminal.",
+)
+number_option = partial(click.option, type=click.IntRange(min=1), show_default=True)
 
 
 def json_line(result: object) -> str:
