@@ -55,12 +55,9 @@ def build(
         _create(connection, "macros", warehouse)
         create_views(connection, manifest, rows)
         for name in VIEWS:
-            function = statement(
-                "CREATE MACRO $rows_of() AS TABLE FROM kp.$name",
-                rows_of=_rows_of(name, warehouse),
-                name=name,
-            )
-            connection.execute(function)
+            rows_of = _rows_of(name, warehouse)
+            macro = "CREATE MACRO $rows_of() AS TABLE FROM kp.$name"
+            connection.execute(statement(macro, rows_of=rows_of, name=name))
         _create(connection, "questions", warehouse)
         connection.execute("COMMIT")
         connection.execute("USE memory")
@@ -116,20 +113,14 @@ def _copy_manifest(
     connection: duckdb.DuckDBPyConnection, warehouse: str, manifest: Manifest
 ) -> None:
     """Create the table with the manifest, and the warehouse that the views read."""
-    row = {
-        "format_version": FORMAT_VERSION,
-        "publication": manifest.publication,
-        "settings": json.dumps(manifest.settings),
-        "tables": json.dumps(manifest.tables),
-        "failed": manifest.failed,
-        "warehouse": warehouse,
-        "catalog_id": catalog_id(),
-    }
+    settings, tables = json.dumps(manifest.settings), json.dumps(manifest.tables)
     connection.execute(
         "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "
         "tables VARCHAR, failed BOOLEAN, warehouse VARCHAR, catalog_id VARCHAR)"
     )
-    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?)", list(row.values()))
+    row = [FORMAT_VERSION, manifest.publication, settings, tables, manifest.failed]
+    values = [*row, warehouse, catalog_id()]
+    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def _create(connection: duckdb.DuckDBPyConnection, folder: str, warehouse: str) -> None:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Literal, TypedDict, cast
+from typing import Any, cast
 
 import polars as pl
 
@@ -12,22 +12,13 @@ from kp_batch.files import atomic_write, files_below
 from kp_batch.schemas import PARTITIONED_BY, TABLES
 from kp_batch.warehouse.layout import Layout
 
-
-class _Format(TypedDict):
-    compression: Literal["zstd"]
-    compression_level: int
-    row_group_size: int
-
-
-# DuckDB reads row groups in parallel, and this is their size in its own files: a million scores
-# were read in 0.3 s, and in 0.5 s from one group.
-_ROWS_IN_GROUP = 122_880
-# Zstandard's: a million scores took 157 MB; at level 3 161 MB, in twice the time; by Snappy 262 MB.
-_LEVEL = 1
-_FORMAT: _Format = {
+_FORMAT: Any = {
+    # A million scores took 157 MB; at level 3 161 MB, in twice the time; by Snappy 262 MB.
     "compression": "zstd",
-    "compression_level": _LEVEL,
-    "row_group_size": _ROWS_IN_GROUP,
+    "compression_level": 1,
+    # DuckDB reads row groups in parallel, and this is their size in its own files: a million scores
+    # were read in 0.3 s, and in 0.5 s from one group.
+    "row_group_size": 122_880,
 }
 
 

@@ -153,16 +153,11 @@ def check_apart(warehouse: Path, archive: Iterable[str]) -> None:
     """
     root, url = os.path.realpath(warehouse), url_of(warehouse)
     for name in archive:
-        if url and f"{name}/".startswith(f"{url}/"):
-            raise _inside(name, warehouse)
+        in_bucket = url and f"{name}/".startswith(f"{url}/")
         # Unlike pathlib's, these take any name.
-        path = os.path.realpath(os.path.expanduser(name.removeprefix("file://")))  # noqa: PTH111
-        if Path(path).is_relative_to(root):
-            raise _inside(name, warehouse)
-
-
-def _inside(name: str, warehouse: Path) -> WarehouseError:
-    return WarehouseError(
-        f"the archive {name!r} is in the warehouse {shown(warehouse)!r}, of which no file is "
-        "read; choose another folder for the warehouse"
-    )
+        path = os.path.expanduser(name.removeprefix("file://"))  # noqa: PTH111
+        if in_bucket or Path(os.path.realpath(path)).is_relative_to(root):
+            raise WarehouseError(
+                f"the archive {name!r} is in the warehouse {shown(warehouse)!r}, of which no file "
+                "is read; choose another folder for the warehouse"
+            )

@@ -20,7 +20,7 @@ from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 
 FORMAT_VERSION = 13
 
-_LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
+LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
 
 def _is_text(value: Any) -> bool:
@@ -157,12 +157,12 @@ def _read(warehouse: Path) -> Manifest | None:
         content = layout.manifest.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         if layout.catalog.exists():  # no run leaves a catalog without a manifest
-            raise WarehouseError(f"{layout.manifest} is gone; {_LAST_REMEDY}") from error
+            raise WarehouseError(f"{layout.manifest} is gone; {LAST_REMEDY}") from error
         return None
     try:
         return _parse(warehouse, content)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise WarehouseError(f"{layout.manifest} is damaged; {_LAST_REMEDY}") from error
+        raise WarehouseError(f"{layout.manifest} is damaged; {LAST_REMEDY}") from error
 
 
 def copy_catalog(warehouse: Path, folder: str) -> Path:
