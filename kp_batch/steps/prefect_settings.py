@@ -12,9 +12,6 @@ def configured_api(environment: Mapping[str, str]) -> str | None:
 
     PREFECT_API_URL names it, or the active profile in Prefect's profiles.toml. Prefect itself takes
     longer to import than a small run takes.
-
-    Args:
-        environment: the environment variables.
     """
     if url := environment.get("PREFECT_API_URL"):
         return url

@@ -173,12 +173,7 @@ class Store:
                 yield bytes(piece)
 
     def download(self, path: str, target: Path, mtime_ns: int | None = None) -> None:
-        """Copy an object into a file, atomically.
-
-        Args:
-            path: of the object.
-            target: the file.
-            mtime_ns: the file's modification time; None for the present.
+        """Copy an object into a file, atomically; its modification time may be given.
 
         Raises:
             FileNotFoundError: there is no such object.

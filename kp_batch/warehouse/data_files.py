@@ -67,13 +67,9 @@ def write_data_file(warehouse: Path, table: str, frame: pl.DataFrame, name: str)
 
 
 def sink_data_file(warehouse: Path, table: str, rows: pl.LazyFrame, name: str) -> DataFile:
-    """Write a query's rows as one file of a table without partitions, a batch at a time.
+    """As `write_data_file`, for a table without partitions: write the rows of a query in batches.
 
-    Args:
-        warehouse: the folder of the tables.
-        table: the table's name.
-        rows: may be more than fit into memory; they keep their order.
-        name: of the file, as for `write_data_file`.
+    They may be more than fit into memory, and keep their order.
 
     Raises:
         TypeError: the rows have another schema than the table.
@@ -87,15 +83,9 @@ def sink_data_file(warehouse: Path, table: str, rows: pl.LazyFrame, name: str) -
 
 
 def move_data_file(warehouse: Path, table: str, staged: Path, name: str) -> DataFile:
-    """Move a finished Parquet file into the folder of a table without partitions.
+    """As `write_data_file`, for a table without partitions: move a file on the warehouse's disk.
 
     Done again after it was moved, it stays in the table's folder.
-
-    Args:
-        warehouse: the folder of the tables.
-        table: the table's name.
-        staged: the file, on the warehouse's disk.
-        name: of the file in the table's folder, as for `write_data_file`.
 
     Raises:
         TypeError: the file has another schema than the table; it stays where it is.

@@ -74,12 +74,7 @@ def questions() -> list[Question]:
 
 
 def columns(question: Question, connection: "duckdb.DuckDBPyConnection") -> dict[str, str]:
-    """The columns of a question's answer, and their types in DuckDB.
-
-    Args:
-        question: the question.
-        connection: any catalog.
-    """
+    """The columns of a question's answer, and their types in DuckDB; any catalog knows them."""
     answer = connection.sql(question.example)
     return dict(zip(answer.columns, map(str, answer.types), strict=True))
 
