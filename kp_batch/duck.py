@@ -77,15 +77,15 @@ def identifier(name: str) -> SQL:
     return SQL('"' + _without_nul(name).replace('"', '""') + '"')
 
 
-def joined(parts: Iterable[SQL], between: LiteralString = ", ") -> SQL:
-    """Join texts of SQL."""
-    return SQL(between.join(parts))
+def joined(parts: Iterable[SQL]) -> SQL:
+    """Join texts of SQL with commas."""
+    return SQL(", ".join(parts))
 
 
 def columns(names: Iterable[str], of: LiteralString | None = None) -> SQL:
     """The columns of these names, of a table if one is given."""
     table = f"{of}." if of else ""
-    return SQL(", ".join(f"{table}{identifier(name)}" for name in names))
+    return joined(SQL(f"{table}{identifier(name)}") for name in names)
 
 
 def read_parquet(*paths: str | Path, numbered: bool = False) -> SQL:

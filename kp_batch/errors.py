@@ -135,18 +135,6 @@ class UnreadableError(Exception):
         super().__init__("; ".join(fault.message for fault in self.faults))
 
 
-def busy(where: str, holder: str, *, waits: bool) -> BusyError:
-    """The error where another process is writing.
-
-    Args:
-        where: the warehouse, or the archive, as its user names it.
-        holder: that process, in words.
-        waits: whether the command has --wait.
-    """
-    remedy = "wait for its end with --wait, or run later" if waits else "import again later"
-    return BusyError(f"another run is writing to {where} ({holder}); {remedy}")
-
-
 def is_passing(error: BaseException) -> bool:
     """Whether a failure may be over soon: of the disk or the network, not of the logic.
 

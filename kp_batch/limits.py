@@ -146,7 +146,6 @@ def dump(value: object) -> bytes:
 
 
 def _has_too_many_values(text: str | bytes) -> bool:
-    """Whether a text holds more values than a row may have."""
     if len(text) <= VALUES or _count(text, ",{[") <= VALUES:
         return False
     if isinstance(text, bytes):

@@ -138,7 +138,6 @@ def _upkeep(warehouse: Path, *, dry_run: bool) -> AbstractContextManager[None]:
 
 
 def _period(text: str) -> timedelta:
-    """Parse how long runs stay readable."""
     if re.fullmatch(r"\s*[0-9]+\s*m\s*", text, re.IGNORECASE):
         raise click.UsageError(
             f"--keep: {text!r} may be minutes or months; write hours or days, such as 12h or 30d"

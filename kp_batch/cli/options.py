@@ -122,13 +122,23 @@ class SettingsCommand(click.Command):
 
 @cache
 def _options() -> tuple[click.Option, ...]:
-    from kp_batch.config import NONE, REMOVED, SETTINGS, RescoreConfig
-    from kp_batch.embedding.precision import Precision
-    from kp_batch.runs.audits import Audits
-    from kp_batch.scoring.profiles import ProfileVersions
+    from kp_batch.config import NONE, REMOVED, RescoreConfig
 
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""})
     defaults = least.model_dump(mode="json") | {"profiles": "the built-in ones", "audits": NONE}
+    settings = (_option(name, defaults[name]) for name in RescoreConfig.model_fields)
+    return (*settings, *(click.Option([f"--{name}"], hidden=True) for name in REMOVED))
+
+
+def _option(name: str, default: Any) -> click.Option:
+    """The option of a setting; a warehouse that is not new has its own."""
+    from kp_batch.config import SETTINGS, RescoreConfig
+    from kp_batch.embedding.precision import Precision
+    from kp_batch.runs.audits import Audits
+    from kp_batch.runs.reasons import in_words
+    from kp_batch.scoring.profiles import ProfileVersions
+
+    field, is_kept = RescoreConfig.model_fields[name], name in SETTINGS
     forms: dict[Any, dict[str, Any]] = {
         Precision: {"type": click.Choice(get_args(Precision))},
         bool: {"is_flag": True},
@@ -140,33 +150,16 @@ def _options() -> tuple[click.Option, ...]:
         "output": {"metavar": "FILE"},
         "allow": {"metavar": "NAME", "multiple": True},
     }
-    settings = (
-        click.Option(
-            [*(["-o"] if name == "output" else []), _option(name, field.annotation)],
-            default=None if name in SETTINGS else defaults[name],
-            show_default=_default_text(name, defaults[name]),
-            help=field.description,
-            **forms.get(name, forms.get(field.annotation, {})),
-        )
-        for name, field in RescoreConfig.model_fields.items()
-    )
-    return (*settings, *(click.Option([f"--{name}"], hidden=True) for name in REMOVED))
-
-
-def _option(name: str, kind: Any) -> str:
-    """The option's name; a switch that the warehouse keeps can be turned off again."""
-    from kp_batch.config import SETTINGS
-
     option = f"--{name.replace('_', '-')}"
-    return f"{option}/--no-{option[2:]}" if kind is bool and name in SETTINGS else option
-
-
-def _default_text(name: str, default: Any) -> str | bool:
-    """The default in the help; a warehouse that is not new has its own settings."""
-    from kp_batch.config import SETTINGS
-    from kp_batch.runs.reasons import in_words
-
-    return f"{in_words(default)} in a new warehouse" if name in SETTINGS else default is not False
+    if is_kept and field.annotation is bool:  # it can be turned off again
+        option += f"/--no-{option[2:]}"
+    return click.Option(
+        ["-o", option] if name == "output" else [option],
+        default=None if is_kept else default,
+        show_default=f"{in_words(default)} in a new warehouse" if is_kept else default is not False,
+        help=field.description,
+        **forms.get(name, forms.get(field.annotation, {})),
+    )
 
 
 def config_of(settings: dict[str, Any]) -> "RescoreConfig":

@@ -29,18 +29,10 @@ def _list_of(parse: Callable[[str], T]) -> Parsed[list[T]]:
     return Parsed(lambda text: [parse(value.strip()) for value in text.split(",")])
 
 
-def _cache_by(text: str) -> str:
-    return format_cache_by(parse_cache_by(text))
-
-
 def _size(text: str) -> int:
     if not re.fullmatch(r"0*[1-9][0-9]{0,17}", text):
         raise ValueError(f"a cache size is a whole number from 1 on, got {text!r}")
     return int(text)
-
-
-def _ttl(text: str) -> str:
-    return format_ttl(parse_ttl(text))
 
 
 def _threshold(text: str) -> float:
@@ -60,7 +52,7 @@ def _page(output: str) -> str:
 @click.option(
     "--cache-by",
     metavar="NAME,...",
-    type=_list_of(_cache_by),
+    type=_list_of(lambda text: format_cache_by(parse_cache_by(text))),
     help="Whose traces share a cache: none,agent_id,agent_id+host.",
 )
 @click.option(
@@ -74,7 +66,7 @@ def _page(output: str) -> str:
     "--ttl",
     "ttls",
     metavar="TTL,...",
-    type=_list_of(_ttl),
+    type=_list_of(lambda text: format_ttl(parse_ttl(text))),
     help="Times to live in the cache: none,12h,7d.",
 )
 @click.option(
@@ -125,15 +117,12 @@ def sweep_text(result: Sweep) -> str:
     tables = ["\n".join(_table(rows)) for rows in (overall, *shown)]
     left_out = [f"{count_of(more, 'more domain')}, with fewer traces: see --json"] if more else []
     recorded = "\n".join(_recorded(result))
-    return "\n\n".join(filter(None, ["\n".join(_head(result)), *tables, *left_out, recorded]))
-
-
-def _head(result: Sweep) -> Iterator[str]:
-    yield (
+    head = (
         f"{count_of(result.traces, 'trace')}, as a run would score them with the encoder "
-        f"{result.encoder_id}"
+        f"{result.encoder_id}\n"
+        "  change, rank corr, now reach, no longer (reach it): beside the combination in force"
     )
-    yield "  change, rank corr, now reach, no longer (reach it): beside the combination in force"
+    return "\n\n".join(filter(None, [head, *tables, *left_out, recorded]))
 
 
 def _largest(domains: Sequence[list[Outcome]]) -> list[list[Outcome]]:

@@ -297,5 +297,4 @@ def _times(data: ReportData, frame: pl.DataFrame, name: str = "start") -> alt.X:
 
 
 def _step(data: ReportData) -> alt.Tooltip:
-    """The tooltip for a step of time."""
     return alt.Tooltip("utcyearmonthdate(start):T", title=f"{data.grain} from", format="%Y-%m-%d")

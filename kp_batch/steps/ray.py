@@ -102,7 +102,6 @@ def _knock(address: str | None) -> None:
 
 
 def _settings(config: RescoreConfig, folder: str) -> Mapping[str, Any]:
-    """The arguments of `ray.init`."""
     quiet = {"configure_logging": False, "log_to_driver": False}
     if config.ray is not None:
         # A part has one core: Polars would take all of its node's.

@@ -255,15 +255,7 @@ def _cached_additions(
 
 
 def _logged_file(folder: Path, path: str) -> Path:
-    """The file of a table that its Delta log names.
-
-    Args:
-        folder: the table's.
-        path: as the log has it.
-
-    Raises:
-        WarehouseError: the path leads out of the folder.
-    """
+    """The file of a table that its Delta log names; a WarehouseError if it leads out of there."""
     name = PurePosixPath(unquote(path))
     if name.is_absolute() or ".." in name.parts:
         raise WarehouseError(

@@ -46,14 +46,6 @@ def _are(values: Any, allowed: Callable[[str, Any], bool]) -> bool:
     )
 
 
-def _is_table(name: str, version: Any) -> bool:
-    return name in TABLE_NAMES and _is_count(version)
-
-
-def _is_setting(name: str, value: Any) -> bool:
-    return name in _SETTINGS and _SETTINGS[name](value)
-
-
 def _are_profiles(value: Any) -> bool:
     return _are(
         value,
@@ -100,7 +92,9 @@ class Manifest:
         Raises:
             ValueError: a name, a type or a value is not one that a run writes.
         """
-        if not (_are(settings, _is_setting) and _are(tables, _is_table)):
+        are_settings = _are(settings, lambda name, x: name in _SETTINGS and _SETTINGS[name](x))
+        are_tables = _are(tables, lambda name, version: name in TABLE_NAMES and _is_count(version))
+        if not (are_settings and are_tables):
             raise ValueError("settings or versions of tables that no run writes")
         if not (_is_flag(failed) and _is_text(publication)):
             raise ValueError("failed or publication as no run writes them")
