@@ -69,12 +69,7 @@ def info(message: str) -> None:
 
 
 def warn(message: str, *, repeated: bool = False) -> None:
-    """Log a warning.
-
-    Args:
-        message: what may be wrong.
-        repeated: whether the last done run had the same warning; see `show_only_new_warnings`.
-    """
+    """Log a warning, which the last done run may have had, too: see `show_only_new_warnings`."""
     _LOG.warning("%s", printable_lines(message), extra={"repeated": repeated})
 
 

@@ -100,12 +100,9 @@ def json_line(result: object) -> str:
 
 
 class SettingsCommand(click.Command):
-    """A command with an option for each setting.
+    """A command with an option for each setting, `without` those that it does not take.
 
     They are made on demand: pydantic takes longer to import than help to print.
-
-    Args:
-        without: settings that the command does not take.
     """
 
     def __init__(self, *args: Any, without: Collection[str] = (), **attributes: Any) -> None:

@@ -29,10 +29,7 @@ def prepare_prefect(home: Path) -> None:
     """Set Prefect up before it is imported; the user's environment wins.
 
     It prints nothing, though it logs all messages, and has no outside connections. Where no server
-    is configured, its temporary one is used, with a database in a folder of its own.
-
-    Args:
-        home: that folder; created where it is missing.
+    is configured, its temporary one is used, with a database in the folder `home`, which is made.
     """
     settings = {
         "DO_NOT_TRACK": "1",

@@ -74,11 +74,7 @@ def create_views(
 
 
 def build_published(path: Path, snapshot: PublishedSnapshot) -> None:
-    """Build a catalog of a snapshot.
-
-    Args:
-        path: the file, which must not exist yet.
-        snapshot: whose tables it shows.
+    """Build a catalog of a snapshot's tables, in a file that must not exist yet.
 
     Raises:
         WarehouseError: a table of the snapshot is gone.

@@ -106,11 +106,7 @@ class Manifest:
         return self.settings.get("threshold", 1.0)
 
     def as_publication(self, unique: str) -> "Manifest":
-        """The manifest with a publication id: a unique half, and a digest of the contents.
-
-        Args:
-            unique: 32 hexadecimal digits that no other publication has.
-        """
+        """The manifest with a publication id: a unique half, 32 hex digits, and a digest."""
         contents = [FORMAT_VERSION, unique, self.settings, self.tables, self.failed]
         canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
         return replace(self, publication=unique + sha256(canonical.encode()).hexdigest()[:32])
