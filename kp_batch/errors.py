@@ -122,11 +122,7 @@ class Fault:
 
 
 class UnreadableError(Exception):
-    """A file cannot be read at all.
-
-    Args:
-        faults: all that is wrong with it; of a text alone the code is that of an unreadable file.
-    """
+    """A file cannot be read at all; of a text alone the code is that of an unreadable file."""
 
     def __init__(self, *faults: Fault | str) -> None:
         self.faults = [

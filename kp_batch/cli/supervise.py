@@ -48,11 +48,9 @@ def print_message(message: str) -> None:
 
 
 def supervised(work: Callable[[], int], *, note: str = "") -> int:
-    """Do some work in another process, and return its exit status.
+    """Do some work in another process, and return its exit status; it prints why it failed.
 
-    Args:
-        work: returns its exit status, after it printed why it failed.
-        note: the end of the message after a signal.
+    The message after a signal ends with the note.
     """
     ending = ending_signals()
     # Blocked signals are waited for, and interrupt nothing that follows.

@@ -206,12 +206,7 @@ def prepare(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBP
 def count_rows(
     connection: duckdb.DuckDBPyConnection, query: str, most: int
 ) -> tuple[int, tuple[str, ...]]:
-    """Count the rows of a query; returns the number, and the first rows, each as JSON.
-
-    Args:
-        connection: of `sandbox`.
-        query: one SELECT.
-        most: rows to return.
+    """Count the rows of a query, in a `sandbox`; returns also the first ones, each as JSON.
 
     Raises:
         duckdb.Error: it cannot be run.

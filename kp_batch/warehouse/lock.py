@@ -137,12 +137,9 @@ class Lease:
 
 @contextmanager
 def leased(store: Store, copy_id: str, archive: str = "") -> Generator[Lease]:
-    """Hold the lease of a warehouse in a bucket.
+    """Hold the lease of a warehouse in a bucket, or of an archive: see `locked`.
 
-    Args:
-        store: of the warehouse.
-        copy_id: of this machine's copy, on which only this process works.
-        archive: see `locked`.
+    Only this process works on this machine's copy, which has the id.
 
     Raises:
         BusyError: another process is writing.

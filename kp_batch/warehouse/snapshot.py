@@ -186,11 +186,7 @@ class PublishedSnapshot:
 
 
 def published(warehouse: Path, as_of: str | None = None) -> PublishedSnapshot:
-    """Open what is published.
-
-    Args:
-        warehouse: the folder of the tables.
-        as_of: a run, as `find_runs` takes it: the tables as they were after it; None: as they are.
+    """Open what is published, or as of a run, see `find_runs`, the tables as they were after it.
 
     Raises:
         WarehouseError: nothing is published, or there is no such run.
