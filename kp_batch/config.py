@@ -61,22 +61,19 @@ def _in_whole_seconds(ttl: timedelta | None) -> timedelta | None:
     return ttl
 
 
-def _parse_profiles(value: Any) -> Any:
-    """Load a file or the built-in profiles, or take the profiles themselves."""
-    if isinstance(value, str | Path):
-        return load_profiles(None if str(value) == BUILT_IN else value)
-    if isinstance(value, Mapping):
-        return parse_profiles(cast("Mapping[str, Any]", value), "that was given")
-    return value
+def _load_or_parse(
+    load: Callable[[str | Path], Any], parse: Callable[[Mapping[str, Any], str], Any]
+) -> BeforeValidator:
+    """Load a file, or what a word stands for, or take the tables of such a file themselves."""
 
+    def validate(value: Any) -> Any:
+        if isinstance(value, str | Path):
+            return load(value)
+        if isinstance(value, Mapping):
+            return parse(cast("Mapping[str, Any]", value), "that was given")
+        return value
 
-def _parse_audits(value: Any) -> Any:
-    """Load a file, take the audits themselves, or none."""
-    if isinstance(value, str | Path):
-        return AuditSet({}) if str(value) == NONE else load_audits(value)
-    if isinstance(value, Mapping):
-        return parse_audits(cast("Mapping[str, Any]", value), "that was given")
-    return value
+    return BeforeValidator(validate)
 
 
 def parse_limit(value: Any) -> str:
@@ -109,13 +106,17 @@ CacheBy = Annotated[
 ]
 Profiles = Annotated[
     ProfileVersions,
-    BeforeValidator(_parse_profiles),
+    _load_or_parse(
+        lambda file: load_profiles(None if str(file) == BUILT_IN else file), parse_profiles
+    ),
     PlainSerializer(ProfileVersions.as_json),
     WithJsonSchema({"type": "string"}),
 ]
 Audits = Annotated[
     AuditSet,
-    BeforeValidator(_parse_audits),
+    _load_or_parse(
+        lambda file: AuditSet({}) if str(file) == NONE else load_audits(file), parse_audits
+    ),
     PlainSerializer(AuditSet.as_json),
     WithJsonSchema({"type": "string"}),
 ]

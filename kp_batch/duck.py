@@ -77,23 +77,21 @@ def identifier(name: str) -> SQL:
     return SQL('"' + _without_nul(name).replace('"', '""') + '"')
 
 
-def joined(parts: Iterable[SQL], between: LiteralString = ", ") -> SQL:
-    """Join texts of SQL."""
-    return SQL(between.join(parts))
+def joined(parts: Iterable[SQL]) -> SQL:
+    """Join texts of SQL with commas."""
+    return SQL(", ".join(parts))
 
 
 def columns(names: Iterable[str], of: LiteralString | None = None) -> SQL:
     """The columns of these names, of a table if one is given."""
     table = f"{of}." if of else ""
-    return SQL(", ".join(f"{table}{identifier(name)}" for name in names))
+    return joined(SQL(f"{table}{identifier(name)}") for name in names)
 
 
 def read_parquet(*paths: str | Path, numbered: bool = False) -> SQL:
-    """The rows of Parquet files, whose names DuckDB takes as they are, not as patterns.
+    """The rows of one or more Parquet files, whose names DuckDB takes as they are, not as patterns.
 
-    Args:
-        paths: the files, one at least.
-        numbered: with the columns file_index and file_row_number.
+    If numbered, they have the columns file_index and file_row_number.
     """
     return statement(
         "read_parquet([$paths], hive_partitioning = false, file_row_number = $numbered)",
@@ -138,11 +136,9 @@ def quantile_bytes(scores: int) -> int:
 
 
 def duckdb_config(spill: Path, scores: int = 0) -> dict[str, str | bool | int | float | list[str]]:
-    """Settings of a connection whose memory is bounded, whatever the query.
+    """Settings of a connection whose memory is bounded, see `duckdb_limit`, whatever the query.
 
-    Args:
-        spill: the folder for what does not fit; made where it is missing.
-        scores: see `duckdb_limit`.
+    What does not fit goes into the folder `spill`, which is made where it is missing.
     """
     return {"memory_limit": f"{duckdb_limit(scores=scores)}B", "temp_directory": str(spill)}
 

@@ -122,29 +122,13 @@ class Fault:
 
 
 class UnreadableError(Exception):
-    """A file cannot be read at all.
-
-    Args:
-        faults: all that is wrong with it; of a text alone the code is that of an unreadable file.
-    """
+    """A file cannot be read at all; of a text alone the code is that of an unreadable file."""
 
     def __init__(self, *faults: Fault | str) -> None:
         self.faults = [
             fault if isinstance(fault, Fault) else Fault(UNREADABLE_FILE, fault) for fault in faults
         ]
         super().__init__("; ".join(fault.message for fault in self.faults))
-
-
-def busy(where: str, holder: str, *, waits: bool) -> BusyError:
-    """The error where another process is writing.
-
-    Args:
-        where: the warehouse, or the archive, as its user names it.
-        holder: that process, in words.
-        waits: whether the command has --wait.
-    """
-    remedy = "wait for its end with --wait, or run later" if waits else "import again later"
-    return BusyError(f"another run is writing to {where} ({holder}); {remedy}")
 
 
 def is_passing(error: BaseException) -> bool:

@@ -39,12 +39,7 @@ _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 class TooLargeError(Exception):
-    """Something passes a limit.
-
-    Args:
-        message: it names the thing and the limit.
-        value: the JSON value, where it was read before it was found too large.
-    """
+    """Something passes a limit; `value` is the JSON value, where that was read all the same."""
 
     def __init__(
         self, message: str = f"it is too large to be read: {MOST}", value: Any = None
@@ -54,12 +49,7 @@ class TooLargeError(Exception):
 
 
 class Budget:
-    """An amount that is used up bit by bit.
-
-    Args:
-        size: the whole amount.
-        message: of the error where that is not enough.
-    """
+    """An amount that is used up bit by bit; the message is of the error where it does not last."""
 
     def __init__(self, size: int, message: str) -> None:
         self._remaining, self._message = size, message
@@ -146,7 +136,6 @@ def dump(value: object) -> bytes:
 
 
 def _has_too_many_values(text: str | bytes) -> bool:
-    """Whether a text holds more values than a row may have."""
     if len(text) <= VALUES or _count(text, ",{[") <= VALUES:
         return False
     if isinstance(text, bytes):

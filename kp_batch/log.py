@@ -34,12 +34,7 @@ def user_err() -> TextIO | None:
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print a text for the user, at once.
-
-    Args:
-        text: the text.
-        err: whether on stderr.
-        nl: whether a new line follows.
+    """Print a text for the user, at once: on stdout, or on stderr, and a new line unless told.
 
     Raises:
         BrokenPipeError: nobody reads the stream any more.
@@ -74,12 +69,7 @@ def info(message: str) -> None:
 
 
 def warn(message: str, *, repeated: bool = False) -> None:
-    """Log a warning.
-
-    Args:
-        message: what may be wrong.
-        repeated: whether the last done run had the same warning; see `show_only_new_warnings`.
-    """
+    """Log a warning, which the last done run may have had, too: see `show_only_new_warnings`."""
     _LOG.warning("%s", printable_lines(message), extra={"repeated": repeated})
 
 
@@ -107,10 +97,12 @@ def show_only_new_warnings() -> None:
 @contextmanager
 def capture() -> Generator[list[logging.LogRecord]]:
     """Collect the log records meanwhile, for another process to repeat."""
-    handler = _Collector()
+    from logging.handlers import BufferingHandler
+
+    handler = BufferingHandler(sys.maxsize)
     add_handler(handler)
     try:
-        yield handler.records
+        yield handler.buffer
     finally:
         _LOG.removeHandler(handler)
 
@@ -119,15 +111,6 @@ def replay_log(records: Iterable[logging.LogRecord]) -> None:
     """Log here what another process logged."""
     for record in records:
         _LOG.handle(record)
-
-
-class _Collector(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
 
 
 class _OnStderr(logging.StreamHandler[TextIO]):

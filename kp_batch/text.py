@@ -129,11 +129,7 @@ def _columns(sign: str) -> int:
 
 
 def group_suffix(cache_group: str | None) -> str:
-    """What follows "the cache": " of agent_id a, no host"; empty where all traces share one.
-
-    Args:
-        cache_group: as `schemas.SCORES` has it.
-    """
+    """What follows "the cache": " of agent_id a, no host"; empty where all traces share one."""
     if cache_group is None:
         return ""
     values: dict[str, str | None] = json.loads(cache_group)

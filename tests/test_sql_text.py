@@ -180,7 +180,7 @@ def test_names_and_numbers_take_their_places() -> None:
     query = statement("SELECT $a, $b FROM $c", a=0.1, b=-3, c="published.scores")
     assert query == "SELECT 0.1, -3 FROM published.scores"
     assert isinstance(query, SQL)
-    assert joined([SQL("a"), SQL("b")], " OR ") == "a OR b"
+    assert joined([SQL("a"), SQL("b")]) == "a, b"
     assert columns(["day", 'x"y'], "new") == 'new."day", new."x""y"'
 
 

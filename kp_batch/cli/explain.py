@@ -11,7 +11,14 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.options import json_line, json_option, option_of_warehouse, warehouse_option
+from kp_batch.cli.options import (
+    Parsed,
+    json_line,
+    json_option,
+    option_of_format,
+    option_of_warehouse,
+    warehouse_option,
+)
 from kp_batch.dimensions import Breakdown, Counts
 from kp_batch.errors import UNREAD, TraceError
 from kp_batch.log import echo
@@ -30,7 +37,7 @@ from kp_batch.text import (
 if TYPE_CHECKING:
     from kp_batch.operations.explain import Explanation, ScoreChange
     from kp_batch.operations.neighbours import Neighbour, TextSpan
-    from kp_batch.operations.score import FindNeighbours, ScoredLine
+    from kp_batch.operations.score import FindNeighbours, Scored, ScoredLine
     from kp_batch.operations.warehouse_cache import CacheContents
     from kp_batch.scoring.profiles import ProfileVersions
 
@@ -58,32 +65,19 @@ def explain(trace: str, warehouse: Path, *, as_json: bool) -> None:
     echo(json_line(explanation) if as_json else explanation_text(explanation))
 
 
-class _Time(click.ParamType[datetime]):
+def _moment(text: str) -> datetime:
     """A time as ISO 8601 has it; without a zone it is UTC."""
-
-    name = "time"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime:
-        """See `click.ParamType`."""
-        time = time_of(value)
-        return time or self.fail(f"{value!r} is no time such as 2026-01-31T12:00:00Z", param, ctx)
+    if time := time_of(text):
+        return time
+    raise ValueError(f"{text!r} is no time such as 2026-01-31T12:00:00Z")
 
 
-class _Value(click.ParamType[tuple[str, str | None]]):
+def _key_and_value(text: str) -> tuple[str, str | None]:
     """A key of caches and its value, which is missing where nothing follows the =."""
-
-    name = "value"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str | None]:
-        """See `click.ParamType`."""
-        key, equals, group = value.partition("=")
-        if not (key and equals):
-            self.fail(f"{value!r} is not KEY=VALUE, such as host=a", param, ctx)
-        return key, group or None
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise ValueError(f"{text!r} is not KEY=VALUE, such as host=a")
+    return key, value or None
 
 
 @kp_batch.command()
@@ -91,23 +85,18 @@ class _Value(click.ParamType[tuple[str, str | None]]):
 @click.option("--profiles", metavar="FILE", help="Weight by a TOML file of profiles.")
 @option_of_warehouse(help="Meet the cache of this warehouse, and take its profiles.")
 @click.option(
-    "--at", type=_Time(), metavar="TIME", help="Score it as at this time.  [default: now]"
+    "--at", type=Parsed(_moment), metavar="TIME", help="Score it as at this time.  [default: now]"
 )
 @click.option(
     "--group",
     multiple=True,
-    type=_Value(),
+    type=Parsed(_key_and_value),
     metavar="KEY=VALUE",
     help="Meet the cache of this value, where the warehouse keeps several (--cache-by); without "
     "VALUE, that of the traces that have none. Left out, it is the trace's own.",
 )
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["json", "text"]),
-    default="json",
-    show_default=True,
-    help="A line of JSON a trace, or text.",
+@option_of_format(
+    type=click.Choice(["json", "text"]), default="json", help="A line of JSON a trace, or text."
 )
 def score(  # noqa: PLR0913 (each is an option)
     file: IO[bytes],
@@ -173,9 +162,7 @@ def explanation_text(result: "Explanation") -> str:
             *_trace(result),
             *("", *_sum(result)),
             "",
-            *breakdown_lines(
-                result.breakdown, result.counts, result.max_similarity, result.weights_from
-            ),
+            *breakdown_lines(result),
             *("", *_neighbours(result)),
             *("", *_other_profiles(result)),
             *("", *_history(result.history)),
@@ -313,20 +300,11 @@ def _history(history: Sequence["ScoreChange"]) -> Iterator[str]:
             yield from (f"  {name:<23}  {line}" for name, line in rows)
 
 
-def breakdown_lines(
-    breakdown: Breakdown, counts: Counts, max_similarity: float | None, weights_from: str | None
-) -> Iterator[str]:
-    """Write each dimension, the composite, each override that applies, and the score.
-
-    Args:
-        breakdown: the score.
-        counts: those that the dimensions were computed from.
-        max_similarity: the one that novelty was computed from; None where nothing came before.
-        weights_from: the day or time from which the weights hold, if not always.
-    """
-    causes = _causes(counts, max_similarity)
+def breakdown_lines(result: "Explanation | Scored") -> Iterator[str]:
+    """Write each dimension, the composite, each override that applies, and the score."""
+    breakdown, causes = result.breakdown, _causes(result.counts, result.max_similarity)
     weights = f"weights of {shortened(breakdown.profile, _NAME)}"
-    weights += f" from {weights_from}" if weights_from else ""
+    weights += f" from {result.weights_from}" if result.weights_from else ""
     lines = [
         *(
             (_cells(term.dimension, term.product, term.value, term.weight), causes[term.dimension])
@@ -370,9 +348,7 @@ def scored_text(result: "ScoredLine") -> str:
     return "\n".join(
         [
             f"{head}, {shortened(result.task_domain, _NAME)}: {result.score:.4f}",
-            *breakdown_lines(
-                result.breakdown, result.counts, result.max_similarity, result.weights_from
-            ),
+            *breakdown_lines(result),
             *aligned(nearest),
             f"  by profile: {', '.join(others)}",
             "",

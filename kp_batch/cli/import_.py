@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.options import complete_formats, json_line, json_option
+from kp_batch.cli.options import Parsed, complete_formats, json_line, json_option
 from kp_batch.imports.limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.log import echo
 from kp_batch.storage.urls import is_url
@@ -60,13 +60,10 @@ class _Archive(click.Path):
         return value if is_url(str(value)) else super().convert(value, param, ctx)
 
 
-def _limit(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+def _limit(text: str) -> str:
     from kp_batch.config import parse_limit
 
-    try:
-        return value and parse_limit(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+    return text and parse_limit(text)
 
 
 @kp_batch.command("import")
@@ -94,9 +91,13 @@ def _limit(_context: click.Context, _option: click.Parameter, value: str | None)
 )
 @click.option("--success", help="score:NAME:AT_LEAST, or always.")
 @click.option("--confidence", help="score:NAME:MIN:MAX, or a number from 0 to 1.")
-@click.option("--domain", help="A field of the format that names the domain, or =DOMAIN for all.")
-@click.option("--max-refused", callback=_limit, help=MAX_REFUSED)
-@click.option("--max-unreadable", callback=_limit, help=MAX_UNREADABLE)
+@click.option(
+    "--domain",
+    "task_domain",
+    help="A field of the format that names the domain, or =DOMAIN for all.",
+)
+@click.option("--max-refused", type=Parsed(_limit), help=MAX_REFUSED)
+@click.option("--max-unreadable", type=Parsed(_limit), help=MAX_UNREADABLE)
 @click.option(
     "--agent-id",
     metavar="FIELD",
@@ -129,13 +130,11 @@ def import_(  # noqa: PLR0913 (each is an option)
     rules_path: Path | None,
     *,
     forget_by: str | None,
-    success: str | None,
-    confidence: str | None,
-    domain: str | None,
     agent_id: str | None,
     max_refused: str | None,
     max_unreadable: str | None,
     as_json: bool,
+    **rules_texts: str | None,
 ) -> None:
     """Make an archive of other systems' traces.
 
@@ -158,12 +157,12 @@ def import_(  # noqa: PLR0913 (each is an option)
         form = format_named(name)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="FORMAT") from error
-    parsed = (
-        ("success", success, _success),
-        ("confidence", confidence, _confidence),
-        ("task_domain", domain, _domain),
-    )
-    tables: dict[str, Any] = {name: parse(text) for name, text, parse in parsed if text is not None}
+    parsers = {"success": _success, "confidence": _confidence, "task_domain": _domain}
+    tables: dict[str, Any] = {
+        name: parse(text)
+        for name, parse in parsers.items()
+        if (text := rules_texts[name]) is not None
+    }
     tables |= {"agent_id": agent_id} if agent_id else {}
     rules, limits = load_rules(rules_path, tables), ImportLimits(max_refused, max_unreadable)
     done = import_traces(form, sources, archive, rules, limits)

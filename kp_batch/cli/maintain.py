@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -74,10 +74,8 @@ def vacuum(warehouse: Path, keep: str, dry_run: bool) -> None:  # noqa: FBT001 (
     """Remove old versions, vectors that nothing needs, and the raw rows of old rejects."""
     period = _period(keep)
     from kp_batch.operations.vacuum import vacuum as vacuum_warehouse
-    from kp_batch.warehouse.manifest import require_manifest
 
-    require_manifest(warehouse)  # without a warehouse, not even a log is made
-    with nullcontext() if dry_run else logged(Layout(warehouse).log):
+    with _upkeep(warehouse, dry_run=dry_run):
         removed = vacuum_warehouse(warehouse, period, datetime.now(UTC), dry_run=dry_run)
     echo(removed_text(removed, dry_run=dry_run))
 
@@ -103,10 +101,8 @@ def forget(
     """
     all_ids = _ids(ids, file)
     from kp_batch.operations.forget import forget as forget_traces
-    from kp_batch.warehouse.manifest import require_manifest
 
-    require_manifest(warehouse)
-    with nullcontext() if dry_run else logged(Layout(warehouse).log):
+    with _upkeep(warehouse, dry_run=dry_run):
         forgotten = forget_traces(
             warehouse, all_ids, unseen_too=unseen_too, with_page=True, dry_run=dry_run
         )
@@ -127,16 +123,21 @@ def rollback(run: str, warehouse: Path, *, dry_run: bool, as_json: bool) -> None
     run goes on from there, with the archive as it is by then: --dry-run shows that, too.
     """
     from kp_batch.operations.rollback import rollback as roll_back
-    from kp_batch.warehouse.manifest import require_manifest
 
-    require_manifest(warehouse)
-    with nullcontext() if dry_run else logged(Layout(warehouse).log):
+    with _upkeep(warehouse, dry_run=dry_run):
         result = roll_back(warehouse, run, with_page=True, dry_run=dry_run)
     echo(json_line(result) if as_json else rolled_back_text(result, dry_run=dry_run))
 
 
+def _upkeep(warehouse: Path, *, dry_run: bool) -> AbstractContextManager[None]:
+    """Log a command, unless it changes nothing; without a warehouse, not even a log is made."""
+    from kp_batch.warehouse.manifest import require_manifest
+
+    require_manifest(warehouse)
+    return nullcontext() if dry_run else logged(Layout(warehouse).log)
+
+
 def _period(text: str) -> timedelta:
-    """Parse how long runs stay readable."""
     if re.fullmatch(r"\s*[0-9]+\s*m\s*", text, re.IGNORECASE):
         raise click.UsageError(
             f"--keep: {text!r} may be minutes or months; write hours or days, such as 12h or 30d"

@@ -2,12 +2,12 @@
 
 import json
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
@@ -17,6 +17,7 @@ from kp_batch.warehouse.bucket.location import folder_of, url_of
 if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
 
+T = TypeVar("T")
 _IMPORT_FORMATS = (  # of `imports.formats.FORMATS`, which take long to import
     *("atif", "auto", "claude-code", "codex", "inspect", "knowledgepulse"),
     *("langfuse", "langsmith", "otlp", "phoenix"),
@@ -51,6 +52,22 @@ class Warehouse(click.Path):
         return folder
 
 
+class Parsed(click.ParamType[T]):
+    """What a function makes of a text; the message of its ValueError is for the user."""
+
+    name = "text"
+
+    def __init__(self, parse: Callable[[str], T]) -> None:
+        self._parse = parse
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        """See `click.ParamType`."""
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 # A command that can do without a warehouse has a help of its own for it.
 option_of_warehouse = partial(
     click.option,
@@ -62,17 +79,16 @@ option_of_warehouse = partial(
 warehouse_option = option_of_warehouse(
     required=True, help="The folder of the tables, or its URL in a bucket."
 )
-format_option = click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["table", "line", "csv", "json"]),
-    default="table",
-    show_default=True,
-    help="line: one for each value, as of a table that is wider than the terminal.",
-)
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON; `kp-batch schema` has its form."
 )
+option_of_format = partial(click.option, "--format", "output_format", show_default=True)
+format_option = option_of_format(
+    type=click.Choice(["table", "line", "csv", "json"]),
+    default="table",
+    help="line: one for each value, as of a table that is wider than the terminal.",
+)
+number_option = partial(click.option, type=click.IntRange(min=1), show_default=True)
 
 
 def json_line(result: object) -> str:
@@ -84,12 +100,9 @@ def json_line(result: object) -> str:
 
 
 class SettingsCommand(click.Command):
-    """A command with an option for each setting.
+    """A command with an option for each setting, `without` those that it does not take.
 
     They are made on demand: pydantic takes longer to import than help to print.
-
-    Args:
-        without: settings that the command does not take.
     """
 
     def __init__(self, *args: Any, without: Collection[str] = (), **attributes: Any) -> None:
@@ -106,13 +119,23 @@ class SettingsCommand(click.Command):
 
 @cache
 def _options() -> tuple[click.Option, ...]:
-    from kp_batch.config import NONE, REMOVED, SETTINGS, RescoreConfig
-    from kp_batch.embedding.precision import Precision
-    from kp_batch.runs.audits import Audits
-    from kp_batch.scoring.profiles import ProfileVersions
+    from kp_batch.config import NONE, REMOVED, RescoreConfig
 
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""})
     defaults = least.model_dump(mode="json") | {"profiles": "the built-in ones", "audits": NONE}
+    settings = (_option(name, defaults[name]) for name in RescoreConfig.model_fields)
+    return (*settings, *(click.Option([f"--{name}"], hidden=True) for name in REMOVED))
+
+
+def _option(name: str, default: Any) -> click.Option:
+    """The option of a setting; a warehouse that is not new has its own."""
+    from kp_batch.config import SETTINGS, RescoreConfig
+    from kp_batch.embedding.precision import Precision
+    from kp_batch.runs.audits import Audits
+    from kp_batch.runs.reasons import in_words
+    from kp_batch.scoring.profiles import ProfileVersions
+
+    field, is_kept = RescoreConfig.model_fields[name], name in SETTINGS
     forms: dict[Any, dict[str, Any]] = {
         Precision: {"type": click.Choice(get_args(Precision))},
         bool: {"is_flag": True},
@@ -124,33 +147,16 @@ def _options() -> tuple[click.Option, ...]:
         "output": {"metavar": "FILE"},
         "allow": {"metavar": "NAME", "multiple": True},
     }
-    settings = (
-        click.Option(
-            [*(["-o"] if name == "output" else []), _option(name, field.annotation)],
-            default=None if name in SETTINGS else defaults[name],
-            show_default=_default_text(name, defaults[name]),
-            help=field.description,
-            **forms.get(name, forms.get(field.annotation, {})),
-        )
-        for name, field in RescoreConfig.model_fields.items()
-    )
-    return (*settings, *(click.Option([f"--{name}"], hidden=True) for name in REMOVED))
-
-
-def _option(name: str, kind: Any) -> str:
-    """The option's name; a switch that the warehouse keeps can be turned off again."""
-    from kp_batch.config import SETTINGS
-
     option = f"--{name.replace('_', '-')}"
-    return f"{option}/--no-{option[2:]}" if kind is bool and name in SETTINGS else option
-
-
-def _default_text(name: str, default: Any) -> str | bool:
-    """The default in the help; a warehouse that is not new has its own settings."""
-    from kp_batch.config import SETTINGS
-    from kp_batch.runs.reasons import in_words
-
-    return f"{in_words(default)} in a new warehouse" if name in SETTINGS else default is not False
+    if is_kept and field.annotation is bool:  # it can be turned off again
+        option += f"/--no-{option[2:]}"
+    return click.Option(
+        ["-o", option] if name == "output" else [option],
+        default=None if is_kept else default,
+        show_default=f"{in_words(default)} in a new warehouse" if is_kept else default is not False,
+        help=field.description,
+        **forms.get(name, forms.get(field.annotation, {})),
+    )
 
 
 def config_of(settings: dict[str, Any]) -> "RescoreConfig":

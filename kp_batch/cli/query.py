@@ -18,6 +18,8 @@ from kp_batch.cli.options import (
     format_option,
     json_line,
     json_option,
+    number_option,
+    option_of_format,
     warehouse_option,
 )
 from kp_batch.duck import set_variables
@@ -189,14 +191,7 @@ def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: b
 
 @kp_batch.command()
 @warehouse_option
-@click.option(
-    "--sample",
-    "traces",
-    type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    help="How many traces, drawn by chance.",
-)
+@number_option("--sample", "traces", default=100, help="How many traces, drawn by chance.")
 @click.option("--no-embed", is_flag=True, help="Trust the stored vectors.")
 @click.option("--seed", type=int, help="Draw the same traces again.  [default: another each time]")
 @json_option
@@ -220,13 +215,7 @@ def verify(
 
 @kp_batch.command()
 @warehouse_option
-@click.option(
-    "--format",
-    "output_format",
-    type=click.Choice(["html", "markdown"]),
-    default="html",
-    show_default=True,
-)
+@option_of_format(type=click.Choice(["html", "markdown"]), default="html")
 @click.option("-o", "--output", metavar="FILE", help="Where it goes: report.html, or stdout (-).")
 def report(warehouse: Path, output_format: str, output: str | None) -> None:
     """Report on the scores: one page, or its words and numbers as markdown."""

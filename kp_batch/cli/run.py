@@ -13,6 +13,7 @@ from kp_batch.cli.options import (
     config_of,
     json_line,
     json_option,
+    number_option,
     warehouse_option,
 )
 from kp_batch.cli.query import ask
@@ -102,26 +103,10 @@ def demo(folder: Path) -> None:
 
 @kp_batch.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option(
-    "--traces",
-    type=click.IntRange(min=1),
-    default=600,
-    show_default=True,
-    help="How many.",
-)
-@click.option(
-    "--days",
-    type=click.IntRange(min=1),
-    default=21,
-    show_default=True,
-    help="Over so many days, from 2026-01-05 on.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(min=0),
-    default=7,
-    show_default=True,
-    help="The same seed makes the same traces.",
+@number_option("--traces", default=600, help="How many.")
+@number_option("--days", default=21, help="Over so many days, from 2026-01-05 on.")
+@number_option(
+    "--seed", type=click.IntRange(min=0), default=7, help="The same seed makes the same traces."
 )
 @click.option(
     "--dirty", type=click.FloatRange(0, 1), default=0.0, help="Share of rows with a fault."

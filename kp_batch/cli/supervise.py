@@ -48,11 +48,9 @@ def print_message(message: str) -> None:
 
 
 def supervised(work: Callable[[], int], *, note: str = "") -> int:
-    """Do some work in another process, and return its exit status.
+    """Do some work in another process, and return its exit status; it prints why it failed.
 
-    Args:
-        work: returns its exit status, after it printed why it failed.
-        note: the end of the message after a signal.
+    The message after a signal ends with the note.
     """
     ending = ending_signals()
     # Blocked signals are waited for, and interrupt nothing that follows.
@@ -247,11 +245,7 @@ def logged(log: Path) -> Generator[None]:
 
 
 class _Log:
-    """A log under a temporary name, to which `output` becomes a link.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """A log under a temporary name, to which `output` becomes a link."""
 
     def __init__(self, path: Path, output: Path) -> None:
         self._path, self._output, self._partial = path, output, temporary_sibling(path)
@@ -262,11 +256,7 @@ class _Log:
         _redirect_output(self._partial)
 
     def publish(self) -> None:
-        """Replace the log of the command before; only the one writer may.
-
-        Raises:
-            OSError: it cannot be replaced.
-        """
+        """Replace the log of the command before; only the one writer may."""
         if self._partial.exists():  # else it has replaced it already
             self._partial.replace(self._path)
             self._link_to(self._path)

@@ -6,13 +6,13 @@ from contextlib import nullcontext
 from heapq import nlargest
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from kp_batch.cli import kp_batch
 from kp_batch.cli.export import output_file
-from kp_batch.cli.options import json_line, json_option, warehouse_option
+from kp_batch.cli.options import Parsed, json_line, json_option, warehouse_option
 from kp_batch.log import echo
 from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
 from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep
@@ -24,22 +24,9 @@ _DOMAINS = 10  # shown at the most, each a table
 _DOMAIN = 60  # characters
 
 
-def _list_of(
-    parse: Callable[[str], T],
-) -> Callable[[click.Context, click.Parameter, str | None], Sequence[T]]:
-    """Parse the values of an option, with commas between them; none where it is left out."""
-
-    def parse_list(_: click.Context, __: click.Parameter, text: str | None) -> Sequence[T]:
-        try:
-            return [parse(value.strip()) for value in text.split(",")] if text is not None else []
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
-
-    return parse_list
-
-
-def _cache_by(text: str) -> str:
-    return format_cache_by(parse_cache_by(text))
+def _list_of(parse: Callable[[str], T]) -> Parsed[list[T]]:
+    """The values of an option, with commas between them."""
+    return Parsed(lambda text: [parse(value.strip()) for value in text.split(",")])
 
 
 def _size(text: str) -> int:
@@ -48,19 +35,15 @@ def _size(text: str) -> int:
     return int(text)
 
 
-def _ttl(text: str) -> str:
-    return format_ttl(parse_ttl(text))
-
-
 def _threshold(text: str) -> float:
     if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or float(text) > 1:
         raise ValueError(f"a threshold is a number from 0 to 1, got {text!r}")
     return float(text)
 
 
-def _page(_: click.Context, __: click.Parameter, output: str | None) -> str | None:
-    if output is not None and Path(output).suffix.lower() != _ENDING:
-        raise click.BadParameter(f"a page ends with {_ENDING}, got {output!r}")
+def _page(output: str) -> str:
+    if Path(output).suffix.lower() != _ENDING:
+        raise ValueError(f"a page ends with {_ENDING}, got {output!r}")
     return output
 
 
@@ -69,44 +52,39 @@ def _page(_: click.Context, __: click.Parameter, output: str | None) -> str | No
 @click.option(
     "--cache-by",
     metavar="NAME,...",
-    callback=_list_of(_cache_by),
+    type=_list_of(lambda text: format_cache_by(parse_cache_by(text))),
     help="Whose traces share a cache: none,agent_id,agent_id+host.",
 )
 @click.option(
     "--cache-size",
     "sizes",
     metavar="SIZE,...",
-    callback=_list_of(_size),
+    type=_list_of(_size),
     help="Vectors that the cache holds: 200,1000,5000.",
 )
 @click.option(
     "--ttl",
     "ttls",
     metavar="TTL,...",
-    callback=_list_of(_ttl),
+    type=_list_of(lambda text: format_ttl(parse_ttl(text))),
     help="Times to live in the cache: none,12h,7d.",
 )
 @click.option(
     "--threshold",
     "thresholds",
     metavar="SCORE,...",
-    callback=_list_of(_threshold),
+    type=_list_of(_threshold),
     help="Scores worth sharing: 0.7,0.75.",
 )
 @click.option(
-    "-o", "--output", metavar="FILE.html", callback=_page, help="A page with charts and the table."
+    "-o",
+    "--output",
+    metavar="FILE.html",
+    type=Parsed(_page),
+    help="A page with charts and the table.",
 )
 @json_option
-def sweep(  # noqa: PLR0913 (each is an option)
-    warehouse: Path,
-    *,
-    cache_by: Sequence[str],
-    sizes: Sequence[int],
-    ttls: Sequence[str],
-    thresholds: Sequence[float],
-    output: str | None,
-    as_json: bool,
-) -> None:
+def sweep(warehouse: Path, *, output: str | None, as_json: bool, **values: Any) -> None:
     """Show what other caches and thresholds would do to the scores; changes nothing.
 
     Every combination of the given values is compared with the one in force, from the stored
@@ -116,10 +94,9 @@ def sweep(  # noqa: PLR0913 (each is an option)
     from kp_batch.operations.sweep import page_of
     from kp_batch.operations.sweep import sweep as sweep_of
 
+    given = {name: value for name, value in values.items() if value is not None}
     with output_file(output) if output else nullcontext() as page:
-        result = sweep_of(
-            warehouse, cache_by=cache_by, sizes=sizes, ttls=ttls, thresholds=thresholds
-        )
+        result = sweep_of(warehouse, **given)
         if page:
             page.write_text(page_of(result), "utf-8")
         echo(json_line(result) if as_json else sweep_text(result))
@@ -140,15 +117,12 @@ def sweep_text(result: Sweep) -> str:
     tables = ["\n".join(_table(rows)) for rows in (overall, *shown)]
     left_out = [f"{count_of(more, 'more domain')}, with fewer traces: see --json"] if more else []
     recorded = "\n".join(_recorded(result))
-    return "\n\n".join(filter(None, ["\n".join(_head(result)), *tables, *left_out, recorded]))
-
-
-def _head(result: Sweep) -> Iterator[str]:
-    yield (
+    head = (
         f"{count_of(result.traces, 'trace')}, as a run would score them with the encoder "
-        f"{result.encoder_id}"
+        f"{result.encoder_id}\n"
+        "  change, rank corr, now reach, no longer (reach it): beside the combination in force"
     )
-    yield "  change, rank corr, now reach, no longer (reach it): beside the combination in force"
+    return "\n\n".join(filter(None, [head, *tables, *left_out, recorded]))
 
 
 def _largest(domains: Sequence[list[Outcome]]) -> list[list[Outcome]]:

@@ -30,16 +30,8 @@ def packed_attention(  # noqa: PLR0913 (transformers calls it)
 ) -> tuple[Tensor, None]:
     """Attend within each window.
 
-    Formula: `softmax(scaling * q k^T) v`, of each window and head by itself.
-
-    Args:
-        module: the layer.
-        query: shape (1, heads, pieces, dimensions), like key and value.
-        key: see query.
-        value: see query.
-        attention_mask: none.
-        scaling: of the products.
-        lengths: of the windows, in pieces; their sum is all pieces.
+    Formula: `softmax(scaling * q k^T) v`, of each window and head by itself. Query, key and value
+    have the shape (1, heads, pieces, dimensions); the sum of the windows' lengths is all pieces.
 
     Returns:
         Shape (1, pieces, heads, dimensions), and no weights.

@@ -71,11 +71,9 @@ class Encoder(Protocol):
 
 
 def load_encoder(name: str, precision: Precision = "float32") -> Encoder | None:
-    """Find an encoder by its name; None for `none`. A model is loaded with its first text.
+    """Find an encoder by its name: minilm, hashing, or a sentence-transformers folder or id.
 
-    Args:
-        name: minilm, hashing, none, or a sentence-transformers folder or id.
-        precision: of a model's computation.
+    There is none for `none`. A model is loaded with its first text.
 
     Raises:
         EncoderError: a model's files cannot be found.

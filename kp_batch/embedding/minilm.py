@@ -36,11 +36,7 @@ _CHARACTERS = 8
 
 
 class MiniLM:
-    """all-MiniLM-L6-v2 as the live engine runs it, with a window of 512 word pieces.
-
-    Args:
-        precision: see `precision`.
-    """
+    """all-MiniLM-L6-v2 as the live engine runs it, with a window of 512 word pieces."""
 
     dimensions = 384
     chunk_size = 512

@@ -128,11 +128,7 @@ def _packaged() -> Path:
 
 
 def _verified(folder: Path, names: tuple[str, ...] | None) -> Path:
-    """The folder, if the named files have their published digests; without names, all files.
-
-    Raises:
-        EncoderError: a file differs, is missing, or is not one of the published files.
-    """
+    """The folder, if the named files have their published digests; without names, all files."""
     if names is None:
         digests, published = file_digests(folder), MINILM_DIGESTS
     else:
@@ -149,9 +145,6 @@ def _digests_of(paths: Mapping[str, Path]) -> dict[str, str]:
     """SHA-256 of each file, in hex, under the same names.
 
     A file whose path, size and times are those of a cached digest is not read.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     known = _cached_digests()
     digests: dict[str, str] = {}

@@ -65,9 +65,7 @@ class VectorStore:
     def write_missing(self, wanted: Value, path: Path) -> int:
         """Write the hashes that have no vector into a Parquet file, and return their number.
 
-        Args:
-            wanted: the relation.
-            path: the file, whose column is `text_hash`; each hash is in it once.
+        Its column is `text_hash`; each hash is in it once.
         """
         return self._copy("missing_hashes.sql", wanted, path)
 

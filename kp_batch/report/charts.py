@@ -20,6 +20,7 @@ MEANS = alt.Axis(minExtent=_EXTENT, maxExtent=_EXTENT)
 _WHOLE_NUMBERS = "datum.value % 1 ? '' : datum.label"
 COUNTS_UP = alt.Axis(format=",d", labelExpr=_WHOLE_NUMBERS, minExtent=_EXTENT, maxExtent=_EXTENT)
 COUNTS_ALONG = alt.Axis(format=",d", labelExpr=_WHOLE_NUMBERS)
+_SIGNED = alt.Axis(format="+")
 
 _OVERRIDES = ("single thought", "recovery bonus", "low diversity penalty")
 _QUANTILES = ("p5", "p25", "p50", "p75", "p95")
@@ -161,17 +162,10 @@ def dimensions(data: ReportData, frame: pl.DataFrame) -> Drawing:
 
 def overrides(data: ReportData, frame: pl.DataFrame) -> Drawing:
     """Draw a bar for each override's effect, to the left or right of zero."""
-    bars = chosen(frame).mark_bar(size=14)
-    return bars.encode(
-        alt.X("effect_on_mean:Q", title="effect on the mean score"),
-        rows(data, frame),
-        alt.Color("override:N", scale=alt.Scale(domain=_OVERRIDES, scheme=SCHEME), title=None),
-        tooltip=[
-            "domain:N",
-            "override:N",
-            *numbers(traces=",", share=".1%", mean_effect="+.3f", effect_on_mean="+.4f"),
-        ],
-    ).properties(height=height(frame))
+    effect = alt.X("effect_on_mean:Q", title="effect on the mean score")
+    kinds = alt.Color("override:N", scale=alt.Scale(domain=_OVERRIDES, scheme=SCHEME), title=None)
+    tooltip = numbers(traces=",", share=".1%", mean_effect="+.3f", effect_on_mean="+.4f")
+    return _bars(data, frame, effect, kinds, "override:N", *tooltip)
 
 
 def novelty_and_age(_data: ReportData, frame: pl.DataFrame) -> Drawing:
@@ -216,7 +210,8 @@ def drift(data: ReportData, frame: pl.DataFrame) -> Drawing:
     """Draw a bar for each domain, to the left or right of zero."""
     shifts = dict.fromkeys(("mean_shift", "p5_shift", "p50_shift", "p95_shift"), "+.4f")
     tooltip = numbers(traces_a=",", traces_b=",", **shifts, stability_index=".4f")
-    return _about_zero(data, frame, "mean_shift", "shift of the mean score", tooltip)
+    shift = alt.X("mean_shift:Q", title="shift of the mean score", axis=_SIGNED)
+    return _bars(data, frame, shift, colour(data), *tooltip)
 
 
 def recorded(data: ReportData, frame: pl.DataFrame) -> Drawing:
@@ -229,19 +224,16 @@ def recorded(data: ReportData, frame: pl.DataFrame) -> Drawing:
         now_reaching=",",
         no_longer_reaching=",",
     )
-    return _about_zero(data, frame, "mean_difference", "score above the recorded one", tooltip)
+    above = alt.X("mean_difference:Q", title="score above the recorded one", axis=_SIGNED)
+    return _bars(data, frame, above, colour(data), *tooltip)
 
 
-def _about_zero(
-    data: ReportData, frame: pl.DataFrame, value: str, title: str, tooltip: list[alt.Tooltip]
+def _bars(
+    data: ReportData, frame: pl.DataFrame, x: alt.X, color: alt.Color, *tooltip: alt.Tooltip | str
 ) -> Drawing:
     bars = chosen(frame).mark_bar(size=14)
-    return bars.encode(
-        alt.X(f"{value}:Q", title=title, axis=alt.Axis(format="+")),
-        rows(data, frame),
-        colour(data),
-        tooltip=["domain:N", *tooltip],
-    ).properties(height=height(frame))
+    encoded = bars.encode(x, rows(data, frame), color, tooltip=["domain:N", *tooltip])
+    return encoded.properties(height=height(frame))
 
 
 def rejects(data: ReportData, frame: pl.DataFrame) -> Drawing:
@@ -305,5 +297,4 @@ def _times(data: ReportData, frame: pl.DataFrame, name: str = "start") -> alt.X:
 
 
 def _step(data: ReportData) -> alt.Tooltip:
-    """The tooltip for a step of time."""
     return alt.Tooltip("utcyearmonthdate(start):T", title=f"{data.grain} from", format="%Y-%m-%d")

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import date
-from importlib.resources import files
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -232,5 +231,4 @@ def _grain(span: Mapping[str, Any]) -> str:
 
 
 def _frame(connection: duckdb.DuckDBPyConnection, name: str) -> pl.DataFrame:
-    query = files("kp_batch.report").joinpath("sql", f"{name}.sql").read_text("utf-8")
-    return pl.DataFrame(connection.sql(query).to_arrow_table())
+    return pl.DataFrame(connection.sql(sql(__name__, f"sql/{name}.sql")).to_arrow_table())

@@ -1,6 +1,6 @@
 """The findings of the report: sentences about the scores, their times and the last runs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from itertools import chain
@@ -53,20 +53,35 @@ def _share_text(part: int, whole: int) -> str:
 
 def findings(data: ReportData) -> list[Finding]:
     """The sentences that the data is worth, warnings first."""
-    sentences = [*_of_weights(data), *_of_scores(data), *_of_times(data), *_of_runs(data)]
+    notices = (
+        *(_weights, _extent, _between_domains, _worth_sharing, _copies, _override, _recorded),
+        *(_implausible, _lately, _gap),
+        *(_failure, _audits, _comparability, _settings, _drift, _domain_changes),
+        *(_rejects, _unreadable),
+    )
+    sentences = (sentence for notice in notices for sentence in notice(data))
     return sorted(sentences, key=lambda finding: not finding.is_warning)
 
 
-def _of_weights(data: ReportData) -> Iterator[Finding]:
+def _listed(items: Iterable[Sequence[str]], more: int, before: str = ", and") -> Iterator[str]:
+    """The end of a sentence: items, each of some parts, and how many more there are."""
+    for place, item in enumerate(items):
+        yield from (", ", *item) if place else item
+    yield f"{before} {more:,} more." if more > 0 else "."
+
+
+def _overall(frame: pl.DataFrame) -> Mapping[str, Any] | None:
+    """The row of all domains together, if there is one."""
+    return next(frame.filter(pl.col("domain").is_null()).iter_rows(named=True), None)
+
+
+def _weights(data: ReportData) -> Iterator[Finding]:
     """The times from which other weights hold than for earlier traces of the same domain."""
     rows = data.weights.rows()
     if rows:
-        parts = [part for name, begin in rows[:_NAMED] for part in (", ", *_dated(name, begin))]
-        more = f", and {len(rows) - _NAMED:,} more" if len(rows) > _NAMED else ""
         yield _finding(
             "Weights change with time, and scores before and after do not compare: those of ",
-            *parts[1:],
-            f"{more}.",
+            *_listed((_dated(*row) for row in rows[:_NAMED]), len(rows) - _NAMED),
         )
 
 
@@ -74,21 +89,6 @@ def _dated(name: str, begin: datetime) -> tuple[Untrusted, str]:
     is_day = begin.timetz().replace(tzinfo=None) == time()
     day = begin.date().isoformat() if is_day else begin.isoformat()
     return Untrusted(shortened(name, LABEL)), f" from {day}"
-
-
-def _of_runs(data: ReportData) -> Iterator[Finding]:
-    """What went wrong, what changed since the previous run, and what was rejected."""
-    for notice in (
-        _failure,
-        _audits,
-        _comparability,
-        _settings,
-        _drift,
-        _domain_changes,
-        _rejects,
-        _unreadable,
-    ):
-        yield from notice(data)
 
 
 def _failure(data: ReportData) -> Iterator[Finding]:
@@ -139,10 +139,9 @@ def _settings(data: ReportData) -> Iterator[Finding]:
 
 
 def _drift(data: ReportData) -> Iterator[Finding]:
-    overall = data.drift.filter(pl.col("domain").is_null())
-    if overall.is_empty():
+    row = _overall(data.drift)
+    if not row:
         return
-    row = overall.row(0, named=True)
     more, reason = row["traces_b"] - row["traces_a"], data.no_trend
     yield _finding(
         f"Since the previous run: {more:+,} {'trace' if abs(more) == 1 else 'traces'}; mean score "
@@ -160,30 +159,26 @@ def _shifts(data: ReportData) -> Iterator[Finding]:
     if shifted.is_empty():
         return
     among = _among_domains(data, len(enough), _MIN_OF_BOTH, " in both runs")
-    more = f", and {len(shifted) - _LISTED} more" if len(shifted) > _LISTED else ""
     yield _finding(
         f"Of {among}, these shifted: " if among else "Domains whose scores shifted: ",
-        *[*chain(*map(_shift, shifted.head(_LISTED).iter_rows(named=True)))][1:],
-        f"{more}.",
+        *_listed(map(_shift, shifted.rows(named=True)[:_LISTED]), len(shifted) - _LISTED),
         is_warning=shifted["shift"][0] >= _LARGE_SHIFT and not data.no_trend,
     )
 
 
-def _shift(row: Mapping[str, Any]) -> Iterator[str]:
-    yield ", "
-    yield Untrusted(row["domain"])
+def _shift(row: Mapping[str, Any]) -> tuple[Untrusted, str]:
     how = "greatly" if row["shift"] >= _LARGE_SHIFT else "moderately"
-    yield f" {how} (population stability index {row['stability_index']:.2f})"
+    index = f"population stability index {row['stability_index']:.2f}"
+    return Untrusted(row["domain"]), f" {how} ({index})"
 
 
 def _domain_changes(data: ReportData) -> Iterator[Finding]:
     for is_new, what in ((True, "New"), (False, "Gone")):
         names = data.domain_changes.filter(is_new=is_new)["task_domain"]
         if len(names):
-            labels = [Untrusted(shortened(name, LABEL)) for name in names[:_NAMED]]
-            parts = [part for label in labels for part in (", ", label)]
-            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-            yield _finding(f"{what} since the previous run: ", *parts[1:], f"{more}.")
+            labels = ([Untrusted(shortened(name, LABEL))] for name in names[:_NAMED])
+            listed = _listed(labels, len(names) - _NAMED, " and")
+            yield _finding(f"{what} since the previous run: ", *listed)
 
 
 def _rejects(data: ReportData) -> Iterator[Finding]:
@@ -204,12 +199,6 @@ def _unreadable(data: ReportData) -> Iterator[Finding]:
         yield _finding(count, Untrusted(printable(paths[0])), ".", is_warning=True)
 
 
-def _of_scores(data: ReportData) -> Iterator[Finding]:
-    """How the scores are distributed, by domain, and what moved them."""
-    for notice in (_extent, _between_domains, _worth_sharing, _copies, _override, _recorded):
-        yield from notice(data)
-
-
 def _among_domains(data: ReportData, known: int, floor: int, where: str = "") -> str:
     """Name the domains with enough traces, which a sentence is about; empty if it is about all.
 
@@ -225,11 +214,10 @@ def _among_domains(data: ReportData, known: int, floor: int, where: str = "") ->
 
 
 def _extent(data: ReportData) -> Iterator[Finding]:
-    overall = data.domains.filter(pl.col("domain").is_null())
-    if overall.is_empty():
+    row = _overall(data.domains)
+    if not row:
         yield _finding("No trace is scored yet.")
         return
-    row = overall.row(0, named=True)
     domains = count_of(data.totals["domains"], "domain")
     when = _days_text(data.totals["first_day"], data.totals["last_day"])
     sharing = _share_text(row["worth_sharing"], row["traces"]) if row["worth_sharing"] else "none"
@@ -296,10 +284,9 @@ def _override(data: ReportData) -> Iterator[Finding]:
 
 
 def _recorded(data: ReportData) -> Iterator[Finding]:
-    overall = data.recorded.filter(pl.col("domain").is_null())
-    if overall.is_empty():
+    row = _overall(data.recorded)
+    if not row:
         return
-    row = overall.row(0, named=True)
     if row["placeholders"]:
         carry = "carries" if row["placeholders"] == 1 else "carry"
         yield _finding(
@@ -323,12 +310,6 @@ def _recorded(data: ReportData) -> Iterator[Finding]:
 def _well_known(data: ReportData) -> pl.DataFrame:
     """The domains with enough traces for a comparison."""
     return data.own_domains.filter(pl.col("traces") >= _MIN_TRACES)
-
-
-def _of_times(data: ReportData) -> Iterator[Finding]:
-    """Which times can hardly be, how the last step of time was, and the longest gap."""
-    for notice in (_implausible, _lately, _gap):
-        yield from notice(data)
 
 
 def _implausible(data: ReportData) -> Iterator[Finding]:

@@ -173,7 +173,6 @@ def _explain_command(trace_id: str) -> str:
 
 
 def _cell(value: str | float | None) -> str:
-    """A value as a table shows it."""
     if isinstance(value, float):
         return f"{value + 0.0:.4f}"
     return f"{value:,}" if isinstance(value, int) else value or ""

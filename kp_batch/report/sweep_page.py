@@ -1,7 +1,7 @@
 """The page of a sweep: what other caches and thresholds would do to the scores."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import altair as alt
 import polars as pl
@@ -72,31 +72,27 @@ class SweepData:
         return [alt.Tooltip(f"{name}:N") for name in names]
 
 
-def _over_caches(name: str, form: str) -> Callable[[SweepData, pl.DataFrame], Drawing]:
+def _over_caches(name: str, form: str, data: SweepData, rows: pl.DataFrame) -> Drawing:
     """Draw a number over the caches, in its format: a line for each that is not along the axis."""
     has_thresholds = name == "share"
-
-    def draw(data: SweepData, rows: pl.DataFrame) -> Drawing:
-        if not has_thresholds:  # of several, one point a cache
-            cache = ["domain", *_CACHE]
-            rows = rows.with_columns(pl.col("in_force").any().over(cache))
-            rows = rows.unique(cache, keep="first", maintain_order=True)
-        base = alt.Chart(rows).transform_filter(f"datum.domain == {CHOSEN}")
-        base = base.encode(
-            alt.X("along:O", sort=None, title=data.along),
-            alt.Y(f"{name}:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(format=form)),
-            tooltip=data.tooltip(has_thresholds=has_thresholds),
-        )
-        coloured = base.encode(alt.Color("apart:N", sort=None, title=data.apart, scale=_COLOURS))
-        lines = coloured.mark_line(strokeWidth=2)
-        if has_thresholds and rows["threshold"].n_unique() > 1:
-            legend = alt.Legend(symbolType="stroke", symbolStrokeColor=_GREY, symbolStrokeWidth=2)
-            lines = lines.encode(alt.StrokeDash("threshold:N", legend=legend))
-        ring = base.transform_filter("datum.in_force").mark_point(size=220, strokeWidth=2)
-        points = coloured.mark_circle(size=60, opacity=1)
-        return alt.layer(lines, points, ring).properties(height=HEIGHT)
-
-    return draw
+    if not has_thresholds:  # of several, one point a cache
+        cache = ["domain", *_CACHE]
+        rows = rows.with_columns(pl.col("in_force").any().over(cache))
+        rows = rows.unique(cache, keep="first", maintain_order=True)
+    base = alt.Chart(rows).transform_filter(f"datum.domain == {CHOSEN}")
+    base = base.encode(
+        alt.X("along:O", sort=None, title=data.along),
+        alt.Y(f"{name}:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(format=form)),
+        tooltip=data.tooltip(has_thresholds=has_thresholds),
+    )
+    coloured = base.encode(alt.Color("apart:N", sort=None, title=data.apart, scale=_COLOURS))
+    lines = coloured.mark_line(strokeWidth=2)
+    if has_thresholds and rows["threshold"].n_unique() > 1:
+        legend = alt.Legend(symbolType="stroke", symbolStrokeColor=_GREY, symbolStrokeWidth=2)
+        lines = lines.encode(alt.StrokeDash("threshold:N", legend=legend))
+    ring = base.transform_filter("datum.in_force").mark_point(size=220, strokeWidth=2)
+    points = coloured.mark_circle(size=60, opacity=1)
+    return alt.layer(lines, points, ring).properties(height=HEIGHT)
 
 
 def _domains(data: SweepData, rows: pl.DataFrame) -> Drawing:
@@ -123,21 +119,21 @@ PANELS = (
         "share",
         "Worth sharing, by cache",
         "Which share of the traces reaches the threshold; the ring is the combination in force.",
-        _over_caches("share", ".2%"),
+        partial(_over_caches, "share", ".2%"),
         of="rows",
     ),
     Panel(
         "mean_novelty",
         "Novelty, by cache",
         "Mean novelty of the traces, 0 to 1; the ring is the cache in force.",
-        _over_caches("mean_novelty", ".3f"),
+        partial(_over_caches, "mean_novelty", ".3f"),
         of="rows",
     ),
     Panel(
         "mean_score",
         "Score, by cache",
         "Mean score of the traces, 0 to 1; the ring is the cache in force.",
-        _over_caches("mean_score", ".3f"),
+        partial(_over_caches, "mean_score", ".3f"),
         of="rows",
     ),
     Panel(
@@ -145,7 +141,7 @@ PANELS = (
         "Order of the traces, by cache",
         "Rank correlation of the scores with those of the cache in force: 1 where all traces keep "
         "their order.",
-        _over_caches("rank_correlation", ".3f"),
+        partial(_over_caches, "rank_correlation", ".3f"),
         of="rows",
     ),
     Panel(
@@ -153,7 +149,7 @@ PANELS = (
         "Recorded scores, by cache",
         "Mean difference of the scores from the recorded ones that show novelty, where every trace "
         "that an empty cache alone explains is a restart; the ring is the cache in force.",
-        _over_caches("recorded_error", ".4f"),
+        partial(_over_caches, "recorded_error", ".4f"),
         of="recorded",
         empty="No trace carries a score that a live engine gave it, and that shows its novelty.",
     ),

@@ -146,8 +146,7 @@ def artifact_name(warehouse: Path) -> str:
 def logged_to_prefect(details: str | None = None) -> Generator[None]:
     """Log all messages to Prefect, too, and an error that the user can put right as one line.
 
-    Args:
-        details: the file with the details of an error.
+    The line names the file with the details of the error, if there is one.
     """
     add_handler(_RUN_LOG)
     for name in ("prefect.flow_runs", "prefect.task_runs"):

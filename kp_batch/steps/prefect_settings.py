@@ -12,9 +12,6 @@ def configured_api(environment: Mapping[str, str]) -> str | None:
 
     PREFECT_API_URL names it, or the active profile in Prefect's profiles.toml. Prefect itself takes
     longer to import than a small run takes.
-
-    Args:
-        environment: the environment variables.
     """
     if url := environment.get("PREFECT_API_URL"):
         return url
@@ -32,10 +29,7 @@ def prepare_prefect(home: Path) -> None:
     """Set Prefect up before it is imported; the user's environment wins.
 
     It prints nothing, though it logs all messages, and has no outside connections. Where no server
-    is configured, its temporary one is used, with a database in a folder of its own.
-
-    Args:
-        home: that folder; created where it is missing.
+    is configured, its temporary one is used, with a database in the folder `home`, which is made.
     """
     settings = {
         "DO_NOT_TRACK": "1",

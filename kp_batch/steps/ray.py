@@ -102,7 +102,6 @@ def _knock(address: str | None) -> None:
 
 
 def _settings(config: RescoreConfig, folder: str) -> Mapping[str, Any]:
-    """The arguments of `ray.init`."""
     quiet = {"configure_logging": False, "log_to_driver": False}
     if config.ray is not None:
         # A part has one core: Polars would take all of its node's.
@@ -125,10 +124,6 @@ def _settings(config: RescoreConfig, folder: str) -> Mapping[str, Any]:
 def check_nodes(ray: Any, config: RescoreConfig) -> None:
     """Refuse a cluster with a node that lacks the paths of the run or has other versions.
 
-    Args:
-        ray: connected to the cluster.
-        config: of the run.
-
     Raises:
         WorkerError: names that node.
     """
@@ -147,9 +142,6 @@ def check_nodes(ray: Any, config: RescoreConfig) -> None:
 
 def check_room(ray: Any) -> None:
     """Refuse a cluster of which no node has room for a part, or the model.
-
-    Args:
-        ray: connected to the cluster.
 
     Raises:
         WorkerError: says how much there is.
@@ -176,13 +168,7 @@ def nodes_with_a_core(ray: Any) -> list[Mapping[str, float]]:
 
 
 def ask_node(ray: Any, node: Mapping[str, Any], paths: Sequence[str]) -> Any:
-    """Ask a node for its versions, and which paths it lacks; returns the reference of the answer.
-
-    Args:
-        ray: connected to the cluster.
-        node: as Ray describes it.
-        paths: it has to see each of these.
-    """
+    """Ask a node for its versions, and for the paths that it lacks; returns Ray's reference."""
     at = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
     return ray.remote(_answer).options(scheduling_strategy=at, num_cpus=0).remote(paths)
 

@@ -158,13 +158,7 @@ def _imported(module: str, name: str) -> Any:
 def step(
     name: str, *, memory: int = PART_BYTES, on_gpu: bool = False
 ) -> Callable[[Callable[P, R]], Step[P, R]]:
-    """Make a function a step; it is idempotent: called again, wherever it failed, it does the same.
-
-    Args:
-        name: see `Step`.
-        memory: likewise.
-        on_gpu: likewise.
-    """
+    """Make a function a `Step`; called again, wherever it failed, it does the same."""
     return lambda function: Step(name, function, memory, on_gpu)
 
 

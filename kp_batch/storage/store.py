@@ -128,10 +128,8 @@ class Store:
         Raises:
             OSError: the store cannot be asked.
         """
-        import obstore
-
         with self._errors_of(below):
-            for page in obstore.list(self._store, below or None, chunk_size=AT_ONCE):
+            for page in self._store.list(below or None, chunk_size=AT_ONCE):
                 TRAFFIC.count()
                 yield from (Object.of(meta) for meta in page)
 
@@ -141,12 +139,10 @@ class Store:
         Raises:
             OSError: the store cannot be asked.
         """
-        import obstore
-
         TRAFFIC.count()
         try:
             with self._errors_of(path):
-                return Object.of(obstore.head(self._store, path), path)
+                return Object.of(self._store.head(path), path)
         except FileNotFoundError:
             return None
 
@@ -157,10 +153,8 @@ class Store:
             FileNotFoundError: there is no such object.
             OSError: the store cannot be asked.
         """
-        import obstore
-
         with self._errors_of(path):
-            answer = obstore.get(self._store, path)
+            answer = self._store.get(path)
             content = bytes(answer.bytes())
         TRAFFIC.count(read=len(content))
         return content, Object.of(answer.meta, path)
@@ -172,21 +166,14 @@ class Store:
             FileNotFoundError: there is no such object.
             OSError: the store cannot be asked, or stopped in between.
         """
-        import obstore
-
         TRAFFIC.count()
         with self._errors_of(path):
-            for piece in obstore.get(self._store, path).stream(min_chunk_size=_PIECE):
+            for piece in self._store.get(path).stream(min_chunk_size=_PIECE):
                 TRAFFIC.count(requests=0, read=len(piece))
                 yield bytes(piece)
 
     def download(self, path: str, target: Path, mtime_ns: int | None = None) -> None:
-        """Copy an object into a file, atomically.
-
-        Args:
-            path: of the object.
-            target: the file.
-            mtime_ns: the file's modification time; None for the present.
+        """Copy an object into a file, atomically; its modification time may be given.
 
         Raises:
             FileNotFoundError: there is no such object.
@@ -232,16 +219,13 @@ class Store:
             raise
 
     def _put(self, path: str, content: bytes | Path, condition: Any) -> str:
-        import obstore
-
         size = content.stat().st_size if isinstance(content, Path) else len(content)
         # A condition holds for one request, so a write with one is not cut into parts.
         in_parts = condition == "overwrite" and size > _PIECE
         TRAFFIC.count(requests=2 + -(-size // _PIECE) if in_parts else 1, written=size)
         try:
             with self._errors_of(path):
-                answer = obstore.put(
-                    self._store,
+                answer = self._store.put(
                     path,
                     content,
                     mode=condition,
@@ -261,19 +245,17 @@ class Store:
         Raises:
             OSError: they cannot be deleted.
         """
-        import obstore
-
         for first in range(0, len(paths), AT_ONCE):
             TRAFFIC.count()
             batch = list(paths[first : first + AT_ONCE])
             try:
                 with self._errors_of(""):
-                    obstore.delete(self._store, batch)
+                    self._store.delete(batch)
             except FileNotFoundError:  # Azure's error if one of them is missing
                 for path in batch:
                     TRAFFIC.count()
                     with suppress(FileNotFoundError), self._errors_of(path):
-                        obstore.delete(self._store, path)
+                        self._store.delete(path)
 
     def file_system(self) -> Any:
         """A file system by which DuckDB reads URLs of this scheme without an extension."""

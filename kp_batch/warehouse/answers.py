@@ -76,15 +76,9 @@ def _write_text(
 
 
 def _answer_text(answer: duckdb.DuckDBPyRelation, room: int | None) -> tuple[str, int]:
-    """Lay out an answer, with rounded numbers and escaped control characters.
+    """Lay out an answer's first rows, with rounded numbers; returns the text, and their number.
 
-    Args:
-        answer: its first rows are laid out, with the number of all rows.
-        room: the greatest width of a table, in characters; None: lines are wanted.
-
-    Returns:
-        A table, or where it is too wide, a line for each value; the columns if there are no rows.
-        And the number of rows that are laid out.
+    It is a table, or if that is wider than `room`, or `room` is None, a line for each value.
     """
     first = answer.limit(_ROWS_SHOWN + 1).materialize()
     is_cut = len(first) > _ROWS_SHOWN

@@ -55,12 +55,9 @@ def build(
         _create(connection, "macros", warehouse)
         create_views(connection, manifest, rows)
         for name in VIEWS:
-            function = statement(
-                "CREATE MACRO $rows_of() AS TABLE FROM kp.$name",
-                rows_of=_rows_of(name, warehouse),
-                name=name,
-            )
-            connection.execute(function)
+            rows_of = _rows_of(name, warehouse)
+            macro = "CREATE MACRO $rows_of() AS TABLE FROM kp.$name"
+            connection.execute(statement(macro, rows_of=rows_of, name=name))
         _create(connection, "questions", warehouse)
         connection.execute("COMMIT")
         connection.execute("USE memory")
@@ -77,11 +74,7 @@ def create_views(
 
 
 def build_published(path: Path, snapshot: PublishedSnapshot) -> None:
-    """Build a catalog of a snapshot.
-
-    Args:
-        path: the file, which must not exist yet.
-        snapshot: whose tables it shows.
+    """Build a catalog of a snapshot's tables, in a file that must not exist yet.
 
     Raises:
         WarehouseError: a table of the snapshot is gone.
@@ -116,20 +109,14 @@ def _copy_manifest(
     connection: duckdb.DuckDBPyConnection, warehouse: str, manifest: Manifest
 ) -> None:
     """Create the table with the manifest, and the warehouse that the views read."""
-    row = {
-        "format_version": FORMAT_VERSION,
-        "publication": manifest.publication,
-        "settings": json.dumps(manifest.settings),
-        "tables": json.dumps(manifest.tables),
-        "failed": manifest.failed,
-        "warehouse": warehouse,
-        "catalog_id": catalog_id(),
-    }
+    settings, tables = json.dumps(manifest.settings), json.dumps(manifest.tables)
     connection.execute(
         "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "
         "tables VARCHAR, failed BOOLEAN, warehouse VARCHAR, catalog_id VARCHAR)"
     )
-    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?)", list(row.values()))
+    row = [FORMAT_VERSION, manifest.publication, settings, tables, manifest.failed]
+    values = [*row, warehouse, catalog_id()]
+    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def _create(connection: duckdb.DuckDBPyConnection, folder: str, warehouse: str) -> None:
@@ -219,12 +206,7 @@ def prepare(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBP
 def count_rows(
     connection: duckdb.DuckDBPyConnection, query: str, most: int
 ) -> tuple[int, tuple[str, ...]]:
-    """Count the rows of a query; returns the number, and the first rows, each as JSON.
-
-    Args:
-        connection: of `sandbox`.
-        query: one SELECT.
-        most: rows to return.
+    """Count the rows of a query, in a `sandbox`; returns also the first ones, each as JSON.
 
     Raises:
         duckdb.Error: it cannot be run.

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Literal, TypedDict, cast
+from typing import Any, cast
 
 import polars as pl
 
@@ -12,22 +12,13 @@ from kp_batch.files import atomic_write, files_below
 from kp_batch.schemas import PARTITIONED_BY, TABLES
 from kp_batch.warehouse.layout import Layout
 
-
-class _Format(TypedDict):
-    compression: Literal["zstd"]
-    compression_level: int
-    row_group_size: int
-
-
-# DuckDB reads row groups in parallel, and this is their size in its own files: a million scores
-# were read in 0.3 s, and in 0.5 s from one group.
-_ROWS_IN_GROUP = 122_880
-# Zstandard's: a million scores took 157 MB; at level 3 161 MB, in twice the time; by Snappy 262 MB.
-_LEVEL = 1
-_FORMAT: _Format = {
+_FORMAT: Any = {
+    # A million scores took 157 MB; at level 3 161 MB, in twice the time; by Snappy 262 MB.
     "compression": "zstd",
-    "compression_level": _LEVEL,
-    "row_group_size": _ROWS_IN_GROUP,
+    "compression_level": 1,
+    # DuckDB reads row groups in parallel, and this is their size in its own files: a million scores
+    # were read in 0.3 s, and in 0.5 s from one group.
+    "row_group_size": 122_880,
 }
 
 
@@ -76,13 +67,9 @@ def write_data_file(warehouse: Path, table: str, frame: pl.DataFrame, name: str)
 
 
 def sink_data_file(warehouse: Path, table: str, rows: pl.LazyFrame, name: str) -> DataFile:
-    """Write a query's rows as one file of a table without partitions, a batch at a time.
+    """As `write_data_file`, for a table without partitions: write the rows of a query in batches.
 
-    Args:
-        warehouse: the folder of the tables.
-        table: the table's name.
-        rows: may be more than fit into memory; they keep their order.
-        name: of the file, as for `write_data_file`.
+    They may be more than fit into memory, and keep their order.
 
     Raises:
         TypeError: the rows have another schema than the table.
@@ -96,15 +83,9 @@ def sink_data_file(warehouse: Path, table: str, rows: pl.LazyFrame, name: str) -
 
 
 def move_data_file(warehouse: Path, table: str, staged: Path, name: str) -> DataFile:
-    """Move a finished Parquet file into the folder of a table without partitions.
+    """As `write_data_file`, for a table without partitions: move a file on the warehouse's disk.
 
     Done again after it was moved, it stays in the table's folder.
-
-    Args:
-        warehouse: the folder of the tables.
-        table: the table's name.
-        staged: the file, on the warehouse's disk.
-        name: of the file in the table's folder, as for `write_data_file`.
 
     Raises:
         TypeError: the file has another schema than the table; it stays where it is.

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from datetime import date
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import unquote
 from uuid import uuid4
 
@@ -24,6 +25,7 @@ from kp_batch.schemas import PARTITIONED_BY, TABLES, arrow_schema
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.data_files import DataFile, data_files, write_data_file
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.manifest import LAST_REMEDY
 
 # The published version may be as old as the last successful run, so the log keeps all. It holds no
 # statistics: their minima and maxima would be ids of traces that outlive the rows.
@@ -31,7 +33,6 @@ CONFIGURATION: dict[str, str | None] = {
     "delta.logRetentionDuration": "interval 36500 days",
     "delta.dataSkippingNumIndexedCols": "0",
 }
-_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
 
 class DeltaTables:
@@ -106,7 +107,7 @@ class DeltaTables:
         # Without retries: another writer's commit in between may never be published.
         properties = CommitProperties({"run_id": self._run_id}, max_commit_retries=0)
         try:
-            commit_files(folder, name, files, replaced, properties)
+            _commit(folder, name, files, replaced, properties)
         except CommitFailedError as error:
             raise WarehouseError(
                 f"another writer changed the table {name} of {shown(self._warehouse)} at the same "
@@ -128,53 +129,32 @@ class DeltaTables:
         return table is not None and published is None
 
 
-def commit_files(
+def _commit(
     folder: Path,
     name: str,
     files: Sequence[DataFile],
     replaced: set[date] | None,
     properties: CommitProperties,
 ) -> None:
-    """Add files to a table, which is created if it is missing, and remove others.
-
-    Args:
-        folder: the table's, which holds the files.
-        name: the table's.
-        files: may be empty.
-        replaced: the partitions whose other files are removed; None: all other files.
-        properties: of the commit.
-
-    Raises:
-        ValueError: the table has other columns, and some of its files would stay.
-        CommitFailedError: another writer changed the table at the same time.
-    """
+    """Add files to a table, made if it is missing; remove other files of partitions, or all."""
     schema = Schema.from_arrow(arrow_schema(TABLES[name]))
     added = [_addition(folder, name, file) for file in files]
-    partition_by = PARTITIONED_BY.get(name)
-    if DeltaTable.is_deltatable(str(folder)):
-        table = DeltaTable(str(folder))
-        if table.schema().fields != schema.fields:
-            if replaced is not None:
-                raise ValueError(f"files of {name} have other columns than those that would stay")
-            # Only this mode takes other columns, and all files with them.
-            table.create_write_transaction(
-                [*added], "overwrite", schema, partition_by, commit_properties=properties
-            )
-            return
+    options: Any = {"partition_by": PARTITIONED_BY.get(name), "commit_properties": properties}
+    if not DeltaTable.is_deltatable(str(folder)):
+        create_table_with_add_actions(
+            str(folder), schema, added, configuration=CONFIGURATION, **options
+        )
+        return
+    table = DeltaTable(str(folder))
+    if table.schema().fields == schema.fields:
         # Mode "overwrite" would also remove a file that is added once more.
         removed = _removals(table, name, replaced, {file.path for file in files})
-        table.create_write_transaction(
-            [*added, *removed], "append", schema, partition_by, commit_properties=properties
-        )
+        table.create_write_transaction([*added, *removed], "append", schema, **options)
+    elif replaced is None:
+        # Only this mode takes other columns, and all files with them.
+        table.create_write_transaction([*added], "overwrite", schema, **options)
     else:
-        create_table_with_add_actions(
-            str(folder),
-            schema,
-            added,
-            partition_by=partition_by,
-            configuration=CONFIGURATION,
-            commit_properties=properties,
-        )
+        raise ValueError(f"files of {name} have other columns than those that would stay")
 
 
 def _addition(folder: Path, name: str, file: DataFile) -> AddAction:
@@ -260,10 +240,10 @@ def _read_additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
             raise
         raise WarehouseError(
             f"version {version} of the table {name} cannot be read from {shown(warehouse)}: "
-            f"{error}; {_REMEDY}"
+            f"{error}; {LAST_REMEDY}"
         ) from error
     if table is None:
-        raise WarehouseError(f"the table {name} is gone from {shown(warehouse)}; {_REMEDY}")
+        raise WarehouseError(f"the table {name} is gone from {shown(warehouse)}; {LAST_REMEDY}")
     return pl.DataFrame(table.get_add_actions(flatten=True))
 
 
@@ -275,15 +255,7 @@ def _cached_additions(
 
 
 def _logged_file(folder: Path, path: str) -> Path:
-    """The file of a table that its Delta log names.
-
-    Args:
-        folder: the table's.
-        path: as the log has it.
-
-    Raises:
-        WarehouseError: the path leads out of the folder.
-    """
+    """The file of a table that its Delta log names; a WarehouseError if it leads out of there."""
     name = PurePosixPath(unquote(path))
     if name.is_absolute() or ".." in name.parts:
         raise WarehouseError(
@@ -334,7 +306,9 @@ def files_at(folder: Path, versions: AbstractSet[int]) -> frozenset[Path]:
 
 
 def _missing_version(folder: Path, version: int) -> WarehouseError:
-    return WarehouseError(f"the Delta log of {folder.name} lacks its version {version}; {_REMEDY}")
+    return WarehouseError(
+        f"the Delta log of {folder.name} lacks its version {version}; {LAST_REMEDY}"
+    )
 
 
 def remove_unneeded(warehouse: Path, name: str, versions: Iterable[int]) -> int:

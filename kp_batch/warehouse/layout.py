@@ -24,11 +24,7 @@ _NEEDED_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class Layout:
-    """The paths of all files and folders of a warehouse.
-
-    Args:
-        root: the folder of the warehouse.
-    """
+    """The paths of all files and folders of a warehouse, below its own folder."""
 
     root: Path
 
@@ -144,25 +140,16 @@ def check_links(warehouse: Path) -> None:
 def check_apart(warehouse: Path, archive: Iterable[str]) -> None:
     """Refuse an archive that is in the warehouse, whose files are never read as an archive.
 
-    Args:
-        warehouse: the folder of the tables.
-        archive: names of files, folders, globs and URLs.
-
     Raises:
-        WarehouseError: one of them is the warehouse, or is in it.
+        WarehouseError: one of its files, folders, globs and URLs is the warehouse, or is in it.
     """
     root, url = os.path.realpath(warehouse), url_of(warehouse)
     for name in archive:
-        if url and f"{name}/".startswith(f"{url}/"):
-            raise _inside(name, warehouse)
+        in_bucket = url and f"{name}/".startswith(f"{url}/")
         # Unlike pathlib's, these take any name.
-        path = os.path.realpath(os.path.expanduser(name.removeprefix("file://")))  # noqa: PTH111
-        if Path(path).is_relative_to(root):
-            raise _inside(name, warehouse)
-
-
-def _inside(name: str, warehouse: Path) -> WarehouseError:
-    return WarehouseError(
-        f"the archive {name!r} is in the warehouse {shown(warehouse)!r}, of which no file is "
-        "read; choose another folder for the warehouse"
-    )
+        path = os.path.expanduser(name.removeprefix("file://"))  # noqa: PTH111
+        if in_bucket or Path(os.path.realpath(path)).is_relative_to(root):
+            raise WarehouseError(
+                f"the archive {name!r} is in the warehouse {shown(warehouse)!r}, of which no file "
+                "is read; choose another folder for the warehouse"
+            )

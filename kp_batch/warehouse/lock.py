@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
-from kp_batch.errors import BusyError, WarehouseError, busy
+from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.storage.store import ConflictError, Store, store_at
 from kp_batch.warehouse.bucket.location import Record, folder_of, make_folder_of, shown
 from kp_batch.warehouse.layout import Layout, check_links
@@ -63,7 +63,7 @@ def locked(warehouse: Path, *, wait: bool, archive: str = "") -> Generator[bool]
         # Readers of a bucket's copy take this lock for a moment: see `bucket.mirror.refresh`.
         lock.acquire(timeout=-1 if wait else _LOCK_TIMEOUT_S)
     except Timeout as error:
-        raise busy(archive or shown(warehouse), _lock_holder(path), waits=not archive) from error
+        raise _busy(archive, shown(warehouse), _lock_holder(path)) from error
     held = _HELD.set(_HELD.get() | {path})
     try:
         since = datetime.now(UTC).isoformat(timespec="seconds")
@@ -73,6 +73,11 @@ def locked(warehouse: Path, *, wait: bool, archive: str = "") -> Generator[bool]
     finally:
         _HELD.reset(held)
         lock.release()
+
+
+def _busy(archive: str, warehouse: str, holder: str) -> BusyError:
+    remedy = "import again later" if archive else "wait for its end with --wait, or run later"
+    return BusyError(f"another run is writing to {archive or warehouse} ({holder}); {remedy}")
 
 
 def _lock_holder(path: Path) -> str:
@@ -132,12 +137,9 @@ class Lease:
 
 @contextmanager
 def leased(store: Store, copy_id: str, archive: str = "") -> Generator[Lease]:
-    """Hold the lease of a warehouse in a bucket.
+    """Hold the lease of a warehouse in a bucket, or of an archive: see `locked`.
 
-    Args:
-        store: of the warehouse.
-        copy_id: of this machine's copy, on which only this process works.
-        archive: see `locked`.
+    Only this process works on this machine's copy, which has the id.
 
     Raises:
         BusyError: another process is writing.
@@ -201,7 +203,7 @@ def _take_lease(store: Store, holder: Mapping[str, object], archive: str) -> Lea
         f"process {last.get('pid')} on {last.get('host')} since {last.get('since')}, "
         f"last heard of {max(age_s, 0):.0f} s ago"
     )
-    raise busy(archive or store.url, writer, waits=not archive)
+    raise _busy(archive, store.url, writer)
 
 
 def _last_holder(store: Store, now_ns: int) -> tuple[dict[str, object], str, float]:

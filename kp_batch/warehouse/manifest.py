@@ -20,7 +20,7 @@ from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 
 FORMAT_VERSION = 13
 
-_LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
+LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
 
 def _is_text(value: Any) -> bool:
@@ -44,14 +44,6 @@ def _are(values: Any, allowed: Callable[[str, Any], bool]) -> bool:
     return isinstance(values, dict) and all(
         allowed(name, value) for name, value in cast("dict[str, Any]", values).items()
     )
-
-
-def _is_table(name: str, version: Any) -> bool:
-    return name in TABLE_NAMES and _is_count(version)
-
-
-def _is_setting(name: str, value: Any) -> bool:
-    return name in _SETTINGS and _SETTINGS[name](value)
 
 
 def _are_profiles(value: Any) -> bool:
@@ -100,7 +92,9 @@ class Manifest:
         Raises:
             ValueError: a name, a type or a value is not one that a run writes.
         """
-        if not (_are(settings, _is_setting) and _are(tables, _is_table)):
+        are_settings = _are(settings, lambda name, x: name in _SETTINGS and _SETTINGS[name](x))
+        are_tables = _are(tables, lambda name, version: name in TABLE_NAMES and _is_count(version))
+        if not (are_settings and are_tables):
             raise ValueError("settings or versions of tables that no run writes")
         if not (_is_flag(failed) and _is_text(publication)):
             raise ValueError("failed or publication as no run writes them")
@@ -112,11 +106,7 @@ class Manifest:
         return self.settings.get("threshold", 1.0)
 
     def as_publication(self, unique: str) -> "Manifest":
-        """The manifest with a publication id: a unique half, and a digest of the contents.
-
-        Args:
-            unique: 32 hexadecimal digits that no other publication has.
-        """
+        """The manifest with a publication id: a unique half, 32 hex digits, and a digest."""
         contents = [FORMAT_VERSION, unique, self.settings, self.tables, self.failed]
         canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
         return replace(self, publication=unique + sha256(canonical.encode()).hexdigest()[:32])
@@ -157,12 +147,12 @@ def _read(warehouse: Path) -> Manifest | None:
         content = layout.manifest.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         if layout.catalog.exists():  # no run leaves a catalog without a manifest
-            raise WarehouseError(f"{layout.manifest} is gone; {_LAST_REMEDY}") from error
+            raise WarehouseError(f"{layout.manifest} is gone; {LAST_REMEDY}") from error
         return None
     try:
         return _parse(warehouse, content)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise WarehouseError(f"{layout.manifest} is damaged; {_LAST_REMEDY}") from error
+        raise WarehouseError(f"{layout.manifest} is damaged; {LAST_REMEDY}") from error
 
 
 def copy_catalog(warehouse: Path, folder: str) -> Path:

@@ -43,9 +43,7 @@ def when_writing(callback: Callable[[], None]) -> None:
 def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
     """Be the only writer of the warehouse, and first repair it after a writer that was killed.
 
-    Args:
-        warehouse: the folder of the tables; made if it is missing.
-        wait: whether to wait for another writer to end.
+    Its folder is made if it is missing; another writer's end may be waited for.
 
     Raises:
         BusyError: another process is writing, and `wait` is false.

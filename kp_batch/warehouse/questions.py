@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ class Question:
 
 def statements(folder: str) -> Iterator[str]:
     """The statements of a folder, `macros` or `questions`, in the order of their names."""
-    for file in _in_order(_SQL.joinpath(folder)):
-        yield file.read_text("utf-8")
+    return _texts(_SQL.joinpath(folder))
 
 
 @cache
@@ -56,15 +56,11 @@ def catalog_id() -> str:
 
 
 def _texts(folder: Traversable) -> Iterator[str]:
-    for entry in _in_order(folder):
+    for entry in sorted(folder.iterdir(), key=attrgetter("name")):
         if entry.is_dir():
             yield from _texts(entry)
         elif entry.name.endswith(".sql"):
             yield entry.read_text("utf-8")
-
-
-def _in_order(folder: Traversable) -> list[Traversable]:
-    return sorted(folder.iterdir(), key=lambda entry: entry.name)
 
 
 def questions() -> list[Question]:
@@ -78,12 +74,7 @@ def questions() -> list[Question]:
 
 
 def columns(question: Question, connection: "duckdb.DuckDBPyConnection") -> dict[str, str]:
-    """The columns of a question's answer, and their types in DuckDB.
-
-    Args:
-        question: the question.
-        connection: any catalog.
-    """
+    """The columns of a question's answer, and their types in DuckDB; any catalog knows them."""
     answer = connection.sql(question.example)
     return dict(zip(answer.columns, map(str, answer.types), strict=True))
 

@@ -21,12 +21,7 @@ def connect(warehouse: Path, as_of: str | None = None) -> Generator[duckdb.DuckD
 
     It shows what manifest.json names: it is a copy of kp.duckdb if that is current, or else it is
     built for this connection, in a temporary folder where DuckDB also spills what does not fit
-    into memory.
-
-    Args:
-        warehouse: the folder of the tables.
-        as_of: a run, as `published` takes it: the tables as they were after it; None: as they are
-            published now.
+    into memory. For `as_of` see `published`.
 
     Raises:
         WarehouseError: nothing is published, it cannot be read or has another format, there is no

@@ -186,11 +186,7 @@ class PublishedSnapshot:
 
 
 def published(warehouse: Path, as_of: str | None = None) -> PublishedSnapshot:
-    """Open what is published.
-
-    Args:
-        warehouse: the folder of the tables.
-        as_of: a run, as `find_runs` takes it: the tables as they were after it; None: as they are.
+    """Open what is published, or as of a run, see `find_runs`, the tables as they were after it.
 
     Raises:
         WarehouseError: nothing is published, or there is no such run.
@@ -220,10 +216,7 @@ def manifest_after(run: RunRecord) -> Manifest:
 def parquet_relation(name: str, paths: Sequence[Path], to_name: Callable[[Path], str] = str) -> SQL:
     """SQL for the rows of some of a table's files; without files, no rows of the same columns.
 
-    Args:
-        name: the table's.
-        paths: of the files.
-        to_name: the name of each in the SQL: a path or a URL.
+    In the SQL a file has the name that `to_name` gives it: a path or a URL.
     """
     if paths:
         return read_parquet(*map(to_name, paths))

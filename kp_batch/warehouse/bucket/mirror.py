@@ -210,16 +210,14 @@ class Mirror:
         self.tried.add(content)
         with self._unless_overtaken():
             try:
-                self._replace_manifest(content, self.etag)
+                self.etag = self.store.write(_MANIFEST, content, instead_of=self.etag)
             except ConflictError:
                 stored, obj = self.store.read(_MANIFEST)
                 if stored not in self.tried:
                     raise
-                self._replace_manifest(content, obj.etag)  # its own: the answer was lost
+                # Its own: the answer was lost.
+                self.etag = self.store.write(_MANIFEST, content, instead_of=obj.etag)
         self.record.was_published = True
-
-    def _replace_manifest(self, content: bytes, etag: str) -> None:
-        self.etag = self.store.write(_MANIFEST, content, instead_of=etag)
 
     def finish(self) -> None:
         """Store new files, and delete the objects whose files this writer removed.
