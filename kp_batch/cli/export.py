@@ -79,17 +79,21 @@ _day = click.DateTime(["%Y-%m-%d"])
     metavar="N",
     help="The best N of what is left, in the order of their scores.",
 )
-@click.option("--include-private", "private", is_flag=True, help="Export private traces, too.")
+@click.option("--include-private", is_flag=True, help="Export private traces, too.")
 @json_option
 def export(  # noqa: PLR0913 (each is an option)
     warehouse: Path,
     output: str,
     *,
+    min_score: float | None,
+    domains: tuple[str, ...],
     since: datetime | None,
     until: datetime | None,
-    private: bool,
+    where: str | None,
+    distinct: float | None,
+    top: int | None,
+    include_private: bool,
     as_json: bool,
-    **others: Any,
 ) -> None:
     """Write traces with their scores, by default those that are worth sharing.
 
@@ -105,14 +109,18 @@ def export(  # noqa: PLR0913 (each is an option)
     from kp_batch.operations.export import export as export_traces
 
     conditions = ExportFilter(
+        min_score=min_score,
+        domains=domains,
         since=since and str(since.date()),
         until=until and str(until.date()),
-        private=private,
-        **others,
+        where=where,
+        distinct=distinct,
+        top=top,
+        private=include_private,
     )
     if output != _STDOUT:
         check_output(warehouse, Path(output).absolute())
-    with output_file(output, private=private) as file:
+    with output_file(output, private=include_private) as file:
         exported = export_traces(warehouse, conditions, FORMATS[ending], file)
         # stdout may be the export itself.
         text = json_line(exported) if as_json else exported_text(exported, output)

@@ -63,7 +63,7 @@ class _Archive(click.Path):
 def _limit(text: str) -> str:
     from kp_batch.config import parse_limit
 
-    return text and parse_limit(text)
+    return parse_limit(text)
 
 
 @kp_batch.command("import")
@@ -91,11 +91,7 @@ def _limit(text: str) -> str:
 )
 @click.option("--success", help="score:NAME:AT_LEAST, or always.")
 @click.option("--confidence", help="score:NAME:MIN:MAX, or a number from 0 to 1.")
-@click.option(
-    "--domain",
-    "task_domain",
-    help="A field of the format that names the domain, or =DOMAIN for all.",
-)
+@click.option("--domain", help="A field of the format that names the domain, or =DOMAIN for all.")
 @click.option("--max-refused", type=Parsed(_limit), help=MAX_REFUSED)
 @click.option("--max-unreadable", type=Parsed(_limit), help=MAX_UNREADABLE)
 @click.option(
@@ -130,11 +126,13 @@ def import_(  # noqa: PLR0913 (each is an option)
     rules_path: Path | None,
     *,
     forget_by: str | None,
+    success: str | None,
+    confidence: str | None,
+    domain: str | None,
     agent_id: str | None,
     max_refused: str | None,
     max_unreadable: str | None,
     as_json: bool,
-    **rules_texts: str | None,
 ) -> None:
     """Make an archive of other systems' traces.
 
@@ -157,12 +155,12 @@ def import_(  # noqa: PLR0913 (each is an option)
         form = format_named(name)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="FORMAT") from error
-    parsers = {"success": _success, "confidence": _confidence, "task_domain": _domain}
-    tables: dict[str, Any] = {
-        name: parse(text)
-        for name, parse in parsers.items()
-        if (text := rules_texts[name]) is not None
-    }
+    parsed = (
+        ("success", success, _success),
+        ("confidence", confidence, _confidence),
+        ("task_domain", domain, _domain),
+    )
+    tables: dict[str, Any] = {name: parse(text) for name, text, parse in parsed if text is not None}
     tables |= {"agent_id": agent_id} if agent_id else {}
     rules, limits = load_rules(rules_path, tables), ImportLimits(max_refused, max_unreadable)
     done = import_traces(form, sources, archive, rules, limits)

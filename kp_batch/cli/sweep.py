@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from heapq import nlargest
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -84,7 +84,16 @@ def _page(output: str) -> str:
     help="A page with charts and the table.",
 )
 @json_option
-def sweep(warehouse: Path, *, output: str | None, as_json: bool, **values: Any) -> None:
+def sweep(  # noqa: PLR0913 (each is an option)
+    warehouse: Path,
+    *,
+    cache_by: Sequence[str] | None,
+    sizes: Sequence[int] | None,
+    ttls: Sequence[str] | None,
+    thresholds: Sequence[float] | None,
+    output: str | None,
+    as_json: bool,
+) -> None:
     """Show what other caches and thresholds would do to the scores; changes nothing.
 
     Every combination of the given values is compared with the one in force, from the stored
@@ -94,9 +103,14 @@ def sweep(warehouse: Path, *, output: str | None, as_json: bool, **values: Any) 
     from kp_batch.operations.sweep import page_of
     from kp_batch.operations.sweep import sweep as sweep_of
 
-    given = {name: value for name, value in values.items() if value is not None}
     with output_file(output) if output else nullcontext() as page:
-        result = sweep_of(warehouse, **given)
+        result = sweep_of(
+            warehouse,
+            cache_by=cache_by or (),
+            sizes=sizes or (),
+            ttls=ttls or (),
+            thresholds=thresholds or (),
+        )
         if page:
             page.write_text(page_of(result), "utf-8")
         echo(json_line(result) if as_json else sweep_text(result))

@@ -84,10 +84,10 @@ def _results(
 ) -> tuple[AuditResult, ...]:
     """Run audits over the tables `now`, with those `before` as `published.scores` and so on."""
     with sandbox(now, before, folder) as connection:
-        found = _asked(audits, partial(count_rows, connection, most=_SHOWN))
+        answers = _asked(audits, partial(count_rows, connection, most=_SHOWN))
     return tuple(
         AuditResult(name, audits[name].severity, rows, name in allowed, first)
-        for name, (rows, first) in found.items()
+        for name, (rows, first) in answers.items()
     )
 
 

@@ -222,6 +222,7 @@ def test_the_command_takes_limits(tmp_path: Path, archive: Path) -> None:
         "kp-batch: 1 of 2 files is unreadable, more than --max-unreadable 0 allows (such as "
     )
     assert invoke("import", *arguments, "--max-unreadable", "1").returncode == 0
-    wrong = invoke("import", *arguments, "--max-refused", "few")
-    assert wrong.returncode == 2
-    assert "Invalid value for '--max-refused': a limit is a number" in wrong.stderr
+    for wrong_limit in ("few", ""):
+        wrong = invoke("import", *arguments, "--max-refused", wrong_limit)
+        assert wrong.returncode == 2
+        assert "Invalid value for '--max-refused': a limit is a number" in wrong.stderr
