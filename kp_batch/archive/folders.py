@@ -157,8 +157,7 @@ def _walk(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
         if os.path.realpath(folder) == own:
             continue
         try:
-            with os.scandir(folder) as scanned:
-                entries = list(scanned)
+            entries = _entries(folder)
         except OSError as error:
             yield _unreadable(folder, "the folder cannot be read: ", error)
             continue
@@ -176,6 +175,11 @@ def _walk(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
                     pending.append((entry.path, path, is_match))
             elif is_match and (every or entry.name.lower().endswith(_ENDINGS)):
                 yield from _file(entry)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)
 
 
 def _file(entry: os.DirEntry[str]) -> Iterator[SourceFile]:
