@@ -4,7 +4,8 @@ A tool's format makes a record of each line that counts, of the parts that becom
 is drafted of these.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 
@@ -18,13 +19,40 @@ from kp_batch.imports.conversation.messages import (
     kind_of,
     parts_of,
     text_of,
+    text_of_part,
 )
 from kp_batch.imports.conversation.transcript import Transcript
 from kp_batch.imports.model import Native, Origin, SourceRecord, TraceDraft
 from kp_batch.imports.rules import Rules
 from kp_batch.text import time_of
 
+FIRST_LINES = 100  # among which a session shows that it is one
 _PICTURES = {"image", "input_image", "local_image", "document", "input_file", "input_audio"}
+
+
+@dataclass(kw_only=True)
+class SessionFile:
+    """A file, read from its first line on."""
+
+    by_session: bool  # whether a trace is all of it; else it is a turn
+    _at: str = ""  # the last time of a line
+    _copied: SourceRecord | None = None  # the first prompt, where it is another session's
+
+    def begin(self, record: SourceRecord, *, is_copied: bool) -> Iterator[SourceRecord]:
+        """Begin a turn; of those that another session has, a trace has no more than the first."""
+        if is_copied:
+            self._copied = self._copied or record
+            return
+        if self._copied and self.by_session:
+            yield self._copied
+        self._copied = None
+        yield record
+
+
+def typed(content: object, injected: tuple[str, ...]) -> str:
+    """What a user typed: a content's texts, but for those that begin as injected ones do."""
+    texts = map(text_of_part, parts_of(content))
+    return joined([text for text in texts if not text.lstrip().startswith(injected)])
 
 
 def prompt(  # noqa: PLR0913 (all that is known of a turn)

@@ -10,6 +10,7 @@ from typing import cast
 import pyarrow as pa
 
 from kp_batch.errors import UnreadableError
+from kp_batch.imports.conversation import spans
 from kp_batch.imports.conversation.attributes import (
     Score,
     agent_name,
@@ -27,16 +28,6 @@ from kp_batch.imports.conversation.messages import (
     parse_json,
 )
 from kp_batch.imports.conversation.payloads import messages_in, messages_of
-from kp_batch.imports.conversation.spans import (
-    AgentRun,
-    ModelCall,
-    Span,
-    SpanContent,
-    ToolRun,
-    latest,
-    nanoseconds,
-)
-from kp_batch.imports.conversation.spans import draft as draft_of
 from kp_batch.imports.formats.json_files import is_empty, read_json, records_of_lines
 from kp_batch.imports.formats.parquet_rows import records_of, rows_as
 from kp_batch.imports.model import (
@@ -244,7 +235,7 @@ def _plain(value: object) -> object:
 def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     """See `Format`."""
     traces, observations, scores = (
-        latest((record for record in records if record.payload["kind"] == kind), _updated)
+        spans.latest((record for record in records if record.payload["kind"] == kind), _updated)
         for kind in _COLUMNS
     )
     if not traces and not observations:
@@ -254,7 +245,7 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     tree = [_span(observation) for observation in observations]
     roots = [span for span in tree if not span.parent]
     tree += [_span_of_trace(row, roots) for row in traces]
-    return draft_of(trace, tree, rules, _scores(scores, {"", *(root.id for root in roots)}))
+    return spans.draft(trace, tree, rules, _scores(scores, {"", *(root.id for root in roots)}))
 
 
 def _updated(row: Json) -> tuple[str, bool]:
@@ -266,13 +257,13 @@ def _has_ended(row: Json) -> bool:
     return row.get("end_time", "") is not None
 
 
-def _span(row: Json) -> Span:
+def _span(row: Json) -> spans.Span:
     is_root = not row.get("parent_observation_id") or row.get("is_root_observation") is True
-    return Span(
+    return spans.Span(
         id=row["id"],
         parent="" if is_root else str(row.get("parent_observation_id")),
-        start=nanoseconds(row.get("start_time")),
-        end=nanoseconds(row.get("end_time")),
+        start=spans.nanoseconds(row.get("start_time")),
+        end=spans.nanoseconds(row.get("end_time")),
         has_ended=_has_ended(row) or row.get("type") == "EVENT",
         content=_content_of(row),
         input=row.get("input"),
@@ -282,20 +273,20 @@ def _span(row: Json) -> Span:
     )
 
 
-def _span_of_trace(row: Json, roots: Sequence[Span]) -> Span:
+def _span_of_trace(row: Json, roots: Sequence[spans.Span]) -> spans.Span:
     """The span around the roots; its own timestamp may be later than that of the first one."""
-    starts = [nanoseconds(row.get("timestamp")), *(root.start for root in roots)]
+    starts = [spans.nanoseconds(row.get("timestamp")), *(root.start for root in roots)]
     start = min((start for start in starts if start is not None), default=None)
     return replace(_span(row), id="", start=start)
 
 
-def _content_of(row: Json) -> SpanContent | None:
+def _content_of(row: Json) -> spans.SpanContent | None:
     kind = row.get("type")
     if kind == "GENERATION":
-        return ModelCall(messages_in(row.get("input")), _answer(row))
+        return spans.ModelCall(messages_in(row.get("input")), _answer(row))
     if kind in ("TOOL", "RETRIEVER"):
         return _tool_run(row)
-    return AgentRun(name=agent_name(str(row.get("name") or ""))) if kind == "AGENT" else None
+    return spans.AgentRun(name=agent_name(str(row.get("name") or ""))) if kind == "AGENT" else None
 
 
 def _answer(row: Json) -> list[Message]:
@@ -316,12 +307,12 @@ def _calls(row: Json) -> Iterator[ToolCall]:
         yield ToolCall(str(name or ""), function.get("arguments"), str(call.get("id") or ""))
 
 
-def _tool_run(row: Json) -> ToolRun:
+def _tool_run(row: Json) -> spans.ToolRun:
     name = str(_metadata_text(row, _TOOL_NAMES) or row.get("name") or "")
     call_id = _metadata_text(row, _CALL_IDS) or ""
     # Langfuse's '' is unset.
     arguments, output = (None if x == "" else x for x in (row.get("input"), row.get("output")))
-    return ToolRun(
+    return spans.ToolRun(
         ToolCall(name.removeprefix("execute_tool "), arguments, call_id),
         ToolResult(output, call_id, row.get("level") == "ERROR"),
         is_retriever=row["type"] == "RETRIEVER",
@@ -358,11 +349,13 @@ def _metadata_text(row: Json, names: Sequence[str]) -> str | None:
     return first_text(holders, *names, *(f"attributes.{name}" for name in names))
 
 
-def _scores(rows: Sequence[Json], spans: set[str]) -> list[Score]:
+def _scores(rows: Sequence[Json], roots: set[str]) -> list[Score]:
     """The scores of the trace and its roots."""
     ordered = sorted(rows, key=_updated)
-    counted = (row for row in ordered if str(row.get("observation_id") or "") in spans)
-    return scores_of((x.get("name"), _number(x), nanoseconds(x.get("timestamp"))) for x in counted)
+    counted = (row for row in ordered if str(row.get("observation_id") or "") in roots)
+    return scores_of(
+        (x.get("name"), _number(x), spans.nanoseconds(x.get("timestamp"))) for x in counted
+    )
 
 
 def _number(row: Json) -> object:

@@ -9,6 +9,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
+from kp_batch.imports.conversation import spans
 from kp_batch.imports.conversation.attributes import Score, first_text, scores_of, texts
 from kp_batch.imports.conversation.messages import (
     Json,
@@ -19,15 +20,6 @@ from kp_batch.imports.conversation.messages import (
     parse_json,
 )
 from kp_batch.imports.conversation.payloads import messages_in, objective_in, without_role
-from kp_batch.imports.conversation.spans import (
-    ModelCall,
-    Span,
-    SpanContent,
-    ToolRun,
-    latest,
-    nanoseconds,
-)
-from kp_batch.imports.conversation.spans import draft as draft_of
 from kp_batch.imports.formats.json_files import records_of_lines
 from kp_batch.imports.formats.parquet_rows import records_of, rows_as
 from kp_batch.imports.model import (
@@ -101,7 +93,7 @@ def _extra(row: Json) -> Json:
 
 def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     """See `Format`."""
-    return draft_of(trace, map(_span, latest(records, _age)), rules)
+    return spans.draft(trace, map(_span, spans.latest(records, _age)), rules)
 
 
 def _age(run: Json) -> tuple[bool, str, int]:
@@ -115,15 +107,15 @@ def _is_pending(run: Json) -> bool:
     return status == "pending" if status else run.get("end_time", "") is None
 
 
-def _span(run: Json) -> Span:
+def _span(run: Json) -> spans.Span:
     parent = run.get("parent_run_id", "")
     is_root = run["id"] == run["trace_id"] or parent is None
     metadata = [run["extra"].get("metadata")]
-    return Span(
+    return spans.Span(
         id=run["id"],
         parent="" if is_root else parent or None,
-        start=nanoseconds(run.get("start_time")),
-        end=nanoseconds(run.get("end_time")),
+        start=spans.nanoseconds(run.get("start_time")),
+        end=spans.nanoseconds(run.get("end_time")),
         has_ended=not _is_pending(run),
         content=_content_of(run),
         input=run.get("inputs"),
@@ -140,11 +132,11 @@ def _span(run: Json) -> Span:
     )
 
 
-def _content_of(run: Json) -> SpanContent | None:
+def _content_of(run: Json) -> spans.SpanContent | None:
     if run["run_type"] == "llm":
-        return ModelCall(messages_in(run.get("inputs")), _answer(run.get("outputs")))
+        return spans.ModelCall(messages_in(run.get("inputs")), _answer(run.get("outputs")))
     if run["run_type"] in ("tool", "retriever"):
-        return ToolRun(_call(run), _result(run), is_retriever=run["run_type"] == "retriever")
+        return spans.ToolRun(_call(run), _result(run), is_retriever=run["run_type"] == "retriever")
     return None
 
 
