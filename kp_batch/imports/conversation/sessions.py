@@ -6,7 +6,6 @@ is drafted of these.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import PurePath
 
 from kp_batch.imports.conversation.messages import (
@@ -115,7 +114,7 @@ def result(content: object, call_id: object, has_failed: object) -> dict[str, ob
 
 
 def draft(
-    trace: str, records: Sequence[SourceRecord], rules: Rules, framework: str = ""
+    trace: str, records: Sequence[SourceRecord], rules: Rules, *, framework: str
 ) -> TraceDraft:
     """See `Format`; records are sorted by their `order`, or else their `time`, a sortable text."""
     lines = _distinct(records)
@@ -138,11 +137,6 @@ def draft(
         framework=framework,
         native=Native(root=turn["root"], log=turn["session"]),
     )
-
-
-def draft_of(framework: str) -> partial[TraceDraft]:
-    """The `draft` of a tool's format."""
-    return partial(draft, framework=framework)
 
 
 def _distinct(records: Iterable[SourceRecord]) -> list[Json]:

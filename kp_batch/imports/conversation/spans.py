@@ -280,7 +280,7 @@ def _objective(tree: _Tree, transcript: Transcript, path: str | None) -> str:
 
     Else the root's input, or that of the earliest span that has one.
     """
-    objective = (path and at_path(tree.input, path)) or transcript.objective
+    objective = at_path(tree.input, path) or transcript.objective
     inputs = (span.input for span in tree.spans if not isinstance(span.content, ToolRun))
     asked = filter(None, map(objective_in, inputs))
     return objective or question_in(tree.input) or next(asked, "")

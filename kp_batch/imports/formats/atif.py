@@ -105,7 +105,6 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     transcript.add_conversation(map(_message, copied))
     transcript.steps.clear()
     transcript.add_conversation(map(_message, own))
-    asked = at_path(trajectory, rules.objective) if rules.objective else ""
     times = [time_of(step.get("timestamp")) for step in own]
     after = len(own) if copied else 1  # A continuation began later than its trial.
     times[after:after] = map(time_of, trial.get("started", ()))
@@ -113,7 +112,7 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
         id=f"kp:trace:{trace}",
         created_at=next((time for time in times if time), None),
         ended_at=_ended(trajectory, own, trial),
-        objective=asked or transcript.objective,
+        objective=at_path(trajectory, rules.objective) or transcript.objective,
         steps=transcript.steps,
         scores=trial.get("rewards", {}),
         fields=trial.get("fields", {}),

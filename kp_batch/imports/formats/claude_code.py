@@ -183,5 +183,5 @@ FORMAT = Format(
     inputs=by_ending(".jsonl"),
     records=partial(_read, by_session=False),
     sessions=partial(_read, by_session=True),
-    draft=sessions.draft_of("claude-code"),
+    draft=partial(sessions.draft, framework="claude-code"),
 )

@@ -355,5 +355,5 @@ FORMAT = Format(
     inputs=_inputs,
     records=partial(_read, by_session=False),
     sessions=partial(_read, by_session=True),
-    draft=sessions.draft_of("codex"),
+    draft=partial(sessions.draft, framework="codex"),
 )
