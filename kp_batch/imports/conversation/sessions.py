@@ -61,7 +61,7 @@ def prompt(  # noqa: PLR0913 (all that is known of a turn)
     session: str,
     version: object = None,
     time: object = None,
-    fields: Json | None = None,
+    fields: Json,
     is_copied: bool = False,
 ) -> dict[str, object]:
     """The part of a record that begins a turn.
@@ -72,17 +72,15 @@ def prompt(  # noqa: PLR0913 (all that is known of a turn)
         session: its session's id.
         version: of the agent.
         time: when the turn began, as the line has it.
-        fields: what rules may name; only texts that are not empty count.
+        fields: what rules may name, the folder `cwd` among them, of which the project is the last
+            part; only texts that are not empty count.
         is_copied: whether another session has this turn: then only its text counts.
     """
-    texts = {name: x for name, x in (fields or {}).items() if isinstance(x, str) and x}
+    project = PurePath(str(fields.get("cwd") or "").replace("\\", "/")).name  # of any system
+    named = {"project": project, **fields}
+    texts = {name: x for name, x in named.items() if isinstance(x, str) and x}
     turn = {"root": root, "session": session, "version": version, "time": time, "fields": texts}
     return {"role": "user", "text": text, "turn": turn, "copied": is_copied}
-
-
-def project_of(folder: object) -> str:
-    """The project in whose folder an agent works: the last part of its path, of any system."""
-    return PurePath(str(folder or "").replace("\\", "/")).name
 
 
 def call(

@@ -39,8 +39,11 @@ class Transcript:
         for message in messages:
             if message.role == "assistant":
                 self.add_answer(message)
-            else:
-                self._add_message(message)
+                continue
+            for result in message.results:
+                self._observe(result)
+            if message.role == "user" and (message.text or not message.results):
+                self._add_user(message.text)
 
     def add_answer(self, message: Message) -> None:
         """Take an assistant's message: a thought, and tool calls."""
@@ -81,12 +84,6 @@ class Transcript:
         call_id = result.id or call.id or (asked.id if asked else "")
         if not (call_id and self._results[f"id {call_id}"]):
             self._observe(ToolResult(result.content, call_id, result.failed))
-
-    def _add_message(self, message: Message) -> None:
-        for result in message.results:
-            self._observe(result)
-        if message.role == "user" and (message.text or not message.results):
-            self._add_user(message.text)
 
     def _add_user(self, text: str) -> None:
         self._users[text] += 1

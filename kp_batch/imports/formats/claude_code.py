@@ -31,6 +31,7 @@ _NOT_TYPED = (
 _OUTPUTS = ("<local-command-stdout", "<local-command-stderr")
 _ASIDE = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
 _OWN = ("sessionId", "leafUuid", "messageId")  # one of which each kind of line has
+_FIELDS = ("cwd", "gitBranch", "version", "entrypoint")
 _NAME = re.compile(r"<command-name>/?(.*?)</command-name>", re.DOTALL)
 _ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
 
@@ -122,10 +123,7 @@ class _Session(sessions.SessionFile):
             session=str(as_object(line.get("forkedFrom")).get("sessionId") or session),
             version=line.get("version"),
             time=line.get("timestamp"),
-            fields={
-                "project": sessions.project_of(line.get("cwd")),
-                **{name: line.get(name) for name in ("cwd", "gitBranch", "version", "entrypoint")},
-            },
+            fields={name: line.get(name) for name in _FIELDS},
             is_copied=is_copied,
         )
         record = SourceRecord(trace, {"id": id_, "time": self._at, **part}, number)

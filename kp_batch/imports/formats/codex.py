@@ -30,6 +30,10 @@ _NOT_TYPED = (
     "# AGENTS.md instructions",
 )
 _REQUEST = "## My request for Codex:"  # below which an editor puts what was typed
+_FIELDS = (
+    *("cwd", "model_provider", "cli_version", "originator", "source"),
+    *("git.branch", "git.repository_url"),
+)
 _KINDS = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 _EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d+)\s*$", re.MULTILINE)
 _ENDS = {"exec_command_end", "patch_apply_end", "mcp_tool_call_end"}
@@ -55,7 +59,8 @@ def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadIt
         kind, payload = session.parted(line)
         if kind == "session_meta" and not session.is_known:
             session.meta, session.is_known = payload, True
-            if _is_subagents(payload):
+            is_users = payload.get("thread_source") in (None, "user")
+            if isinstance(payload.get("source"), dict) or not is_users:
                 yield Skipped("session of a subagent")
                 return
         session.is_known = session.is_known or kind in _KINDS
@@ -67,11 +72,6 @@ def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadIt
     yield from session.end()
     if not session.has_turn:
         yield Skipped("session without a prompt")
-
-
-def _is_subagents(meta: Json) -> bool:
-    is_user = meta.get("thread_source") in (None, "user")
-    return isinstance(meta.get("source"), dict) or not is_user
 
 
 def _has_events(path: Path) -> bool:
@@ -207,19 +207,11 @@ class _Session(sessions.SessionFile):
             session=self.id,
             version=self.meta.get("cli_version"),
             time=turn.time,
-            fields=self._fields(),
+            fields={name: value_at(self.meta, name) for name in _FIELDS},
             is_copied=is_copied,
         )
         record = SourceRecord(self._trace(turn), {**self._key(number), **part}, number)
         yield from self.begin(record, is_copied=is_copied)
-
-    def _fields(self) -> Json:
-        names = ("cwd", "model_provider", "cli_version", "originator", "source")
-        return {
-            "project": sessions.project_of(self.meta.get("cwd")),
-            **{name: self.meta.get(name) for name in names},
-            **{name: value_at(self.meta, name) for name in ("git.branch", "git.repository_url")},
-        }
 
     def _trace(self, turn: "_Turn") -> str:
         return self.id if self.by_session else turn.trace

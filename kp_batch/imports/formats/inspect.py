@@ -2,7 +2,8 @@
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from io import BufferedReader, BytesIO
 from os import fstat
@@ -62,7 +63,10 @@ class EvalFile:
         if size > max(limits.MEMBER_BYTES, limits.RATIO * fstat(file.fileno()).st_size):
             raise TooLargeError("it is too large to be read: its members unpack to too much")
         self._members = {member.filename: member for member in members}
-        self._chunks = _chunks(self._members)
+        # Of each folder, named by the places of their first items.
+        self._chunks: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for match in filter(None, map(_CHUNK.fullmatch, self._members)):
+            self._chunks[match[1]].append((int(match[2]), match[0]))
         self.header = self._header()
 
     def samples(self) -> Iterator[Json | Rejected]:
@@ -114,7 +118,7 @@ class EvalFile:
 
     def _sequence(self, folder: str, room: Budget | None = None) -> Iterator[Any]:
         """The items of all chunks; without a room, of one at a time."""
-        for _, name in sorted(self._chunks.get(folder, ())):
+        for _, name in sorted(self._chunks[folder]):
             yield from cast("list[object]", self._json(name, room or trace_budget()))
 
     def _json(self, name: str, room: Budget) -> object:
@@ -143,15 +147,6 @@ class EvalFile:
         if len(content) > member.file_size or not (is_cut or crc32(content) == member.CRC):
             raise BadZipFile(f"{member.filename} is damaged")
         return content
-
-
-def _chunks(members: Iterable[str]) -> dict[str, list[tuple[int, str]]]:
-    """The chunks of each folder, which are named by the places of their first items."""
-    chunks: dict[str, list[tuple[int, str]]] = {}
-    for name in members:
-        if match := _CHUNK.fullmatch(name):
-            chunks.setdefault(match[1], []).append((int(match[2]), name))
-    return chunks
 
 
 def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:

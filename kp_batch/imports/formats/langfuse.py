@@ -114,7 +114,9 @@ def inputs(paths: Sequence[str], look: Sniff) -> Iterator[Input]:
     """
     look = patient(look, sniff)
     exports: dict[str, _Export] = {}
-    manifests = {path for path in paths if _is_manifest(path)}
+    manifests = {
+        path for path in paths if _table(path) == "manifests" and path.lower().endswith(".json")
+    }
     for path in sorted(manifests):
         export = exports.setdefault(_folder(path), _Export())
         export.runs.append(_run(path))
@@ -134,10 +136,6 @@ def _fault(path: str, export: _Export | None) -> Rejected | None:
     if is_of_run and export and not export.has(path):
         return _UNFINISHED
     return _CSV if path.lower().endswith(_NOT_READ) else None
-
-
-def _is_manifest(path: str) -> bool:
-    return _table(path) == "manifests" and path.lower().endswith(".json")
 
 
 def _folder(path: str) -> str:
