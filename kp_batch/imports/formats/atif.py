@@ -22,7 +22,6 @@ from kp_batch.imports.conversation.payloads import at_path
 from kp_batch.imports.conversation.transcript import Transcript
 from kp_batch.imports.formats.json_files import read_json
 from kp_batch.imports.model import (
-    Drafted,
     Format,
     Input,
     Native,
@@ -92,7 +91,7 @@ def _trajectory(content: object) -> Json:
     return trajectory
 
 
-def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
+def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDraft:
     """See `Format`: of several files of one trajectory, one with a trial counts."""
     payloads = (record.payload for record in reversed(records))
     payload: Json = max(payloads, key=lambda payload: payload["trial"] is not None)

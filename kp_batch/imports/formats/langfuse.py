@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import cast
@@ -83,19 +83,6 @@ _COLUMNS = {
 }
 
 
-@dataclass
-class _Export:
-    """The manifests of one export."""
-
-    files: set[str] = field(default_factory=set[str])  # that they name
-    runs: list[str] = field(default_factory=list[str])  # their times
-
-    def has(self, path: str) -> bool:
-        """Whether a file is of a complete run, or of one from before there were manifests."""
-        run = _run(path)
-        return path in self.files or (run < _FIRST_MANIFESTS and run < min(self.runs))
-
-
 def sniff(path: str, content: bytes) -> list[str] | None:
     """The files that a manifest names, or None if it is damaged; see `Format`."""
     try:
@@ -113,27 +100,29 @@ def inputs(paths: Sequence[str], look: Sniff) -> Iterator[Input]:
     last its manifest, which names them; what a run without one has written may be cut.
     """
     look = patient(look, sniff)
-    exports: dict[str, _Export] = {}
+    named, first_runs = set[str](), dict[str, str]()  # files; and runs with a manifest, by folders
     manifests = {
         path for path in paths if _table(path) == "manifests" and path.lower().endswith(".json")
     }
     for path in sorted(manifests):
-        export = exports.setdefault(_folder(path), _Export())
-        export.runs.append(_run(path))
-        if (files := look(path)) is not None:
-            export.files.update(files)
-        else:
+        folder, run, files = _folder(path), _run(path), look(path)
+        first_runs[folder] = min(run, first_runs.get(folder, run))
+        named.update(files or ())
+        if files is None:
             yield Input(path, refused=Rejected(["unreadable_file"], "it is no manifest"))
     for path in paths:
         if path not in manifests and path.lower().endswith(_READ + _NOT_READ):
-            yield Input(path, refused=_fault(path, exports.get(_folder(path))))
-    named = {path for export in exports.values() for path in export.files}
+            is_named = path in named
+            yield Input(
+                path, refused=_fault(path, first_runs.get(_folder(path)), is_named=is_named)
+            )
     yield from (Input(path, refused=_MISSING) for path in sorted(named.difference(paths)))
 
 
-def _fault(path: str, export: _Export | None) -> Rejected | None:
-    is_of_run = _table(path) in _TABLES
-    if is_of_run and export and not export.has(path):
+def _fault(path: str, first_run: str | None, *, is_named: bool) -> Rejected | None:
+    """Why a file does not count; one of a run from before there were manifests does."""
+    is_unnamed = _table(path) in _TABLES and not is_named
+    if first_run is not None and is_unnamed and _run(path) >= min(first_run, _FIRST_MANIFESTS):
         return _UNFINISHED
     return _CSV if path.lower().endswith(_NOT_READ) else None
 
