@@ -22,15 +22,7 @@ from kp_batch.imports.conversation.payloads import (
     result_in,
 )
 from kp_batch.imports.conversation.transcript import Transcript
-from kp_batch.imports.model import (
-    Drafted,
-    Native,
-    Origin,
-    Rejected,
-    Skipped,
-    SourceRecord,
-    TraceDraft,
-)
+from kp_batch.imports.model import Drafted, Native, Origin, Rejected, Skipped, TraceDraft
 from kp_batch.imports.rules import Rules
 from kp_batch.text import time_of, time_of_ns, us_of
 
@@ -82,10 +74,9 @@ class Span:
     release: str | None = None  # of the program, where its agent has no version
 
 
-def latest(records: Iterable[SourceRecord], version: Callable[[Json], Any]) -> list[Json]:
-    """The rows of records, each once where exports repeat it: of the greatest version, the last."""
-    rows = sorted((record.payload for record in records), key=version)
-    return list({row["id"]: row for row in rows}.values())
+def latest(rows: Iterable[Json], version: Callable[[Json], Any]) -> list[Json]:
+    """Each row once, where exports repeat it: of the greatest version, the last."""
+    return list({row["id"]: row for row in sorted(rows, key=version)}.values())
 
 
 def nanoseconds(text: object) -> int | None:

@@ -37,6 +37,7 @@ _FIELDS = (
 _KINDS = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 _EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d+)\s*$", re.MULTILINE)
 _ENDS = {"exec_command_end", "patch_apply_end", "mcp_tool_call_end"}
+_MESSAGES = ("UserMessage", "AgentMessage", "Reasoning")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -304,13 +305,10 @@ def _typed_in_event(event: Json) -> str | None:
 
 def _ended(event: Json) -> Json | None:
     """How a call ended, of an event; None if it is another one."""
-    if event.get("type") in _ENDS:
+    kind, item = event.get("type"), event.get("item")
+    if kind in _ENDS:
         return {"call": event.get("call_id"), "failed": _has_failed(event)}
-    item = event.get("item")
-    if event.get("type") != "item_completed" or not isinstance(item, dict):
-        return None
-    item = cast("Json", item)
-    if item.get("type") in ("UserMessage", "AgentMessage", "Reasoning"):
+    if kind != "item_completed" or not isinstance(item, dict) or item.get("type") in _MESSAGES:
         return None
     return {"call": item.get("id"), "failed": _has_failed(item)}
 
@@ -328,11 +326,10 @@ def _has_failed(ended: Json) -> bool:
 
 def _output(item: Json) -> tuple[object, bool]:
     """The result of a call, and whether it is a failure."""
-    content, has_failed = item.get("output", item.get("tools")), False
+    content, has_failed = item.get("output", item.get("tools")), item.get("success") is False
     if isinstance(content, dict) and "content" in content:
-        has_failed = cast("Json", content).get("success") is False
-        content = cast("Json", content)["content"]
-    has_failed = has_failed or item.get("success") is False
+        has_failed = has_failed or content.get("success") is False
+        content = content["content"]
     if not isinstance(content, str):
         return content, has_failed
     code = value_at(object_in(content), "metadata.exit_code")

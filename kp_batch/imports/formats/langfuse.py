@@ -221,9 +221,9 @@ def _plain(value: object) -> object:
 
 def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     """See `Format`."""
+    rows = [record.payload for record in records]
     traces, observations, scores = (
-        spans.latest((record for record in records if record.payload["kind"] == kind), _updated)
-        for kind in _COLUMNS
+        spans.latest((row for row in rows if row["kind"] == kind), _updated) for kind in _COLUMNS
     )
     if not traces and not observations:
         return Skipped("scores of a trace that is not there")

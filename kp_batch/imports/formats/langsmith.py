@@ -93,7 +93,8 @@ def _extra(row: Json) -> Json:
 
 def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     """See `Format`."""
-    return spans.draft(trace, map(_span, spans.latest(records, _age)), rules)
+    runs = spans.latest((record.payload for record in records), _age)
+    return spans.draft(trace, map(_span, runs), rules)
 
 
 def _age(run: Json) -> tuple[bool, str, int]:

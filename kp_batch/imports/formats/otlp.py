@@ -96,13 +96,11 @@ def _otel_span(span: Json, id_: str, resource: Json) -> OtelSpan:
         failed=code in _ERROR,
         attributes=attributes,
         resource=resource,
-        events=[_event(event) for event in span.get("events") or ()],
+        events=[
+            Event(str(x.get("name") or ""), _time(x.get("timeUnixNano")) or 0, _attributes(x))
+            for x in span.get("events") or ()
+        ],
     )
-
-
-def _event(event: Json) -> Event:
-    name, time = str(event.get("name") or ""), _time(event.get("timeUnixNano")) or 0
-    return Event(name, time, _attributes(event))
 
 
 def _time(value: str | float | None) -> int | None:
@@ -152,7 +150,8 @@ def _of_kind(kind: str, inner: Any) -> object:
 
 def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     """See `Format`; the records are those of `OtelSpan`."""
-    last = spans.latest(records, lambda row: row["end"] is not None)
+    all_rows = (record.payload for record in records)
+    last = spans.latest(all_rows, lambda row: row["end"] is not None)
     rows = [OtelSpan.from_json(row) for row in last]
     speaking = filter(openinference.is_spoken, rows)
     of_trace = [score for row in speaking for score in openinference.scores(row, "trace.")]
