@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from kp_batch.errors import is_passing
 from kp_batch.imports.rules import Rules
 from kp_batch.storage.urls import is_database
 
@@ -73,6 +74,9 @@ class Skipped:
     """Something that is no agent's trace, and is only counted."""
 
     kind: str  # in the words of messages
+
+
+Drafted = TraceDraft | Rejected | Skipped  # what the records of a trace come to
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,7 @@ class Format:
     holds: str
     inputs: Callable[[Sequence[str], Sniff], Iterator[Input]]
     records: Callable[[Path, Sequence[Path]], Iterator[ReadItem]]
-    draft: Callable[[str, Sequence[SourceRecord], Rules], TraceDraft | Rejected | Skipped]
+    draft: Callable[[str, Sequence[SourceRecord], Rules], Drafted]
     sniff: Callable[[str, bytes], Any] = lambda _path, _content: None
     decides: frozenset[str] = frozenset()
     source: Literal["stream", "document", "registry"] = "stream"
@@ -184,3 +188,22 @@ class Format:
 def by_ending(*endings: str) -> Callable[[Sequence[str], Sniff], Iterator[Input]]:
     """Choose the files with these endings, without sidecars."""
     return lambda paths, _: (Input(path) for path in paths if path.lower().endswith(endings))
+
+
+def patient(look: Sniff, sniff: Callable[[str, bytes], Any]) -> Sniff:
+    """Sniff a file that cannot be read as an empty one: it is refused when its turn comes.
+
+    Args:
+        look: sniffs a file; its passing errors are raised.
+        sniff: see `Format.sniff`.
+    """
+
+    def sniffed(path: str) -> Any:
+        try:
+            return look(path)
+        except OSError as error:
+            if is_passing(error):
+                raise
+            return sniff(path, b"")
+
+    return sniffed

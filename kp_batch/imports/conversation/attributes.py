@@ -2,9 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import isfinite
-from operator import attrgetter
 from typing import Any, cast
 
 from kp_batch.imports.conversation.messages import Json, as_object, parse_json
@@ -26,7 +25,7 @@ class FlatAttributes(dict[str, Any]):
         self.prefixes = {name.partition(".")[0] for name in self}
 
 
-@dataclass(slots=True)
+@dataclass
 class Event:
     """An event of a span."""
 
@@ -35,7 +34,7 @@ class Event:
     attributes: Json
 
 
-@dataclass(slots=True)
+@dataclass
 class OtelSpan:
     """One span of OpenTelemetry."""
 
@@ -51,8 +50,7 @@ class OtelSpan:
 
     def to_json(self) -> dict[str, object]:
         """The span as JSON."""
-        fields = dict(zip(self.__slots__, _SPAN(self), strict=True))
-        return {**fields, "events": [asdict(event) for event in self.events]}
+        return {**vars(self), "events": list(map(vars, self.events))}
 
     @classmethod
     def from_json(cls, record: Json) -> "OtelSpan":
@@ -63,9 +61,6 @@ class OtelSpan:
         events = [Event(**event) for event in record["events"]]
         fields: dict[str, Any] = {**record, "attributes": attributes, "events": events}
         return cls(**fields)
-
-
-_SPAN = attrgetter(*OtelSpan.__slots__)
 
 
 def value_at(attributes: object, name: str) -> Any:

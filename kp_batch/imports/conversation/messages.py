@@ -194,11 +194,9 @@ def _lc_type(payload: Json) -> str:
 
 
 def _reasoning_outside_content(payload: Json) -> str:
-    for holder in (payload, as_object(payload.get("additional_kwargs"))):
-        for name in ("reasoning_content", "reasoning"):
-            if isinstance(holder.get(name), str):
-                return holder[name]
-    return ""
+    holders = (payload, as_object(payload.get("additional_kwargs")))
+    texts = (holder.get(name) for holder in holders for name in ("reasoning_content", "reasoning"))
+    return next((text for text in texts if isinstance(text, str)), "")
 
 
 def _calls_outside_content(payload: Json) -> Iterator[ToolCall]:

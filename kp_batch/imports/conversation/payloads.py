@@ -80,8 +80,10 @@ def question_in(payload: object) -> str:
     return objective_in(value) or (as_text(value) if value not in _NOTHING else "")
 
 
-def at_path(payload: object, path: str) -> str:
+def at_path(payload: object, path: str | None) -> str:
     """The text at a path of keys and numbers, such as `input.messages.0.content`; '' if none."""
+    if not path:
+        return ""
     value = parse_json(payload)
     for key in path.split("."):
         value = parse_json(value)

@@ -4,8 +4,8 @@ A tool's format makes a record of each line that counts, of the parts that becom
 is drafted of these.
 """
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from kp_batch.imports.conversation.messages import (
@@ -18,13 +18,40 @@ from kp_batch.imports.conversation.messages import (
     kind_of,
     parts_of,
     text_of,
+    text_of_part,
 )
 from kp_batch.imports.conversation.transcript import Transcript
 from kp_batch.imports.model import Native, Origin, SourceRecord, TraceDraft
 from kp_batch.imports.rules import Rules
 from kp_batch.text import time_of
 
+FIRST_LINES = 100  # among which a session shows that it is one
 _PICTURES = {"image", "input_image", "local_image", "document", "input_file", "input_audio"}
+
+
+@dataclass(kw_only=True)
+class SessionFile:
+    """A file, read from its first line on."""
+
+    by_session: bool  # whether a trace is all of it; else it is a turn
+    _at: str = ""  # the last time of a line
+    _copied: SourceRecord | None = None  # the first prompt, where it is another session's
+
+    def begin(self, record: SourceRecord, *, is_copied: bool) -> Iterator[SourceRecord]:
+        """Begin a turn; of those that another session has, a trace has no more than the first."""
+        if is_copied:
+            self._copied = self._copied or record
+            return
+        if self._copied and self.by_session:
+            yield self._copied
+        self._copied = None
+        yield record
+
+
+def typed(content: object, injected: tuple[str, ...]) -> str:
+    """What a user typed: a content's texts, but for those that begin as injected ones do."""
+    texts = map(text_of_part, parts_of(content))
+    return joined([text for text in texts if not text.lstrip().startswith(injected)])
 
 
 def prompt(  # noqa: PLR0913 (all that is known of a turn)
@@ -34,7 +61,7 @@ def prompt(  # noqa: PLR0913 (all that is known of a turn)
     session: str,
     version: object = None,
     time: object = None,
-    fields: Json | None = None,
+    fields: Json,
     is_copied: bool = False,
 ) -> dict[str, object]:
     """The part of a record that begins a turn.
@@ -45,17 +72,15 @@ def prompt(  # noqa: PLR0913 (all that is known of a turn)
         session: its session's id.
         version: of the agent.
         time: when the turn began, as the line has it.
-        fields: what rules may name; only texts that are not empty count.
+        fields: what rules may name, the folder `cwd` among them, of which the project is the last
+            part; only texts that are not empty count.
         is_copied: whether another session has this turn: then only its text counts.
     """
-    texts = {name: x for name, x in (fields or {}).items() if isinstance(x, str) and x}
+    project = PurePath(str(fields.get("cwd") or "").replace("\\", "/")).name  # of any system
+    named = {"project": project, **fields}
+    texts = {name: x for name, x in named.items() if isinstance(x, str) and x}
     turn = {"root": root, "session": session, "version": version, "time": time, "fields": texts}
     return {"role": "user", "text": text, "turn": turn, "copied": is_copied}
-
-
-def project_of(folder: object) -> str:
-    """The project in whose folder an agent works: the last part of its path, of any system."""
-    return PurePath(str(folder or "").replace("\\", "/")).name
 
 
 def call(
@@ -87,7 +112,7 @@ def result(content: object, call_id: object, has_failed: object) -> dict[str, ob
 
 
 def draft(
-    trace: str, records: Sequence[SourceRecord], rules: Rules, framework: str = ""
+    trace: str, records: Sequence[SourceRecord], rules: Rules, *, framework: str
 ) -> TraceDraft:
     """See `Format`; records are sorted by their `order`, or else their `time`, a sortable text."""
     lines = _distinct(records)
@@ -110,11 +135,6 @@ def draft(
         framework=framework,
         native=Native(root=turn["root"], log=turn["session"]),
     )
-
-
-def draft_of(framework: str) -> partial[TraceDraft]:
-    """The `draft` of a tool's format."""
-    return partial(draft, framework=framework)
 
 
 def _distinct(records: Iterable[SourceRecord]) -> list[Json]:

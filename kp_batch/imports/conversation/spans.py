@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, takewhile
 from math import inf
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from kp_batch.imports.conversation.attributes import Score, first
-from kp_batch.imports.conversation.messages import Message, ToolCall, ToolResult
+from kp_batch.imports.conversation.messages import Json, Message, ToolCall, ToolResult
 from kp_batch.imports.conversation.payloads import (
     at_path,
     messages_in,
@@ -22,7 +22,7 @@ from kp_batch.imports.conversation.payloads import (
     result_in,
 )
 from kp_batch.imports.conversation.transcript import Transcript
-from kp_batch.imports.model import Native, Origin, Rejected, Skipped, TraceDraft
+from kp_batch.imports.model import Drafted, Native, Origin, Rejected, Skipped, TraceDraft
 from kp_batch.imports.rules import Rules
 from kp_batch.text import time_of, time_of_ns, us_of
 
@@ -74,17 +74,9 @@ class Span:
     release: str | None = None  # of the program, where its agent has no version
 
 
-class _Row(Protocol):
-    @property
-    def id(self) -> str: ...
-
-
-Row = TypeVar("Row", bound=_Row)
-
-
-def latest(rows: Iterable[Row], version: Callable[[Row], Any]) -> list[Row]:
+def latest(rows: Iterable[Json], version: Callable[[Json], Any]) -> list[Json]:
     """Each row once, where exports repeat it: of the greatest version, the last."""
-    return list({row.id: row for row in sorted(rows, key=version)}.values())
+    return list({row["id"]: row for row in sorted(rows, key=version)}.values())
 
 
 def nanoseconds(text: object) -> int | None:
@@ -93,9 +85,7 @@ def nanoseconds(text: object) -> int | None:
     return None if time is None else us_of(time) * 1_000
 
 
-def draft(
-    trace: str, spans: Iterable[Span], rules: Rules, scores: Iterable[Score] = ()
-) -> TraceDraft | Rejected | Skipped:
+def draft(trace: str, spans: Iterable[Span], rules: Rules, scores: Iterable[Score] = ()) -> Drafted:
     """The draft of a trace, of its spans.
 
     Args:
@@ -281,7 +271,7 @@ def _objective(tree: _Tree, transcript: Transcript, path: str | None) -> str:
 
     Else the root's input, or that of the earliest span that has one.
     """
-    objective = (path and at_path(tree.input, path)) or transcript.objective
+    objective = at_path(tree.input, path) or transcript.objective
     inputs = (span.input for span in tree.spans if not isinstance(span.content, ToolRun))
     asked = filter(None, map(objective_in, inputs))
     return objective or question_in(tree.input) or next(asked, "")

@@ -18,6 +18,7 @@ from kp_batch.imports.conversation.messages import (
 )
 
 Step = dict[str, object]  # as `schemas.TRACE` has it
+_FIELDS = dict.fromkeys(("content", "tool", "input", "output_summary", "latency_ms"))
 
 
 @dataclass
@@ -38,13 +39,16 @@ class Transcript:
         for message in messages:
             if message.role == "assistant":
                 self.add_answer(message)
-            else:
-                self._add_message(message)
+                continue
+            for result in message.results:
+                self._observe(result)
+            if message.role == "user" and (message.text or not message.results):
+                self._add_user(message.text)
 
     def add_answer(self, message: Message) -> None:
         """Take an assistant's message: a thought, and tool calls."""
         if message.thought:
-            self._add("error_recovery" if self._failed else "thought", message.thought)
+            self._add("error_recovery" if self._failed else "thought", content=message.thought)
             self._failed = False
         for call in message.calls:
             if ran := _take(self._ahead, call):
@@ -81,18 +85,12 @@ class Transcript:
         if not (call_id and self._results[f"id {call_id}"]):
             self._observe(ToolResult(result.content, call_id, result.failed))
 
-    def _add_message(self, message: Message) -> None:
-        for result in message.results:
-            self._observe(result)
-        if message.role == "user" and (message.text or not message.results):
-            self._add_user(message.text)
-
     def _add_user(self, text: str) -> None:
         self._users[text] += 1
         if not self.objective:
             self.objective = text
         else:
-            self._add("observation", text)
+            self._add("observation", content=text)
 
     def _observe(self, result: ToolResult) -> None:
         self._failed = self._failed or (self.recovery and result.failed)
@@ -100,31 +98,15 @@ class Transcript:
             return
         # Repeated, it may have lost its id, or gained one: see `add_answer`.
         self._results.update({_key(result), _key(ToolResult(result.content))})
-        self._add("observation", as_text(result.content))
+        self._add("observation", content=as_text(result.content))
 
     def _call(self, call: ToolCall) -> None:
         arguments = None if call.arguments is None else as_text(call.arguments)
         tool = {"name": call.name, "mcp_server": call.server}
-        self._add("tool_call", tool=tool, arguments=arguments)
+        self._add("tool_call", tool=tool, input=arguments)
 
-    def _add(
-        self,
-        kind: str,
-        content: str | None = None,
-        tool: dict[str, str | None] | None = None,
-        arguments: str | None = None,
-    ) -> None:
-        self.steps.append(
-            {
-                "step_id": len(self.steps),
-                "type": kind,
-                "content": content,
-                "tool": tool,
-                "input": arguments,
-                "output_summary": None,
-                "latency_ms": None,
-            }
-        )
+    def _add(self, kind: str, **fields: object) -> None:
+        self.steps.append({"step_id": len(self.steps), "type": kind, **_FIELDS, **fields})
 
 
 def _key(result: ToolResult) -> str:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import cast
 
-from kp_batch.errors import UnreadableError, is_passing
+from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation.attributes import first_text, score_of
 from kp_batch.imports.conversation.messages import (
     Json,
@@ -32,6 +32,7 @@ from kp_batch.imports.model import (
     Sniff,
     SourceRecord,
     TraceDraft,
+    patient,
 )
 from kp_batch.imports.rules import Rules
 from kp_batch.limits import TooLargeError, loads
@@ -90,9 +91,7 @@ def _trajectory(content: object) -> Json:
     return trajectory
 
 
-def draft(
-    trace: str, records: Sequence[SourceRecord], rules: Rules
-) -> TraceDraft | Rejected | Skipped:
+def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDraft:
     """See `Format`: of several files of one trajectory, one with a trial counts."""
     payloads = (record.payload for record in reversed(records))
     payload: Json = max(payloads, key=lambda payload: payload["trial"] is not None)
@@ -105,7 +104,6 @@ def draft(
     transcript.add_conversation(map(_message, copied))
     transcript.steps.clear()
     transcript.add_conversation(map(_message, own))
-    asked = at_path(trajectory, rules.objective) if rules.objective else ""
     times = [time_of(step.get("timestamp")) for step in own]
     after = len(own) if copied else 1  # A continuation began later than its trial.
     times[after:after] = map(time_of, trial.get("started", ()))
@@ -113,7 +111,7 @@ def draft(
         id=f"kp:trace:{trace}",
         created_at=next((time for time in times if time), None),
         ended_at=_ended(trajectory, own, trial),
-        objective=asked or transcript.objective,
+        objective=at_path(trajectory, rules.objective) or transcript.objective,
         steps=transcript.steps,
         scores=trial.get("rewards", {}),
         fields=trial.get("fields", {}),
@@ -183,21 +181,21 @@ def sniff(path: str, content: bytes) -> Json:
     }
 
 
-def inputs(paths: Sequence[str], sniff: Sniff) -> Iterator[Input]:
+def inputs(paths: Sequence[str], look: Sniff) -> Iterator[Input]:
     """Choose the trajectories of agents, with their trials' results as sidecars."""
-    sniff = _patient(sniff)
+    look = patient(look, sniff)
     names = [path for path in paths if path.lower().endswith(".json")]
     trials: dict[str, str] = {}  # results by their folders
     for path in names:
         if PurePosixPath(path).name == _RESULT:
-            is_trial = sniff(path)["is_trial"]
+            is_trial = look(path)["is_trial"]
             if is_trial is not False:
                 trials[_folder(path)] = path
             if is_trial is None:
                 yield Input(path, refused=Rejected(["unreadable_file"], "it is no JSON"))
     within = {path: _innermost(_folder(path), trials) for path in names}
     mains = {_folder(path) for path in names if PurePosixPath(path).name == _MAIN}
-    sniffed = {path: sniff(path) for path in names if _is_trajectory(path, within[path], sniff)}
+    sniffed = {path: look(path) for path in names if _is_trajectory(path, within[path], look)}
     subagents = {file for facts in sniffed.values() for file in facts["subagents"]}
     continued = {facts["continued"] for facts in sniffed.values()}
     for path in sniffed:
@@ -205,20 +203,6 @@ def inputs(paths: Sequence[str], sniff: Sniff) -> Iterator[Input]:
         if path in subagents or (trial and not _is_of_agent(path, mains) and path not in continued):
             continue
         yield Input(path, (trials[trial],) if trial else ())
-
-
-def _patient(look: Sniff) -> Sniff:
-    """A file that cannot be read is as an empty one: it is refused when its turn comes."""
-
-    def patient(path: str) -> Json:
-        try:
-            return look(path)
-        except OSError as error:
-            if is_passing(error):
-                raise
-            return sniff(path, b"")
-
-    return patient
 
 
 def _is_trial(content: bytes) -> bool | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from kp_batch.errors import UnreadableError
+from kp_batch.imports.conversation import sessions
 from kp_batch.imports.conversation.messages import (
     Json,
     as_object,
@@ -18,7 +19,6 @@ from kp_batch.imports.conversation.messages import (
     text_of,
     text_of_part,
 )
-from kp_batch.imports.conversation.sessions import call, draft_of, project_of, prompt, result
 from kp_batch.imports.formats.json_files import read_json_lines
 from kp_batch.imports.model import Format, ReadItem, Rejected, Skipped, SourceRecord, by_ending
 from kp_batch.text import sortable
@@ -31,16 +31,16 @@ _NOT_TYPED = (
 _OUTPUTS = ("<local-command-stdout", "<local-command-stderr")
 _ASIDE = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
 _OWN = ("sessionId", "leafUuid", "messageId")  # one of which each kind of line has
+_FIELDS = ("cwd", "gitBranch", "version", "entrypoint")
 _NAME = re.compile(r"<command-name>/?(.*?)</command-name>", re.DOTALL)
 _ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
-_FIRST_LINES = 100  # among which a session shows that it is one
 
 
 def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadItem]:
     if path.name.startswith("agent-"):
         yield Skipped("session of a subagent")
         return
-    session = _Session(path.stem, by_session)
+    session = _Session(by_session=by_session, stem=path.stem)
     is_own = False
     for item in read_json_lines(path):
         if isinstance(item, Rejected):
@@ -48,7 +48,7 @@ def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadIt
             continue
         number, line = item
         is_own = is_own or (isinstance(line.get("type"), str) and any(map(line.get, _OWN)))
-        if not is_own and number > _FIRST_LINES:
+        if not is_own and number > sessions.FIRST_LINES:
             break
         yield from session.take(number, line)
     if not is_own:
@@ -57,23 +57,13 @@ def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadIt
         yield Skipped(f"session {'of a subagent' if session.has_aside else 'without a prompt'}")
 
 
-@dataclass
-class _Session:
-    """A file, read from its first line on.
-
-    Attributes:
-        stem: of its name.
-        by_session: whether a trace is all of it; else it is a turn.
-    """
-
-    stem: str
-    by_session: bool
+@dataclass(kw_only=True)
+class _Session(sessions.SessionFile):
+    stem: str  # of the file's name
     has_prompt: bool = False
     has_aside: bool = False  # messages of a subagent
     _trace: str = ""  # to which the lines belong by now; '' if to none
-    _at: str = ""  # the last time of a line
     _command: tuple[int, Json, str] | None = None  # a slash command that nothing has answered yet
-    _copied: SourceRecord | None = None  # the first prompt, where it is another session's
 
     def take(self, number: int, line: Json) -> Iterator[ReadItem]:
         """The records of a line."""
@@ -91,15 +81,15 @@ class _Session:
     def _user(self, number: int, line: Json) -> Iterator[ReadItem]:
         content = _content(line)
         results = [
-            result(part.get("content"), part.get("tool_use_id"), part.get("is_error"))
+            sessions.result(part.get("content"), part.get("tool_use_id"), part.get("is_error"))
             for part in map(as_object, content)
             if kind_of(part) == "tool_result"
         ]
         yield from self._add(number, line, "tool", {"results": results})
-        texts = [text_of_part(part) for part in content]
-        if not _is_human(line) or any(text.lstrip().startswith(_OUTPUTS) for text in texts):
+        is_output = any(text_of_part(part).lstrip().startswith(_OUTPUTS) for part in content)
+        if is_output or not _is_human(line):
             self._command = None  # it was carried out, or the model answers something else
-        text = _typed(texts)
+        text = sessions.typed(content, _NOT_TYPED)
         if not text or any(line.get(name) for name in _ASIDE) or not _is_human(line):
             return
         if name := _NAME.search(text):
@@ -122,31 +112,22 @@ class _Session:
             self._trace = ""
             yield Rejected(["missing_id"], "a prompt without a uuid", line=number)
             return
-        if is_copied := self.by_session and "forkedFrom" in line:
-            self._trace = ""  # only what the session itself goes on with is its own
-        else:
-            self._trace, self.has_prompt = (session if self.by_session else str(id_)), True
-        part = prompt(
+        trace = session if self.by_session else str(id_)
+        is_copied = self.by_session and "forkedFrom" in line
+        self._trace = "" if is_copied else trace  # only what it goes on with itself is its own
+        self.has_prompt = self.has_prompt or not is_copied
+        part = sessions.prompt(
             text,
             root=str(id_),
             # That it was copied from, if any, so that a line is the same in both.
             session=str(as_object(line.get("forkedFrom")).get("sessionId") or session),
             version=line.get("version"),
             time=line.get("timestamp"),
-            fields={
-                "project": project_of(line.get("cwd")),
-                **{name: line.get(name) for name in ("cwd", "gitBranch", "version", "entrypoint")},
-            },
+            fields={name: line.get(name) for name in _FIELDS},
             is_copied=is_copied,
         )
-        record = SourceRecord(session, {"id": id_, "time": self._at, **part}, number)
-        if is_copied:
-            self._copied = self._copied or record
-            return
-        if self._copied:
-            yield self._copied
-            self._copied = None
-        yield SourceRecord(self._trace, record.payload, number)
+        record = SourceRecord(trace, {"id": id_, "time": self._at, **part}, number)
+        yield from self.begin(record, is_copied=is_copied)
 
     def _add(self, number: int, line: Json, role: str, part: Json) -> Iterator[ReadItem]:
         if self._trace and any(part.values()):
@@ -162,17 +143,13 @@ def _is_human(line: Json) -> bool:
     return as_object(line.get("origin")).get("kind") in (None, "human")
 
 
-def _typed(texts: Sequence[str]) -> str:
-    return joined([text for text in texts if not text.lstrip().startswith(_NOT_TYPED)])
-
-
 def _typed_meanwhile(line: Json) -> str:
     """What a user typed while the agent was at work; '' if a line is nothing like that."""
     queued = as_object(line.get("attachment"))
     is_prompt = queued.get("type") == "queued_command" and queued.get("commandMode") == "prompt"
     if line.get("type") != "attachment" or not is_prompt or not _is_human(queued):
         return ""
-    return _typed([text_of_part(part) for part in parts_of(queued.get("prompt"))])
+    return sessions.typed(queued.get("prompt"), _NOT_TYPED)
 
 
 def _is_error(line: Json) -> bool:
@@ -183,7 +160,7 @@ def _is_error(line: Json) -> bool:
 def _answer(line: Json) -> Json:
     message, parts = cast("Json", line.get("message") or {}), _content(line)
     calls = [
-        call(part.get("name"), part.get("input"), part.get("id"))
+        sessions.call(part.get("name"), part.get("input"), part.get("id"))
         for part in map(as_object, parts)
         if kind_of(part) in ("tool_use", "server_tool_use")
     ]
@@ -204,5 +181,5 @@ FORMAT = Format(
     inputs=by_ending(".jsonl"),
     records=partial(_read, by_session=False),
     sessions=partial(_read, by_session=True),
-    draft=draft_of("claude-code"),
+    draft=partial(sessions.draft, framework="claude-code"),
 )

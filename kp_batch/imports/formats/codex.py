@@ -9,6 +9,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from kp_batch.errors import UnreadableError
+from kp_batch.imports.conversation import sessions
 from kp_batch.imports.conversation.attributes import value_at
 from kp_batch.imports.conversation.messages import (
     Json,
@@ -18,12 +19,10 @@ from kp_batch.imports.conversation.messages import (
     object_in,
     parts_of,
     text_of,
-    text_of_part,
 )
-from kp_batch.imports.conversation.sessions import call, draft_of, project_of, prompt, result
 from kp_batch.imports.formats.json_files import read_json_lines
 from kp_batch.imports.model import Format, Input, ReadItem, Rejected, Skipped, Sniff, SourceRecord
-from kp_batch.text import sortable, time_of, us_of
+from kp_batch.text import sortable, time_of
 
 _NOT_TYPED = (
     *("<environment_context>", "<user_instructions>", "<permissions instructions>"),
@@ -31,11 +30,15 @@ _NOT_TYPED = (
     "# AGENTS.md instructions",
 )
 _REQUEST = "## My request for Codex:"  # below which an editor puts what was typed
+_FIELDS = (
+    *("cwd", "model_provider", "cli_version", "originator", "source"),
+    *("git.branch", "git.repository_url"),
+)
 _KINDS = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 _EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d+)\s*$", re.MULTILINE)
 _ENDS = {"exec_command_end", "patch_apply_end", "mcp_tool_call_end"}
+_MESSAGES = ("UserMessage", "AgentMessage", "Reasoning")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
-_FIRST_LINES = 100  # among which a session shows that it is one
 
 
 def _inputs(paths: Sequence[str], _: Sniff) -> Iterator[Input]:
@@ -48,20 +51,21 @@ def _inputs(paths: Sequence[str], _: Sniff) -> Iterator[Input]:
 
 
 def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadItem]:
-    session = _Session(path.name, by_session, _has_events(path))
+    session = _Session(by_session=by_session, file=path.name, has_events=_has_events(path))
     for item in read_json_lines(path):
         if isinstance(item, Rejected):
             yield item
             continue
         number, line = item
-        kind, payload = _parted(line, session)
+        kind, payload = session.parted(line)
         if kind == "session_meta" and not session.is_known:
             session.meta, session.is_known = payload, True
-            if _is_subagents(payload):
+            is_users = payload.get("thread_source") in (None, "user")
+            if isinstance(payload.get("source"), dict) or not is_users:
                 yield Skipped("session of a subagent")
                 return
         session.is_known = session.is_known or kind in _KINDS
-        if not session.is_known and number > _FIRST_LINES:
+        if not session.is_known and number > sessions.FIRST_LINES:
             break
         yield from session.take(number, kind, payload, line.get("timestamp"))
     if not session.is_known:
@@ -69,22 +73,6 @@ def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadIt
     yield from session.end()
     if not session.has_turn:
         yield Skipped("session without a prompt")
-
-
-def _parted(line: Json, session: "_Session") -> tuple[str, Json]:
-    """A line's kind and payload; until autumn 2025 there were bare items, below a header."""
-    payload = line.get("payload")
-    if isinstance(payload, dict):
-        return str(line.get("type")), cast("Json", payload)
-    if not session.is_known and "type" not in line and line.get("id") and line.get("timestamp"):
-        session.is_bare = True
-        return "session_meta", line
-    return ("response_item" if session.is_bare else ""), line
-
-
-def _is_subagents(meta: Json) -> bool:
-    is_user = meta.get("thread_source") in (None, "user")
-    return isinstance(meta.get("source"), dict) or not is_user
 
 
 def _has_events(path: Path) -> bool:
@@ -97,24 +85,22 @@ def _has_events(path: Path) -> bool:
         if line.get("type") == "event_msg" and isinstance(payload, dict):
             if _typed_in_event(cast("Json", payload)) is not None:
                 return True
-        elif number > _FIRST_LINES and line.get("type") not in _KINDS and "payload" in line:
+        elif number > sessions.FIRST_LINES and line.get("type") not in _KINDS and "payload" in line:
             return False
     return False
 
 
-@dataclass
-class _Session:
-    """A file, read from its first line on.
+@dataclass(kw_only=True)
+class _Session(sessions.SessionFile):
+    """A file.
 
     Attributes:
         file: its name.
-        by_session: whether a trace is all of it; else it is a turn.
         has_events: see `_has_events`.
         meta: the payload of its first line.
     """
 
     file: str
-    by_session: bool
     has_events: bool
     meta: Json = field(default_factory=dict[str, object])
     is_known: bool = False  # to be one of Codex
@@ -122,17 +108,25 @@ class _Session:
     has_turn: bool = False
     _turn: "_Turn | None" = None
     _count: int = 0  # of turns with a prompt
-    _at: str = ""  # the last time of a line
     _model: object = None
     _thought: int = 0  # the line of the first part of a thought that goes on; 0 if none does
     _unanswered: list[tuple[int, str, object]] = field(default_factory=list[Any])
-    _copied: SourceRecord | None = None  # the first prompt, where it is another session's
 
     @property
     def id(self) -> str:
         """Its own, or where that is cut off the one in the file's name."""
         match = _UUID.search(self.file)
         return str(self.meta.get("id") or (match[0] if match else self.file.partition(".")[0]))
+
+    def parted(self, line: Json) -> tuple[str, Json]:
+        """A line's kind and payload; until autumn 2025 there were bare items, below a header."""
+        payload = line.get("payload")
+        if isinstance(payload, dict):
+            return str(line.get("type")), cast("Json", payload)
+        if not self.is_known and "type" not in line and line.get("id") and line.get("timestamp"):
+            self.is_bare = True
+            return "session_meta", line
+        return ("response_item" if self.is_bare else ""), line
 
     def take(self, number: int, kind: str, payload: Json, time: object) -> Iterator[ReadItem]:
         """The records of a line."""
@@ -177,11 +171,12 @@ class _Session:
 
     def _is_others(self, turn: "_Turn") -> bool:
         """Whether a turn is older than the session, as those are that a fork has copied."""
-        begun = _seconds_of(self.id) or _seconds_in(self.meta.get("timestamp"))
+        time = time_of(self.meta.get("timestamp"))
+        begun = _seconds_of(self.id) or (time.timestamp() if time else None)
         if begun is None:
             return False
-        if (time := _seconds_of(turn.id)) is not None:
-            return time < begun
+        if (own := _seconds_of(turn.id)) is not None:
+            return own < begun
         return isinstance(turn.started, int | float) and turn.started < int(begun)
 
     def _typed(self, kind: str, payload: Json) -> str:
@@ -190,7 +185,7 @@ class _Session:
         is_users = kind == "response_item" and payload.get("type") == "message"
         if self.has_events or not is_users or payload.get("role") != "user":
             return ""
-        return _typed([text_of_part(part) for part in parts_of(payload.get("content"))])
+        return _typed(payload.get("content"))
 
     def _prompt(self, number: int, text: str, time: object) -> Iterator[ReadItem]:
         """A prompt begins a turn, or follows its first event; a later one is typed meanwhile."""
@@ -207,31 +202,17 @@ class _Session:
         is_unique = _UUID.fullmatch(turn.id)
         turn.trace = turn.id if is_unique else f"{self.id}/{turn.id or self._count}"
         is_copied = self._is_others(turn)
-        part = prompt(
+        part = sessions.prompt(
             text,
             root=turn.trace,
             session=self.id,
             version=self.meta.get("cli_version"),
             time=turn.time,
-            fields=self._fields(),
+            fields={name: value_at(self.meta, name) for name in _FIELDS},
             is_copied=is_copied,
         )
         record = SourceRecord(self._trace(turn), {**self._key(number), **part}, number)
-        if is_copied:
-            self._copied = self._copied or record
-            return
-        if self._copied and self.by_session:
-            yield self._copied
-        self._copied = None
-        yield record
-
-    def _fields(self) -> Json:
-        names = ("cwd", "model_provider", "cli_version", "originator", "source")
-        return {
-            "project": project_of(self.meta.get("cwd")),
-            **{name: self.meta.get(name) for name in names},
-            **{name: value_at(self.meta, name) for name in ("git.branch", "git.repository_url")},
-        }
+        yield from self.begin(record, is_copied=is_copied)
 
     def _trace(self, turn: "_Turn") -> str:
         return self.id if self.by_session else turn.trace
@@ -252,12 +233,12 @@ class _Session:
             self._thought = 0
             name = item.get("name") or kind.removesuffix("_call")
             arguments = first_of(item, "arguments", "input", "action")
-            part = call(name, arguments, call_id, item.get("namespace"))
+            part = sessions.call(name, arguments, call_id, item.get("namespace"))
             yield from self._add(number, "assistant", {"calls": [part], "model": self._model})
         elif kind.endswith("_output"):
             self._thought = 0
             content, has_failed = _output(item)
-            part = result(content, call_id, has_failed)
+            part = sessions.result(content, call_id, has_failed)
             yield from self._add(number, "tool", {"results": [part]})
 
     def _think(self, number: int, text: str) -> Iterator[ReadItem]:
@@ -301,46 +282,34 @@ def _seconds_of(name: str) -> float | None:
     return (UUID(name).int >> 80) / 1000
 
 
-def _seconds_in(text: object) -> float | None:
-    time = time_of(text)
-    return None if time is None else us_of(time) / 1_000_000
-
-
 def _text(content: object) -> str:
     """The texts of reasoning, whose parts have types of their own."""
-    return joined(
-        [
-            part if isinstance(part, str) else str(cast("Json", part).get("text") or "")
-            for part in parts_of(content)
-            if isinstance(part, str | dict)
-        ]
-    )
+    parts = parts_of(content)
+    texts = (part if isinstance(part, str) else as_object(part).get("text") for part in parts)
+    return joined([str(text or "") for text in texts])
 
 
-def _typed(texts: Sequence[str]) -> str:
-    text = joined([text for text in texts if not text.lstrip().startswith(_NOT_TYPED)])
+def _typed(content: object) -> str:
+    text = sessions.typed(content, _NOT_TYPED)
     return text.rpartition(_REQUEST)[2].strip() if _REQUEST in text else text
 
 
 def _typed_in_event(event: Json) -> str | None:
     """What a user typed, of an event; None if it is another event."""
     if event.get("type") == "user_message":
-        return _typed([str(event.get("message") or "")])
+        return _typed(str(event.get("message") or ""))
     item = as_object(event.get("item"))
     if event.get("type") != "item_completed" or item.get("type") != "UserMessage":
         return None
-    return _typed([text_of_part(part) for part in parts_of(item.get("content"))])
+    return _typed(item.get("content"))
 
 
 def _ended(event: Json) -> Json | None:
     """How a call ended, of an event; None if it is another one."""
-    if event.get("type") in _ENDS:
+    kind, item = event.get("type"), event.get("item")
+    if kind in _ENDS:
         return {"call": event.get("call_id"), "failed": _has_failed(event)}
-    item = event.get("item")
-    if event.get("type") != "item_completed" or not isinstance(item, dict):
-        return None
-    item = cast("Json", item)
-    if item.get("type") in ("UserMessage", "AgentMessage", "Reasoning"):
+    if kind != "item_completed" or not isinstance(item, dict) or item.get("type") in _MESSAGES:
         return None
     return {"call": item.get("id"), "failed": _has_failed(item)}
 
@@ -358,11 +327,10 @@ def _has_failed(ended: Json) -> bool:
 
 def _output(item: Json) -> tuple[object, bool]:
     """The result of a call, and whether it is a failure."""
-    content, has_failed = item.get("output", item.get("tools")), False
+    content, has_failed = item.get("output", item.get("tools")), item.get("success") is False
     if isinstance(content, dict) and "content" in content:
-        has_failed = cast("Json", content).get("success") is False
-        content = cast("Json", content)["content"]
-    has_failed = has_failed or item.get("success") is False
+        has_failed = has_failed or content.get("success") is False
+        content = content["content"]
     if not isinstance(content, str):
         return content, has_failed
     code = value_at(object_in(content), "metadata.exit_code")
@@ -377,5 +345,5 @@ FORMAT = Format(
     inputs=_inputs,
     records=partial(_read, by_session=False),
     sessions=partial(_read, by_session=True),
-    draft=draft_of("codex"),
+    draft=partial(sessions.draft, framework="codex"),
 )

@@ -2,10 +2,11 @@
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from io import BufferedReader, BytesIO
+from os import fstat
 from pathlib import Path
 from typing import Any, cast
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
@@ -48,34 +49,25 @@ _NATIVE = ("source_id", "task_id", "task_repeat")  # of the log: its id, the sam
 
 
 class EvalFile:
-    """An open `.eval` file.
+    """An `.eval` file, which is open.
 
     Raises:
         TooLargeError: its header passes a limit, or its members unpack to more than a file may.
         UnreadableError: it is a zip, but no Inspect log.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
-        try:
-            self._zip = ZipFile(self._file)
-            self._check_size(path.stat().st_size)
-            self._members = {member.filename: member for member in self._zip.infolist()}
-            self._chunks = _chunks(self._members)
-            self.header = self._header()
-        except BaseException:
-            self._file.close()
-            raise
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def _check_size(self, packed: int) -> None:
-        """Add up the sizes that the members name: of none is more read than that."""
-        size = sum(member.file_size for member in self._zip.infolist())
-        if size > max(limits.MEMBER_BYTES, limits.RATIO * packed):
+    def __init__(self, file: BufferedReader) -> None:
+        self._file, self._zip = file, ZipFile(file)
+        members = self._zip.infolist()
+        size = sum(member.file_size for member in members)  # of none is more read than it names
+        if size > max(limits.MEMBER_BYTES, limits.RATIO * fstat(file.fileno()).st_size):
             raise TooLargeError("it is too large to be read: its members unpack to too much")
+        self._members = {member.filename: member for member in members}
+        # Of each folder, named by the places of their first items.
+        self._chunks: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for match in filter(None, map(_CHUNK.fullmatch, self._members)):
+            self._chunks[match[1]].append((int(match[2]), match[0]))
+        self.header = self._header()
 
     def samples(self) -> Iterator[Json | Rejected]:
         """Each sample, as logs of JSON have it; `messages` and `events` may be gone through once.
@@ -126,7 +118,7 @@ class EvalFile:
 
     def _sequence(self, folder: str, room: Budget | None = None) -> Iterator[Any]:
         """The items of all chunks; without a room, of one at a time."""
-        for _, name in sorted(self._chunks.get(folder, ())):
+        for _, name in sorted(self._chunks[folder]):
             yield from cast("list[object]", self._json(name, room or trace_budget()))
 
     def _json(self, name: str, room: Budget) -> object:
@@ -157,24 +149,16 @@ class EvalFile:
         return content
 
 
-def _chunks(members: Iterable[str]) -> dict[str, list[tuple[int, str]]]:
-    """The chunks of each folder, which are named by the places of their first items."""
-    chunks: dict[str, list[tuple[int, str]]] = {}
-    for name in members:
-        if match := _CHUNK.fullmatch(name):
-            chunks.setdefault(match[1], []).append((int(match[2]), name))
-    return chunks
-
-
 def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
     """See `Format`: each sample is a record, and each transcript."""
     name = path.name.lower()
     if name.endswith(".parquet"):
         yield from records_of(path, _BATCH_ROWS, _columns, rows_as(_transcript), [_ID])
     elif name.endswith(".eval"):
-        with closing(EvalFile(path)) as file:
-            log = Log.of(file.header)
-            yield from (_sample(log, sample) for sample in file.samples())
+        with path.open("rb") as file:
+            content = EvalFile(file)
+            log = Log.of(content.header)
+            yield from (_sample(log, sample) for sample in content.samples())
     else:
         content = _log(read_json(path))
         log = Log.of(content)

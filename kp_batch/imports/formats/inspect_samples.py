@@ -336,14 +336,13 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDra
     sample: Json = max(samples, key=lambda sample: sample["changed"])
     transcript = Transcript(recovery=rules.recovers)
     transcript.add_conversation(conversation(sample["messages"]))
-    asked = at_path(sample["input"], rules.objective) if rules.objective else ""
     fields = cast("Mapping[str, Sequence[str]]", sample["fields"])
     agents = [*fields.get("agent", ()), *fields.get("solver", ()), sample.get("agent")]
     return TraceDraft(
         id=f"kp:trace:{trace}",
         created_at=time_of(sample["created"]),
         ended_at=time_of(sample.get("ended")),
-        objective=asked or transcript.objective,
+        objective=at_path(sample["input"], rules.objective) or transcript.objective,
         steps=transcript.steps,
         scores=sample["scores"],
         fields=fields,

@@ -6,7 +6,7 @@ import json
 import sys
 import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from kp_batch import limits
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.conversation.messages import Json, parts_of
-from kp_batch.imports.model import Rejected
+from kp_batch.imports.model import ReadItem, Rejected
 from kp_batch.limits import Budget, TooLargeError, lines_of, loads, refusal_budget
 
 if sys.version_info >= (3, 14):
@@ -135,6 +135,22 @@ def read_json_lines(
                 yield item
     if is_empty:
         raise UnreadableError("it is empty (0 bytes)")
+
+
+def records_of_lines(path: Path, record: Callable[[Json, int], ReadItem]) -> Iterator[ReadItem]:
+    """Make a record of each line and its number; see `read_json_lines`.
+
+    A line of which `record` raises an UnreadableError is refused: it lacks a column.
+    """
+    for item in read_json_lines(path):
+        if isinstance(item, Rejected):
+            yield item
+            continue
+        number, line = item
+        try:
+            yield record(line, number)
+        except UnreadableError as error:
+            yield Rejected(["missing_column"], str(error), line=number)
 
 
 def is_empty(path: Path) -> bool:

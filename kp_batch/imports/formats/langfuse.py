@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 
-from kp_batch.errors import UnreadableError, is_passing
+from kp_batch.errors import UnreadableError
+from kp_batch.imports.conversation import spans
 from kp_batch.imports.conversation.attributes import (
     Score,
     agent_name,
@@ -27,19 +28,10 @@ from kp_batch.imports.conversation.messages import (
     parse_json,
 )
 from kp_batch.imports.conversation.payloads import messages_in, messages_of
-from kp_batch.imports.conversation.spans import (
-    AgentRun,
-    ModelCall,
-    Span,
-    SpanContent,
-    ToolRun,
-    latest,
-    nanoseconds,
-)
-from kp_batch.imports.conversation.spans import draft as draft_of
-from kp_batch.imports.formats.json_files import is_empty, read_json, read_json_lines
+from kp_batch.imports.formats.json_files import is_empty, read_json, records_of_lines
 from kp_batch.imports.formats.parquet_rows import records_of, rows_as
 from kp_batch.imports.model import (
+    Drafted,
     Format,
     Input,
     Origin,
@@ -48,7 +40,7 @@ from kp_batch.imports.model import (
     Skipped,
     Sniff,
     SourceRecord,
-    TraceDraft,
+    patient,
 )
 from kp_batch.imports.rules import Rules
 from kp_batch.limits import loads
@@ -72,17 +64,23 @@ _AGENT_NAMES = ("gen_ai.agent.name", "agent.name")
 _TOOL_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
 
 
-@dataclass
-class _Export:
-    """The manifests of one export."""
-
-    files: set[str] = field(default_factory=set[str])  # that they name
-    runs: list[str] = field(default_factory=list[str])  # their times
-
-    def has(self, path: str) -> bool:
-        """Whether a file is of a complete run, or of one from before there were manifests."""
-        run = _run(path)
-        return path in self.files or (run < _FIRST_MANIFESTS and run < min(self.runs))
+# The columns that count; where rows are of the older tables, or of a download, some are missing.
+_DESCRIBING = (
+    *("id", "updated_at", "input", "trace_name", "tags", "environment", "release", "version"),
+    *("user_id", "session_id", "metadata"),
+)
+_COLUMNS = {
+    "trace": (*_DESCRIBING, "timestamp"),
+    "observation": (
+        *(*_DESCRIBING, "parent_observation_id", "is_root_observation", "type", "name"),
+        *("start_time", "end_time", "level", "output", "provided_model_name", "model"),
+        *("tool_calls", "tool_call_names"),
+    ),
+    "score": (
+        *("id", "updated_at", "timestamp", "name", "observation_id", "data_type", "value"),
+        "string_value",
+    ),
+}
 
 
 def sniff(path: str, content: bytes) -> list[str] | None:
@@ -95,47 +93,38 @@ def sniff(path: str, content: bytes) -> list[str] | None:
         return None
 
 
-def inputs(paths: Sequence[str], sniff: Sniff) -> Iterator[Input]:
+def inputs(paths: Sequence[str], look: Sniff) -> Iterator[Input]:
     """See `Format`: which files of an export count.
 
     An export is a folder with a folder of each table. A run of it writes a file a table, and at
     last its manifest, which names them; what a run without one has written may be cut.
     """
-    exports: dict[str, _Export] = {}
-    manifests = {path for path in paths if _is_manifest(path)}
+    look = patient(look, sniff)
+    named, first_runs = set[str](), dict[str, str]()  # files; and runs with a manifest, by folders
+    manifests = {
+        path for path in paths if _table(path) == "manifests" and path.lower().endswith(".json")
+    }
     for path in sorted(manifests):
-        export = exports.setdefault(_folder(path), _Export())
-        export.runs.append(_run(path))
-        if (files := _named_files(path, sniff)) is not None:
-            export.files.update(files)
-        else:
+        folder, run, files = _folder(path), _run(path), look(path)
+        first_runs[folder] = min(run, first_runs.get(folder, run))
+        named.update(files or ())
+        if files is None:
             yield Input(path, refused=Rejected(["unreadable_file"], "it is no manifest"))
     for path in paths:
         if path not in manifests and path.lower().endswith(_READ + _NOT_READ):
-            yield Input(path, refused=_fault(path, exports.get(_folder(path))))
-    named = {path for export in exports.values() for path in export.files}
+            is_named = path in named
+            yield Input(
+                path, refused=_fault(path, first_runs.get(_folder(path)), is_named=is_named)
+            )
     yield from (Input(path, refused=_MISSING) for path in sorted(named.difference(paths)))
 
 
-def _fault(path: str, export: _Export | None) -> Rejected | None:
-    is_of_run = _table(path) in _TABLES
-    if is_of_run and export and not export.has(path):
+def _fault(path: str, first_run: str | None, *, is_named: bool) -> Rejected | None:
+    """Why a file does not count; one of a run from before there were manifests does."""
+    is_unnamed = _table(path) in _TABLES and not is_named
+    if first_run is not None and is_unnamed and _run(path) >= min(first_run, _FIRST_MANIFESTS):
         return _UNFINISHED
     return _CSV if path.lower().endswith(_NOT_READ) else None
-
-
-def _named_files(path: str, sniff: Sniff) -> list[str] | None:
-    """The files that a manifest names; None if it is damaged, or may not be read."""
-    try:
-        return sniff(path)
-    except OSError as error:
-        if is_passing(error):
-            raise
-        return None
-
-
-def _is_manifest(path: str) -> bool:
-    return _table(path) == "manifests" and path.lower().endswith(".json")
 
 
 def _folder(path: str) -> str:
@@ -152,67 +141,6 @@ def _run(path: str) -> str:
     return path.rpartition("/")[2].partition(".")[0]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Described:
-    """What rows of traces and of observations have in common."""
-
-    id: str
-    updated_at: Any = None
-    input: Any = None
-    trace_name: Any = None
-    tags: Any = None
-    environment: Any = None
-    release: Any = None
-    version: Any = None
-    user_id: Any = None
-    session_id: Any = None
-    metadata: Any = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Trace(_Described):
-    """A row of the older `traces/`, or a download's trace."""
-
-    timestamp: Any = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Observation(_Described):
-    """A row of `observations_v2/`, or of the older `observations/`, or one of a download."""
-
-    parent_observation_id: Any = None
-    is_root_observation: Any = None
-    type: Any = None
-    name: Any = None
-    start_time: Any = None
-    end_time: Any = ""  # None: it has not ended; '' if unknown
-    level: Any = None
-    output: Any = None
-    provided_model_name: Any = None
-    model: Any = None
-    tool_calls: Any = None
-    tool_call_names: Any = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ScoreRow:
-    """A row of `scores/`, or a download's score."""
-
-    id: str
-    updated_at: Any = None
-    timestamp: Any = None
-    name: Any = None
-    observation_id: Any = None
-    data_type: Any = None
-    value: Any = None
-    string_value: Any = None
-
-
-_Row = _Trace | _Observation | _ScoreRow
-_KINDS = {"trace": _Trace, "observation": _Observation, "score": _ScoreRow}
-_COLUMNS = {kind: [field.name for field in fields(row)] for kind, row in _KINDS.items()}
-
-
 def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
     """See `Format`: a row of any table is a record; its columns show which table it is."""
     name = path.name.lower().removesuffix(".gz")
@@ -220,7 +148,7 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
         yield from records_of(path, _BATCH_ROWS, _columns, rows_as(_record), ["trace_id", "id"])
     elif name.endswith(".jsonl"):
         if not is_empty(path):  # a window without rows of a table, which is normal
-            yield from _of_lines(path)
+            yield from records_of_lines(path, _record)
     else:
         yield from _of_json(read_json(path))
 
@@ -230,18 +158,6 @@ def _columns(schema: pa.Schema) -> Callable[[str], bool]:
         raise UnreadableError(_OF_LANGSMITH)
     wanted = {"trace_id", *(name for names in _COLUMNS.values() for name in names)}
     return lambda leaf: leaf.split(".")[0] in wanted
-
-
-def _of_lines(path: Path) -> Iterator[ReadItem]:
-    for item in read_json_lines(path):
-        if isinstance(item, Rejected):
-            yield item
-            continue
-        number, row = item
-        try:
-            yield _record(row, number)
-        except UnreadableError as error:
-            yield Rejected(["missing_column"], str(error), line=number)
 
 
 def _of_json(content: object) -> Iterator[ReadItem]:
@@ -303,14 +219,12 @@ def _plain(value: object) -> object:
     return value
 
 
-def draft(
-    trace: str, records: Sequence[SourceRecord], rules: Rules
-) -> TraceDraft | Rejected | Skipped:
+def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     """See `Format`."""
-    rows = [_row(record.payload) for record in records]
-    traces = latest((row for row in rows if isinstance(row, _Trace)), _updated)
-    observations = latest((row for row in rows if isinstance(row, _Observation)), _updated)
-    scores = latest((row for row in rows if isinstance(row, _ScoreRow)), _updated)
+    rows = [record.payload for record in records]
+    traces, observations, scores = (
+        spans.latest((row for row in rows if row["kind"] == kind), _updated) for kind in _COLUMNS
+    )
     if not traces and not observations:
         return Skipped("scores of a trace that is not there")
     if not observations:
@@ -318,133 +232,127 @@ def draft(
     tree = [_span(observation) for observation in observations]
     roots = [span for span in tree if not span.parent]
     tree += [_span_of_trace(row, roots) for row in traces]
-    return draft_of(trace, tree, rules, _scores(scores, {"", *(root.id for root in roots)}))
+    return spans.draft(trace, tree, rules, _scores(scores, {"", *(root.id for root in roots)}))
 
 
-def _row(record: Json) -> _Row:
-    return _KINDS[record["kind"]](**{name: record[name] for name in record if name != "kind"})
-
-
-def _updated(row: _Row) -> tuple[str, bool]:
+def _updated(row: Json) -> tuple[str, bool]:
     """Windows of exports overlap: of several rows of one id, that which was updated last counts."""
-    return sortable(row.updated_at), vars(row).get("end_time") is not None
+    return sortable(row.get("updated_at")), _has_ended(row)
 
 
-def _span(row: _Observation) -> Span:
-    is_root = not row.parent_observation_id or row.is_root_observation is True
-    return Span(
-        id=row.id,
-        parent="" if is_root else str(row.parent_observation_id),
-        start=nanoseconds(row.start_time),
-        end=nanoseconds(row.end_time),
-        has_ended=row.end_time is not None or row.type == "EVENT",
+def _has_ended(row: Json) -> bool:
+    return row.get("end_time", "") is not None
+
+
+def _span(row: Json) -> spans.Span:
+    is_root = not row.get("parent_observation_id") or row.get("is_root_observation") is True
+    return spans.Span(
+        id=row["id"],
+        parent="" if is_root else str(row.get("parent_observation_id")),
+        start=spans.nanoseconds(row.get("start_time")),
+        end=spans.nanoseconds(row.get("end_time")),
+        has_ended=_has_ended(row) or row.get("type") == "EVENT",
         content=_content_of(row),
-        input=row.input,
+        input=row.get("input"),
         fields=_fields(row, with_metadata=is_root),
-        origin=_origin(row, row.provided_model_name or row.model),
-        release=row.release or None,
+        origin=_origin(row, row.get("provided_model_name") or row.get("model")),
+        release=row.get("release") or None,
     )
 
 
-def _span_of_trace(row: _Trace, roots: Sequence[Span]) -> Span:
+def _span_of_trace(row: Json, roots: Sequence[spans.Span]) -> spans.Span:
     """The span around the roots; its own timestamp may be later than that of the first one."""
-    starts = [nanoseconds(row.timestamp), *(root.start for root in roots)]
-    return Span(
-        id="",
-        parent="",
-        start=min((start for start in starts if start is not None), default=None),
-        end=None,
-        input=row.input,
-        fields=_fields(row, with_metadata=True),
-        origin=_origin(row),
-        release=row.release or None,
-    )
+    starts = [spans.nanoseconds(row.get("timestamp")), *(root.start for root in roots)]
+    start = min((start for start in starts if start is not None), default=None)
+    return replace(_span(row), id="", start=start)
 
 
-def _content_of(row: _Observation) -> SpanContent | None:
-    if row.type == "GENERATION":
-        return ModelCall(messages_in(row.input), _answer(row))
-    if row.type in ("TOOL", "RETRIEVER"):
+def _content_of(row: Json) -> spans.SpanContent | None:
+    kind = row.get("type")
+    if kind == "GENERATION":
+        return spans.ModelCall(messages_in(row.get("input")), _answer(row))
+    if kind in ("TOOL", "RETRIEVER"):
         return _tool_run(row)
-    return AgentRun(name=agent_name(str(row.name or ""))) if row.type == "AGENT" else None
+    return spans.AgentRun(name=agent_name(str(row.get("name") or ""))) if kind == "AGENT" else None
 
 
-def _answer(row: _Observation) -> list[Message]:
+def _answer(row: Json) -> list[Message]:
     """The messages of a model's output, and the calls in their own columns."""
-    answer = messages_of(row.output) if _is_set(row.output) else []
+    output = row.get("output")
+    answer = [] if output in (None, "") else messages_of(output)
     if any(message.calls for message in answer):
         return answer
     return [*answer, Message("assistant", calls=tuple(_calls(row)))]
 
 
-def _calls(row: _Observation) -> Iterator[ToolCall]:
+def _calls(row: Json) -> Iterator[ToolCall]:
     """The calls in their column; another one has their names at the same places."""
-    names = list_in(row.tool_call_names)
-    for place, call in enumerate(map(object_in, list_in(row.tool_calls))):
+    names = list_in(row.get("tool_call_names"))
+    for place, call in enumerate(map(object_in, list_in(row.get("tool_calls")))):
         function: Json = call["function"] if isinstance(call.get("function"), dict) else call
         name = names[place] if place < len(names) else function.get("name")
         yield ToolCall(str(name or ""), function.get("arguments"), str(call.get("id") or ""))
 
 
-def _tool_run(row: _Observation) -> ToolRun:
-    name = str(_metadata_text(row, _TOOL_NAMES) or row.name or "").removeprefix("execute_tool ")
+def _tool_run(row: Json) -> spans.ToolRun:
+    name = str(_metadata_text(row, _TOOL_NAMES) or row.get("name") or "")
     call_id = _metadata_text(row, _CALL_IDS) or ""
-    arguments, output = (x if _is_set(x) else None for x in (row.input, row.output))
-    return ToolRun(
-        ToolCall(name, arguments, call_id),
-        ToolResult(output, call_id, row.level == "ERROR"),
-        is_retriever=row.type == "RETRIEVER",
+    # Langfuse's '' is unset.
+    arguments, output = (None if x == "" else x for x in (row.get("input"), row.get("output")))
+    return spans.ToolRun(
+        ToolCall(name.removeprefix("execute_tool "), arguments, call_id),
+        ToolResult(output, call_id, row.get("level") == "ERROR"),
+        is_retriever=row["type"] == "RETRIEVER",
     )
 
 
-def _is_set(payload: object) -> bool:
-    """Langfuse's '' is unset."""
-    return payload is not None and payload != ""
-
-
-def _fields(row: _Described, *, with_metadata: bool) -> dict[str, list[str]]:
-    names = {name: [str(value)] for name in _TEXT_FIELDS if (value := getattr(row, name))}
-    tags = {} if row.tags is None else {"tags": [*map(str, list_in(row.tags))]}
+def _fields(row: Json, *, with_metadata: bool) -> dict[str, list[str]]:
+    names = {name: [str(value)] for name in _TEXT_FIELDS if (value := row.get(name))}
+    tags = row.get("tags")
+    tags = {} if tags is None else {"tags": [*map(str, list_in(tags))]}
     metadata = texts({"metadata": _metadata(row)}) if with_metadata else ()
     return names | tags | dict(metadata)
 
 
-def _origin(row: _Described, model: object = None) -> Origin:
+def _origin(row: Json, model: object = None) -> Origin:
     agent = _metadata_text(row, _AGENT_NAMES)
-    values = (agent, model, row.session_id, row.version)
+    values = (agent, model, row.get("session_id"), row.get("version"))
     return Origin(*(str(value) if value else None for value in values))
 
 
-def _metadata(row: _Described) -> Json:
+def _metadata(row: Json) -> Json:
     """Its metadata: Parquet's maps are pairs, whose values are JSON in texts."""
-    metadata = parse_json(row.metadata)
+    metadata = parse_json(row.get("metadata"))
     if isinstance(metadata, dict):
         return cast("Json", metadata)
     pairs = [pair for pair in list_in(metadata) if isinstance(pair, list) and len(pair) == 2]
     return {str(key): parse_json(value) for key, value in cast("list[list[object]]", pairs)}
 
 
-def _metadata_text(row: _Described, names: Sequence[str]) -> str | None:
+def _metadata_text(row: Json, names: Sequence[str]) -> str | None:
     """The text that its metadata has under one of these names, or as one of its attributes."""
     metadata = _metadata(row)
     holders = (metadata, object_in(metadata.get("attributes")))
     return first_text(holders, *names, *(f"attributes.{name}" for name in names))
 
 
-def _scores(rows: Sequence[_ScoreRow], spans: set[str]) -> list[Score]:
+def _scores(rows: Sequence[Json], roots: set[str]) -> list[Score]:
     """The scores of the trace and its roots."""
     ordered = sorted(rows, key=_updated)
-    counted = (row for row in ordered if str(row.observation_id or "") in spans)
-    return scores_of((x.name, _number(x), nanoseconds(x.timestamp)) for x in counted)
+    counted = (row for row in ordered if str(row.get("observation_id") or "") in roots)
+    return scores_of(
+        (x.get("name"), _number(x), spans.nanoseconds(x.get("timestamp"))) for x in counted
+    )
 
 
-def _number(row: _ScoreRow) -> object:
+def _number(row: Json) -> object:
     """A score's value; a text's or a category's is only its place in a list."""
-    if row.data_type not in (None, "", "NUMERIC", "BOOLEAN"):
+    kind, value = row.get("data_type"), row.get("value")
+    if kind not in (None, "", "NUMERIC", "BOOLEAN"):
         return None
-    if row.value is None and row.data_type == "BOOLEAN":
-        return {"true": 1.0, "false": 0.0}.get(str(row.string_value).lower())
-    return row.value
+    if value is None and kind == "BOOLEAN":
+        return {"true": 1.0, "false": 0.0}.get(str(row.get("string_value")).lower())
+    return value
 
 
 FORMAT = Format(

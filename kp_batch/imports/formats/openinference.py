@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from kp_batch.imports.conversation import spans
 from kp_batch.imports.conversation.attributes import (
     FlatAttributes,
     OtelSpan,
@@ -14,13 +15,6 @@ from kp_batch.imports.conversation.attributes import (
 )
 from kp_batch.imports.conversation.messages import Json, Message, ToolCall, ToolResult, message_of
 from kp_batch.imports.conversation.payloads import messages_in
-from kp_batch.imports.conversation.spans import (
-    AgentRun,
-    ModelCall,
-    SpanContent,
-    ToolRun,
-    has_content,
-)
 
 _HIDDEN = "__REDACTED__"  # in the place of content that was left out on purpose
 _PREFIXES = ("openinference", "input", "annotations", "evaluations", "trace")  # of names
@@ -34,23 +28,23 @@ def is_spoken(span: OtelSpan) -> bool:
     return not (isinstance(names, FlatAttributes) and names.prefixes.isdisjoint(_PREFIXES))
 
 
-def content_of(span: OtelSpan) -> SpanContent | None:
+def content_of(span: OtelSpan) -> spans.SpanContent | None:
     """The content of a span in this dialect; None if it has none."""
     kind = str(value_at(span.attributes, "openinference.span.kind") or "").upper()
     if kind == "LLM":
-        return ModelCall(_prompt(span), _answer(span))
+        return spans.ModelCall(_prompt(span), _answer(span))
     if kind in ("TOOL", "RETRIEVER"):
         name = value_at(span.attributes, "tool.name") or span.name
         call_id = str(value_at(span.attributes, "tool.id") or "")
         output = first_value(span.attributes, ("output.value", "retrieval.documents"))
-        return ToolRun(
+        return spans.ToolRun(
             ToolCall(str(name), payload(span), call_id),
             ToolResult(_shown(output), call_id, span.failed),
             is_retriever=kind == "RETRIEVER",
         )
     if kind == "AGENT":
         prompt, answer = (_messages(span, f"llm.{side}_messages") for side in ("input", "output"))
-        return AgentRun(prompt, answer, agent_name(span.name))
+        return spans.AgentRun(prompt, answer, agent_name(span.name))
     return None
 
 
@@ -79,7 +73,7 @@ def _prompt(span: OtelSpan) -> Sequence[Message]:
 
 def _answer(span: OtelSpan) -> Sequence[Message]:
     messages = _messages(span, "llm.output_messages")
-    if has_content(messages):
+    if spans.has_content(messages):
         return messages
     if choices := _texts(span, "llm.choices", "completion.text"):
         return [Message("assistant", text) for text in choices]

@@ -14,13 +14,13 @@ from kp_batch.imports.conversation.spans import AgentRun, ModelCall, Span, SpanC
 from kp_batch.imports.formats import genai, openinference
 from kp_batch.imports.formats.otlp_files import ENDINGS, LOGS, METRICS, REQUEST, read_requests
 from kp_batch.imports.model import (
+    Drafted,
     Format,
     Origin,
     ReadItem,
     Rejected,
     Skipped,
     SourceRecord,
-    TraceDraft,
     by_ending,
 )
 from kp_batch.imports.rules import Rules
@@ -96,13 +96,11 @@ def _otel_span(span: Json, id_: str, resource: Json) -> OtelSpan:
         failed=code in _ERROR,
         attributes=attributes,
         resource=resource,
-        events=[_event(event) for event in span.get("events") or ()],
+        events=[
+            Event(str(x.get("name") or ""), _time(x.get("timeUnixNano")) or 0, _attributes(x))
+            for x in span.get("events") or ()
+        ],
     )
-
-
-def _event(event: Json) -> Event:
-    name, time = str(event.get("name") or ""), _time(event.get("timeUnixNano")) or 0
-    return Event(name, time, _attributes(event))
 
 
 def _time(value: str | float | None) -> int | None:
@@ -150,12 +148,11 @@ def _of_kind(kind: str, inner: Any) -> object:
     return inner
 
 
-def draft(
-    trace: str, records: Sequence[SourceRecord], rules: Rules
-) -> TraceDraft | Rejected | Skipped:
+def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     """See `Format`; the records are those of `OtelSpan`."""
-    all_rows = (OtelSpan.from_json(record.payload) for record in records)
-    rows = spans.latest(all_rows, lambda row: row.end is not None)
+    all_rows = (record.payload for record in records)
+    last = spans.latest(all_rows, lambda row: row["end"] is not None)
+    rows = [OtelSpan.from_json(row) for row in last]
     speaking = filter(openinference.is_spoken, rows)
     of_trace = [score for row in speaking for score in openinference.scores(row, "trace.")]
     draft = spans.draft(trace, map(_span, rows), rules, of_trace)
