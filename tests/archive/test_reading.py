@@ -1,8 +1,10 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -774,3 +776,17 @@ def test_texts_that_repeat_within_steps_are_read_across_row_groups(
             record for batch in ParquetRows(file).batches(100) for record in batch.to_pylist()
         ]
     assert [[step["input"] for step in row["steps"]] for row in records] == [inputs * 10] * 4
+
+
+def test_a_footer_with_any_byte_changed_is_read_or_refused(tmp_path: Path) -> None:
+    """Of some, pyarrow ends the process as soon as it is asked for the metadata of a column."""
+    steps = pa.array([[{"x": "p"}], [], [{"x": "q"}, {"x": None}]])
+    pq.write_table(pa.table({"id": ["a", "b", "c"], "steps": steps}), tmp_path / "a.parquet")
+    whole = (tmp_path / "a.parquet").read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    read: list[bool] = []
+    for at in range(footer, len(whole)):
+        changed = BytesIO(whole[:at] + b"G" + whole[at + 1 :])
+        with suppress(Exception):  # as `read_rows` refuses a file, whatever the error
+            read.append(sum(map(len, ParquetRows(changed).batches(10))) == 3)
+    assert 0 < len(read) < len(whole) - footer

@@ -10,7 +10,7 @@ import pytest
 from kp_batch import limits
 from kp_batch.archive.formats import json as json_format
 from kp_batch.archive.formats import parquet_batches
-from kp_batch.archive.formats.parquet_batches import plan_reading
+from kp_batch.archive.formats.parquet_pages import plan_reading
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import discover
 from kp_batch.errors import UnreadableError
