@@ -171,7 +171,7 @@ def _parsed(content: Mapping[str, Any], path: str) -> dict[str, tuple[Version, .
 def _versions(name: str, profile: Any) -> tuple[Version, ...]:
     """The versions of tables without a fault; built-in weights hold before a dated first one."""
     versions = tuple(
-        Version(_begin(table), WeightProfile(name, *(float(table[each]) for each in DIMENSIONS)))
+        Version(_begin(table), WeightProfile(name, *(float(table[key]) for key in DIMENSIONS)))
         for table in _tables(profile)
     )
     return versions if versions[0].valid_from is None else (*_built_in().get(name, ()), *versions)
