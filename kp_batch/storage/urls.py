@@ -61,14 +61,24 @@ def check_url(url: str) -> None:
     """Refuse a URL that holds a secret, or names no bucket.
 
     Raises:
-        KpBatchError: it has credentials, or a query, or no bucket.
+        KpBatchError: it has credentials, or a query, or no bucket; the message leaves them out.
+        ValueError: it is no URL.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        if "@" in url:
+            raise _with_secret(url.partition("://")[0], "") from None
+        raise
     # In a bucket, ? and # are ordinary characters of a name.
     if "@" in parts.netloc or (is_web(url) and (parts.query or parts.fragment)):
-        raise KpBatchError(
-            f"the URL of {parts.scheme}://{parts.hostname or ''} has credentials or a query, which "
-            "would stand in tables and logs; give them in the environment variables of that store"
-        )
+        raise _with_secret(parts.scheme, parts.hostname or "")
     if not parts.netloc:
         raise KpBatchError(f"the URL {url!r} names no bucket")
+
+
+def _with_secret(scheme: str, host: str) -> KpBatchError:
+    return KpBatchError(
+        f"the URL of {scheme}://{host} has credentials or a query, which would stand in tables and "
+        "logs; give them in the environment variables of that store"
+    )

@@ -169,7 +169,8 @@ def test_buckets_are_read_by_url(bucket: str) -> None:
 
 
 def test_a_url_with_a_secret_is_refused_and_not_repeated() -> None:
-    for url in ("s3://key:secret@box/a", "https://host/a.parquet?sig=secret"):
+    urls = ("s3://key:secret@box/a", "https://host/a.parquet?sig=secret", "s3://key:secret@[box]/a")
+    for url in urls:
         with pytest.raises(KpBatchError, match="credentials or a query") as caught:
             discover([url])
         assert "secret" not in str(caught.value)
