@@ -28,7 +28,8 @@ _BY_DICTIONARY, _BY_PREFIX = (2, 8), 7  # encodings of values by earlier ones
 _CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd"}  # that Arrow can unpack by itself
 
 # Types of values.
-_TRUE, _FALSE, _I16, _I32, _I64, _LISTS, _STRUCT = 1, 2, 4, 5, 6, (9, 10), 12
+_TRUE, _BOOLEANS, _I32, _I64, _STRUCT = 1, (1, 2), 5, 6, 12
+_NUMBERS, _LISTS = (4, _I32, _I64), (9, 10)
 _SKIPPED = {3: 1, 7: 8, 8: 0}  # others, with their length in bytes; 0: it precedes the value
 # The lists of a footer and of a row group.
 _ROW_GROUPS, _COLUMNS = 4, 1
@@ -212,15 +213,15 @@ class _Thrift:
             yield head & 15
 
     def _value(self, kind: int) -> Any:
-        if kind in {_I16, _I32, _I64}:
+        if kind in _NUMBERS:
             return self._signed()
         if kind == _STRUCT:
             return self.struct()
-        if kind in {_TRUE, _FALSE}:
+        if kind in _BOOLEANS:
             return kind == _TRUE
         if kind in _LISTS:
             for item in self._items():
-                self.at += item in {_TRUE, _FALSE}  # which take a byte only here
+                self.at += item in _BOOLEANS  # which take a byte only here
                 self._value(item)
             return None
         length = _SKIPPED[kind] or self._unsigned()
