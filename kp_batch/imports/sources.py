@@ -123,7 +123,7 @@ def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
     Raises:
         ArchiveError: there is no such file or folder, it cannot be looked for, or it is a Delta
             table or a warehouse.
-        KpBatchError: the URL of a database holds a password.
+        KpBatchError: a URL holds a secret, or cannot be parsed.
         OSError: a source cannot be read.
     """
     stamps: dict[str, str] = {}
@@ -131,7 +131,7 @@ def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
     for source in sources:
         try:
             files = _stamps(source, own)
-        except ValueError as error:  # no pattern, or no URL
+        except ValueError as error:  # it is no pattern
             raise ArchiveError(f"cannot look at {source!r}: {error}") from error
         if not files:
             raise ArchiveError(f"there is no file at {source!r}; name files or folders of a source")

@@ -61,15 +61,15 @@ def check_url(url: str) -> None:
     """Refuse a URL that holds a secret, or names no bucket.
 
     Raises:
-        KpBatchError: it has credentials, or a query, or no bucket; the message leaves them out.
-        ValueError: it is no URL.
+        KpBatchError: it has credentials, or a query, or no bucket, which the message leaves out, or
+            it cannot be parsed.
     """
     try:
         parts = urlsplit(url)
-    except ValueError:
+    except ValueError as error:
         if "@" in url:
             raise _with_secret(url.partition("://")[0], "") from None
-        raise
+        raise KpBatchError(f"the URL {url!r} cannot be parsed: {error}") from error
     # In a bucket, ? and # are ordinary characters of a name.
     if "@" in parts.netloc or (is_web(url) and (parts.query or parts.fragment)):
         raise _with_secret(parts.scheme, parts.hostname or "")

@@ -209,9 +209,8 @@ def test_an_archive_that_is_named_through_a_link_is_none_of_its_source(
         import_spans(source / "archive" / "_import", folder / "archive")
 
 
-@pytest.mark.parametrize("source", ["a**", "s3://odd[bucket]/x"])
-def test_a_source_that_is_no_pattern_is_named(tmp_path: Path, source: str) -> None:
-    name = source if "://" in source else f"{tmp_path}/{source}"
+def test_a_source_that_is_no_pattern_is_named(tmp_path: Path) -> None:
+    name = f"{tmp_path}/a**"
     (tmp_path / "a.jsonl").touch()
     with pytest.raises(ArchiveError, match=re.escape(f"cannot look at {name!r}: ")):
         import_spans(name, tmp_path / "archive")

@@ -34,7 +34,7 @@ from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 from tests.support.commands import invoke
-from tests.support.folders import listing
+from tests.support.folders import listing, restore
 from tests.support.lawful import tables
 from tests.support.removal import (
     assert_same,
@@ -44,7 +44,6 @@ from tests.support.removal import (
     of_a_full_run,
     published,
     refused,
-    restore,
     said,
     settings_of,
     write,

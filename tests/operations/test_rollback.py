@@ -28,7 +28,7 @@ from kp_batch.schemas import GROWING, TABLES
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.snapshot import published
 from tests.support.archives import step, write_jsonl
-from tests.support.folders import listing
+from tests.support.folders import keep, listing, restore
 from tests.support.lawful import tables
 from tests.support.removal import Killed, killed, needed, parquet, refused, said
 from tests.support.runs import ask, config
@@ -70,14 +70,13 @@ def two_nights(tmp_path_factory: pytest.TempPathFactory) -> Folder:
         refused(3),
     )
     second = run(folder, threshold=0.5)
-    shutil.copytree(folder, f"{folder}-as-it-was")
+    keep(folder)
     return folder, [first, second]
 
 
 @pytest.fixture
 def nights(two_nights: Folder) -> Folder:
-    shutil.rmtree(two_nights[0])  # at the same path: the ledger names files by it
-    shutil.copytree(f"{two_nights[0]}-as-it-was", two_nights[0])
+    restore(two_nights[0])
     return two_nights
 
 

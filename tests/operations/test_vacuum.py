@@ -27,7 +27,7 @@ from kp_batch.schemas import TABLES, VIEWS
 from kp_batch.warehouse.delta import DeltaTables, files_of
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
-from tests.support.folders import listing
+from tests.support.folders import keep, listing, restore
 from tests.support.holding import HOLD, holding
 from tests.support.lawful import tables
 from tests.support.removal import (
@@ -41,7 +41,6 @@ from tests.support.removal import (
     parquet,
     published,
     refused,
-    restore,
     said,
     settings_of,
     write,
@@ -133,7 +132,7 @@ def counted(removed: VacuumResult) -> tuple[int, ...]:
 def all_nights(tmp_path_factory: pytest.TempPathFactory) -> Nights:
     folder = tmp_path_factory.mktemp("vacuum")
     nights = Nights(folder)
-    shutil.copytree(folder, f"{folder}-as-it-was")
+    keep(folder)
     return nights
 
 

@@ -1,6 +1,5 @@
 """Published traces computed from scratch: sound ones verify, and any tampering is found."""
 
-import shutil
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,6 +21,7 @@ from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import read_manifest
 from tests.support import GOLDEN
 from tests.support.archives import write_jsonl
+from tests.support.folders import keep, restore
 from tests.support.hourly import WORDS, of_several_caches, said, settings_of, write
 from tests.support.runs import ask
 
@@ -141,15 +141,14 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder, 0, 1, 2, 3)
     write(folder, 4, 5, 6, 7, name="b.parquet")
     rescore_archive(settings_of(folder))
-    shutil.copytree(folder, f"{folder}-as-it-was")
+    keep(folder)
     return folder
 
 
 @pytest.fixture
 def folder(sound: Path) -> Path:
     """The same warehouse again, at the same path, whatever the last test made of it."""
-    shutil.rmtree(sound)
-    shutil.copytree(f"{sound}-as-it-was", sound)
+    restore(sound)
     return sound
 
 

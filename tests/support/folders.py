@@ -1,7 +1,19 @@
 """What is in a folder."""
 
 import hashlib
+import shutil
 from pathlib import Path
+
+
+def keep(folder: Path) -> None:
+    """Keep a folder that takes long to make as it is now, for `restore`."""
+    shutil.copytree(folder, f"{folder}-as-it-was")
+
+
+def restore(folder: Path) -> None:
+    """The folder as it was kept, at the same path: tables and ledgers name files by it."""
+    shutil.rmtree(folder)
+    shutil.copytree(f"{folder}-as-it-was", folder)
 
 
 def listing(warehouse: Path) -> dict[str, str]:

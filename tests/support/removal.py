@@ -18,6 +18,7 @@ from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import step, trace, write_jsonl
+from tests.support.folders import keep
 from tests.support.lawful import tables
 from tests.support.runs import config
 
@@ -75,12 +76,6 @@ def can_be_read(warehouse: Path, run_id: str) -> bool:
         return False
 
 
-def restore(folder: Path) -> None:
-    """The folder as it was, at the same path: tables name their files by it."""
-    shutil.rmtree(folder)
-    shutil.copytree(f"{folder}-as-it-was", folder)
-
-
 def of_a_full_run(settings: RescoreConfig) -> dict[str, pl.DataFrame]:
     """The tables of a full run over the archive as it is, in a new warehouse."""
     warehouse = settings.warehouse.with_name("reference")
@@ -101,7 +96,7 @@ def left_by_three_runs(folder: Path, older: Any, newer: Any, **last: Any) -> Pat
     write(folder, newer)
     rescore_archive(settings_of(folder))
     rescore_archive(settings_of(folder, **last))
-    shutil.copytree(folder, f"{folder}-as-it-was")
+    keep(folder)
     return folder
 
 

@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import re
-import shutil
 import stat
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest,
 from kp_batch.warehouse.publication import publish, rebuild, writing
 from kp_batch.warehouse.reader import connect, is_current
 from tests.support.archives import trace, write_jsonl
+from tests.support.folders import keep, restore
 from tests.support.gaps import AFTER, BEFORE, BETWEEN, BUILDING, GAPS, Killed, die, stopping
 from tests.support.holding import holding
 from tests.support.killing import reading
@@ -246,13 +246,8 @@ def as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_jsonl(folder / "archive" / "b.jsonl", LATER)
     rescore_archive(settings_of(folder))
     write_jsonl(folder / "archive" / "c.jsonl", [trace(id="kp:trace:new", objective="sum it")])
-    shutil.copytree(folder, f"{folder}-as-it-was")
+    keep(folder)
     return folder
-
-
-def restore(folder: Path) -> None:
-    shutil.rmtree(folder)
-    shutil.copytree(f"{folder}-as-it-was", folder)
 
 
 @pytest.fixture
