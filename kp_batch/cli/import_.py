@@ -39,7 +39,7 @@ otherwise = "default"              # without it, a trace of another value is ref
 def _list_formats(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's)
     if not value or context.resilient_parsing:
         return
-    from kp_batch.imports.formats import FORMATS
+    from kp_batch.conversion.formats import FORMATS
 
     for form in FORMATS.values():
         echo(f"# {form.name:<16}{form.holds}")
@@ -144,8 +144,8 @@ def import_(  # noqa: PLR0913 (each is an option)
         forgotten = forget(archive, **{forget_by: arguments})
         echo(json_line(forgotten) if as_json else forgotten_text(forgotten, archive))
         return
+    from kp_batch.conversion.rules import load_rules
     from kp_batch.imports.config import format_named
-    from kp_batch.imports.rules import load_rules
     from kp_batch.imports.run import as_text, import_traces
 
     name, *sources = arguments

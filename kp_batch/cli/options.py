@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
 
 T = TypeVar("T")
-_IMPORT_FORMATS = (  # of `imports.formats.FORMATS`, which take long to import
+_IMPORT_FORMATS = (  # of `conversion.formats.FORMATS`, which take long to import
     *("atif", "auto", "claude-code", "codex", "inspect", "knowledgepulse"),
     *("langfuse", "langsmith", "otlp", "phoenix"),
 )

@@ -1,1 +1,1 @@
-"""Other systems' traces: read as they record them, and turned into `schemas.TRACE`."""
+"""Archives of other systems' traces: what is new is read, its records kept, its days written."""

@@ -6,11 +6,11 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from kp_batch.config import Limit, faults
+from kp_batch.conversion.formats import FORMATS
+from kp_batch.conversion.model import Format
+from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import KpBatchError
-from kp_batch.imports.formats import FORMATS
 from kp_batch.imports.limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
-from kp_batch.imports.model import Format
-from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import Imported, import_traces
 
 _AUTO = "auto"

@@ -12,11 +12,9 @@ from pathlib import Path
 import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch.errors import KpBatchError, ResourceError, UnreadableError, is_of_machine, is_passing
-from kp_batch.imports.apply_rules import Row, apply_rules
-from kp_batch.imports.conversation.attributes import first
-from kp_batch.imports.days import DailyPartitions, day_of, rows_of
-from kp_batch.imports.model import (
+from kp_batch.conversion.apply_rules import Row, apply_rules
+from kp_batch.conversion.conversation.attributes import first
+from kp_batch.conversion.model import (
     Format,
     Input,
     Present,
@@ -26,9 +24,11 @@ from kp_batch.imports.model import (
     SourceRecord,
     TraceDraft,
 )
+from kp_batch.conversion.rules import Rules
+from kp_batch.errors import KpBatchError, ResourceError, UnreadableError, is_of_machine, is_passing
+from kp_batch.imports.days import DailyPartitions, day_of, rows_of
 from kp_batch.imports.records import NewRecords, Outcome, TraceRecords
 from kp_batch.imports.rejects import Refusals
-from kp_batch.imports.rules import Rules
 from kp_batch.imports.sources import local_path
 from kp_batch.imports.workers import Workers
 from kp_batch.limits import (

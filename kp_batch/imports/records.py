@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from kp_batch import limits
-from kp_batch.imports.model import SourceRecord
+from kp_batch.conversion.model import SourceRecord
 from kp_batch.imports.sorted_runs import RowGroupWriter, SortedRuns, merged, pieces
 from kp_batch.text import encodable
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
+from kp_batch.conversion.model import Rejected
 from kp_batch.duck import duckdb_config, set_variables, sql, statement
 from kp_batch.imports.archive import Archive
-from kp_batch.imports.model import Rejected
 from kp_batch.imports.sorted_runs import SortedRuns
 from kp_batch.text import encodable, shortened
 

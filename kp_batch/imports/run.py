@@ -16,16 +16,16 @@ from typing import Any, cast
 import polars as pl
 
 from kp_batch.archive.sources import absolute
+from kp_batch.conversion.apply_rules import check_rules
+from kp_batch.conversion.formats import FORMATS, detect_format
+from kp_batch.conversion.model import Format, Input
+from kp_batch.conversion.rules import Rules
 from kp_batch.errors import ArchiveError, KpBatchError
-from kp_batch.imports.apply_rules import check_rules, check_same_traces
 from kp_batch.imports.archive import Archive, target_of
 from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired
-from kp_batch.imports.formats import FORMATS, detect_format
 from kp_batch.imports.job import ImportJob
 from kp_batch.imports.limits import ImportLimits, check_limits
-from kp_batch.imports.model import Format, Input
 from kp_batch.imports.rejects import NAMES
-from kp_batch.imports.rules import Rules
 from kp_batch.imports.sorted_runs import RUN_BYTES
 from kp_batch.imports.sources import (
     Sniffed,
@@ -98,7 +98,7 @@ def import_traces(
         target = target_of(str(archive), Path(name) / "archive")
         plan = _Plan.of(target.snapshot(), form, files_of(sources, str(archive)), rules)
         check_rules(plan.form, rules)
-        check_same_traces(plan.archive.name, plan.state, rules)
+        _check_same_traces(plan.archive.name, plan.state, rules)
         if not plan.source.inputs:
             raise ArchiveError(f"no file of {plan.form.name} at {', '.join(sources)}")
         if plan.is_empty:
@@ -133,7 +133,7 @@ class _Plan:
         """The same, once nobody else changes the archive: another import may have until then."""
         state = ImportState.of(archive)
         _check_format(archive, state, self.form)
-        check_same_traces(archive.name, state, self.rules)
+        _check_same_traces(archive.name, state, self.rules)
         return replace(self, archive=archive, state=state, known=state.known_sources(archive))
 
     @cached_property
@@ -180,6 +180,20 @@ def _check_format(archive: Archive, state: ImportState, form: Format) -> None:
         raise KpBatchError(
             f"{archive.name} has traces of {state.format}, and an archive has those of one "
             "format; name another one: a run takes several"
+        )
+
+
+def _check_same_traces(archive: str, state: ImportState, rules: Rules) -> None:
+    """Refuse rules of turns for an archive of sessions, and of sessions for one of turns.
+
+    Raises:
+        KpBatchError: the archive of this name, and state, has others than the rules.
+    """
+    before = Rules.model_validate_json(state.rules)
+    if state.format and before.trace != rules.trace:
+        raise KpBatchError(
+            f'{archive} was made with trace = "{before.trace}", and these rules have '
+            f'trace = "{rules.trace}": import into a new folder'
         )
 
 

@@ -17,9 +17,9 @@ from kp_batch import limits
 from kp_batch.archive import buckets, folders
 from kp_batch.archive.folders import IS_WAREHOUSE, SourceFile
 from kp_batch.archive.sources import absolute, open_file
+from kp_batch.conversion.formats.knowledgepulse import state_of
+from kp_batch.conversion.model import Format, Input, Rejected
 from kp_batch.errors import ArchiveError, UnreadableError
-from kp_batch.imports.formats.knowledgepulse import state_of
-from kp_batch.imports.model import Format, Input, Rejected
 from kp_batch.imports.state import KnownSource
 from kp_batch.storage.store import bucket_and_path
 from kp_batch.storage.urls import check_database, is_database, is_url, local_name

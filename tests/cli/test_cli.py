@@ -20,8 +20,8 @@ import pytest
 from kp_batch.cli import kp_batch as group
 from kp_batch.cli import run as rescoring
 from kp_batch.config import RescoreConfig
+from kp_batch.conversion.formats import FORMATS
 from kp_batch.errors import ArchiveError, WarehouseError
-from kp_batch.imports.formats import FORMATS
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample

@@ -17,7 +17,7 @@ from kp_batch import errors
 from kp_batch.archive.columns import FIELDS, STEP_FIELDS
 from kp_batch.archive.ledger import FileChanges
 from kp_batch.archive.validation import CHECKS, REASONS, fault_sentence, reject_message
-from kp_batch.imports.formats import FORMATS
+from kp_batch.conversion.formats import FORMATS
 from kp_batch.runs.record import RunCounts
 from kp_batch.schemas import EXPORTED, TABLES, TRACE, VIEWS
 from kp_batch.warehouse.layout import Layout
@@ -250,7 +250,8 @@ def test_every_refusal_of_an_import_is_documented() -> None:
         row[0].strip("`") for row in rows(REFERENCE / "rejects.md", "What an import refuses")
     }
     package = ROOT / "kp_batch"
-    files = [package / "limits.py", *(package / "imports").rglob("*.py")]
+    rooms = package / "imports", package / "conversion"
+    files = [package / "limits.py", *(path for room in rooms for path in room.rglob("*.py"))]
     sources = "".join(path.read_text("utf-8") for path in files)
     own = set(re.findall(r'Refused\(\s*\["(\w+)"\]', sources))
     own |= set(re.findall(r'faults=\["(\w+)"\]', sources))

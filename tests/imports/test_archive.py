@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kp_batch.conversion.apply_rules import IMPORTED
+from kp_batch.conversion.formats.knowledgepulse import FORMAT
+from kp_batch.conversion.model import Input
+from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import ArchiveError, BusyError, KpBatchError
 from kp_batch.files import HALF_WRITTEN
 from kp_batch.imports import run as importing
-from kp_batch.imports.apply_rules import IMPORTED
 from kp_batch.imports.archive import Archive
 from kp_batch.imports.days import DailyPartitions
-from kp_batch.imports.formats.knowledgepulse import FORMAT
-from kp_batch.imports.model import Input
-from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
 from kp_batch.imports.state import ImportState
 from kp_batch.pipeline.rescore import rescore_archive

@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from kp_batch.conversion.formats import atif, knowledgepulse, langfuse
+from kp_batch.conversion.model import Format
+from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import ArchiveError, BusyError, WarehouseError, explain_error
 from kp_batch.imports import archive as import_archive
-from kp_batch.imports.formats import atif, knowledgepulse, langfuse
-from kp_batch.imports.model import Format
-from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import import_traces
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.storage.store import Store, store_at

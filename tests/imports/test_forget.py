@@ -11,13 +11,13 @@ import polars.selectors as cs
 import pytest
 
 from kp_batch.cli.maintain import forgotten_text
+from kp_batch.conversion.formats import FORMATS
+from kp_batch.conversion.model import Format, Skipped
+from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import ArchiveError
 from kp_batch.imports import change
 from kp_batch.imports.change import Forgotten
 from kp_batch.imports.days import DailyPartitions
-from kp_batch.imports.formats import FORMATS
-from kp_batch.imports.model import Format, Skipped
-from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import Imported, forget, import_traces
 from kp_batch.imports.state import holds
 from kp_batch.operations.forget import forget as forget_traces

@@ -13,14 +13,14 @@ import polars as pl
 import pytest
 
 from kp_batch.archive.folders import IS_DELTA
+from kp_batch.conversion.formats import json_files
+from kp_batch.conversion.formats.json_files import read_json_values
+from kp_batch.conversion.model import Rejected
+from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import ArchiveError, ResourceError, is_passing
 from kp_batch.imports import job as work
 from kp_batch.imports.days import DailyPartitions
-from kp_batch.imports.formats import json_files
-from kp_batch.imports.formats.json_files import read_json_values
-from kp_batch.imports.model import Rejected
 from kp_batch.imports.records import NewRecords
-from kp_batch.imports.rules import load_rules
 from kp_batch.imports.run import import_traces
 from kp_batch.storage.store import store_at
 from tests.support.buckets import fill

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from kp_batch import limits
-from kp_batch.imports.model import SourceRecord
+from kp_batch.conversion.model import SourceRecord
 from kp_batch.imports.records import (
     FORGOTTEN,
     Join,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from kp_batch.conversion.model import Format, Rejected, SourceRecord, TraceDraft
+from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import KpBatchError
 from kp_batch.imports.limits import ImportLimits
-from kp_batch.imports.model import Format, Rejected, SourceRecord, TraceDraft
-from kp_batch.imports.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, as_text, import_traces
 from tests.support import ROOT
 from tests.support.commands import invoke

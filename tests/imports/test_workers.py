@@ -11,10 +11,10 @@ from unittest.mock import patch
 
 import pytest
 
+from kp_batch.conversion.formats import FORMATS
+from kp_batch.conversion.rules import Rules
 from kp_batch.errors import ResourceError
 from kp_batch.imports import run
-from kp_batch.imports.formats import FORMATS
-from kp_batch.imports.rules import Rules
 from kp_batch.imports.run import import_traces
 from kp_batch.imports.sources import content_of
 from kp_batch.imports.workers import Workers

@@ -16,7 +16,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pyarrow as pa
 
 from kp_batch import limits
-from kp_batch.imports.formats.json_files import zstd
+from kp_batch.conversion.formats.json_files import zstd
 from tests.support.importing import kp_trace, write_json
 from tests.support.otlp_protobuf import encoded, in_varint, stream
 

@@ -14,10 +14,10 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from kp_batch.imports.apply_rules import Row, apply_rules
-from kp_batch.imports.formats import FORMATS
-from kp_batch.imports.model import Present, Rejected, Skipped, SourceRecord, TraceDraft
-from kp_batch.imports.rules import load_rules
+from kp_batch.conversion.apply_rules import Row, apply_rules
+from kp_batch.conversion.formats import FORMATS
+from kp_batch.conversion.model import Present, Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.conversion.rules import load_rules
 from kp_batch.imports.run import IMPORTER
 from tests.support import GOLDEN
 from tests.support.agent_runs import RUNS, SYSTEMS

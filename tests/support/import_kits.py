@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kp_batch.imports.formats import FORMATS
-from kp_batch.imports.rules import Rules, load_rules
+from kp_batch.conversion.formats import FORMATS
+from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, import_traces
 from tests.support.importing import kp_trace
 from tests.support.otlp_protobuf import encoded, stream

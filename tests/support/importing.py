@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import polars as pl
 
-from kp_batch.imports.formats.json_files import read_json_lines
-from kp_batch.imports.formats.knowledgepulse import FORMAT
-from kp_batch.imports.model import Format, Rejected, SourceRecord, TraceDraft, by_ending
-from kp_batch.imports.rules import Rules, load_rules
+from kp_batch.conversion.formats.json_files import read_json_lines
+from kp_batch.conversion.formats.knowledgepulse import FORMAT
+from kp_batch.conversion.model import Format, Rejected, SourceRecord, TraceDraft, by_ending
+from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, import_traces
 from kp_batch.text import time_of
 

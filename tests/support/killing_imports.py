@@ -14,8 +14,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from kp_batch.imports.formats import FORMATS
-from kp_batch.imports.rules import Rules
+from kp_batch.conversion.formats import FORMATS
+from kp_batch.conversion.rules import Rules
 from kp_batch.imports.run import import_traces
 from tests.support.importing import imported
 from tests.support.shuffled_spans import SPANS, span_lines
@@ -25,8 +25,8 @@ from tests.support.shuffled_spans import SPANS, span_lines
 _ALONE = """
 import sys
 from pathlib import Path
-from kp_batch.imports.rules import Rules
-from kp_batch.imports.formats import FORMATS
+from kp_batch.conversion.rules import Rules
+from kp_batch.conversion.formats import FORMATS
 from kp_batch.imports import run
 from kp_batch.imports.run import import_traces
 run._LARGE = int(sys.argv[4])

@@ -1,0 +1,154 @@
+"""Applies rules to the draft of a trace: a row of an archive, or why it is refused."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from kp_batch import limits
+from kp_batch.conversion.conversation.attributes import first
+from kp_batch.conversion.model import Format, Rejected, TraceDraft
+from kp_batch.conversion.rules import Domain, Rules
+from kp_batch.errors import KpBatchError
+from kp_batch.limits import TooLargeError
+from kp_batch.log import warn
+from kp_batch.schemas import STEP_TYPES, TRACE
+
+_CONTEXT = "https://knowledgepulse.dev/schema/v1"
+_NATIVE = dict.fromkeys(("system", "root", "log", "sample"), pl.String()) | {"epoch": pl.Int64()}
+IMPORTED = pl.Schema({**TRACE, "native": pl.Struct(_NATIVE)})
+Row = dict[str, Any]  # of `IMPORTED`
+
+
+def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
+    """Let the rules decide what a draft of a system leaves open.
+
+    Returns:
+        A row of `IMPORTED`; or all reasons to refuse it.
+    """
+    success, confidence, domain = draft.success, draft.confidence, draft.task_domain
+    if rules.success:
+        success = rules.success.decide(draft.scores)
+    if rules.confidence:
+        confidence = rules.confidence.decide(draft.scores)
+    if rules.task_domain:
+        domain = rules.task_domain.decide(draft.fields)
+    created = draft.ended_at if rules.created_at == "end" else draft.created_at
+    agent = first(draft.fields.get(rules.agent_id, ())) if rules.agent_id else draft.origin.agent
+    faults = {
+        "bad_created_at": created is None,
+        "empty_objective": not draft.objective,
+        "no_steps": not draft.steps,
+        "unknown_step_type": any(step["type"] not in STEP_TYPES for step in draft.steps),
+        "missing_success": success is None,
+        "bad_confidence": confidence is None or not 0 <= confidence <= 1,
+        "empty_domain": not domain,
+        limits.TOO_LARGE: _is_too_large(draft),
+    }
+    reasons = [*draft.faults, *(reason for reason, is_fault in faults.items() if is_fault)]
+    if reasons or created is None:
+        return Rejected(reasons, _message(draft, rules, reasons), id=draft.id)
+    # In UTC, so that the order of texts is that of times.
+    time = created.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    decided = {"created_at": time, "agent_id": agent, "task_domain": domain, "success": success}
+    native = {"system": system, **vars(draft.native)}
+    return _row(draft, decided, confidence) | {"native": native}
+
+
+def _is_too_large(draft: TraceDraft) -> bool:
+    """Whether a run would refuse it."""
+    values = (value for step in draft.steps for value in step.values())
+    texts = [value for value in (draft.objective, *values) if isinstance(value, str)]
+    return (
+        len(draft.steps) > limits.VALUES
+        or sum(map(len, texts)) > limits.LINE_BYTES
+        or any(
+            # A letter takes 4 bytes at the most, so that short texts need not be encoded.
+            4 * len(text) > limits.TEXT_BYTES < len(text.encode(errors="replace"))
+            for text in texts
+        )
+    )
+
+
+def _row(draft: TraceDraft, decided: Row, confidence: float | None) -> Row:
+    """A row of `schemas.TRACE`."""
+    return {
+        "@context": _CONTEXT,
+        "@type": "ReasoningTrace",
+        "id": draft.id,
+        "source_skill": draft.source_skill,
+        "metadata": {
+            **decided,
+            "framework": draft.framework,
+            "quality_score": draft.quality_score,
+            "visibility": draft.visibility,
+            "privacy_level": draft.privacy_level,
+            "model": draft.origin.model,
+            "session": draft.origin.session,
+            "version": draft.origin.version,
+        },
+        "task": {"objective": draft.objective},
+        "steps": list(draft.steps),
+        "outcome": {"result_summary": draft.result_summary, "confidence": confidence},
+    }
+
+
+def _message(draft: TraceDraft, rules: Rules, reasons: list[str]) -> str:
+    """What the rules need, and what the draft has."""
+    parts: list[str] = []
+    if "bad_created_at" in reasons and rules.created_at == "end":
+        parts.append("neither its end nor the time of a step is told")
+    scores = ", ".join(sorted(draft.scores)) or "none"
+    if "missing_success" in reasons and rules.success and rules.success.score:
+        parts.append(f"no score {rules.success.score!r}; there is: {scores}")
+    if "bad_confidence" in reasons and rules.confidence and rules.confidence.score:
+        parts.append(_about_confidence(rules.confidence.score, draft.scores, scores))
+    if "empty_domain" in reasons and rules.task_domain:
+        parts.append(_about_domain(rules.task_domain, draft.fields))
+    if limits.TOO_LARGE in reasons:
+        parts.append(str(TooLargeError()))
+    return "; ".join(parts)
+
+
+def _about_domain(rule: Domain, fields: Mapping[str, Sequence[str]]) -> str:
+    values = ", ".join(filter(None, fields.get(rule.source or "", ())))
+    if rule.map and values:
+        return f"the map has none of the values {values}"
+    return f"the field {rule.source!r} is missing or empty"
+
+
+def _about_confidence(name: str, values: Mapping[str, float], scores: str) -> str:
+    if name in values:
+        return f"the score {name!r} is {values[name]:g}, outside min..max"
+    return f"no score {name!r}; there is: {scores}"
+
+
+_RULES = {  # to suggest where they are missing
+    "success": '[success] with score = "NAME" and at_least = 1.0, or always = true',
+    "confidence": '[confidence] with score = "NAME", min = 0 and max = 1, or always = 0.8',
+}
+
+
+def check_rules(form: Format, rules: Rules) -> None:
+    """Refuse rules that leave open what the format does not decide, before any work.
+
+    Raises:
+        KpBatchError: names all that they lack.
+    """
+    if rules.trace == "session" and not form.sessions:
+        raise KpBatchError(
+            f'{form.name} has no sessions of several turns: leave out the rule trace = "session"'
+        )
+    missing = [
+        example
+        for name, example in _RULES.items()
+        if name not in form.decides and not getattr(rules, name)
+    ]
+    if missing:
+        raise KpBatchError(
+            f"{form.name} does not tell what only you can decide; the rules lack "
+            f"{'; and '.join(missing)}"
+        )
+    score = rules.success and rules.success.score
+    if score and rules.confidence and rules.confidence.score == score:
+        warn(f"the score {score!r} decides both success and confidence: it counts twice")

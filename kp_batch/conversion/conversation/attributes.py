@@ -1,0 +1,170 @@
+"""OpenTelemetry's spans, their attributes under dotted names or nested, and scores."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, cast
+
+from kp_batch.conversion.conversation.messages import Json, as_object, parse_json
+
+_AGENT_SPAN = re.compile(r"(?:invoke_agent|agent_run)(?: (?:\[(.*)\]|(.*)))?")
+
+
+class FlatAttributes(dict[str, Any]):
+    """Attributes without nested ones, where a dotted name is looked up as it is.
+
+    Attributes:
+        prefixes: of their names, up to the first dot.
+    """
+
+    __slots__ = ("prefixes",)
+
+    def __init__(self, attributes: Json) -> None:
+        super().__init__(attributes)
+        self.prefixes = {name.partition(".")[0] for name in self}
+
+
+@dataclass
+class Event:
+    """An event of a span."""
+
+    name: str
+    time: int  # in nanoseconds after 1970; 0 if unknown
+    attributes: Json
+
+
+@dataclass
+class OtelSpan:
+    """One span of OpenTelemetry."""
+
+    id: str
+    parent: str  # '' for a root
+    name: str
+    start: int | None  # in nanoseconds after 1970
+    end: int | None
+    failed: bool
+    attributes: Json
+    resource: Json
+    events: Sequence[Event]
+
+    def to_json(self) -> dict[str, object]:
+        """The span as JSON."""
+        return {**vars(self), "events": list(map(vars, self.events))}
+
+    @classmethod
+    def from_json(cls, record: Json) -> "OtelSpan":
+        """The span, its attributes flat if none is nested."""
+        attributes = record["attributes"]
+        if dict not in map(type, attributes.values()):
+            attributes = FlatAttributes(attributes)
+        events = [Event(**event) for event in record["events"]]
+        fields: dict[str, Any] = {**record, "attributes": attributes, "events": events}
+        return cls(**fields)
+
+
+def value_at(attributes: object, name: str) -> Any:
+    """The value of a dotted name; None if there is none."""
+    if isinstance(attributes, FlatAttributes):
+        return attributes.get(name)
+    if not isinstance(attributes, dict):
+        return None
+    tree = cast("Json", attributes)
+    if (value := tree.get(name)) is not None:
+        return value
+    parts = name.split(".")
+    for count in range(1, len(parts)):
+        inner = tree.get(".".join(parts[:count]))
+        if (value := value_at(inner, ".".join(parts[count:]))) is not None:
+            return value
+    return None
+
+
+def first_value(attributes: object, names: tuple[str, ...]) -> Any:
+    """The value of the first of these names that has one; None if none has."""
+    values = (value_at(attributes, name) for name in names)
+    return next((value for value in values if value is not None), None)
+
+
+def first(texts: Iterable[str | None]) -> str | None:
+    """The first text that is not empty; None if there is none."""
+    return next(filter(None, texts), None)
+
+
+def first_text(holders: Iterable[object], *names: str) -> str | None:
+    """The first value that is no empty text, of these names, of the first holder with one."""
+    for holder in holders:
+        if isinstance(holder, FlatAttributes) and holder.keys().isdisjoint(names):
+            continue
+        for name in names:
+            value = value_at(holder, name)
+            if _is_plain(value) and (text := _text(value)):
+                return text
+    return None
+
+
+def agent_name(span: str) -> str:
+    """The name of the agent that a span with this name is a run of; '' if it has none."""
+    match = _AGENT_SPAN.fullmatch(span)
+    return match[1] or match[2] or "" if match else span
+
+
+def list_at(attributes: object, name: str) -> list[object]:
+    """The items of a list, in one value, in its JSON, or in one value for each (`NAME.0.KEY`)."""
+    if isinstance(attributes, FlatAttributes) and name.partition(".")[0] not in attributes.prefixes:
+        return []
+    value = parse_json(value_at(attributes, name))
+    if isinstance(value, list):
+        return cast("list[object]", value)
+    items: dict[int, dict[str, object]] = {}
+    for key, value in as_object(attributes).items():
+        number, _, rest = key.removeprefix(f"{name}.").partition(".")
+        if key.startswith(f"{name}.") and number.isdecimal():
+            items.setdefault(int(number), {})[rest] = value
+    return [items[number] for number in sorted(items)]
+
+
+def texts(attributes: Json, prefix: str = "") -> Iterator[tuple[str, list[str]]]:
+    """The texts of each attribute, by its dotted name."""
+    for key, value in attributes.items():
+        name, parsed = f"{prefix}{key}", parse_json(value)
+        if isinstance(value, dict) or (isinstance(parsed, dict) and name == "metadata"):
+            yield from texts(cast("Json", parsed), f"{name}.")
+        elif isinstance(parsed, list):
+            yield name, [_text(item) for item in cast("list[object]", parsed) if _is_plain(item)]
+        elif _is_plain(value):
+            yield name, [_text(value)]
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | bool | int | float)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(slots=True)
+class Score:
+    """A judgement of a trace, or of a span of it."""
+
+    name: str
+    value: float
+    time: int = 0  # in nanoseconds after 1970
+
+
+def scores_of(rows: Iterable[tuple[object, object, int | None]]) -> list[Score]:
+    """The scores among rows of name, value and time: those with a name and a finite number."""
+    numbers = ((name, score_of(value), time or 0) for name, value, time in rows)
+    return [Score(x, y, z) for x, y, z in numbers if isinstance(x, str) and y is not None]
+
+
+def score_of(value: object) -> float | None:
+    """A score as a number; None if it is no finite one."""
+    if not isinstance(value, bool | int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if isfinite(number) else None

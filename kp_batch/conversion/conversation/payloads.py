@@ -1,0 +1,131 @@
+"""Finds the messages, and the question, in payloads: JSON of many shapes."""
+
+from dataclasses import replace
+from typing import cast
+
+from kp_batch.conversion.conversation.messages import (
+    ROLES,
+    Json,
+    Message,
+    ToolResult,
+    as_object,
+    as_text,
+    joined,
+    list_in,
+    message_of,
+    object_in,
+    parse_json,
+    text_of,
+    unwrapped,
+)
+
+# The keys where messages, or the question, may be, the best first.
+_MESSAGES = (
+    *("messages", "contents", "new_message", "message", "output", "choices", "generations"),
+    *("candidates", "content", "input", "inputs", "query", "question", "prompt", "task", "kwargs"),
+)
+_NOTHING = (None, "", [], {})
+_TEXTS = (
+    *("messages", "contents", "input", "inputs", "query", "question", "prompt", "task"),
+    *("text", "content", "parts", "output", "answer", "description", "kwargs"),
+)
+
+
+def messages_in(payload: object) -> list[Message]:
+    """All messages in a payload, in their order; reasoning by itself joins the next one."""
+    messages: list[Message] = []
+    for message in _messages(parse_json(payload)):
+        last = messages[-1] if messages else None
+        if last and message.text and last == Message("assistant", reasoning=last.reasoning):
+            messages[-1] = replace(message, reasoning=joined([last.reasoning, message.reasoning]))
+        else:
+            messages.append(message)
+    return messages
+
+
+def messages_of(payload: object) -> list[Message]:
+    """The messages of a model's output; else all of it as one, with its role left out, or text."""
+    output = parse_json(payload)
+    if messages := messages_in(output):
+        return messages
+    parts = list_in(output)
+    if parts and all(isinstance(part, dict) for part in parts):
+        output = {"content": output}
+    return [without_role(output) or Message("assistant", as_text(payload))]
+
+
+def result_in(payload: object) -> ToolResult | None:
+    """The result in a tool's message, which LangChain's tools give back; None if it is none."""
+    inner = unwrapped(object_in(payload))
+    message = message_of(inner) if "tool_call_id" in inner else None
+    return next(iter(message.results), None) if message else None
+
+
+def without_role(value: object) -> Message | None:
+    """The assistant's message that an object is where its role is left out; None if it is none."""
+    message = message_of({**as_object(value), "role": "assistant"})
+    return message if message and (message.thought or message.calls) else None
+
+
+def objective_in(payload: object) -> str:
+    """The first user message of a payload, or the text at one of the usual places; else ''."""
+    value = parse_json(payload)
+    asked = (message.text for message in _messages(value) if message.role == "user")
+    return next(filter(None, asked), None) or _text_at_usual_place(value)
+
+
+def question_in(payload: object) -> str:
+    """As `objective_in`; of a payload without any usual place, all of it as text."""
+    value = parse_json(payload)
+    return objective_in(value) or (as_text(value) if value not in _NOTHING else "")
+
+
+def at_path(payload: object, path: str | None) -> str:
+    """The text at a path of keys and numbers, such as `input.messages.0.content`; '' if none."""
+    if not path:
+        return ""
+    value = parse_json(payload)
+    for key in path.split("."):
+        value = parse_json(value)
+        if isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+            value = cast("list[object]", value)[int(key)]
+        else:
+            value = as_object(value).get(key)
+    return "" if value is None else as_text(value)
+
+
+def _text_at_usual_place(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        texts = map(_text_at_usual_place, cast("list[object]", value))
+        return text_of(value) or next(filter(None, texts), "")
+    if isinstance(value, dict):
+        payload = cast("Json", value)
+        for name in _TEXTS:
+            if text := _text_at_usual_place(parse_json(payload.get(name))):
+                return text
+    return ""
+
+
+def _messages(value: object) -> list[Message]:
+    if isinstance(value, list):
+        if pair := _pair(cast("list[object]", value)):
+            return [pair]
+        items = map(parse_json, cast("list[object]", value))
+        return [message for item in items for message in _messages(item)]
+    if isinstance(value, dict):
+        payload = unwrapped(cast("Json", value))
+        if message := message_of(payload):
+            return [message]
+        inner = (_messages(parse_json(payload.get(name))) for name in _MESSAGES)
+        return next(filter(None, inner), [])
+    return []
+
+
+def _pair(items: list[object]) -> Message | None:
+    """A message as LangChain's callers write it: its role, and the text."""
+    if len(items) != 2 or not all(isinstance(item, str) for item in items):
+        return None
+    role, text = map(str, items)
+    return Message(ROLES[role], text) if role in ROLES else None

@@ -1,0 +1,185 @@
+"""Sessions of coding agents: what a user types, and what the agent does then, line by line.
+
+A tool's format makes a record of each line that counts, of the parts that become steps, and a turn
+is drafted of these.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from kp_batch.conversion.conversation.messages import (
+    Json,
+    Message,
+    ToolCall,
+    ToolResult,
+    compact,
+    joined,
+    kind_of,
+    parts_of,
+    text_of,
+    text_of_part,
+)
+from kp_batch.conversion.conversation.transcript import Transcript
+from kp_batch.conversion.model import Native, Origin, SourceRecord, TraceDraft
+from kp_batch.conversion.rules import Rules
+from kp_batch.text import time_of
+
+FIRST_LINES = 100  # among which a session shows that it is one
+_PICTURES = {"image", "input_image", "local_image", "document", "input_file", "input_audio"}
+
+
+@dataclass(kw_only=True)
+class SessionFile:
+    """A file, read from its first line on."""
+
+    by_session: bool  # whether a trace is all of it; else it is a turn
+    _at: str = ""  # the last time of a line
+    _copied: SourceRecord | None = None  # the first prompt, where it is another session's
+
+    def begin(self, record: SourceRecord, *, is_copied: bool) -> Iterator[SourceRecord]:
+        """Begin a turn; of those that another session has, a trace has no more than the first."""
+        if is_copied:
+            self._copied = self._copied or record
+            return
+        if self._copied and self.by_session:
+            yield self._copied
+        self._copied = None
+        yield record
+
+
+def typed(content: object, injected: tuple[str, ...]) -> str:
+    """What a user typed: a content's texts, but for those that begin as injected ones do."""
+    texts = map(text_of_part, parts_of(content))
+    return joined([text for text in texts if not text.lstrip().startswith(injected)])
+
+
+def prompt(  # noqa: PLR0913 (all that is known of a turn)
+    text: str,
+    *,
+    root: str,
+    session: str,
+    version: object = None,
+    time: object = None,
+    fields: Json,
+    is_copied: bool = False,
+) -> dict[str, object]:
+    """The part of a record that begins a turn.
+
+    Args:
+        text: what was typed.
+        root: the turn's id.
+        session: its session's id.
+        version: of the agent.
+        time: when the turn began, as the line has it.
+        fields: what rules may name, the folder `cwd` among them, of which the project is the last
+            part; only texts that are not empty count.
+        is_copied: whether another session has this turn: then only its text counts.
+    """
+    project = PurePath(str(fields.get("cwd") or "").replace("\\", "/")).name  # of any system
+    named = {"project": project, **fields}
+    texts = {name: x for name, x in named.items() if isinstance(x, str) and x}
+    turn = {"root": root, "session": session, "version": version, "time": time, "fields": texts}
+    return {"role": "user", "text": text, "turn": turn, "copied": is_copied}
+
+
+def call(
+    name: object, arguments: object, call_id: object, namespace: object = ""
+) -> dict[str, object]:
+    """A tool's call, as records have it.
+
+    Args:
+        name: of the tool; `mcp__SERVER__NAME` is NAME on SERVER.
+        arguments: None if unknown.
+        call_id: its id.
+        namespace: `mcp__SERVER`, where the name lacks the server.
+    """
+    tool, server = str(name or ""), str(namespace or "")
+    if tool.startswith("mcp__") and "__" in tool[5:]:
+        server, _, tool = tool[5:].partition("__")
+    else:
+        server = server[5:].rstrip("_") if server.startswith("mcp__") else ""
+    return {"name": tool, "server": server or None, "given": arguments, "id": str(call_id or "")}
+
+
+def result(content: object, call_id: object, has_failed: object) -> dict[str, object]:
+    """A tool's result, as records have it: without pictures and documents."""
+    if isinstance(content, list):
+        parts = [part for part in parts_of(content) if kind_of(part) not in _PICTURES]
+        is_text = all(kind_of(part).endswith("text") or isinstance(part, str) for part in parts)
+        content = text_of(parts) if is_text else compact(parts)
+    return {"content": content, "id": str(call_id or ""), "failed": bool(has_failed)}
+
+
+def draft(
+    trace: str, records: Sequence[SourceRecord], rules: Rules, *, framework: str
+) -> TraceDraft:
+    """See `Format`; records are sorted by their `order`, or else their `time`, a sortable text."""
+    lines = _distinct(records)
+    own = [line for line in lines if not line.get("copied")]
+    turn: Json = next(line["turn"] for line in own if line.get("turn"))
+    transcript = Transcript(recovery=rules.recovers)
+    transcript.add_conversation(_messages(lines))
+    models = [*dict.fromkeys(str(line["model"]) for line in own if line.get("model"))]
+    fields = {name: [value] for name, value in turn["fields"].items()}
+    version = turn["version"]
+    first = models[0] if models else None
+    return TraceDraft(
+        id=f"kp:trace:{trace}",
+        created_at=time_of(turn["time"]),
+        ended_at=time_of(max(line["time"] for line in own)),
+        objective=transcript.objective,
+        steps=transcript.steps,
+        fields={**fields, "model": models} if models else fields,
+        origin=Origin(first, first, turn["session"], str(version) if version else None),
+        framework=framework,
+        native=Native(root=turn["root"], log=turn["session"]),
+    )
+
+
+def _distinct(records: Iterable[SourceRecord]) -> list[Json]:
+    """The lines in their order; of copies of one, which may differ in little, the upper one.
+
+    A session that goes on with another one has a title above what it has copied.
+    """
+    lines: dict[tuple[object, object], tuple[int, Json]] = {}
+    for record in records:
+        number, line = record.line or 0, record.payload
+        other, _ = lines.setdefault((line["id"], line["role"]), (number, line))
+        if number < other:
+            lines[line["id"], line["role"]] = number, line
+    ordered = [line for _, line in lines.values()]
+    return sorted(ordered, key=lambda line: line.get("order") or line["time"])
+
+
+def _messages(lines: Iterable[Json]) -> list[Message]:
+    """The messages: several lines may be parts of one, which has the place of the first.
+
+    Whether a tool has failed may be in a line apart from its result.
+    """
+    failed: dict[object, bool] = {}  # by the calls' ids
+    messages: dict[object, list[Json]] = {}
+    for line in lines:
+        if line["role"] == "end":
+            failed[line["call"]] = bool(line["failed"])
+        else:
+            messages.setdefault(line.get("message") or (line["id"], line["role"]), []).append(line)
+    return [_message(parts, failed) for parts in messages.values()]
+
+
+def _message(lines: Sequence[Json], failed: dict[object, bool]) -> Message:
+    return Message(
+        role=lines[0]["role"],
+        text=joined([line.get("text") or "" for line in lines]),
+        reasoning=joined([line.get("reasoning") or "" for line in lines]),
+        calls=tuple(
+            ToolCall(x["name"], x["given"], x["id"], x["server"])
+            for line in lines
+            for x in line.get("calls", ())
+        ),
+        results=tuple(
+            ToolResult(x["content"], x["id"], failed.get(x["id"], bool(x["failed"])))
+            for line in lines
+            for x in line.get("results", ())
+        ),
+    )

@@ -1,0 +1,308 @@
+"""The tree of a trace's spans, whatever system they come from, and the draft that it comes to.
+
+A format makes spans of its rows. Here they are put in order, and their contents counted once: a
+call of a model within a call of a model, with no run of a tool or of an agent between them, is the
+same call, of which the outer span counts.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import chain, takewhile
+from math import inf
+from typing import Any
+
+from kp_batch.conversion.conversation.attributes import Score, first
+from kp_batch.conversion.conversation.messages import Json, Message, ToolCall, ToolResult
+from kp_batch.conversion.conversation.payloads import (
+    at_path,
+    messages_in,
+    objective_in,
+    question_in,
+    result_in,
+)
+from kp_batch.conversion.conversation.transcript import Transcript
+from kp_batch.conversion.model import Drafted, Native, Origin, Rejected, Skipped, TraceDraft
+from kp_batch.conversion.rules import Rules
+from kp_batch.text import time_of, time_of_ns, us_of
+
+
+@dataclass(slots=True)
+class ModelCall:
+    """A call of a model: the messages of its input, and those it answered with."""
+
+    prompt: Sequence[Message] = ()
+    answer: Sequence[Message] = ()
+
+
+@dataclass(slots=True)
+class ToolRun:
+    """A run of a tool; of a retriever, which may be how another tool works."""
+
+    call: ToolCall
+    result: ToolResult
+    is_retriever: bool = False
+
+
+@dataclass(slots=True)
+class AgentRun:
+    """A run of an agent, of which the messages count where it has no call of a model."""
+
+    prompt: Sequence[Message] = ()
+    answer: Sequence[Message] = ()
+    name: str = ""  # of the agent
+
+
+SpanContent = ModelCall | ToolRun | AgentRun
+
+
+@dataclass(slots=True)
+class Span:
+    """One span of a trace."""
+
+    id: str
+    parent: str | None  # '' for a root, None if unknown
+    start: int | None  # in nanoseconds after 1970
+    end: int | None
+    has_ended: bool = True  # no more of it is to come
+    content: SpanContent | None = None  # None: it is no part of an agent
+    input: object = None  # as its system has it
+    sequence: str = ""  # sorts spans that start at once, where their system does
+    scores: Sequence[Score] = ()  # which count where it is a root, or the last one
+    fields: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    origin: Origin = field(default_factory=Origin)
+    release: str | None = None  # of the program, where its agent has no version
+
+
+def latest(rows: Iterable[Json], version: Callable[[Json], Any]) -> list[Json]:
+    """Each row once, where exports repeat it: of the greatest version, the last."""
+    return list({row["id"]: row for row in sorted(rows, key=version)}.values())
+
+
+def nanoseconds(text: object) -> int | None:
+    """The time of a text in nanoseconds after 1970; None if it is none."""
+    time = time_of(text)
+    return None if time is None else us_of(time) * 1_000
+
+
+def draft(trace: str, spans: Iterable[Span], rules: Rules, scores: Iterable[Score] = ()) -> Drafted:
+    """The draft of a trace, of its spans.
+
+    Args:
+        trace: its native id.
+        spans: each once, in any order.
+        rules: what is a recovery, and where the objective is.
+        scores: of the trace as a whole.
+    """
+    tree = _Tree(spans)
+    name = f"kp:trace:{trace}"
+    if not any(span.content for span in tree.spans):
+        return Skipped("no span of an agent")
+    if not tree.roots:
+        return Rejected(["incomplete"], "its root is not here yet", id=name)
+    if not all(root.has_ended for root in tree.roots):
+        return Rejected(["incomplete"], "its root has not ended yet", id=name)
+    transcript = _transcript(tree, rules)
+    return TraceDraft(
+        id=name,
+        created_at=_start(tree),
+        ended_at=_end(tree),
+        objective=_objective(tree, transcript, rules.objective),
+        steps=transcript.steps,
+        scores=_scores(tree, scores),
+        fields=_fields(tree),
+        origin=_origin(tree),
+        native=Native(root=first(root.id for root in tree.roots)),
+    )
+
+
+class _Tree:
+    """The spans of a trace in the order of time.
+
+    Attributes:
+        spans: all of them; of those that start at once, after what they are within, those first
+            that ended first.
+        roots: those that are within no other.
+        heads: the roots, then all: the order in which the trace's own fields are looked for.
+    """
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._by_id: dict[str, Span] = {span.id: span for span in spans}
+        self.spans = self._in_order()
+        self.roots = [span for span in self.spans if span.parent == ""]
+        self.heads = [*self.roots, *self.spans]
+        self.calls = [span for span in self.spans if isinstance(span.content, ModelCall)]
+        self.has_tool_runs = any(isinstance(span.content, ToolRun) for span in self.spans)
+        self._answered = self._above_answers()
+
+    @property
+    def input(self) -> object:
+        """The input of the first root that has one."""
+        return next((root.input for root in self.roots if root.input not in (None, "")), None)
+
+    def counts(self, span: Span) -> bool:
+        """Whether a span has content that no other one has."""
+        content = span.content
+        if isinstance(content, ModelCall):
+            return not self._is_within_same_call(span)
+        if isinstance(content, ToolRun):
+            return not self._is_within_same_run(span, content)
+        return content is not None and span.id not in self._answered
+
+    def _is_within_same_call(self, span: Span) -> bool:
+        for outer in self._above(span):
+            if isinstance(outer.content, ToolRun | AgentRun):
+                return False  # which makes calls of its own
+            if outer.content and has_content(outer.content.answer):
+                return True
+        return False
+
+    def _is_within_same_run(self, span: Span, run: ToolRun) -> bool:
+        around = (outer.content for outer in self._above(span) if outer.content)
+        if run.is_retriever:
+            return any(isinstance(content, ToolRun) for content in around)
+        outer = next(around, None)
+        return isinstance(outer, ToolRun) and run.call.is_same_as(outer.call)
+
+    def _above(self, span: Span) -> Iterator[Span]:
+        """The span around it, the one around that, and so on; sources have circles."""
+        seen = {span.id}
+        parent = self._by_id.get(span.parent or "")
+        while parent and parent.id not in seen:
+            yield parent
+            seen.add(parent.id)
+            parent = self._by_id.get(parent.parent or "")
+
+    def _above_answers(self) -> set[str]:
+        """The ids of the spans that have one with an answer below them."""
+        above: set[str] = set()
+        for span in self.spans:
+            content = span.content
+            if isinstance(content, ModelCall | AgentRun) and has_content(content.answer):
+                for outer in self._above(span):
+                    if outer.id in above:
+                        break
+                    above.add(outer.id)
+        return above
+
+    def _in_order(self) -> list[Span]:
+        starts = self._starts()
+
+        def place(span: Span) -> tuple[int, str, float, str]:
+            return starts[span.id], span.sequence, inf if span.end is None else span.end, span.id
+
+        ordered: dict[str, Span] = {}
+        for span in sorted(self._by_id.values(), key=place):
+            parent = self._by_id.get(span.parent or "")
+            if not parent or starts[parent.id] != starts[span.id]:  # as most do
+                ordered[span.id] = span
+                continue
+            at_once = [span]
+            for outer in self._above(span):
+                if starts[outer.id] != starts[span.id] or outer.id in ordered:
+                    break
+                at_once.append(outer)
+            for member in reversed(at_once):
+                ordered.setdefault(member.id, member)
+        return list(ordered.values())
+
+    def _starts(self) -> dict[str, int]:
+        """When each span started, or else the one around it."""
+        spans = self._by_id.values()
+        starts = {span.id: span.start for span in spans if span.start is not None}
+        for span in spans if len(starts) < len(spans) else ():
+            path = takewhile(lambda x: x.id not in starts, chain([span], self._above(span)))
+            if lacking := [*path]:
+                start = starts.get(lacking[-1].parent or "", 0)
+                starts.update(dict.fromkeys((x.id for x in lacking), start))
+        return starts
+
+
+def has_content(messages: Sequence[Message]) -> bool:
+    """Whether any of these messages has a text, a tool call or a result."""
+    return any(message.thought or message.calls or message.results for message in messages)
+
+
+def _transcript(tree: _Tree, rules: Rules) -> Transcript:
+    transcript = Transcript(recovery=rules.recovers)
+    transcript.add_prompt(messages_in(tree.input))
+    for span in filter(tree.counts, tree.spans):
+        content = span.content
+        if isinstance(content, ToolRun):
+            transcript.add_tool_run(*_run(content))
+        elif content:
+            transcript.add_prompt(content.prompt)
+            for message in content.answer:
+                if message.role == "assistant":
+                    transcript.add_answer(message)
+                elif not (message.results and tree.has_tool_runs):  # which come at their own time
+                    transcript.add_prompt([message])
+    return transcript
+
+
+def _run(content: ToolRun) -> tuple[ToolCall, ToolResult]:
+    """A call and its result, which may be within a message."""
+    call, result = content.call, content.result
+    if inner := result_in(result.content):
+        failed = result.failed or inner.failed
+        result = replace(inner, id=result.id or inner.id, failed=failed)
+    return replace(call, id=call.id or result.id), result
+
+
+def _start(tree: _Tree) -> datetime | None:
+    """When the root started, or else the first span that has a time."""
+    times = (time_of_ns(head.start) for head in tree.heads if head.start is not None)
+    return next(filter(None, times), None)
+
+
+def _end(tree: _Tree) -> datetime | None:
+    """When the last root ended, or else the last span that has a time."""
+    lasts = (span.start if span.end is None else span.end for span in tree.spans)
+    return _latest(root.end for root in tree.roots) or _latest(lasts)
+
+
+def _latest(times: Iterable[int | None]) -> datetime | None:
+    parsed = (time_of_ns(time) for time in times if time is not None)
+    return max(filter(None, parsed), default=None)
+
+
+def _objective(tree: _Tree, transcript: Transcript, path: str | None) -> str:
+    """The text at a path of the root's input, if rules have one; else a user's first question.
+
+    Else the root's input, or that of the earliest span that has one.
+    """
+    objective = at_path(tree.input, path) or transcript.objective
+    inputs = (span.input for span in tree.spans if not isinstance(span.content, ToolRun))
+    asked = filter(None, map(objective_in, inputs))
+    return objective or question_in(tree.input) or next(asked, "")
+
+
+def _scores(tree: _Tree, of_trace: Iterable[Score]) -> dict[str, float]:
+    """The latest of each name: those of the trace, the roots, the last span and model's call.
+
+    The last ones count since evaluations belong to what was generated.
+    """
+    judged = {span.id: span for span in (*tree.calls[-1:], tree.spans[-1], *tree.roots)}
+    scores = [*of_trace, *(score for span in judged.values() for score in span.scores)]
+    return {score.name: score.value for score in sorted(scores, key=lambda score: score.time)}
+
+
+def _fields(tree: _Tree) -> dict[str, Sequence[str]]:
+    """The values of each field of the first span that has it, roots before all others."""
+    fields: dict[str, Sequence[str]] = {}
+    for span in tree.heads:
+        for name, values in span.fields.items():
+            fields[name] = fields.get(name) or values
+    return fields
+
+
+def _origin(tree: _Tree) -> Origin:
+    origins = [span.origin for span in tree.heads]
+    agents = (span.content for span in tree.spans if isinstance(span.content, AgentRun))
+    version = first(origin.version for origin in origins)
+    return Origin(
+        agent=first(origin.agent for origin in origins) or first(agent.name for agent in agents),
+        model=first(call.origin.model for call in tree.calls),
+        session=first(origin.session for origin in origins),
+        version=version or first(span.release for span in tree.heads),
+    )

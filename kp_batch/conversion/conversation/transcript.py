@@ -1,0 +1,126 @@
+"""A trace's objective and steps, from messages and tools in the order of time, each counted once.
+
+What a system records of an agent repeats itself: the input of each call of a model has all messages
+before it, and a tool call is in a message, in a span of its own, and in later messages.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from kp_batch.conversion.conversation.messages import (
+    Message,
+    ToolCall,
+    ToolResult,
+    as_text,
+    compact,
+    parse_json_deep,
+)
+
+Step = dict[str, object]  # as `schemas.TRACE` has it
+_FIELDS = dict.fromkeys(("content", "tool", "input", "output_summary", "latency_ms"))
+
+
+@dataclass
+class Transcript:
+    """Takes messages and tools in their order."""
+
+    recovery: bool = False  # whether the first thought after a failed tool is an error recovery
+    objective: str = ""  # the first user message
+    steps: list[Step] = field(default_factory=list[Step])
+    _users: Counter[str] = field(default_factory=Counter[str])
+    _results: Counter[str] = field(default_factory=Counter[str])
+    _open: list[ToolCall] = field(default_factory=list[ToolCall])  # in a message, and not run yet
+    _ahead: list[ToolCall] = field(default_factory=list[ToolCall])  # run, and in no message yet
+    _failed: bool = False
+
+    def add_conversation(self, messages: Iterable[Message]) -> None:
+        """Take a conversation, in which nothing is repeated."""
+        for message in messages:
+            if message.role == "assistant":
+                self.add_answer(message)
+                continue
+            for result in message.results:
+                self._observe(result)
+            if message.role == "user" and (message.text or not message.results):
+                self._add_user(message.text)
+
+    def add_answer(self, message: Message) -> None:
+        """Take an assistant's message: a thought, and tool calls."""
+        if message.thought:
+            self._add("error_recovery" if self._failed else "thought", content=message.thought)
+            self._failed = False
+        for call in message.calls:
+            if ran := _take(self._ahead, call):
+                self._results[f"id {call.id}"] += not ran.id
+            else:
+                self._call(call)
+                self._open.append(call)
+        for result in message.results:  # of tools that the model's provider runs
+            self._observe(result)
+
+    def add_prompt(self, messages: Iterable[Message]) -> None:
+        """Take the new messages of users and results of tools in the input of a model's call."""
+        users, results = Counter[str](), Counter[str]()
+        for message in messages:
+            for result in message.results:
+                results[_key(result)] += 1
+                if results[_key(result)] > self._results[_key(result)]:
+                    self._observe(result)
+            if message.role == "user" and message.text:
+                users[message.text] += 1
+                if users[message.text] > self._users[message.text]:
+                    self._add_user(message.text)
+
+    def add_tool_run(self, call: ToolCall, result: ToolResult) -> None:
+        """Take the run of a tool: its call, unless a message had it, and its result."""
+        asked = _take(self._open, call)
+        if not asked and isinstance(parse_json_deep(call.arguments), str):
+            # Arguments that are no JSON, as LangChain writes them: then the name has to do.
+            asked = _take(self._open, replace(call, arguments=None))
+        if not asked:
+            self._call(call)
+            self._ahead.append(call)
+        call_id = result.id or call.id or (asked.id if asked else "")
+        if not (call_id and self._results[f"id {call_id}"]):
+            self._observe(ToolResult(result.content, call_id, result.failed))
+
+    def _add_user(self, text: str) -> None:
+        self._users[text] += 1
+        if not self.objective:
+            self.objective = text
+        else:
+            self._add("observation", content=text)
+
+    def _observe(self, result: ToolResult) -> None:
+        self._failed = self._failed or (self.recovery and result.failed)
+        if result.content is None:
+            return
+        # Repeated, it may have lost its id, or gained one: see `add_answer`.
+        self._results.update({_key(result), _key(ToolResult(result.content))})
+        self._add("observation", content=as_text(result.content))
+
+    def _call(self, call: ToolCall) -> None:
+        arguments = None if call.arguments is None else as_text(call.arguments)
+        tool = {"name": call.name, "mcp_server": call.server}
+        self._add("tool_call", tool=tool, input=arguments)
+
+    def _add(self, kind: str, **fields: object) -> None:
+        self.steps.append({"step_id": len(self.steps), "type": kind, **_FIELDS, **fields})
+
+
+def _key(result: ToolResult) -> str:
+    """What tells whether a result is repeated."""
+    return f"id {result.id}" if result.id else f"content {compact(parse_json_deep(result.content))}"
+
+
+def _take(calls: list[ToolCall], call: ToolCall) -> ToolCall | None:
+    """Remove from a list what is the same call, and give it; None if there is none."""
+    same = [other for other in calls if other.is_same_as(call)]
+    if not same:
+        return None
+    arguments = parse_json_deep(call.arguments)
+    alike = (other for other in same if parse_json_deep(other.arguments) == arguments)
+    taken = next(alike, same[0])
+    calls.remove(taken)
+    return taken

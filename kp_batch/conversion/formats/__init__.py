@@ -1,0 +1,106 @@
+"""All formats that there are."""
+
+import copyreg
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from itertools import islice
+from types import MappingProxyType
+
+from kp_batch.conversion.formats import (
+    atif,
+    claude_code,
+    codex,
+    inspect,
+    knowledgepulse,
+    langfuse,
+    langsmith,
+    otlp,
+    phoenix,
+)
+from kp_batch.conversion.model import Format, Input, LocalPath, Read, SourceRecord
+from kp_batch.errors import KpBatchError, is_of_machine, is_passing
+from kp_batch.storage.urls import is_database
+
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        module.FORMAT.name: module.FORMAT
+        for module in (
+            *(atif, claude_code, codex, inspect, knowledgepulse),
+            *(langfuse, langsmith, otlp, phoenix),
+        )
+    }
+)
+_FILES = 5  # that are tried
+_RECORDS = 5  # of each
+
+
+def _format_of(name: str) -> Format:
+    return FORMATS[name]
+
+
+# Other processes have the same formats, by their names.
+copyreg.pickle(Format, lambda form: (_format_of, (form.name,)))
+
+
+def detect_format(paths: Sequence[str], read: Read, local_path: LocalPath) -> Format:
+    """The one format of which the first files that can be read have traces.
+
+    Args:
+        paths: of the source's files.
+        read: gives the content of a small file.
+        local_path: gives the path of a file on this machine.
+
+    Raises:
+        KpBatchError: there is none, or more than one.
+        OSError: there is none, and files could not be read; or a disk or the network failed, and
+            another try may succeed, see `is_passing`.
+    """
+    denied: list[OSError] = []
+    try:
+        found = [x for x in FORMATS.values() if _matches(x, paths, read, local_path, denied)]
+    except OSError as error:
+        raise _unreachable(error) from error
+    if len(found) == 1:
+        return found[0]
+    if denied and not found:
+        raise _unreachable(denied[0])
+    if not found:
+        known = ", ".join(FORMATS)
+        raise KpBatchError(f"the source is of no format that is known here: {known}")
+    which = " or ".join(form.name for form in found)
+    raise KpBatchError(f"the source may be {which}; name the format in place of auto")
+
+
+def _matches(
+    form: Format, paths: Sequence[str], read: Read, local_path: LocalPath, denied: list[OSError]
+) -> bool:
+    with _passing_over(denied):
+        inputs = form.inputs(paths, lambda path: form.sniff(path, read(path)))
+        readable = [file for file in inputs if not file.refused]
+        return any(_has_records(form, file, local_path, denied) for file in readable[:_FILES])
+    return False
+
+
+def _has_records(form: Format, file: Input, local_path: LocalPath, denied: list[OSError]) -> bool:
+    if is_database(file.path):
+        return form.rows is not None  # whether its server answers or not
+    with _passing_over(denied), closing(form.read(file, local_path)) as items:
+        return any(isinstance(item, SourceRecord) for item in islice(items, _RECORDS))
+    return False
+
+
+@contextmanager
+def _passing_over(denied: list[OSError]) -> Generator[None]:
+    """Pass over errors of damage, or of another format; note those of the system."""
+    try:
+        yield
+    except Exception as error:
+        if is_passing(error) or is_of_machine(error):
+            raise
+        if isinstance(error, OSError) and error.errno:
+            denied.append(error)
+
+
+def _unreachable(error: OSError) -> OSError:
+    message = f"the source cannot be reached: {error.strerror}"
+    return OSError(error.errno, message, error.filename)

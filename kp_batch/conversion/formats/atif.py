@@ -1,0 +1,318 @@
+"""ATIF trajectories, alone or within the folders of Harbor's trials."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import cast
+
+from kp_batch.conversion.conversation.attributes import first_text, score_of
+from kp_batch.conversion.conversation.messages import (
+    Json,
+    Message,
+    Role,
+    ToolCall,
+    ToolResult,
+    as_object,
+    text_of,
+)
+from kp_batch.conversion.conversation.payloads import at_path
+from kp_batch.conversion.conversation.transcript import Transcript
+from kp_batch.conversion.formats.json_files import read_json
+from kp_batch.conversion.model import (
+    Format,
+    Input,
+    Native,
+    Origin,
+    ReadItem,
+    Rejected,
+    Skipped,
+    Sniff,
+    SourceRecord,
+    TraceDraft,
+    patient,
+)
+from kp_batch.conversion.rules import Rules
+from kp_batch.errors import UnreadableError
+from kp_batch.limits import TooLargeError, loads
+from kp_batch.text import time_of
+
+_RESULT = "result.json"
+_OTHERS = {_RESULT, "config.json", "lock.json", "reward.json", "manifest.json"}
+_NOT_AGENTS = {"user-agent", "verifier", "artifacts"}  # folders of a trial
+_MAIN = "trajectory.json"
+_SEGMENT = re.compile(r"trajectory(\.cont-\d+)?\.json")
+_FIELDS = ("source", "task_name")
+_IS_ATIF = re.compile(rb'"schema_version"\s*:\s*"ATIF')
+_REFERS = re.compile(rb'"(trajectory_path|continued_trajectory_ref)"')
+# Errors that leave a trial's reward valid: the agent spent its means, or would not do the task.
+_VALID_AFTER = {
+    "AgentTimeoutError",
+    "ContextWindowExceededError",
+    "ContextLengthExceededError",
+    "OutputTokenExceededError",
+    "OutputLengthExceededError",
+    "AgentSafetyRefusalError",
+    "ContentPolicyViolationError",
+}
+_ROLES: Mapping[str, Role] = {"user": "user", "agent": "assistant"}
+_FAILED = ("is_error", "tool_result_is_error")  # of Harbor's agents; ATIF has no field
+
+
+def records(path: Path, sidecars: Sequence[Path]) -> Iterator[ReadItem]:
+    """See `Format`; a trajectory's sidecar is its trial's result."""
+    trajectory = _trajectory(read_json(path))
+    agent = trajectory.get("agent")
+    if isinstance(agent, dict) and (agent.get("extra") or {}).get("parent_session_id"):
+        yield Skipped("trajectory of a subagent")
+        return
+    name = trajectory.get("trajectory_id")
+    if not name and trajectory.get("session_id"):  # which continuations share
+        name = f"{trajectory['session_id']}/{path.stem}"
+    if not name:
+        yield Rejected(["missing_id"], "a trajectory with neither trajectory_id nor session_id")
+        return
+    # Those of subagents are no part of the trace, and may be long.
+    own = {key: value for key, value in trajectory.items() if key != "subagent_trajectories"}
+    trial = trial_of(path, sidecars[0]) if sidecars else None
+    yield SourceRecord(str(name), {"trajectory": own, "trial": trial})
+
+
+def _trajectory(content: object) -> Json:
+    trajectory = as_object(content)
+    if not str(trajectory.get("schema_version")).startswith("ATIF-v1."):
+        raise UnreadableError("it is no ATIF trajectory of version 1")
+    steps = trajectory.get("steps")
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        raise UnreadableError("it is an ATIF trajectory whose steps are no list of objects")
+    for step in cast("list[Json]", steps):
+        _message(step)  # where it is damaged, its file is refused
+    return trajectory
+
+
+def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDraft:
+    """See `Format`: of several files of one trajectory, one with a trial counts."""
+    payloads = (record.payload for record in reversed(records))
+    payload: Json = max(payloads, key=lambda payload: payload["trial"] is not None)
+    trajectory, trial = cast("Json", payload["trajectory"]), cast("Json", payload["trial"] or {})
+    transcript = Transcript(recovery=rules.recovers)
+    steps = cast("list[Json]", trajectory["steps"])
+    copied = [step for step in steps if step.get("is_copied_context")]
+    own = [step for step in steps if not step.get("is_copied_context")]
+    # A continuation's question is in what it copied, whose steps the trace before it has.
+    transcript.add_conversation(map(_message, copied))
+    transcript.steps.clear()
+    transcript.add_conversation(map(_message, own))
+    times = [time_of(step.get("timestamp")) for step in own]
+    after = len(own) if copied else 1  # A continuation began later than its trial.
+    times[after:after] = map(time_of, trial.get("started", ()))
+    return TraceDraft(
+        id=f"kp:trace:{trace}",
+        created_at=next((time for time in times if time), None),
+        ended_at=_ended(trajectory, own, trial),
+        objective=at_path(trajectory, rules.objective) or transcript.objective,
+        steps=transcript.steps,
+        scores=trial.get("rewards", {}),
+        fields=trial.get("fields", {}),
+        origin=_origin(trajectory),
+        native=Native(root=first_text([trajectory], "session_id"), log=trial.get("name")),
+    )
+
+
+def _ended(trajectory: Json, own: Sequence[Json], trial: Json) -> datetime | None:
+    """When the agent had done its work, or else the last step; of one that goes on, the step."""
+    of_agent, of_trial = map(time_of, trial.get("ended", (None, None)))
+    steps = [time_of(step.get("timestamp")) for step in reversed(own)]
+    goes_on = bool(trajectory.get("continued_trajectory_ref"))
+    times = [*steps, of_agent, of_trial] if goes_on else [of_agent, *steps, of_trial]
+    return next((time for time in times if time), None)
+
+
+def _origin(trajectory: Json) -> Origin:
+    models = [trajectory.get("agent"), *cast("list[Json]", trajectory["steps"])]
+    return Origin(
+        agent=first_text([trajectory], "agent.name"),
+        model=first_text(models, "model_name"),
+        session=first_text([trajectory], "session_id"),
+        version=first_text([trajectory], "agent.version"),
+    )
+
+
+def _message(step: Json) -> Message:
+    observation = step.get("observation") or {}
+    return Message(
+        role=_ROLES.get(str(step.get("source")), "system"),
+        text=text_of(step.get("message")),
+        reasoning=text_of(step.get("reasoning_content")),
+        calls=tuple(map(_call, step.get("tool_calls") or ())),
+        results=tuple(map(_result, observation.get("results") or ())),
+    )
+
+
+def _call(call: Json) -> ToolCall:
+    name, call_id = call.get("function_name"), call.get("tool_call_id")
+    return ToolCall(str(name or ""), call.get("arguments"), str(call_id or ""))
+
+
+def _result(result: Json) -> ToolResult:
+    content, extra = result.get("content"), result.get("extra") or {}
+    if isinstance(content, list) and all(part.get("type") == "text" for part in content):
+        content = text_of(content)
+    failed = any(extra.get(name) for name in _FAILED)
+    return ToolResult(content, str(result.get("source_call_id") or ""), failed)
+
+
+def sniff(path: str, content: bytes) -> Json:
+    """What `inputs` has to know of a file's content.
+
+    Returns:
+        is_trial: whether it is the result of a trial, and not of a job; None if it is damaged.
+        is_atif: whether it looks like a trajectory.
+        subagents: paths of their files.
+        continued: path of its continuation; '' if there is none.
+    """
+    subagents, continued = _references(path, content)
+    return {
+        "is_trial": _is_trial(content) if PurePosixPath(path).name == _RESULT else False,
+        "is_atif": bool(_IS_ATIF.search(content)),
+        "subagents": subagents,
+        "continued": continued,
+    }
+
+
+def inputs(paths: Sequence[str], look: Sniff) -> Iterator[Input]:
+    """Choose the trajectories of agents, with their trials' results as sidecars."""
+    look = patient(look, sniff)
+    names = [path for path in paths if path.lower().endswith(".json")]
+    trials: dict[str, str] = {}  # results by their folders
+    for path in names:
+        if PurePosixPath(path).name == _RESULT:
+            is_trial = look(path)["is_trial"]
+            if is_trial is not False:
+                trials[_folder(path)] = path
+            if is_trial is None:
+                yield Input(path, refused=Rejected(["unreadable_file"], "it is no JSON"))
+    within = {path: _innermost(_folder(path), trials) for path in names}
+    mains = {_folder(path) for path in names if PurePosixPath(path).name == _MAIN}
+    sniffed = {path: look(path) for path in names if _is_trajectory(path, within[path], look)}
+    subagents = {file for facts in sniffed.values() for file in facts["subagents"]}
+    continued = {facts["continued"] for facts in sniffed.values()}
+    for path in sniffed:
+        trial = within[path]
+        if path in subagents or (trial and not _is_of_agent(path, mains) and path not in continued):
+            continue
+        yield Input(path, (trials[trial],) if trial else ())
+
+
+def _is_trial(content: bytes) -> bool | None:
+    try:
+        result = loads(content)
+    except (ValueError, TooLargeError):
+        return None
+    return isinstance(result, dict) and ("trial_name" in result or "task_name" in result)
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _innermost(folder: str, folders: Collection[str]) -> str:
+    """Of some folders, this one or the innermost one around it; '' if there is none."""
+    while folder and folder not in folders:
+        folder = _folder(folder)
+    return folder
+
+
+def _is_trajectory(path: str, trial: str, sniff: Sniff) -> bool:
+    """Whether a file is a trajectory, or should have been one."""
+    inner = PurePosixPath(path.removeprefix(trial))
+    if trial and _NOT_AGENTS & set(inner.parts):
+        return False
+    is_other = trial or inner.name in _OTHERS or inner.parent.name in _NOT_AGENTS
+    if is_other and not (trial and _SEGMENT.fullmatch(inner.name)):
+        return sniff(path)["is_atif"]
+    return True
+
+
+def _is_of_agent(path: str, mains: Collection[str]) -> bool:
+    """Whether a trajectory in a trial is the agent's, and not a subagent's or a log of its own."""
+    folder = _innermost(_folder(path), mains)
+    is_segment = bool(_SEGMENT.fullmatch(PurePosixPath(path).name))
+    return not folder or (folder == _folder(path) and is_segment)
+
+
+def _references(path: str, content: bytes) -> tuple[list[str], str]:
+    """The files of a trajectory's subagents, and of its continuation."""
+    if not _REFERS.search(content):
+        return [], ""
+    try:
+        trajectory = loads(content)
+        seen = [step.get("observation") or {} for step in trajectory["steps"]]
+        results = [result for observation in seen for result in observation.get("results") or ()]
+        refs = [ref for result in results for ref in result.get("subagent_trajectory_ref") or ()]
+        names = [str(ref["trajectory_path"]) for ref in refs if ref.get("trajectory_path")]
+        continued = trajectory.get("continued_trajectory_ref")
+    except (ValueError, TooLargeError, LookupError, TypeError, AttributeError):
+        return [], ""  # it is refused where it is read
+    return [_sibling(path, name) for name in names], _sibling(path, str(continued or ""))
+
+
+def _sibling(path: str, name: str) -> str:
+    """The file that a trajectory names; of a path in the agent's container, only the name."""
+    parts = PurePosixPath(name)
+    inner = [parts.name] if parts.is_absolute() else parts.parts
+    return "/".join([_folder(path), *inner])
+
+
+def trial_of(path: Path, result: Path) -> Json:
+    """The facts of a trial's result that count for a trajectory.
+
+    Returns:
+        name: of the trial; None if there is none.
+        rewards: by name; empty if an exception makes them void.
+        started: times, the best first.
+        ended: likewise.
+        fields: that may name a domain.
+
+    Raises:
+        TooLargeError: the result passes a limit.
+        UnreadableError: it is damaged.
+    """
+    try:
+        trial = cast("Json", read_json(result))
+        part = _step_of(path, trial)
+        errors = {(x.get("exception_info") or {}).get("exception_type") for x in (trial, part)}
+        values = (part.get("verifier_result") or {}).get("rewards") or {}
+        ran = part.get("agent_execution") or {}
+        numbers = ((name, score_of(value)) for name, value in values.items())
+        rewards = {name: number for name, number in numbers if number is not None}
+        return {
+            "name": str(trial["trial_name"]) if trial.get("trial_name") else None,
+            "rewards": {} if errors - {None} - _VALID_AFTER else rewards,
+            "started": [ran.get("started_at"), trial.get("started_at")],
+            "ended": [ran.get("finished_at"), trial.get("finished_at")],
+            "fields": {n: [str(trial[n])] if trial.get(n) else [] for n in _FIELDS},
+        }
+    except TooLargeError as error:
+        raise TooLargeError(f"its trial's {result.name}: {error}") from error
+    except (UnreadableError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UnreadableError(f"its trial's {result.name} cannot be read: {error}") from error
+
+
+def _step_of(path: Path, trial: Json) -> Json:
+    """The part of a trial that a trajectory is of: all of it, or one of its steps."""
+    names = {name for folder, name in pairwise(path.parts) if folder == "steps"}
+    steps = cast("list[Json]", trial.get("step_results") or [])
+    return next((step for step in steps if step["step_name"] in names), trial)
+
+
+FORMAT = Format(
+    name="atif",
+    holds="rewards by name, and a task's name and source as domain, in Harbor's trials",
+    inputs=inputs,
+    sniff=sniff,
+    records=records,
+    draft=draft,
+    source="document",
+)

@@ -1,0 +1,185 @@
+"""Claude Code's sessions, from `~/.claude/projects`: a line is a message, or a part of one."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from kp_batch.conversion.conversation import sessions
+from kp_batch.conversion.conversation.messages import (
+    Json,
+    as_object,
+    joined,
+    kind_of,
+    parts_of,
+    reasoning_of,
+    text_of,
+    text_of_part,
+)
+from kp_batch.conversion.formats.json_files import read_json_lines
+from kp_batch.conversion.model import Format, ReadItem, Rejected, Skipped, SourceRecord, by_ending
+from kp_batch.errors import UnreadableError
+from kp_batch.text import sortable
+
+_NOT_TYPED = (
+    *("[Request interrupted by user", "<system-reminder>", "<ide_opened_file>", "<ide_selection>"),
+    *("<local-command-", "<bash-input>", "<bash-stdout>", "<bash-stderr>", "<task-notification>"),
+    *("<teammate-message", "Caveat: The messages below were generated"),
+)
+_OUTPUTS = ("<local-command-stdout", "<local-command-stderr")
+_ASIDE = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
+_OWN = ("sessionId", "leafUuid", "messageId")  # one of which each kind of line has
+_FIELDS = ("cwd", "gitBranch", "version", "entrypoint")
+_NAME = re.compile(r"<command-name>/?(.*?)</command-name>", re.DOTALL)
+_ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
+
+
+def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadItem]:
+    if path.name.startswith("agent-"):
+        yield Skipped("session of a subagent")
+        return
+    session = _Session(by_session=by_session, stem=path.stem)
+    is_own = False
+    for item in read_json_lines(path):
+        if isinstance(item, Rejected):
+            yield item
+            continue
+        number, line = item
+        is_own = is_own or (isinstance(line.get("type"), str) and any(map(line.get, _OWN)))
+        if not is_own and number > sessions.FIRST_LINES:
+            break
+        yield from session.take(number, line)
+    if not is_own:
+        raise UnreadableError("it is no session of Claude Code")
+    if not session.has_prompt:
+        yield Skipped(f"session {'of a subagent' if session.has_aside else 'without a prompt'}")
+
+
+@dataclass(kw_only=True)
+class _Session(sessions.SessionFile):
+    stem: str  # of the file's name
+    has_prompt: bool = False
+    has_aside: bool = False  # messages of a subagent
+    _trace: str = ""  # to which the lines belong by now; '' if to none
+    _command: tuple[int, Json, str] | None = None  # a slash command that nothing has answered yet
+
+    def take(self, number: int, line: Json) -> Iterator[ReadItem]:
+        """The records of a line."""
+        self._at = sortable(line.get("timestamp")) or self._at
+        if line.get("isSidechain"):
+            self.has_aside = True
+        elif line.get("type") == "user":
+            yield from self._user(number, line)
+        elif line.get("type") == "assistant" and not _is_error(line):
+            yield from self._answered()
+            yield from self._add(number, line, "assistant", _answer(line))
+        elif text := _typed_meanwhile(line):
+            yield from self._add(number, line, "user", {"text": text})
+
+    def _user(self, number: int, line: Json) -> Iterator[ReadItem]:
+        content = _content(line)
+        results = [
+            sessions.result(part.get("content"), part.get("tool_use_id"), part.get("is_error"))
+            for part in map(as_object, content)
+            if kind_of(part) == "tool_result"
+        ]
+        yield from self._add(number, line, "tool", {"results": results})
+        is_output = any(text_of_part(part).lstrip().startswith(_OUTPUTS) for part in content)
+        if is_output or not _is_human(line):
+            self._command = None  # it was carried out, or the model answers something else
+        text = sessions.typed(content, _NOT_TYPED)
+        if not text or any(line.get(name) for name in _ASIDE) or not _is_human(line):
+            return
+        if name := _NAME.search(text):
+            arguments = _ARGUMENTS.search(text)
+            text = f"/{name[1].strip()} {arguments[1].strip() if arguments else ''}".strip()
+            self._command = (number, line, text)
+        else:
+            self._command = None
+            yield from self._begin(number, line, text)
+
+    def _answered(self) -> Iterator[ReadItem]:
+        """A slash command is a prompt once the model answers."""
+        if self._command:
+            (number, line, text), self._command = self._command, None
+            yield from self._begin(number, line, text)
+
+    def _begin(self, number: int, line: Json, text: str) -> Iterator[ReadItem]:
+        session, id_ = str(line.get("sessionId") or self.stem), line.get("uuid")
+        if not id_:
+            self._trace = ""
+            yield Rejected(["missing_id"], "a prompt without a uuid", line=number)
+            return
+        trace = session if self.by_session else str(id_)
+        is_copied = self.by_session and "forkedFrom" in line
+        self._trace = "" if is_copied else trace  # only what it goes on with itself is its own
+        self.has_prompt = self.has_prompt or not is_copied
+        part = sessions.prompt(
+            text,
+            root=str(id_),
+            # That it was copied from, if any, so that a line is the same in both.
+            session=str(as_object(line.get("forkedFrom")).get("sessionId") or session),
+            version=line.get("version"),
+            time=line.get("timestamp"),
+            fields={name: line.get(name) for name in _FIELDS},
+            is_copied=is_copied,
+        )
+        record = SourceRecord(trace, {"id": id_, "time": self._at, **part}, number)
+        yield from self.begin(record, is_copied=is_copied)
+
+    def _add(self, number: int, line: Json, role: str, part: Json) -> Iterator[ReadItem]:
+        if self._trace and any(part.values()):
+            key = {"id": line.get("uuid") or f"line {number}", "time": self._at, "role": role}
+            yield SourceRecord(self._trace, {**key, **part}, number)
+
+
+def _content(line: Json) -> list[object]:
+    return parts_of(as_object(line.get("message")).get("content"))
+
+
+def _is_human(line: Json) -> bool:
+    return as_object(line.get("origin")).get("kind") in (None, "human")
+
+
+def _typed_meanwhile(line: Json) -> str:
+    """What a user typed while the agent was at work; '' if a line is nothing like that."""
+    queued = as_object(line.get("attachment"))
+    is_prompt = queued.get("type") == "queued_command" and queued.get("commandMode") == "prompt"
+    if line.get("type") != "attachment" or not is_prompt or not _is_human(queued):
+        return ""
+    return sessions.typed(queued.get("prompt"), _NOT_TYPED)
+
+
+def _is_error(line: Json) -> bool:
+    model = as_object(line.get("message")).get("model")
+    return bool(line.get("isApiErrorMessage")) or model == "<synthetic>"
+
+
+def _answer(line: Json) -> Json:
+    message, parts = cast("Json", line.get("message") or {}), _content(line)
+    calls = [
+        sessions.call(part.get("name"), part.get("input"), part.get("id"))
+        for part in map(as_object, parts)
+        if kind_of(part) in ("tool_use", "server_tool_use")
+    ]
+    answer = {
+        "reasoning": joined([reasoning_of(part) for part in parts if kind_of(part) == "thinking"]),
+        "text": text_of(parts),
+        "calls": calls,
+    }
+    if not any(answer.values()):
+        return {}
+    id_ = message.get("id")
+    return {**answer, "model": message.get("model"), "message": str(id_) if id_ else None}
+
+
+FORMAT = Format(
+    name="claude-code",
+    holds="no scores; project, cwd, gitBranch, model, version, entrypoint",
+    inputs=by_ending(".jsonl"),
+    records=partial(_read, by_session=False),
+    sessions=partial(_read, by_session=True),
+    draft=partial(sessions.draft, framework="claude-code"),
+)

@@ -1,0 +1,357 @@
+"""Codex's sessions, from `~/.codex/sessions`: a line is an item, or an event."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+from uuid import UUID
+
+from kp_batch.conversion.conversation import sessions
+from kp_batch.conversion.conversation.attributes import value_at
+from kp_batch.conversion.conversation.messages import (
+    Json,
+    as_object,
+    first_of,
+    joined,
+    object_in,
+    parts_of,
+    text_of,
+)
+from kp_batch.conversion.formats.json_files import read_json_lines
+from kp_batch.conversion.model import (
+    Format,
+    Input,
+    ReadItem,
+    Rejected,
+    Skipped,
+    Sniff,
+    SourceRecord,
+)
+from kp_batch.errors import UnreadableError
+from kp_batch.text import sortable, time_of
+
+_NOT_TYPED = (
+    *("<environment_context>", "<user_instructions>", "<permissions instructions>"),
+    *("<turn_aborted>", "<user_shell_command>", "<skill>", "<INSTRUCTIONS>"),
+    "# AGENTS.md instructions",
+)
+_REQUEST = "## My request for Codex:"  # below which an editor puts what was typed
+_FIELDS = (
+    *("cwd", "model_provider", "cli_version", "originator", "source"),
+    *("git.branch", "git.repository_url"),
+)
+_KINDS = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
+_EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d+)\s*$", re.MULTILINE)
+_ENDS = {"exec_command_end", "patch_apply_end", "mcp_tool_call_end"}
+_MESSAGES = ("UserMessage", "AgentMessage", "Reasoning")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
+
+
+def _inputs(paths: Sequence[str], _: Sniff) -> Iterator[Input]:
+    """Each session once: of a packed and an unpacked file, the unpacked one counts."""
+    all_paths = set(paths)
+    for path in paths:
+        is_packed = path.lower().endswith(".jsonl.zst")
+        if path.lower().endswith(".jsonl") or (is_packed and path[:-4] not in all_paths):
+            yield Input(path)
+
+
+def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadItem]:
+    session = _Session(by_session=by_session, file=path.name, has_events=_has_events(path))
+    for item in read_json_lines(path):
+        if isinstance(item, Rejected):
+            yield item
+            continue
+        number, line = item
+        kind, payload = session.parted(line)
+        if kind == "session_meta" and not session.is_known:
+            session.meta, session.is_known = payload, True
+            is_users = payload.get("thread_source") in (None, "user")
+            if isinstance(payload.get("source"), dict) or not is_users:
+                yield Skipped("session of a subagent")
+                return
+        session.is_known = session.is_known or kind in _KINDS
+        if not session.is_known and number > sessions.FIRST_LINES:
+            break
+        yield from session.take(number, kind, payload, line.get("timestamp"))
+    if not session.is_known:
+        raise UnreadableError("it is no session of Codex")
+    yield from session.end()
+    if not session.has_turn:
+        yield Skipped("session without a prompt")
+
+
+def _has_events(path: Path) -> bool:
+    """Whether events have what users typed; else only messages do, of which most are injected."""
+    for item in read_json_lines(path):
+        if isinstance(item, Rejected):
+            continue
+        number, line = item
+        payload = line.get("payload")
+        if line.get("type") == "event_msg" and isinstance(payload, dict):
+            if _typed_in_event(cast("Json", payload)) is not None:
+                return True
+        elif number > sessions.FIRST_LINES and line.get("type") not in _KINDS and "payload" in line:
+            return False
+    return False
+
+
+@dataclass(kw_only=True)
+class _Session(sessions.SessionFile):
+    """A file.
+
+    Attributes:
+        file: its name.
+        has_events: see `_has_events`.
+        meta: the payload of its first line.
+    """
+
+    file: str
+    has_events: bool
+    meta: Json = field(default_factory=dict[str, object])
+    is_known: bool = False  # to be one of Codex
+    is_bare: bool = False
+    has_turn: bool = False
+    _turn: "_Turn | None" = None
+    _count: int = 0  # of turns with a prompt
+    _model: object = None
+    _thought: int = 0  # the line of the first part of a thought that goes on; 0 if none does
+    _unanswered: list[tuple[int, str, object]] = field(default_factory=list[Any])
+
+    @property
+    def id(self) -> str:
+        """Its own, or where that is cut off the one in the file's name."""
+        match = _UUID.search(self.file)
+        return str(self.meta.get("id") or (match[0] if match else self.file.partition(".")[0]))
+
+    def parted(self, line: Json) -> tuple[str, Json]:
+        """A line's kind and payload; until autumn 2025 there were bare items, below a header."""
+        payload = line.get("payload")
+        if isinstance(payload, dict):
+            return str(line.get("type")), cast("Json", payload)
+        if not self.is_known and "type" not in line and line.get("id") and line.get("timestamp"):
+            self.is_bare = True
+            return "session_meta", line
+        return ("response_item" if self.is_bare else ""), line
+
+    def take(self, number: int, kind: str, payload: Json, time: object) -> Iterator[ReadItem]:
+        """The records of a line."""
+        event = payload.get("type")
+        self._at = sortable(time) or self._at
+        if kind == "turn_context":
+            self._model = payload.get("model") or self._model
+        elif kind == "event_msg" and event in ("task_started", "turn_started"):
+            yield from self.end()
+            self._turn = _Turn(str(payload.get("turn_id") or ""), payload.get("started_at"), time)
+            self.has_turn = True
+        elif kind == "event_msg" and event in ("task_complete", "turn_complete", "turn_aborted"):
+            yield from self._answered()
+            yield from self._add(number, "end", {"call": None, "failed": False})
+            yield from self.end()
+        elif text := self._typed(kind, payload):
+            self._unanswered.append((number, text, time))
+            if self.has_events or self.is_bare:
+                yield from self._answered()
+        elif kind == "event_msg" and (ended := _ended(payload)):
+            yield from self._add(number, "end", ended)
+        elif kind == "response_item":
+            if event != "message" or payload.get("role") == "assistant":
+                yield from self._answered()
+            yield from self._item(number, str(event), payload)
+
+    def end(self) -> Iterator[ReadItem]:
+        """Leave a turn."""
+        turn, self._turn, self._thought = self._turn, None, 0
+        self._unanswered.clear()
+        if turn and self._is_others(turn):
+            yield Skipped("turn of another session")
+        elif turn and not turn.has_prompt:
+            yield Skipped("turn without a prompt")
+
+    def _answered(self) -> Iterator[ReadItem]:
+        """Take prompts that only messages have, once something follows: an event may come yet."""
+        prompts, self._unanswered = self._unanswered, []
+        for number, text, time in prompts:
+            self._thought = 0
+            yield from self._prompt(number, text, time)
+
+    def _is_others(self, turn: "_Turn") -> bool:
+        """Whether a turn is older than the session, as those are that a fork has copied."""
+        time = time_of(self.meta.get("timestamp"))
+        begun = _seconds_of(self.id) or (time.timestamp() if time else None)
+        if begun is None:
+            return False
+        if (own := _seconds_of(turn.id)) is not None:
+            return own < begun
+        return isinstance(turn.started, int | float) and turn.started < int(begun)
+
+    def _typed(self, kind: str, payload: Json) -> str:
+        if kind == "event_msg":
+            return _typed_in_event(payload) or ""
+        is_users = kind == "response_item" and payload.get("type") == "message"
+        if self.has_events or not is_users or payload.get("role") != "user":
+            return ""
+        return _typed(payload.get("content"))
+
+    def _prompt(self, number: int, text: str, time: object) -> Iterator[ReadItem]:
+        """A prompt begins a turn, or follows its first event; a later one is typed meanwhile."""
+        turn = self._turn
+        if turn is None or not turn.has_events:
+            self.has_turn = True
+            time = self.meta.get("timestamp") if self.is_bare and not self._count else time
+            turn = self._turn = _Turn("", None, time, has_events=False)
+        if turn.has_prompt:
+            yield from self._add(number, "user", {"text": text})
+            return
+        turn.has_prompt = True
+        self._count += 1
+        is_unique = _UUID.fullmatch(turn.id)
+        turn.trace = turn.id if is_unique else f"{self.id}/{turn.id or self._count}"
+        is_copied = self._is_others(turn)
+        part = sessions.prompt(
+            text,
+            root=turn.trace,
+            session=self.id,
+            version=self.meta.get("cli_version"),
+            time=turn.time,
+            fields={name: value_at(self.meta, name) for name in _FIELDS},
+            is_copied=is_copied,
+        )
+        record = SourceRecord(self._trace(turn), {**self._key(number), **part}, number)
+        yield from self.begin(record, is_copied=is_copied)
+
+    def _trace(self, turn: "_Turn") -> str:
+        return self.id if self.by_session else turn.trace
+
+    def _key(self, number: int) -> Json:
+        """The key of a record, and its order: a thread may have several files."""
+        begun = sortable(self.meta.get("timestamp"))
+        return {"id": f"{begun} {number}", "order": [begun, number], "time": self._at}
+
+    def _item(self, number: int, kind: str, item: Json) -> Iterator[ReadItem]:
+        call_id = item.get("call_id") or item.get("id")
+        if kind == "reasoning":
+            parts = (item.get("summary"), item.get("content"))
+            yield from self._think(number, joined([_text(part) for part in parts]))
+        elif kind == "message" and item.get("role") == "assistant":
+            yield from self._think(number, text_of(item.get("content")))
+        elif kind.endswith("_call"):
+            self._thought = 0
+            name = item.get("name") or kind.removesuffix("_call")
+            arguments = first_of(item, "arguments", "input", "action")
+            part = sessions.call(name, arguments, call_id, item.get("namespace"))
+            yield from self._add(number, "assistant", {"calls": [part], "model": self._model})
+        elif kind.endswith("_output"):
+            self._thought = 0
+            content, has_failed = _output(item)
+            part = sessions.result(content, call_id, has_failed)
+            yield from self._add(number, "tool", {"results": [part]})
+
+    def _think(self, number: int, text: str) -> Iterator[ReadItem]:
+        if text:
+            self._thought = self._thought or number
+            message = self._key(self._thought)["id"]
+            part = {"text": text, "model": self._model, "message": message}
+            yield from self._add(number, "assistant", part)
+
+    def _add(self, number: int, role: str, part: Json) -> Iterator[ReadItem]:
+        turn = self._turn
+        if turn and turn.has_prompt and not self._is_others(turn):
+            record = {**self._key(number), "role": role, **part}
+            yield SourceRecord(self._trace(turn), record, number)
+
+
+@dataclass
+class _Turn:
+    """A turn.
+
+    Attributes:
+        id: its own; '' if unknown.
+        started: when, in seconds after 1970; None if unknown.
+        time: of the line that begins it.
+        has_events: of its beginning and end; else the next prompt ends it.
+        trace: its id as a trace.
+    """
+
+    id: str
+    started: object
+    time: object
+    has_events: bool = True
+    trace: str = ""
+    has_prompt: bool = False
+
+
+def _seconds_of(name: str) -> float | None:
+    """The time that a UUID of version 7 holds."""
+    if not _UUID.fullmatch(name) or UUID(name).version != 7:
+        return None
+    return (UUID(name).int >> 80) / 1000
+
+
+def _text(content: object) -> str:
+    """The texts of reasoning, whose parts have types of their own."""
+    parts = parts_of(content)
+    texts = (part if isinstance(part, str) else as_object(part).get("text") for part in parts)
+    return joined([str(text or "") for text in texts])
+
+
+def _typed(content: object) -> str:
+    text = sessions.typed(content, _NOT_TYPED)
+    return text.rpartition(_REQUEST)[2].strip() if _REQUEST in text else text
+
+
+def _typed_in_event(event: Json) -> str | None:
+    """What a user typed, of an event; None if it is another event."""
+    if event.get("type") == "user_message":
+        return _typed(str(event.get("message") or ""))
+    item = as_object(event.get("item"))
+    if event.get("type") != "item_completed" or item.get("type") != "UserMessage":
+        return None
+    return _typed(item.get("content"))
+
+
+def _ended(event: Json) -> Json | None:
+    """How a call ended, of an event; None if it is another one."""
+    kind, item = event.get("type"), event.get("item")
+    if kind in _ENDS:
+        return {"call": event.get("call_id"), "failed": _has_failed(event)}
+    if kind != "item_completed" or not isinstance(item, dict) or item.get("type") in _MESSAGES:
+        return None
+    return {"call": item.get("id"), "failed": _has_failed(item)}
+
+
+def _has_failed(ended: Json) -> bool:
+    result = as_object(ended.get("result"))
+    return (
+        ended.get("exit_code") not in (None, 0)
+        or ended.get("success") is False
+        or ended.get("status") in ("failed", "declined")
+        or bool(ended.get("error") or "Err" in result or result.get("isError"))
+        or bool(value_at(result, "Ok.isError"))
+    )
+
+
+def _output(item: Json) -> tuple[object, bool]:
+    """The result of a call, and whether it is a failure."""
+    content, has_failed = item.get("output", item.get("tools")), item.get("success") is False
+    if isinstance(content, dict) and "content" in content:
+        has_failed = has_failed or content.get("success") is False
+        content = content["content"]
+    if not isinstance(content, str):
+        return content, has_failed
+    code = value_at(object_in(content), "metadata.exit_code")
+    head, is_output, _ = content.partition("Output:\n")
+    match = _EXIT.search(head) if is_output else None
+    return content, has_failed or code not in (None, 0) or bool(match and match[1] != "0")
+
+
+FORMAT = Format(
+    name="codex",
+    holds="no scores; project, cwd, git.branch, model, cli_version, originator, source",
+    inputs=_inputs,
+    records=partial(_read, by_session=False),
+    sessions=partial(_read, by_session=True),
+    draft=partial(sessions.draft, framework="codex"),
+)

@@ -1,0 +1,270 @@
+"""Inspect's logs, `.json` and `.eval`, and Scout's transcripts in Parquet."""
+
+import re
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from io import BufferedReader, BytesIO
+from os import fstat
+from pathlib import Path
+from typing import Any, cast
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+from zlib import crc32
+
+import pyarrow as pa
+
+from kp_batch import limits
+from kp_batch.conversion.conversation.attributes import texts
+from kp_batch.conversion.conversation.messages import Json, as_object, list_in, parse_json
+from kp_batch.conversion.formats.inspect_samples import (
+    Events,
+    Log,
+    draft,
+    native_of,
+    numbers,
+    record_of,
+    trim_messages,
+)
+from kp_batch.conversion.formats.json_files import read_json, unpacked
+from kp_batch.conversion.formats.parquet_rows import records_of, rows_as
+from kp_batch.conversion.model import Format, ReadItem, Rejected, SourceRecord, by_ending
+from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
+from kp_batch.limits import Budget, TooLargeError, loads, trace_budget, weight
+from kp_batch.text import time_of
+
+_HEADERS = ("header.json", "_journal/start.json")  # the other one while a run goes on
+_WHOLE = re.compile(r"(samples/.+_epoch_\d+)\.json")
+_SHELL = re.compile(r"(samples/.+_epoch_\d+)/sample\.json")
+_CHUNK = re.compile(r"(samples/.+_epoch_\d+/\w+)/(\d+)\.json")
+_PLAIN = (ZIP_STORED, ZIP_DEFLATED)  # what else zipfile knows, it may unpack to any size at once
+_ZSTANDARD = 93  # which Python's zipfile knows from 3.14 on
+_BATCH_ROWS = 16  # each has a whole conversation, and its events
+_ID = "transcript_id"
+_CONTENT = ("messages", "events", "events_data")
+_UNREAD = ("timelines",)
+_NO_FIELDS = (*_CONTENT, _ID, "score", "success", "date", "error")
+_SCORER = "score_"  # before a scorer's name
+_NATIVE = ("source_id", "task_id", "task_repeat")  # of the log: its id, the sample, its epoch
+
+
+class EvalFile:
+    """An `.eval` file, which is open.
+
+    Raises:
+        TooLargeError: its header passes a limit, or its members unpack to more than a file may.
+        UnreadableError: it is a zip, but no Inspect log.
+    """
+
+    def __init__(self, file: BufferedReader) -> None:
+        self._file, self._zip = file, ZipFile(file)
+        members = self._zip.infolist()
+        size = sum(member.file_size for member in members)  # of none is more read than it names
+        if size > max(limits.MEMBER_BYTES, limits.RATIO * fstat(file.fileno()).st_size):
+            raise TooLargeError("it is too large to be read: its members unpack to too much")
+        self._members = {member.filename: member for member in members}
+        # Of each folder, named by the places of their first items.
+        self._chunks: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for match in filter(None, map(_CHUNK.fullmatch, self._members)):
+            self._chunks[match[1]].append((int(match[2]), match[0]))
+        self.header = self._header()
+
+    def samples(self) -> Iterator[Json | Rejected]:
+        """Each sample, as logs of JSON have it; `messages` and `events` may be gone through once.
+
+        Events that pass a limit raise a TooLargeError as they are gone through.
+        """
+        for name in self._members:
+            try:
+                sample = self._sample(name)
+            except TooLargeError as error:
+                yield Rejected([limits.TOO_LARGE], f"{name}: {error}")
+            else:
+                if sample is not None:
+                    yield sample
+
+    def _sample(self, name: str) -> Json | None:
+        """The sample that a member is, or begins; None if it is another one."""
+        if _WHOLE.fullmatch(name):
+            return cast("Json", self._json(name, trace_budget()))
+        match = _SHELL.fullmatch(name)
+        if match is None or f"{match[1]}.json" in self._members:
+            return None
+        return self._chunked(match[1])
+
+    def _header(self) -> Json:
+        for name in _HEADERS:
+            header = self._json(name, trace_budget()) if name in self._members else None
+            if isinstance(header, dict):
+                return cast("Json", header)
+        raise UnreadableError("it is no Inspect log: it has no header.json")
+
+    def _chunked(self, folder: str) -> Json:
+        """A sample in chunks, whose messages are ranges of all those that its events have."""
+        room = trace_budget()
+        shell = cast("Json", self._json(f"{folder}/sample.json", room))
+        known = list(self._sequence(f"{folder}/messages", room))
+        attachments = enumerate(self._sequence(f"{folder}/attachments", room))
+        ranges = shell.get("message_refs") or ()
+        metadata = f"{folder}/metadata.json"
+        return {
+            **shell,
+            "metadata": self._json(metadata, room) if metadata in self._members else None,
+            "messages": (x for start, end in ranges for x in known[start:end]),
+            "attachments": {str(place): text for place, text in attachments},
+            "events": self._sequence(f"{folder}/events"),
+            "events_data": {"messages": known},
+        }
+
+    def _sequence(self, folder: str, room: Budget | None = None) -> Iterator[Any]:
+        """The items of all chunks; without a room, of one at a time."""
+        for _, name in sorted(self._chunks[folder]):
+            yield from cast("list[object]", self._json(name, room or trace_budget()))
+
+    def _json(self, name: str, room: Budget) -> object:
+        content = self._content(self._members[name])
+        room.take(weight(content))
+        return loads(content)
+
+    def _content(self, member: ZipInfo) -> bytes:
+        """The content of a member; of one that is too large, the beginning, which is so as well."""
+        most = min(member.file_size, limits.LINE_BYTES) + 1
+        if member.compress_type == _ZSTANDARD:
+            return self._unpacked(member, most)
+        if member.compress_type not in _PLAIN:
+            raise UnreadableError(f"{member.filename} is packed as Inspect packs nothing")
+        with self._zip.open(member) as file:
+            return file.read(most)
+
+    def _unpacked(self, member: ZipInfo, most: int) -> bytes:
+        self._file.seek(member.header_offset)
+        name, extra = struct.unpack_from("<HH", self._file.read(30), 26)
+        self._file.seek(name + extra, 1)
+        packed = BytesIO(self._file.read(member.compress_size))
+        with unpacked(BufferedReader(packed)) as file:
+            content = file.read(most)
+        is_cut = member.file_size > limits.LINE_BYTES
+        if len(content) > member.file_size or not (is_cut or crc32(content) == member.CRC):
+            raise BadZipFile(f"{member.filename} is damaged")
+        return content
+
+
+def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
+    """See `Format`: each sample is a record, and each transcript."""
+    name = path.name.lower()
+    if name.endswith(".parquet"):
+        yield from records_of(path, _BATCH_ROWS, _columns, rows_as(_transcript), [_ID])
+    elif name.endswith(".eval"):
+        with path.open("rb") as file:
+            content = EvalFile(file)
+            log = Log.of(content.header)
+            yield from (_sample(log, sample) for sample in content.samples())
+    else:
+        content = _log(read_json(path))
+        log = Log.of(content)
+        yield from (_sample(log, sample) for sample in content.get("samples") or ())
+
+
+def _log(content: object) -> Json:
+    log = as_object(content)
+    if isinstance(log.get("eval"), dict) and isinstance(log.get("samples") or [], list):
+        return log
+    raise UnreadableError("it is no Inspect log: it does not tell of an eval")
+
+
+def _sample(log: Log, item: object) -> SourceRecord | Rejected:
+    if isinstance(item, Rejected):
+        return item
+    if not isinstance(item, dict):
+        return Rejected(["malformed_json"], "a sample that is no JSON object")
+    sample = cast("Json", item)
+    name = sample.get("uuid") or log.name_of(sample)
+    if not name:
+        return Rejected(["missing_id"], "a sample without an id")
+    try:
+        return SourceRecord(str(name), record_of(sample, log))
+    except TooLargeError:
+        return SourceRecord(str(name), None)
+
+
+def _columns(schema: pa.Schema) -> Callable[[str], bool]:
+    if _ID not in schema.names:
+        raise UnreadableError(Fault(MISSING_COLUMN, f"it has no column {_ID}"))
+    return lambda leaf: leaf.split(".")[0] not in _UNREAD
+
+
+def _transcript(row: Json) -> SourceRecord | Rejected:
+    name = row[_ID]
+    if not name:
+        return Rejected(["missing_id"], f"a transcript without its {_ID}")
+    events = _events(row)
+    return SourceRecord(
+        str(name),
+        {
+            "created": row.get("date") or events.first,
+            "ended": _ended(row) or events.last,
+            "changed": "",
+            "input": None,
+            "messages": trim_messages(_objects(row.get("messages")), {}, events.of_prior_runs),
+            "scores": _scores(row),
+            "fields": _fields(row),
+            "invalidated": False,
+            "native": native_of(*map(row.get, _NATIVE)),
+        },
+    )
+
+
+def _events(row: Json) -> Events:
+    """The facts of the events, unless the other columns have them."""
+    events = row.get("events")
+    if _ended(row) and '"prior_run"' not in str(events):
+        return Events.of((), None)
+    return Events.of(_objects(events), parse_json(row.get("events_data")))
+
+
+def _ended(row: Json) -> str:
+    """When it ended, by its date and how long it took; '' if unknown."""
+    begun, seconds = time_of(row.get("date")), row.get("total_time")
+    if begun is None or not isinstance(seconds, int | float):
+        return ""
+    try:
+        return (begun + timedelta(seconds=seconds)).isoformat()
+    except (ValueError, OverflowError):
+        return ""
+
+
+def _objects(column: object) -> list[Json]:
+    """The objects of a column that is a list in JSON."""
+    return [item for item in list_in(column) if isinstance(item, dict)]
+
+
+def _scores(row: Json) -> dict[str, float]:
+    score = parse_json(row.get("score"))
+    named = score if isinstance(score, dict) else {"score": score}
+    scorers = {
+        name.removeprefix(_SCORER): parse_json(value)
+        for name, value in row.items()
+        if name.startswith(_SCORER)
+    }
+    return dict(numbers({**scorers, **named, "success": row.get("success")}))
+
+
+def _fields(row: Json) -> dict[str, list[str]]:
+    """The columns of texts; of those that hold an object, its keys."""
+    columns: dict[str, object] = {}
+    for key, value in row.items():
+        is_field = key not in _NO_FIELDS and not key.startswith(_SCORER)
+        if is_field and isinstance(value, str):
+            inner = parse_json(value)
+            columns[key] = inner if isinstance(inner, dict) else value
+    return dict(texts(columns))
+
+
+FORMAT = Format(
+    name="inspect",
+    holds="scores by scorer; task, dataset, model, tags, metadata.KEY (Scout: its columns)",
+    inputs=by_ending(".eval", ".json", ".parquet"),
+    records=records,
+    draft=draft,
+    source="document",
+)

@@ -1,0 +1,226 @@
+"""Reads files of JSON: one value, or one a line, also packed with gzip or zstd."""
+
+import gzip
+import io
+import json
+import sys
+import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from kp_batch import limits
+from kp_batch.conversion.conversation.messages import Json, parts_of
+from kp_batch.conversion.model import ReadItem, Rejected
+from kp_batch.errors import UnreadableError
+from kp_batch.limits import Budget, TooLargeError, lines_of, loads, refusal_budget
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+ZSTD = b"\x28\xb5\x2f\xfd"
+_GZIP = b"\x1f\x8b"
+_BUFFER = 1 << 20
+_MALFORMED = "malformed_json"
+
+
+class CutError(UnreadableError):
+    """A packed file ends early: its content up to there is sound, as far as can be seen."""
+
+
+def opened(path: Path, *, may_lack_end: bool = False) -> io.BufferedReader:
+    """Open a file; see `unpacked`."""
+    return unpacked(path.open("rb"), may_lack_end=may_lack_end)
+
+
+def unpacked(file: io.BufferedReader, *, may_lack_end: bool = False) -> io.BufferedReader:
+    """The content of a file, which is closed with it.
+
+    Reading it may raise an UnreadableError, where it cannot be unpacked, or a TooLargeError, where
+    that is more than a file may hold.
+
+    Args:
+        file: which may be packed.
+        may_lack_end: whether its zstd may end early, as that of a file does which is written to.
+    """
+    head = file.peek(len(ZSTD))
+    if head.startswith(_GZIP):
+        return io.BufferedReader(_Unpacked(file, gzip.GzipFile(fileobj=file)), _BUFFER)
+    if head.startswith(ZSTD):
+        inner = _Unpacked(file, zstd.ZstdFile(file), may_lack_end=may_lack_end)
+        return io.BufferedReader(inner, _BUFFER)
+    return file
+
+
+class _Unpacked(io.RawIOBase):
+    """The content of a packed file, up to the limit."""
+
+    def __init__(
+        self,
+        packed: io.BufferedReader,
+        file: "gzip.GzipFile | zstd.ZstdFile",
+        *,
+        may_lack_end: bool = False,
+    ) -> None:
+        self._packed, self._file, self._may_lack_end = packed, file, may_lack_end
+        most = f"{limits.MEMBER_BYTES >> 20:,} MiB"
+        message = f"it is too large to be read: it unpacks to more than {most}"
+        self._room = Budget(limits.MEMBER_BYTES, message)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        try:
+            size = self._file.readinto1(buffer)  # which keeps what comes before an early end
+        except EOFError as error:
+            if self._may_lack_end:
+                return 0
+            raise CutError(f"it cannot be unpacked: {error}") from error
+        except (gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
+            raise UnreadableError(f"it cannot be unpacked: {error}") from error
+        self._room.take(size)
+        return size
+
+    def close(self) -> None:
+        self._packed.close()
+        super().close()
+
+
+def read_json(path: Path) -> object:
+    """Read a file's one value.
+
+    Raises:
+        TooLargeError: it passes a limit.
+        UnreadableError: it is empty, cut or no JSON.
+    """
+    try:
+        with opened(path) as file:  # of what is too large, the beginning is so as well
+            content = file.read(limits.LINE_BYTES + 1)
+        if not content:
+            raise UnreadableError("it is empty (0 bytes)")
+        return loads(content)
+    except ValueError as error:
+        raise UnreadableError(f"it is no JSON: {error}") from error
+
+
+def read_json_lines(
+    path: Path, *, may_lack_end: bool = False
+) -> Iterator[tuple[int, Json] | Rejected]:
+    """Read a file's lines, from 1 on; a line that is no JSON object, or too large, is refused.
+
+    Args:
+        path: of the file.
+        may_lack_end: whether it may be written to; see `unpacked`.
+
+    Raises:
+        TooLargeError: it unpacks to more than a file may hold, or too many lines are refused.
+        UnreadableError: it is empty, or cannot be unpacked.
+    """
+    is_empty, room = True, refusal_budget()
+    with opened(path, may_lack_end=may_lack_end) as file:
+        for number, line in enumerate(lines_of(file), 1):
+            is_empty = False
+            item = parsed(number, line) if line.strip() else None
+            if not isinstance(item, tuple):
+                room.take(1)
+            if item:
+                yield item
+    if is_empty:
+        raise UnreadableError("it is empty (0 bytes)")
+
+
+def records_of_lines(path: Path, record: Callable[[Json, int], ReadItem]) -> Iterator[ReadItem]:
+    """Make a record of each line and its number; see `read_json_lines`.
+
+    A line of which `record` raises an UnreadableError is refused: it lacks a column.
+    """
+    for item in read_json_lines(path):
+        if isinstance(item, Rejected):
+            yield item
+            continue
+        number, line = item
+        try:
+            yield record(line, number)
+        except UnreadableError as error:
+            yield Rejected(["missing_column"], str(error), line=number)
+
+
+def is_empty(path: Path) -> bool:
+    """Whether a file has no bytes, unpacked."""
+    with opened(path) as file:
+        return not file.read(1)
+
+
+def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]:
+    """Read a file of one JSON object, of a list of them, or of one a line.
+
+    Raises:
+        TooLargeError: it is one value, or one line, that passes a limit; or unpacks to too much.
+        UnreadableError: it is empty, cannot be unpacked, or holds no object.
+    """
+    lines = read_json_lines(path, may_lack_end=True)
+    refused: list[Rejected] = []
+    for line in lines:
+        if not isinstance(line, Rejected):
+            yield from refused
+            yield line
+            yield from lines
+            return
+        is_begun = not refused and _MALFORMED in line.reasons and _may_be_one_value(path)
+        if is_begun and (objects := _objects(path)):
+            yield from ((None, each) for each in objects)
+            return
+        refused.append(line)
+    if large := next((each for each in refused if limits.TOO_LARGE in each.reasons), None):
+        raise TooLargeError(large.message)
+    raise UnreadableError(f"it is no JSON: {refused[0].message}" if refused else "it is empty")
+
+
+def _may_be_one_value(path: Path) -> bool:
+    """Whether a file may be one value over many lines, as its first lines have it.
+
+    So one line that is cut does not draw a file of lines into memory: where each is an object, no
+    value goes on over four of them.
+    """
+    try:
+        with opened(path, may_lack_end=True) as file:
+            lines = (line for line in lines_of(file) if line.strip())
+            first = b"".join(islice(lines, 4))
+        if first.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):  # whose lines end elsewhere
+            return True
+        loads(first)
+    except json.JSONDecodeError as error:
+        return error.pos >= len(error.doc.rstrip())  # nothing is wrong but that it goes on
+    except (ValueError, TooLargeError, UnreadableError):
+        return False
+    return True
+
+
+def parsed(number: int, line: bytes) -> tuple[int, Json] | Rejected:
+    """Parse a line of this number; one that is no JSON object, or too large, is refused."""
+    try:
+        value = loads(line)
+    except TooLargeError as error:
+        return Rejected([limits.TOO_LARGE], str(error), line=number)
+    except ValueError as error:
+        return Rejected([_MALFORMED], f"no JSON: {error}", line=number)
+    if not isinstance(value, dict):
+        return Rejected([_MALFORMED], f"a {type(value).__name__}, no object", line=number)
+    return number, cast("Json", value)
+
+
+def _objects(path: Path) -> list[Json]:
+    """The objects of a file that is one value over many lines; none if it is not."""
+    try:
+        value = read_json(path)
+    except UnreadableError:
+        return []
+    return [cast("Json", item) for item in parts_of(value) if isinstance(item, dict)]

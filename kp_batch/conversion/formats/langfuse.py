@@ -1,0 +1,365 @@
+"""Langfuse: exports to a blob storage, new and old, and downloads from its page."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import cast
+
+import pyarrow as pa
+
+from kp_batch.conversion.conversation import spans
+from kp_batch.conversion.conversation.attributes import (
+    Score,
+    agent_name,
+    first_text,
+    scores_of,
+    texts,
+)
+from kp_batch.conversion.conversation.messages import (
+    Json,
+    Message,
+    ToolCall,
+    ToolResult,
+    list_in,
+    object_in,
+    parse_json,
+)
+from kp_batch.conversion.conversation.payloads import messages_in, messages_of
+from kp_batch.conversion.formats.json_files import is_empty, read_json, records_of_lines
+from kp_batch.conversion.formats.parquet_rows import records_of, rows_as
+from kp_batch.conversion.model import (
+    Drafted,
+    Format,
+    Input,
+    Origin,
+    ReadItem,
+    Rejected,
+    Skipped,
+    Sniff,
+    SourceRecord,
+    patient,
+)
+from kp_batch.conversion.rules import Rules
+from kp_batch.errors import UnreadableError
+from kp_batch.limits import loads
+from kp_batch.text import sortable
+
+_TABLES = ("observations_v2", "observations", "scores", "traces")
+_READ = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
+_NOT_READ = (".csv", ".csv.gz")
+_FIRST_MANIFESTS = "2026-07"  # runs of the months before had none
+_UNFINISHED = Rejected(["unfinished_run"], "no manifest names it: its run is not complete")
+_MISSING = Rejected(["unreadable_file"], "a manifest names it, and it is not there")
+_CSV = Rejected(["unreadable_file"], "CSV is not read; export Parquet or JSONL")
+_BATCH_ROWS = 256  # of a Parquet file
+_DESCRIBED = ("TOOL", "RETRIEVER", "AGENT")  # by their metadata
+_OF_LANGSMITH = "it holds runs of LangSmith"
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_TEXT_FIELDS = ("trace_name", "environment", "release", "version", "user_id", "session_id")
+# Where instrumentations have the call of a tool's span, and the agent of any.
+_CALL_IDS = ("tool_call_id", "gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id")
+_AGENT_NAMES = ("gen_ai.agent.name", "agent.name")
+_TOOL_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
+
+
+# The columns that count; where rows are of the older tables, or of a download, some are missing.
+_DESCRIBING = (
+    *("id", "updated_at", "input", "trace_name", "tags", "environment", "release", "version"),
+    *("user_id", "session_id", "metadata"),
+)
+_COLUMNS = {
+    "trace": (*_DESCRIBING, "timestamp"),
+    "observation": (
+        *(*_DESCRIBING, "parent_observation_id", "is_root_observation", "type", "name"),
+        *("start_time", "end_time", "level", "output", "provided_model_name", "model"),
+        *("tool_calls", "tool_call_names"),
+    ),
+    "score": (
+        *("id", "updated_at", "timestamp", "name", "observation_id", "data_type", "value"),
+        "string_value",
+    ),
+}
+
+
+def sniff(path: str, content: bytes) -> list[str] | None:
+    """The files that a manifest names, or None if it is damaged; see `Format`."""
+    try:
+        keys: list[str] = [file["key"] for file in loads(content)["files"]]
+        # They may begin with a prefix that the paths here lack.
+        return ["/".join([_folder(path), *key.split("/")[-2:]]) for key in keys]
+    except Exception:  # noqa: BLE001 (it may have any value)
+        return None
+
+
+def inputs(paths: Sequence[str], look: Sniff) -> Iterator[Input]:
+    """See `Format`: which files of an export count.
+
+    An export is a folder with a folder of each table. A run of it writes a file a table, and at
+    last its manifest, which names them; what a run without one has written may be cut.
+    """
+    look = patient(look, sniff)
+    named, first_runs = set[str](), dict[str, str]()  # files; and runs with a manifest, by folders
+    manifests = {
+        path for path in paths if _table(path) == "manifests" and path.lower().endswith(".json")
+    }
+    for path in sorted(manifests):
+        folder, run, files = _folder(path), _run(path), look(path)
+        first_runs[folder] = min(run, first_runs.get(folder, run))
+        named.update(files or ())
+        if files is None:
+            yield Input(path, refused=Rejected(["unreadable_file"], "it is no manifest"))
+    for path in paths:
+        if path not in manifests and path.lower().endswith(_READ + _NOT_READ):
+            is_named = path in named
+            yield Input(
+                path, refused=_fault(path, first_runs.get(_folder(path)), is_named=is_named)
+            )
+    yield from (Input(path, refused=_MISSING) for path in sorted(named.difference(paths)))
+
+
+def _fault(path: str, first_run: str | None, *, is_named: bool) -> Rejected | None:
+    """Why a file does not count; one of a run from before there were manifests does."""
+    is_unnamed = _table(path) in _TABLES and not is_named
+    if first_run is not None and is_unnamed and _run(path) >= min(first_run, _FIRST_MANIFESTS):
+        return _UNFINISHED
+    return _CSV if path.lower().endswith(_NOT_READ) else None
+
+
+def _folder(path: str) -> str:
+    """The folder of the export."""
+    return "/".join(path.split("/")[:-2])
+
+
+def _table(path: str) -> str:
+    return "".join(path.split("/")[-2:-1])
+
+
+def _run(path: str) -> str:
+    """The time that names a run's files, as a text that sorts by time."""
+    return path.rpartition("/")[2].partition(".")[0]
+
+
+def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
+    """See `Format`: a row of any table is a record; its columns show which table it is."""
+    name = path.name.lower().removesuffix(".gz")
+    if name.endswith(".parquet"):
+        yield from records_of(path, _BATCH_ROWS, _columns, rows_as(_record), ["trace_id", "id"])
+    elif name.endswith(".jsonl"):
+        if not is_empty(path):  # a window without rows of a table, which is normal
+            yield from records_of_lines(path, _record)
+    else:
+        yield from _of_json(read_json(path))
+
+
+def _columns(schema: pa.Schema) -> Callable[[str], bool]:
+    if "run_type" in schema.names:
+        raise UnreadableError(_OF_LANGSMITH)
+    wanted = {"trace_id", *(name for names in _COLUMNS.values() for name in names)}
+    return lambda leaf: leaf.split(".")[0] in wanted
+
+
+def _of_json(content: object) -> Iterator[ReadItem]:
+    """Either a table's rows in a list, or traces as the page and the API give them."""
+    for item in cast("list[object]", content) if isinstance(content, list) else [content]:
+        if not isinstance(item, dict):
+            raise UnreadableError("it holds neither rows of a Langfuse export nor a trace")
+        row = cast("Json", item)
+        if isinstance(row.get("observations"), list):
+            yield from _of_page(row)
+        else:
+            yield _record(row)
+
+
+def _of_page(page: Json) -> Iterator[ReadItem]:
+    trace: Json = page["trace"] if isinstance(page.get("trace"), dict) else page
+    # The page writes a trace's input as JSON once more; an observation's is as it was.
+    yield _record({**trace, "input": parse_json(trace.get("input"))})
+    for row in [*page["observations"], *(trace.get("scores") or page.get("scores") or ())]:
+        yield _record({"traceId": trace.get("id"), **row})
+
+
+def _record(columns: Json, line: int | None = None) -> SourceRecord | Rejected | Skipped:
+    row = {_HUMP.sub("_", name).lower(): value for name, value in columns.items()}
+    kind = _kind(row)
+    if kind == "trace":  # called as in the rows of other tables
+        row |= {"trace_id": row.get("id"), "trace_name": row.get("name")}
+    trace = row.get("trace_id")
+    if kind == "score" and not trace:
+        return Skipped("score of no trace")  # but of a session, or of a run over a data set
+    if not row.get("id") or not trace:
+        return Rejected(["missing_id"], "a row without its id, or its trace's", line=line)
+    record = {name: _plain(row[name]) for name in _COLUMNS[kind] if name in row}
+    if row.get("parent_observation_id") and row.get("type") not in _DESCRIBED:
+        record.pop("metadata", None)  # long, and of no use
+    return SourceRecord(str(trace), {**record, "kind": kind, "id": str(row["id"])}, line)
+
+
+def _kind(row: Json) -> str:
+    if "run_type" in row:
+        raise UnreadableError(_OF_LANGSMITH)
+    if "trace_id" in row and "start_time" in row:
+        return "observation"
+    if "trace_id" in row and "value" in row:
+        return "score"
+    if "id" in row and "timestamp" in row and "trace_id" not in row:
+        return "trace"
+    raise UnreadableError("it holds no observations, scores or traces of Langfuse")
+
+
+def _plain(value: object) -> object:
+    """JSON of what Parquet holds."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in cast("Sequence[object]", value)]
+    return value
+
+
+def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
+    """See `Format`."""
+    rows = [record.payload for record in records]
+    traces, observations, scores = (
+        spans.latest((row for row in rows if row["kind"] == kind), _updated) for kind in _COLUMNS
+    )
+    if not traces and not observations:
+        return Skipped("scores of a trace that is not there")
+    if not observations:
+        return Rejected(["incomplete"], "it has no observations yet", id=f"kp:trace:{trace}")
+    tree = [_span(observation) for observation in observations]
+    roots = [span for span in tree if not span.parent]
+    tree += [_span_of_trace(row, roots) for row in traces]
+    return spans.draft(trace, tree, rules, _scores(scores, {"", *(root.id for root in roots)}))
+
+
+def _updated(row: Json) -> tuple[str, bool]:
+    """Windows of exports overlap: of several rows of one id, that which was updated last counts."""
+    return sortable(row.get("updated_at")), _has_ended(row)
+
+
+def _has_ended(row: Json) -> bool:
+    return row.get("end_time", "") is not None
+
+
+def _span(row: Json) -> spans.Span:
+    is_root = not row.get("parent_observation_id") or row.get("is_root_observation") is True
+    return spans.Span(
+        id=row["id"],
+        parent="" if is_root else str(row.get("parent_observation_id")),
+        start=spans.nanoseconds(row.get("start_time")),
+        end=spans.nanoseconds(row.get("end_time")),
+        has_ended=_has_ended(row) or row.get("type") == "EVENT",
+        content=_content_of(row),
+        input=row.get("input"),
+        fields=_fields(row, with_metadata=is_root),
+        origin=_origin(row, row.get("provided_model_name") or row.get("model")),
+        release=row.get("release") or None,
+    )
+
+
+def _span_of_trace(row: Json, roots: Sequence[spans.Span]) -> spans.Span:
+    """The span around the roots; its own timestamp may be later than that of the first one."""
+    starts = [spans.nanoseconds(row.get("timestamp")), *(root.start for root in roots)]
+    start = min((start for start in starts if start is not None), default=None)
+    return replace(_span(row), id="", start=start)
+
+
+def _content_of(row: Json) -> spans.SpanContent | None:
+    kind = row.get("type")
+    if kind == "GENERATION":
+        return spans.ModelCall(messages_in(row.get("input")), _answer(row))
+    if kind in ("TOOL", "RETRIEVER"):
+        return _tool_run(row)
+    return spans.AgentRun(name=agent_name(str(row.get("name") or ""))) if kind == "AGENT" else None
+
+
+def _answer(row: Json) -> list[Message]:
+    """The messages of a model's output, and the calls in their own columns."""
+    output = row.get("output")
+    answer = [] if output in (None, "") else messages_of(output)
+    if any(message.calls for message in answer):
+        return answer
+    return [*answer, Message("assistant", calls=tuple(_calls(row)))]
+
+
+def _calls(row: Json) -> Iterator[ToolCall]:
+    """The calls in their column; another one has their names at the same places."""
+    names = list_in(row.get("tool_call_names"))
+    for place, call in enumerate(map(object_in, list_in(row.get("tool_calls")))):
+        function: Json = call["function"] if isinstance(call.get("function"), dict) else call
+        name = names[place] if place < len(names) else function.get("name")
+        yield ToolCall(str(name or ""), function.get("arguments"), str(call.get("id") or ""))
+
+
+def _tool_run(row: Json) -> spans.ToolRun:
+    name = str(_metadata_text(row, _TOOL_NAMES) or row.get("name") or "")
+    call_id = _metadata_text(row, _CALL_IDS) or ""
+    # Langfuse's '' is unset.
+    arguments, output = (None if x == "" else x for x in (row.get("input"), row.get("output")))
+    return spans.ToolRun(
+        ToolCall(name.removeprefix("execute_tool "), arguments, call_id),
+        ToolResult(output, call_id, row.get("level") == "ERROR"),
+        is_retriever=row["type"] == "RETRIEVER",
+    )
+
+
+def _fields(row: Json, *, with_metadata: bool) -> dict[str, list[str]]:
+    names = {name: [str(value)] for name in _TEXT_FIELDS if (value := row.get(name))}
+    tags = row.get("tags")
+    tags = {} if tags is None else {"tags": [*map(str, list_in(tags))]}
+    metadata = texts({"metadata": _metadata(row)}) if with_metadata else ()
+    return names | tags | dict(metadata)
+
+
+def _origin(row: Json, model: object = None) -> Origin:
+    agent = _metadata_text(row, _AGENT_NAMES)
+    values = (agent, model, row.get("session_id"), row.get("version"))
+    return Origin(*(str(value) if value else None for value in values))
+
+
+def _metadata(row: Json) -> Json:
+    """Its metadata: Parquet's maps are pairs, whose values are JSON in texts."""
+    metadata = parse_json(row.get("metadata"))
+    if isinstance(metadata, dict):
+        return cast("Json", metadata)
+    pairs = [pair for pair in list_in(metadata) if isinstance(pair, list) and len(pair) == 2]
+    return {str(key): parse_json(value) for key, value in cast("list[list[object]]", pairs)}
+
+
+def _metadata_text(row: Json, names: Sequence[str]) -> str | None:
+    """The text that its metadata has under one of these names, or as one of its attributes."""
+    metadata = _metadata(row)
+    holders = (metadata, object_in(metadata.get("attributes")))
+    return first_text(holders, *names, *(f"attributes.{name}" for name in names))
+
+
+def _scores(rows: Sequence[Json], roots: set[str]) -> list[Score]:
+    """The scores of the trace and its roots."""
+    ordered = sorted(rows, key=_updated)
+    counted = (row for row in ordered if str(row.get("observation_id") or "") in roots)
+    return scores_of(
+        (x.get("name"), _number(x), spans.nanoseconds(x.get("timestamp"))) for x in counted
+    )
+
+
+def _number(row: Json) -> object:
+    """A score's value; a text's or a category's is only its place in a list."""
+    kind, value = row.get("data_type"), row.get("value")
+    if kind not in (None, "", "NUMERIC", "BOOLEAN"):
+        return None
+    if value is None and kind == "BOOLEAN":
+        return {"true": 1.0, "false": 0.0}.get(str(row.get("string_value")).lower())
+    return value
+
+
+FORMAT = Format(
+    name="langfuse",
+    holds="scores by their names, of the trace or its root; tags, trace_name, metadata.KEY",
+    inputs=inputs,
+    sniff=sniff,
+    records=records,
+    draft=draft,
+)

@@ -1,0 +1,214 @@
+"""LangSmith's runs: the bulk export's Parquet, or JSON lines."""
+
+import ast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+from uuid import UUID
+
+import pyarrow as pa
+
+from kp_batch.conversion.conversation import spans
+from kp_batch.conversion.conversation.attributes import Score, first_text, scores_of, texts
+from kp_batch.conversion.conversation.messages import (
+    Json,
+    Message,
+    ToolCall,
+    ToolResult,
+    object_in,
+    parse_json,
+)
+from kp_batch.conversion.conversation.payloads import messages_in, objective_in, without_role
+from kp_batch.conversion.formats.json_files import records_of_lines
+from kp_batch.conversion.formats.parquet_rows import records_of, rows_as
+from kp_batch.conversion.model import (
+    Drafted,
+    Format,
+    Origin,
+    ReadItem,
+    Rejected,
+    SourceRecord,
+    by_ending,
+)
+from kp_batch.conversion.rules import Rules
+from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
+from kp_batch.limits import TooLargeError
+from kp_batch.text import sortable
+
+_BATCH_ROWS = 256  # of a Parquet file
+_NEEDED = ("id", "trace_id", "run_type")
+_MODELS = ("metadata.ls_model_name", "invocation_params.model", "invocation_params.model_name")
+_NAMES = ("name", "session_id", "session_name")
+_LITERAL = 1 << 18  # letters: parsed, each takes up to 500 bytes
+
+
+# The fields of the bulk export and of the API that count.
+_TEXTS = (
+    *("id", "trace_id", "run_type", "parent_run_id", "name", "status", "start_time", "end_time"),
+    *("dotted_order", "session_id", "session_name"),
+)
+_OTHERS = ("inputs", "outputs", "error", "feedback_stats", "tags", "extra")
+
+
+def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
+    """See `Format`: each run is a record."""
+    if path.name.lower().endswith(".parquet"):
+        return records_of(path, _BATCH_ROWS, _columns, rows_as(_record), ["trace_id"])
+    return records_of_lines(path, _record)
+
+
+def _columns(schema: pa.Schema) -> Callable[[str], bool]:
+    if missing := [name for name in _NEEDED if name not in schema.names]:
+        raise UnreadableError(Fault(MISSING_COLUMN, f"it has no column {', '.join(missing)}"))
+    return lambda leaf: leaf.split(".")[0] in (*_TEXTS, *_OTHERS)
+
+
+def _record(row: Json, line: int | None = None) -> SourceRecord | Rejected:
+    trace = row.get("trace_id")
+    if not row.get("id") or not trace:
+        return Rejected(["missing_id"], "a run without an id, or without its trace's", line=line)
+    if "run_type" not in row:
+        raise UnreadableError("no run of LangSmith: it has no run_type")
+    record: dict[str, object] = {name: _text(row[name]) for name in _TEXTS if name in row}
+    record |= {name: row[name] for name in _OTHERS if name in row}
+    try:
+        record |= {"error": bool(row.get("error")), "extra": _extra(row)}
+    except TooLargeError:
+        return SourceRecord(str(trace), None, line)
+    return SourceRecord(str(trace), record, line)
+
+
+def _text(value: object) -> str | None:
+    return (str(value) or None) if isinstance(value, str | UUID) else None
+
+
+def _extra(row: Json) -> Json:
+    """What counts of a run's extra, which is long."""
+    is_root = not row.get("parent_run_id")
+    extra = object_in(row.get("extra")) if is_root or row["run_type"] == "llm" else {}
+    metadata = object_in(extra.get("metadata")) if is_root else {}
+    values = {"model": first_text([extra], *_MODELS), "metadata": metadata}
+    return {name: value for name, value in values.items() if value}
+
+
+def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
+    """See `Format`."""
+    runs = spans.latest((record.payload for record in records), _age)
+    return spans.draft(trace, map(_span, runs), rules)
+
+
+def _age(run: Json) -> tuple[bool, str, int]:
+    """Later exports have the end, and more feedback."""
+    counts = (n for stats in _feedback(run).values() if isinstance(n := stats.get("n"), int))
+    return not _is_pending(run), sortable(run.get("end_time")), sum(counts)
+
+
+def _is_pending(run: Json) -> bool:
+    status = run.get("status")
+    return status == "pending" if status else run.get("end_time", "") is None
+
+
+def _span(run: Json) -> spans.Span:
+    parent = run.get("parent_run_id", "")
+    is_root = run["id"] == run["trace_id"] or parent is None
+    metadata = [run["extra"].get("metadata")]
+    return spans.Span(
+        id=run["id"],
+        parent="" if is_root else parent or None,
+        start=spans.nanoseconds(run.get("start_time")),
+        end=spans.nanoseconds(run.get("end_time")),
+        has_ended=not _is_pending(run),
+        content=_content_of(run),
+        input=run.get("inputs"),
+        # Its own time in the dotted order, which counts runs that start at once.
+        sequence=(run.get("dotted_order") or "").rpartition(".")[2].partition("Z")[0],
+        scores=_scores(run) if is_root else (),
+        fields=_fields(run) if is_root else {},
+        origin=Origin(
+            agent=first_text(metadata, "lc_agent_name", "agent_name"),
+            model=run["extra"].get("model"),
+            session=first_text(metadata, "session_id", "thread_id", "conversation_id"),
+            version=first_text(metadata, "version", "revision_id"),
+        ),
+    )
+
+
+def _content_of(run: Json) -> spans.SpanContent | None:
+    if run["run_type"] == "llm":
+        return spans.ModelCall(messages_in(run.get("inputs")), _answer(run.get("outputs")))
+    if run["run_type"] in ("tool", "retriever"):
+        return spans.ToolRun(_call(run), _result(run), is_retriever=run["run_type"] == "retriever")
+    return None
+
+
+def _answer(outputs: object) -> list[Message]:
+    """The messages of a model's output; else its text, as models without messages have."""
+    if answer := [message for message in messages_in(outputs) if message.role == "assistant"]:
+        return answer
+    value = parse_json(outputs)
+    return [without_role(value) or Message("assistant", _text_of(value))]
+
+
+def _text_of(value: object) -> str:
+    while isinstance(value, list) and value:
+        value = cast("list[object]", value)[0]
+    if isinstance(value, dict) and "generations" in value:
+        return _text_of(value["generations"])
+    return objective_in(value) if isinstance(value, str | dict) else ""
+
+
+def _call(run: Json) -> ToolCall:
+    arguments, call_id = parse_json(run.get("inputs")), ""
+    if isinstance(arguments, dict):
+        inputs = cast("Json", arguments)
+        if inputs.get("type") == "tool_call" and "args" in inputs:
+            arguments, call_id = inputs["args"], str(inputs.get("id") or "")
+        elif set(inputs) == {"input"} and isinstance(inputs["input"], str):
+            arguments = _arguments(inputs["input"]) or arguments
+    return ToolCall(run.get("name") or "", arguments, call_id)
+
+
+def _arguments(text: str) -> Json | None:
+    """Arguments as LangChain writes them: in Python's notation, if that is short, or as JSON."""
+    value = parse_json(text)
+    if isinstance(value, str) and value.startswith("{") and len(value) <= _LITERAL:
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None
+
+
+def _result(run: Json) -> ToolResult:
+    failed = run.get("status") == "error" or run["error"]
+    content = parse_json(run.get("outputs"))
+    if content == {}:
+        content = None  # what LangSmith has where nothing came out
+    if isinstance(content, dict) and set(content) == {"output"}:
+        content = content["output"]
+    return ToolResult(content, failed=failed)
+
+
+def _feedback(run: Json) -> Mapping[str, Json]:
+    feedback = object_in(run.get("feedback_stats"))
+    return {name: stats for name, stats in feedback.items() if isinstance(stats, dict)}
+
+
+def _scores(run: Json) -> list[Score]:
+    return scores_of((name, stats.get("avg"), None) for name, stats in _feedback(run).items())
+
+
+def _fields(run: Json) -> dict[str, list[str]]:
+    tags = list(map(str, run["tags"])) if isinstance(run.get("tags"), list) else []
+    names = {name: [text] for name in _NAMES if (text := run.get(name))}
+    metadata = run["extra"].get("metadata", {})
+    return {"tags": tags} | names | dict(texts({"metadata": metadata}))
+
+
+FORMAT = Format(
+    name="langsmith",
+    holds="feedback by name (its average); tags, name, session_name, metadata.KEY",
+    inputs=by_ending(".parquet", ".jsonl", ".jsonl.gz"),
+    records=records,
+    draft=draft,
+)

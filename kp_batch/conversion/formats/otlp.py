@@ -1,0 +1,209 @@
+"""OpenTelemetry's spans, in the export requests of OTLP."""
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from kp_batch.conversion.conversation import spans
+from kp_batch.conversion.conversation.attributes import Event, OtelSpan, first_text, texts
+from kp_batch.conversion.conversation.messages import Json, as_object
+from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, Span, SpanContent, ToolRun
+from kp_batch.conversion.formats import genai, openinference
+from kp_batch.conversion.formats.otlp_files import ENDINGS, LOGS, METRICS, REQUEST, read_requests
+from kp_batch.conversion.model import (
+    Drafted,
+    Format,
+    Origin,
+    ReadItem,
+    Rejected,
+    Skipped,
+    SourceRecord,
+    by_ending,
+)
+from kp_batch.conversion.rules import Rules
+from kp_batch.errors import UnreadableError
+
+_OTHER_SIGNALS = {LOGS: "logs", METRICS: "metrics"}
+_ERROR = (2, "STATUS_CODE_ERROR")
+_MALFORMED = "malformed_json"
+_AGENT = ("gen_ai.agent.name", "agent.name")
+_MODEL = ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name")
+_SESSION = ("gen_ai.conversation.id", "session.id")
+_MLFLOW = "mlflow.spanType"
+_FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
+
+
+def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
+    """See `Format`."""
+    is_ours = False
+    for item in read_requests(path):
+        if isinstance(item, Rejected):
+            yield item
+            continue
+        line, request = item
+        signal = next((name for key, name in _OTHER_SIGNALS.items() if key in request), None)
+        is_ours = is_ours or bool(signal) or REQUEST in request
+        if REQUEST in request:
+            yield from _records(request, line)
+        elif signal:
+            yield Skipped(signal)
+        else:
+            yield Rejected([_MALFORMED], f"no {REQUEST}", line=line)
+    if not is_ours:
+        raise UnreadableError(f"it holds no export request of OTLP: no {REQUEST}")
+
+
+def _records(request: Json, line: int | None) -> Iterator[SourceRecord | Rejected]:
+    try:
+        spans = list(_spans(request))
+    except _FAULTS as error:
+        yield Rejected([_MALFORMED], f"no export request: {error}", line=line)
+        return
+    for span, resource in spans:
+        yield _record(span, resource, line)
+
+
+def _spans(request: Json) -> Iterator[tuple[Json, Json]]:
+    """The spans of a request, with the attributes of their resources."""
+    for group in request[REQUEST] or ():
+        resource = _attributes(group.get("resource"))
+        for scope in group.get("scopeSpans") or ():
+            for span in scope.get("spans") or ():
+                yield span, resource
+
+
+def _record(span: Json, resource: Json, line: int | None) -> SourceRecord | Rejected:
+    try:
+        trace, id_ = _id(span.get("traceId"), 16), _id(span.get("spanId"), 8)
+        if not trace or not id_:
+            return Rejected(["missing_id"], "a span without its ids", line=line)
+        return SourceRecord(trace, _otel_span(span, id_, resource).to_json(), line)
+    except _FAULTS as error:
+        return Rejected([_MALFORMED], f"no span: {error}", line=line)
+
+
+def _otel_span(span: Json, id_: str, resource: Json) -> OtelSpan:
+    attributes = _attributes(span)
+    code = (span.get("status") or {}).get("code")
+    return OtelSpan(
+        id=id_,
+        parent=_id(span.get("parentSpanId"), 8),
+        name=str(span.get("name") or ""),
+        start=_time(span.get("startTimeUnixNano")),
+        end=_time(span.get("endTimeUnixNano")),
+        failed=code in _ERROR,
+        attributes=attributes,
+        resource=resource,
+        events=[
+            Event(str(x.get("name") or ""), _time(x.get("timeUnixNano")) or 0, _attributes(x))
+            for x in span.get("events") or ()
+        ],
+    )
+
+
+def _time(value: str | float | None) -> int | None:
+    """Nanoseconds; protobuf has 0 where there are none."""
+    time = int(value or 0)
+    return time if time > 0 else None
+
+
+def _id(value: object, size: int) -> str:
+    """An id in hex: OTLP has it so, protobuf's own JSON in base64; '' if there is none."""
+    if not isinstance(value, str):
+        return ""
+    for decode in (bytes.fromhex, base64.b64decode):
+        try:
+            content = decode(value)
+        except ValueError:
+            continue
+        if len(content) == size:
+            return content.hex() if any(content) else ""
+    return value
+
+
+def _attributes(holder: object) -> dict[str, object]:
+    """The attributes of a span, an event or a resource, as plain JSON."""
+    pairs = as_object(holder).get("attributes") or ()
+    return {str(pair["key"]): _value(pair.get("value")) for pair in pairs}
+
+
+def _value(value: object) -> object:
+    """A value without the name of its type."""
+    for kind, inner in cast("Json", value or {}).items():
+        return inner if kind == "stringValue" else _of_kind(kind, inner)
+    return None
+
+
+def _of_kind(kind: str, inner: Any) -> object:
+    if kind == "intValue":
+        return int(inner)
+    if kind == "doubleValue":
+        return float(str(inner))  # of what is too large, infinity
+    if kind == "arrayValue":
+        return [_value(item) for item in inner.get("values") or ()]
+    if kind == "kvlistValue":
+        return {pair["key"]: _value(pair.get("value")) for pair in inner.get("values") or ()}
+    return inner
+
+
+def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
+    """See `Format`; the records are those of `OtelSpan`."""
+    all_rows = (record.payload for record in records)
+    last = spans.latest(all_rows, lambda row: row["end"] is not None)
+    rows = [OtelSpan.from_json(row) for row in last]
+    speaking = filter(openinference.is_spoken, rows)
+    of_trace = [score for row in speaking for score in openinference.scores(row, "trace.")]
+    draft = spans.draft(trace, map(_span, rows), rules, of_trace)
+    if isinstance(draft, Skipped) and any(_MLFLOW in row.attributes for row in rows):
+        why = f"it is told in MLflow's own dialect ({_MLFLOW}), which is not read"
+        return Rejected(["unknown_dialect"], why, id=f"kp:trace:{trace}")
+    return draft
+
+
+def _span(row: OtelSpan) -> Span:
+    content, payload, scores = genai.content_of(row), genai.payload(row), genai.scores(row)
+    if openinference.is_spoken(row):
+        content = _joined(openinference.content_of(row), content)
+        value = openinference.payload(row)
+        payload = payload if value is None else value
+        scores = [*openinference.scores(row), *scores]
+    attributes = [row.attributes]
+    return Span(
+        id=row.id,
+        parent=row.parent,
+        start=row.start,
+        end=row.end,
+        has_ended=row.end is not None,
+        content=content,
+        input=payload,
+        scores=scores,
+        fields={} if row.parent else dict(texts(row.resource)) | dict(texts(row.attributes)),
+        origin=Origin(
+            agent=first_text(attributes, *_AGENT),
+            model=first_text(attributes, *_MODEL),
+            session=first_text(attributes, *_SESSION),
+            version=first_text(attributes, "gen_ai.agent.version"),
+        ),
+        release=first_text([row.resource], "service.version"),
+    )
+
+
+def _joined(one: SpanContent | None, other: SpanContent | None) -> SpanContent | None:
+    """The content of a span in one dialect, or where that has none in the other."""
+    if isinstance(one, ToolRun) and isinstance(other, ToolRun):
+        has_content = one.call.arguments is not None or one.result.content is not None
+        return one if has_content else other
+    if isinstance(one, ModelCall | AgentRun) and isinstance(other, ModelCall | AgentRun):
+        return replace(one, prompt=one.prompt or other.prompt, answer=one.answer or other.answer)
+    return one or other
+
+
+FORMAT = Format(
+    name="otlp",
+    holds="scores of evaluations and annotations",
+    inputs=by_ending(*ENDINGS),
+    records=records,
+    draft=draft,
+)

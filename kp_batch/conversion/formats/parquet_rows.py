@@ -1,0 +1,128 @@
+"""Records of the rows of Parquet files, which are measured before they are unpacked.
+
+Their times may be finer than Python's own, or of no year that it has.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from kp_batch import limits
+from kp_batch.archive.formats.parquet_batches import ParquetRows, large_rows
+from kp_batch.conversion.conversation.messages import Json
+from kp_batch.conversion.model import ReadItem, Rejected, SourceRecord
+from kp_batch.errors import UnreadableError
+from kp_batch.text import time_of_ns
+
+NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # of a timestamp's units
+_AT_ONCE = 16 << 20  # bytes as Python objects, which take far more than in Arrow
+
+
+def records_of(
+    path: Path,
+    most: int,
+    columns: Callable[[pa.Schema], Callable[[str], bool] | None],
+    records: Callable[[pa.RecordBatch], Iterable[ReadItem]],
+    trace: Sequence[str],
+) -> Iterator[ReadItem]:
+    """The records of a file's rows; of one that is too large, only with its trace.
+
+    Args:
+        path: the file.
+        most: rows of a batch.
+        columns: takes the schema, and gives which leaves are read, by their dotted paths; None for
+            all. May raise an UnreadableError.
+        records: makes them of a batch.
+        trace: columns, of which the first that there is names the trace; dots lead into structs.
+
+    Raises:
+        UnreadableError: it unpacks to too much, or rows of it are missing.
+    """
+    number = 0
+    with path.open("rb") as file:
+        rows = ParquetRows(file)
+        for batch in rows.batches(most, columns(rows.schema)):
+            batch.validate(full=True)  # Polars panics at text that is not UTF-8
+            number += len(batch)
+            yield from _records_of(batch, records, trace)
+    if number != rows.number:  # a column is cut, at which pyarrow ends without a word
+        raise UnreadableError(f"it tells of {rows.number:,} rows, and has {number:,}")
+
+
+def _records_of(
+    batch: pa.RecordBatch,
+    records: Callable[[pa.RecordBatch], Iterable[ReadItem]],
+    trace: Sequence[str],
+) -> Iterator[ReadItem]:
+    step = max(len(batch) * _AT_ONCE // max(batch.nbytes, 1), 1)
+    first = 0
+    for row in [*large_rows(batch), len(batch)]:
+        for start in range(first, row, step):
+            yield from records(batch.slice(start, min(step, row - start)))
+        if row < len(batch):
+            yield _large(batch.slice(row, 1), trace)
+        first = row + 1
+
+
+def _large(row: pa.RecordBatch, trace: Sequence[str]) -> SourceRecord | Rejected:
+    """The record of a row that is too large."""
+    columns = (column for name in trace if (column := _column(row, name)) is not None)
+    column = next(columns, None)
+    is_small = column is not None and not large_rows(pa.record_batch({"id": column}))
+    if column is not None and is_small and (id_ := column[0].as_py()):
+        return SourceRecord(str(id_), None)
+    return Rejected([limits.TOO_LARGE], "a row that is too large to be read")
+
+
+def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
+    if name in rows.schema.names:
+        return rows.column(name)
+    top, _, inner = name.partition(".")
+    if top not in rows.schema.names or not pa.types.is_struct(rows.column(top).type):
+        return None
+    struct = rows.column(top)
+    return struct.field(inner) if struct.type.get_field_index(inner) >= 0 else None
+
+
+def rows_as(record: Callable[[Json], ReadItem]) -> Callable[[pa.RecordBatch], Iterator[ReadItem]]:
+    """Make a record of each row of a batch, with times as texts; see `times_as_text`."""
+
+    def records(batch: pa.RecordBatch) -> Iterator[ReadItem]:
+        return map(record, times_as_text(batch).to_pylist())
+
+    return records
+
+
+def times_as_text(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch with its times as texts, in UTC.
+
+    A timestamp of no year from 1 to 9999 becomes its count, which is no time, but something.
+    """
+    columns = [_as_text(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    if pa.types.is_timestamp(column.type):
+        size = NANOSECONDS[column.type.unit]
+        counts = column.cast(pa.int64()).to_pylist()
+        return pa.array([None if x is None else _time(x, size) for x in counts], pa.string())
+    kind = _with_texts(column.type)
+    return column if kind == column.type else column.cast(kind)
+
+
+def _time(count: int, size: int) -> str:
+    time = time_of_ns(count * size)
+    return time.isoformat() if time else str(count)
+
+
+def _with_texts(kind: pa.DataType) -> pa.DataType:
+    """The type with texts in the place of times, however deep."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_texts(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_texts(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(_with_texts(kind.item_type)))
+    return pa.string() if pa.types.is_temporal(kind) else kind

@@ -1,0 +1,209 @@
+"""What a format is: how its files become records, and the records of a trace its draft."""
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from kp_batch.conversion.rules import Rules
+from kp_batch.errors import is_passing
+from kp_batch.storage.urls import is_database
+
+
+@dataclass(slots=True)
+class Origin:
+    """Who did it, as far as that is known."""
+
+    agent: str | None = None  # its name
+    model: str | None = None
+    session: str | None = None
+    version: str | None = None  # of the agent
+
+
+@dataclass(frozen=True)
+class Native:
+    """Where a trace came from, in its system's own names, so that scores can go back there."""
+
+    root: str | None = None  # id of the root span, or of the root run
+    log: str | None = None  # id of the log that holds it
+    sample: str | None = None  # id within the log
+    epoch: int | None = None  # which repetition of the sample
+
+
+@dataclass(frozen=True)
+class TraceDraft:
+    """A trace as its system has it."""
+
+    id: str  # `kp:trace:` and the native id
+    created_at: datetime | None  # with a zone; None if it is unknown
+    objective: str
+    steps: Sequence[Mapping[str, object]]
+    scores: Mapping[str, float] = field(default_factory=dict[str, float])  # the latest by name
+    fields: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    faults: Sequence[str] = ()  # reasons of the format to refuse it
+    # Only some formats have these; None where a rule has to decide.
+    success: bool | None = None
+    confidence: float | None = None
+    task_domain: str | None = None
+    ended_at: datetime | None = None  # of its root, or else its last step; None if it is unknown
+    # Carried through.
+    origin: Origin = field(default_factory=Origin)
+    framework: str | None = None
+    source_skill: str | None = None
+    quality_score: float | None = None
+    visibility: str | None = None
+    privacy_level: str | None = None
+    result_summary: str | None = None
+    native: Native = Native()
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A trace, a line or a file that cannot be imported."""
+
+    reasons: Sequence[str]  # the codes of `reasons`, and those of imports
+    message: str = ""
+    id: str | None = None  # of a trace in the archive
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Something that is no agent's trace, and is only counted."""
+
+    kind: str  # in the words of messages
+
+
+Drafted = TraceDraft | Rejected | Skipped  # what the records of a trace come to
+
+
+@dataclass(frozen=True)
+class Present:
+    """A trace that a registry still has, and that is not read again."""
+
+    trace: str
+
+
+@dataclass(slots=True)
+class SourceRecord:
+    """A part of a trace from one place of a source: a span, a score, or the complete trace."""
+
+    trace: str  # the trace's native id
+    payload: Any  # JSON; None: it is too large to be read
+    line: int | None = None
+
+
+Read = Callable[[str], bytes]  # the content of a small file
+Sniff = Callable[[str], Any]  # sniffs a file; see `Format.sniff`
+LocalPath = Callable[[str], AbstractContextManager[Path]]  # a file's path on this machine
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file to read with its sidecars, or a database.
+
+    Attributes:
+        path: a file's path, or its URL.
+        sidecars: likewise, of further files that are read with it.
+        refused: why it is not read; None if it is.
+        cursor: up to which time a database was read before, of its stamp; None to read all.
+    """
+
+    path: str
+    sidecars: tuple[str, ...] = ()
+    refused: Rejected | None = None
+    cursor: str | None = None
+
+
+ReadItem = SourceRecord | Rejected | Skipped | Present
+
+
+@dataclass(frozen=True)
+class Format:
+    """A system's form of traces.
+
+    Attributes:
+        name: on the command line.
+        holds: the data that it has by itself, in words.
+        decides: of success, confidence and task_domain, those that need no rule.
+        inputs: chooses among the paths of a source, sorted, those that are read; may sniff files.
+        sniff: takes a file's path and content, and gives a small JSON value of what `inputs` has
+            to know of it.
+        records: reads an input, whose files are on this machine: its path, and its sidecars. May
+            raise an UnreadableError, or any error of a damaged file: items before it are void.
+            Refuses nothing of a known trace, but gives a record.
+        draft: takes all records of a trace, each content once, in the order in which they were
+            first read: of several contents of one span, run or sample that which the format itself
+            calls newer counts, else the last.
+        source: what a file of the format is. A "stream" is added to and rotated: records that it
+            has no more still count. A "document" is complete: records that it had before it was
+            rewritten count no more. Records of a "registry" still count, too, but traces that it
+            has no more are counted as deleted.
+        prefix: before a trace's native id, in its id in the archive.
+        sessions: reads an input as `records` does, where a trace is a session and not a turn of it.
+            None for a format that has no sessions.
+        rows: reads a database: its URL, and the `cursor` of its input; refuses nothing, as all its
+            rows are of a known trace. None for a format of files alone, whose `inputs` choose no
+            database.
+    """
+
+    name: str
+    holds: str
+    inputs: Callable[[Sequence[str], Sniff], Iterator[Input]]
+    records: Callable[[Path, Sequence[Path]], Iterator[ReadItem]]
+    draft: Callable[[str, Sequence[SourceRecord], Rules], Drafted]
+    sniff: Callable[[str, bytes], Any] = lambda _path, _content: None
+    decides: frozenset[str] = frozenset()
+    source: Literal["stream", "document", "registry"] = "stream"
+    prefix: str = "kp:trace:"
+    sessions: Callable[[Path, Sequence[Path]], Iterator[ReadItem]] | None = None
+    rows: Callable[[str, str | None], Iterator[ReadItem]] | None = None
+
+    def id_of(self, trace: str) -> str:
+        """A trace's id in the archive."""
+        return f"{self.prefix}{trace}"
+
+    def trace_of(self, id_: str) -> str:
+        """A trace's native id."""
+        return id_.removeprefix(self.prefix)
+
+    def under(self, rules: Rules) -> "Format":
+        """The format with the traces that rules choose: turns, or sessions where it has them."""
+        records = self.sessions if rules.trace == "session" else None
+        return replace(self, records=records) if records else self
+
+    def read(self, source: Input, local_path: LocalPath) -> Generator[ReadItem]:
+        """Read an input, wherever its files are; see `records` and `rows`."""
+        if self.rows and is_database(source.path):
+            yield from self.rows(source.path, source.cursor)
+            return
+        with ExitStack() as stack:
+            paths = source.path, *source.sidecars
+            file, *sidecars = [stack.enter_context(local_path(path)) for path in paths]
+            yield from self.records(file, sidecars)
+
+
+def by_ending(*endings: str) -> Callable[[Sequence[str], Sniff], Iterator[Input]]:
+    """Choose the files with these endings, without sidecars."""
+    return lambda paths, _: (Input(path) for path in paths if path.lower().endswith(endings))
+
+
+def patient(look: Sniff, sniff: Callable[[str, bytes], Any]) -> Sniff:
+    """Sniff a file that cannot be read as an empty one: it is refused when its turn comes.
+
+    Args:
+        look: sniffs a file; its passing errors are raised.
+        sniff: see `Format.sniff`.
+    """
+
+    def sniffed(path: str) -> Any:
+        try:
+            return look(path)
+        except OSError as error:
+            if is_passing(error):
+                raise
+            return sniff(path, b"")
+
+    return sniffed

@@ -1,0 +1,180 @@
+"""Exports in Parquet that were made to take memory, or are damaged within: no more is read of them.
+
+What they write has the size that the limits allow, and so is small where the limits are.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kp_batch import limits
+from kp_batch.archive.formats import parquet_batches
+from kp_batch.conversion.formats import inspect, langfuse, langsmith, phoenix
+from kp_batch.conversion.model import Format
+from kp_batch.conversion.rules import load_rules
+from kp_batch.imports.run import Imported, import_traces
+from tests.support.formats.rows import LANGFUSE, LANGSMITH, PHOENIX, SCOUT
+from tests.support.hostile import lower_limits
+from tests.support.importing import imported, refusals
+
+RULES = load_rules(
+    None,
+    {
+        "success": {"always": True},
+        "confidence": {"always": 0.5},
+        "task_domain": {"from": "none", "otherwise": "default"},
+    },
+)
+FORMS: Mapping[str, tuple[Format, Mapping[str, Any], str]] = {
+    "phoenix": (phoenix.FORMAT, PHOENIX, "attributes.output.value"),
+    "langsmith": (langsmith.FORMAT, LANGSMITH, "outputs"),
+    "langfuse": (langfuse.FORMAT, LANGFUSE, "output"),
+    "scout": (inspect.FORMAT, SCOUT, "messages"),
+}
+of_all = pytest.mark.parametrize("name", FORMS)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    lower_limits(monkeypatch, UNPACKED_BYTES=1 << 20)
+    monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 1 << 18)
+
+
+def long_text(path: Path, name: str) -> None:
+    """A text of nothing but NULs, which take no room."""
+    write(path, name, pa.array(["\0" * (3 * limits.UNPACKED_BYTES)]), use_dictionary=False)
+
+
+def texts_alike(path: Path, name: str) -> None:
+    """Texts that may be read, which stand once in the file and in two thousand rows."""
+    places = pa.nulls(2_000, pa.int32()).fill_null(0)
+    write(path, name, pa.DictionaryArray.from_arrays(places, ["x" * (limits.TEXT_BYTES // 4)]))
+
+
+def many_values(path: Path, name: str) -> None:
+    """A list of nothing but nulls, each of which takes memory."""
+    nothing = pa.nulls(20 * limits.VALUES, pa.bool_())
+    write(path, name, pa.ListArray.from_arrays([0, len(nothing)], nothing))
+
+
+def write(path: Path, name: str, values: pa.Array, **options: Any) -> None:
+    """Write rows of a format with those values in the column of its text."""
+    _, row, column = FORMS[name]
+    columns = {key: pa.array([value] * len(values), pa.string()) for key, value in row.items()}
+    _write(path, {**columns, column: values}, **options)
+
+
+def _write(path: Path, columns: Mapping[str, pa.Array], **options: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table({**columns}), path, compression="zstd", **options)
+
+
+def run(tmp_path: Path, name: str) -> Imported:
+    return import_traces(FORMS[name][0], [str(tmp_path / "in")], tmp_path / "out", RULES)
+
+
+@pytest.mark.slow
+@of_all
+@pytest.mark.parametrize("hostile", [long_text, texts_alike, many_values])
+def test_a_file_that_unpacks_to_too_much_is_refused_and_the_others_are_imported(
+    tmp_path: Path, name: str, hostile: Callable[[Path, str], None]
+) -> None:
+    write(tmp_path / "in/good.parquet", name, pa.array([FORMS[name][1][FORMS[name][2]]]))
+    hostile(tmp_path / "in/hostile.parquet", name)
+    assert (tmp_path / "in/hostile.parquet").stat().st_size < 12_000
+    assert run(tmp_path, name).refused == {"too_large": 1}
+    assert [refusal["reasons"] for refusal in refusals(tmp_path / "out")] == [["too_large"]]
+    assert set(imported(tmp_path / "out")) == {"kp:trace:good"}
+
+
+def rows_of(name: str, ids: list[str], texts: pa.Array) -> dict[str, pa.Array]:
+    """Traces of a format, of a row each."""
+    _, row, column = FORMS[name]
+    columns = {
+        key: pa.array([trace if value == "good" else value for trace in ids], pa.string())
+        for key, value in row.items()
+    }
+    return {**columns, column: texts}
+
+
+@of_all
+@pytest.mark.parametrize("beyond", ["text", "values", "bytes"])
+def test_a_trace_with_a_row_that_is_too_large_is_refused_and_the_others_are_imported(
+    tmp_path: Path, name: str, beyond: str
+) -> None:
+    good = FORMS[name][1][FORMS[name][2]]
+    lists = beyond != "text"
+    large: Any = {
+        "text": "x" * (limits.TEXT_BYTES + 1),
+        "values": ["x"] * (limits.VALUES + 1),
+        "bytes": ["x" * limits.TEXT_BYTES] * 4,
+    }[beyond]
+    kind = pa.list_(pa.string()) if lists else pa.string()
+    texts = pa.array([None if lists else good, large, None if lists else good], kind)
+    columns = rows_of(name, ["a", "large", "z"], texts)
+    _write(tmp_path / "in/a.parquet", columns)
+    refused = run(tmp_path, name).refused
+    assert refused.pop("too_large") == 1
+    [reported] = [
+        refusal for refusal in refusals(tmp_path / "out") if refusal["reasons"] == ["too_large"]
+    ]
+    assert (reported["id"], Path(reported["file"]).name) == ("kp:trace:large", "a.parquet")
+    assert lists or set(imported(tmp_path / "out")) == {"kp:trace:a", "kp:trace:z"}
+
+
+def test_a_trace_is_refused_whole_where_a_part_of_it_is_too_large(tmp_path: Path) -> None:
+    texts = pa.array(["done", "x" * (limits.TEXT_BYTES + 1)])
+    _write(tmp_path / "in/a.parquet", rows_of("langfuse", ["good", "good"], texts))
+    assert run(tmp_path, "langfuse").refused == {"too_large": 1}
+    assert imported(tmp_path / "out") == {}
+
+
+def test_a_large_row_of_no_trace_is_refused_by_itself(tmp_path: Path) -> None:
+    texts = pa.array(["done", "x" * (limits.TEXT_BYTES + 1)])
+    rows = rows_of("langsmith", ["good", "other"], texts)
+    rows["trace_id"] = pa.array(["good", None])
+    _write(tmp_path / "in/a.parquet", rows)
+    assert run(tmp_path, "langsmith").refused == {"too_large": 1}
+    assert set(imported(tmp_path / "out")) == {"kp:trace:good"}
+
+
+def test_the_trace_of_a_large_row_is_found_where_columns_are_nested(tmp_path: Path) -> None:
+    rows = rows_of("phoenix", ["large"], pa.array(["x" * (limits.TEXT_BYTES + 1)]))
+    names = ["trace_id", "span_id"]
+    ids = pa.StructArray.from_arrays([rows.pop(f"context.{name}") for name in names], names)
+    _write(tmp_path / "in/a.parquet", {**rows, "context": ids})
+    assert run(tmp_path, "phoenix").refused == {"too_large": 1}
+    assert refusals(tmp_path / "out")[0]["id"] == "kp:trace:large"
+
+
+@of_all
+def test_text_that_is_no_utf_8_is_told_in_one_line(
+    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    good = FORMS[name][1][FORMS[name][2]]
+    write(tmp_path / "in/good.parquet", name, pa.array([good]))
+    no_text = pa.array([b"\xff\xfe"])
+    wrong = pa.StringArray.from_buffers(1, no_text.buffers()[1], no_text.buffers()[2])
+    write(tmp_path / "in/wrong.parquet", name, wrong)
+    assert run(tmp_path, name).refused == {"unreadable_file": 1}
+    assert set(imported(tmp_path / "out")) == {"kp:trace:good"}
+    assert "".join(capfd.readouterr()) == ""
+
+
+@of_all
+def test_a_file_that_lacks_rows_is_told(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "in/good.parquet", name, pa.array([FORMS[name][1][FORMS[name][2]]] * 2))
+    read = parquet_batches.ParquetRows.batches
+    monkeypatch.setattr(
+        parquet_batches.ParquetRows,
+        "batches",
+        lambda *arguments: (batch.slice(1) for batch in read(*arguments)),
+    )
+    assert run(tmp_path, name).refused == {"unreadable_file": 1}
+    assert "tells of 2 rows, and has 1" in refusals(tmp_path / "out")[0]["message"]

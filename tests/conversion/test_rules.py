@@ -1,0 +1,162 @@
+"""Rules decide what a system does not tell, and nothing else."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from kp_batch.conversion.apply_rules import IMPORTED, apply_rules
+from kp_batch.conversion.model import Native, Rejected, TraceDraft
+from kp_batch.conversion.rules import Rules, load_rules
+from kp_batch.errors import KpBatchError
+
+STEPS = [{"type": "thought", "content": "so"}]
+
+
+def draft(**changes: Any) -> TraceDraft:
+    usual: dict[str, Any] = {
+        "id": "kp:trace:a",
+        "created_at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
+        "objective": "go",
+        "steps": STEPS,
+        "scores": {"right": 1.0, "judge": 3.0},
+        "fields": {"tags": ["new", "bill", "help"]},
+    }
+    return TraceDraft(**{**usual, **changes})
+
+
+def rules(**changes: Any) -> Rules:
+    usual: dict[str, Any] = {
+        "success": {"score": "right", "at_least": 1},
+        "confidence": {"score": "judge", "min": 1, "max": 5},
+        "task_domain": {"from": "tags", "map": {"bill": "finance", "help": "support"}},
+    }
+    return load_rules(None, {**usual, **changes})
+
+
+def test_a_trace_gets_what_the_rules_say() -> None:
+    row = apply_rules(draft(), rules(), "otlp")
+    assert not isinstance(row, Rejected)
+    assert row["metadata"]["created_at"] == "2026-01-02T03:04:05.000006Z"
+    assert (row["metadata"]["success"], row["outcome"]["confidence"]) == (True, 0.5)
+    assert row["metadata"]["task_domain"] == "finance"  # the first value that the map knows
+
+
+def test_a_row_tells_where_its_trace_came_from() -> None:
+    row = apply_rules(draft(native=Native(log="l", sample="7", epoch=2)), rules(), "inspect")
+    assert not isinstance(row, Rejected)
+    assert list(row) == IMPORTED.names()
+    native = {"system": "inspect", "root": None, "log": "l", "sample": "7", "epoch": 2}
+    assert row["native"] == native
+    assert pl.DataFrame([row], IMPORTED).to_dicts()[0]["native"] == native
+
+
+@pytest.mark.parametrize(
+    ("rule", "scores", "success"),
+    [
+        ({"score": "x", "at_least": 0.5}, {"x": 0.5}, True),
+        ({"score": "x", "at_least": 0.5}, {"x": 0.49}, False),
+        ({"score": "x", "at_most": 0}, {"x": 0.0}, True),
+        ({"score": "x", "at_most": 0}, {"x": 0.1}, False),
+        ({"always": False}, {}, False),
+    ],
+)
+def test_success(rule: dict[str, Any], scores: dict[str, float], success: object) -> None:
+    row = apply_rules(draft(scores={"judge": 1, **scores}), rules(success=rule), "otlp")
+    assert not isinstance(row, Rejected)
+    assert row["metadata"]["success"] is success
+
+
+@pytest.mark.parametrize(
+    ("changes", "reasons", "message"),
+    [
+        ({"scores": {"judge": 5.0}}, ["missing_success"], "no score 'right'; there is: judge"),
+        (
+            {"scores": {"right": 0.0, "judge": 5.01}},
+            ["bad_confidence"],
+            "the score 'judge' is 5.01, outside min..max",
+        ),
+        ({"fields": {"tags": ["new"]}}, ["empty_domain"], "the map has none of the values new"),
+        (
+            {"created_at": None, "objective": "", "steps": [], "faults": ["invalidated"]},
+            ["invalidated", "bad_created_at", "empty_objective", "no_steps"],
+            "",
+        ),
+    ],
+)
+def test_all_reasons_are_reported(changes: Any, reasons: list[str], message: str) -> None:
+    refused = apply_rules(draft(**changes), rules(), "otlp")
+    assert refused == Rejected(reasons, message, id="kp:trace:a")
+
+
+@pytest.mark.parametrize("limit", ["nan", "inf"])
+def test_a_limit_is_a_finite_number(limit: str) -> None:
+    for changes in (
+        {"success": {"score": "right", "at_least": limit}},
+        {"confidence": {"score": "judge", "max": limit}},
+    ):
+        with pytest.raises(KpBatchError, match="finite number"):
+            rules(**changes)
+
+
+@pytest.mark.parametrize("rule", [{"from": "tags"}, {"from": "tags", "map": {}}])
+def test_without_a_map_the_field_names_the_domain(rule: dict[str, Any]) -> None:
+    row = apply_rules(draft(fields={"tags": ["", "new", "bill"]}), rules(task_domain=rule), "otlp")
+    assert not isinstance(row, Rejected)
+    assert row["metadata"]["task_domain"] == "new"
+
+
+@pytest.mark.parametrize("fields", [{}, {"tags": []}, {"tags": [""]}])
+def test_an_empty_field_names_none(fields: dict[str, list[str]]) -> None:
+    refused = apply_rules(draft(fields=fields), rules(task_domain={"from": "tags"}), "otlp")
+    assert refused == Rejected(
+        ["empty_domain"], "the field 'tags' is missing or empty", id="kp:trace:a"
+    )
+    row = apply_rules(
+        draft(fields=fields), rules(task_domain={"from": "tags", "otherwise": "x"}), "otlp"
+    )
+    assert not isinstance(row, Rejected)
+    assert row["metadata"]["task_domain"] == "x"
+
+
+def test_a_domain_is_not_empty() -> None:
+    with pytest.raises(KpBatchError, match="has from, or otherwise, or both"):
+        rules(task_domain={"otherwise": ""})
+
+
+def test_an_unmapped_domain_may_have_another() -> None:
+    row = apply_rules(
+        draft(fields={}), rules(task_domain={"from": "tags", "otherwise": "default"}), "otlp"
+    )
+    assert not isinstance(row, Rejected)
+    assert row["metadata"]["task_domain"] == "default"
+
+
+def test_all_faults_of_a_file_are_reported(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(
+        "recovery = 'sometimes'\n[success]\nscore = 'x'\n"
+        "[confidence]\nscore = 'y'\nmin = 5\nmax = 1\n"
+        "[task_domain]\nmap = {}\n[other]\n"
+    )
+    with pytest.raises(KpBatchError) as failed:
+        load_rules(path, {})
+    for fault in (
+        "success: has either a score with at_least or at_most, or always",
+        "confidence: has a min below its max, got 5 and 1",
+        "task_domain: has from, or otherwise, or both",
+        "recovery: ",
+        "other: ",
+    ):
+        assert fault in str(failed.value)
+
+
+@pytest.mark.parametrize("content", ["[success", None])
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "rules.toml"
+    if content:
+        path.write_text(content)
+    with pytest.raises(KpBatchError, match=r"^the rules of .*rules.toml (are no TOML|cannot be)"):
+        load_rules(path, {})

@@ -1,0 +1,492 @@
+"""Agents' own sessions: what Claude Code and Codex write becomes a trace a turn, or a session."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kp_batch.conversion.formats import FORMATS
+from kp_batch.conversion.model import Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.conversion.rules import load_rules
+from kp_batch.errors import KpBatchError, UnreadableError
+from kp_batch.imports.run import Imported, import_traces
+from kp_batch.limits import TooLargeError
+from tests.support.formats.sessions import (
+    BEGUN,
+    Line,
+    answer,
+    asked,
+    at,
+    claude_file,
+    codex,
+    event,
+    item,
+    meta,
+    rollout,
+    says,
+    started,
+    text,
+    user,
+    uuid_at,
+    write,
+)
+from tests.support.import_kits import KITS
+from tests.support.importing import imported, refusals
+
+ALWAYS = {
+    "success": {"always": True},
+    "confidence": {"always": 0.5},
+    "task_domain": {"otherwise": "code"},
+}
+SESSION = {**ALWAYS, "trace": "session"}
+PICTURE = {"type": "image", "source": {"type": "base64", "data": "SECRET"}}
+
+
+def drafts_of(name: str, path: Path, **rules: Any) -> tuple[dict[str, TraceDraft], list[str]]:
+    """The drafts of a file by their native ids, and what is passed over."""
+    loaded_rules = load_rules(None, {**ALWAYS, **rules})
+    form, records, skipped = FORMATS[name].under(loaded_rules), dict[str, list[SourceRecord]](), []
+    for record in form.records(path, []):
+        if isinstance(record, SourceRecord):
+            records.setdefault(record.trace, []).append(record)
+        elif isinstance(record, Skipped):
+            skipped.append(record.kind)
+    drafts = {trace: form.draft(trace, parts, loaded_rules) for trace, parts in records.items()}
+    return {x: draft for x, draft in drafts.items() if isinstance(draft, TraceDraft)}, skipped
+
+
+def steps(trace: TraceDraft) -> list[tuple[object, object]]:
+    return [
+        (step["type"], step["tool"] if step["type"] == "tool_call" else step["content"])
+        for step in trace.steps
+    ]
+
+
+def tool(name: str, server: str | None = None) -> tuple[str, dict[str, str | None]]:
+    return "tool_call", {"name": name, "mcp_server": server}
+
+
+def read(name: str, source: Path, archive: Path, rules: dict[str, Any]) -> Imported:
+    return import_traces(FORMATS[name], [str(source)], archive, load_rules(None, rules))
+
+
+def use(named: str, name: str = "Bash") -> Line:
+    return {"type": "tool_use", "id": named, "name": name, "input": {"at": "é"}}
+
+
+def gave(uuid: str, named: str, content: object, second: int = 2, **more: Any) -> Line:
+    part = {"type": "tool_result", "tool_use_id": named, "content": content, **more}
+    return user(uuid, [part], second, toolUseResult={"stdout": "SECRET"})
+
+
+def test_a_trace_is_a_turn_of_the_user(tmp_path: Path) -> None:
+    thinking = {"type": "thinking", "thinking": "hm", "signature": "SECRET"}
+    path = claude_file(
+        tmp_path,
+        {"type": "file-history-snapshot", "messageId": "p1", "snapshot": {"x": "SECRET"}},
+        user("p1", "go", 0),
+        says("a1", thinking, of="one"),
+        says("a2", text("so"), of="one", second=2),
+        says("a3", use("c1"), of="one", second=3),
+        gave("r1", "c1", [text("a"), PICTURE, text("b")], 4),
+        says("a4", use("c2", "mcp__web__open__page"), of="one", second=5),
+        gave("r2", "c2", [PICTURE], 6),
+        says("a5", text("done"), second=7, model="other"),
+        user("p2", [text("<system-reminder>x"), text("and now?"), PICTURE], 8),
+        says("a6", text("well"), second=9),
+    )
+    drafts, skipped = drafts_of("claude-code", path)
+    assert (list(drafts), skipped) == (["p1", "p2"], [])
+    first = drafts["p1"]
+    assert (first.objective, drafts["p2"].objective) == ("go", "and now?")
+    assert steps(first) == [
+        ("thought", "hm\nso"),
+        tool("Bash"),
+        tool("open__page", "web"),
+        ("observation", "a\nb"),
+        ("observation", ""),
+        ("thought", "done"),
+    ]
+    assert first.steps[1]["input"] == '{"at":"é"}'
+    assert str(first.created_at) == "2026-05-01 09:00:00.500000+00:00"
+    assert (first.native.root, first.native.log, first.framework) == ("p1", "s", "claude-code")
+    assert (first.origin.agent, first.origin.model, first.origin.version) == ("m", "m", "2.1.1")
+    assert first.fields == {
+        "project": ["shop"],
+        "cwd": ["/home/me/shop"],
+        "gitBranch": ["main"],
+        "version": ["2.1.1"],
+        "model": ["m", "other"],
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        user("x", "told by the tool", isMeta=True),
+        user("x", "a summary", isCompactSummary=True),
+        user("x", "a summary", isVisibleInTranscriptOnly=True),
+        user("x", "for a subagent", isSidechain=True),
+        user("x", "it is done", origin={"kind": "task-notification"}),
+        user("x", [text("[Request interrupted by user]")]),
+        user("x", "<task-notification>done</task-notification>"),
+        user("x", "<bash-stdout>so</bash-stdout><bash-stderr></bash-stderr>"),
+        user("x", "<command-name>/cost</command-name><command-args></command-args>"),
+        {**says("x", text("API Error")), "isApiErrorMessage": True},
+        says("x", text("no answer"), model="<synthetic>"),
+        {"type": "queue-operation", "sessionId": "s", "content": "typed"},
+        {**user("x", ""), "type": "attachment", "attachment": {"type": "skill_listing"}},
+    ],
+)
+def test_what_nobody_typed_is_no_step(tmp_path: Path, line: Line) -> None:
+    lines = user("p", "go"), line, user("o", "<local-command-stdout>x"), says("a", text("so"))
+    drafts, _ = drafts_of("claude-code", claude_file(tmp_path, *lines))
+    assert {trace: steps(draft) for trace, draft in drafts.items()} == {"p": [("thought", "so")]}
+
+
+def test_a_command_is_a_prompt_where_the_model_answers(tmp_path: Path) -> None:
+    called = "<command-message>review</command-message>\n<command-name>/review</command-name>"
+    prompt = user("p", f"{called}\n<command-args>the last one</command-args>")
+    meant = user("x", [text("Look for bugs")], isMeta=True)
+    drafts, _ = drafts_of(
+        "claude-code", claude_file(tmp_path, prompt, meant, says("a", text("so")))
+    )
+    assert [draft.objective for draft in drafts.values()] == ["/review the last one"]
+
+
+def test_what_is_typed_meanwhile_is_an_observation(tmp_path: Path) -> None:
+    queued = {"type": "queued_command", "commandMode": "prompt", "prompt": "and b"}
+    line = {**user("q", "", 2), "type": "attachment", "attachment": queued}
+    lines = user("p", "do a"), says("a", use("c")), line, says("b", text("done"), second=3)
+    drafts, _ = drafts_of("claude-code", claude_file(tmp_path, *lines))
+    assert steps(drafts["p"]) == [tool("Bash"), ("observation", "and b"), ("thought", "done")]
+
+
+def test_the_first_thought_after_a_failed_tool_may_be_a_recovery(tmp_path: Path) -> None:
+    failed = gave("r", "c", "Exit code 1", is_error=True)
+    lines = user("p", "go"), says("a", use("c")), failed, says("b", text("again"), second=3)
+    path = claude_file(tmp_path, *lines)
+    for rule, kind in (("after_tool_error", "error_recovery"), (None, "thought")):
+        drafts, _ = drafts_of("claude-code", path, recovery=rule)
+        assert steps(drafts["p"])[-1] == (kind, "again")
+
+
+def copied(line: Line) -> Line:
+    """A line as a fork has it."""
+    return {**line, "sessionId": "fork", "forkedFrom": {"sessionId": "s", "messageUuid": "x"}}
+
+
+def test_copied_history_counts_once(tmp_path: Path) -> None:
+    old = user("p1", "go"), says("a1", text("so")), user("p2", "on", 2), says("a2", text("yes"))
+    own = user("p3", "back", 5, sessionId="fork"), says("a3", text("no"), second=6)
+    resumed = {**user("p1", "go"), "sessionId": "later"}
+    write(tmp_path / "in/1.jsonl", *old)
+    write(tmp_path / "in/2.jsonl", *map(copied, old[:2]), *own)
+    title = {"type": "summary", "summary": "t", "leafUuid": "a1"}
+    write(tmp_path / "in/3.jsonl", title, resumed, old[1])
+    assert read("claude-code", tmp_path / "in", tmp_path / "out", ALWAYS).refused == {}
+    rows = imported(tmp_path / "out")
+    assert {x.removeprefix("kp:trace:"): len(row["steps"]) for x, row in rows.items()} == {
+        "p1": 1,
+        "p2": 1,
+        "p3": 1,
+    }
+    assert rows["kp:trace:p1"]["metadata"]["session"] == "s"
+    assert rows["kp:trace:p1"]["task"]["objective"] == "go"
+
+
+def test_a_session_of_a_fork_has_its_own_turns_and_the_question_that_it_copied(
+    tmp_path: Path,
+) -> None:
+    old = user("p1", "go"), says("a1", text("so"))
+    own = (
+        {**user("p2", "and this?", 5), "sessionId": "fork"},
+        {**says("a2", text("no"), second=6), "sessionId": "fork"},
+    )
+    drafts, _ = drafts_of("claude-code", claude_file(tmp_path, *map(copied, old), *own), **SESSION)
+    trace = drafts["fork"]
+    assert (trace.objective, steps(trace)) == (
+        "go",
+        [("observation", "and this?"), ("thought", "no")],
+    )
+    assert trace.created_at
+    assert trace.created_at.second == 5
+    assert (trace.native.root, trace.native.log) == ("p2", "fork")
+
+
+def test_a_turn_that_goes_on_is_made_anew(tmp_path: Path) -> None:
+    lines = user("p", "go"), says("a", text("so")), says("b", text("more"), second=3)
+    for count in (2, 3):
+        claude_file(tmp_path / "in", *lines[:count])
+        read("claude-code", tmp_path / "in", tmp_path / "out", ALWAYS)
+        (row,) = imported(tmp_path / "out").values()
+        assert len(row["steps"]) == count - 1
+
+
+def ran(named: str, output: object, *events: Line, name: str = "exec", **more: Any) -> list[Line]:
+    """A call, what events tell of it, and its output."""
+    call = item("function_call", name=name, arguments="{}", call_id=named, **more)
+    return [call, *events, item("function_call_output", call_id=named, output=output)]
+
+
+def test_a_turn_of_codex(tmp_path: Path) -> None:
+    injected = [{"type": "input_text", "text": "<environment_context>x"}]
+    reasoning = {
+        "summary": [{"type": "summary_text", "text": "hm"}],
+        "content": [{"type": "reasoning_text", "text": "well"}],
+        "encrypted_content": "SECRET",
+    }
+    shot = [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "SECRET"}]
+    path = rollout(
+        tmp_path,
+        meta(base_instructions={"text": "SECRET"}),
+        started(1),
+        item("message", 1, role="user", content=injected),
+        codex("turn_context", 1, model="m"),
+        asked("# Context\n\n## My request for Codex:\ngo", 2),
+        item("reasoning", 3, **reasoning),
+        event("agent_message", 4, message="so"),
+        answer("so", 4),
+        *ran("c1", shot, name="open", namespace="mcp__web"),
+        item("web_search_call", 6, action={"query": "q"}),
+        asked("quick", 7),
+        answer("a", 8),
+        answer("b", 8),
+        event("task_complete", 9, turn_id=uuid_at(1)),
+        started(20),
+        codex("compacted", 21, message="SECRET"),
+        event("task_complete", 22),
+    )
+    drafts, skipped = drafts_of("codex", path)
+    assert skipped == ["turn without a prompt"]
+    (trace,) = drafts.values()
+    assert (trace.id, trace.objective) == (f"kp:trace:{uuid_at(1)}", "go")
+    assert steps(trace) == [
+        ("thought", "hm\nwell\nso"),
+        tool("open", "web"),
+        ("observation", "a"),
+        tool("web_search"),
+        ("observation", "quick"),
+        ("thought", "a\nb"),
+    ]
+    assert str(trace.created_at) == "2026-05-01 09:00:01.500000+00:00"
+    assert (trace.native.root, trace.native.log) == (uuid_at(1), uuid_at(0))
+    assert (trace.origin.agent, trace.origin.version, trace.framework) == ("m", "0.150", "codex")
+    assert trace.fields["project"] == ["shop"]
+    assert trace.fields["git.branch"] == ["main"]
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex"])
+def test_no_record_holds_pictures_instructions_or_what_is_encrypted(
+    tmp_path: Path, name: str
+) -> None:
+    if name == "codex":
+        test_a_turn_of_codex(tmp_path)
+    else:
+        test_a_trace_is_a_turn_of_the_user(tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert "SECRET" in path.read_text()
+    records = [
+        record for record in FORMATS[name].records(path, []) if isinstance(record, SourceRecord)
+    ]
+    assert "SECRET" not in json.dumps([record.payload for record in records])
+
+
+FINE = "Wall time: 1 s\nProcess exited with code 0\nOutput:\nExit code: 1"
+
+
+def completed(**fields: Any) -> Line:
+    return event("item_completed", item={"type": "CommandExecution", "id": "c", **fields})
+
+
+@pytest.mark.parametrize(
+    ("output", "events", "has_failed"),
+    [
+        ("no", [event("exec_command_end", call_id="c", exit_code=2)], True),
+        ("no", [event("patch_apply_end", call_id="c", success=False)], True),
+        ("no", [event("mcp_tool_call_end", call_id="c", result={"Err": "x"})], True),
+        ("no", [event("mcp_tool_call_end", call_id="c", result={"Ok": {"isError": True}})], True),
+        ("no", [completed(status="failed")], True),
+        ("no", [completed(status="completed", exit_code=0)], False),
+        ({"content": "no", "success": False}, [], True),
+        ({"content": "yes", "success": True}, [], False),
+        ('{"output": "no", "metadata": {"exit_code": 1}}', [], True),
+        ("Exit code: 1\nOutput:\nno", [], True),
+        ("Process exited with code 3\nOutput:\n", [], True),
+        (FINE, [], False),
+        ("Exit code: 1\nOutput:\nno", [event("exec_command_end", call_id="c", exit_code=0)], False),
+    ],
+)
+def test_how_codex_tells_that_a_tool_failed(
+    tmp_path: Path, output: object, events: list[Line], *, has_failed: bool
+) -> None:
+    lines = meta(), started(1), asked("go"), *ran("c", output, *events), answer("then")
+    drafts, _ = drafts_of("codex", rollout(tmp_path, *lines), recovery="after_tool_error")
+    (trace,) = drafts.values()
+    assert steps(trace)[-1] == ("error_recovery" if has_failed else "thought", "then")
+
+
+def test_turns_that_a_fork_replays_are_another_sessions(tmp_path: Path) -> None:
+    parent = codex("session_meta", 100 % 60, id=uuid_at(0), timestamp=at(0))
+    replayed = started(1), asked("go"), answer("so"), event("task_complete")
+    by_time = event("task_started", turn_id="t", started_at=BEGUN + 2), asked("on"), answer("yes")
+    own = started(120), asked("and?"), answer("no", 30)
+    fork = meta(id=uuid_at(110), timestamp=at(40))
+    path = rollout(tmp_path, fork, parent, *replayed, *by_time, *own)
+    drafts, skipped = drafts_of("codex", path)
+    assert list(drafts) == [uuid_at(120)]
+    assert skipped == ["turn of another session"] * 2
+    whole, _ = drafts_of("codex", path, **SESSION)
+    (trace,) = whole.values()
+    assert (trace.id, trace.objective) == (f"kp:trace:{uuid_at(110)}", "go")
+    assert steps(trace) == [("observation", "and?"), ("thought", "no")]
+
+
+def test_without_turns_each_message_of_the_user_begins_one(tmp_path: Path) -> None:
+    content = [{"type": "input_text", "text": "go"}]
+    header = {"id": "old", "timestamp": at(0), "git": {"branch": "b"}, "instructions": None}
+    bare = [
+        {
+            "type": "message",
+            "role": "user",
+            "content": [{**content[0], "text": "<user_instructions>"}],
+        },
+        {"type": "message", "role": "user", "content": content},
+        {"type": "local_shell_call", "call_id": "c", "action": {"command": ["ls"]}},
+        {"record_type": "state"},
+        {"type": "function_call_output", "call_id": "c", "output": "x"},
+        {"type": "message", "role": "user", "content": content},
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "so"}],
+        },
+    ]
+    drafts, _ = drafts_of("codex", rollout(tmp_path, header, *bare))
+    assert list(drafts) == ["old/1", "old/2"]
+    assert steps(drafts["old/1"]) == [tool("local_shell"), ("observation", "x")]
+    assert drafts["old/1"].steps[0]["input"] == '{"command":["ls"]}'
+    assert [draft.created_at is None for draft in drafts.values()] == [False, True]
+
+
+def test_a_session_of_codex_may_have_several_files(tmp_path: Path) -> None:
+    for second in (0, 40):
+        begun = meta(timestamp=at(second)), started(second), asked(f"do {second}", second)
+        write(tmp_path / f"in/{second}.jsonl", *begun, answer(f"so {second}", second + 1))
+    read("codex", tmp_path / "in", tmp_path / "out", SESSION)
+    (row,) = imported(tmp_path / "out").values()
+    texts = [row["task"]["objective"], *(step["content"] for step in row["steps"])]
+    assert texts == ["do 0", "so 0", "do 40", "so 40"]
+
+
+def test_a_turn_without_a_uuid_is_named_within_its_session(tmp_path: Path) -> None:
+    begun = event("task_started", 1, turn_id="7")
+    drafts, _ = drafts_of(
+        "codex", rollout(tmp_path, meta(id="s"), begun, asked("go"), answer("so"))
+    )
+    assert list(drafts) == ["s/7"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"source": {"subagent": "review"}}, {"thread_source": "subagent"}]
+)
+def test_subagents_of_codex_are_passed_over(tmp_path: Path, fields: Line) -> None:
+    lines = meta(**fields), started(1), asked("go"), answer("so")
+    assert drafts_of("codex", rollout(tmp_path, *lines)) == ({}, ["session of a subagent"])
+
+
+def packed(path: Path) -> Path:
+    """The file, packed beside itself."""
+    beside = path.with_name(f"{path.name}.zst")
+    with pa.CompressedOutputStream(str(beside), "zstd") as sink:
+        sink.write(path.read_bytes())
+    return beside
+
+
+def test_sessions_packed_with_zstd_are_read_unless_they_stand_unpacked_beside(
+    tmp_path: Path,
+) -> None:
+    lines = meta(), started(1), asked("go"), answer("so")
+    path = rollout(tmp_path / "in", *lines)
+    packed(path)
+    assert read("codex", tmp_path / "in", tmp_path / "out", ALWAYS).files == 1
+    path.unlink()
+    done = read("codex", tmp_path / "in", tmp_path / "other", ALWAYS)
+    assert (done.traces, done.refused) == (1, {})
+    assert imported(tmp_path / "other") == imported(tmp_path / "out")
+
+
+def test_a_cut_or_endless_file_of_zstd_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = packed(rollout(tmp_path, meta(), started(1), asked("go" * 9_999), answer("so")))
+    whole = beside.read_bytes()
+    beside.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UnreadableError, match="it cannot be unpacked"):
+        list(FORMATS["codex"].records(beside, []))
+    beside.write_bytes(whole)
+    monkeypatch.setattr("kp_batch.limits.MEMBER_BYTES", 1 << 10)
+    with pytest.raises(TooLargeError, match="it unpacks to more than"):
+        list(FORMATS["codex"].records(beside, []))
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex"])
+def test_foreign_and_empty_files_are_reported_and_a_file_without_prompts_is_passed_over(
+    tmp_path: Path, name: str
+) -> None:
+    other = {"claude-code": "codex", "codex": "claude-code"}[name]
+    KITS[other].write(tmp_path, [KITS[other].make("aa", at(0), 1)])
+    (foreign,) = tmp_path.iterdir()
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text("12:00 INFO\n" * 300)
+    for path in (foreign, empty, lines):
+        with pytest.raises(UnreadableError):
+            list(FORMATS[name].records(path, []))
+    titled = {"type": "summary", "summary": "t", "leafUuid": "x"}
+    path = write(tmp_path / "none.jsonl", titled if name == "claude-code" else meta())
+    assert drafts_of(name, path) == ({}, ["session without a prompt"])
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex"])
+def test_sessions_are_known_by_what_they_hold(tmp_path: Path, name: str) -> None:
+    KITS[name].write(tmp_path / "in", [KITS[name].make("aa", at(0), 1)])
+    done = import_traces(None, [str(tmp_path / "in")], tmp_path / "out", load_rules(None, ALWAYS))
+    assert done.traces == 1
+    (row,) = imported(tmp_path / "out").values()
+    assert row["metadata"]["framework"] == name
+
+
+def test_a_prompt_without_a_uuid_is_refused(tmp_path: Path) -> None:
+    nameless = claude_file(tmp_path, {**user("p", "go"), "uuid": None}, says("a", text("so")))
+    records = [*FORMATS["claude-code"].records(nameless, [])]
+    assert [record.reasons for record in records if isinstance(record, Rejected)] == [
+        ["missing_id"]
+    ]
+
+
+def test_an_archive_of_turns_takes_no_sessions(tmp_path: Path) -> None:
+    claude_file(tmp_path / "in", user("p", "go"), says("a", text("so")))
+    read("claude-code", tmp_path / "in", tmp_path / "out", ALWAYS)
+    with pytest.raises(KpBatchError, match=r'trace = "session": import into a new folder'):
+        read("claude-code", tmp_path / "in", tmp_path / "out", SESSION)
+    read("claude-code", tmp_path / "in", tmp_path / "other", SESSION)
+    assert list(imported(tmp_path / "other")) == ["kp:trace:s"]
+
+
+def test_only_formats_of_sessions_take_the_rule(tmp_path: Path) -> None:
+    claude_file(tmp_path, user("p", "go"))
+    with pytest.raises(KpBatchError, match="otlp has no sessions of several turns"):
+        read("otlp", tmp_path, tmp_path / "out", SESSION)
+    read("claude-code", tmp_path, tmp_path / "out", ALWAYS)
+    with pytest.raises(KpBatchError, match="has traces of claude-code"):
+        read("otlp", tmp_path, tmp_path / "out", SESSION)
+
+
+def test_a_prompt_without_an_answer_is_refused(tmp_path: Path) -> None:
+    claude_file(tmp_path / "in", user("p", "go"))
+    assert read("claude-code", tmp_path / "in", tmp_path / "out", ALWAYS).refused == {"no_steps": 1}
+    assert [refusal["id"] for refusal in refusals(tmp_path / "out")] == ["kp:trace:p"]
