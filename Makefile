@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo check test lint style torture bench bench-full clean
+.PHONY: install demo check test lint torture bench bench-full clean
 .NOTPARALLEL: # all of it is installed into one environment
 
 install: .venv/installed
@@ -17,19 +17,16 @@ install: .venv/installed
 demo: .venv/for-demo
 	$(BIN)/kp-batch demo
 
-check: style # and pyright, which takes one core, beside the tests
-	$(BIN)/pyright & $(BIN)/pytest --quick --numprocesses 2 --dist worksteal; tests=$$?; \
-	wait $$! && exit $$tests
+check: lint
+	$(BIN)/pytest --quick --numprocesses 2 --dist worksteal
 
 test: lint
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --max-worker-restart 0 --no-loadscope-reorder
 
-lint: style
-	$(BIN)/pyright
-
-style: install
+lint: install
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/pyrefly check
 	$(BIN)/lint-imports
 
 torture: install

@@ -154,7 +154,7 @@ def _is_nested_too_deep(value: Any) -> bool:
     level = [value]
     for _ in range(NESTING + 1):
         children = (node.values() if isinstance(node, dict) else node for node in level)
-        level = [one for values in children for one in values if isinstance(one, dict | list)]
+        level = [one for values in children for one in values if isinstance(one, (dict, list))]
         if not level:
             return False
     return True

@@ -173,7 +173,7 @@ def test_an_identifier_is_the_name(name: str) -> None:
 )
 def test_other_values_are_refused(value: object) -> None:
     with pytest.raises(TypeError, match=r"\$value is no SQL, number or plain name"):
-        statement("SELECT $value", value=value)  # pyright: ignore[reportArgumentType]
+        statement("SELECT $value", value=value)
 
 
 def test_names_and_numbers_take_their_places() -> None:

@@ -82,7 +82,8 @@ def _with_raw(rows: pl.DataFrame, raw: Iterable[tuple[int, str]]) -> Iterator[pl
         size += len(text)
         if size >= BATCH_BYTES:
             yield _join(rows.filter(pl.col("row") <= row), texts)
-            rows, texts, size = rows.filter(pl.col("row") > row), [], 0
+            rows = rows.filter(pl.col("row") > row)
+            texts, size = list[tuple[int, str]](), 0
     if len(rows):
         yield _join(rows, texts)
 

@@ -67,7 +67,7 @@ def _text(column: str) -> Callable[[Mapping[str, Any]], _Locations]:
 
 def _steps(trace: Mapping[str, Any]) -> Sequence[Any]:
     steps = trace.get(STEPS)
-    return steps if isinstance(steps, list | tuple) else ()
+    return steps if isinstance(steps, (list, tuple)) else ()
 
 
 def _no_steps(trace: Mapping[str, Any]) -> _Locations:
@@ -244,7 +244,7 @@ def fault_sentence(code: str, trace: Any) -> str:
     first = f" (the first of {len(faults):,} such steps)" if len(faults) > 1 else ""
     if value is None:
         return f"{name} is null{first}"
-    if isinstance(value, str | list) and not value:
+    if isinstance(value, (str, list)) and not value:
         return f"{name} is empty{first}"
     return f"{name} is {_shown(value)}, {expected}{first}"
 

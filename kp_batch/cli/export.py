@@ -111,8 +111,8 @@ def export(  # noqa: PLR0913 (each is an option)
     conditions = ExportFilter(
         min_score=min_score,
         domains=domains,
-        since=since and str(since.date()),
-        until=until and str(until.date()),
+        since=str(since.date()) if since else None,
+        until=str(until.date()) if until else None,
         where=where,
         distinct=distinct,
         top=top,

@@ -53,12 +53,16 @@ def schema_of(name: str) -> dict[str, Any]:
     else:
         from pydantic import TypeAdapter
 
-        module, type_name = _TYPES[name]
-        kind: Any = getattr(import_module(f"kp_batch.{module}"), type_name)
-        kind = GenericAlias(list, kind) if name in _LISTED else kind
-        schema = _as_printed(TypeAdapter[Any](kind).json_schema(mode="serialization"))
+        adapter = TypeAdapter[Any](_printed_type(name))
+        schema = _as_printed(adapter.json_schema(mode="serialization"))
         title = f"kp-batch {name}" + ("" if name == "score" else " --json")
     return {"$schema": _DIALECT, **schema, "title": title}
+
+
+def _printed_type(name: str) -> Any:
+    module, type_name = _TYPES[name]
+    kind = getattr(import_module(f"kp_batch.{module}"), type_name)
+    return GenericAlias(list, kind) if name in _LISTED else kind
 
 
 def _as_printed(schema: dict[str, Any]) -> dict[str, Any]:

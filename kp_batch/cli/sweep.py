@@ -136,7 +136,7 @@ def sweep_text(result: Sweep) -> str:
         f"{result.encoder_id}\n"
         "  change, rank corr, now reach, no longer (reach it): beside the combination in force"
     )
-    return "\n\n".join(filter(None, [head, *tables, *left_out, recorded]))
+    return "\n\n".join(part for part in (head, *tables, *left_out, recorded) if part)
 
 
 def _largest(domains: Sequence[list[Outcome]]) -> list[list[Outcome]]:

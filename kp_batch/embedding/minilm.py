@@ -136,7 +136,8 @@ def _batches(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
         if batch and size + lengths[row] > most:
             yield batch
-            batch, size = [], 0
+            batch = []
+            size = 0
         batch.append(row)
         size += lengths[row]
     if batch:

@@ -128,7 +128,8 @@ class SortedRuns:
     def _flush(self) -> None:
         rows = pl.DataFrame(self._rows, schema=self._schema, orient="row")
         frame = pl.concat([*self._frames, rows])
-        self._rows, self._frames, self._bytes = [], [], 0
+        self._rows, self._frames = list[tuple[object, ...]](), list[pl.DataFrame]()
+        self._bytes = 0
         self._write([frame.sort(self._by, nulls_last=True)])
         self._merge()
 

@@ -135,7 +135,8 @@ def _batches(
     for location, text, unread in texts:
         if batch and (len(batch) == _ROWS or letters + len(text) > _LETTERS):
             yield batch
-            batch, letters = [], 0
+            batch = []
+            letters = 0
         batch.append((location, text, unread))
         letters += len(text)
     if batch:

@@ -56,7 +56,7 @@ class StagedPart:
 
 
 @step("identify")
-def identify(part: Sequence[SourceFile]) -> list[str | Unreadable]:
+def identify(part: Sequence[SourceFile], /) -> list[str | Unreadable]:
     """Identify the content of some files: the file_id of each, or why it has none."""
     return read_with_retries("identify", {source: source for source in part}, _file_id)
 
@@ -75,7 +75,7 @@ def _file_id(source: SourceFile) -> str:
 
 @step("stage")
 def stage_contents(
-    part: Sequence[Content], archive: Sequence[str], forgotten: Sequence[Path], staging: Staging
+    part: Sequence[Content], /, archive: Sequence[str], forgotten: Sequence[Path], staging: Staging
 ) -> StagedPart:
     """Stage the rows of some contents: those of small ones together, of a large one by itself.
 
@@ -176,7 +176,7 @@ def _check_unchanged(source: SourceFile) -> None:
 
 
 @step("read again")
-def stage_texts(part: Sequence[SourceFile], wanted: Path, staging: Staging) -> list[Path]:
+def stage_texts(part: Sequence[SourceFile], /, wanted: Path, staging: Staging) -> list[Path]:
     """Read files again for the texts of some of their rows; returns the staged file, if any.
 
     Args:

@@ -49,7 +49,8 @@ class _Buffer:
         if self._frames:
             # As one chunk: every expression would make one of the columns that it takes.
             rows = pl.concat(self._frames, rechunk=True)
-            self._frames, self._rows, self._bytes = [], 0, 0
+            self._frames = []
+            self._rows = self._bytes = 0
             self._work(rows)
 
     def _work(self, rows: pl.DataFrame) -> None:

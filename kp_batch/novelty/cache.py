@@ -105,7 +105,7 @@ class VectorCache:
             ValueError: as for `add`.
         """
         nearest = self.nearest(query, now)
-        return nearest and nearest.similarity
+        return nearest.similarity if nearest else None
 
     def nearest(self, query: npt.ArrayLike, now: datetime | None = None) -> Nearest | None:
         """Find the most similar vector, the oldest one on a tie; see `max_cosine_similarity`.

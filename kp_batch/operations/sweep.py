@@ -225,7 +225,7 @@ def _window(rows: pl.LazyFrame, row: int, caches: Sequence[CacheSettings]) -> in
 
 @step("sweep span")
 def sweep_span(
-    span: Span, grouping: Grouping, profiles: ProfileVersions, vectors: Path, staging: Staging
+    span: Span, /, grouping: Grouping, profiles: ProfileVersions, vectors: Path, staging: Staging
 ) -> Path:
     """Replay one span with each cache of a grouping, by the vectors of a store's folder.
 

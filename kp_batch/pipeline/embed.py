@@ -92,7 +92,7 @@ def _read_again(run: Run, plan: Plan, executor: Executor) -> Iterable[Path]:
 
 
 @step("embed texts", on_gpu=True)
-def embed_texts(part: Rows, to_embed: Path, name: EncoderName, vectors: Path) -> int:
+def embed_texts(part: Rows, /, to_embed: Path, name: EncoderName, vectors: Path) -> int:
     """Embed some texts of `to_embed`, and store their vectors as one chunk; returns how many.
 
     Raises:
@@ -128,7 +128,7 @@ def _embed_by_window(staging: Staging, vectors: Path, name: EncoderName, executo
 
 
 @step("tokenise")
-def tokenise(part: Rows, staging: Staging, name: EncoderName, vectors: Path) -> Path:
+def tokenise(part: Rows, /, staging: Staging, name: EncoderName, vectors: Path) -> Path:
     """Stage the windows of some texts of `to_embed`, and store the window of each text.
 
     Returns:
@@ -147,7 +147,7 @@ def tokenise(part: Rows, staging: Staging, name: EncoderName, vectors: Path) -> 
 
 
 @step("embed windows", on_gpu=True)
-def embed_windows(part: Rows, staging: Staging, name: EncoderName, vectors: Path) -> int:
+def embed_windows(part: Rows, /, staging: Staging, name: EncoderName, vectors: Path) -> int:
     """Embed some windows, and store them as one chunk; returns how many."""
     rows = read_inputs(part, staging.windows_to_embed, ("window_hash", "pieces"))
     pieces = rows.get_column("pieces")

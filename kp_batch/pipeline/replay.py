@@ -101,7 +101,7 @@ def find_vectors(staging: Staging, vectors: Path) -> int:
 
 
 @step("replay span")
-def replay_span(span: Span, vectors: Path, staging: Staging) -> Replayed:
+def replay_span(span: Span, /, vectors: Path, staging: Staging) -> Replayed:
     """Replay one span, by the vectors of a store's folder."""
     rows, places = span.read(staging)
     own = span.first - span.warm

@@ -237,7 +237,7 @@ def _affordable(rows: pl.DataFrame) -> dict[str, int]:
 
 
 @step("texts")
-def read_part(files: Iterable[Iterable[TraceLocation]]) -> dict[str, Read]:
+def read_part(files: Iterable[Iterable[TraceLocation]], /) -> dict[str, Read]:
     """Read the texts of some files, by trace_id."""
     texts: dict[str, Read] = {}
     for batch in reread_batches(chain.from_iterable(files)):

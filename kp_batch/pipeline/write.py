@@ -55,7 +55,7 @@ def write_rejects(run: Run, tables: DeltaTables) -> None:
 
 @step("write days")
 def write_days(
-    part: WriteTask, run: Run, scorer: Scorer, replayed: Sequence[Replayed]
+    part: WriteTask, /, run: Run, scorer: Scorer, replayed: Sequence[Replayed]
 ) -> list[DataFile]:
     """Score the rows of some days and write them into files that no version of the table names.
 

@@ -50,7 +50,8 @@ def as_spec(chart: Drawing, caption: str) -> dict[str, Any]:
     autosize = alt.AutoSizeParams(type="fit-x", contains="padding")
     with_domain = chart.add_params(alt.param(CHOSEN, value=""))
     sized = with_domain.properties(width="container", autosize=autosize, description=caption)
-    with alt.data_transformers.disable_max_rows():
+    # Altair types the end of the context by what an error passes to it alone.
+    with alt.data_transformers.disable_max_rows():  # pyrefly: ignore[bad-context-manager]
         return sized.to_dict(validate=False)  # which takes as long as all else of a page
 
 

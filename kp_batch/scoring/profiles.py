@@ -51,7 +51,7 @@ class Version(NamedTuple):
     def date(self) -> str | None:
         """`valid_from` as a text; a day where it is a day's start. They sort as the times do."""
         moment = self.valid_from
-        return moment and _date_text(moment)
+        return _date_text(moment) if moment else None
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def parse_profiles(profiles: Mapping[str, Any], source: str) -> ProfileVersions:
 
 def _table(version: Version) -> dict[str, Any]:
     begins, profile = version
-    dated = {} if begins is None else {_FROM: version.date}
+    dated: dict[str, Any] = {} if begins is None else {_FROM: version.date}
     return dated | {dimension: getattr(profile, dimension) for dimension in DIMENSIONS}
 
 

@@ -239,7 +239,8 @@ def cut(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[tup
     for item in items:
         if part and total + size(item) > most:
             yield tuple(part)
-            part, total = [], 0
+            part = []
+            total = 0
         part.append(item)
         total += size(item)
     if part:

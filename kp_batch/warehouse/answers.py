@@ -180,7 +180,7 @@ def _csv_value(value: Any) -> str:
     """A value of CSV as DuckDB reads it: null is empty, and an empty text is quoted."""
     if value is None:
         return ""
-    text = _json(value) if isinstance(value, list | tuple | dict) else _text(value)
+    text = _json(value) if isinstance(value, (list, tuple, dict)) else _text(value)
     if text and not _TO_BE_QUOTED.search(text):
         return text
     return '"' + text.replace('"', '""') + '"'
@@ -216,7 +216,7 @@ def _json(value: Any) -> str:
     if isinstance(value, dict):
         pairs = cast("dict[Any, Any]", value).items()
         return f"{{{', '.join(f'{_json(_key(key))}: {_json(item)}' for key, item in pairs)}}}"
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_json, cast('Sequence[Any]', value)))}]"
     if isinstance(value, Decimal):
         return f"{value:f}"
@@ -227,7 +227,7 @@ def _json(value: Any) -> str:
 
 
 def _key(key: Any) -> str:
-    return _json(key) if isinstance(key, bool | list | tuple | dict) else _text(key)
+    return _json(key) if isinstance(key, (bool, list, tuple, dict)) else _text(key)
 
 
 def _text(value: Any) -> str:

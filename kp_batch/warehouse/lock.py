@@ -212,10 +212,9 @@ def _last_holder(store: Store, now_ns: int) -> tuple[dict[str, object], str, flo
         content, head = store.read(LEASE)
     except FileNotFoundError:
         return {}, "", 0.0
-    try:
+    holder: dict[str, object] = {}
+    with suppress(ValueError, TypeError):  # not written by kp_batch
         holder = dict(json.loads(content))
-    except (ValueError, TypeError):  # not written by kp_batch
-        holder = {}
     return holder, head.etag, (now_ns - head.mtime_ns) / 1e9
 
 

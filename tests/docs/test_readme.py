@@ -42,7 +42,7 @@ def test_the_make_targets_call_what_the_tests_run() -> None:
     ]
     for target, calls in (
         ("demo", ["kp-batch demo"]),
-        ("test", ["ruff check", "ruff format --check", "pyright", "lint-imports", "pytest"]),
+        ("test", ["ruff check", "ruff format --check", "pyrefly check", "lint-imports", "pytest"]),
     ):
         plan = subprocess.run(
             ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True
@@ -56,7 +56,7 @@ def test_a_demo_installs_what_it_needs_and_a_test_the_rest(tmp_path: Path) -> No
         copyfile(ROOT / name, tmp_path / name)
     bin_folder, log = tmp_path / ".venv" / "bin", tmp_path / "called"
     bin_folder.mkdir(parents=True)
-    for name in ("pip", "kp-batch", "ruff", "pyright", "lint-imports", "pytest"):
+    for name in ("pip", "kp-batch", "ruff", "pyrefly", "lint-imports", "pytest"):
         (bin_folder / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {log}\n')
         (bin_folder / name).chmod(0o755)
 

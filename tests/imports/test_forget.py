@@ -39,7 +39,7 @@ from tests.support.runs import config
 
 
 @pytest.fixture(autouse=True)
-def _spans_format(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+def _spans_format(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kp_batch.imports.run.FORMATS", {**FORMATS, "spans": spans_format()})
 
 

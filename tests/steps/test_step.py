@@ -22,6 +22,7 @@ from kp_batch.errors import ArchiveError, StorageError
 from kp_batch.log import progress
 from kp_batch.steps import step as steps
 from kp_batch.steps.step import Clock, Step, ThreadExecutor, step, step_seconds, timed
+from tests.support import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -277,7 +278,7 @@ from pathlib import Path
 from kp_batch.steps.step import Executor, step
 
 @step("count")
-def count(source: Path, least: int) -> str:
+def count(source: Path, /, least: int) -> str:
     return f"{source}{least}"
 
 def calls(executor: Executor) -> None:
@@ -296,15 +297,16 @@ def calls(executor: Executor) -> None:
 def test_the_arguments_and_the_results_of_steps_are_checked_by_their_types(tmp_path: Path) -> None:
     snippet = tmp_path / "snippet.py"
     snippet.write_text(CALLS)
-    pyright = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
-    done = subprocess.run([*pyright, str(snippet)], capture_output=True, text=True, check=False)
-    diagnostics = json.loads(done.stdout)["generalDiagnostics"]
-    lines = {
-        diagnostic["range"]["start"]["line"]
-        for diagnostic in diagnostics
-        if diagnostic["severity"] == "error"
-    }
-    assert lines == {row for row, text in enumerate(CALLS.split("\n")) if "# wrong" in text}
+    pyrefly = [sys.executable, "-m", "pyrefly", "check", "--output-format=json", "--summary=none"]
+    settings = [
+        f"--config={ROOT / 'pyproject.toml'}",
+        f"--python-interpreter-path={sys.executable}",
+    ]
+    done = subprocess.run(
+        [*pyrefly, *settings, str(snippet)], capture_output=True, text=True, check=False
+    )
+    lines = {error["line"] for error in json.loads(done.stdout)["errors"]}
+    assert lines == {row for row, text in enumerate(CALLS.split("\n"), 1) if "# wrong" in text}
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,8 @@ def line_batches(lines: Iterable[bytes], batch_rows: int) -> Iterator[list[tuple
             size += len(line) + _STEP_BYTES * line.count(b"{")
         if len(batch) >= batch_rows or size >= BATCH_BYTES:
             yield batch
-            batch, size = [], 0
+            batch = []
+            size = 0
     if batch:
         yield batch
 
@@ -203,7 +204,7 @@ def finite(value: Any) -> Any:
     """The value with NaN and infinity, at any depth, as text: JSON has neither."""
     if isinstance(value, dict):
         return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [finite(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -213,7 +214,7 @@ def _record(source_file: str, row: int, value: Any) -> tuple[Any, ...]:
     if isinstance(value, TooLarge):
         value, fault = {"id": value.id}, limits.TOO_LARGE
     steps = value_at(value, (STEPS,))
-    listed = steps if isinstance(steps, list | tuple) else ()
+    listed = steps if isinstance(steps, (list, tuple)) else ()
     objects = [step for step in listed if isinstance(step, _OBJECT)]
     return (
         source_file,

@@ -7,8 +7,8 @@ from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow.compute import call_function
 
 from kp_batch import limits
 from kp_batch.archive.formats.json import BATCH_BYTES
@@ -62,12 +62,12 @@ class ParquetRows:
         for part, part_size in self._parts(most, _leaves(self._parquet, is_wanted)):
             if parts and size + part_size > BATCH_BYTES:
                 yield pa.concat_batches(parts)
-                parts, size, rows = [], 0, 0
+                parts, size, rows = list[pa.RecordBatch](), 0, 0
             parts.append(part)
             size, rows = size + part_size, rows + len(part)
             if rows >= most:  # not with the next part: that may be damaged
                 yield pa.concat_batches(parts)
-                parts, size, rows = [], 0, 0
+                parts, size, rows = list[pa.RecordBatch](), 0, 0
         if parts:
             yield pa.concat_batches(parts)
 
@@ -194,4 +194,4 @@ def _one(values: pa.Array) -> _Sizes:
 def _lengths(texts: pa.Array) -> _Sizes:
     if texts.type in _VIEWS:
         texts = texts.cast(pa.large_binary())
-    return np.asarray(call_function("binary_length", [texts]).fill_null(0), np.int64)
+    return np.asarray(pc.call_function("binary_length", [texts]).fill_null(0), np.int64)

@@ -116,10 +116,16 @@ def first_of(payload: Json, *names: str) -> Any:
 
 
 ROLES: Mapping[str, Role] = {
-    **dict.fromkeys(("user", "human"), "user"),
-    **dict.fromkeys(("assistant", "ai", "model", "AIMessageChunk"), "assistant"),
-    **dict.fromkeys(("system", "developer"), "system"),
-    **dict.fromkeys(("tool", "function"), "tool"),
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "model": "assistant",
+    "AIMessageChunk": "assistant",
+    "system": "system",
+    "developer": "system",
+    "tool": "tool",
+    "function": "tool",
 }
 _PART_KEYS = ("thought", "function_call", "functionCall", "function_response", "functionResponse")
 _MESSAGE_KEYS = ("tool_calls", "reasoning_content", "reasoning", "additional_kwargs")

@@ -24,7 +24,7 @@ _MESSAGES = (
     *("messages", "contents", "new_message", "message", "output", "choices", "generations"),
     *("candidates", "content", "input", "inputs", "query", "question", "prompt", "task", "kwargs"),
 )
-_NOTHING = (None, "", [], {})
+_NOTHING: tuple[object, ...] = (None, "", [], {})
 _TEXTS = (
     *("messages", "contents", "input", "inputs", "query", "question", "prompt", "task"),
     *("text", "content", "parts", "output", "answer", "description", "kwargs"),

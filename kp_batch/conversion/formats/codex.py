@@ -172,7 +172,8 @@ class _Session(sessions.SessionFile):
 
     def _answered(self) -> Iterator[ReadItem]:
         """Take prompts that only messages have, once something follows: an event may come yet."""
-        prompts, self._unanswered = self._unanswered, []
+        prompts = self._unanswered
+        self._unanswered = []
         for number, text, time in prompts:
             self._thought = 0
             yield from self._prompt(number, text, time)

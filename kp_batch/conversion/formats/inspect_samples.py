@@ -83,7 +83,7 @@ def _resolved(value: object, attachments: Mapping[str, str], room: Budget) -> ob
         text = _attached(value, attachments)
         room.take(VALUE_BYTES + len(text))
         return text
-    if not isinstance(value, list | dict):
+    if not isinstance(value, (list, dict)):
         return value
     room.take(VALUE_BYTES)
     try:

@@ -214,7 +214,7 @@ def _plain(value: object) -> object:
         return value.decode()
     if isinstance(value, Decimal):
         return float(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_plain(item) for item in cast("Sequence[object]", value)]
     return value
 

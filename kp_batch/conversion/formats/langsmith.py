@@ -154,7 +154,7 @@ def _text_of(value: object) -> str:
         value = cast("list[object]", value)[0]
     if isinstance(value, dict) and "generations" in value:
         return _text_of(value["generations"])
-    return objective_in(value) if isinstance(value, str | dict) else ""
+    return objective_in(value) if isinstance(value, (str, dict)) else ""
 
 
 def _call(run: Json) -> ToolCall:
