@@ -25,11 +25,13 @@ from kp_batch.runs.run import Run, effective_config
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
+from tests.support.folders import keep, restore
 
 pytestmark = pytest.mark.slow
 
 # Who scored a row, and where it and its cache are: other warehouses have others.
 _ELSEWHERE = "run_id, source_file, cache_group"
+CACHE = {"cache_size": 3, "ttl": "2d"}
 WORDS = ["fix", "import", "export", "sum", "rows", "plan", "trip"]
 
 
@@ -74,14 +76,25 @@ def fleet(chance: random.Random, first: int, traces: int) -> list[dict[str, Any]
     ]
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive, and its warehouse with each grouping."""
+    folder = tmp_path_factory.mktemp("groups") / "made"
     chance = random.Random(5)
-    for number, host in enumerate(["x", "y", "z w"]):
-        path = tmp_path / "archive" / f"host={host.replace(' ', '%20')}" / "a.jsonl"
+    for number, host in enumerate(["x", "y", "z%20w"]):
+        path = folder / "archive" / f"host={host}" / "a.jsonl"
         write_jsonl(path, fleet(chance, 100 * number, 40))
-    write_jsonl(tmp_path / "archive" / "b.jsonl", fleet(chance, 300, 20))
-    return tmp_path / "archive"
+    write_jsonl(folder / "archive" / "b.jsonl", fleet(chance, 300, 20))
+    for cache_by in ("none", "agent_id", "host", "agent_id+host"):
+        run(folder / "archive", folder / cache_by, cache_by=cache_by, **CACHE)
+    keep(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path) -> Path:
+    restore(made)
+    return made
 
 
 def test_names_are_read_in_any_order_and_written_in_one() -> None:
@@ -147,90 +160,99 @@ def test_keys_are_those_below_the_outermost_name(tmp_path: Path) -> None:
     assert path_keys(twice, "/a/host=out/host=in/f.jsonl") == '{"host":"out"}'
 
 
-@pytest.mark.parametrize("cache_by", ["agent_id", "host", "agent_id+host"])
+@pytest.mark.parametrize(
+    ("cache_by", "count", "of_group"),
+    [("agent_id", 3, "none"), ("host", 4, "none"), ("agent_id+host", 12, "agent_id")],
+)
 def test_each_group_has_the_scores_of_a_warehouse_of_its_own(
-    tmp_path: Path, archive: Path, cache_by: str
+    folder: Path, tmp_path: Path, cache_by: str, count: int, of_group: str
 ) -> None:
-    settings = {"cache_size": 3, "ttl": "2d"}
-    run(archive, tmp_path / "all", cache_by=cache_by, **settings)
-    names = ", ".join(cache_by.split("+"))
-    where = [f"cache_group->>'{name}' AS {name}" for name in cache_by.split("+")]
-    groups = ask(tmp_path / "all", f"SELECT DISTINCT {', '.join(where)}, cache_group FROM scores")
-    assert len(groups) == {"agent_id": 3, "host": 4, "agent_id+host": 12}[cache_by]
-    assert "z w" in {row[-2] for row in groups} or cache_by == "agent_id", names
-    texts = (path.read_text() for path in archive.rglob("*.jsonl"))
-    rows = [json.loads(line) for text in texts for line in text.splitlines()]
-    at = dict(ask(tmp_path / "all", "SELECT trace_id, cache_group FROM scores"))
-    for number, (*_, group) in enumerate(groups):
-        alone = tmp_path / f"{number}"
-        own = [row for row in rows if at[row["id"]] == group]
-        write_jsonl(alone / "a.jsonl", own)
-        run(alone, tmp_path / f"warehouse-{number}", **settings)
-        expected = scores(tmp_path / f"warehouse-{number}")
+    """Those of an agent and a host, the scores of an agent in a warehouse of the host's own."""
+    rows = [
+        json.loads(line)
+        for path in (folder / "archive").rglob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    [(groups,)] = ask(folder / cache_by, "SELECT count(DISTINCT cache_group) FROM scores")
+    assert groups == count
+    name = cache_by.rpartition("+")[2]
+    values = dict(ask(folder / cache_by, f"SELECT trace_id, cache_group->>'{name}' FROM scores"))
+    assert "z w" in values.values() or cache_by == "agent_id"
+    together = scores(folder / cache_by)
+    for value in {*values.values()}:
+        alone = tmp_path / f"{value}"
+        own = [row for row in rows if values[row["id"]] == value]
+        write_jsonl(alone / "archive" / "a.jsonl", own)
+        run(alone / "archive", alone / "warehouse", cache_by=of_group, **CACHE)
+        expected = scores(alone / "warehouse")
         assert len(expected) == len(own)
-        assert scores(tmp_path / "all", f"cache_group = '{group}'").equals(expected)
+        ids = expected.get_column("trace_id").implode()
+        assert together.filter(pl.col("trace_id").is_in(ids)).equals(expected), value
 
 
-def test_another_grouping_and_back_leaves_no_mark(tmp_path: Path, archive: Path) -> None:
-    run(archive, tmp_path / "warehouse")
-    before = scores(tmp_path / "warehouse")
+def test_another_grouping_and_back_leaves_no_mark(folder: Path) -> None:
+    before = scores(folder / "none")
     for cache_by in ("agent_id", "host"):
-        run(archive, tmp_path / "warehouse", cache_by=cache_by)
-        run(archive, tmp_path / cache_by, cache_by=cache_by)
-        assert scores(tmp_path / "warehouse").equals(scores(tmp_path / cache_by))
-    assert run(archive, tmp_path / "warehouse").run_id is None
-    run(archive, tmp_path / "warehouse", cache_by="none")
-    assert scores(tmp_path / "warehouse").equals(before)
-    assert ask(tmp_path / "warehouse", "SELECT count(cache_group) FROM scores") == [(0,)]
+        run(folder / "archive", folder / "none", cache_by=cache_by)
+        assert scores(folder / "none").equals(scores(folder / cache_by))
+    assert run(folder / "archive", folder / "none").run_id is None
+    run(folder / "archive", folder / "none", cache_by="none")
+    assert scores(folder / "none").equals(before)
+    assert ask(folder / "none", "SELECT count(cache_group) FROM scores") == [(0,)]
 
 
-def test_another_cache_or_encoder_is_each_groups_own(tmp_path: Path, archive: Path) -> None:
-    run(archive, tmp_path / "warehouse", cache_by="agent_id", cache_size=2)
+def test_another_cache_or_encoder_is_each_groups_own(folder: Path) -> None:
+    expected = scores(folder / "agent_id")
     for settings in (
         {"cache_size": 30, "ttl": "1d"},
         {"embedder": "none"},
-        {"embedder": "hashing"},
+        {"embedder": "hashing", **CACHE},
     ):
-        run(archive, tmp_path / "warehouse", **settings)
-    run(archive, tmp_path / "full", cache_by="agent_id", cache_size=30, ttl="1d")
-    assert scores(tmp_path / "warehouse").equals(scores(tmp_path / "full"))
+        run(folder / "archive", folder / "agent_id", **settings)
+        assert scores(folder / "agent_id").equals(expected) == (settings.get("ttl") == "2d")
 
 
-def test_a_file_that_moves_to_another_host_moves_its_traces(tmp_path: Path, archive: Path) -> None:
-    run(archive, tmp_path / "warehouse", cache_by="host")
+def test_of_copies_the_last_tells_the_host_and_where_it_moves_its_traces_move(folder: Path) -> None:
+    archive, groups = folder / "archive", "SELECT DISTINCT cache_group FROM scores WHERE {}"
+    (archive / "host=a").mkdir()
+    os.link(archive / "host=x" / "a.jsonl", archive / "host=a" / "a.jsonl")
+    run(archive, folder / "warehouse", cache_by="host")
+    in_x = groups.format("source_file LIKE '%host=x%'")
+    assert ask(folder / "warehouse", in_x) == [('{"host":"x"}',)]
+    assert ask(folder / "warehouse", groups.format("cache_group->>'host' = 'a'")) == []
     (archive / "host=x" / "a.jsonl").rename(archive / "host=y" / "b.jsonl")
-    plan = planned(archive, tmp_path / "warehouse")
+    plan = planned(archive, folder / "warehouse")
     assert (plan.caches, plan.traces_without_value) == (3, 20)
     assert plan.traces_to_replay == 80  # of both hosts' traces, and no others
-    run(archive, tmp_path / "warehouse")
-    run(archive, tmp_path / "full", cache_by="host")
-    assert scores(tmp_path / "warehouse").equals(scores(tmp_path / "full"))
+    run(archive, folder / "warehouse")
+    run(archive, folder / "full", cache_by="host")
+    assert scores(folder / "warehouse").equals(scores(folder / "full"))
     (archive / "host=y" / "b.jsonl").rename(archive / "host=y" / "c.jsonl")
-    assert planned(archive, tmp_path / "warehouse").traces_to_replay == 0
+    assert planned(archive, folder / "warehouse").traces_to_replay == 0
 
 
-def test_what_is_above_the_name_is_no_key(tmp_path: Path, archive: Path) -> None:
-    run(archive, tmp_path / "warehouse", cache_by="host")
-    write_jsonl(archive / "host=x" / "rack=1" / "c.jsonl", [trace(id="kp:trace:racked")])
-    run(archive / "host=x", tmp_path / "warehouse", cache_by="rack")
-    groups = ask(tmp_path / "warehouse", "SELECT cache_group, count(*) FROM scores GROUP BY ALL")
+def test_what_is_above_the_name_is_no_key(folder: Path) -> None:
+    host = folder / "archive" / "host=x"
+    write_jsonl(host / "rack=1" / "c.jsonl", [trace(id="kp:trace:racked")])
+    run(host, folder / "host", cache_by="rack")
+    groups = ask(folder / "host", "SELECT cache_group, count(*) FROM scores GROUP BY ALL")
     assert sorted(groups) == [('{"rack":"1"}', 1), ('{"rack":null}', 140)]
-    keys = ask(tmp_path / "warehouse", "SELECT DISTINCT path_keys FROM files WHERE status = 'gone'")
+    keys = ask(folder / "host", "SELECT DISTINCT path_keys FROM files WHERE status = 'gone'")
     assert sorted(keys) == [('{"host":"y"}',), ('{"host":"z w"}',), ("{}",)]  # as it was last seen
 
 
-def test_under_other_names_the_same_files_have_other_keys(tmp_path: Path, archive: Path) -> None:
-    write_jsonl(tmp_path / "more" / "host=m" / "a.jsonl", [trace(id="kp:trace:more")])
-    run([archive, tmp_path / "more"], tmp_path / "warehouse", cache_by="host")
-    run([archive / "host=x", archive / "host=y", tmp_path / "more"], tmp_path / "warehouse")
-    groups = ask(tmp_path / "warehouse", "SELECT cache_group, count(*) FROM scores GROUP BY ALL")
+def test_under_other_names_the_same_files_have_other_keys(folder: Path) -> None:
+    hosts = [folder / "archive" / "host=x", folder / "archive" / "host=y"]
+    write_jsonl(folder / "more" / "host=m" / "a.jsonl", [trace(id="kp:trace:more")])
+    run([*hosts, folder / "more"], folder / "host")
+    groups = ask(folder / "host", "SELECT cache_group, count(*) FROM scores GROUP BY ALL")
     assert sorted(groups) == [
         ('{"host":"m"}', 1),
         ('{"host":"z w"}', 40),  # gone: as it was last seen
         ('{"host":null}', 100),
     ]
     with pytest.raises(ArchiveError, match="there is no host"):  # though gone files had one
-        run([archive / "host=x", archive / "host=y"], tmp_path / "warehouse")
+        run(hosts, folder / "host")
 
 
 def test_a_late_trace_restates_its_own_group_alone(tmp_path: Path) -> None:
@@ -258,25 +280,15 @@ def test_a_late_trace_restates_its_own_group_alone(tmp_path: Path) -> None:
     assert scores(tmp_path / "warehouse").equals(scores(tmp_path / "full"))
 
 
-def test_of_copies_in_two_hosts_the_last_tells_the_group(tmp_path: Path, archive: Path) -> None:
-    (archive / "host=a").mkdir()
-    os.link(archive / "host=x" / "a.jsonl", archive / "host=a" / "a.jsonl")
-    run(archive, tmp_path / "warehouse", cache_by="host")
-    query = "SELECT DISTINCT cache_group FROM scores WHERE source_file LIKE '%host=x%'"
-    assert ask(tmp_path / "warehouse", query) == [('{"host":"x"}',)]
-    query = 'SELECT count(*) FROM scores WHERE cache_group = \'{"host":"a"}\''
-    assert ask(tmp_path / "warehouse", query) == [(0,)]
-
-
-def test_unknown_names_are_refused_with_those_that_there_are(tmp_path: Path, archive: Path) -> None:
+def test_unknown_names_are_refused_with_those_that_there_are(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(
         ArchiveError, match="no rack; there are agent_id, framework, task_domain, host"
     ):
-        run(archive, tmp_path / "warehouse", cache_by="rack+agent_id")
+        run(folder / "archive", tmp_path / "warehouse", cache_by="rack+agent_id")
     assert not (tmp_path / "warehouse" / "manifest.json").exists()
     message = "no host; there are agent_id, framework, task_domain, and no folder such as host=a"
     with pytest.raises(ArchiveError, match=message):
-        run(archive / "host=x", tmp_path / "warehouse", cache_by="host")
+        run(folder / "archive" / "host=x", tmp_path / "warehouse", cache_by="host")
     with pytest.raises(KpBatchError, match="--cache-by: it is none, or agent_id"):
         RescoreConfig.read({"archive": ["a"], "warehouse": "w", "cache_by": "a=b"})
 

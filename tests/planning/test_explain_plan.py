@@ -18,6 +18,7 @@ from kp_batch.runs.reasons import Reason
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
+from tests.support.folders import keep, restore
 from tests.support.nights import PROFILE, Night, Trace
 
 pytestmark = pytest.mark.slow
@@ -54,12 +55,21 @@ def reason(code: str, words: str, **more: Any) -> dict[str, Any]:
     return asdict(Reason(code, words, **more))
 
 
-@pytest.fixture
-def night(tmp_path: Path) -> Night:
-    """Not run yet."""
-    night = Night(tmp_path)
+@pytest.fixture(scope="module")
+def after_first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("nights") / "made"
+    night = Night(folder)
     night.write(TRACES)
-    return night
+    night.run()
+    keep(folder)
+    return folder
+
+
+@pytest.fixture
+def night(after_first: Path) -> Night:
+    """Run once."""
+    restore(after_first)
+    return Night(after_first)
 
 
 def days(traces: Iterable[Trace]) -> list[str]:
@@ -105,7 +115,9 @@ def meeting_others(
     return [trace for trace, key in keys.items() if before.get(key) != now[key]]
 
 
-def test_a_first_run_replays_all(night: Night) -> None:
+def test_a_first_run_replays_all(tmp_path: Path) -> None:
+    night = Night(tmp_path)
+    night.write(TRACES)
     plan = night.plan()
     files = [str(night.folder / "archive" / f"{day}.jsonl") for day in days(TRACES)]
     assert plan == {
@@ -137,7 +149,6 @@ def test_a_name_of_a_megabyte_is_shortened(night: Night) -> None:
 
 
 def test_with_nothing_to_do_nothing_differs(night: Night) -> None:
-    night.run()
     plan = night.plan()
     assert plan == {
         "reasons": [],
@@ -177,32 +188,27 @@ def test_a_late_trace_replays_it_and_those_that_meet_it(
     night.check(plan)
 
 
-def test_a_removed_trace_replays_those_that_met_it(night: Night) -> None:
-    night.run()
-    remaining = [trace for trace in TRACES if trace.id != "id20"]
+def test_a_removed_trace_replays_those_that_met_it_and_another_domain_restates_its_trace_alone(
+    night: Night,
+) -> None:
+    remaining = [
+        trace._replace(domain="finance") if trace.id == "id03" else trace
+        for trace in TRACES
+        if trace.id != "id20"
+    ]
     night.write(remaining)
     plan = night.plan()
     others = meeting_others(TRACES, remaining)
     assert len(others) == 6
-    assert plan["by_domain_and_day"] == work(others)
+    assert plan["by_domain_and_day"] == work(others, restate=[remaining[3]])
+    assert plan["partitions"] == days([*others, remaining[3]])
     assert (plan["texts_to_embed"], plan["traces_to_remove"]) == (0, 1)
-    night.check(plan)
-
-
-def test_another_domain_restates_its_trace_alone(night: Night) -> None:
-    night.run()
-    moved = [trace._replace(domain="code") if trace.id == "id21" else trace for trace in TRACES]
-    night.write(moved)
-    plan = night.plan()
-    assert plan["by_domain_and_day"] == work([], restate=[moved[21]])
-    assert plan["partitions"] == days([moved[21]])
-    assert (plan["traces_to_restate"], plan["traces_to_reweight"]) == (1, 0)
+    assert (plan["traces_to_restate"], plan["traces_to_reweight"]) == (7, 0)
     night.check(plan)
 
 
 @pytest.mark.parametrize(("name", "domain"), [("code", "code"), ("default", "poetry")])
 def test_a_changed_profile_reweights_its_domain_alone(night: Night, name: str, domain: str) -> None:
-    night.run()
     night.profile(name)
     plan = night.plan()
     of_it = [trace for trace in TRACES if trace.domain == domain]
@@ -214,19 +220,14 @@ def test_a_changed_profile_reweights_its_domain_alone(night: Night, name: str, d
 
 
 def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) -> None:
-    night.run()
     before = read_manifest(night.folder / "wh")
     night.profile("legal")
     for _ in ("there", "and back"):
-        plan = night.plan()
-        assert plan["pending"] == ["settings", "profiles"]
-        assert plan_text(night.described()).splitlines()[0] == "plan: restate 0 traces"
-        assert (plan["by_domain_and_day"], plan["partitions"], plan["estimated_seconds"]) == (
-            [],
-            [],
-            0,
-        )
-        night.check(plan)
+        plan = night.described()
+        assert plan.pending == ["settings", "profiles"]
+        assert plan_text(plan).splitlines()[0] == "plan: restate 0 traces"
+        assert (plan.by_domain_and_day, plan.partitions, plan.estimated_seconds) == ([], [], 0)
+        night.check(asdict(plan))
         after = read_manifest(night.folder / "wh")
         assert before
         assert after
@@ -245,25 +246,27 @@ def test_a_profile_that_no_trace_bears_changes_the_profiles_alone(night: Night) 
         night.settings.pop("profiles", None)
 
 
-def test_a_late_trace_beside_a_changed_profile(night: Night) -> None:
-    night.run()
+def test_a_late_trace_beside_a_changed_profile_as_data_and_as_text(night: Night) -> None:
     night.write([*TRACES, LATE])
     night.profile("code")
-    plan = night.plan()
+    description = night.described()
+    plan = asdict(description)
     others = meeting_others(TRACES, [*TRACES, LATE])
     rest = [trace for trace in TRACES if trace.domain == "code" and trace not in others]
     assert plan["by_domain_and_day"] == work(others, reweight=rest)
     assert plan["partitions"] == days([*others, *rest])
-    night.check(plan)
-
-
-def test_another_cache_size_replays_the_traces_that_would_meet_others(night: Night) -> None:
-    night.run()
-    night.settings["cache_size"] = 5
-    plan = night.plan()
-    assert plan["by_domain_and_day"] == work(sorted(TRACES)[6:], restate=TRACES)
-    assert plan["partitions"] == days(TRACES)
-    assert (plan["texts_to_embed"], plan["pending"]) == (0, ["settings", "scores"])
+    assert (
+        plan_text(replace(description, estimated_seconds=1234.5))
+        == """\
+plan: restate 19 traces (code 16, finance 2, poetry 1)
+  why        weights of code: complexity 0.2 → 0.1, novelty 0.3 → 0.2, outcome_confidence 0.2 → 0.4
+             files: 1 changed
+  embed      1 text
+  replay     7 traces
+  reweight   12 traces: their weights alone differ
+  rewrite    6 partitions from 2026-01-05 to 2026-01-13
+  time       about 1,234 s"""
+    )
     night.check(plan)
 
 
@@ -283,7 +286,6 @@ def test_another_date_restates_what_lies_between_alone(night: Night) -> None:
 
 
 def test_another_threshold_touches_no_trace(night: Night) -> None:
-    night.run()
     night.settings["threshold"] = 0.5
     plan = night.plan()
     assert plan["pending"] == ["settings"]
@@ -293,12 +295,15 @@ def test_another_threshold_touches_no_trace(night: Night) -> None:
     night.check(plan)
 
 
-def test_the_estimate_takes_each_step_at_its_rate_in_the_runs_that_had_work_for_it(
+def test_another_cache_size_replays_what_would_meet_others_and_counts_in_later_estimates(
     night: Night,
 ) -> None:
-    night.run()
     night.settings["cache_size"] = 5
-    night.run()  # embeds nothing
+    plan = night.plan()
+    assert plan["by_domain_and_day"] == work(sorted(TRACES)[6:], restate=TRACES)
+    assert plan["partitions"] == days(TRACES)
+    assert (plan["texts_to_embed"], plan["pending"]) == (0, ["settings", "scores"])
+    night.check(plan)  # embeds nothing
     with connect(night.folder / "wh") as connection:
         rows = connection.execute("SELECT counts, seconds FROM runs ORDER BY started_at").fetchall()
     (first, spent), (second, later) = [[json.loads(column) for column in row] for row in rows]
@@ -313,7 +318,6 @@ def test_the_estimate_takes_each_step_at_its_rate_in_the_runs_that_had_work_for_
 
 
 def test_the_estimate_grows_with_the_work(night: Night) -> None:
-    night.run()
     more: list[Trace] = []
     estimates = [night.plan()["estimated_seconds"]]
     for number in range(3):
@@ -327,28 +331,9 @@ def test_the_estimate_grows_with_the_work(night: Night) -> None:
     assert estimates[0] == 0
 
 
-def test_a_plan_as_text(night: Night) -> None:
-    night.run()
-    night.write([*TRACES, LATE])
-    night.profile("code")
-    assert (
-        plan_text(replace(night.described(), estimated_seconds=1234.5))
-        == """\
-plan: restate 19 traces (code 16, finance 2, poetry 1)
-  why        weights of code: complexity 0.2 → 0.1, novelty 0.3 → 0.2, outcome_confidence 0.2 → 0.4
-             files: 1 changed
-  embed      1 text
-  replay     7 traces
-  reweight   12 traces: their weights alone differ
-  rewrite    6 partitions from 2026-01-05 to 2026-01-13
-  time       about 1,234 s"""
-    )
-
-
 def test_rows_that_an_earlier_version_read_are_reported(
     night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    night.run()
     [first, *_] = sorted((night.folder / "archive").iterdir())
     rows = len(first.read_text().splitlines())
     first.unlink()
@@ -364,7 +349,6 @@ def test_rows_that_an_earlier_version_read_are_reported(
 
 
 def test_a_plan_as_text_names_few_of_many_reasons(night: Night) -> None:
-    night.run()
     path = night.folder / "profiles.toml"
     path.write_text("".join(PROFILE.format(name=f"p{number:02d}") for number in range(15)))
     lines = plan_text(night.described(profiles=path)).splitlines()

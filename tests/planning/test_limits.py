@@ -1,17 +1,22 @@
 """What fails a run that would lose, reject or miss too much, until it is allowed or healed."""
 
-from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.explain_plan import PlanDescription
+from kp_batch.planning.limits import LimitInputs, Loss, exceeded_limits
+from kp_batch.runs.record import RunCounts
+from kp_batch.runs.run import Run
 from tests.support.archives import trace, write_jsonl
+from tests.support.folders import keep, restore
 from tests.support.nights import Night
 from tests.support.queries import ask
 from tests.support.runs import config
@@ -33,8 +38,11 @@ class Nights:
         faulty = [trace(id=f"{stem}-bad-{number:03d}", steps=[]) for number in range(bad)]
         return write_jsonl(self.archive / name, [*rows, *faulty])
 
+    def config(self, **settings: Any) -> RescoreConfig:
+        return config(self.folder, self.archive, embedder="none", **settings)
+
     def run(self, **settings: Any) -> Summary:
-        return rescore_archive(config(self.folder, self.archive, embedder="none", **settings))
+        return rescore_archive(self.config(**settings))
 
     def fails(self, **settings: Any) -> str:
         """Run, which fails; returns why."""
@@ -53,8 +61,25 @@ class Nights:
 
 
 @pytest.fixture
-def nights(tmp_path: Path) -> Nights:
+def empty(tmp_path: Path) -> Nights:
     return Nights(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Nights:
+    nights = Nights(tmp_path_factory.mktemp("nights") / "made")
+    nights.write("a.jsonl", 600)
+    nights.write("z.jsonl", 40)
+    nights.run()
+    keep(nights.folder)
+    return nights
+
+
+@pytest.fixture
+def nights(scored: Nights) -> Nights:
+    """Two files whose traces are scored, 600 and 40: more than ten, and than 5% of all."""
+    restore(scored.folder)
+    return scored
 
 
 def at_a_line(path: Path) -> None:
@@ -68,32 +93,26 @@ def in_a_line(path: Path) -> None:
     path.write_bytes(b"".join(lines[: len(lines) // 2]) + lines[-1][:30])
 
 
-@pytest.mark.parametrize("cut", [at_a_line, in_a_line])
-def test_a_cut_file_fails_every_night_until_its_loss_is_allowed(
-    nights: Nights, cut: Callable[[Path], None]
+def test_a_cut_file_fails_every_night_until_it_is_whole_again_or_its_loss_is_allowed(
+    nights: Nights,
 ) -> None:
-    path = nights.write("a.jsonl", 40)
-    nights.run()
-    cut(path)
+    path = nights.archive / "a.jsonl"
     fault = (
-        "20 of 40 published traces are to be removed, more than 5% and more than 10, "
-        f"the default of --max-removed (such as a-020 of {path}); no scores are published; "
-        "to allow it this once: --max-removed 20"
+        "300 of 640 published traces are to be removed, more than 5% and more than 10, "
+        f"the default of --max-removed (such as a-300 of {path}); no scores are published; "
+        "to allow it this once: --max-removed 300"
     )
-    assert nights.described().excess == fault
-    assert [nights.fails(), nights.fails(), nights.scores] == [fault, fault, 40]
-    assert nights.run(max_removed=20).counts.removed == 20
-    assert nights.run().run_id is None
-
-
-def test_a_cut_file_that_is_whole_again_fails_no_night(nights: Nights) -> None:
-    path = nights.write("a.jsonl", 40)
-    nights.run()
     at_a_line(path)
-    nights.fails()
-    nights.write("a.jsonl", 40)
+    assert nights.described().excess == fault
+    assert [nights.fails(), nights.fails(), nights.scores] == [fault, fault, 640]
+    nights.write("a.jsonl", 600)
     assert nights.run().counts.removed == 0
-    assert nights.scores == 40
+    assert nights.scores == 640
+    in_a_line(path)
+    assert nights.described().excess == fault
+    assert [nights.fails(), nights.scores] == [fault, 640]
+    assert nights.run(max_removed=300).counts.removed == 300
+    assert nights.run().run_id is None
 
 
 @pytest.mark.parametrize(
@@ -110,55 +129,42 @@ def test_a_cut_file_that_is_whole_again_fails_no_night(nights: Nights) -> None:
     ],
 )
 def test_more_removed_traces_than_allowed_fail_a_run(
-    nights: Nights, before: int, removed: int, limit: str | int | None, *, fails: bool
+    empty: Nights, before: int, removed: int, limit: str | int | None, *, fails: bool
 ) -> None:
-    nights.write("a.jsonl", before)
-    nights.run()
-    nights.write("a.jsonl", before - removed)
-    settings = {} if limit is None else {"max_removed": limit}
-    if fails:
-        assert f"{removed} of {before} published trace" in nights.fails(**settings)
-    else:
-        assert nights.run(**settings).counts.removed == removed
+    run = Run.begin(empty.config(max_removed=limit), datetime.now(UTC))
+    counts = RunCounts(1, before, before - removed, *[0] * 11, {}, [])
+    loss = Loss(removed, "a-001", "a.jsonl")
+    fault = exceeded_limits(run, counts, LimitInputs(loss=loss, published=before))
+    assert (fault is not None) == fails
+    assert fault is None or fault.startswith(f"{removed} of {before} published trace")
 
 
 def test_what_a_prune_removes_is_not_counted_and_what_else_goes_is(nights: Nights) -> None:
-    nights.write("a.jsonl", 40)
-    gone = nights.write("b.jsonl", 20)
-    nights.write("c.jsonl", 5)
-    nights.run()
-    gone.unlink()
-    assert nights.run(prune=True).counts.removed == 20
-    nights.write("b.jsonl", 20)
-    nights.run()
-    gone.unlink()
-    nights.write("c.jsonl", 2)
+    (nights.archive / "z.jsonl").unlink()
+    plan = nights.described(prune=True)
+    assert (plan.excess, plan.traces_to_remove) == (None, 40)
+    nights.write("a.jsonl", 597)
     message = nights.fails(prune=True, max_removed=2)
     assert message.startswith(
-        "3 of 65 published traces are to be removed, more than --max-removed 2"
+        "3 of 640 published traces are to be removed, more than --max-removed 2"
     )
-    assert f"(such as c-002 of {nights.archive}/c.jsonl)" in message
-    assert nights.run(prune=True, max_removed=3).counts.removed == 23
+    assert f"(such as a-597 of {nights.archive}/a.jsonl)" in message
+    assert nights.run(prune=True, max_removed=3).counts.removed == 43
 
 
 def test_no_limit_stops_a_forget(nights: Nights, caplog: pytest.LogCaptureFixture) -> None:
-    path = nights.write("a.jsonl", 60)
-    nights.run()
-    caplog.clear()
-    forget(nights.warehouse, [f"a-{number:03d}" for number in range(25)])
+    forget(nights.warehouse, [f"a-{number:03d}" for number in range(50)])
     assert "would fail" not in caplog.text
     assert nights.run().run_id is None
-    at_a_line(path)
-    assert nights.fails().startswith("30 of 35 published traces")
-    forget(nights.warehouse, ["a-030"])
-    assert nights.fails().startswith("29 of 34 published traces")
+    at_a_line(nights.archive / "a.jsonl")
+    assert nights.fails().startswith("300 of 590 published traces")
+    forget(nights.warehouse, ["a-300"])
+    assert nights.fails().startswith("299 of 589 published traces")
 
 
 def test_faulty_rows_of_tonight_fail_a_run_however_many_sound_ones_there_were(
     nights: Nights,
 ) -> None:
-    nights.write("a.jsonl", 600)
-    nights.run()
     nights.write("b.jsonl", 0, bad=25)
     message = nights.fails()
     assert message.startswith(
@@ -172,79 +178,66 @@ def test_faulty_rows_of_tonight_fail_a_run_however_many_sound_ones_there_were(
     assert nights.run().counts.rejected == 25
 
 
-@pytest.mark.parametrize(
-    ("good", "bad", "fails"), [(0, 9, False), (0, 10, True), (190, 10, False), (189, 10, True)]
-)
-def test_a_few_faulty_rows_of_tonight_fail_no_run(
-    nights: Nights, good: int, bad: int, *, fails: bool
-) -> None:
-    nights.write("a.jsonl", 600)
-    nights.run()
-    nights.write("b.jsonl", good, bad)
-    if fails:
-        assert "of what is read anew, 10 of " in nights.fails()
-    else:
-        assert nights.run().counts.rejected == bad
+def test_a_few_faulty_rows_of_tonight_fail_no_run(nights: Nights) -> None:
+    for good, bad, fails in ((0, 9, False), (0, 10, True), (190, 10, False), (189, 10, True)):
+        nights.write("b.jsonl", good, bad)
+        plan = nights.described()
+        assert plan.rows_rejected == bad
+        assert (plan.excess is not None) == fails, (good, bad)
+        assert not plan.excess or "of what is read anew, 10 of " in plan.excess
 
 
-def test_the_share_that_is_named_allows_the_run(nights: Nights) -> None:
-    nights.write("a.jsonl", 71, bad=29)
-    message = nights.fails()
+def test_the_share_that_is_named_allows_the_run(empty: Nights) -> None:
+    empty.write("a.jsonl", 71, bad=29)
+    message = empty.fails()
     assert message.startswith("29 of 100 rows are rejected")
     assert message.endswith("--max-reject-share 0.29")
-    assert nights.run(max_reject_share=0.29).counts.accepted == 71
+    assert empty.run(max_reject_share=0.29).counts.accepted == 71
 
 
 def test_files_that_went_since_the_last_done_run_fail_a_run_where_they_are_too_many(
-    nights: Nights,
+    empty: Nights,
 ) -> None:
-    paths = [nights.write(f"{name}.jsonl", 2) for name in "abcdefgh"]
-    nights.run()
+    paths = [empty.write(f"{name}.jsonl", 2) for name in "abcdefgh"]
+    empty.run()
     for path in paths[:5]:
         path.unlink()
-    message = nights.fails(max_gone=4)
+    message = empty.fails(max_gone=4)
     assert message == (
         "5 of 8 files are gone since the last run that is done, more than --max-gone 4 allows "
         f"(such as {paths[0]}); no scores are published; to allow it this once: --max-gone 5"
     )
-    assert nights.described(max_gone="62%").excess
-    assert nights.fails(max_gone=4, prune=True) == message
-    assert nights.run(max_gone="63%").counts.gone == 5
-    assert nights.run(max_gone=0).run_id is None  # it is known
+    assert empty.described(max_gone="62%").excess
+    assert empty.fails(max_gone=4, prune=True) == message
+    assert empty.run(max_gone="63%").counts.gone == 5
+    assert empty.run(max_gone=0).run_id is None  # it is known
     paths[5].unlink()
-    assert nights.fails(max_gone=0).startswith("1 of 3 files is gone")
-    nights.write("f.jsonl", 2)
-    assert nights.run(max_gone=0).counts.gone == 5
+    assert empty.fails(max_gone=0).startswith("1 of 3 files is gone")
+    empty.write("f.jsonl", 2)
+    assert empty.run(max_gone=0).counts.gone == 5
 
 
 def test_a_renamed_file_is_not_gone(nights: Nights, caplog: pytest.LogCaptureFixture) -> None:
-    path = nights.write("b.jsonl", 2)
-    nights.run()
+    path = nights.archive / "z.jsonl"
     path.rename(path.with_name("c.jsonl"))
-    caplog.clear()
     assert nights.run(max_gone=0).counts.gone == 0
-    assert caplog.messages == [
-        message for message in caplog.messages if "gone (such as" not in message
-    ]
+    assert "gone (such as" not in caplog.text
 
 
 def test_a_file_that_never_could_be_read_is_not_missed(nights: Nights) -> None:
-    nights.write("a.jsonl", 2)
-    (nights.archive / "b.parquet").write_bytes(b"PAR1 and no more")
+    path = nights.archive / "b.parquet"
+    path.write_bytes(b"PAR1 and no more")
     nights.run()
-    (nights.archive / "b.parquet").unlink()
+    path.unlink()
     nights.run(max_gone=0)
 
 
 def test_each_limit_that_fails_a_run_is_named_with_what_allows_it(nights: Nights) -> None:
-    cut = nights.write("a.jsonl", 40)
-    gone = nights.write("b.jsonl", 1)
-    nights.run()
-    at_a_line(cut)
-    gone.unlink()
+    at_a_line(nights.archive / "a.jsonl")
+    (nights.archive / "z.jsonl").unlink()
     (nights.archive / "c.parquet").write_bytes(b"PAR1 and no more")
     message = nights.fails(max_gone=0, max_unreadable=0)
     assert [option in message for option in ("--max-gone 0", "--max-unreadable 0")] == [True, True]
-    options = "--max-unreadable 1 --max-removed 20 --max-gone 1"
+    options = "--max-unreadable 1 --max-removed 300 --max-gone 1"
     assert message.endswith(f"; to allow it this once: {options}")
-    assert nights.run(max_unreadable=1, max_removed=20, max_gone=1).counts.unreadable == 1
+    assert nights.run(max_unreadable=1, max_removed=300, max_gone=1).counts.unreadable == 1

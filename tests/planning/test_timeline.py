@@ -4,6 +4,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
@@ -131,8 +132,9 @@ def test_law_a_trace_is_replayed_exactly_where_its_window_holds_others(
     timelines: tuple[list[Trace], list[Trace]], before: Cache, now: Cache, batch: int
 ) -> None:
     old, new = timelines
+    new_windows = windows(new, now)
     for earlier in (before, now):
-        old_windows, new_windows = windows(old, earlier), windows(new, now)
+        old_windows = windows(old, earlier)
         sizes = {trace: len(window) for trace, window in old_windows.items()}
         result = compared(merged(old, new, sizes, other=earlier != now), now, batch)
         assert result.changed.tolist() == [
@@ -272,23 +274,20 @@ def segments(
     max_window: int,
 ) -> list[Days]:
     """What segments.sql gives for so many rows by group and day."""
-    with duckdb.connect() as connection:
-        create_macros(connection)
-        connection.execute("""CREATE TABLE published AS SELECT NULL::VARCHAR AS cache_group,
-            NULL::DATE AS day, 0 AS "rows" WHERE false""")
-        rows = [(name_of(group), day_at(day), count) for (group, day), count in counts.items()]
-        if rows:
-            connection.executemany("INSERT INTO published VALUES (?, ?, ?)", rows)
-        connection.execute("""CREATE TABLE diff AS SELECT NULL::VARCHAR AS cache_group,
-            NULL::TIMESTAMPTZ AS created_at, NULL::VARCHAR AS old_cache_group,
-            NULL::TIMESTAMPTZ AS old_created_at, false AS in_place WHERE false""")
-        for number, (group, day) in enumerate(sorted(changed)):
-            sides = [name_of(group), BEGIN + timedelta(day), None, None]
-            row = sides if number % 2 else sides[2:] + sides[:2]  # added ones and removed ones
-            connection.execute("INSERT INTO diff VALUES (?, ?, ?, ?, false)", row)
-        connection.execute(
-            "INSERT INTO diff VALUES ('1', '2026-01-06', '1', '2026-01-06', true)"  # stays in place
-        )
+    diff = [("1", BEGIN + timedelta(1), "1", BEGIN + timedelta(1), True)]  # stays in place
+    for number, (group, day) in enumerate(sorted(changed)):
+        sides = [name_of(group), BEGIN + timedelta(day), None, None]
+        row = sides if number % 2 else sides[2:] + sides[:2]  # added ones and removed ones
+        diff.append((*row, False))
+    groups, days = [name_of(group) for group, _ in counts], [day_at(day) for _, day in counts]
+    with database().cursor() as connection:
+        query = """CREATE TEMP TABLE published AS SELECT unnest(?::VARCHAR[]) AS cache_group,
+            unnest(?::DATE[]) AS day, unnest(?::INT[]) AS rows"""
+        connection.execute(query, [groups, days, [*counts.values()]])
+        query = """CREATE TEMP TABLE diff AS SELECT unnest(?::VARCHAR[]) AS cache_group,
+            unnest(?::TIMESTAMPTZ[]) AS created_at, unnest(?::VARCHAR[]) AS old_cache_group,
+            unnest(?::TIMESTAMPTZ[]) AS old_created_at, unnest(?::BOOLEAN[]) AS in_place"""
+        connection.execute(query, [*zip(*diff, strict=True)])
         set_variables(connection, stale=[day_at(day) for day in stale], max_window=max_window)
         published = SQL("published")
         connection.execute(sql("kp_batch.planning.x", "segments.sql", published=published))
@@ -297,6 +296,14 @@ def segments(
         [(0 if group is None else int(group), (day - FIRST_DAY).days) for group, day, _ in rows]
         for _, rows in groupby(segment_rows, operator.itemgetter(2))
     ]
+
+
+@cache
+def database() -> duckdb.DuckDBPyConnection:
+    """A database that has the macros: to open it and create them takes long."""
+    connection = duckdb.connect()
+    create_macros(connection)
+    return connection
 
 
 def name_of(group: int) -> str | None:
