@@ -76,25 +76,24 @@ def failing(number: int) -> Callable[..., Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", [(DailyPartitions, "add"), (NewRecords, "add")])
-@pytest.mark.parametrize("number", DISKS, ids=errno.errorcode.get)
 def test_a_scratch_disk_that_fails_is_no_fault_of_a_trace(
     source: Path,
     archive: Path,
     monkeypatch: pytest.MonkeyPatch,
     where: tuple[type, str],
-    number: int,
 ) -> None:
     import_all(source, archive)
     before = files(archive)
     for name in "abc":
         write_json(source / f"{name}.json", kp_trace(name, 4))
-    with monkeypatch.context() as patch:
-        patch.setattr(*where, failing(number))
-        with pytest.raises(OSError, match=os.strerror(number)):
-            import_all(source, archive)
-    assert {x: content for x, content in files(archive).items() if "_import" not in x} == {
-        x: content for x, content in before.items() if "_import" not in x
-    }
+    for number in DISKS:
+        with monkeypatch.context() as patch:
+            patch.setattr(*where, failing(number))
+            with pytest.raises(OSError, match=os.strerror(number)):
+                import_all(source, archive)
+        assert {x: content for x, content in files(archive).items() if "_import" not in x} == {
+            x: content for x, content in before.items() if "_import" not in x
+        }
     import_all(source, archive)
     assert len(imported(archive)) == 3
     assert refusals(archive) == []
