@@ -19,12 +19,14 @@ from tests.support.browser import CHROMIUM
 from tests.support.buckets import make_bucket, s3_server
 from tests.support.commands import restored_log
 from tests.support.postgres import POSTGRES
+from tests.support.unprivileged import Invoke, invoking
 
 # Files that take a minute and more, which no worker shall begin when the others have ended.
 LONG = (
     "docs",
     "deployment",
     "ray",
+    "flow",
     "cli",
     "incremental_equals_full",
     "killing",
@@ -115,6 +117,13 @@ def s3() -> Iterator[str]:
 def bucket(s3: str) -> str:
     """The URL of a new bucket."""
     return make_bucket(s3, f"kp-{uuid4().hex}")
+
+
+@pytest.fixture(scope="module")
+def anybody() -> Iterator[Invoke]:
+    """Commands, not supervised, as somebody who may not do everything."""
+    with invoking() as invoke:
+        yield invoke
 
 
 @pytest.fixture(scope="session")

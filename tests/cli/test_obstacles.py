@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
@@ -20,35 +21,42 @@ from kp_batch.storage.store import store_at
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl, write_parquet
 from tests.support.commands import invoke
-from tests.support.unprivileged import asks, kp_batch, mode
+from tests.support.folders import keep, restore
+from tests.support.unprivileged import Invoke, asks, kp_batch, mode
 
 ACCESS = "give this user access, or run as another"
 
 
-def refused(*arguments: object) -> str:
+def refusal(done: CompletedProcess[str]) -> str:
     """The one line that tells why a command failed."""
-    done = kp_batch(*arguments)
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr.splitlines()[-1].removeprefix("kp-batch: ")
 
 
-@pytest.fixture
-def archive(tmp_path: Path) -> Path:
-    """Two files, one of them in a folder."""
-    write_jsonl(tmp_path / "a" / "1.jsonl", [trace(id="1")])
-    write_parquet(tmp_path / "a" / "sub" / "2.parquet", [trace(id="2")])
-    return tmp_path / "a"
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path, archive: Path) -> Path:
-    """What a run over the archive left."""
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an archive of two files, one of them in a folder, and what a run left."""
+    folder = tmp_path_factory.mktemp("scored")
+    write_jsonl(folder / "a" / "1.jsonl", [trace(id="1")])
+    write_parquet(folder / "a" / "sub" / "2.parquet", [trace(id="2")])
     settings = RescoreConfig(
-        archive=(str(archive),), warehouse=tmp_path / "w", embedder="none", prune=False
+        archive=(str(folder / "a"),), warehouse=folder / "w", embedder="none", prune=False
     )
     rescore_archive(settings)
-    return tmp_path / "w"
+    keep(folder)
+    return folder
+
+
+@pytest.fixture
+def archive(scored: Path) -> Path:
+    restore(scored)
+    return scored / "a"
+
+
+@pytest.fixture
+def warehouse(archive: Path) -> Path:
+    return archive.with_name("w")
 
 
 def ask(warehouse: Path, query: str) -> list[tuple[object, ...]]:
@@ -58,41 +66,37 @@ def ask(warehouse: Path, query: str) -> list[tuple[object, ...]]:
 
 @pytest.mark.process
 @asks
-@pytest.mark.parametrize(
-    "command",
-    [["run", "ARCHIVE", "--embedder", "none"], ["forget", "1"], ["vacuum"], ["catalog"]],
-    ids=lambda value: value[0],
-)
 def test_what_writes_names_what_it_may_not_write(
-    archive: Path, warehouse: Path, command: list[str]
+    archive: Path, warehouse: Path, anybody: Invoke
 ) -> None:
-    words = [str(archive) if word == "ARCHIVE" else word for word in command]
     with mode(warehouse / "kp.lock", 0o400):
-        message = refused(*words, "--warehouse", warehouse)
-    assert message.startswith(f"cannot go on: Permission denied: '{warehouse / 'kp.lock'}'")
-    assert message.endswith(ACCESS)
+        for done in (
+            kp_batch("run", archive, "--embedder", "none", "--warehouse", warehouse),
+            anybody("forget", "1", "--warehouse", warehouse),
+            anybody("vacuum", "--warehouse", warehouse),
+            anybody("catalog", "--warehouse", warehouse),
+        ):
+            message = refusal(done)
+            path = warehouse / "kp.lock"
+            assert message.startswith(f"cannot go on: Permission denied: '{path}'"), done.args
+            assert message.endswith(ACCESS), done.args
 
 
 @pytest.mark.process
 @asks
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["plan", "ARCHIVE", "--embedder", "none"],
-        ["sql", "FROM scores"],
-        ["runs"],
-        ["report", "-o", "-"],
-        ["verify"],
-    ],
-    ids=lambda value: value[0],
-)
 def test_what_reads_needs_no_right_to_write(
-    archive: Path, warehouse: Path, command: list[str]
+    archive: Path, warehouse: Path, anybody: Invoke
 ) -> None:
-    words = [str(archive) if word == "ARCHIVE" else word for word in command]
     with mode(warehouse, 0o500), mode(warehouse / "kp.lock", 0o400):
-        done = kp_batch(*words, "--warehouse", warehouse)
-    assert done.returncode == 0, done.stderr
+        for words in (
+            ["plan", archive, "--embedder", "none"],
+            ["sql", "FROM scores"],
+            ["runs"],
+            ["report", "-o", "-"],
+            ["verify"],
+        ):
+            done = anybody(*words, "--warehouse", warehouse)
+            assert done.returncode == 0, (words, done.stderr)
 
 
 @pytest.mark.process
@@ -100,11 +104,11 @@ def test_what_reads_needs_no_right_to_write(
 @pytest.mark.parametrize("command", ["sql", "plan"])
 @pytest.mark.parametrize("name", ["manifest.json", "scores", "."])
 def test_what_may_not_be_read_of_a_warehouse_is_named(
-    archive: Path, warehouse: Path, command: str, name: str
+    archive: Path, warehouse: Path, anybody: Invoke, command: str, name: str
 ) -> None:
     words = {"sql": ["sql", "FROM scores"], "plan": ["plan", archive, "--embedder", "none"]}
     with mode(warehouse / name, 0):
-        message = refused(*words[command], "--warehouse", warehouse)
+        message = refusal(anybody(*words[command], "--warehouse", warehouse))
     file = "scores/_delta_log" if name == "scores" else "manifest.json"
     assert message == f"cannot go on: Permission denied: '{warehouse / file}'; {ACCESS}"
 
@@ -113,16 +117,18 @@ def test_what_may_not_be_read_of_a_warehouse_is_named(
 @asks
 def test_a_warehouse_that_cannot_be_made(tmp_path: Path, archive: Path) -> None:
     with mode(tmp_path, 0o500):
-        message = refused("run", archive, "--warehouse", tmp_path / "new", "--embedder", "none")
-    assert message == f"cannot go on: Permission denied: '{tmp_path / 'new'}'; {ACCESS}"
+        done = kp_batch("run", archive, "--warehouse", tmp_path / "new", "--embedder", "none")
+    assert refusal(done) == f"cannot go on: Permission denied: '{tmp_path / 'new'}'; {ACCESS}"
 
 
 @pytest.mark.process
 @asks
 @pytest.mark.parametrize("below", ["", "/1.jsonl", "/*.jsonl", "/**/*.jsonl"])
-def test_an_archive_that_may_not_be_read(tmp_path: Path, archive: Path, below: str) -> None:
+def test_an_archive_that_may_not_be_read(
+    tmp_path: Path, archive: Path, anybody: Invoke, below: str
+) -> None:
     with mode(archive, 0):
-        message = refused("plan", f"{archive}{below}", "--warehouse", tmp_path / "w")
+        message = refusal(anybody("plan", f"{archive}{below}", "--warehouse", tmp_path / "w"))
     assert message.startswith(f"cannot look {'at' if below else 'into'} '{archive}{below}': ")
     assert message.endswith("Permission denied")
 
@@ -131,12 +137,12 @@ def test_an_archive_that_may_not_be_read(tmp_path: Path, archive: Path, below: s
 @asks
 @pytest.mark.parametrize("glob", ["", "/**/*.*"])
 def test_a_folder_that_may_not_be_read_is_one_reject_and_its_files_are_not_gone(
-    archive: Path, warehouse: Path, glob: str
+    archive: Path, warehouse: Path, anybody: Invoke, glob: str
 ) -> None:
-    settings = ["--warehouse", str(warehouse), "--embedder", "none"]
+    settings = ["--warehouse", warehouse, "--embedder", "none"]
     denied = "the folder cannot be read: Permission denied"
     with mode(archive / "sub", 0):
-        done = kp_batch("run", f"{archive}{glob}", *settings)
+        done = anybody("run", f"{archive}{glob}", *settings)
     assert done.returncode == 0, done.stderr
     assert f"warning: {archive}/sub is unreadable: {denied}\n" in done.stderr
     assert ask(warehouse, "SELECT source_file, message FROM rejects") == [
@@ -148,7 +154,7 @@ def test_a_folder_that_may_not_be_read_is_one_reject_and_its_files_are_not_gone(
         (f"{archive}/sub/2.parquet", "unreadable", 1),
     ]
     assert ask(warehouse, "SELECT trace_id FROM scores ORDER BY ALL") == [("1",), ("2",)]
-    assert kp_batch("run", f"{archive}{glob}", *settings).returncode == 0
+    assert anybody("run", f"{archive}{glob}", *settings).returncode == 0
     assert ask(warehouse, "SELECT status, count(*) FROM files GROUP BY ALL") == [("read", 2)]
     assert ask(warehouse, "FROM rejects") == []
 
@@ -156,11 +162,11 @@ def test_a_folder_that_may_not_be_read_is_one_reject_and_its_files_are_not_gone(
 @pytest.mark.process
 @asks
 def test_the_files_of_a_folder_that_may_not_be_read_can_be_pruned(
-    archive: Path, warehouse: Path
+    archive: Path, warehouse: Path, anybody: Invoke
 ) -> None:
-    settings = ["--warehouse", str(warehouse), "--embedder", "none", "--prune"]
+    settings = ["--warehouse", warehouse, "--embedder", "none", "--prune"]
     with mode(archive / "sub", 0):
-        assert kp_batch("run", archive, *settings).returncode == 0
+        assert anybody("run", archive, *settings).returncode == 0
     assert ask(warehouse, "SELECT trace_id FROM scores") == [("1",)]
 
 
@@ -195,7 +201,6 @@ def test_a_full_temporary_folder_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     assert message == f"the disk of {tmp_path} is full; free some space"
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("name", ["{}", "{}/sub", "{}/*.jsonl", "file://{}", "{}/link/sub"])
 @pytest.mark.parametrize("command", ["run", "plan"])
 def test_an_archive_in_the_warehouse_is_refused_before_anything_is_made(
@@ -204,7 +209,7 @@ def test_an_archive_in_the_warehouse_is_refused_before_anything_is_made(
     (archive / "link").symlink_to(archive)
     before = sorted(path.name for path in archive.rglob("*"))
     inside = name.format(archive)
-    assert refused(command, inside, "--warehouse", archive) == (
+    assert refusal(invoke(command, inside, "--warehouse", archive)) == (
         f"the archive '{inside}' is in the warehouse '{archive}', of which no file is read; "
         "choose another folder for the warehouse"
     )
@@ -217,33 +222,23 @@ def test_the_flow_refuses_an_archive_in_the_warehouse(archive: Path) -> None:
     assert not (archive / "kp.lock").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("glob", ["", "/*", "/**/*.parquet"])
-def test_another_warehouse_in_the_archive_is_left_out(
-    archive: Path, warehouse: Path, glob: str
-) -> None:
-    shutil.move(warehouse, archive / "w")
-    skipped: list[str] = []
-    names = [Path(file.path).name for file in discover([f"{archive}{glob}"], None, skipped.append)]
-    assert names == ["2.parquet"] if "." in glob else ["1.jsonl", "2.parquet"]
-    assert skipped == [f"{archive}/w"]
-    (archive / "w" / "kp.duckdb").unlink()  # one of the two files tells
-    discover([f"{archive}{glob}"], None, skipped.append)
-    assert skipped == [f"{archive}/w"] * 2
-    discover([f"{archive}{glob}"], archive / "w", skipped.append)
-    assert len(skipped) == 2
-
-
-@pytest.mark.process
-def test_another_warehouse_in_the_archive_is_reported_in_one_line(
+def test_another_warehouse_in_the_archive_is_left_out_and_reported_in_one_line(
     archive: Path, warehouse: Path, tmp_path: Path
 ) -> None:
-    shutil.move(warehouse, archive / "w")
-    done = kp_batch("plan", archive, "--warehouse", tmp_path / "new", "--embedder", "none")
+    other = shutil.move(warehouse, archive / "w")
+    done = invoke("plan", archive, "--warehouse", tmp_path / "new", "--embedder", "none")
     warnings = [line for line in done.stderr.splitlines() if "warning" in line]
-    assert warnings == [
-        f"kp-batch: warning: {archive}/w is left out: it is a warehouse of kp_batch"
-    ]
+    assert warnings == [f"kp-batch: warning: {other} is left out: it is a warehouse of kp_batch"]
+    for _ in range(2):
+        for glob in ("", "/*", "/**/*.parquet"):
+            skipped: list[str] = []
+            files = discover([f"{archive}{glob}"], None, skipped.append)
+            names = ["2.parquet"] if "." in glob else ["1.jsonl", "2.parquet"]
+            assert [Path(file.path).name for file in files] == names, glob
+            assert skipped == [f"{other}"], glob
+            discover([f"{archive}{glob}"], other, skipped.append)
+            assert len(skipped) == 1, glob
+        (other / "kp.duckdb").unlink(missing_ok=True)  # one of the two files tells
 
 
 def test_a_warehouse_is_no_archive(warehouse: Path) -> None:

@@ -63,11 +63,14 @@ def imported(code: str, *args: Path) -> set[str]:
     return set(done.stdout.split())
 
 
-def scored(folder: Path, embedder: str) -> tuple[Path, Path]:
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """An archive and its warehouse, whose vectors are a model's."""
+    folder = tmp_path_factory.mktemp("scored")
     archive = folder / "archive"
     path = write_jsonl(archive / "a.jsonl", [trace(id="a"), trace(id="b")])
     os.utime(path, (1e9, 1e9))  # a file that was just written is looked at once more
-    settings = config(folder, archive, embedder=embedder)
+    settings = config(folder, archive, embedder="minilm")
     rescore_and_report(settings)
     return archive, settings.warehouse
 
@@ -78,17 +81,13 @@ def test_a_run_that_embeds_without_a_model_imports_none(tmp_path: Path) -> None:
     assert not modules & MODELS
 
 
+@pytest.mark.model
 def test_a_run_with_nothing_to_do_imports_no_model_no_chart_and_no_file_system(
-    tmp_path: Path,
+    scored: tuple[Path, Path],
 ) -> None:
-    modules = imported(AGAIN, *scored(tmp_path, "hashing"))
+    modules = imported(AGAIN, *scored)
     assert "duckdb" in modules
     assert not modules & (MODELS | PAGES | REMOTE | {"tqdm"})
-
-
-@pytest.mark.model
-def test_the_model_is_not_looked_at_where_nothing_is_embedded(tmp_path: Path) -> None:
-    assert not imported(AGAIN, *scored(tmp_path, "minilm")) & (MODELS | PAGES | REMOTE)
 
 
 def test_the_command_line_checks_settings_without_frames(tmp_path: Path) -> None:
@@ -97,8 +96,9 @@ def test_the_command_line_checks_settings_without_frames(tmp_path: Path) -> None
     assert not modules & (MODELS | PAGES | REMOTE | FRAMES | {"duckdb"})
 
 
-def test_a_question_is_answered_without_frames_and_settings(tmp_path: Path) -> None:
-    modules = imported(ASKED, *scored(tmp_path, "none"))
+@pytest.mark.model
+def test_a_question_is_answered_without_frames_and_settings(scored: tuple[Path, Path]) -> None:
+    modules = imported(ASKED, *scored)
     assert not modules & (MODELS | PAGES | REMOTE | FRAMES | {"pydantic"})
 
 

@@ -20,66 +20,20 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import ResourceError
 from kp_batch.pipeline.rescore import rescore_archive
 from tests.support.archives import trace, write_jsonl
-from tests.support.commands import children, is_running, linux, reading, until, working
+from tests.support.commands import (
+    check_signal,
+    children,
+    is_running,
+    linux,
+    reading,
+    until,
+    working,
+)
 from tests.support.formats.atif import short
 from tests.support.holding import HOLD, holding
 from tests.support.importing import write_json
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def checkout() -> Path:
-    return Path(sys.executable).with_name("kp-batch")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A user's folder, whose modules are called as ours and as those of the libraries."""
-    (tmp_path / "flows").mkdir()
-    (tmp_path / "flows" / "__init__.py").touch()
-    for name in ("kp_batch.py", "prefect.py", "polars.py"):
-        (tmp_path / name).write_text(f"raise ImportError('{name} of the user')")
-    write_jsonl(tmp_path / "a.jsonl", [trace()])
-    return tmp_path
-
-
-def outside(command: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    settings = ["--warehouse", "wh", "--embedder", "hashing", *options]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run(
-        [str(command), "run", "a.jsonl", *settings],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
-@pytest.mark.parametrize("way", ["checkout", "installed"])
-def test_a_run_works_in_a_folder_that_holds_modules_of_the_same_names(
-    folder: Path, way: str, request: pytest.FixtureRequest
-) -> None:
-    done = outside(request.getfixturevalue(way), folder)
-    assert done.returncode == 0, done.stderr
-    assert "1 of 1 trace restated" in done.stdout
-    assert (folder / "wh" / "report.html").exists()
-
-
-@pytest.mark.prefect
-def test_a_flow_runs_out_of_a_wheel_in_such_a_folder(folder: Path, installed: Path) -> None:
-    done = outside(installed, folder, "--prefect")
-    assert done.returncode == 0, done.stderr + (folder / "wh" / "last-run.log").read_text()
-    assert "1 of 1 trace restated" in done.stdout
-
-
-def test_so_does_the_module_that_python_is_given(folder: Path) -> None:
-    (folder / "kp_batch.py").unlink()
-    command = [sys.executable, "-m", "kp_batch", "plan", "a.jsonl", "--warehouse", "wh"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 # --- some work in place of a command ---
@@ -413,16 +367,23 @@ class Blocked:
         }
 
 
-@pytest.fixture
-def blocked(tmp_path: Path, temporary: Path) -> Blocked:
-    archive, warehouse, output = (tmp_path / name for name in ("archive", "wh", "output"))
+@pytest.fixture(scope="module")
+def blocked(tmp_path_factory: pytest.TempPathFactory) -> Blocked:
+    folder = tmp_path_factory.mktemp("blocked")
+    archive, warehouse, output = (folder / name for name in ("archive", "wh", "output"))
     path = write_jsonl(archive / "a.jsonl", [trace()])
     rescore_archive(RescoreConfig(archive=(str(archive),), warehouse=warehouse, embedder="none"))
     path.unlink()
     os.mkfifo(path)
     output.mkdir()
-    assert [*temporary.iterdir()] == []
     return Blocked(path, warehouse, output)
+
+
+@linux
+def test_a_signal_ends_a_verification_within_two_seconds(blocked: Blocked, temporary: Path) -> None:
+    with working("verify", "--warehouse", blocked.warehouse) as process, reading(blocked.pipe):
+        check_signal(process, signal.SIGINT, 130)
+    assert [*temporary.iterdir()] == []
 
 
 @linux
@@ -483,6 +444,20 @@ echo $?; tail -n 1 err; find full -name '*.part' -o -name 'kp-*'
 """
 
 
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what two runs left, and a session to be imported."""
+    folder = tmp_path_factory.mktemp("scored")
+    write_json(folder / "session.json", short(notes="x" * 100_000))
+    traces = [trace(id=f"a{n}", task={"objective": f"{n} " * 1_000}) for n in range(9)]
+    archive = write_jsonl(folder / "a.jsonl", traces)
+    config = RescoreConfig(archive=(str(archive),), warehouse=folder / "wh", embedder="none")
+    rescore_archive(config)
+    rescore_archive(config.model_copy(update={"threshold": 0.3}))
+    (folder / "full").mkdir()
+    return folder
+
+
 @pytest.mark.skipif(
     subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode != 0,
     reason="may not mount a disk",
@@ -498,25 +473,15 @@ echo $?; tail -n 1 err; find full -name '*.part' -o -name 'kp-*'
     ],
 )
 def test_a_full_disk_is_reported_in_one_line_and_nothing_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str, size: str, command: str
+    scored: Path, monkeypatch: pytest.MonkeyPatch, full: str, size: str, command: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("full").mkdir()
+    monkeypatch.chdir(scored)
     if full == "scratch":
-        monkeypatch.setenv("TMPDIR", str(tmp_path / "full"))
-    if command.startswith("import"):
-        write_json(tmp_path / "session.json", short(notes="x" * 100_000))
-        words = [*command.split(), *RULES]
-    else:
-        traces = [trace(id=f"a{n}", task={"objective": f"{n} " * 1_000}) for n in range(9)]
-        write_jsonl(tmp_path / "a.jsonl", traces)
-        config = RescoreConfig(archive=("a.jsonl",), warehouse=tmp_path / "wh", embedder="none")
-        rescore_archive(config)
-        rescore_archive(config.model_copy(update={"threshold": 0.3}))
-        words = [*command.split(), "--warehouse", "wh"]
+        monkeypatch.setenv("TMPDIR", str(scored / "full"))
+    words = [*command.split(), *(RULES if command.startswith("import") else ["--warehouse", "wh"])]
     launcher = ["unshare", "-rm", "sh", "-c", SMALL, "sh", size, sys.executable, "-m", "kp_batch"]
     done = subprocess.run([*launcher, *words], capture_output=True, text=True, check=True)
     status, line, *leftovers = done.stdout.splitlines()
     assert (status, leftovers) == ("1", [])
-    where = f"{tmp_path}/full" if full == "scratch" else "full(/archive(/_import)?)?"
+    where = f"{scored}/full" if full == "scratch" else "full(/archive(/_import)?)?"
     assert re.fullmatch(f"kp-batch: the disk of {where} is full; free some space", line)

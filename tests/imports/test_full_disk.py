@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import invoke
 from tests.support.importing import imported
 from tests.support.shuffled_spans import RULES, SPANS, span_lines
 
@@ -17,15 +18,17 @@ pytestmark = pytest.mark.process
 _OLD, _ALL = 40 * SPANS, 80 * SPANS
 
 
-def _run(source: Path, archive: Path, limit: int | None) -> subprocess.CompletedProcess[str]:
-    """Import; the system refuses each write beyond so many bytes of a file, whoever writes."""
+def _command(source: Path, archive: Path) -> list[str]:
+    return ["import", "otlp", str(source), "-o", str(archive), *RULES, "--json"]
+
+
+def _limited(command: list[str], limit: int) -> subprocess.CompletedProcess[str]:
+    """The system refuses each write beyond so many bytes of a file, whoever writes."""
 
     def limited() -> None:
-        if limit is not None:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    command = ["import", "otlp", str(source), "-o", str(archive), *RULES, "--json"]
     return subprocess.run(
         [sys.executable, "-B", "-m", "kp_batch", *command],
         check=False,
@@ -39,16 +42,16 @@ def test_a_disk_that_fails_is_reported_and_changes_no_day(tmp_path: Path) -> Non
     source, archive, never = (tmp_path / name for name in ("source", "archive", "never"))
     source.mkdir()
     (source / "a.jsonl").write_text("".join(span_lines(range(_OLD))), "utf-8")
-    assert _run(source, archive, None).returncode == 0
+    assert invoke(*_command(source, archive)).returncode == 0
     before = imported(archive)
     (source / "b.jsonl").write_text("".join(span_lines(range(_OLD // 2, _ALL))), "utf-8")
     for limit in (0, 512, 4096, 8192):
-        failed = _run(source, archive, limit)
+        failed = _limited(_command(source, archive), limit)
         assert failed.returncode not in {0, -signal.SIGXFSZ}, limit
         *progress, message = failed.stderr.splitlines()
         assert message.startswith("kp-batch: "), failed.stderr
         assert all(line.startswith("kp-batch: reading: ") for line in progress), failed.stderr
         assert imported(archive) == before
-    assert json.loads(_run(source, archive, None).stdout)
-    assert _run(source, never, None).returncode == 0
+    assert json.loads(invoke(*_command(source, archive)).stdout)
+    assert invoke(*_command(source, never)).returncode == 0
     assert imported(archive) == imported(never)

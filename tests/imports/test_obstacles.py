@@ -36,7 +36,7 @@ from tests.support.importing import (
     write_json,
     write_lines,
 )
-from tests.support.unprivileged import asks, kp_batch, mode
+from tests.support.unprivileged import Invoke, asks, kp_batch, mode
 
 # Of a disk that fails for a moment, of one that is full, and of one that nobody may write to.
 DISKS = [errno.EIO, errno.ENOSPC, errno.EROFS]
@@ -76,25 +76,24 @@ def failing(number: int) -> Callable[..., Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", [(DailyPartitions, "add"), (NewRecords, "add")])
-@pytest.mark.parametrize("number", DISKS, ids=errno.errorcode.get)
 def test_a_scratch_disk_that_fails_is_no_fault_of_a_trace(
     source: Path,
     archive: Path,
     monkeypatch: pytest.MonkeyPatch,
     where: tuple[type, str],
-    number: int,
 ) -> None:
     import_all(source, archive)
     before = files(archive)
     for name in "abc":
         write_json(source / f"{name}.json", kp_trace(name, 4))
-    with monkeypatch.context() as patch:
-        patch.setattr(*where, failing(number))
-        with pytest.raises(OSError, match=os.strerror(number)):
-            import_all(source, archive)
-    assert {x: content for x, content in files(archive).items() if "_import" not in x} == {
-        x: content for x, content in before.items() if "_import" not in x
-    }
+    for number in DISKS:
+        with monkeypatch.context() as patch:
+            patch.setattr(*where, failing(number))
+            with pytest.raises(OSError, match=os.strerror(number)):
+                import_all(source, archive)
+        assert {x: content for x, content in files(archive).items() if "_import" not in x} == {
+            x: content for x, content in before.items() if "_import" not in x
+        }
     import_all(source, archive)
     assert len(imported(archive)) == 3
     assert refusals(archive) == []
@@ -166,13 +165,15 @@ def test_a_warehouse_below_a_source_is_none_of_it(nights: Path, archive: Path) -
 
 @pytest.mark.process
 @asks
-def test_a_folder_that_may_not_be_read_is_refused_by_name(source: Path, archive: Path) -> None:
+def test_a_folder_that_may_not_be_read_is_refused_by_name(
+    source: Path, archive: Path, anybody: Invoke
+) -> None:
     write_json(source / "sub" / "d.json", kp_trace("d"))
     command = ["import", "knowledgepulse", source, "-o", archive]
     for count in (3, 4):
         for _ in range(2):
             with mode(source / "sub", 0):
-                done = kp_batch(*command)
+                done = anybody(*command)
             assert done.returncode == 0, done.stderr
             assert "refused    1 unreadable_file" in done.stdout
             [refused] = refusals(archive)
@@ -180,7 +181,7 @@ def test_a_folder_that_may_not_be_read_is_refused_by_name(source: Path, archive:
             assert refused["message"] == "the folder cannot be read: Permission denied"
             assert len(imported(archive)) == count
         for _ in range(2):
-            assert kp_batch(*command).returncode == 0
+            assert anybody(*command).returncode == 0
             assert refusals(archive) == []
             assert len(imported(archive)) == 4
 
@@ -295,10 +296,10 @@ def test_a_source_that_cannot_be_reached_is_not_taken_for_one_of_no_format(
 @pytest.mark.process
 @asks
 def test_a_source_of_files_that_may_not_be_read_is_not_taken_for_one_of_no_format(
-    nights: Path, archive: Path
+    nights: Path, archive: Path, anybody: Invoke
 ) -> None:
     with mode(nights / "1.jsonl", 0), mode(nights / "2.jsonl", 0):
-        done = kp_batch("import", "auto", nights, "-o", archive)
+        done = anybody("import", "auto", nights, "-o", archive)
     assert done.returncode == 1
     assert "the source cannot be reached: Permission denied: " in done.stderr
 

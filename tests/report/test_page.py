@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import step, trace, write_jsonl
-from tests.support.browser import CHROMIUM, charts, marks, opened
+from tests.support.browser import CHROMIUM, Opening, charts, launched, marks, opened_in
 
 pytestmark = pytest.mark.process
 
@@ -114,6 +115,12 @@ def path(warehouse: Path) -> Path:
     return warehouse / "report.html"
 
 
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Opening]:
+    with launched() as browser:
+        yield partial(opened_in, browser)
+
+
 class Elements(HTMLParser):
     """The elements of a page, with their attributes."""
 
@@ -145,7 +152,7 @@ def test_the_page_holds_no_element_but_its_own(path: Path) -> None:
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 390)])
 @in_browser
 def test_every_chart_is_drawn_without_a_word_of_complaint(
-    path: Path, scheme: str, width: int, zone: str
+    path: Path, scheme: str, width: int, zone: str, opened: Opening
 ) -> None:
     with opened(path, scheme, width, zone) as (page, complaints):
         assert complaints == []
@@ -177,7 +184,7 @@ def numbers(rows: list[dict[str, Any]], name: str) -> tuple[list[str], list[floa
 
 
 @in_browser
-def test_the_charts_and_tables_show_the_data(path: Path, warehouse: Path) -> None:
+def test_the_charts_and_tables_show_the_data(path: Path, warehouse: Path, opened: Opening) -> None:
     with connect(warehouse) as connection:
         data = gather(connection)
         texts = gather_traces(warehouse, connection, data, ThreadExecutor()).texts or {}
@@ -210,7 +217,7 @@ def test_the_charts_and_tables_show_the_data(path: Path, warehouse: Path) -> Non
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 390)])
 @in_browser
 def test_a_trace_in_a_table_leads_to_its_own_page_and_back(
-    path: Path, warehouse: Path, scheme: str, width: int
+    path: Path, warehouse: Path, scheme: str, width: int, opened: Opening
 ) -> None:
     with connect(warehouse) as connection:
         data = gather(connection)
@@ -262,7 +269,9 @@ def test_a_trace_in_a_table_leads_to_its_own_page_and_back(
 
 
 @in_browser
-def test_a_domain_that_is_chosen_filters_charts_and_tables(path: Path, warehouse: Path) -> None:
+def test_a_domain_that_is_chosen_filters_charts_and_tables(
+    path: Path, warehouse: Path, opened: Opening
+) -> None:
     with connect(warehouse) as connection:
         query = "SELECT task_domain, count(*) FROM scores GROUP BY ALL"
         counted = dict(connection.execute(query).fetchall())
@@ -289,7 +298,9 @@ def test_a_domain_that_is_chosen_filters_charts_and_tables(path: Path, warehouse
 
 
 @in_browser
-def test_hostile_domains_are_chosen_and_pointed_at_like_any_other(path: Path) -> None:
+def test_hostile_domains_are_chosen_and_pointed_at_like_any_other(
+    path: Path, opened: Opening
+) -> None:
     with opened(path) as (page, complaints):
         for text in HOSTILE[:3]:
             page.locator("#chosen label").filter(has_text=text).click()
@@ -306,7 +317,9 @@ def test_hostile_domains_are_chosen_and_pointed_at_like_any_other(path: Path) ->
 
 
 @in_browser
-def test_domains_called_like_what_objects_have_are_drawn_like_any_other(tmp_path: Path) -> None:
+def test_domains_called_like_what_objects_have_are_drawn_like_any_other(
+    tmp_path: Path, opened: Opening
+) -> None:
     names = ["constructor", "__proto__", "toString", "hasOwnProperty", "all domains"]
     traces = [trace(id=f"{name}-{i}", task_domain=name) for name in names for i in range(2)]
     write_jsonl(tmp_path / "a.jsonl", traces)
@@ -319,7 +332,9 @@ def test_domains_called_like_what_objects_have_are_drawn_like_any_other(tmp_path
 
 
 @in_browser
-def test_a_chart_that_fails_says_so_and_the_others_are_drawn(path: Path, tmp_path: Path) -> None:
+def test_a_chart_that_fails_says_so_and_the_others_are_drawn(
+    path: Path, tmp_path: Path, opened: Opening
+) -> None:
     text = path.read_text("utf-8")
     broken = text.replace('"type": "tick"', '"type": "no mark"')
     assert broken != text
@@ -331,7 +346,7 @@ def test_a_chart_that_fails_says_so_and_the_others_are_drawn(path: Path, tmp_pat
 
 
 @in_browser
-def test_the_charts_follow_the_theme_and_keep_what_is_chosen(path: Path) -> None:
+def test_the_charts_follow_the_theme_and_keep_what_is_chosen(path: Path, opened: Opening) -> None:
     with opened(path) as (page, complaints):
         page.get_by_label("code", exact=True).check()
         page.emulate_media(color_scheme="dark")
@@ -344,7 +359,9 @@ def test_the_charts_follow_the_theme_and_keep_what_is_chosen(path: Path) -> None
 
 @in_browser
 @pytest.mark.parametrize("what", ["nothing", "failure"])
-def test_a_warehouse_without_scores_has_a_page_that_says_so(tmp_path: Path, what: str) -> None:
+def test_a_warehouse_without_scores_has_a_page_that_says_so(
+    tmp_path: Path, what: str, opened: Opening
+) -> None:
     warehouse = tmp_path / "warehouse"
     if what == "nothing":
         warehouse.mkdir()

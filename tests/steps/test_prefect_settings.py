@@ -1,5 +1,6 @@
 """When a run is a Prefect flow: where Prefect is configured, as Prefect itself has it."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from kp_batch.steps.prefect_settings import configured_api
 from tests.support.archives import trace, write_jsonl
-from tests.support.commands import kp_batch
+from tests.support.commands import invoke, kp_batch
 
 pytestmark = pytest.mark.process
 
@@ -20,7 +21,16 @@ PREFECT_API_URL = "{NOBODY}"
 [profiles.local]
 PREFECT_LOGGING_LEVEL = "INFO"
 """
-ASK_PREFECT = "from prefect.settings import get_current_settings as s; print(s().api.url)"
+ASK_PREFECT = """
+import json, os, sys
+from prefect.context import root_settings_context  # what Prefect makes when it is imported
+before, urls = dict(os.environ), []
+for variables in map(json.loads, sys.argv[1:]):
+    os.environ.clear()
+    os.environ.update(before | variables)
+    urls.append(root_settings_context().settings.api.url)
+print(json.dumps(urls))
+"""
 
 
 @pytest.fixture
@@ -30,32 +40,27 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.mark.prefect
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
+def test_the_server_is_the_one_that_prefect_would_use(home: Path, tmp_path: Path) -> None:
+    nobody = {"HOME": str(tmp_path / "nobody's")}
+    urls: dict[str, str | None] = {}
+    for variables, url in (
         ({}, None),
         ({"PREFECT_API_URL": "http://127.0.0.1:8/api"}, "http://127.0.0.1:8/api"),
-        ({"PREFECT_HOME": "home"}, NOBODY),
-        ({"PREFECT_PROFILES_PATH": "home/profiles.toml"}, NOBODY),
-        ({"PREFECT_HOME": "home", "PREFECT_PROFILE": "local"}, None),
-        ({"PREFECT_HOME": "home", "PREFECT_API_URL": "http://h/api"}, "http://h/api"),
-    ],
-    ids=["nothing", "variable", "active profile", "another path", "chosen profile", "both"],
-)
-def test_the_server_is_the_one_that_prefect_would_use(
-    home: Path, tmp_path: Path, environment: dict[str, str], expected: str | None
-) -> None:
-    variables = {name: value.replace("home", str(home)) for name, value in environment.items()}
-    variables = {"HOME": str(tmp_path / "nobody's"), **variables}
-    assert configured_api(variables) == expected
+        ({"PREFECT_HOME": str(home)}, NOBODY),
+        ({"PREFECT_PROFILES_PATH": str(home / "profiles.toml")}, NOBODY),
+        ({"PREFECT_HOME": str(home), "PREFECT_PROFILE": "local"}, None),
+        ({"PREFECT_HOME": str(home), "PREFECT_API_URL": "http://h/api"}, "http://h/api"),
+    ):
+        assert configured_api(nobody | variables) == url, variables
+        urls[json.dumps(variables)] = url
     done = subprocess.run(
-        [sys.executable, "-c", ASK_PREFECT],
-        env=variables,
+        [sys.executable, "-c", ASK_PREFECT, *urls],
+        env=nobody,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.strip() == str(expected)
+    assert dict(zip(urls, json.loads(done.stdout), strict=True)) == urls
 
 
 @pytest.mark.prefect
@@ -107,8 +112,8 @@ def test_a_run_is_a_flow_where_a_profile_names_a_server_and_says_so(
     first, *_, last = flow.stderr.splitlines()
     assert first == f"kp-batch: running as a Prefect flow on {NOBODY}"
     assert "Failed to reach API" in last
-    assert last.endswith("or run with --no-prefect")
+    assert last.endswith("start that Prefect server, or run with --no-prefect")
     assert not (home / "wh" / "scores").exists()
-    plain = kp_batch(*run, "--no-prefect")
+    plain = invoke(*run, "--no-prefect")
     assert plain.returncode == 0, plain.stderr
     assert "Prefect" not in plain.stderr

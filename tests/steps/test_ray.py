@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from polars.exceptions import PanicException
 from ray.cluster_utils import Cluster as Nodes
 
+from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, WorkerError
 from kp_batch.ingest import scan
@@ -33,7 +34,6 @@ from kp_batch.steps.ray import RayExecutor, executor_of
 from kp_batch.steps.step import step
 from kp_batch.storage.store import TRAFFIC
 from kp_batch.warehouse.bucket.location import folder_of
-from tests.support.archives import trace, write_jsonl
 from tests.support.buckets import fill
 from tests.support.lawful import assert_same
 from tests.support.runs import config
@@ -42,10 +42,17 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.process]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def cluster(s3: str) -> Iterator[Any]:  # noqa: ARG001 (its workers have to know the server)
     folder = Path("/nowhere")
     with executor_of(config(folder, folder, workers=2)) as executor:
         yield executor
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("archive")
+    write_sample(folder, traces=4_000, days=40, seed=5)
+    return folder
 
 
 @step("square")
@@ -82,7 +89,6 @@ def ask(size: int) -> None:
     TRAFFIC.count(read=size)
 
 
-@pytest.mark.process
 def test_parts_are_done_by_several_processes_and_come_back_in_order(
     cluster: RayExecutor, tmp_path: Path
 ) -> None:
@@ -96,7 +102,6 @@ def test_parts_are_done_by_several_processes_and_come_back_in_order(
     assert len([*tmp_path.glob("3.*")]) == 2  # its first worker was killed
 
 
-@pytest.mark.process
 def test_a_part_that_asks_for_more_than_there_is_gets_what_there_is(
     cluster: RayExecutor, tmp_path: Path
 ) -> None:
@@ -104,13 +109,11 @@ def test_a_part_that_asks_for_more_than_there_is_gets_what_there_is(
     assert [*cluster.map(greedy, [1, 2], tmp_path)] == [1, 4]
 
 
-@pytest.mark.process
 def test_a_fault_in_rust_is_reported(cluster: RayExecutor) -> None:
     with pytest.raises(RuntimeError, match="PanicException: a fault in Rust"):
         list(cluster.map(panic, [1]))
 
 
-@pytest.mark.process
 def test_what_a_part_logs_is_logged_by_the_run(
     cluster: RayExecutor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -120,7 +123,6 @@ def test_what_a_part_logs_is_logged_by_the_run(
     assert [record.getMessage() for record in caplog.records] == ["about 5", "about 7"]
 
 
-@pytest.mark.process
 def test_what_parts_ask_of_object_stores_is_counted_here(cluster: RayExecutor) -> None:
     before = replace(TRAFFIC)
     list(cluster.map(ask, [3, 4, 5]))
@@ -139,7 +141,6 @@ with executor_of(config(folder, folder, workers=2)) as cluster:
 """
 
 
-@pytest.mark.process
 def test_an_error_of_a_part_is_raised_here_and_ends_the_others(tmp_path: Path) -> None:
     code = FAILING.format(folder=str(tmp_path))
     failed = subprocess.run(
@@ -151,7 +152,6 @@ def test_an_error_of_a_part_is_raised_here_and_ends_the_others(tmp_path: Path) -
     assert len([*tmp_path.iterdir()]) == begun < 100
 
 
-@pytest.mark.process
 def test_a_part_that_kills_its_worker_each_time_is_named(
     cluster: RayExecutor, tmp_path: Path
 ) -> None:
@@ -160,7 +160,6 @@ def test_a_part_that_kills_its_worker_each_time_is_named(
     assert len([*tmp_path.glob("9.*")]) == 3
 
 
-@pytest.mark.process
 def test_tables_are_the_same_as_without_ray(cluster: RayExecutor, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     *_, last = write_sample(archive, traces=300, days=10, seed=5, dirty=0.05)
@@ -175,7 +174,6 @@ def test_tables_are_the_same_as_without_ray(cluster: RayExecutor, tmp_path: Path
             aside.rename(last)
 
 
-@pytest.mark.process
 @trying(max_examples=3, derandomize=True)
 @given(
     seed=st.integers(0, 1_000),
@@ -204,7 +202,6 @@ def test_no_size_of_the_parts_makes_a_difference(
             assert_same(shared.warehouse, alone.warehouse)
 
 
-@pytest.mark.process
 def test_workers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     write_sample(archive, traces=20_000, days=200, seed=5)
@@ -230,12 +227,10 @@ def test_workers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     assert killed
     if running.returncode:  # one part has lost three workers: it is named, and a rerun goes on
         assert "lost its worker 3 times, with" in errors.splitlines()[-1]
-        with kp_batch(
-            *("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
-            "--no-prefect",
-        ) as again:
-            output, errors = again.communicate(timeout=200)
-    assert "20,000 of 20,000 traces restated" in output, errors
+        again = rescore_archive(alone.model_copy(update={"warehouse": tmp_path / "wh"}))
+        assert again.counts.restated == 20_000
+    else:
+        assert "20,000 of 20,000 traces restated" in output, errors
     assert_same(tmp_path / "wh", alone.warehouse)
 
 
@@ -247,7 +242,6 @@ def is_at_work(process: str) -> bool:
     return False
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("version", "paths", "message"),
     [
@@ -271,14 +265,12 @@ def test_a_node_that_cannot_do_the_work_is_named(
         rays.check_node(cluster.ray, node, answer)
 
 
-@pytest.mark.process
 def test_the_cluster_of_another_run_is_refused(cluster: RayExecutor) -> None:
     [node] = cluster.ray.nodes()
     with pytest.raises(WorkerError, match=r"^the Ray node .* is of another run's --workers"):
         rays.check_node(cluster.ray, node, None)
 
 
-@pytest.mark.process
 def test_a_cluster_without_room_for_a_part_is_refused(
     cluster: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,7 +297,6 @@ nodes.shutdown()
 """
 
 
-@pytest.mark.process
 def test_one_worker_has_a_gpu_and_keeps_what_it_has_loaded_there(tmp_path: Path) -> None:
     code = ON_GPU.format(folder=str(tmp_path))
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
@@ -329,25 +320,8 @@ def kp_batch(*arguments: object, **how: Any) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.process
-@pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere", "ray://127.0.0.1:9"])
-def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path, address: str) -> None:
-    write_jsonl(tmp_path / "a.jsonl", [trace()])
-    with kp_batch(
-        *("run", tmp_path, "--warehouse", tmp_path / "wh", "--embedder", "none"),
-        *("--ray", address),
-    ) as failed:
-        output, errors = failed.communicate(timeout=200)
-    assert (failed.returncode, output) == (1, "")
-    assert errors.splitlines()[-1].startswith("kp-batch: Ray does not start: ")
-    assert "Traceback" not in errors
-
-
-@pytest.mark.process
-def test_a_node_that_is_lost_costs_nothing_but_time(tmp_path: Path) -> None:
+def test_a_node_that_is_lost_costs_nothing_but_time(tmp_path: Path, archive: Path) -> None:
     """A run on a cluster of two nodes, one of which goes in the middle."""
-    archive = tmp_path / "archive"
-    write_sample(archive, traces=4_000, days=40, seed=5)
     alone = config(tmp_path, archive, warehouse=tmp_path / "alone")
     rescore_archive(alone)
     nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 1})
@@ -370,10 +344,9 @@ def test_a_node_that_is_lost_costs_nothing_but_time(tmp_path: Path) -> None:
     assert_same(tmp_path / "wh", alone.warehouse)
 
 
-@pytest.mark.process
-def test_a_lost_head_fails_the_run_with_one_line_and_a_rerun_goes_on(tmp_path: Path) -> None:
-    archive = tmp_path / "archive"
-    write_sample(archive, traces=4_000, days=40, seed=5)
+def test_a_lost_head_fails_the_run_with_one_line_and_a_rerun_goes_on(
+    tmp_path: Path, archive: Path
+) -> None:
     command = ("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing")
     before = of_ray()
     soon = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}  # a minute otherwise
@@ -389,28 +362,12 @@ def test_a_lost_head_fails_the_run_with_one_line_and_a_rerun_goes_on(tmp_path: P
     assert (running.returncode, output) == (1, "")
     assert "Traceback" not in errors
     assert "GCS may have been killed" in errors.splitlines()[-1]
-    with kp_batch(*command, "--no-prefect") as again:
-        output, errors = again.communicate(timeout=200)
-    assert "4,000 of 4,000 traces restated" in output, errors
+    again = rescore_archive(config(tmp_path, archive, warehouse=tmp_path / "wh"))
+    assert again.counts.restated == 4_000
 
 
-@pytest.mark.prefect
-def test_a_flow_has_its_parts_done_by_workers_as_well(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "a.jsonl", [trace(id=f"t{number}") for number in range(5)])
-    with kp_batch(
-        *("run", tmp_path, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
-        *("--workers", 2, "--prefect"),
-    ) as done:
-        output, errors = done.communicate(timeout=200)
-    assert done.returncode == 0, errors
-    assert "of 5 traces restated" in output
-    assert errors.splitlines()[0].startswith("kp-batch: running as a Prefect flow")
-    assert all(line.startswith("kp-batch: ") for line in errors.splitlines())  # none is Ray's
-
-
-@pytest.mark.process
 def test_workers_read_from_a_bucket_what_goes_into_a_bucket(
-    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: RayExecutor, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     archive, url = tmp_path / "archive", f"{bucket}/warehouse"
@@ -418,23 +375,18 @@ def test_workers_read_from_a_bucket_what_goes_into_a_bucket(
     fill(f"{bucket}/archive", archive)
     alone = config(tmp_path, archive, warehouse=tmp_path / "alone")
     rescore_archive(alone)
-    with kp_batch(
-        *("run", f"{bucket}/archive", "--warehouse", url, "--embedder", "hashing"),
-        *("--workers", 2, "--no-prefect"),
-    ) as running:
-        output, errors = running.communicate(timeout=200)
-    assert "of 400 traces restated" in output, errors
+    there: dict[str, Any] = {"archive": (f"{bucket}/archive",), "warehouse": url}
+    shared = RescoreConfig(**there, embedder="hashing")
+    assert rescore_archive(shared, cluster).counts.restated == 400
     copy = Path(folder_of(url))
     paths = {"run_id", "source_file", "mtime_ns", "etag"}
     assert_same(copy, alone.warehouse, but=paths)
 
 
-@pytest.mark.process
-def test_a_killed_run_leaves_no_worker_running(tmp_path: Path) -> None:
-    write_sample(tmp_path / "archive", traces=4_000, days=40, seed=5)
+def test_a_killed_run_leaves_no_worker_running(tmp_path: Path, archive: Path) -> None:
     before = of_ray()
     with kp_batch(
-        *("run", tmp_path / "archive", "--warehouse", tmp_path / "wh", "--workers", 2),
+        *("run", archive, "--warehouse", tmp_path / "wh", "--workers", 2),
         *("--embedder", "hashing", "--no-prefect"),
     ) as running:
         assert any("identifying" in line for line in running.stderr or ())

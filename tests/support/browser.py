@@ -3,13 +3,13 @@
 import json
 import re
 import shutil
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import altair as alt
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -18,19 +18,36 @@ CHROMIUM = next(
 _OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
 
 
+Opening = Callable[..., AbstractContextManager[tuple[Page, list[str]]]]
+
+
 @contextmanager
-def opened(
-    path: Path, scheme: str = "light", width: int = 1400, zone: str = "UTC"
+def launched() -> Generator[Browser]:
+    """A browser that shows pages one after another, each as if it were the first."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(_OPTIONS))
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(path: Path, *how: Any) -> Generator[tuple[Page, list[str]]]:
+    """As `opened_in`, in a browser of its own."""
+    with launched() as browser, opened_in(browser, path, *how) as shown:
+        yield shown
+
+
+@contextmanager
+def opened_in(
+    browser: Browser, path: Path, scheme: str = "light", width: int = 1400, zone: str = "UTC"
 ) -> Generator[tuple[Page, list[str]]]:
     """Open a page from disk; yield it with everything it complains about or asks a network for."""
     messages: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(_OPTIONS))
-        context = browser.new_context(
-            color_scheme="dark" if scheme == "dark" else "light",
-            viewport={"width": width, "height": 900},
-            timezone_id=zone,
-        )
+    with browser.new_context(
+        color_scheme="dark" if scheme == "dark" else "light",
+        viewport={"width": width, "height": 900},
+        timezone_id=zone,
+    ) as context:
         page = context.new_page()
         page.on("console", lambda message: messages.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: messages.append(f"error: {error}"))
@@ -39,7 +56,6 @@ def opened(
         page.goto(path.as_uri())
         page.wait_for_selector("body[data-chosen]", timeout=30_000)
         yield page, messages
-        browser.close()
 
 
 def _note(messages: list[str], url: str) -> None:
