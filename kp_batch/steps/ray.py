@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from logging import LogRecord, StreamHandler, getLogger
@@ -86,7 +86,9 @@ def _imported() -> Any:
 def _start(ray: Any, config: RescoreConfig, folder: str) -> None:
     try:
         _knock(config.ray)
-        ray.init(**_settings(config, folder))
+        # The workers look for modules in the folder that is current now: it may hold a polars.py.
+        with chdir(folder):
+            ray.init(**_settings(config, folder))
     except Exception as error:
         raise WorkerError(f"Ray does not start: {one_line(str(error))}") from error
 

@@ -250,13 +250,13 @@ def test_so_does_the_module_that_python_is_given(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_flow_has_its_parts_done_by_workers_as_well(tmp_path: Path, warehouse: Path) -> None:
-    copy_prefect(warehouse, tmp_path / "wh")
-    write_jsonl(tmp_path / "a.jsonl", [trace(id=f"t{number}") for number in range(5)])
-    settings = ("--warehouse", tmp_path / "wh", "--embedder", "hashing")
-    done = kp_batch("run", tmp_path / "a.jsonl", *settings, "--workers", 2, "--prefect")
+def test_a_flow_has_its_parts_done_by_workers_that_import_no_module_of_the_folder(
+    folder: Path, checkout: Path, warehouse: Path
+) -> None:
+    copy_prefect(warehouse, folder / "wh")
+    done = outside(checkout, folder, "--workers", "2", "--prefect")
     assert done.returncode == 0, done.stderr
-    assert "of 5 traces restated" in done.stdout
+    assert "1 of 1 trace restated" in done.stdout
     assert done.stderr.splitlines()[0].startswith("kp-batch: running as a Prefect flow")
     assert all(line.startswith("kp-batch: ") for line in done.stderr.splitlines())  # none is Ray's
 
