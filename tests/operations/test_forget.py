@@ -34,7 +34,7 @@ from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 from tests.support.commands import invoke
-from tests.support.folders import listing, restore
+from tests.support.folders import keep, listing, restore
 from tests.support.lawful import tables
 from tests.support.removal import (
     assert_same,
@@ -105,17 +105,6 @@ def test_an_unknown_id_changes_nothing(warehouse: Path, ids: list[str], message:
         forget(warehouse, ids, with_page=True)
     assert message in str(failure.value)
     assert listing(warehouse) == before
-
-
-def test_what_was_forgotten_before_is_no_error_and_changes_nothing(warehouse: Path) -> None:
-    forget(warehouse, ["kp:trace:1"])
-    before = listing(warehouse)
-    result = forget(warehouse, ["kp:trace:1"], with_page=True)
-    assert (result.run_id, result.before, result.traces, result.lost) == (None, 1, 0, ())
-    assert listing(warehouse) == before
-    result = forget(warehouse, ["kp:trace:1", "kp:trace:2"])
-    assert (result.before, result.traces) == (1, 1)
-    assert result.run_id is not None
 
 
 @pytest.mark.parametrize(
@@ -216,7 +205,7 @@ def test_it_is_not_finished_while_an_older_page_exists(warehouse: Path) -> None:
     assert page.is_file()
 
 
-def test_two_that_forget_the_same_at_once_forget_it_once(
+def test_two_that_forget_the_same_at_once_forget_it_once_and_another_one_changes_nothing(
     warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one ends after this one has looked the ids up, and before it may write."""
@@ -230,9 +219,14 @@ def test_two_that_forget_the_same_at_once_forget_it_once(
     monkeypatch.setattr(kp_batch.operations.forget, "writing", later)
     result = forget(warehouse, ["kp:trace:1", "kp:trace:2"])
     assert (result.traces, result.before) == (1, 1)
+    before = listing(warehouse)
+    result = forget(warehouse, ["kp:trace:1"], with_page=True)
+    assert (result.run_id, result.before, result.traces, result.lost) == (None, 1, 0, ())
+    assert listing(warehouse) == before
     monkeypatch.setattr(kp_batch.operations.forget, "writing", later)
     result = forget(warehouse, ["kp:trace:1", "kp:trace:3"])
     assert (result.traces, result.before) == (1, 1)
+    assert result.run_id is not None
     hashes = PublishedSnapshot(warehouse, published(warehouse).tables).scan("forgotten").collect()
     assert len(hashes) == 3
 
@@ -294,31 +288,27 @@ def test_what_fails_before_files_are_removed_leaves_all_as_it_was_or_is_finished
     assert not (warehouse / "forgetting").exists()
 
 
-def test_the_log_tells_the_files_of_every_version(warehouse: Path) -> None:
-    forget(warehouse, ["kp:trace:3"])
+def test_the_log_tells_the_files_of_every_version_and_those_of_what_grows_may_go(
+    warehouse: Path,
+) -> None:
+    """Vacuum joins them: their rows are there still."""
+    last = forget(warehouse, ["kp:trace:3"]).run_id
+    with connect(warehouse, last) as connection:
+        before = connection.execute("FROM distributions ORDER BY ALL").fetchall()
     vacuum(warehouse, timedelta(days=1), datetime.now(UTC))
-    for name, last in published(warehouse).tables.items():
+    for name, newest in published(warehouse).tables.items():
         files: set[Path] = set()
         versions: list[int] = []
         for version, added, removed in changes_of(warehouse / name):
             files = (files - removed) | added
             versions.append(version)
             assert sorted(files) == files_of(warehouse, name, version)
-        assert versions == list(range(last + 1))
-
-
-def test_the_files_of_what_grows_may_go(warehouse: Path) -> None:
-    """Vacuum joins them: their rows are there still."""
-    runs = PublishedSnapshot(warehouse, published(warehouse).tables).runs()
-    [last] = [run.run_id for run in runs if run.started_at == max(r.started_at for r in runs)]
-    with connect(warehouse, last) as connection:
-        before = connection.execute("FROM distributions ORDER BY ALL").fetchall()
-    vacuum(warehouse, timedelta(days=1), datetime.now(UTC))
+        assert versions == list(range(newest + 1))
     stays = files_of(warehouse, "distributions", published(warehouse).tables["distributions"])
     gone = set((warehouse / "distributions").rglob("*.parquet")) - set(stays)
     for path in gone:
         path.unlink()
-    assert (len(gone), len(stays)) == (3, 1)
+    assert (len(gone), len(stays)) == (4, 1)
     with connect(warehouse, last) as connection:
         assert connection.execute("FROM distributions ORDER BY ALL").fetchall() == before
 
@@ -454,28 +444,39 @@ def denied(*_: Any) -> None:
     raise PermissionError(errno.EACCES, "Permission denied")
 
 
+ROWS = [refused(1), said(2, "a secret plan", 9)]
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose last run failed, and whose archive has lost a rejected row since."""
+    folder = tmp_path_factory.mktemp("failed")
+    write(folder, {"a.jsonl": ROWS})
+    os.utime(folder / "archive" / "a.jsonl", (0, 1))
+    rescore_archive(settings_of(folder))
+    write(folder, {"a.jsonl": ROWS[1:], "b.jsonl": []})
+    with pytest.raises(KpBatchError, match="more than --max-unreadable 0 allows"):
+        rescore_archive(settings_of(folder, max_unreadable="0"))
+    keep(folder)
+    return folder
+
+
 @pytest.mark.parametrize("then", ["mended", "gone", "closed", "as it was"])
 def test_forget_after_a_failed_run_tells_no_row_by_the_json_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
+    failed: Path, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
-    settings, path = settings_of(tmp_path), tmp_path / "archive" / "a.jsonl"
-    write(tmp_path, {"a.jsonl": [refused(1), said(2, "a secret plan", 9)]})
-    before = path.read_bytes()
-    os.utime(path, (0, 1))
-    rescore_archive(settings)
-    write(tmp_path, {"a.jsonl": [said(2, "a secret plan", 9)], "b.jsonl": []})
-    with pytest.raises(KpBatchError, match="more than --max-unreadable 0 allows"):
-        rescore_archive(settings.model_copy(update={"max_unreadable": "0"}))
+    restore(failed)
+    settings, path = settings_of(failed), failed / "archive" / "a.jsonl"
     if then == "gone":
         path.unlink()
     if then in {"closed", "as it was"}:
-        path.write_bytes(before)
+        write(failed, {"a.jsonl": ROWS})
     if then == "closed":
         os.utime(path, (0, 1))
         monkeypatch.setattr(kp_batch.archive.reading, "open_file", denied)
     # As another kp_batch would find it, which reads files anew in its next run.
     monkeypatch.setattr(kp_batch.ingest.stage, "VERSION", "-v99")
-    assert forget(tmp_path / "warehouse", ["kp:trace:2"]).traces == 1
+    assert forget(settings.warehouse, ["kp:trace:2"]).traces == 1
     [(trace_id, raw)] = ask(
         settings, "SELECT trace_id, raw FROM rejects WHERE trace_id IS NOT NULL"
     )
@@ -521,11 +522,8 @@ def test_forgetting_and_sweeping_need_no_model(
 
 
 def test_a_temporary_folder_of_a_dry_run_may_have_any_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = settings_of(tmp_path)
-    write(tmp_path, {"a.jsonl": [said(1, "fix it", 8), said(2, "sum it", 9)]})
-    rescore_archive(settings)
     (tmp_path / "a[1]").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a[1]"))
-    assert forget(settings.warehouse, ["kp:trace:1"], dry_run=True).traces == 1
+    assert forget(warehouse, ["kp:trace:1"], dry_run=True).traces == 1

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,6 +38,7 @@ pytestmark = pytest.mark.slow
 
 STATE = [name for name in TABLES if name not in {*GROWING, "forgotten"}]
 USUAL = {"steps": [step("thought", "think"), step("tool_call", "ask", "sql")]}
+GOOD = (said(1, "sum it", 8, **USUAL), said(2, "fix it", 9, **USUAL), refused(3))
 Folder = tuple[Path, list[str]]
 
 
@@ -59,16 +61,10 @@ def run(folder: Path, **changes: Any) -> str:
 def two_nights(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """Two nights: the second one had a bad file, and another threshold."""
     folder = tmp_path_factory.mktemp("nights") / "made"
-    write(folder, "good", said(1, "sum it", 8, **USUAL), said(2, "fix it", 9, **USUAL), refused(3))
+    write(folder, "good", *GOOD)
     first = run(folder)
     write(folder, "bad", said(0, "fix it", 7, **USUAL), said(4, "sum it", 10), refused(5))
-    write(
-        folder,
-        "good",
-        said(1, "sum it", 8, **USUAL, confidence=0.1),
-        said(2, "fix it", 9, **USUAL),
-        refused(3),
-    )
+    write(folder, "good", said(1, "sum it", 8, **USUAL, confidence=0.1), *GOOD[1:])
     second = run(folder, threshold=0.5)
     keep(folder)
     return folder, [first, second]
@@ -101,6 +97,7 @@ def test_a_rollback_publishes_what_a_run_left_and_one_forward_what_was_before(
     old, new = state(warehouse, first), state(warehouse)
     files = parquet(warehouse)
     back = rollback(warehouse, "previous")
+    assert rolled_back_text(back).startswith(f"rolled back by run {back.run_id}: from run ")
     assert (back.from_run, back.to_run) == (second, first)
     assert_same(state(warehouse), old)
     assert len(parquet(warehouse) - files) == len(GROWING)  # a row of each, and nothing copied
@@ -113,8 +110,13 @@ def test_a_rollback_publishes_what_a_run_left_and_one_forward_what_was_before(
         assert_same(state(warehouse, run_id), expected)
 
 
-def test_it_is_a_run_of_its_own_that_says_from_which_to_which(nights: Folder) -> None:
+def test_it_is_a_run_of_its_own_that_says_from_which_to_which_unless_that_is_published(
+    nights: Folder,
+) -> None:
     folder, (first, second) = nights
+    before = read_manifest(folder / "warehouse")
+    assert rollback(folder / "warehouse", "latest").is_published
+    assert read_manifest(folder / "warehouse") == before
     done = rollback(folder / "warehouse", first)
     [(changes, inputs, seconds)] = ask(
         settings_of(folder),
@@ -143,6 +145,9 @@ def test_it_is_a_run_of_its_own_that_says_from_which_to_which(nights: Folder) ->
     moved = compare(folder / "warehouse", first, "latest")
     assert (moved.in_both, moved.only_in_first, moved.only_in_second) == (2, 0, 0)
     assert moved.movers == ()
+    again = rollback(folder / "warehouse", first)
+    assert again.is_published
+    assert rolled_back_text(again) == f"nothing to roll back: what run {first} left is published"
 
 
 def test_it_tells_what_it_undoes_and_what_would_come_back(nights: Folder) -> None:
@@ -192,13 +197,12 @@ def test_it_is_reported_on_few_lines(nights: Folder) -> None:
         f"  next run   changed: {folder}/archive/good.jsonl",
         "nothing was changed",
     ]
-    done = rollback(folder / "warehouse", first)
-    assert rolled_back_text(done).startswith(f"rolled back by run {done.run_id}: from run ")
-    nothing = rolled_back_text(rollback(folder / "warehouse", first))
-    assert nothing == f"nothing to roll back: what run {first} left is published"
 
 
-def test_runs_tells_which_are_kept(nights: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_tells_which_are_kept_and_ids_that_were_kept_out_stay_out(
+    nights: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing that was published went, so its files are all there; and yet it is refused."""
     folder, (first, second) = nights
     gone = forget(folder / "warehouse", ["unseen"], unseen_too=True).run_id
     assert gone
@@ -211,6 +215,8 @@ def test_runs_tells_which_are_kept(nights: Folder, capsys: pytest.CaptureFixture
         for name in (first, second, gone)
     }
     assert (output[second], output[gone]) == (None, "rollback")
+    with pytest.raises(WarehouseError, match="forgotten since"):
+        rollback(folder / "warehouse", first)
 
 
 def test_it_undoes_files_alone_where_the_settings_are_the_same(nights: Folder) -> None:
@@ -231,36 +237,17 @@ def test_an_archive_that_is_gone_keeps_nobody_from_it(nights: Folder) -> None:
     rollback(folder / "warehouse", first)
 
 
-@pytest.mark.parametrize("is_mended", [False, True])
-def test_the_next_run_leaves_what_one_full_run_would(nights: Folder, *, is_mended: bool) -> None:
+def test_the_next_run_over_a_mended_archive_leaves_what_one_full_run_would(nights: Folder) -> None:
     folder, (first, _) = nights
     rollback(folder / "warehouse", first)
-    if is_mended:
-        (folder / "archive" / "bad.jsonl").unlink()
-    summary = rescore_archive(settings_of(folder))
-    assert summary.counts.embedded == 0  # their vectors are there
-    assert rescore_archive(settings_of(folder)).run_id is None
-    rescore_archive(settings_of(folder, warehouse=folder / "full"))
-    for name, rows in tables(folder / "full").items():
-        assert tables(folder / "warehouse")[name].equals(rows), name
-
-
-def test_a_run_over_the_archive_of_then_has_nothing_to_do(nights: Folder) -> None:
-    folder, (first, _) = nights
     (folder / "archive" / "bad.jsonl").unlink()
-    write(folder, "good", said(1, "sum it", 8, **USUAL), said(2, "fix it", 9, **USUAL), refused(3))
-    rollback(folder / "warehouse", first)
+    mended = (folder / "archive" / "good.jsonl").read_bytes()
+    write(folder, "good", *GOOD)
+    assert rescore_archive(settings_of(folder)).run_id is None  # it is the archive of then
+    (folder / "archive" / "good.jsonl").write_bytes(mended)
+    assert rescore_archive(settings_of(folder)).counts.embedded == 0  # their vectors are there
     assert rescore_archive(settings_of(folder)).run_id is None
-
-
-def test_what_is_published_already_is_not_published_again(nights: Folder) -> None:
-    folder, (first, _) = nights
-    warehouse = folder / "warehouse"
-    before = read_manifest(warehouse)
-    assert rollback(warehouse, "latest").is_published
-    assert read_manifest(warehouse) == before
-    rollback(warehouse, first)
-    assert rollback(warehouse, first).is_published
+    assert_as_of_one_run(folder, of_one_run(folder))
 
 
 def test_the_rejects_of_a_failed_run_go(nights: Folder) -> None:
@@ -303,14 +290,6 @@ def test_what_was_forgotten_stays_so_while_its_files_are_there(
         rollback(folder / "warehouse", second)
 
 
-def test_ids_that_were_kept_out_stay_out(nights: Folder) -> None:
-    """Nothing that was published went, so its files are all there; and yet it is refused."""
-    folder, (first, _) = nights
-    forget(folder / "warehouse", ["unseen"], unseen_too=True)
-    with pytest.raises(WarehouseError, match="forgotten since"):
-        rollback(folder / "warehouse", first)
-
-
 def test_what_a_vacuum_took_is_named(nights: Folder) -> None:
     folder, (first, second) = nights
     warehouse = folder / "warehouse"
@@ -351,40 +330,61 @@ def test_a_vacuum_tells_of_runs_before_one_that_is_lost(tmp_path: Path) -> None:
     assert result.lost == ()
 
 
-MOMENTS: list[tuple[object, str]] = [
-    (kp_batch.operations.rollback, "restore"),
-    (kp_batch.operations.rollback, "publish_success"),
-    (kp_batch.pipeline.publish.DeltaTables, "undo_unpublished"),
-    (kp_batch.pipeline.publish.DeltaTables, "append"),
-    (kp_batch.pipeline.publish, "publish"),
-    (kp_batch.operations.rollback, "leave_report"),
+@pytest.fixture(scope="module")
+def with_later(two_nights: Folder) -> dict[str, pl.DataFrame]:
+    """The tables of one full run over the archive with one more file."""
+    restore(two_nights[0])
+    write(two_nights[0], "later", said(6, "later", 11))
+    return of_one_run(two_nights[0])
+
+
+MOMENTS: list[tuple[object, str, int]] = [
+    (kp_batch.operations.rollback, "restore", 0),
+    (kp_batch.operations.rollback, "publish_success", 0),
+    *((kp_batch.pipeline.publish.DeltaTables, "undo_unpublished", after) for after in (0, 1, 3)),
+    *((kp_batch.pipeline.publish.DeltaTables, "append", after) for after in (0, 1)),
+    (kp_batch.pipeline.publish, "publish", 0),
+    (kp_batch.operations.rollback, "leave_report", 0),
+    (kp_batch.operations.rollback, "leave_report", 1),  # which is not killed
 ]
 
 
-@pytest.mark.parametrize(("where", "what"), MOMENTS, ids=[what for _, what in MOMENTS])
-@pytest.mark.parametrize("after", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("where", "what", "after"), MOMENTS, ids=[f"{what} {after}" for _, what, after in MOMENTS]
+)
 def test_one_that_is_killed_leaves_the_old_or_the_new(
-    nights: Folder, monkeypatch: pytest.MonkeyPatch, where: object, what: str, after: int
+    with_later: dict[str, pl.DataFrame],
+    nights: Folder,
+    where: object,
+    what: str,
+    after: int,
 ) -> None:
     folder, (first, _) = nights
     warehouse = folder / "warehouse"
-    old, new = state(warehouse, first), state(warehouse)
-    with monkeypatch.context() as patch:
+    is_done = what == "leave_report"
+    published_then = state(warehouse, first if is_done else None)
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(where, what, dying(getattr(where, what), after))
-        try:
+        with nullcontext() if is_done and after else pytest.raises(Killed):
             rollback(warehouse, first, with_page=True)
-            is_done = True
-        except Killed:
-            is_done = what == "leave_report"
-    assert_same(state(warehouse), old if is_done else new)
+    assert_same(state(warehouse), published_then)
     write(folder, "later", said(6, "later", 11))
-    rescore_archive(settings_of(folder))
+    assert rescore_archive(settings_of(folder)).counts.embedded == 1
+    assert_as_of_one_run(folder, with_later)
+    was_needed = needed(warehouse)
+    vacuum(warehouse, timedelta(0), datetime.now(UTC))
+    assert parquet(warehouse) == needed(warehouse) | was_needed
+
+
+def of_one_run(folder: Path) -> dict[str, pl.DataFrame]:
     rescore_archive(settings_of(folder, warehouse=folder / "full"))
-    for name, rows in tables(folder / "full").items():
-        assert tables(warehouse)[name].equals(rows), name
-    for _ in range(2):  # the first one leaves what was published before it
-        vacuum(warehouse, timedelta(0), datetime.now(UTC))
-    assert parquet(warehouse) == needed(warehouse)
+    return tables(folder / "full")
+
+
+def assert_as_of_one_run(folder: Path, wanted: dict[str, pl.DataFrame]) -> None:
+    actual = tables(folder / "warehouse")
+    for name, rows in wanted.items():
+        assert actual[name].equals(rows), name
 
 
 def dying(function: Callable[..., Any], after: int) -> Callable[..., Any]:

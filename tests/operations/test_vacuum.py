@@ -26,7 +26,7 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import TABLES, VIEWS
 from kp_batch.warehouse.delta import DeltaTables, files_of
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import trace, write_jsonl
+from tests.support.archives import write_jsonl
 from tests.support.folders import keep, listing, restore
 from tests.support.holding import HOLD, holding
 from tests.support.lawful import tables
@@ -45,7 +45,7 @@ from tests.support.removal import (
     settings_of,
     write,
 )
-from tests.support.runs import ask, config
+from tests.support.runs import ask
 from tests.support.vector_stores import Opened
 
 pytestmark = pytest.mark.slow
@@ -144,10 +144,14 @@ def nights(all_nights: Nights) -> Nights:
 
 
 @pytest.mark.parametrize("kept", [3, 2])
-def test_vacuum_keeps_what_the_last_runs_left_and_all_that_is_published(
+def test_vacuum_keeps_what_the_last_runs_left_and_who_reads_what_is_published_reads_on(
     nights: Nights, kept: int
 ) -> None:
-    removed = nights.vacuum(kept)
+    with duckdb.connect(str(nights.warehouse / "kp.duckdb"), read_only=True) as reader:
+        reader.execute("SET TimeZone = 'UTC'")
+        before = views(reader)
+        removed = nights.vacuum(kept)
+        assert views(reader) == before
     assert (removed.raw_rows > 0) == (kept < 3)
     for run_id, expected in zip(nights.runs[-kept:], nights.states[-kept:], strict=True):
         with connect(nights.warehouse, run_id) as connection:
@@ -164,81 +168,84 @@ def test_vacuum_keeps_what_the_last_runs_left_and_all_that_is_published(
         assert now[name] == nights.states[-1][name]
 
 
-@pytest.mark.parametrize("before", [[], [0], [0, 0]])
-@pytest.mark.parametrize("kept", [3, 2, 1, 0])
 def test_a_dry_run_tells_what_vacuum_removes_and_changes_nothing(
-    nights: Nights, kept: int, before: list[int]
+    nights: Nights, tmp_path: Path
 ) -> None:
+    """Before, between and after two vacuums that remove all that can be."""
     needless = nights.warehouse / "vectors" / "hashing-8-v0"
     write_chunk(needless, pl.Series([text_hash("other")]), np.eye(1, 8, dtype=np.float32))
-    for count in before:
-        nights.vacuum(count)
-    files, could_be_read = listing(nights.warehouse), nights.readable()
-    result = vacuum(nights.warehouse, *nights.keeping(kept), dry_run=True)
-    assert listing(nights.warehouse) == files
-    assert nights.vacuum(kept) == result
-    can_be = nights.readable()
-    assert result.readable == can_be
-    assert result.lost == tuple(run for run in could_be_read if run not in can_be)
+    for vacuums in range(3):
+        before = Path(shutil.copytree(nights.warehouse, tmp_path / f"{vacuums}"))
+        for kept in (3, 2, 1, 0):
+            shutil.rmtree(nights.warehouse)
+            shutil.copytree(before, nights.warehouse)
+            case = f"{kept} runs are kept after {vacuums} vacuums"
+            files, could_be_read = listing(nights.warehouse), nights.readable()
+            result = vacuum(nights.warehouse, *nights.keeping(kept), dry_run=True)
+            assert listing(nights.warehouse) == files, case
+            assert nights.vacuum(kept) == result, case
+            can_be = nights.readable()
+            assert result.readable == can_be, case
+            assert result.lost == tuple(run for run in could_be_read if run not in can_be), case
 
 
-def test_vacuum_leaves_no_file_that_nothing_needs(nights: Nights) -> None:
+def test_vacuum_leaves_no_file_that_nothing_needs_and_no_json_of_old_rejects(
+    nights: Nights,
+) -> None:
+    assert places(nights.warehouse, ["refused words"])
     before, was_published = parquet(nights.warehouse), needed(nights.warehouse)
-    removed = nights.vacuum(0)
+    with duckdb.connect(str(nights.warehouse / "kp.duckdb"), read_only=True) as reader:
+        rows = views(reader)
+        removed = nights.vacuum(0)
+        assert views(reader) == rows
     after = parquet(nights.warehouse)
     # What was published until then goes with the next one: somebody may still read it.
     assert after == needed(nights.warehouse) | was_published
     assert removed.files == len(before - after)
     again = nights.vacuum(0)
     assert parquet(nights.warehouse) == needed(nights.warehouse)
+    assert places(nights.warehouse, ["refused words"]) == []
     assert counted(again) == (len(after - needed(nights.warehouse)), 0, 0, 0)
     assert counted(nights.vacuum(0)) == (0, 0, 0, 0)
 
 
-@pytest.mark.parametrize("name", ["scores", "profiles", "facts", "forgotten"])
-def test_vacuum_removes_what_killed_runs_left(nights: Nights, name: str) -> None:
+def test_vacuum_removes_what_killed_runs_left_and_files_in_no_log(nights: Nights) -> None:
     before = parquet(nights.warehouse)
-    row = (
-        {"date": [datetime(2026, 1, 5, tzinfo=UTC).date()]}
-        if name == "scores"
-        else {next(iter(TABLES[name])): ["of a killed run"]}
-    )
-    rows = pl.concat([TABLES[name].to_frame(), pl.DataFrame(row)], how="diagonal")
-    DeltaTables(nights.warehouse, published(nights.warehouse).tables, "killed").append(name, rows)
-    dead = parquet(nights.warehouse) - before
-    assert len(dead) == 1
+    rows: dict[str, dict[str, Any]] = {
+        "scores": {"date": [datetime(2026, 1, 5, tzinfo=UTC).date()]},
+        **{
+            name: {next(iter(TABLES[name])): ["of a killed run"]}
+            for name in ("profiles", "facts", "forgotten")
+        },
+    }
+    dead = DeltaTables(nights.warehouse, published(nights.warehouse).tables, "killed")
+    for name, row in rows.items():
+        dead.append(name, pl.concat([TABLES[name].to_frame(), pl.DataFrame(row)], how="diagonal"))
+    for folder in ("scores/date=2026-01-05", "facts"):
+        (nights.warehouse / folder / "half-written.parquet").write_bytes(b"PAR1")
+    assert len(parquet(nights.warehouse) - before) == len(rows) + 2
     nights.vacuum(3)
-    assert dead.isdisjoint(parquet(nights.warehouse))
+    assert parquet(nights.warehouse) - before == needed(nights.warehouse) - before
     with connect(nights.warehouse) as connection:
         assert views(connection)["scores"] == nights.states[-1]["scores"]
 
 
-def test_vacuum_removes_a_file_that_is_in_no_log(nights: Nights) -> None:
-    paths = [
-        nights.warehouse / "scores" / "date=2026-01-05" / "half-written.parquet",
-        nights.warehouse / "facts" / "half-written.parquet",
-    ]
-    for path in paths:
-        path.write_bytes(b"PAR1")
-    nights.vacuum(3)
-    assert not any(path.exists() for path in paths)
-
-
-def test_vacuum_removes_the_facts_of_content_that_was_replaced(nights: Nights) -> None:
+def test_vacuum_removes_facts_of_replaced_content_and_vectors_that_nothing_needs(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only a dry run predicts.
+    monkeypatch.setattr(kp_batch.operations.vacuum, "count_prunable_vectors", killed)
+    needless = pl.Series([text_hash("fix more"), text_hash("other")])
+    other = nights.warehouse / "vectors" / "hashing-8-v0"
+    write_chunk(other, needless, np.eye(2, 8, dtype=np.float32))
     assert len(facts(nights.warehouse)) == 2 + 2 + 2 + 2 + 2
-    assert nights.vacuum(3).facts == 4
+    removed = nights.vacuum(3)
+    assert (removed.facts, removed.vectors) == (4, 2 + 2)
     rows = facts(nights.warehouse)
     ledger = ask(nights.settings, "SELECT file_id FROM files")
     assert set(rows["file_id"]) == {file_id for (file_id,) in ledger}
     ids = ["1", "2", "3", "4", "later", "never"]
     assert sorted(rows["trace_id"]) == [f"kp:trace:{name}" for name in ids]
-
-
-def test_vacuum_removes_vectors_of_encoders_and_texts_that_nothing_needs(nights: Nights) -> None:
-    needless = pl.Series([text_hash("fix more"), text_hash("other")])
-    other = nights.warehouse / "vectors" / "hashing-8-v0"
-    write_chunk(other, needless, np.eye(2, 8, dtype=np.float32))
-    assert nights.vacuum(3).vectors == 2 + 2
     assert stored(nights.warehouse) == hashing("lose it", "see it", "fix more", "sum it")
     assert not other.exists()
     kept = Opened(nights.warehouse / "vectors" / Hashing.encoder_id)
@@ -259,13 +266,6 @@ def test_vacuum_drops_the_json_of_old_rejects_for_good(nights: Nights) -> None:
     write(nights.archive.parent, {"b.jsonl": nights.first["b.jsonl"]})  # it was gone
     rescore_archive(nights.settings)
     assert ask(nights.settings, query) == rows
-
-
-def test_the_json_of_old_rejects_is_soon_in_no_file(nights: Nights) -> None:
-    assert places(nights.warehouse, ["refused words"])
-    nights.vacuum(0)
-    nights.vacuum(0)
-    assert places(nights.warehouse, ["refused words"]) == []
 
 
 def test_law_after_vacuum_nothing_is_to_be_done_and_later_runs_are_lawful(
@@ -290,23 +290,15 @@ def test_law_after_vacuum_nothing_is_to_be_done_and_later_runs_are_lawful(
     assert_same(actual, wanted)
 
 
-@pytest.mark.parametrize("kept", [3, 0])
-def test_who_reads_while_vacuum_works_reads_on(nights: Nights, kept: int) -> None:
-    with duckdb.connect(str(nights.warehouse / "kp.duckdb"), read_only=True) as reader:
-        reader.execute("SET TimeZone = 'UTC'")
-        before = views(reader)
-        nights.vacuum(kept)
-        assert views(reader) == before
-
-
-def test_vacuum_waits_for_no_other_writer(nights: Nights) -> None:
-    before = parquet(nights.warehouse)
-    with (
-        holding(HOLD, nights.warehouse) as holder,
-        pytest.raises(WarehouseError, match=rf"another run is writing.*process {holder.pid} "),
-    ):
-        nights.vacuum(0)
-    assert parquet(nights.warehouse) == before
+def test_neither_vacuum_nor_forget_waits_for_another_writer(nights: Nights) -> None:
+    before = parquet(nights.warehouse), published(nights.warehouse)
+    with holding(HOLD, nights.warehouse) as holder:
+        refusal = rf"another run is writing.*process {holder.pid} "
+        with pytest.raises(WarehouseError, match=refusal):
+            nights.vacuum(0)
+        with pytest.raises(WarehouseError, match=refusal):
+            forget(nights.warehouse, ["kp:trace:1"])
+    assert (parquet(nights.warehouse), published(nights.warehouse)) == before
 
 
 @pytest.mark.parametrize("work", ["unlink", "prune_vectors", "publish"])
@@ -319,9 +311,9 @@ def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
         with pytest.raises(Killed):
             nights.vacuum(0)
     assert rescore_archive(nights.settings).run_id is None
+    was_published = needed(nights.warehouse)
     nights.vacuum(0)
-    nights.vacuum(0)
-    assert parquet(nights.warehouse) == needed(nights.warehouse)
+    assert parquet(nights.warehouse) == needed(nights.warehouse) | was_published
     assert stored(nights.warehouse) == hashing("lose it", "see it", "fix more", "sum it")
     assert tables(nights.warehouse)["scores"].height == 4
 
@@ -341,6 +333,20 @@ def test_vectors_survive_a_killed_removal(nights: Nights, monkeypatch: pytest.Mo
             nights.vacuum(0)
     nights.vacuum(0)
     assert stored(nights.warehouse) == hashing("lose it", "see it", "fix more", "sum it")
+
+
+def test_a_vacuum_after_a_failed_run_keeps_the_json_of_what_is_published(nights: Nights) -> None:
+    query = "SELECT trace_id, raw, message FROM rejects ORDER BY trace_id"
+    before, file = ask(nights.settings, query), nights.archive / "c.jsonl"
+    assert all(raw for _, raw, _ in before)
+    content = file.read_bytes()
+    file.write_bytes(b"no longer JSON\n")
+    with pytest.raises(ArchiveError):
+        rescore_archive(nights.settings.model_copy(update={"max_reject_share": 0}))
+    vacuum(nights.warehouse, timedelta(days=30), datetime.now(UTC))
+    file.write_bytes(content)
+    rescore_archive(nights.settings)
+    assert ask(nights.settings, query) == before
 
 
 @pytest.mark.parametrize("work", [vacuum, forget])
@@ -365,6 +371,7 @@ def test_a_warehouse_without_scores_can_be_vacuumed(tmp_path: Path) -> None:
 # --- forget ---
 
 TWICE = "said by two"
+ODD = "kp é 日本, it's\na\t%\" "  # an id may be any text
 OLDER = {"a.jsonl": [said(SECRET, "older words", 8, id=SECRET), said(1, "fix it", 8)]}
 NEWER = {
     "a.jsonl": [said(SECRET, "first words", 8, id=SECRET), said(1, "fix it", 8)],
@@ -376,7 +383,7 @@ NEWER = {
         refused("bad"),
         said(4, "plan it", 12),
     ],
-    "c.jsonl": [said(5, TWICE, 13), said("five, too", TWICE, 14), said(1, "fix it all", 15)],
+    "c.jsonl": [said(5, TWICE, 13), said("", TWICE, 14, id=ODD), said(1, "fix it all", 15)],
 }
 EMBEDDED = ("older words", "first words", "a secret plan")  # of the secret
 
@@ -447,14 +454,33 @@ def test_what_is_sought_is_found_before_it_is_forgotten(folder: Path) -> None:
     }
 
 
-def test_law_forgetting_leaves_the_tables_of_an_archive_without_that_trace(folder: Path) -> None:
+def test_law_forgetting_leaves_the_tables_of_an_archive_without_that_trace_and_nothing_of_it(
+    folder: Path,
+) -> None:
+    content = facts(folder / "warehouse").filter(pl.col("trace_id") == SECRET)["content_hash"]
+    assert places(folder / "warehouse", content)
+    runs = [run for (run,) in ask(settings_of(folder), "SELECT run_id FROM runs")]
+    assert len(runs) == 3
     summary = forget(folder / "warehouse", [SECRET])
     assert summary.traces == 1
     actual = tables(folder / "warehouse")
     assert_same(actual, without(folder, SECRET))
     assert actual["rejects"]["trace_id"].to_list() == ["kp:trace:1", "kp:trace:bad"]
-    assert rescore_archive(settings_of(folder, cache_size=3)).run_id is None
-    assert ask(settings_of(folder), 'SELECT "rows" FROM files ORDER BY ALL') == [(1,), (3,), (4,)]
+    assert traces_of(folder / "warehouse") == []
+    assert places(folder / "warehouse", content) == []
+    digest = hashlib.sha256(SECRET.encode()).hexdigest()
+    assert {path.partition("/")[0] for path in places(folder / "warehouse", [digest])} == {
+        "forgotten"
+    }
+    assert hashing("older words").isdisjoint(stored(folder / "warehouse"))
+    for run_id in runs:
+        with (
+            pytest.raises(WarehouseError, match="by kp-batch vacuum or forget"),
+            connect(folder / "warehouse", run_id),
+        ):
+            pass
+    with connect(folder / "warehouse", summary.run_id) as connection:
+        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(6,)]
 
 
 def test_nothing_of_a_forgotten_row_that_was_rejected_is_left(folder: Path) -> None:
@@ -464,23 +490,13 @@ def test_nothing_of_a_forgotten_row_that_was_rejected_is_left(folder: Path) -> N
     assert places(folder / "warehouse", ["refused words"]) == []
 
 
-def test_nothing_of_a_forgotten_trace_is_left(folder: Path) -> None:
-    content = facts(folder / "warehouse").filter(pl.col("trace_id") == SECRET)["content_hash"]
-    assert places(folder / "warehouse", content)
+def test_a_forgotten_trace_stays_out_of_later_runs_and_vacuums(folder: Path) -> None:
     forget(folder / "warehouse", [SECRET])
+    assert rescore_archive(settings_of(folder, cache_size=3)).run_id is None
+    assert ask(settings_of(folder), 'SELECT "rows" FROM files ORDER BY ALL') == [(1,), (3,), (4,)]
+    vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC))
     assert traces_of(folder / "warehouse") == []
-    assert places(folder / "warehouse", content) == []
-    digest = hashlib.sha256(SECRET.encode()).hexdigest()
-    assert {path.partition("/")[0] for path in places(folder / "warehouse", [digest])} == {
-        "forgotten"
-    }
-    assert hashing("older words").isdisjoint(stored(folder / "warehouse"))
-
-
-def test_a_forgotten_trace_stays_out_of_later_runs(folder: Path) -> None:
-    forget(folder / "warehouse", [SECRET])
-    settings = settings_of(folder, cache_size=2)
-    rescore_archive(settings)
+    settings = settings_of(folder, cache_size=2, threshold=0.1)
     again = {"b.jsonl": [*NEWER["b.jsonl"], said(6, "see it", 16)]}
     write(folder, again)
     write(folder, {"d.jsonl": [said(SECRET, "a secret plan", 17, id=SECRET)]})
@@ -492,41 +508,30 @@ def test_a_forgotten_trace_stays_out_of_later_runs(folder: Path) -> None:
     assert_same(actual, of_a_full_run(settings))
 
 
-def test_a_text_that_another_trace_has_keeps_its_vector(folder: Path) -> None:
-    forget(folder / "warehouse", ["kp:trace:5"])
+def test_a_superseded_row_goes_with_its_trace_and_a_text_that_another_has_keeps_its_vector(
+    folder: Path,
+) -> None:
+    forget(folder / "warehouse", ["kp:trace:1", "kp:trace:5"])
+    assert_same(tables(folder / "warehouse"), without(folder, "kp:trace:1", "kp:trace:5"))
+    assert places(folder / "warehouse", ['kp:trace:1"', text_hash("fix it all")]) == []
     assert hashing(TWICE) <= stored(folder / "warehouse")
-    assert_same(tables(folder / "warehouse"), without(folder, "kp:trace:5"))
     summary = rescore_archive(settings_of(folder, cache_size=4))
     assert summary.counts.embedded == 0
-    forget(folder / "warehouse", ["kp:trace:five, too"])
+    forget(folder / "warehouse", [ODD])
     assert hashing(TWICE).isdisjoint(stored(folder / "warehouse"))
-    assert places(folder / "warehouse", [text_hash(TWICE), "kp:trace:5", "five, too"]) == []
+    assert places(folder / "warehouse", [text_hash(TWICE), "kp:trace:5", "日本"]) == []
 
 
-def test_the_row_that_a_forgotten_one_superseded_goes_as_well(folder: Path) -> None:
-    forget(folder / "warehouse", ["kp:trace:1"])
-    actual = tables(folder / "warehouse")
-    assert_same(actual, without(folder, "kp:trace:1"))
-    assert places(folder / "warehouse", [f'kp:trace:{1}"', text_hash("fix it all")]) == []
-
-
-def test_an_id_that_nobody_knows_is_kept_out_of_later_runs(folder: Path) -> None:
+def test_forgetting_all_traces_leaves_empty_tables_and_an_id_that_nobody_knows_stays_out(
+    folder: Path,
+) -> None:
     before = tables(folder / "warehouse")
     ids = ["kp:trace:unknown", "kp:trace:unknown", "é 日本"]
     result = forget(folder / "warehouse", ids, unseen_too=True)
     assert (result.unseen, result.replayed, result.traces) == (2, 0, 0)
     assert_same(tables(folder / "warehouse"), before)
-    write(folder, {"d.jsonl": [said("unknown", "not yet known", 7), said(7, "known", 7)]})
-    rescore_archive(settings_of(folder, cache_size=3))
-    scored = tables(folder / "warehouse")["scores"]["trace_id"].to_list()
-    assert "kp:trace:7" in scored
-    assert "kp:trace:unknown" not in scored
-    assert places(folder / "warehouse", ["unknown", text_hash("not yet known")]) == []
-
-
-def test_forgetting_all_traces_leaves_empty_tables(folder: Path) -> None:
-    ids = {row["id"] for rows in NEWER.values() for row in rows}
-    result = forget(folder / "warehouse", sorted(ids))
+    known = {row["id"] for rows in NEWER.values() for row in rows}
+    result = forget(folder / "warehouse", sorted(known))
     assert (result.traces, result.rows, result.replaced, result.unseen) == (7, 4, 0, 0)
     assert {name: len(rows) for name, rows in tables(folder / "warehouse").items()} == {
         "scores": 0,
@@ -534,41 +539,11 @@ def test_forgetting_all_traces_leaves_empty_tables(folder: Path) -> None:
         "profiles": 5,
     }
     assert len(facts(folder / "warehouse")) == len(stored(folder / "warehouse")) == 0
-    assert places(folder / "warehouse", ids) == []
-    write(folder, {"d.jsonl": [said(8, "anew", 7)]})
+    assert places(folder / "warehouse", known) == []
+    write(folder, {"d.jsonl": [said("unknown", "not yet known", 7), said(7, "known", 7)]})
     rescore_archive(settings_of(folder, cache_size=3))
-    assert tables(folder / "warehouse")["scores"]["trace_id"].to_list() == ["kp:trace:8"]
-
-
-def test_what_runs_left_before_is_no_more_to_be_read(folder: Path) -> None:
-    *earlier, last = (
-        run for (run,) in ask(settings_of(folder), "SELECT run_id FROM runs ORDER BY started_at")
-    )
-    summary = forget(folder / "warehouse", [SECRET])
-    for run_id in (*earlier, last):
-        with (
-            pytest.raises(WarehouseError, match="by kp-batch vacuum or forget"),
-            connect(folder / "warehouse", run_id),
-        ):
-            pass
-    with connect(folder / "warehouse", summary.run_id) as connection:
-        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(6,)]
-
-
-def test_traces_of_files_that_are_gone_can_be_forgotten(folder: Path) -> None:
-    (folder / "archive" / "b.jsonl").unlink()
-    rescore_archive(settings_of(folder, cache_size=3))
-    forget(folder / "warehouse", [SECRET])
-    assert traces_of(folder / "warehouse") == []
-    assert_same(tables(folder / "warehouse"), without(folder, SECRET))
-
-
-def test_vacuum_after_forget_brings_nothing_back(folder: Path) -> None:
-    forget(folder / "warehouse", [SECRET])
-    vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC))
-    assert traces_of(folder / "warehouse") == []
-    rescore_archive(settings_of(folder, cache_size=3, threshold=0.1))
-    assert traces_of(folder / "warehouse") == []
+    assert tables(folder / "warehouse")["scores"]["trace_id"].to_list() == ["kp:trace:7"]
+    assert places(folder / "warehouse", ["unknown", text_hash("not yet known")]) == []
 
 
 def killed_after(work: Callable[..., Any]) -> Callable[..., Any]:
@@ -599,11 +574,15 @@ def test_a_killed_forget_is_ended_by_the_same_command(
     name: str,
     dying: Callable[..., Any],
 ) -> None:
+    predicted = forget(folder / "warehouse", [SECRET], dry_run=True)
+    monkeypatch.setattr(kp_batch.operations.forget, "count_prunable_vectors", killed)
     with monkeypatch.context() as patch:
         patch.setattr(module, name, dying)
         with pytest.raises(Killed):
             forget(folder / "warehouse", [SECRET])
-    forget(folder / "warehouse", [SECRET])
+    done = forget(folder / "warehouse", [SECRET])
+    assert done.finishes
+    assert done.vectors == predicted.vectors > 0
     assert traces_of(folder / "warehouse") == []
     assert_same(tables(folder / "warehouse"), without(folder, SECRET))
     assert rescore_archive(settings_of(folder, cache_size=3)).run_id is None
@@ -671,71 +650,19 @@ def test_half_a_chunk_of_a_killed_run_is_removed(
     assert vectors_in(folder / "warehouse", ["never published"]) == []
 
 
-def test_the_work_needs_no_prediction(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = forget(folder / "warehouse", [SECRET], dry_run=True)
-    for module in (kp_batch.operations.forget, kp_batch.operations.vacuum):
-        monkeypatch.setattr(module, "count_prunable_vectors", killed)
-    with monkeypatch.context() as patch:
-        patch.setattr(kp_batch.operations.forget, "prune_vectors", killed)
-        with pytest.raises(Killed):
-            forget(folder / "warehouse", [SECRET])
-    done = forget(folder / "warehouse", [SECRET])
-    assert (done.finishes, done.vectors) == (True, result.vectors)
-    assert result.vectors > 0
-    assert vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC)).vectors == 0
-
-
-def test_forget_waits_for_no_other_writer(folder: Path) -> None:
-    before = tables(folder / "warehouse")
-    with (
-        holding(HOLD, folder / "warehouse") as holder,
-        pytest.raises(WarehouseError, match=rf"another run is writing.*process {holder.pid} "),
-    ):
-        forget(folder / "warehouse", [SECRET])
-    assert_same(tables(folder / "warehouse"), before)
-
-
-def test_forget_needs_no_archive(folder: Path) -> None:
-    wanted = without(folder, SECRET)
-    shutil.rmtree(folder / "archive")
-    forget(folder / "warehouse", [SECRET])
-    assert_same(tables(folder / "warehouse"), wanted)
-
-
-def test_forget_needs_no_profiles_file_of_the_last_run(folder: Path) -> None:
+def test_traces_of_a_file_that_is_gone_are_forgotten_without_archive_and_profiles(
+    folder: Path,
+) -> None:
     profiles = folder / "profiles.toml"
     weights = ("complexity", "novelty", "tool_diversity", "outcome_confidence")
     profiles.write_text("[profiles.code]\n" + "".join(f"{name} = 0.25\n" for name in weights))
     settings = settings_of(folder, cache_size=3, profiles=profiles)
+    (folder / "archive" / "b.jsonl").unlink()
     rescore_archive(settings)
     write(folder, NEWER, [SECRET])
     wanted = of_a_full_run(settings)
     profiles.unlink()
+    shutil.rmtree(folder / "archive")
     forget(folder / "warehouse", [SECRET])
+    assert traces_of(folder / "warehouse") == []
     assert_same(tables(folder / "warehouse"), wanted)
-
-
-def test_any_id_can_be_forgotten(tmp_path: Path) -> None:
-    ids = [f"kp {words}" for words in ("", "é 日本", "it's", "a\nb", "%", '"')]
-    odd = [said(n, f"odd words {n}", 9, id=trace_id) for n, trace_id in enumerate(ids)]
-    write(tmp_path, {"a.jsonl": [said("sound", "fix it", 8), *odd]})
-    rescore_archive(settings_of(tmp_path))
-    forget(tmp_path / "warehouse", ids)
-    assert tables(tmp_path / "warehouse")["scores"]["trace_id"].to_list() == ["kp:trace:sound"]
-    assert stored(tmp_path / "warehouse") == hashing("fix it")
-
-
-def test_a_vacuum_after_a_failed_run_keeps_the_json_of_what_is_published(tmp_path: Path) -> None:
-    file = tmp_path / "archive" / "a.jsonl"
-    write_jsonl(file, [trace(), trace(id="", confidence=2.0)])
-    settings = config(tmp_path, tmp_path / "archive", max_reject_share=1)
-    rescore_archive(settings)
-    before, content = ask(settings, "SELECT raw, message FROM rejects"), file.read_bytes()
-    file.write_bytes(b"no longer JSON\n")
-    with pytest.raises(ArchiveError):
-        rescore_archive(settings)
-    vacuum(settings.warehouse, timedelta(days=30), datetime.now(UTC))
-    file.write_bytes(content)
-    rescore_archive(settings)
-    assert ask(settings, "SELECT raw, message FROM rejects") == before
-    assert before[0][0]

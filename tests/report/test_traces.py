@@ -26,6 +26,7 @@ from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import step, trace, write_jsonl, write_parquet
 from tests.support.buckets import fill
+from tests.support.folders import keep, restore
 from tests.support.removal import killed_in_removal
 
 pytestmark = pytest.mark.slow
@@ -65,14 +66,34 @@ def trace_of(number: int, **changes: Any) -> dict[str, Any]:
     )
 
 
-def test_a_tool_without_a_name_is_listed_as_one(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> tuple[Traces, str]:
+    """Traces, tools and agents with odd names, as they are gathered and as the page shows them."""
+    folder = tmp_path_factory.mktemp("odd")
     steps = [step("thought", "a"), step("tool_call", "b", ""), step("tool_call", "c", "editor")]
-    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="t", steps=steps)])
-    _, traces = gathered(run(tmp_path))
-    assert traces.details["t"].n_tools == 2
-    text = traces.texts["t"]
+    rows = [trace(id=name) for name in ("-x", "it's", "new\nline", "long" * 100)]
+    rows += [trace_of(1, agent_id="<b>"), trace_of(2, agent_id=None)]
+    write_jsonl(folder / "archive" / "a.jsonl", [*rows, trace(id="tools", steps=steps)])
+    warehouse = run(folder, cache_by="agent_id")
+    return gathered(warehouse)[1], report(warehouse, "html")
+
+
+def test_a_tool_without_a_name_is_listed_as_one(odd: tuple[Traces, str]) -> None:
+    traces, _ = odd
+    assert traces.details["tools"].n_tools == 2
+    text = traces.texts["tools"]
     assert text.tools == ('""', "editor")
     assert [step.tool for step in text.steps] == ["", '""', "editor"]
+
+
+def test_the_page_names_the_commands_that_explain_traces(odd: tuple[Traces, str]) -> None:
+    commands = re.findall(r"<code>kp-batch explain (.*)</code>", unescape(odd[1]))
+    assert sorted(commands) == ["'it'\"'\"'s'", "-- -x", "t1", "t2", "tools"]
+
+
+def test_the_page_names_whose_cache_a_trace_met(odd: tuple[Traces, str]) -> None:
+    assert odd[1].count("the cache of agent_id &lt;b&gt; held 0") == 1
+    assert odd[1].count("the cache of no agent_id held 0") == 1
 
 
 def test_each_trace_is_shown_with_its_sum_its_place_and_its_text(tmp_path: Path) -> None:
@@ -214,19 +235,28 @@ def test_a_bucket_that_is_away_is_asked_once(monkeypatch: pytest.MonkeyPatch) ->
     assert executor.parts == 1
 
 
-@pytest.fixture
-def with_canaries(tmp_path: Path) -> Path:
-    """Two traces with text that must not go everywhere, in an archive of its own."""
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("canaries")
     steps = [step("thought", f"content {CANARY}"), step("tool_call", "x", f"tool {CANARY}")]
     rows = [
         trace(id=name, objective=f"objective {CANARY} {name}", steps=steps) for name in ("a1", "a2")
     ]
-    write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
-    return tmp_path
+    write_jsonl(folder / "archive" / "a.jsonl", rows)
+    run(folder)
+    keep(folder)
+    return folder
+
+
+@pytest.fixture
+def with_canaries(scored: Path) -> Path:
+    """A folder with two scored traces, whose text must not go everywhere."""
+    restore(scored)
+    return scored
 
 
 def test_texts_stand_in_the_page_alone(with_canaries: Path) -> None:
-    warehouse = run(with_canaries)
+    warehouse = with_canaries / "warehouse"
     assert {*re.findall(rf"\w+ {CANARY}", report(warehouse, "html"))} == {
         f"{kind} {CANARY}" for kind in ("objective", "content", "tool")
     }
@@ -235,7 +265,7 @@ def test_texts_stand_in_the_page_alone(with_canaries: Path) -> None:
 
 def test_without_texts_the_page_shows_ids_and_numbers(with_canaries: Path) -> None:
     """The setting restates no trace, and holds until it is ended."""
-    warehouse = run(with_canaries)
+    warehouse = with_canaries / "warehouse"
     usual = {"archive": (str(with_canaries / "archive"),), "warehouse": warehouse}
     counts = rescore_and_report(RescoreConfig(**usual, text=False)).counts
     assert (counts.restated, counts.replayed, counts.partitions) == (0, 0, 0)
@@ -251,32 +281,13 @@ def test_without_texts_the_page_shows_ids_and_numbers(with_canaries: Path) -> No
 
 
 def test_a_run_that_was_to_leave_texts_out_and_failed_leaves_them_out(with_canaries: Path) -> None:
-    warehouse = run(with_canaries)
+    warehouse = with_canaries / "warehouse"
     write_jsonl(with_canaries / "archive" / "b.jsonl", [trace(id="b", steps=[])])
     with pytest.raises(ArchiveError):
         run(with_canaries, text=False, max_reject_share=0)
     shown = report(warehouse, "html")
     assert CANARY not in shown
     assert "<code>--no-text</code>" in shown
-
-
-@pytest.mark.parametrize(
-    ("name", "command"),
-    [
-        ("-x", "-- -x"),
-        ("it's", """'it'"'"'s'"""),
-        ("new\nline", None),
-        ("long" * 100, None),
-    ],
-)
-def test_the_page_names_the_command_that_explains_a_trace(
-    tmp_path: Path, name: str, command: str | None
-) -> None:
-    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id=name)])
-    shown = unescape(report(run(tmp_path), "html"))
-    assert re.findall(r"<code>kp-batch explain (.*)</code>", shown) == (
-        [command] if command else []
-    )
 
 
 def test_a_forgotten_trace_takes_its_text_along_even_where_forgetting_was_killed(
@@ -294,12 +305,3 @@ def test_a_forgotten_trace_takes_its_text_along_even_where_forgetting_was_killed
     forget(warehouse, ["kp:trace:1"], with_page=True)
     assert "objective 3" in page(warehouse)
     assert CANARY not in page(warehouse)
-
-
-def test_the_page_names_whose_cache_a_trace_met(tmp_path: Path) -> None:
-    write_jsonl(
-        tmp_path / "archive" / "a.jsonl", [trace_of(1, agent_id="<b>"), trace_of(2, agent_id=None)]
-    )
-    shown = report(run(tmp_path, cache_by="agent_id"), "html")
-    assert shown.count("the cache of agent_id &lt;b&gt; held 0") == 1
-    assert shown.count("the cache of no agent_id held 0") == 1
