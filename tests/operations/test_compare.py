@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from scipy.stats import spearmanr
 
+import kp_batch.ingest.scan
 import kp_batch.ingest.stage
 import kp_batch.operations.compare
 from kp_batch.cli.options import json_line
@@ -25,8 +26,10 @@ from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.scorer import FORMULAS
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.snapshot import published
 from tests.support import GOLDEN
 from tests.support.archives import step, trace, write_jsonl, write_parquet
+from tests.support.folders import keep, restore
 from tests.support.runs import config
 
 pytestmark = pytest.mark.slow
@@ -76,9 +79,8 @@ def joined(warehouse: Path, first: str, second: str) -> pl.DataFrame:
     """Both runs' scores with their weights, the second's columns ending in _2."""
     frames = []
     for run_id in (first, second):
-        with connect(warehouse, run_id) as connection:
-            scores = pl.DataFrame(connection.table("scores").to_arrow_table())
-            profiles = pl.DataFrame(connection.table("profiles").to_arrow_table())
+        tables = published(warehouse, run_id)
+        scores, profiles = tables.scan("scores").collect(), tables.scan("profiles").collect()
         weights = profiles.select("profile_id", pl.col(DIMENSIONS).name.prefix("w_"))
         frames.append(scores.join(weights, on="profile_id", how="left"))
     return frames[0].join(frames[1], on="trace_id", suffix="_2").sort("trace_id")
@@ -158,7 +160,7 @@ def expected_of(rows: pl.DataFrame, domain: str | None, thresholds: tuple[float,
 def assert_as_expected(
     comparison: Comparison, warehouse: Path, thresholds: tuple[float, float] = (0.75, 0.75)
 ) -> None:
-    """All of a comparison of at most ten traces, but for what differs and the objectives."""
+    """All of a comparison, but for what differs and the objectives."""
     rows = joined(warehouse, comparison.first, comparison.second)
     assert comparison.in_both == len(rows)
     domains = sorted(set(rows["task_domain_2"]))
@@ -167,12 +169,11 @@ def assert_as_expected(
         if expected["rank_correlation"] is None:  # see the tests of that
             del expected["rank_correlation"]
         assert asdict(moves) | expected == asdict(moves)
-    movers = {mover.trace_id: mover for mover in comparison.movers}
-    moved = rows.filter(pl.col("score") != pl.col("score_2"))
-    assert movers.keys() == set(moved["trace_id"])
     assert (comparison.first_threshold, comparison.second_threshold) == thresholds
-    for row in moved.iter_rows(named=True):
-        mover = movers[row["trace_id"]]
+    change = pl.col("score_2") - pl.col("score")
+    moved = rows.filter(change != 0).sort(-change.abs(), "trace_id")[:10]
+    for mover, row in zip(comparison.movers, moved.iter_rows(named=True), strict=True):
+        assert mover.trace_id == row["trace_id"]
         split = {part: getattr(mover, f"from_{part}") for part in PARTS}
         assert (mover.first_score, mover.second_score) == (row["score"], row["score_2"])
         assert mover.change == row["score_2"] - row["score"]
@@ -181,8 +182,6 @@ def assert_as_expected(
         sides = {(True, False): "first", (False, True): "second"}
         single = (row["single_thought"], row["single_thought_2"])
         assert mover.single_thought == sides.get(single)
-    order = [(-abs(mover.change), mover.trace_id) for mover in comparison.movers]
-    assert order == sorted(order)
 
 
 def in_code(number: int, **changes: Any) -> dict[str, Any]:
@@ -345,119 +344,166 @@ def test_it_tells_what_became_of_the_files(tmp_path: Path) -> None:
     assert last == {"new": 1, "changed": 2, "gone": 1, "pruned": 2}
 
 
-def test_it_says_that_the_archive_is_the_same(tmp_path: Path) -> None:
-    two = Two(tmp_path)
-    two.write(in_code(1))
-    first = two.run()
-    comparison = compared(two.warehouse, first, two.run(threshold=0.1))
-    assert "what differs, over the same archive:" in comparison_text(comparison).splitlines()
-    assert [change.code for change in comparison.changes] == ["threshold"]
+def outcomes(number: int, domain: str, confidence: float) -> dict[str, Any]:
+    """A trace whose score is its confidence, where the outcome has all the weight."""
+    steps = [step("thought", "a"), step("observation", "b")]
+    changes = {"id": f"Zwölf {number}", "task_domain": domain, "steps": steps}
+    return in_code(number % 10, **changes, confidence=confidence)
 
 
-def test_other_versions_of_the_facts_change_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    two = Two(tmp_path)
-    two.write(in_code(1))
-    first = two.run()
-    monkeypatch.setattr(kp_batch.ingest.stage, "VERSION", "-v99")
-    comparison = compared(two.warehouse, first, two.run())
-    assert file_changes(comparison) == {}
+@pytest.fixture(scope="module")
+def confident(tmp_path_factory: pytest.TempPathFactory) -> tuple[Two, str, str, str, str]:
+    """Scores that are known: in the third run all are one; in the fourth are other traces."""
+    two = Two(tmp_path_factory.mktemp("confident"))
+    profiles = two.profiles(("default", (0.0, 0.0, 0.0, 1.0)))
 
+    def run(*traces: dict[str, Any], threshold: float = 0.5) -> str:
+        two.write(*traces)
+        usual = {"embedder": "none", "profiles": profiles, "max_removed": "100%"}
+        return two.run(**usual, threshold=threshold)
 
-def test_rising_and_crossing_are_told_apart(tmp_path: Path) -> None:
-    """Of those that cross, those that would not have with the first threshold are counted."""
-    two = Two(tmp_path)
-    outcome = two.profiles(("default", (0.0, 0.0, 0.0, 1.0)))
-    usual = {"embedder": "none", "profiles": outcome}
     moves = [(0.1, 0.3), (0.3, 0.1), (0.5, 0.5), (0.55, 0.7), (0.7, 0.65), (0.8, 0.9)]
-    two.write(*(outcomes(n, "any", was) for n, (was, _) in enumerate(moves)))
-    first = two.run(**usual, threshold=0.6)
-    two.write(*(outcomes(n, "any", now) for n, (_, now) in enumerate(moves)))
-    second = two.run(**usual, threshold=0.5)
+    edges = (0.0, 0.1, 0.3, 0.5, 0.6, 0.7, 0.9, 1.0)  # of bins, and both thresholds
+    either = [
+        [("one", 0.8), *(("any", was) for was, _ in moves), *(("edges", was) for was in edges)],
+        [
+            ("one", 0.1),
+            *(("any", now) for _, now in moves),
+            *(("edges", was) for was in reversed(edges)),
+        ],
+    ]
+    thoughts = [{"task_domain": "thoughts", "id": f"thought {n}"} for n in range(3)]
+    last = [(n, f"d{n:02d}") for n in range(60)]
+    before, after = ([outcomes(n, *row) for n, row in enumerate(rows)] for rows in either)
+    return (
+        two,
+        run(*before, *(in_code(n, **row) for n, row in enumerate(thoughts)), threshold=0.6),
+        run(*after, *(in_code(n, **row, steps=THOUGHT) for n, row in enumerate(thoughts))),
+        run(*(outcomes(n, domain, 0.9) for n, (domain, _) in enumerate(either[0]))),
+        run(
+            *(in_code(n % 10, id=domain, task_domain=domain) for n, domain in last),
+            in_code(1, id="x", task_domain="d59"),
+            in_code(1, id="y", task_domain="d58"),
+        ),
+    )
+
+
+def test_rising_and_crossing_are_told_apart(confident: tuple[Two, str, str, str, str]) -> None:
+    """A bin begins at its lower edge, the last one ends at 1; what equals a threshold meets it.
+
+    Of those that cross, those that would not have with the first threshold are counted.
+    """
+    two, first, second, third, _ = confident
     comparison = compared(two.warehouse, first, second)
-    row = comparison.domains[0]
+    assert_as_expected(comparison, two.warehouse, (0.6, 0.5))
+    domains = {row.task_domain: row for row in comparison.domains}
+    row, edges = domains["any"], domains["edges"]
     assert (row.rose, row.fell, row.stayed) == (3, 2, 1)
     assert (row.now_reach, row.now_reach_by_threshold) == (2, 1)  # 0.55 to 0.7, and 0.5
     assert (row.no_longer_reach, row.no_longer_reach_by_threshold) == (0, 0)
+    assert edges.stability_index == 0.0
+    assert (edges.now_reach, edges.no_longer_reach) == (4, 3)
     text = comparison_text(comparison)
     assert "which traces crossed the threshold 0.6 \N{RIGHTWARDS ARROW} 0.5:" in text
     assert "of these by its move" in text
-    back = compared(two.warehouse, second, first).domains[0]
-    assert (back.no_longer_reach, back.no_longer_reach_by_threshold) == (2, 2)
-    two.write(*(outcomes(n, "any", 0.9) for n in range(len(moves))))
-    comparison = compared(two.warehouse, second, two.run(**usual, threshold=0.5))
-    text = comparison_text(comparison)
+    back = compared(two.warehouse, second, first)
+    [row] = [row for row in back.domains if row.task_domain == "any"]
+    assert (row.no_longer_reach, row.no_longer_reach_by_threshold) == (2, 2)
+    text = comparison_text(compared(two.warehouse, second, third))
     assert "which traces crossed the threshold 0.5:" in text
     assert "by its move" not in text
 
 
-def test_movers_are_shown_with_their_objectives(tmp_path: Path) -> None:
-    """Read again from each file as it is now: JSONL, and Parquet in several row groups."""
-    two = Two(tmp_path)
-    odd = "say \x1b[31mred\x1b[0m,\n then " + "x" * 300
+def test_one_trace_and_scores_that_are_all_one_have_no_rank_correlation(
+    confident: tuple[Two, str, str, str, str],
+) -> None:
+    two, first, second, third, _ = confident
+    comparison = compared(two.warehouse, first, second)
+    has_none = {row.task_domain: row.rank_correlation is None for row in comparison.domains}
+    assert has_none == {None: False, "any": False, "edges": False, "one": True, "thoughts": True}
+    assert "nan" not in comparison_text(comparison)
+    assert "NaN" not in json_line(comparison)
+    comparison = compared(two.warehouse, first, third)
+    assert_as_expected(comparison, two.warehouse, (0.6, 0.5))
+    assert {row.rank_correlation for row in comparison.domains} == {None}
 
-    def write(confidence: float) -> None:
+
+def test_no_trace_in_both_is_no_error(confident: tuple[Two, str, str, str, str]) -> None:
+    two, _, _, third, fourth = confident
+    comparison = compared(two.warehouse, third, fourth)
+    assert (comparison.in_both, comparison.only_in_first, comparison.only_in_second) == (0, 15, 62)
+    assert comparison.domains == comparison.movers == ()
+    assert "0 traces in both, 15 in the first alone" in comparison_text(comparison)
+
+
+def test_of_many_domains_the_largest_are_shown(confident: tuple[Two, str, str, str, str]) -> None:
+    two, *_, run = confident
+    lines = comparison_text(compared(two.warehouse, run, run)).splitlines()
+    shown = [line.split()[0] for line in lines if line.startswith("  d")]
+    assert shown == ["domain", *(f"d{n:02d}" for n in range(48)), "d58", "d59"]
+    assert "  10 more domains, with fewer traces: see --json" in lines
+
+
+ODD = "say \x1b[31mred\x1b[0m,\n then " + "x" * 300
+NAMES = ("same", "gone", "changed", "unreadable", "put back")
+
+
+@pytest.fixture(scope="module")
+def read_twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Two, str, str]:
+    """Ten traces that moved: in JSONL, and in Parquet in several row groups."""
+    two = Two(tmp_path_factory.mktemp("objectives") / "made")
+
+    def run(confidence: float) -> str:
+        changes = {"confidence": confidence}
         refused = trace(id="none", confidence=7.0)
-        lines = [refused, in_code(1, objective=odd, confidence=confidence)]
-        two.write(*lines, in_code(2, objective="stays"), in_code(3, confidence=confidence))
-        traces = [in_code(n, objective=f"in {n}", confidence=confidence) for n in (4, 5, 6)]
+        two.write(refused, in_code(5, id="odd", objective=ODD, **changes), in_code(6))
+        two.write(in_code(7, id="large", objective="long" * 10_000, **changes), name="large.jsonl")
+        traces = [in_code(n, objective=f"in {n}", **changes) for n in (7, 8, 9)]
         write_parquet(two.archive / "b.parquet", traces, row_group_size=1)
+        for n, name in enumerate(NAMES):
+            two.write(in_code(n, id=name, **changes), name=f"{name}.jsonl")
+        return two.run(embedder="none")
 
-    write(0.9)
-    first = two.run(embedder="none")
-    write(0.2)
-    second = two.run(embedder="none")
+    first, second = run(0.9), run(0.2)
+    keep(two.folder)
+    return two, first, second
+
+
+@pytest.fixture
+def reread(read_twice: tuple[Two, str, str]) -> tuple[Two, str, str]:
+    restore(read_twice[0].folder)
+    return read_twice
+
+
+def test_movers_are_shown_with_their_objectives(
+    reread: tuple[Two, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read again from each file as it is now, but for large ones."""
+    two, first, second = reread
+    size = (two.archive / "large.jsonl").stat().st_size
+    monkeypatch.setattr(kp_batch.operations.compare, "_MOST_BYTES", size)
     comparison = compared(two.warehouse, first, second)
     assert {mover.trace_id: mover.objective for mover in comparison.movers} == {
-        "t1": odd[:200],
-        "t3": "fix part 3",
-        **{f"t{n}": f"in {n}" for n in (4, 5, 6)},
+        "odd": ODD[:200],
+        "large": "long" * 50,
+        **{name: f"fix part {n % 4}" for n, name in enumerate(NAMES)},
+        **{f"t{n}": f"in {n}" for n in (7, 8, 9)},
     }
     assert {mover.unread for mover in comparison.movers} == {None}
     text = comparison_text(comparison)
     assert r"    say \x1b[31mred\x1b[0m, then xxx" in text
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 120
-
-
-def test_the_objectives_of_large_files_are_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    two = Two(tmp_path)
-
-    def run(confidence: float) -> str:
-        two.write(in_code(1, id="small", confidence=confidence), name="small.jsonl")
-        objective = "long" * 1000
-        large = in_code(2, id="large", confidence=confidence, objective=objective)
-        two.write(large, name="large.jsonl")
-        return two.run()
-
-    first, second = run(0.9), run(0.1)
-    sizes = [(two.archive / f"{name}.jsonl").stat().st_size for name in ("small", "large")]
-    for most, why in ((sizes[1], None), (sizes[1] - 1, "large")):
-        monkeypatch.setattr(kp_batch.operations.compare, "_MOST_BYTES", most)
-        comparison = compared(two.warehouse, first, second)
-        assert {mover.trace_id: mover.unread for mover in comparison.movers} == {
-            "small": None,
-            "large": why,
-        }
+    monkeypatch.setattr(kp_batch.operations.compare, "_MOST_BYTES", size - 1)
+    comparison = compared(two.warehouse, first, second)
+    unread = {mover.trace_id: mover.unread for mover in comparison.movers if mover.unread}
+    assert unread == {"large": "large"}
     shown = comparison_text(comparison).splitlines()
     assert "    (its file is too large to be read again for this)" in shown
 
 
-def test_an_objective_that_cannot_be_read_again_says_why(tmp_path: Path) -> None:
-    two = Two(tmp_path)
-    names = ("same", "gone", "changed", "unreadable", "put back")
-
-    def write(confidence: float) -> None:
-        for n, name in enumerate(names):
-            two.write(in_code(n, id=name, confidence=confidence), name=f"{name}.jsonl")
-
-    write(0.9)
-    first = two.run()
-    write(0.1)
-    second = two.run()
+def test_an_objective_that_cannot_be_read_again_says_why(reread: tuple[Two, str, str]) -> None:
+    two, first, second = reread
     (two.archive / "gone.jsonl").unlink()
     two.write(in_code(2, id="changed", objective="other words"), name="changed.jsonl")
     (two.archive / "unreadable.jsonl").unlink()
@@ -465,9 +511,10 @@ def test_an_objective_that_cannot_be_read_again_says_why(tmp_path: Path) -> None
     put_back = two.archive / "put back.jsonl"
     content = put_back.read_bytes()
     two.write(in_code(4, id="put back", objective="other words"), name=put_back.name)
-    two.run()
+    two.run(embedder="none")
     comparison = compared(two.warehouse, first, second)
-    assert {mover.trace_id: (mover.objective, mover.unread) for mover in comparison.movers} == {
+    movers = {mover.trace_id: (mover.objective, mover.unread) for mover in comparison.movers}
+    assert {name: movers[name] for name in NAMES} == {
         "same": ("fix part 0", None),
         "gone": (None, "gone"),
         "changed": (None, "changed"),
@@ -484,6 +531,15 @@ def test_an_objective_that_cannot_be_read_again_says_why(tmp_path: Path) -> None
     assert known["same"].objective == "fix part 0"
 
 
+def test_removed_tables_do_not_compare(reread: tuple[Two, str, str]) -> None:
+    two, first, second = reread
+    vacuum(two.warehouse, timedelta(0), datetime.now(UTC))
+    for order in ((first, second), (second, first)):
+        with pytest.raises(WarehouseError, match=rf"run {first} left them were removed"):
+            compared(two.warehouse, *order)
+    assert_as_expected(compared(two.warehouse, second, second), two.warehouse)
+
+
 def test_runs_are_found_by_their_places_and_beginnings(moved: tuple[Two, str, str]) -> None:
     two, first, second = moved
     with connect(two.warehouse) as connection:
@@ -494,26 +550,6 @@ def test_runs_are_found_by_their_places_and_beginnings(moved: tuple[Two, str, st
     ):
         comparison = compared(two.warehouse, *names)
         assert (comparison.first, comparison.second) == meant
-
-
-def test_of_many_domains_the_largest_are_shown(tmp_path: Path) -> None:
-    two = Two(tmp_path)
-    numbers = [(n % 10, f"d{n:02d}") for n in range(60)]
-    traces = [in_code(n, id=domain, task_domain=domain) for n, domain in numbers]
-    two.write(*traces, in_code(1, id="x", task_domain="d59"), in_code(1, id="y", task_domain="d58"))
-    run = two.run(embedder="none")
-    lines = comparison_text(compared(two.warehouse, run, run)).splitlines()
-    shown = [line.split()[0] for line in lines if line.startswith("  d")]
-    assert shown == ["domain", *(f"d{n:02d}" for n in range(48)), "d58", "d59"]
-    assert "  10 more domains, with fewer traces: see --json" in lines
-
-
-def outcomes(number: int, domain: str, confidence: float) -> dict[str, Any]:
-    """A trace whose score is its confidence, with the weights of the golden comparison."""
-    steps = [step("thought", "a"), step("observation", "b")]
-    return in_code(
-        number, id=f"Zwölf {number}", task_domain=domain, steps=steps, confidence=confidence
-    )
 
 
 def test_its_json_is_the_golden_text(tmp_path: Path) -> None:
@@ -541,95 +577,41 @@ def test_a_column_without_a_field_and_a_field_without_a_column_are_errors(
     columns: str, name: str
 ) -> None:
     with duckdb.connect() as connection:
-        connection.execute(f"CREATE TABLE told AS SELECT {columns}")
-        rows = _rows(connection, "told")
+        connection.execute(f"CREATE TABLE rows AS SELECT {columns}")
+        rows = _rows(connection, "rows")
     with pytest.raises(TypeError, match=f"'{name}'"):
         _filled(VacuumResult, rows)
 
 
-def test_one_trace_has_no_rank_correlation(tmp_path: Path) -> None:
-    two = Two(tmp_path)
-    two.write(in_code(1))
-    first = two.run()
-    two.write(in_code(1, confidence=0.1))
-    comparison = compared(two.warehouse, first, two.run())
-    assert [row.rank_correlation for row in comparison.domains] == [None, None]
-    assert "nan" not in comparison_text(comparison)
-    assert "NaN" not in json_line(comparison)
-
-
-def test_scores_that_are_all_one_have_no_rank_correlation(tmp_path: Path) -> None:
-    two = Two(tmp_path)
-    two.write(in_code(1), in_code(2, steps=THOUGHT), in_code(3, confidence=0.2))
-    first = two.run()
-    two.write(*(in_code(number, steps=THOUGHT) for number in (1, 2, 3)))
-    comparison = compared(two.warehouse, first, two.run())
-    assert_as_expected(comparison, two.warehouse)
-    assert [row.rank_correlation for row in comparison.domains] == [None, None]
-
-
-def test_scores_on_the_edges_of_bins_and_thresholds(tmp_path: Path) -> None:
-    """A bin begins at its lower edge, the last one ends at 1; what equals a threshold meets it."""
-    two = Two(tmp_path)
-    confidences = (0.0, 0.1, 0.3, 0.5, 0.6, 0.7, 0.9, 1.0)
-    outcome = two.profiles(("default", (0.0, 0.0, 0.0, 1.0)))
-    changes = {"task_domain": "any", "steps": [step("thought", "a"), step("observation", "b")]}
-    two.write(
-        *(in_code(n, confidence=confidence, **changes) for n, confidence in enumerate(confidences))
-    )
-    first = two.run(profiles=outcome, threshold=0.3)
-    reversed_ = enumerate(reversed(confidences))
-    two.write(*(in_code(n, confidence=confidence, **changes) for n, confidence in reversed_))
-    comparison = compared(two.warehouse, first, two.run(profiles=outcome, threshold=0.7))
-    assert_as_expected(comparison, two.warehouse, (0.3, 0.7))
-    assert comparison.domains[0].stability_index == 0.0
-    assert (comparison.domains[0].now_reach, comparison.domains[0].no_longer_reach) == (2, 5)
-
-
-def test_no_trace_in_both_is_no_error(tmp_path: Path) -> None:
-    two = Two(tmp_path)
-    two.write(in_code(1))
-    first = two.run()
-    two.write(in_code(2), in_code(3))
-    comparison = compared(two.warehouse, first, two.run())
-    assert (comparison.in_both, comparison.only_in_first, comparison.only_in_second) == (0, 1, 2)
-    assert comparison.domains == comparison.movers == ()
-    assert "0 traces in both, 1 in the first alone" in comparison_text(comparison)
-
-
-def test_more_traces_than_movers(tmp_path: Path) -> None:
-    two = Two(tmp_path)
-    two.write(*(in_code(n % 10, id=f"t{n:02d}", confidence=n / 20) for n in range(13)))
-    first = two.run()
-    two.write(*(in_code(n % 10, id=f"t{n:02d}", confidence=0.0) for n in range(13)))
-    comparison = compared(two.warehouse, first, two.run())
-    assert [mover.trace_id for mover in comparison.movers] == [
-        f"t{n:02d}" for n in range(12, 2, -1)
-    ]
-    assert comparison.in_both == 13
-
-
-@pytest.mark.parametrize(
-    ("change", "difference"),
-    [
-        ({"embedder": "none"}, "encoder hashing-384-v1 \N{RIGHTWARDS ARROW} none"),
-        ({"formula": "scoring"}, "formula of scoring 1 \N{RIGHTWARDS ARROW} 99"),
-        ({"formula": "replay"}, "formula of replay 1 \N{RIGHTWARDS ARROW} 99"),
-    ],
-)
-def test_other_encoders_and_formulas_do_not_compare_unless_forced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, str], difference: str
+def test_over_the_same_archive_settings_differ_and_formulas_do_not_compare_unless_forced(
+    tmp_path: Path,
 ) -> None:
     two = Two(tmp_path)
     two.write(in_code(1), in_code(2))
     first = two.run()
-    if formula := change.pop("formula", None):
-        monkeypatch.setitem(FORMULAS, formula, 99)
-    second = two.run(cache_size=1, **change)
-    with pytest.raises(KpBatchError, match=rf"{first} and {second} do not compare.*--force") as why:
-        compared(two.warehouse, first, second)
-    assert difference in str(why.value)
-    assert_as_expected(compared(two.warehouse, first, second, force=True), two.warehouse)
+    comparison = compared(two.warehouse, first, two.run(threshold=0.1))
+    assert "what differs, over the same archive:" in comparison_text(comparison).splitlines()
+    assert [change.code for change in comparison.changes] == ["threshold"]
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (kp_batch.ingest.scan, kp_batch.ingest.stage):
+            patch.setattr(module, "VERSION", "-v99")
+        changes = file_changes(compared(two.warehouse, first, two.run(threshold=0.75)))
+        assert changes == {}  # other versions of the facts change no file
+    for cache_size, formulas, embedder, difference in (
+        (1, {}, "none", "encoder hashing-384-v1 \N{RIGHTWARDS ARROW} none"),
+        (2, {"scoring": 99}, "hashing", "formula of scoring 1 \N{RIGHTWARDS ARROW} 99"),
+        (3, {"replay": 99}, "hashing", "formula of replay 1 \N{RIGHTWARDS ARROW} 99"),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            for formula, version in formulas.items():
+                patch.setitem(FORMULAS, formula, version)
+            second = two.run(cache_size=cache_size, embedder=embedder)
+        refusal = rf"{first} and {second} do not compare.*--force"
+        with pytest.raises(KpBatchError, match=refusal) as why:
+            compared(two.warehouse, first, second)
+        assert difference in str(why.value)
+        assert str(why.value).count("\N{RIGHTWARDS ARROW}") == 1
+        assert_as_expected(compared(two.warehouse, first, second, force=True), two.warehouse)
 
 
 @pytest.mark.parametrize("runs", [("none", "known"), ("known", "none"), ("none", "none")])
@@ -641,19 +623,6 @@ def test_an_unknown_run_is_reported(
     first, second = (known if run == "known" else "20260101T000000Z-abcdef" for run in runs)
     with pytest.raises(WarehouseError, match=r"there is no run '20260101T000000Z-abcdef'"):
         compared(two.warehouse, first, second, force=force)
-
-
-def test_removed_tables_do_not_compare(tmp_path: Path) -> None:
-    two = Two(tmp_path)
-    two.write(in_code(1))
-    first = two.run()
-    two.write(in_code(1, confidence=0.1))
-    second = two.run()
-    vacuum(two.warehouse, timedelta(0), datetime.now(UTC))
-    for order in ((first, second), (second, first)):
-        with pytest.raises(WarehouseError, match=rf"run {first} left them were removed"):
-            compared(two.warehouse, *order)
-    assert_as_expected(compared(two.warehouse, second, second), two.warehouse)
 
 
 def test_no_warehouse_is_reported(tmp_path: Path) -> None:

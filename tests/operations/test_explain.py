@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,9 +29,9 @@ from kp_batch.warehouse import snapshot
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish
 from tests.support import GOLDEN
-from tests.support.archives import step, trace, write_jsonl, write_parquet
+from tests.support.archives import step, trace, write_jsonl
 from tests.support.commands import invoke
-from tests.support.folders import contents
+from tests.support.folders import contents, keep, restore
 from tests.support.hourly import of_several_caches, said, settings_of, write
 from tests.support.profiles import always, undated
 from tests.support.runs import ask
@@ -70,8 +69,16 @@ def of_golden_traces(folder: Path) -> None:
     rescore_archive(settings_of(folder, cache_size=8, ttl="1h"))
 
 
+@pytest.fixture(scope="module")
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a warehouse, made in one of the ways above."""
+    folder = tmp_path_factory.mktemp("made")
+    request.param(folder)
+    return folder
+
+
 @pytest.mark.parametrize(
-    "make",
+    "made",
     [
         of_small_caches,
         of_zero_vectors,
@@ -80,17 +87,15 @@ def of_golden_traces(folder: Path) -> None:
         without_an_encoder,
         of_golden_traces,
     ],
+    indirect=True,
 )
-def test_every_trace_is_explained_as_it_was_scored(
-    tmp_path: Path, make: Callable[[Path], object]
-) -> None:
-    make(tmp_path)
-    settings = settings_of(tmp_path)
+def test_every_trace_is_explained_as_it_was_scored(made: Path) -> None:
+    settings = settings_of(made)
     rows = ask(settings, "SELECT * FROM scores USING SAMPLE 8 ROWS (reservoir, 7)")
     names = [name for name, *_ in ask(settings, "DESCRIBE scores")]
     for values in rows:
         row = dict(zip(names, values, strict=True))
-        explanation = explained(tmp_path, row["trace_id"])
+        explanation = explained(made, row["trace_id"])
         assert (explanation.unread, len(explanation.steps or ())) == (None, row["n_steps"])
         assert explanation.breakdown.score == explanation.by_profile[row["profile"]] == row["score"]
         assert explanation.breakdown.composite == row["composite"]
@@ -114,21 +119,12 @@ def test_every_trace_is_explained_as_it_was_scored(
         assert explanation_text(explanation)
 
 
-def test_a_tool_without_a_name_is_shown_as_one(tmp_path: Path) -> None:
-    steps = [step("thought", "a"), step("tool_call", "b", "")]
-    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="t", steps=steps)])
-    rescore_archive(settings_of(tmp_path))
-    explanation = explained(tmp_path, "t")
-    assert [step.tool for step in explanation.steps or ()] == [None, ""]
-    assert 'tool_call "": b' in explanation_text(explanation)
-
-
+@pytest.mark.parametrize("made", [of_several_caches], indirect=True)
 @pytest.mark.parametrize(
     ("name", "cache"), [("t32", " of agent_id y, no host"), ("t30", " of agent_id y, host a")]
 )
-def test_the_cache_of_a_group_is_named(tmp_path: Path, name: str, cache: str) -> None:
-    of_several_caches(tmp_path)
-    explanation = explained(tmp_path, name)
+def test_the_cache_of_a_group_is_named(made: Path, name: str, cache: str) -> None:
+    explanation = explained(made, name)
     assert f"it met 2 traces in the cache{cache}, which holds 2" in explanation_text(explanation)
     assert explanation.cache is not None
     assert explanation.cache.oldest == f"2026-01-{5 + int(name[1:]) - 18:02}T08:00:00+00:00"
@@ -150,10 +146,25 @@ def test_a_text_that_is_cut_at_its_encoders_window_is_reported_as_cut(tmp_path: 
     assert line not in explanation_text(explanations["whole"]).splitlines()
 
 
-def test_the_five_nearest_are_shown_with_what_they_share(tmp_path: Path) -> None:
-    write(tmp_path, *range(8))
-    rescore_archive(settings_of(tmp_path, cache_size=100))
-    explanation = explained(tmp_path, "t7")  # sum all rows
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("eight") / "made"
+    for numbers in ([0], [1], range(2, 8)):
+        write(folder, *numbers, name=f"{numbers[0]}.jsonl")
+    rescore_archive(settings_of(folder, cache_size=100))
+    keep(folder)
+    return folder
+
+
+@pytest.fixture
+def eight(once: Path) -> Path:
+    """A warehouse of eight traces out of three files, scored by one run."""
+    restore(once)
+    return once
+
+
+def test_the_five_nearest_are_shown_with_what_they_share(eight: Path) -> None:
+    explanation = explained(eight, "t7")  # sum all rows
     assert [neighbour.trace_id for neighbour in explanation.neighbours] == [
         "t1",
         "t0",
@@ -197,19 +208,16 @@ def test_law_the_pieces_are_the_texts_and_share_the_same_parts(left: str, right:
         assert all(span.shared for span in first)
 
 
-def test_a_text_that_cannot_be_read_again_is_reported_with_the_reason(tmp_path: Path) -> None:
-    for number in range(3):
-        write(tmp_path, number, name=f"{number}.jsonl")
-    rescore_archive(settings_of(tmp_path))
-    (tmp_path / "archive" / "0.jsonl").unlink()
-    write(tmp_path, 1, name="1.jsonl", objective="other words")
+def test_a_text_that_cannot_be_read_again_is_reported_with_the_reason(eight: Path) -> None:
+    (eight / "archive" / "0.jsonl").unlink()
+    write(eight, 1, name="1.jsonl", objective="other words")
     for name, unread in (("t0", "gone"), ("t1", "changed"), ("t2", None)):
-        explanation = explained(tmp_path, name)
+        explanation = explained(eight, name)
         assert (explanation.unread, explanation.objective is None) == (unread, unread is not None)
         assert explanation.breakdown.score == explanation.by_profile["code"]
         assert (explanation.counts.n_types is None) == (unread is not None)
     assert {neighbour.unread for neighbour in explanation.neighbours} == {"gone", "changed"}
-    shown = explanation_text(explained(tmp_path, "t0"))
+    shown = explanation_text(explained(eight, "t0"))
     assert "cannot be read again: its file is gone from the archive" in shown
 
 
@@ -247,26 +255,21 @@ def test_the_past_tells_what_each_run_changed(tmp_path: Path) -> None:
 
 
 def test_the_past_ends_where_the_row_of_a_run_is_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    eight: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path, 0)
-    settings = settings_of(tmp_path)
-    rescore_archive(settings)
-    rescore_archive(settings.model_copy(update={"cache_size": 1}))
-    assert len(explained(tmp_path, "t0").history) == 2
+    rescore_archive(settings_of(eight, cache_size=1))
+    assert len(explained(eight, "t0").history) == 2
 
     def damaged(run: RunRecord) -> NoReturn:
         raise WarehouseError(f"what run {run.run_id} published is damaged")
 
     monkeypatch.setattr(snapshot, "manifest_after", damaged)
-    assert [entry.change for entry in explained(tmp_path, "t0").history] == [None]
+    assert [entry.change for entry in explained(eight, "t0").history] == [None]
 
 
-def test_vectors_that_are_lost_are_reported(tmp_path: Path) -> None:
-    write(tmp_path, *range(4))
-    rescore_archive(settings_of(tmp_path))
-    shutil.rmtree(tmp_path / "warehouse" / "vectors")
-    explanation = explained(tmp_path, "t3")
+def test_vectors_that_are_lost_are_reported(eight: Path) -> None:
+    shutil.rmtree(eight / "warehouse" / "vectors")
+    explanation = explained(eight, "t3")
     assert explanation.neighbours_caveat == (
         "the vectors are not stored any more; a run that replays it makes them anew"
     )
@@ -274,13 +277,32 @@ def test_vectors_that_are_lost_are_reported(tmp_path: Path) -> None:
     assert explanation.neighbours_caveat in explanation_text(explanation)
 
 
+BEGINNINGS = ("x", "xy", "kp:trace:zw", "kp:trace:z")
+ODD = "\x1b[31mred\x07\nsecond line " + "long " * 400
+
+
 @pytest.fixture(scope="module")
 def with_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a warehouse of four ids, one of them forgotten, and of a rejected one."""
+    """The folder of a warehouse of odd ids, one of them forgotten, and of rejected ones."""
     folder = tmp_path_factory.mktemp("ids")
-    ids = ("kp:trace:a1", "kp:trace:a2", "kp:trace:b", "hidden")
+    ids = ("kp:trace:a1", "kp:trace:a2", "kp:trace:b", "hidden", "ab", *BEGINNINGS)
     rows = [said(number, "words", id=trace_id) for number, trace_id in enumerate(ids)]
-    write_jsonl(folder / "archive" / "a.jsonl", [*rows, said(5, "x", id="refused", steps=[])])
+    late = said(1, "words", id="abc", created_at="9999-12-31T23:59:59-01:00")
+    refused = [said(5, "x", id="refused", steps=[]), late]
+    tools = [step("thought", "a"), step("tool_call", "b", "")]
+    unseen = [
+        trace(
+            id=f"id{number}\x1b",
+            objective=ODD,
+            task_domain="dom\x1bain",
+            agent_id="\x1b",
+            created_at=f"2026-01-05T0{number}:00:00Z",
+            steps=[step("thought", ODD), *[step("tool_call", ODD, "to\x1bol")] * 20],
+        )
+        for number in range(3)
+    ]
+    rows = [*rows, *refused, *unseen, trace(id="t", steps=tools)]
+    write_jsonl(folder / "archive" / "a.jsonl", rows)
     rescore_archive(settings_of(folder))
     forget(folder / "warehouse", ["hidden"], unseen_too=False, with_page=False)
     return folder
@@ -311,30 +333,36 @@ def test_an_id_may_be_written_without_its_scheme(with_ids: Path) -> None:
     assert explained(with_ids, "kp:trace:b").trace_id == "kp:trace:b"
 
 
-@pytest.mark.parametrize("ids", [("a", "ab"), ("kp:trace:ab", "kp:trace:a")])
+@pytest.mark.parametrize(("name", "trace_id"), [("x", "x"), ("z", "kp:trace:z")])
 def test_an_id_that_another_one_begins_with_is_meant_itself(
-    tmp_path: Path, ids: tuple[str, str]
+    with_ids: Path, name: str, trace_id: str
 ) -> None:
-    rows = [said(number, "words", id=trace_id) for number, trace_id in enumerate(ids)]
-    write_parquet(tmp_path / "archive" / "a.parquet", rows)
-    rescore_archive(settings_of(tmp_path))
-    assert explained(tmp_path, "a").trace_id == min(ids)
+    assert explained(with_ids, name).trace_id == trace_id
 
 
-def test_a_rejected_trace_of_a_like_name_hides_no_other(tmp_path: Path) -> None:
-    late = said(1, "words", id="abc", created_at="9999-12-31T23:59:59-01:00")
-    write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "words", id="ab"), late])
-    rescore_archive(settings_of(tmp_path, max_reject_share=1))
-    assert explained(tmp_path, "ab").trace_id == "ab"
+def test_a_rejected_trace_of_a_like_name_hides_no_other(with_ids: Path) -> None:
+    assert explained(with_ids, "ab").trace_id == "ab"
 
 
-def test_a_trace_is_found_whose_facts_are_gone(tmp_path: Path) -> None:
-    write(tmp_path, *range(3))
-    rescore_archive(settings_of(tmp_path))
-    manifest = require_manifest(tmp_path / "warehouse")
+def test_a_tool_without_a_name_is_shown_as_one(with_ids: Path) -> None:
+    explanation = explained(with_ids, "t")
+    assert [step.tool for step in explanation.steps or ()] == [None, ""]
+    assert 'tool_call "": b' in explanation_text(explanation)
+
+
+def test_nothing_of_a_trace_reaches_a_terminal_unseen(with_ids: Path) -> None:
+    shown = explanation_text(explained(with_ids, "id2"))
+    assert all(sign.isprintable() or sign == "\n" for sign in shown)
+    assert max(map(len, shown.splitlines())) <= 125
+    assert "and 9 more steps" in shown
+    assert "the same text" in shown
+
+
+def test_a_trace_is_found_whose_facts_are_gone(eight: Path) -> None:
+    manifest = require_manifest(eight / "warehouse")
     tables = {name: version for name, version in manifest.tables.items() if name != "facts"}
-    publish(tmp_path / "warehouse", replace(manifest, tables=tables))
-    explanation = explained(tmp_path, "t2")
+    publish(eight / "warehouse", replace(manifest, tables=tables))
+    explanation = explained(eight, "t2")
     assert (explanation.trace_id, explanation.row) == ("t2", None)
 
 
@@ -365,54 +393,27 @@ def test_texts_stand_beside_each_other_from_shortly_before_they_differ(
 
 
 def test_a_file_that_is_removed_meanwhile_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    eight: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path, *range(3))
-    rescore_archive(settings_of(tmp_path))
-
     def removing(*arguments: Any) -> dict[str, Any]:
-        for path in (tmp_path / "warehouse" / "scores").rglob("*.parquet"):
+        for path in (eight / "warehouse" / "scores").rglob("*.parquet"):
             path.unlink()
         return find_trace(*arguments)
 
     monkeypatch.setattr("kp_batch.operations.explain.find_trace", removing)
     with pytest.raises(duckdb.Error) as caught:
-        explained(tmp_path, "t2")
+        explained(eight, "t2")
     error = explain_mendable(caught.value)
     assert isinstance(error, WarehouseError)
     assert re.match(r"a file is gone: .*parquet.*; ask again", str(error))
 
 
-def test_nothing_of_a_trace_reaches_a_terminal_unseen(tmp_path: Path) -> None:
-    odd = "\x1b[31mred\x07\nsecond line " + "long " * 400
-    rows = [
-        trace(
-            id=f"id{number}\x1b",
-            objective=odd,
-            task_domain="dom\x1bain",
-            agent_id="\x1b",
-            created_at=f"2026-01-05T0{number}:00:00Z",
-            steps=[step("thought", odd), *[step("tool_call", odd, "to\x1bol")] * 20],
-        )
-        for number in range(3)
-    ]
-    write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
-    rescore_archive(settings_of(tmp_path))
-    shown = explanation_text(explained(tmp_path, "id2"))
-    assert all(sign.isprintable() or sign == "\n" for sign in shown)
-    assert max(map(len, shown.splitlines())) <= 125
-    assert "and 9 more steps" in shown
-    assert "the same text" in shown
-
-
-def test_the_command_tells_it_in_both_forms_and_changes_nothing(tmp_path: Path) -> None:
-    write(tmp_path, *range(8))
-    rescore_archive(settings_of(tmp_path))
-    warehouse = tmp_path / "warehouse"
+def test_the_command_tells_it_in_both_forms_and_changes_nothing(eight: Path) -> None:
+    warehouse = eight / "warehouse"
     before = contents(warehouse)
     shown = invoke("explain", "t7", "--warehouse", warehouse)
     output = invoke("explain", "t7", "--warehouse", warehouse, "--json").stdout
-    expected = explained(tmp_path, "t7")
+    expected = explained(eight, "t7")
     assert shown.stdout == explanation_text(expected) + "\n"
     assert TypeAdapter(Explanation).validate_json(output, strict=True) == expected
     assert json.loads(json_line(expected)) == json.loads(output)

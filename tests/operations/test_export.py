@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -52,7 +53,7 @@ from kp_batch.warehouse.layout import Layout
 from tests.support.archives import SCHEMA, retyped, step, trace, write_jsonl, write_parquet
 from tests.support.buckets import Machine
 from tests.support.commands import check_signal, linux, reading, working
-from tests.support.folders import listing
+from tests.support.folders import keep, listing, restore
 from tests.support.odd_rows import BOTH, JSON_ALONE, PARQUET_ALONE
 from tests.support.queries import ask
 from tests.support.runs import config, scores
@@ -99,12 +100,14 @@ def with_metadata(row: dict[str, Any], **more: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> RescoreConfig:
     folder = tmp_path_factory.mktemp("sample")
-    write_sample(folder / "archive", traces=120, days=9)
+    write_sample(folder / "archive", traces=118, days=9)
+    skilled = (trace(id=str(skill), source_skill=skill) for skill in ("review", None))
+    write_jsonl(folder / "archive" / "skills.jsonl", skilled)
     return scored(folder, folder / "archive", threshold=0.6, cache_by="agent_id")
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_an_export_of_all_is_scored_as_its_archive(
+def test_an_export_of_all_is_scored_as_its_archive_and_keeps_the_skills(
     sample: RescoreConfig, tmp_path: Path, ending: str
 ) -> None:
     path = tmp_path / f"all.{ending}"
@@ -119,6 +122,10 @@ def test_an_export_of_all_is_scored_as_its_archive(
     assert differences.rows() == [(sum(again["score"] != 0), 0.0)]
     order = scores(sample).sort("created_at", "trace_id").get_column("trace_id")
     assert ids(path) == order.to_list()
+    skills = dict(again.select("trace_id", "source_skill").iter_rows())
+    assert (skills["review"], skills["None"]) == ("review", None)
+    where = "source_skill = 'review'"
+    assert exported(run_config.warehouse, tmp_path / "a.jsonl", where=where).chosen == 1
 
 
 def test_an_export_changes_nothing_in_the_warehouse(sample: RescoreConfig, tmp_path: Path) -> None:
@@ -207,50 +214,130 @@ def test_where_nothing_matches_the_file_is_there_and_empty(
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize("top", [1, 7, 10**9])
 def test_the_top_ones_are_the_best_of_what_is_left_the_best_one_first(
-    sample: RescoreConfig, tmp_path: Path, ending: str, top: int
+    sample: RescoreConfig, tmp_path: Path, ending: str
 ) -> None:
     path = tmp_path / f"a.{ending}"
-    result = exported(sample.warehouse, path, top=top, distinct=0.9)
     exported(sample.warehouse, tmp_path / "all.jsonl", distinct=0.9)
     remaining = scores(sample).filter(pl.col("trace_id").is_in(ids(tmp_path / "all.jsonl")))
-    best = remaining.sort("score", "trace_id", descending=[True, False]).head(top)
-    assert ids(path) == best.get_column("trace_id").to_list()
-    assert (result.exported, result.beyond) == (len(best), len(remaining) - len(best))
-    assert result.chosen == result.exported + result.similar + result.beyond
+    for top in (1, 7, 10**9):
+        result = exported(sample.warehouse, path, top=top, distinct=0.9)
+        best = remaining.sort("score", "trace_id", descending=[True, False]).head(top)
+        assert ids(path) == best.get_column("trace_id").to_list()
+        assert (result.exported, result.beyond) == (len(best), len(remaining) - len(best))
+        assert result.chosen == result.exported + result.similar + result.beyond
+
+
+def place(folder: Path, name: str, *rows: dict[str, Any]) -> Path:
+    """Write rows whose ids begin with the name of their folder in the archive."""
+    path = folder / "archive" / name
+    named = [{**row, "id": f"{path.parent.name}-{row['id']}"} for row in rows]
+    return write_jsonl(path, named)
+
+
+def of(name: str) -> str:
+    """The condition for all traces of a folder in the archive."""
+    return f"source_file LIKE '%/{name}/%'"
+
+
+UNSHARED = [
+    {name: value}
+    for name in ("visibility", "privacy_level")
+    for value in ["Private", " private", ["private"], {"is": "private"}, "public", "", True, "Org"]
+]
+ORIGINAL = with_metadata(
+    trace(
+        steps=[step("thought", {"a": ["é", None]}, step_id=3, mood=1), step(input={"b": 1.5})],
+        extra=[1, {"x": None}],
+    ),
+    validated_by="me",
+)
+CHANGED = [numbered(2, "c"), numbered(3, "d"), numbered(4, "e")]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("various") / "made"
+    place(folder, "left/a.jsonl", with_metadata(numbered(0, "a"), visibility="private"))
+    place(folder, "left/b.jsonl", numbered(1, "b"))
+    words = ("!", "!", "one two", "two one", "!")
+    place(folder, "copies/a.jsonl", *(numbered(n, text) for n, text in enumerate(words)))
+    write_jsonl(folder / "archive" / "lines" / "a.jsonl", [ORIGINAL])
+    last = numbered(1, "second")
+    place(folder, "again/a.jsonl", numbered(1, "first"), last, {**last, "extra": 1})
+    place(folder, "again/b.jsonl", numbered(2, "older"))
+    place(folder, "again/c.jsonl", numbered(2, "newer"))
+    place(folder, "files/stays.jsonl", numbered(0, "a"), numbered(1, "b"))
+    place(folder, "files/changed.jsonl", *CHANGED)
+    place(folder, "files/shorter.jsonl", numbered(5, "f"), numbered(6, "g"))
+    place(folder, "files/gone.jsonl", numbered(7, "h"))
+    write_parquet(
+        folder / "archive" / "files" / "unread.parquet",
+        [with_metadata(numbered(8, "i"), visibility="private")],
+        retyped(SCHEMA, "metadata/visibility", pa.string()),
+    )
+    fields = [
+        {"visibility": "private"},
+        {"privacy_level": "private"},
+        {"visibility": "org", "privacy_level": "federated"},
+    ]
+    shared = {"visibility": "network", "privacy_level": "aggregated"}
+    others = [*UNSHARED, shared, {"visibility": "org"}, {"privacy_level": None}]
+    for name, marks in (("private", fields), ("odd", others)):
+        rows = (with_metadata(numbered(n, "a"), **own) for n, own in enumerate(marks))
+        place(folder, f"{name}/a.jsonl", *rows)
+    mended = [
+        numbered(n, "mend the parser", task_domain="medical", confidence=confidence)
+        for n, confidence in ((1, 0.1), (2, 1.0), (3, 0.9), (4, 0.9))
+    ]
+    mended[0]["metadata"]["success"] = False
+    mended[1]["metadata"]["visibility"] = "private"
+    contract = numbered(0, "sum up a contract", objective="Read it")
+    place(folder, "similar/a.jsonl", contract, *mended)
+    scored(folder, folder / "archive")
+    keep(folder)
+    return folder
+
+
+@pytest.fixture
+def various(made: Path) -> Path:
+    """Traces in folders of an archive: those of a test, as a run left them."""
+    restore(made)
+    return made
+
+
+def chosen(various: Path, name: str, output: Path, **choice: Any) -> ExportResult:
+    """What an export of the traces of a folder tells, but for the conditions."""
+    result = exported(various / "warehouse", output, where=of(name), **choice)
+    return replace(result, conditions=())
 
 
 def test_an_export_of_which_nothing_is_left_fails_and_replaces_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    various: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    private = with_metadata(numbered(0, "a"), visibility="private")
-    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [private, numbered(1, "b")])
-    warehouse = scored(tmp_path, path).warehouse
-    path.unlink()
+    shutil.rmtree(various / "archive" / "left")
     output = tmp_path / "best.jsonl"
     output.write_text("as it was")
+    arguments = ("--warehouse", various / "warehouse", "--min-score", 0, "--where", of("left"))
     with pytest.raises(KpBatchError, match=r"^none of 2 chosen traces could be exported, and "):
-        command("--warehouse", warehouse, "-o", output, "--min-score", 0)
+        command(*arguments, "-o", output)
     assert output.read_text() == "as it was"
-    assert capsys.readouterr().out.startswith(f"0 traces of 2 chosen in {output}\n  gone       2 ")
+    assert capsys.readouterr().out.startswith(
+        f"0 traces of 2 chosen in {output}\n  chosen by  {of('left')}\n  gone       2 "
+    )
 
 
-def test_copies_are_recognised_by_their_texts_and_need_no_vectors(tmp_path: Path) -> None:
-    traces = [
-        numbered(0, "!"),
-        numbered(1, "!"),
-        numbered(2, "one two"),
-        numbered(3, "two one"),
-        numbered(4, "!"),
-    ]
-    path = write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
-    warehouse = scored(tmp_path, path, embedder="none").warehouse
+def test_copies_are_recognised_by_their_texts_and_other_traces_by_vectors(
+    various: Path, tmp_path: Path
+) -> None:
+    warehouse = scored(tmp_path, various / "archive" / "copies", embedder="none").warehouse
     exported(warehouse, tmp_path / "a.jsonl", distinct=1.0)
-    assert ids(tmp_path / "a.jsonl") == ["t0", "t2", "t3"]
-    warehouse = scored(tmp_path, path, embedder="hashing").warehouse
-    assert exported(warehouse, tmp_path / "a.jsonl", distinct=1.0).similar == 2
-    assert exported(warehouse, tmp_path / "b.jsonl", distinct=0.5).similar == 4
+    assert ids(tmp_path / "a.jsonl") == ["copies-t0", "copies-t2", "copies-t3"]
+    where = "trace_id = 'copies-t2'"
+    with pytest.raises(KpBatchError, match=r"^1 chosen trace cannot .* have no vectors; leave"):
+        exported(warehouse, tmp_path / "a.jsonl", where=where, distinct=0.9)
+    assert chosen(various, "copies", tmp_path / "a.jsonl", distinct=1.0).similar == 2
+    assert chosen(various, "copies", tmp_path / "b.jsonl", distinct=0.5).similar == 4
 
 
 def test_the_command_takes_every_option(
@@ -360,16 +447,20 @@ def test_a_file_is_whole_or_as_it_was(sample: RescoreConfig, tmp_path: Path) -> 
 @linux
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_ends_an_export_within_two_seconds_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
+    various: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    status: int,
 ) -> None:
-    archive, output, temporary = (tmp_path / name for name in ("archive", "output", "temporary"))
+    output, temporary = tmp_path / "output", tmp_path / "temporary"
     output.mkdir()
     temporary.mkdir()
-    path = write_jsonl(archive / "a.jsonl", [numbered(0, "a")])
-    warehouse = scored(tmp_path, archive).warehouse
+    path = various / "archive" / "lines" / "a.jsonl"
     path.unlink()
     os.mkfifo(path)
-    arguments = ("--warehouse", warehouse, "--min-score", 0)
+    where = ("--min-score", 0, "--where", of("lines"))
+    arguments = ("--warehouse", various / "warehouse", *where)
     monkeypatch.setenv("TMPDIR", str(temporary))
     with working("export", *arguments, "-o", output / "a.jsonl") as process, reading(path):
         assert process.stderr
@@ -419,16 +510,15 @@ def test_rows_of_every_shape_come_out_with_the_same_content(tmp_path: Path) -> N
         assert hashes(tmp_path / f"all.{ending}") == wanted
 
 
-def test_lines_keep_all_that_their_file_has_and_columns_what_a_trace_has(tmp_path: Path) -> None:
-    steps = [step("thought", {"a": ["é", None]}, step_id=3, mood=1), step(input={"b": 1.5})]
-    original = with_metadata(trace(steps=steps, extra=[1, {"x": None}]), validated_by="me")
-    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [original])
-    warehouse = scored(tmp_path, path).warehouse
-    exported(warehouse, tmp_path / "a.jsonl")
-    exported(warehouse, tmp_path / "a.parquet")
+def test_lines_keep_all_that_their_file_has_and_columns_what_a_trace_has(
+    various: Path, tmp_path: Path
+) -> None:
+    chosen(various, "lines", tmp_path / "a.jsonl")
+    chosen(various, "lines", tmp_path / "a.parquet")
     [line], [row] = lines(tmp_path / "a.jsonl"), pq.read_table(tmp_path / "a.parquet").to_pylist()
     added = {name: line["metadata"].pop(name) for name in ("quality_score", "quality_score_from")}
-    assert line == original
+    assert line == ORIGINAL
+    path = various / "archive" / "lines" / "a.jsonl"
     assert added["quality_score_from"]["source_file"] == str(path)
     assert pl.read_parquet(tmp_path / "a.parquet").schema == EXPORTED
     assert row["steps"][0]["content"] == '{"a": ["é", null]}'
@@ -437,29 +527,12 @@ def test_lines_keep_all_that_their_file_has_and_columns_what_a_trace_has(tmp_pat
     assert row["metadata"]["quality_score"] == added["quality_score"]
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_an_export_that_is_read_again_keeps_the_skill(tmp_path: Path, ending: str) -> None:
-    skills = {"a": "review", "b": None}
-    rows = [trace(id=name, source_skill=skill) for name, skill in skills.items()]
-    path = write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
-    output = tmp_path / f"all.{ending}"
-    exported(scored(tmp_path, path).warehouse, output)
-    again = scores(scored(tmp_path / "again", output))
-    assert dict(again.select("trace_id", "source_skill").iter_rows()) == skills
-    assert exported(tmp_path / "warehouse", output, where="source_skill = 'review'").chosen == 1
-
-
-def test_of_rows_with_one_id_the_one_that_counts_is_exported(tmp_path: Path) -> None:
-    archive = tmp_path / "archive"
-    last = numbered(1, "second")
-    write_jsonl(archive / "a.jsonl", [numbered(1, "first"), last, {**last, "extra": 1}])
-    write_jsonl(archive / "b.jsonl", [numbered(2, "older")])
-    write_jsonl(archive / "c.jsonl", [numbered(2, "newer")])
-    warehouse = scored(tmp_path, archive).warehouse
-    assert exported(warehouse, tmp_path / "a.jsonl") == ExportResult(2, 2, 0, 0, {}, ())
-    contents = [line["steps"][0]["content"] for line in lines(tmp_path / "a.jsonl")]
+def test_of_rows_with_one_id_the_one_that_counts_is_exported(various: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    assert chosen(various, "again", path) == ExportResult(2, 2, 0, 0, {}, ())
+    contents = [line["steps"][0]["content"] for line in lines(path)]
     assert contents == ["second", "newer"]
-    assert lines(tmp_path / "a.jsonl")[0]["extra"] == 1
+    assert lines(path)[0]["extra"] == 1
 
 
 def damaged(path: Path, column: str) -> None:
@@ -475,81 +548,52 @@ def damaged(path: Path, column: str) -> None:
     path.write_bytes(content)
 
 
-def test_what_is_not_there_any_more_is_left_out_and_named(tmp_path: Path) -> None:
-    archive = tmp_path / "archive"
-    stays, changed = (
-        [numbered(0, "a"), numbered(1, "b")],
-        [numbered(2, "c"), numbered(3, "d"), numbered(4, "e")],
+def test_what_is_not_there_any_more_is_left_out_and_named(various: Path, tmp_path: Path) -> None:
+    other = numbered(3, "other")
+    changed = place(various, "files/changed.jsonl", CHANGED[0], other, *CHANGED[1:])
+    shorter = place(various, "files/shorter.jsonl", numbered(5, "f", agent_id="other"))
+    gone, unread = (
+        various / "archive" / "files" / name for name in ("gone.jsonl", "unread.parquet")
     )
-    write_jsonl(archive / "stays.jsonl", stays)
-    path = write_jsonl(archive / "changed.jsonl", changed)
-    shorter = write_jsonl(archive / "shorter.jsonl", [numbered(5, "f"), numbered(6, "g")])
-    gone = write_jsonl(archive / "gone.jsonl", [numbered(7, "h")])
-    private = retyped(SCHEMA, "metadata/visibility", pa.string())
-    unread = write_parquet(
-        archive / "unread.parquet", [with_metadata(numbered(8, "i"), visibility="private")], private
-    )
-    warehouse = scored(tmp_path, archive).warehouse
-    write_jsonl(path, [changed[0], numbered(3, "other"), changed[1], changed[2]])
-    write_jsonl(shorter, [numbered(5, "f", agent_id="other")])
     gone.unlink()
     damaged(unread, "metadata.visibility")  # which no run reads
-    result = exported(warehouse, tmp_path / "a.jsonl")
-    assert ids(tmp_path / "a.jsonl") == ["t0", "t1", "t2", "t5"]
-    files = {str(file) for file in (path, shorter, gone, unread)}
+    result = chosen(various, "files", tmp_path / "a.jsonl")
+    assert ids(tmp_path / "a.jsonl") == [f"files-t{number}" for number in (0, 1, 2, 5)]
+    files = {str(file) for file in (changed, shorter, gone, unread)}
     assert result.unread == {"changed": 3, "gone": 1, "unreadable": 1}
     assert (result.chosen, result.exported, set(result.unread_files)) == (9, 4, files)
 
 
-def test_private_traces_are_left_out_unless_asked_for(tmp_path: Path) -> None:
-    archive = tmp_path / "archive"
-    traces = [
-        with_metadata(numbered(0, "a"), visibility="private"),
-        with_metadata(numbered(1, "b"), privacy_level="private"),
-        with_metadata(numbered(2, "c"), visibility="org", privacy_level="federated"),
-    ]
-    write_jsonl(archive / "a.jsonl", traces)
-    warehouse = scored(tmp_path, archive).warehouse
-    assert exported(warehouse, tmp_path / "a.jsonl", private=False).private == 2
-    assert ids(tmp_path / "a.jsonl") == ["t2"]
-    assert exported(warehouse, tmp_path / "b.parquet").private == 0
+def test_private_traces_are_left_out_unless_asked_for(various: Path, tmp_path: Path) -> None:
+    assert chosen(various, "private", tmp_path / "a.jsonl", private=False).private == 2
+    assert ids(tmp_path / "a.jsonl") == ["private-t2"]
+    assert chosen(various, "private", tmp_path / "b.parquet").private == 0
     rows = pq.read_table(tmp_path / "b.parquet").to_pylist()
     assert [row["metadata"]["visibility"] for row in rows] == ["private", None, "org"]
 
 
-def test_what_is_not_marked_as_shared_is_private(tmp_path: Path) -> None:
-    odd = ["Private", " private", ["private"], {"is": "private"}, "public", "", True, "Org"]
-    unshared = [{name: value} for name in ("visibility", "privacy_level") for value in odd]
-    shared = {"visibility": "network", "privacy_level": "aggregated"}
-    all_of = [*unshared, shared, {"visibility": "org"}, {"privacy_level": None}]
-    traces = [with_metadata(numbered(n, "a"), **fields) for n, fields in enumerate(all_of)]
-    path = write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
-    warehouse = scored(tmp_path, path, embedder="none").warehouse
-    assert exported(warehouse, tmp_path / "a.jsonl", private=False).private == len(unshared)
-    assert ids(tmp_path / "a.jsonl") == ["t16", "t17", "t18"]
+def test_what_is_not_marked_as_shared_is_private(various: Path, tmp_path: Path) -> None:
+    assert chosen(various, "odd", tmp_path / "a.jsonl", private=False).private == len(UNSHARED)
+    assert ids(tmp_path / "a.jsonl") == ["odd-t16", "odd-t17", "odd-t18"]
 
 
-def test_forgotten_traces_stay_away_where_their_file_still_has_them(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [numbered(0, "a"), numbered(1, "b")])
-    warehouse = scored(tmp_path, path).warehouse
-    forget(warehouse, ["t0"])
-    exported(warehouse, tmp_path / "a.jsonl")
-    assert b"t0" in path.read_bytes()
-    assert ids(tmp_path / "a.jsonl") == ["t1"]
-
-
-def test_an_export_during_which_traces_are_forgotten_fails(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [numbered(0, "a"), numbered(1, "b")])
-    warehouse, form = scored(tmp_path, path).warehouse, FORMATS[".jsonl"]
+def test_an_export_during_which_traces_are_forgotten_fails_and_they_stay_away(
+    various: Path, tmp_path: Path
+) -> None:
+    """Their file has them still."""
+    warehouse, form = various / "warehouse", FORMATS[".jsonl"]
 
     def forget_and_write(batches: Iterable[pa.RecordBatch], file: IO[bytes]) -> None:
-        forget(warehouse, ["t0"])
+        forget(warehouse, ["files-t0"])
         form.write(batches, file)
 
     late = replace(form, write=forget_and_write)
+    where = "source_file LIKE '%/stays.jsonl'"
     with pytest.raises(KpBatchError, match="forgotten meanwhile; export again"):
-        export(warehouse, ExportFilter(min_score=0), late, tmp_path / "a.jsonl")
-    assert exported(warehouse, tmp_path / "b.jsonl").exported == 1
+        export(warehouse, ExportFilter(min_score=0, where=where), late, tmp_path / "a.jsonl")
+    exported(warehouse, tmp_path / "b.jsonl", where=where)
+    assert b"files-t0" in (various / "archive" / "files" / "stays.jsonl").read_bytes()
+    assert ids(tmp_path / "b.jsonl") == ["files-t1"]
 
 
 def test_an_export_stays_out_of_its_archive_and_its_warehouse(tmp_path: Path) -> None:
@@ -559,7 +603,7 @@ def test_an_export_stays_out_of_its_archive_and_its_warehouse(tmp_path: Path) ->
     (archive / "b.jsonl").symlink_to(elsewhere)
     write_jsonl(archive / "d" / "d.jsonl", [numbered(3, "d")])
     earlier = write_jsonl(tmp_path / "earlier" / "c.jsonl", [numbered(2, "c")])
-    warehouse = scored(tmp_path, earlier).warehouse
+    warehouse = tmp_path / "warehouse"
     linked.symlink_to(archive)
     (tmp_path / "tables").symlink_to(warehouse)
     (tmp_path / "elsewhere" / "d").symlink_to(archive / "d")
@@ -570,7 +614,10 @@ def test_an_export_stays_out_of_its_archive_and_its_warehouse(tmp_path: Path) ->
         assert str(caught.value).endswith("; choose another folder for the export")
 
     inside = ("archive/a.jsonl", "archive/new.jsonl", "linked/b.jsonl", "linked/d/new.jsonl")
-    for names in ([archive], [tmp_path / "earlier" / "*", archive / "*.jsonl", archive / "d*"]):
+    for names in (
+        [archive, earlier],
+        [tmp_path / "earlier" / "*", archive / "*.jsonl", archive / "d*"],
+    ):
         scored(tmp_path, *names)
         for name in inside:
             refused(name, "in the archive")
@@ -586,32 +633,13 @@ def test_an_export_stays_out_of_its_archive_and_its_warehouse(tmp_path: Path) ->
     assert "t0" in ids(archive / "new.jsonl")
 
 
-def test_of_similar_traces_the_best_public_one_stays(tmp_path: Path) -> None:
-    archive = tmp_path / "archive"
-    traces = [
-        numbered(0, "sum up a contract", objective="Read it"),
-        numbered(1, "mend the parser", task_domain="medical", confidence=0.1, success=False),
-        with_metadata(
-            numbered(2, "mend the parser", task_domain="medical", confidence=1.0),
-            visibility="private",
-        ),
-        numbered(3, "mend the parser", task_domain="medical", confidence=0.9),
-        numbered(4, "mend the parser", task_domain="medical", confidence=0.9),
-    ]
-    write_jsonl(archive / "a.jsonl", traces)
-    warehouse = scored(tmp_path, archive).warehouse
-    with_copies = exported(warehouse, tmp_path / "a.jsonl", distinct=1.0, private=False)
+def test_of_similar_traces_the_best_public_one_stays(various: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with_copies = chosen(various, "similar", path, distinct=1.0, private=False)
     assert with_copies == ExportResult(5, 2, 1, 2, {}, ())
-    assert ids(tmp_path / "a.jsonl") == ["t0", "t3"]
-    exported(warehouse, tmp_path / "b.jsonl", distinct=1.0)
-    assert ids(tmp_path / "b.jsonl") == ["t0", "t2"]
-
-
-def test_traces_without_vectors_cannot_be_told_apart(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [numbered(0, "a")])
-    warehouse = scored(tmp_path, path, embedder="none").warehouse
-    with pytest.raises(KpBatchError, match=r"^1 chosen trace cannot .* have no vectors; leave"):
-        exported(warehouse, tmp_path / "a.jsonl", distinct=0.9)
+    assert ids(path) == ["similar-t0", "similar-t3"]
+    chosen(various, "similar", path, distinct=1.0)
+    assert ids(path) == ["similar-t0", "similar-t2"]
 
 
 def test_vectors_of_different_encoders_are_never_compared(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
+from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.novelty.cache import VectorCache, novelty
 from kp_batch.operations.sweep import sweep
@@ -27,17 +28,18 @@ pytestmark = pytest.mark.slow
 
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 SIZES = (20, 60, 200)
+EVERY = ("none", "agent_id", "host", "agent_id+host")
 HOSTS, AGENTS, TRACES, RESTARTS = 8, 3, 1_000, 16
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """An archive with the scores that engines recorded, and when these began anew."""
+    """An archive with the scores that engines recorded, rescored with the engines' caches."""
 
-    archive: Path
+    own: RescoreConfig
     cache_by: str
-    size: int
     restarted: frozenset[str]  # ids of the traces whose cache was empty for it
+    others: Sweep  # what was swept while the caches in force were not those of the engines
 
 
 @pytest.fixture(scope="module", params=[("host", 60), ("host", 20), ("agent_id", 60), ("none", 20)])
@@ -60,7 +62,12 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
         (archive / f"host={host}").mkdir()
         own = [row for row, where in zip(traces, hosts, strict=True) if where == host]
         write_jsonl(archive / f"host={host}" / "traces.jsonl", own)
-    return Fleet(archive, cache_by, size, frozenset(traces[number]["id"] for number in begun))
+    folder = tmp_path_factory.mktemp("rescored")
+    rescore_archive(config(folder, archive))
+    others = swept(folder / "warehouse", *EVERY)
+    own = config(folder, archive, cache_by=cache_by, cache_size=size)
+    rescore_archive(own)
+    return Fleet(own, cache_by, frozenset(traces[number]["id"] for number in begun), others)
 
 
 def task(number: int, dice: np.random.Generator) -> dict[str, Any]:
@@ -110,29 +117,21 @@ def share(row: Outcome) -> float:
     return row.recorded_share
 
 
-def test_the_caches_that_engines_had_fit_their_recorded_scores_best(
-    tmp_path: Path, fleet: Fleet
-) -> None:
-    rescore_archive(config(tmp_path, fleet.archive))
-    every = ("none", "agent_id", "host", "agent_id+host")
-    result = swept(tmp_path / "warehouse", *every)
-    [own] = [row for row in result.caches if row.cache[:2] == (fleet.cache_by, fleet.size)]
-    others = [row for row in result.caches if row is not own]
+def test_the_caches_that_engines_had_fit_their_recorded_scores_best(fleet: Fleet) -> None:
+    cache_by, size = fleet.cache_by, fleet.own.cache_size
+    [own] = [row for row in fleet.others.caches if row.cache[:2] == (cache_by, size)]
+    others = [row for row in fleet.others.caches if row is not own]
     assert share(own) > 0.9
     assert max(map(share, others)) < share(own) - 0.05
     assert min(row.recorded_error or 0 for row in others) > 2 * (own.recorded_error or 0)
-    named = f"--cache-by {fleet.cache_by} --cache-size {fleet.size} --ttl none "
-    assert result.better_fit.startswith(named)
-    again = config(tmp_path, fleet.archive, cache_by=fleet.cache_by, cache_size=fleet.size)
-    rescore_archive(again)
-    assert swept(tmp_path / "warehouse", *every).better_fit == ""
+    named = f"--cache-by {cache_by} --cache-size {size} --ttl none "
+    assert fleet.others.better_fit.startswith(named)
+    assert swept(fleet.own.warehouse, *EVERY).better_fit == ""
 
 
-def test_restarts_are_found_by_the_empty_cache_that_they_left(tmp_path: Path, fleet: Fleet) -> None:
-    own = config(tmp_path, fleet.archive, cache_by=fleet.cache_by, cache_size=fleet.size)
-    rescore_archive(own)
-    implied = {row[0] for row in ask(own, "SELECT trace_id FROM implied_restarts(1e-6)")}
-    hidden = {row[0] for row in ask(own, "SELECT trace_id FROM scores WHERE single_thought")}
+def test_restarts_are_found_by_the_empty_cache_that_they_left(fleet: Fleet) -> None:
+    implied = {row[0] for row in ask(fleet.own, "SELECT trace_id FROM implied_restarts(1e-6)")}
+    hidden = {row[0] for row in ask(fleet.own, "SELECT trace_id FROM scores WHERE single_thought")}
     hits = implied & fleet.restarted
     assert len(hits) / RESTARTS >= 0.7  # the recall; an eighth of the traces are single thoughts
     assert len(hits) / len(implied) >= 0.9  # the precision

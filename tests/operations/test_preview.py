@@ -21,6 +21,7 @@ from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import writing
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import command
+from tests.support.folders import keep, restore
 from tests.support.runs import config
 
 pytestmark = pytest.mark.slow
@@ -34,11 +35,20 @@ def listing(warehouse: Path) -> dict[str, bytes]:
     return {str(file): file.read_bytes() for file in files if "vectors" not in file.parts}
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("preview") / "made"
+    write_sample(folder / "archive", traces=80, days=4, seed=5)
+    rescore_archive(config(folder, folder / "archive"))
+    keep(folder)
+    return folder
+
+
 @pytest.fixture
-def scored(tmp_path: Path) -> Path:
-    write_sample(tmp_path / "archive", traces=80, days=4, seed=5)
-    rescore_archive(config(tmp_path, tmp_path / "archive"))
-    return tmp_path
+def scored(made: Path) -> Path:
+    """The folder of an archive and a warehouse, as its first run left it."""
+    restore(made)
+    return made
 
 
 def config_of(folder: Path, **changes: Any) -> Any:
@@ -73,14 +83,15 @@ def test_a_preview_is_the_comparison_of_the_run_afterwards_and_leaves_nothing(
     assert str(result.comparison.movers[0].objective) not in preview_text(result, shows_text=False)
 
 
-def test_a_first_preview_and_one_of_nothing_have_nothing_to_compare(tmp_path: Path) -> None:
+def test_a_first_preview_and_one_of_nothing_have_nothing_to_compare(
+    tmp_path: Path, scored: Path
+) -> None:
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace()])
     first = preview(config_of(tmp_path, preview=True))
     assert (first.comparison, first.counts.restated, first.changes) == (None, 1, True)
     assert read_manifest(tmp_path / "warehouse") is None
     assert "there is nothing to compare with" in preview_text(first)
-    rescore_archive(config_of(tmp_path))
-    quiet = preview(config_of(tmp_path, preview=True))
+    quiet = preview(config_of(scored, preview=True))
     assert (quiet.comparison, quiet.changes) == (None, False)
     assert preview_text(quiet).startswith("preview: nothing to do")
 

@@ -19,7 +19,7 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.profiles import load_profiles
 from tests.support.archives import lines, trace, write_jsonl
 from tests.support.commands import invoke, kp_batch
-from tests.support.folders import contents
+from tests.support.folders import contents, keep, restore
 from tests.support.hourly import of_several_caches, said, settings_of, write
 from tests.support.runs import ask
 
@@ -37,6 +37,29 @@ def beside(
 ) -> list[Scored | Unscored]:
     with warehouse_cache(folder / "warehouse", moment, group) as (profiles, meet):
         return list(score_lines(lines(*traces), profiles, moment, meet))
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("four")
+    write(folder, *range(4))
+    rescore_archive(settings_of(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("several") / "made"
+    of_several_caches(folder)
+    keep(folder)
+    return folder
+
+
+@pytest.fixture
+def several(made: Path) -> Path:
+    """A warehouse of several caches."""
+    restore(made)
+    return made
 
 
 @pytest.mark.model
@@ -124,19 +147,18 @@ def assert_scored_by_a_run(settings: RescoreConfig, scored: Scored | Unscored, n
 
 @pytest.mark.parametrize("host", ["a", "b", None, "new"])
 def test_law_a_trace_meets_the_cache_of_its_group(
-    tmp_path: Path, host: str | None, monkeypatch: pytest.MonkeyPatch
+    several: Path, host: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_several_caches(tmp_path)
-    settings = settings_of(tmp_path, cache_size=2, cache_by="agent_id+host")
+    settings = settings_of(several, cache_size=2, cache_by="agent_id+host")
     moment = datetime(2026, 2, 1, 1, 30, tzinfo=UTC)
     traces = [
         said(0, words, id=name, agent_id=agent, created_at=moment.isoformat())
         for name, agent, words in (
             ("new", "x", "fix the tests"),
-            ("t21", "y", "sum the columns"),
-            ("t18", None, "fix the import"),
-            ("t15", "x", "fix the import"),  # as t0, which is gone, though t15 is of another cache
+            ("t30", None, "fix the import"),
             ("other", "unheard", "plan a trip"),
+            ("t21", "y", "sum the columns"),
+            ("t15", "x", "fix the import"),  # as t0, which is gone, though t15 is of another cache
         )
     ]
     calls: list[object] = []
@@ -144,32 +166,30 @@ def test_law_a_trace_meets_the_cache_of_its_group(
     monkeypatch.setattr(
         Caches, "of", lambda *arguments: calls.append(arguments) or find(*arguments)
     )
-    results = beside(tmp_path, moment, *traces, host=host)
+    results = beside(several, moment, *traces, host=host)
     assert len(calls) == 1  # for all groups
-    place = tmp_path / "archive" / (f"host={host}" if host else "") / "z.jsonl"
-    for scored, new in zip(results, traces, strict=True):
-        write_jsonl(place, [new])  # in place of the one before
+    place = several / "archive" / (f"host={host}" if host else "") / "z.jsonl"
+    for run in (slice(0, 3), slice(3, 5)):  # no trace of a run changes the cache of another one
+        write_jsonl(place, traces[run])  # in place of those before
         rescore_archive(settings)
-        assert_scored_by_a_run(settings, scored, new["id"])
+        for scored, new in zip(results[run], traces[run], strict=True):
+            assert_scored_by_a_run(settings, scored, new["id"])
 
 
-def test_a_value_that_is_given_counts_before_the_traces_own(tmp_path: Path) -> None:
-    of_several_caches(tmp_path)
+def test_a_value_that_is_given_counts_before_the_traces_own(several: Path) -> None:
     moment = datetime(2026, 2, 1, tzinfo=UTC)
     new = [said(0, "fix it", id="new", agent_id=agent) for agent in ("x", "y", None)]
-    own = beside(tmp_path, moment, *new, host="a")
+    own = beside(several, moment, *new, host="a")
     for agent, expected in zip(("x", "y", None), own, strict=True):
-        [scored] = beside(tmp_path, moment, new[0], host="a", agent_id=agent)
+        [scored] = beside(several, moment, new[0], host="a", agent_id=agent)
         assert scored == replace(expected, line=1)
     assert len({str(result) for result in own}) == 3
 
 
-def test_each_of_several_traces_comes_alone_and_now_means_after_all(tmp_path: Path) -> None:
-    write(tmp_path, *range(4))
-    rescore_archive(settings_of(tmp_path))
+def test_each_of_several_traces_comes_alone_and_now_means_after_all(four: Path) -> None:
     new = said(0, "something else", id="new")
     now = datetime(2026, 1, 5, 23, tzinfo=UTC)  # of the last trace, after which these come
-    first, second = beside(tmp_path, now, new, {**new, "id": "other"})
+    first, second = beside(four, now, new, {**new, "id": "other"})
     assert isinstance(first, Scored)
     assert isinstance(second, Scored)
     assert first.score == second.score
@@ -241,19 +261,15 @@ def test_lines_are_read_as_they_are_scored() -> None:
 
 
 def test_the_command_writes_a_line_of_json_for_each_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    four: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path, *range(4))
-    rescore_archive(settings_of(tmp_path))
     text = lines(said(0, "fix it", id="new"), trace(id="bad", steps=[])).getvalue().decode()
-    options = ("--warehouse", tmp_path / "warehouse", "--at", "2026-01-06T02:00:00+02:00")
+    options = ("--warehouse", four / "warehouse", "--at", "2026-01-06T02:00:00+02:00")
     done = invoke("score", "-", *options, stdin=text)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     first = "kp-batch: 1 of 2 traces cannot be scored, the first on line 2"
     assert (done.returncode, done.stderr) == (1, f"{first}: {answers[1]['message']}\n")
-    [expected, _] = beside(
-        tmp_path, datetime(2026, 1, 6, tzinfo=UTC), said(0, "fix it", id="new"), {}
-    )
+    [expected, _] = beside(four, datetime(2026, 1, 6, tzinfo=UTC), said(0, "fix it", id="new"), {})
     assert isinstance(expected, Scored)
     assert (answers[0]["score"], answers[0]["line"]) == (expected.score, 1)
     assert answers[1] == {
@@ -262,7 +278,7 @@ def test_the_command_writes_a_line_of_json_for_each_line(
         "reasons": ["no_steps"],
         "message": answers[1]["message"],
     }
-    monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(tmp_path / "warehouse"))
+    monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(four / "warehouse"))
     assert invoke("score", "-", *options[2:], stdin=text).stdout == done.stdout
     shown = invoke("score", "-", *options, "--format", "text", stdin=text).stdout
     assert f"line 1: new, code: {expected.score:.4f}" in shown
@@ -297,18 +313,17 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
     assert "is no warehouse" in nowhere.stderr
 
 
-def test_the_command_takes_the_values_that_no_trace_tells(tmp_path: Path) -> None:
-    of_several_caches(tmp_path)
+def test_the_command_takes_the_values_that_no_trace_tells(several: Path) -> None:
     new = said(0, "fix it", id="new", agent_id="y")
     text = lines(new).getvalue().decode()
     at = datetime(2026, 2, 1, tzinfo=UTC)
-    arguments = ["score", "-", "--warehouse", tmp_path / "warehouse", "--at", at.isoformat()]
+    arguments = ["score", "-", "--warehouse", several / "warehouse", "--at", at.isoformat()]
     for values, group in (
         (["host=b"], {"host": "b"}),
         (["host=", "agent_id=x"], {"host": None, "agent_id": "x"}),
     ):
         options = [word for value in values for word in ("--group", value)]
-        [expected] = beside(tmp_path, at, new, **group)
+        [expected] = beside(several, at, new, **group)
         assert isinstance(expected, Scored)
         answer = json.loads(invoke(*arguments, *options, stdin=text).stdout)
         assert answer["max_similarity"] == expected.max_similarity is not None

@@ -45,8 +45,7 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.browser import CHROMIUM, charts, marks, opened
 from tests.support.buckets import Machine
 from tests.support.commands import check_signal, invoke, linux, working
-from tests.support.commands import kp_batch as run_kp_batch
-from tests.support.folders import listing
+from tests.support.folders import keep, listing, restore
 from tests.support.runs import ask, config
 
 pytestmark = pytest.mark.slow
@@ -69,11 +68,18 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def scored(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> RescoreConfig:
-    """The settings of a warehouse's only run."""
+def once(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> RescoreConfig:
     own = config(tmp_path_factory.mktemp("scored"), archive, **IN_FORCE)
     rescore_archive(own)
+    keep(own.warehouse)
     return own
+
+
+@pytest.fixture
+def scored(once: RescoreConfig) -> RescoreConfig:
+    """The settings of a warehouse's only run."""
+    restore(once.warehouse)
+    return once
 
 
 def swept(warehouse: Path, **options: Any) -> Sweep:
@@ -122,10 +128,12 @@ def of_runs(own: RescoreConfig, **changed: Any) -> list[Outcome]:
     ]
 
 
-def test_each_combination_is_a_run_with_these_settings(
+def test_each_combination_scores_every_trace_as_a_run_with_these_settings(
     tmp_path: Path, scored: RescoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kp_batch.operations.sweep, "RANGE_ROWS", 64)
+    staging = Staging(tmp_path / "staging")
+    monkeypatch.setattr(Staging, "temporary", lambda: nullcontext(staging))
     options = {
         "cache_by": ("host", "none", "agent_id+host"),
         "sizes": (1, 40, 10**6),
@@ -141,48 +149,27 @@ def test_each_combination_is_a_run_with_these_settings(
     assert [row.in_force for row in result.outcomes].count(True) == len(result.outcomes) / len(
         combinations
     )
-    own = config(tmp_path, *map(Path, scored.archive), **IN_FORCE)
-    rescore_archive(own)
-    for combination in (
-        ("none", 40, "3h", 0.55),
-        ("none", 1, "none", 0.7),
-        ("host", 10**6, "1s", 0.1),
-        ("agent_id+host", 40, "none", 0.55),
+    in_force = dict(ask(scored, "SELECT trace_id, score FROM scores"))
+    for combination, place, number in (
+        (("none", 40, "3h", 0.55), 0, 0),
+        (("none", 1, "none", 0.7), 0, 1),
+        (("host", 10**6, "1s", 0.1), 2, 7),
+        (("agent_id+host", 40, "none", 0.55), 1, 3),
     ):
         outcomes = [row for row in result.outcomes if (*row.cache, row.threshold) == combination]
-        assert outcomes == of_runs(own, **dict(zip(IN_FORCE, combination, strict=True))), (
+        assert outcomes == of_runs(scored, **dict(zip(IN_FORCE, combination, strict=True))), (
             combination
         )
-
-
-def test_every_trace_is_scored_as_by_a_run(
-    tmp_path: Path, scored: RescoreConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kp_batch.operations.sweep, "RANGE_ROWS", 64)
-    staging = Staging(tmp_path / "staging")
-    monkeypatch.setattr(Staging, "temporary", lambda: nullcontext(staging))
-    options = {"cache_by": ["none", "agent_id"], "sizes": [7], "ttls": ["1h", "none"]}
-    sweep(scored.warehouse, **options)
-    own = config(tmp_path, *map(Path, scored.archive))
-    in_force = dict(ask(scored, "SELECT trace_id, score FROM scores"))
-    of_groupings = (
-        ("none", ((40, "3h"), (7, "1h"), (7, "none"))),
-        ("agent_id", ((7, "1h"), (7, "none"))),
-    )
-    for place, (cache_by, caches) in enumerate(of_groupings):
         files = sorted((staging.folder / f"{place}" / "replayed").iterdir())
         assert len(files) == 4
         rows = pl.concat(pl.read_parquet(file) for file in files)
-        for number, (size, ttl) in enumerate(caches):
-            again = {"cache_by": cache_by, "cache_size": size, "ttl": ttl}
-            rescore_archive(RescoreConfig.model_validate({**own.model_dump(), **again}))
-            by_run = ask(
-                own,
-                "SELECT novelty, score, trace_id FROM scores "
-                "ORDER BY cache_group, created_at, trace_id",
-            )
-            replayed = rows.filter(cache=number).select("novelty", "score", "score_in_force")
-            assert replayed.rows() == [(*row[:2], in_force[row[2]]) for row in by_run]
+        by_run = ask(
+            scored,
+            "SELECT novelty, score, trace_id FROM scores "
+            "ORDER BY cache_group, created_at, trace_id",
+        )
+        replayed = rows.filter(cache=number).select("novelty", "score", "score_in_force")
+        assert replayed.rows() == [(*row[:2], in_force[row[2]]) for row in by_run], combination
 
 
 CACHES = st.builds(
@@ -305,19 +292,16 @@ def staged(groups: list[list[Row]]) -> pl.DataFrame:
     )
 
 
-def test_missing_vectors_are_made_by_what_the_message_says(tmp_path: Path, archive: Path) -> None:
-    own = config(tmp_path, archive, embedder="none")
-    rescore_archive(own)
-    with pytest.raises(KpBatchError, match=r"without an encoder, .* with an --embedder first"):
-        swept(own.warehouse)
-    rescore_archive(config(tmp_path, archive))  # whose cache holds all of them
-    shutil.rmtree(Layout(own.warehouse).all_vectors)
+def test_missing_vectors_are_made_by_what_the_message_says(scored: RescoreConfig) -> None:
+    shutil.rmtree(Layout(scored.warehouse).all_vectors)
     message = r"^200 vectors of .*: they were lost; .* --embedder none, and .* --embedder hashing$"
     with pytest.raises(WarehouseError, match=message):
-        swept(own.warehouse)
-    for embedder in ("none", "hashing"):
-        rescore_archive(config(tmp_path, archive, embedder=embedder))
-    assert swept(own.warehouse).traces == 200
+        swept(scored.warehouse)
+    rescore_archive(scored.model_copy(update={"embedder": "none"}))
+    with pytest.raises(KpBatchError, match=r"without an encoder, .* with an --embedder first"):
+        swept(scored.warehouse)
+    rescore_archive(scored)
+    assert swept(scored.warehouse).traces == 200
 
 
 def test_a_warehouse_without_a_score_has_none_to_sweep(tmp_path: Path) -> None:
@@ -495,7 +479,7 @@ def test_a_warehouse_in_a_bucket_is_swept_from_its_copy(
     first, second = (Machine(tmp_path / name, f"{bucket}/warehouse") for name in ("a", "b"))
     first.run(archive, **IN_FORCE)
     with second.here():
-        done = run_kp_batch("sweep", "--warehouse", second.url, "--cache-size", 7, "--json")
+        done = invoke("sweep", "--warehouse", second.url, "--cache-size", 7, "--json")
     assert done.returncode == 0, done.stderr
     assert TypeAdapter(Sweep).validate_json(done.stdout) == swept(scored.warehouse, sizes=[7])
 

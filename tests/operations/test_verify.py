@@ -89,19 +89,12 @@ def night_after_night(folder: Path) -> int:
     return 7
 
 
-def after_vacuum_and_forget(folder: Path) -> int:
-    write(folder, *range(8))
-    rescore_archive(settings_of(folder))
-    forget(folder / "warehouse", ["t2"])
-    vacuum(folder / "warehouse", timedelta(0), datetime.now().astimezone())
-    return 7
-
-
 def with_refused_and_repeated_rows(folder: Path) -> int:
-    write(folder, *range(8))
-    rows = [said(n, WORDS[n]) for n in (2, 5)]
+    twin = said(1, WORDS[1], type="Other", agent_id="another", framework="another")
+    rows = [said(n, WORDS[n]) for n in range(8)]
+    write_jsonl(folder / "archive" / "a.jsonl", [*rows[:2], twin, *rows[2:]])
     refused = [said(1, WORDS[1], type="Other", agent_id="another"), said(9, "", confidence=7.0)]
-    write_jsonl(folder / "archive" / "b.jsonl", [*rows, rows[0], b"no json", *refused])
+    write_jsonl(folder / "archive" / "b.jsonl", [rows[2], rows[5], rows[2], b"no json", *refused])
     rescore_archive(settings_of(folder))
     return 8
 
@@ -114,8 +107,6 @@ def with_refused_and_repeated_rows(folder: Path) -> int:
         of_zero_vectors_in_a_cache_of_one,
         at_one_moment,
         night_after_night,
-        after_vacuum_and_forget,
-        of_several_caches,
         with_refused_and_repeated_rows,
     ],
 )
@@ -123,13 +114,6 @@ def test_law_what_runs_made_verifies_to_the_bit(
     tmp_path: Path, make: Callable[[Path], int]
 ) -> None:
     assert_sound(tmp_path, make(tmp_path))
-
-
-def test_a_refused_row_of_the_same_content_is_not_taken_for_the_scored_one(tmp_path: Path) -> None:
-    twin = said(1, WORDS[1], type="Other", agent_id="another", framework="another")
-    write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, WORDS[0]), said(1, WORDS[1]), twin])
-    rescore_archive(settings_of(tmp_path))
-    assert_sound(tmp_path, 2)
 
 
 # --- what is not ---
@@ -152,8 +136,13 @@ def folder(sound: Path) -> Path:
     return sound
 
 
-def test_law_what_one_run_made_verifies_to_the_bit(folder: Path) -> None:
+def test_law_what_one_run_made_verifies_to_the_bit_and_after_vacuum_and_forget(
+    folder: Path,
+) -> None:
     assert_sound(folder, 8)
+    forget(folder / "warehouse", ["t2"])
+    vacuum(folder / "warehouse", timedelta(0), datetime.now().astimezone())
+    assert_sound(folder, 7)
 
 
 def tamper(folder: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
@@ -200,8 +189,10 @@ def test_a_changed_value_is_found(folder: Path, name: str, value: pl.Expr) -> No
     assert set(differing(result).values()) == {"t4"}
 
 
-def test_another_cache_than_that_of_the_row_and_its_path_is_found(tmp_path: Path) -> None:
-    of_several_caches(tmp_path)
+def test_several_caches_verify_and_another_one_than_of_the_row_and_its_path_is_found(
+    tmp_path: Path,
+) -> None:
+    assert_sound(tmp_path, of_several_caches(tmp_path))
     tamper(tmp_path, setting("t4", "cache_group", pl.lit('{"agent_id":"x","host":"b"}')))
     assert differing(checked(tmp_path))["cache_group"] == "t4"
     tamper(tmp_path, setting("t4", "cache_group", pl.lit('{"agent_id":"y","host":"b"}')))
@@ -391,9 +382,9 @@ def test_a_sample_is_at_the_most_all(folder: Path, traces: int, sampled: int) ->
 
 def test_a_sample_is_drawn_by_its_seed(folder: Path) -> None:
     tamper(folder, setting("t4", "score", pl.lit(0.0)))
-    drawn = [checked(folder, 4, seed=seed, embed=False).wrong for seed in range(16)]
+    drawn = [checked(folder, 4, seed=seed, embed=False).wrong for seed in range(8)]
     assert set(map(bool, drawn)) == {True, False}
-    assert drawn == [checked(folder, 4, seed=seed, embed=False).wrong for seed in range(16)]
+    assert drawn == [checked(folder, 4, seed=seed, embed=False).wrong for seed in range(8)]
 
 
 def test_verifying_changes_nothing(folder: Path) -> None:
@@ -421,13 +412,11 @@ def test_its_json_is_the_golden_text(folder: Path) -> None:
     assert json_line(result) == (GOLDEN / "verification.json").read_text("utf-8").rstrip()
 
 
-@pytest.mark.parametrize("embed", [True, False])
-def test_a_warehouse_without_scores_verifies(tmp_path: Path, *, embed: bool) -> None:
+def test_a_warehouse_without_scores_verifies(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "archive" / "a.jsonl", [said(0, "refused", confidence=7.0)])
     with pytest.raises(ArchiveError):
         rescore_archive(settings_of(tmp_path))
-    result = checked(tmp_path, embed=embed)
-    assert (result.missing, result.sampled, result.wrong) == (0, 0, "")
+    assert_sound(tmp_path, 0)
 
 
 def test_a_cache_far_larger_than_the_archive_verifies(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from kp_batch.runs.reasons import setting_changes
 from kp_batch.scoring.profiles import load_profiles, parse_profiles
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import lines, step, trace, write_jsonl
+from tests.support.folders import keep, restore
 from tests.support.lawful import tables
 from tests.support.runs import ask, config
 
@@ -80,9 +81,43 @@ class Archive:
             return [moment for (moment,) in connection.execute(query, [summary.run_id]).fetchall()]
 
 
+DATED = {"code": [EQUAL, {"from": "2026-05-01", **OTHER}]}
+
+
 @pytest.fixture
 def archive(tmp_path: Path) -> Archive:
     return Archive(tmp_path)
+
+
+def scored_once(folder: Path, **profiles: Any) -> Path:
+    archive = Archive(folder)
+    assert rescore_archive(archive.config(**profiles)).counts.restated == len(TIMES)
+    keep(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return scored_once(tmp_path_factory.mktemp("built in") / "made")
+
+
+@pytest.fixture
+def scored(made: Path) -> Archive:
+    """After a run with the built-in weights."""
+    restore(made)
+    return Archive(made)
+
+
+@pytest.fixture(scope="module")
+def made_dated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return scored_once(tmp_path_factory.mktemp("dated") / "made", **DATED)
+
+
+@pytest.fixture
+def dated(made_dated: Path) -> Archive:
+    """After a run with `DATED`."""
+    restore(made_dated)
+    return Archive(made_dated)
 
 
 def of_code(first: int, last: int) -> list[datetime]:
@@ -90,65 +125,57 @@ def of_code(first: int, last: int) -> list[datetime]:
 
 
 def test_a_date_restates_what_lies_behind_it_and_another_what_lies_between(
-    archive: Archive,
+    scored: Archive,
 ) -> None:
     code = load_profiles().as_json()["code"]
-    assert archive.run(code=code).counts.restated == len(TIMES)
-    added = archive.run(code=[code, {"from": TIMES[10], **OTHER}])  # that of a trace, within a day
-    assert archive.restated(added) == of_code(10, 24)
+    added = scored.run(code=[code, {"from": TIMES[10], **OTHER}])  # that of a trace, within a day
+    assert scored.restated(added) == of_code(10, 24)
     assert (added.counts.restated, added.counts.reweighted, added.counts.replayed) == (7, 7, 0)
     assert added.counts.partitions == len({moment.date() for moment in of_code(10, 24)})
-    later = archive.run(code=[code, {"from": TIMES[13], **OTHER}])
-    assert archive.restated(later) == of_code(10, 13)
+    later = scored.run(code=[code, {"from": TIMES[13], **OTHER}])
+    assert scored.restated(later) == of_code(10, 13)
     assert later.counts.restated == 2
-    same = archive.run(code=[code, {"from": TIMES[12] + timedelta(microseconds=1), **OTHER}])
+    same = scored.run(code=[code, {"from": TIMES[12] + timedelta(microseconds=1), **OTHER}])
     assert (same.counts.restated, same.counts.partitions) == (0, 0)
-    undone = archive.run(code=code)
-    assert archive.restated(undone) == of_code(13, 24)
+    undone = scored.run(code=code)
+    assert scored.restated(undone) == of_code(13, 24)
     assert undone.counts.reweighted == undone.counts.restated
-    assert archive.run().run_id is None
+    assert scored.run().run_id is None
 
 
-def test_a_domain_takes_default_until_its_weights_begin(archive: Archive) -> None:
-    archive.run()
-    archive.run(law=[{"from": "2026-05-01", **OTHER}])
+def test_a_domain_takes_default_until_its_weights_begin(scored: Archive) -> None:
+    scored.run(law=[{"from": "2026-05-01", **OTHER}])
     borne = "SELECT profile, min(created_at) FROM scores WHERE task_domain = 'law' GROUP BY ALL"
     first = TIMES[13]
-    assert sorted(ask(archive.config(), borne)) == [("default", TIMES[1]), ("law", first)]
-    moved = archive.run(
-        default=[OTHER, {"from": TIMES[3], **EQUAL}], law=[{"from": first, **OTHER}]
-    )
-    assert archive.restated(moved) == TIMES[1:13:2]
+    assert sorted(ask(scored.config(), borne)) == [("default", TIMES[1]), ("law", first)]
+    moved = scored.run(default=[OTHER, {"from": TIMES[3], **EQUAL}], law=[{"from": first, **OTHER}])
+    assert scored.restated(moved) == TIMES[1:13:2]
 
 
-def test_a_late_file_takes_the_weights_of_its_time(archive: Archive) -> None:
-    profiles = {"code": [EQUAL, {"from": "2026-05-01", **OTHER}]}
-    archive.run(**profiles)
+def test_a_late_file_takes_the_weights_of_its_time(dated: Archive) -> None:
     late = [at(TIMES[5] + timedelta(hours=1), "april"), at(TIMES[20] + timedelta(hours=1), "may")]
-    write_jsonl(archive.folder / "archive" / "late.jsonl", late)
-    archive.run(**profiles)
+    write_jsonl(dated.folder / "archive" / "late.jsonl", late)
+    dated.run(**DATED)
     assigned = ask(
-        archive.config(), "SELECT trace_id, profile_id FROM scores WHERE trace_id[1] <> 't'"
+        dated.config(), "SELECT trace_id, profile_id FROM scores WHERE trace_id[1] <> 't'"
     )
-    april, may = parse_profiles(profiles, "x").versions["code"]
+    april, may = parse_profiles(DATED, "x").versions["code"]
     assert sorted(assigned) == [
         ("april", april.profile.profile_id),
         ("may", may.profile.profile_id),
     ]
 
 
-def test_a_trace_that_moves_in_time_takes_the_weights_of_then(archive: Archive) -> None:
-    dated = {"code": [EQUAL, {"from": "2026-05-01", **OTHER}]}
-    archive.run(**dated)
-    write_jsonl(archive.folder / "archive" / "z.jsonl", [at(TIMES[4], "t20")])
-    archive.run(**dated)
+def test_a_trace_that_moves_in_time_takes_the_weights_of_then(dated: Archive) -> None:
+    write_jsonl(dated.folder / "archive" / "z.jsonl", [at(TIMES[4], "t20")])
+    dated.run(**DATED)
     query = "SELECT count(DISTINCT profile_id) FROM scores WHERE trace_id IN ('t20', 't04')"
-    assert ask(archive.config(), query) == [(1,)]
+    assert ask(dated.config(), query) == [(1,)]
 
 
 def test_forgetting_keeps_the_weights_of_each_time(archive: Archive) -> None:
     profiles = {"code": [EQUAL, {"from": TIMES[11], **OTHER}]}
-    archive.run(**profiles)
+    rescore_archive(archive.config(**profiles))
     forget(archive.config().warehouse, ["t10"])
     remaining = tables(archive.config().warehouse)["scores"]
     rows = [at(moment, domain=("code", "law")[n % 2]) for n, moment in enumerate(TIMES) if n != 10]
@@ -159,15 +186,14 @@ def test_forgetting_keeps_the_weights_of_each_time(archive: Archive) -> None:
 
 @pytest.mark.parametrize("formula", ["facts", "scoring"])
 def test_forgetting_and_sweeping_mix_no_formulas(
-    archive: Archive, monkeypatch: pytest.MonkeyPatch, formula: str
+    scored: Archive, monkeypatch: pytest.MonkeyPatch, formula: str
 ) -> None:
     """Another kp_batch has to restate all scores first, whatever of it differs."""
-    archive.run()
     monkeypatch.setitem(FORMULAS, formula, 99)
     if formula == "scoring":
         monkeypatch.setattr(kp_batch.scoring.profiles, "SCORING_VERSION", 99)
     warehouse, message = (
-        archive.config().warehouse,
+        scored.config().warehouse,
         "another version of kp_batch, .* first: kp-batch run",
     )
     before = tables(warehouse)["scores"]
@@ -178,9 +204,9 @@ def test_forgetting_and_sweeping_mix_no_formulas(
     with pytest.raises(WarehouseError, match=message):
         sweep(warehouse)
     assert tables(warehouse)["scores"].equals(before)
-    assert ask(archive.config(), "SELECT status FROM runs") == [("done",)]
+    assert ask(scored.config(), "SELECT status FROM runs") == [("done",)]
     if formula == "scoring":
-        assert rescore_archive(archive.config()).counts.restated == len(TIMES)
+        assert rescore_archive(scored.config()).counts.restated == len(TIMES)
         forget(warehouse, ["t10"])
         assert "t10" not in tables(warehouse)["scores"]["trace_id"]
 
@@ -210,10 +236,8 @@ def test_reasons_name_the_times_at_which_weights_differ() -> None:
     assert weight_changes([EQUAL, may, june], [EQUAL, may]) == []
 
 
-def test_settings_explain_and_score_name_the_date(archive: Archive) -> None:
-    dated = {"code": [EQUAL, {"from": "2026-05-01", **OTHER}]}
-    archive.run(**dated)
-    warehouse, versions = archive.config().warehouse, archive.config(**dated).profiles
+def test_settings_explain_and_score_name_the_date(dated: Archive) -> None:
+    warehouse, versions = dated.config().warehouse, dated.config(**DATED).profiles
     named = {setting.name: setting.value for setting in settings(warehouse)}
     assert named["weights of code"] == EQUAL
     assert named["weights of code from 2026-05-01"] == OTHER
@@ -230,7 +254,7 @@ def test_settings_explain_and_score_name_the_date(archive: Archive) -> None:
 
 def test_the_profiles_are_those_of_the_settings_and_scores_join_them_once(archive: Archive) -> None:
     again = [EQUAL, {"from": "2026-04-30", **OTHER}, {"from": "2026-05-02", **EQUAL}]
-    archive.run(code=again)
+    rescore_archive(archive.config(code=again))
     with connect(archive.config().warehouse) as connection:
         joined = pl.DataFrame(connection.sql("FROM scores JOIN profiles USING (profile_id)").pl())
     assert len(joined) == len(TIMES)
