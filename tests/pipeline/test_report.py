@@ -23,6 +23,7 @@ from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke
+from tests.support.folders import keep, restore
 from tests.support.holding import HOLD, holding
 
 pytestmark = pytest.mark.slow
@@ -30,12 +31,21 @@ pytestmark = pytest.mark.slow
 HOSTILE = "\x1b[31mred\x9b31m\u202e"
 
 
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report") / "made"
     traces = [trace(id=f"{HOSTILE}{n}", task_domain=HOSTILE) for n in range(3)]
-    write_jsonl(tmp_path / "a.jsonl", traces)
-    rescore_archive(config(tmp_path))
-    return tmp_path / "warehouse"
+    write_jsonl(folder / "a.jsonl", traces)
+    rescore_archive(config(folder))
+    keep(folder)
+    return folder
+
+
+@pytest.fixture
+def warehouse(made: Path) -> Path:
+    """One that was scored once, whatever the last test made of it."""
+    restore(made)
+    return made / "warehouse"
 
 
 def config(folder: Path, **changes: object) -> RescoreConfig:

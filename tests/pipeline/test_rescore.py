@@ -21,12 +21,14 @@ from kp_batch.embedding.encoders import Hashing
 from kp_batch.embedding.vector_store import count_vectors
 from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageError, explain_error
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.summary import Summary
 from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_damaged, write_jsonl, write_parquet
+from tests.support.folders import keep, restore
 from tests.support.runs import ask, config, facts, scores
 
 pytestmark = pytest.mark.slow
@@ -41,11 +43,34 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> tuple[RescoreConfig, Summary]:
+    """The settings of the first run over the archive, and what it said."""
+    settings = config(tmp_path_factory.mktemp("scored") / "made", archive)
+    summary = rescore_archive(settings)
+    keep(settings.warehouse)
+    return settings, summary
+
+
+@pytest.fixture
+def scored(made: tuple[RescoreConfig, Summary]) -> RescoreConfig:
+    """The same, whatever the last test made of the warehouse."""
+    restore(made[0].warehouse)
+    return made[0]
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> tuple[RescoreConfig, Summary]:
+    """A run with a small cache that soon forgets."""
+    folder = tmp_path_factory.mktemp("short")
+    settings = config(folder, archive, cache_size=50, ttl="12h")
+    return settings, rescore_archive(settings)
+
+
 def test_a_second_run_has_nothing_to_do_and_publishes_nothing(
-    tmp_path: Path, archive: Path
+    made: tuple[RescoreConfig, Summary], scored: RescoreConfig
 ) -> None:
-    settings = config(tmp_path, archive)
-    first = rescore_archive(settings)
+    settings, first = scored, made[1]
     before, published = scores(settings), read_manifest(settings.warehouse)
     second = rescore_archive(settings)
     assert second.run_id is None
@@ -59,13 +84,12 @@ def test_a_second_run_has_nothing_to_do_and_publishes_nothing(
 
 
 def test_another_cache_and_back_embeds_nothing_and_gives_the_same(
-    tmp_path: Path, archive: Path
+    made: tuple[RescoreConfig, Summary], scored: RescoreConfig
 ) -> None:
-    settings = config(tmp_path, archive)
-    first = rescore_archive(settings)
+    settings, first = scored, made[1]
     before = scores(settings)
     assert first.counts.embedded > 100
-    for changed in (config(tmp_path, archive, cache_size=50), settings):
+    for changed in (settings.model_copy(update={"cache_size": 50}), settings):
         counts = rescore_archive(changed).counts
         assert (counts.embedded, counts.reused) == (0, first.counts.embedded)
         # The first 51 traces have the same cache in both.
@@ -75,18 +99,19 @@ def test_another_cache_and_back_embeds_nothing_and_gives_the_same(
 
 
 def test_ranges_batches_and_file_order_change_nothing(
-    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    archive: Path,
+    short: tuple[RescoreConfig, Summary],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = config(tmp_path, archive, cache_size=50, ttl="12h")
-    rescore_archive(whole)
     monkeypatch.setattr(kp_batch.planning.timeline, "RANGE_ROWS", 37)
     monkeypatch.setattr(kp_batch.planning.write_tasks, "PART_ROWS", 29)
     monkeypatch.setattr(kp_batch.archive.reading, "BATCH_ROWS", 11)
     monkeypatch.setattr(kp_batch.ingest.scan, "_PART_BYTES", 1)
     files = sorted(archive.iterdir(), reverse=True)
-    parts = config(tmp_path, *files, cache_size=50, ttl="12h", warehouse=tmp_path / "parts")
+    parts = config(tmp_path, *files, cache_size=50, ttl="12h")
     rescore_archive(parts)
-    assert scores(parts).equals(scores(whole))
+    assert scores(parts).equals(scores(short[0]))
 
 
 def test_an_interrupted_embedding_keeps_the_chunks_it_made(
@@ -160,16 +185,19 @@ def test_too_many_rejects_publish_their_reasons_and_no_scores(tmp_path: Path) ->
     assert ask(settings, "SELECT count(*) FROM scores") == [(9,)]
 
 
-def test_superseded_rows_and_unreadable_files_fail_no_run(tmp_path: Path) -> None:
+def test_superseded_rows_and_unreadable_files_fail_no_run_nor_does_a_warehouse_among_them(
+    tmp_path: Path,
+) -> None:
     write_parquet(tmp_path / "a.parquet", [trace(objective="old")])
     write_jsonl(tmp_path / "b.jsonl", [trace(objective="new")])
     (tmp_path / "c.parquet").write_bytes(b"PAR1 and no more")
-    settings = config(tmp_path, tmp_path, max_reject_share=0, warehouse=tmp_path / "_warehouse")
+    settings = config(tmp_path, tmp_path, max_reject_share=0)
     counts = rescore_archive(settings).counts
     assert counts.rejected_by_code == {"superseded": 1, "unreadable_file": 1}
     assert (counts.rows, counts.accepted, counts.rejected) == (2, 1, 0)
     assert counts.unreadable_files == [str(tmp_path / "c.parquet")]
     assert ask(settings, "SELECT source_file FROM scores") == [(str(tmp_path / "b.jsonl"),)]
+    assert rescore_archive(settings).counts.files == counts.files == 3  # not the warehouse's
 
 
 def test_a_damaged_file_leaves_none_of_its_rows_in_any_table(
@@ -264,11 +292,9 @@ def test_profiles_hold_all_of_the_settings_and_scores_bear_some(tmp_path: Path) 
     assert ask(settings, "FROM profiles") == sorted(known)
 
 
-def test_the_threshold_is_met_by_a_score_equal_to_it(tmp_path: Path, archive: Path) -> None:
-    settings = config(tmp_path, archive)
-    rescore_archive(settings)
-    [(score,)] = ask(settings, "SELECT quantile_disc(score, 0.5) FROM scores")
-    exact = config(tmp_path, archive, threshold=score)
+def test_the_threshold_is_met_by_a_score_equal_to_it(scored: RescoreConfig) -> None:
+    [(score,)] = ask(scored, "SELECT quantile_disc(score, 0.5) FROM scores")
+    exact = scored.model_copy(update={"threshold": score})
     rescore_archive(exact)
     query = "SELECT bool_and(meets_threshold = (score >= ?)), bool_or(meets_threshold) FROM scores"
     with connect(exact.warehouse) as connection:
@@ -277,9 +303,8 @@ def test_the_threshold_is_met_by_a_score_equal_to_it(tmp_path: Path, archive: Pa
         assert connection.execute(query, [score]).fetchall() == [(True,)]
 
 
-def test_a_row_of_runs_tells_the_run(tmp_path: Path, archive: Path) -> None:
-    settings = config(tmp_path, archive, ttl="90m")
-    summary = rescore_archive(settings)
+def test_a_row_of_runs_tells_the_run(archive: Path, short: tuple[RescoreConfig, Summary]) -> None:
+    settings, summary = short
     [row] = ask(settings, "SELECT run_id, config, inputs, counts, seconds, versions FROM runs")
     run_id, recorded_config, inputs, counts, seconds, versions = row
     assert run_id == summary.run_id
@@ -292,24 +317,22 @@ def test_a_row_of_runs_tells_the_run(tmp_path: Path, archive: Path) -> None:
     assert list(json.loads(seconds)) == ["start", *steps]
     assert json.loads(versions)["polars"] == pl.__version__
     assert ask(settings, "SELECT DISTINCT run_id, cache_id FROM scores") == [
-        (run_id, "fifo-1000-ttl-90m-v1")
+        (run_id, "fifo-50-ttl-12h-v1")
     ]
 
 
 def test_a_row_of_runs_tells_what_computed_the_current_scores(
-    tmp_path: Path, archive: Path
+    scored: RescoreConfig, archive: Path
 ) -> None:
-    settings = config(tmp_path, archive)
-    rescore_archive(settings)
     weights = dict.fromkeys(DIMENSIONS, 0.25)
-    [[middle]] = ask(settings, "SELECT median(created_at) FROM scores WHERE task_domain = 'code'")
+    [[middle]] = ask(scored, "SELECT median(created_at) FROM scores WHERE task_domain = 'code'")
     dated = [
         {**weights, "complexity": 0.3, "novelty": 0.2},
         {"from": middle.isoformat(), **weights},
     ]
-    rescore_archive(config(tmp_path, archive, profiles={"code": dated}))
+    rescore_archive(config(scored.warehouse.parent, archive, profiles={"code": dated}))
     query = "SELECT fingerprints FROM runs ORDER BY started_at DESC LIMIT 1"
-    fingerprints = json.loads(ask(settings, query)[0][0])
+    fingerprints = json.loads(ask(scored, query)[0][0])
     assert (
         len(
             [
@@ -321,38 +344,34 @@ def test_a_row_of_runs_tells_what_computed_the_current_scores(
         == 2
     )
     for name, counts in fingerprints.items():
-        assert counts == dict(ask(settings, f"SELECT {name}, count(*) FROM scores GROUP BY ALL"))
+        assert counts == dict(ask(scored, f"SELECT {name}, count(*) FROM scores GROUP BY ALL"))
 
 
-def test_without_an_embedder_novelty_is_a_half(tmp_path: Path, archive: Path) -> None:
-    settings = config(tmp_path, archive, embedder="none")
-    rescore_archive(settings)
+def test_without_an_embedder_novelty_is_a_half_and_a_late_trace_is_scored_alone(
+    tmp_path: Path, archive: Path
+) -> None:
+    rescore_archive(config(tmp_path, archive, embedder="none"))
+    late = tmp_path / "late.jsonl"
+    write_jsonl(late, [trace(id="kp:late", created_at="2026-01-07T08:00:00Z")])
+    settings = config(tmp_path, archive, late, embedder="none")
+    counts = rescore_archive(settings).counts
+    assert (counts.replayed, counts.restated, counts.partitions) == (1, 1, 1)
     assert ask(
         settings,
         "SELECT DISTINCT novelty, max_similarity, nearest_trace_id, encoder_id FROM scores",
     ) == [(0.5, None, None, "none")]
 
 
-def test_without_an_embedder_a_late_trace_is_scored_alone(tmp_path: Path, archive: Path) -> None:
-    rescore_archive(config(tmp_path, archive, embedder="none"))
-    late = tmp_path / "late.jsonl"
-    write_jsonl(late, [trace(id="kp:late", created_at="2026-01-07T08:00:00Z")])
-    counts = rescore_archive(config(tmp_path, archive, late, embedder="none")).counts
-    assert (counts.replayed, counts.restated, counts.partitions) == (1, 1, 1)
-
-
 def test_a_failed_run_after_a_lost_catalog_takes_no_score_away(
-    tmp_path: Path, archive: Path
+    tmp_path: Path, archive: Path, scored: RescoreConfig
 ) -> None:
-    settings = config(tmp_path, archive)
-    rescore_archive(settings)
-    (settings.warehouse / "kp.duckdb").unlink()
+    (scored.warehouse / "kp.duckdb").unlink()
     refused = tmp_path / "refused.jsonl"
     write_jsonl(refused, [trace(id="")])
     with pytest.raises(ArchiveError):
-        rescore_archive(config(tmp_path, archive, refused, max_reject_share=0))
-    assert ask(settings, "SELECT count(*) FROM scores") == [(300,)]
-    assert ask(settings, "SELECT count(*) FROM runs") == [(2,)]
+        rescore_archive(config(scored.warehouse.parent, archive, refused, max_reject_share=0))
+    assert ask(scored, "SELECT count(*) FROM scores") == [(300,)]
+    assert ask(scored, "SELECT count(*) FROM runs") == [(2,)]
 
 
 def test_a_panic_of_a_library_leaves_a_failed_run(
@@ -366,13 +385,6 @@ def test_a_panic_of_a_library_leaves_a_failed_run(
     with pytest.raises(PanicException):
         rescore_archive(settings)
     assert ask(settings, "SELECT status, reason FROM runs") == [("failed", "index out of bounds")]
-
-
-def test_the_warehouse_is_no_part_of_the_archive_around_it(tmp_path: Path) -> None:
-    write_parquet(tmp_path / "a.parquet", [trace()])
-    settings = config(tmp_path, tmp_path)
-    for _ in range(2):
-        assert rescore_archive(settings).counts.files == 1
 
 
 def test_a_fault_of_ours_is_one_line_that_names_the_log(tmp_path: Path) -> None:

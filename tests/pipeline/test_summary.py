@@ -9,7 +9,6 @@ import pytest
 
 import kp_batch.pipeline.publish
 import kp_batch.pipeline.summary
-from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import DomainScores, as_table, as_text, with_all_domains
@@ -36,17 +35,16 @@ def test_a_bar_line_is_as_high_as_the_counts_and_hides_none(counts: list[int], l
     assert bar_line(counts) == line
 
 
-def test_each_domain_has_its_bar_line_and_hostile_names_are_written_out(tmp_path: Path) -> None:
-    hostile = "\x1b[31mred\n# <script>"
-    traces = [trace(id=str(n), task_domain=d) for n, d in enumerate(["code", "code", hostile])]
+def test_each_domain_has_its_bar_line_and_hostile_names_are_written_out_and_long_ones_shortened(
+    tmp_path: Path,
+) -> None:
+    domains = ["code", "code", "\x1b[31mred\n# <script>", "x" * (1 << 20)]
+    traces = [trace(id=str(n), task_domain=domain) for n, domain in enumerate(domains)]
     write_jsonl(tmp_path / "a.jsonl", traces)
-    summary = rescore_archive(
-        RescoreConfig(
-            archive=(str(tmp_path / "a.jsonl"),), warehouse=tmp_path / "wh", embedder="none"
-        )
-    )
-    assert [sum(row.bins) for row in summary.scores] == [1, 2]
+    summary = rescore_archive(config(tmp_path, tmp_path / "a.jsonl", embedder="none"))
+    assert sorted(sum(row.bins) for row in summary.scores) == [1, 1, 2]
     text = as_text(summary)
+    assert len(text) < 2_000
     assert "\\x1b[31mred\\n# <script>" in text
     assert "\x1b" not in text
     [code] = [line for line in text.splitlines() if line.split()[:1] == ["code"]]
@@ -79,27 +77,36 @@ def test_a_summary_reads_what_the_last_done_run_left(tmp_path: Path) -> None:
     assert run(threshold=highest) == [one]
 
 
-def test_the_published_distribution_and_the_question_give_the_same_numbers(tmp_path: Path) -> None:
-    archive = tmp_path / "a.jsonl"
+def test_the_published_distribution_and_the_question_give_the_same_numbers_however_many_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     traces = [
-        trace(id=f"{n}", objective=f"{n}", confidence=n / 20, task_domain="ab"[n % 2])
+        trace(id=f"{n}", task_domain="abc"[n % 3], confidence=n / 20, objective=f"{n}")
         for n in range(20)
     ]
-    write_jsonl(archive, traces)
-    scores = rescore_archive(config(tmp_path, archive)).scores
     numbers = "task_domain, traces, mean, p5, p25, p50, p75, p95"
-    distribution = ask(tmp_path / "warehouse", f"SELECT {numbers} FROM score_distribution")
-    kept = f"SELECT {numbers} FROM distributions WHERE task_domain IS NOT NULL ORDER BY task_domain"
-    assert ask(tmp_path / "warehouse", kept).equals(distribution)
-    assert distribution.rows() == [
-        (score.task_domain, score.traces, score.mean, *score.quantiles) for score in scores
-    ]
-
-
-def test_a_name_of_a_megabyte_is_shortened(tmp_path: Path) -> None:
-    archive = tmp_path / "a.jsonl"
-    write_jsonl(archive, [trace(task_domain="x" * (1 << 20))])
-    assert len(as_text(rescore_archive(config(tmp_path, archive)))) < 2_000
+    settings = config(tmp_path, tmp_path / "a.jsonl", max_reject_share=1)
+    for at_once in (None, 1, 2):
+        if at_once:
+            traces.append(trace(id=f"refused {at_once}", steps=[]))
+            monkeypatch.setattr(kp_batch.pipeline.publish, "_DOMAINS_AT_ONCE", at_once)
+        write_jsonl(tmp_path / "a.jsonl", traces)
+        scores = rescore_archive(settings).scores
+        distribution = ask(settings.warehouse, f"SELECT {numbers} FROM score_distribution")
+        kept = f"SELECT {numbers} FROM distributions WHERE run_id = latest() ORDER BY ALL"
+        assert ask(settings.warehouse, f"FROM ({kept}) WHERE task_domain IS NOT NULL").equals(
+            distribution
+        ), at_once
+        assert distribution.rows() == [
+            (score.task_domain, score.traces, score.mean, *score.quantiles) for score in scores
+        ], at_once
+    query = (
+        "SELECT distributions.* EXCLUDE (run_id) FROM distributions JOIN runs USING (run_id) "
+        "ORDER BY started_at, task_domain NULLS FIRST"
+    )
+    rows = ask(settings.warehouse, query).rows()
+    assert [row[0] for row in rows[:4]] == [None, "a", "b", "c"]
+    assert rows[4:] == rows[:4] * 2
 
 
 def test_a_summary_shows_the_domains_with_the_most_traces_and_how_many_more_there_are(
@@ -135,26 +142,3 @@ def test_a_summary_tells_how_long_it_was_waited_for_and_what_for(tmp_path: Path)
         first, *lines = as_text(replace(summary, seconds=seconds)).splitlines()
         assert first == f"run {summary.run_id}: 1 of 1 trace restated in {duration}"
         assert "  seconds    read 2.25, write 4.00" in lines
-
-
-@pytest.mark.parametrize("at_once", [1, 2])
-def test_the_distributions_are_the_same_however_many_domains_are_counted_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
-) -> None:
-    archive = tmp_path / "a.jsonl"
-    traces = [
-        trace(id=f"{n}", task_domain="abc"[n % 3], confidence=n / 20, objective=f"{n}")
-        for n in range(20)
-    ]
-    write_jsonl(archive, traces)
-    rescore_archive(config(tmp_path, archive))
-    monkeypatch.setattr(kp_batch.pipeline.publish, "_DOMAINS_AT_ONCE", at_once)
-    rescore_archive(config(tmp_path, archive, cache_size=3))
-    rescore_archive(config(tmp_path, archive))
-    query = (
-        "SELECT distributions.* EXCLUDE (run_id) FROM distributions JOIN runs USING (run_id) "
-        "WHERE config->>'cache_size' = '1000' ORDER BY started_at, task_domain NULLS FIRST"
-    )
-    rows = ask(tmp_path / "warehouse", query).rows()
-    assert [row[0] for row in rows[:4]] == [None, "a", "b", "c"]
-    assert rows[4:] == rows[:4]

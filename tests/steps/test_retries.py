@@ -2,7 +2,6 @@
 
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,9 @@ from kp_batch.errors import StorageError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.steps import step as steps
 from kp_batch.warehouse.delta import DeltaTables
+from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
+from tests.support.folders import keep, restore
 from tests.support.retries import once_torn
 from tests.support.runs import ask, config
 
@@ -53,49 +54,45 @@ TRACES = [trace(id=str(n), objective=str(n), confidence=n / 9) for n in range(9)
 EVENINGS = [TRACES[:5], [*TRACES, trace(id="refused", steps=[])]]
 
 
-def evenings(settings: RescoreConfig, *, published: bool) -> Iterator[None]:
-    """The archive as it is each evening, the first of which is published before or is not."""
-    for number, rows in enumerate(EVENINGS):
-        if published or number:
-            os.utime(write_jsonl(Path(settings.archive[0]), rows), (0, number))
-            yield
+def tables(settings: RescoreConfig) -> dict[str, list[tuple[Any, ...]]]:
+    with connect(settings.warehouse) as connection:
+        return {
+            table: connection.execute(f"SELECT {columns} FROM {table} ORDER BY ALL").fetchall()
+            for table, columns in TABLES.items()
+        }
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["first", "later"])
-def usual(
+@pytest.fixture(scope="module", params=[1, 0], ids=["first", "later"])
+def evening(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[RescoreConfig, bool]:
-    """A warehouse whose last run nothing interrupted, and whether there was one before it."""
-    folder = tmp_path_factory.mktemp("retries")
+) -> tuple[RescoreConfig, dict[str, list[tuple[Any, ...]]]]:
+    """A run, the first one or a later one, and what it leaves where nothing interrupts it."""
+    folder = tmp_path_factory.mktemp("retries") / "made"
     settings = config(folder, folder / "a.jsonl", max_reject_share=1)
-    for _ in evenings(settings, published=request.param):
-        rescore_archive(settings)
-    return settings, request.param
+    for number in range(request.param, 2):
+        if number > request.param:
+            rescore_archive(settings)
+        os.utime(write_jsonl(folder / "a.jsonl", EVENINGS[number]), (0, number))
+    keep(folder)
+    rescore_archive(settings)
+    return settings, tables(settings)
 
 
 @pytest.mark.parametrize("step", MIDST)
 def test_a_step_that_failed_in_its_midst_is_done_again_and_leaves_the_same(
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     waited: list[float],
-    usual: tuple[RescoreConfig, bool],
+    evening: tuple[RescoreConfig, dict[str, list[tuple[Any, ...]]]],
     step: str,
 ) -> None:
-    settings, published = usual
-    torn = settings.model_copy(update={"warehouse": tmp_path / "torn"})
-    archive = evenings(settings, published=published)
-    if published:
-        next(archive)
-        rescore_archive(torn)
-    next(archive)
+    settings, usual = evening
+    restore(settings.warehouse.parent)
     where, name = MIDST[step]
-    with monkeypatch.context() as patch:
-        patch.setattr(where, name, once_torn(getattr(where, name)))
-        rescore_archive(torn)
+    monkeypatch.setattr(where, name, once_torn(getattr(where, name)))
+    rescore_archive(settings)
     assert waited == [steps.RETRY_DELAYS_S[0]]
-    for table, columns in TABLES.items():
-        query = f"SELECT {columns} FROM {table} ORDER BY ALL"
-        assert ask(torn, query) == ask(settings, query), table
+    for table, rows in tables(settings).items():
+        assert rows == usual[table], table
 
 
 class Flaky:
@@ -103,18 +100,15 @@ class Flaky:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.settings = config(folder, folder / "archive", max_unreadable=None)
-        for name in "ab":
-            path = write_jsonl(folder / "archive" / "sub" / f"{name}.jsonl", [trace(id=name)])
-            os.utime(path, (0, 1))
         self.patch = monkeypatch
 
-    def fail(self, where: Any, name: str, times: int, error: OSError) -> None:
-        function, errors = getattr(where, name), [error] * times
+    def fail(self, where: Any, name: str, *errors: OSError) -> None:
+        function, left = getattr(where, name), [*errors]
 
         def failing(what: Any, *args: Any) -> Any:
             path = getattr(what, "path", what)
-            if errors and path.endswith(("sub", "b.jsonl")):
-                raise errors.pop()
+            if left and path.endswith(("sub", "b.jsonl")):
+                raise left.pop()
             return function(what, *args)
 
         self.patch.setattr(where, name, failing)
@@ -132,17 +126,40 @@ READING = {
 ERRORS = [OSError(errno.EIO, "torn"), OSError(errno.ENETUNREACH, "away"), TimeoutError("slow")]
 
 
+def write_files(folder: Path) -> None:
+    for name in "ab":
+        path = write_jsonl(folder / "archive" / "sub" / f"{name}.jsonl", [trace(id=name)])
+        os.utime(path, (0, 1))
+
+
 @pytest.fixture
 def flaky(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flaky:
+    write_files(tmp_path)
     return Flaky(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=str)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive as it was scored; then one of its files was written anew."""
+    folder = tmp_path_factory.mktemp("flaky") / "made"
+    write_files(folder)
+    rescore_archive(config(folder, folder / "archive", max_unreadable=None))
+    os.utime(write_jsonl(folder / "archive" / "sub" / "b.jsonl", [trace(id="c")]))
+    keep(folder)
+    return folder
+
+
+@pytest.fixture
+def scored(made: Path, monkeypatch: pytest.MonkeyPatch) -> Flaky:
+    restore(made)
+    return Flaky(made, monkeypatch)
+
+
 @pytest.mark.parametrize("step", READING)
-def test_a_file_is_read_again_where_the_disk_failed_for_a_while(
-    flaky: Flaky, waited: list[float], step: str, error: OSError
+def test_a_file_is_read_again_where_the_disk_failed_for_a_while_in_one_way_or_another(
+    flaky: Flaky, waited: list[float], step: str
 ) -> None:
-    flaky.fail(*READING[step], 3, error)
+    flaky.fail(*READING[step], *ERRORS)
     rescore_archive(flaky.settings)
     assert waited == list(steps.RETRY_DELAYS_S)
     assert flaky.states() == [("a.jsonl", "read", ""), ("b.jsonl", "read", "")]
@@ -153,7 +170,7 @@ def test_a_file_is_read_again_where_the_disk_failed_for_a_while(
 def test_a_file_that_fails_to_the_end_is_unreadable_and_the_others_are_scored(
     flaky: Flaky, waited: list[float], caplog: pytest.LogCaptureFixture, step: str
 ) -> None:
-    flaky.fail(*READING[step], 99, ERRORS[0])
+    flaky.fail(*READING[step], *[ERRORS[0]] * 99)
     rescore_archive(flaky.settings)
     assert waited == list(steps.RETRY_DELAYS_S)
     message = "torn" if step == "digest" else "[Errno 5] torn"
@@ -168,31 +185,27 @@ def test_a_file_that_fails_to_the_end_is_unreadable_and_the_others_are_scored(
 
 @pytest.mark.parametrize("step", READING)
 def test_a_disk_that_stays_away_fails_the_run_and_prunes_nothing(
-    flaky: Flaky, waited: list[float], step: str
+    scored: Flaky, waited: list[float], step: str
 ) -> None:
-    rescore_archive(flaky.settings)
-    before = flaky.states()
-    os.utime(write_jsonl(Path(flaky.settings.archive[0]) / "sub" / "b.jsonl", [trace(id="c")]))
-    flaky.fail(*READING[step], 99, ERRORS[0])
-    flaky.fail(kp_batch.ingest.stage, "stat_file", 99, ERRORS[0])
+    before = scored.states()
+    scored.fail(*READING[step], *[ERRORS[0]] * 99)
+    scored.fail(kp_batch.ingest.stage, "stat_file", *[ERRORS[0]] * 99)
     with pytest.raises(StorageError, match=r"failed 4 times in 6 minutes, .*torn"):
-        rescore_archive(flaky.settings.model_copy(update={"prune": True}))
+        rescore_archive(scored.settings.model_copy(update={"prune": True}))
     assert waited == list(steps.RETRY_DELAYS_S)
-    assert flaky.states() == before
-    assert ask(flaky.settings, "SELECT trace_id FROM scores ORDER BY ALL") == [("a",), ("b",)]
+    assert scored.states() == before
+    assert ask(scored.settings, "SELECT trace_id FROM scores ORDER BY ALL") == [("a",), ("b",)]
 
 
 @pytest.mark.parametrize("step", READING)
 def test_a_machine_that_is_short_of_something_fails_the_run_and_no_file_is_unreadable(
-    flaky: Flaky, step: str
+    scored: Flaky, step: str
 ) -> None:
-    rescore_archive(flaky.settings)
-    before = flaky.states()
-    os.utime(write_jsonl(Path(flaky.settings.archive[0]) / "sub" / "b.jsonl", [trace(id="c")]))
-    flaky.fail(*READING[step], 99, OSError(errno.ENOSPC, "No space left on device"))
+    before = scored.states()
+    scored.fail(*READING[step], OSError(errno.ENOSPC, "No space left on device"))
     with pytest.raises(OSError, match="No space left on device"):
-        rescore_archive(flaky.settings)
-    assert flaky.states() == before
+        rescore_archive(scored.settings)
+    assert scored.states() == before
 
 
 def test_the_folders_above_a_path() -> None:

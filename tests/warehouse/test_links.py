@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import duckdb
 import pytest
@@ -31,6 +30,8 @@ from kp_batch.warehouse.delta import changes_of, files_at, files_of
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 from tests.support.archives import trace, write_jsonl
+from tests.support.commands import invoke, kp_batch
+from tests.support.folders import keep, restore
 from tests.support.publications import profile, publish_profile
 from tests.support.runs import ask, config
 
@@ -42,24 +43,25 @@ NAMES = ("thesis.parquet", "notes.txt", "model.npy", f"{'0' * 64}.vectors.npy", 
 
 @pytest.fixture(scope="module")
 def as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("links")
+    """A warehouse and its archive, and a folder of somebody who knows of neither."""
+    folder = tmp_path_factory.mktemp("links") / "made"
     settings = config(folder, folder / "archive")
     write_jsonl(folder / "archive" / "a.jsonl", [trace(id="kp:trace:0")])
     rescore_archive(settings)
     write_jsonl(folder / "archive" / "a.jsonl", [trace(), trace(id="kp:trace:2", objective="x")])
     rescore_archive(settings)
+    (folder / "outside").mkdir()
+    for name in NAMES:
+        (folder / "outside" / name).write_text("mine", "utf-8")
+    keep(folder)
     return folder
 
 
 @pytest.fixture
-def folder(as_it_was: Path, tmp_path: Path) -> Path:
-    """A warehouse and its archive, and a folder of somebody who knows of neither."""
-    shutil.copytree(as_it_was, tmp_path, dirs_exist_ok=True)
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    for name in NAMES:
-        (outside / name).write_text("mine", "utf-8")
-    return tmp_path
+def folder(as_it_was: Path) -> Path:
+    """The same at the same path, whatever the last test made of it."""
+    restore(as_it_was)
+    return as_it_was
 
 
 def run(folder: Path) -> None:
@@ -96,28 +98,25 @@ def untouched(folder: Path) -> bool:
     return there == {*NAMES} and all((outside / name).read_text() == "mine" for name in NAMES)
 
 
-def command(*words: object, **how: Any) -> None:
-    subprocess.run([sys.executable, "-m", "kp_batch", *map(str, words)], check=True, **how)
+def command(*words: object) -> None:
+    done = invoke(*words)
+    assert done.returncode == 0, done.stderr
 
 
 WORK = (run, vacuumed, to_vacuum, forgotten, to_forget, rolled_back, to_roll_back)
+PLACES = ("files/old", "vectors/hashing-9-v1", "scores/date=2026-01-06", "facts/a/b", "forgotten")
 
 
 @pytest.mark.parametrize("work", WORK)
-@pytest.mark.parametrize(
-    "place",
-    ["files/old", "vectors/hashing-9-v1", "scores/date=2026-01-06", "facts/a/b", "forgotten"],
-)
-def test_a_link_in_a_table_is_refused_by_name(
-    folder: Path, work: Callable[[Path], object], place: str
-) -> None:
-    link = folder / "warehouse" / place
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.symlink_to(folder / "outside")
-    with pytest.raises(KpBatchError, match=f"{place} is a link"):
-        work(folder)
-    assert untouched(folder)
-    link.unlink()
+def test_a_link_in_a_table_is_refused_by_name(folder: Path, work: Callable[[Path], object]) -> None:
+    for place in PLACES:
+        link = folder / "warehouse" / place
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(folder / "outside")
+        with pytest.raises(KpBatchError, match=f"{place} is a link"):
+            work(folder)
+        assert untouched(folder), place
+        link.unlink()
     work(folder)
 
 
@@ -255,7 +254,9 @@ def names_in(catalog: Path) -> list[str]:
 REJECTS = 'SELECT source_file, "row", reasons, message, raw FROM rejects ORDER BY ALL'
 
 
-def test_of_a_file_behind_a_link_no_line_is_kept_that_is_no_json_object(tmp_path: Path) -> None:
+def test_of_a_file_behind_a_link_lines_that_are_no_json_objects_are_kept_if_they_stand_inside_too(
+    tmp_path: Path,
+) -> None:
     archive, outside = tmp_path / "archive", tmp_path / "outside"
     lines = [b"password: hunter2", b'"a text"', trace(confidence=7.0), trace()]
     write_jsonl(outside / "secret.jsonl", [*lines, b"hunter3"])
@@ -263,6 +264,9 @@ def test_of_a_file_behind_a_link_no_line_is_kept_that_is_no_json_object(tmp_path
         write_jsonl(path, lines)
     (archive / "linked.jsonl").symlink_to(outside / "secret.jsonl")
     (archive / "own.jsonl").symlink_to(archive / "old" / "b.jsonl")
+    for path in (archive / "inside.jsonl", outside / "same.jsonl"):
+        write_jsonl(path, [b"no secret", trace()])
+    (archive / "same.jsonl").symlink_to(outside / "same.jsonl")
     settings = config(tmp_path, archive, max_reject_share=1)
     rescore_archive(settings)
     rejects = {(Path(path).name, row): details for path, row, *details in ask(settings, REJECTS)}
@@ -273,19 +277,11 @@ def test_of_a_file_behind_a_link_no_line_is_kept_that_is_no_json_object(tmp_path
     for name in ("a.jsonl", "b.jsonl", "own.jsonl"):
         assert rejects[name, 0][2] == '"password: hunter2"'
         assert rejects[name, 1][1] == 'line 2 is "a text", no JSON object'
+    for name in ("inside.jsonl", "same.jsonl"):
+        assert rejects[name, 0][2] == '"no secret"'
     files = [path for path in settings.warehouse.rglob("*") if path.is_file()]
     assert not [path for path in files if b"hunter3" in path.read_bytes()]
     assert rescore_archive(settings).run_id is None
-
-
-def test_lines_that_stand_inside_an_archive_too_are_kept(tmp_path: Path) -> None:
-    archive, outside = tmp_path / "archive", tmp_path / "outside"
-    for folder in (archive, outside):
-        write_jsonl(folder / "a.jsonl", [b"no secret", trace()])
-    (archive / "linked.jsonl").symlink_to(outside / "a.jsonl")
-    settings = config(tmp_path, archive, max_reject_share=1)
-    rescore_archive(settings)
-    assert [raw for *_, raw in ask(settings, REJECTS)] == ['"no secret"'] * 2
 
 
 @pytest.fixture
@@ -354,7 +350,8 @@ def test_tables_follow_the_umask_and_the_log_is_the_users_alone(
     umask(mask)
     shutil.rmtree(folder / "warehouse")
     words = ("run", folder / "archive", "--warehouse", folder / "warehouse")
-    command(*words, "--embedder", "hashing", "--no-prefect")
+    done = kp_batch(*words, "--embedder", "hashing", "--no-prefect")
+    assert done.returncode == 0, done.stderr
     mode_of = modes(folder / "warehouse")
     assert mode_of.pop("last-run.log") == 0o600
     assert mode_of.pop("kp.lock") & mask == 0
@@ -404,8 +401,8 @@ def test_an_output_takes_the_place_of_a_link(folder: Path, name: str, more: list
 
 def test_an_output_named_as_stdout_is_written_into(folder: Path) -> None:
     with (folder / "page.html").open("wb") as file:
-        words = ("report", "--warehouse", folder / "warehouse", "-o", "/dev/stdout")
-        command(*words, stdout=file)
+        words = ("report", "--warehouse", str(folder / "warehouse"), "-o", "/dev/stdout")
+        subprocess.run([sys.executable, "-m", "kp_batch", *words], check=True, stdout=file)
     assert b"<html" in (folder / "page.html").read_bytes()
     assert Path("/dev/stdout").is_symlink()
 

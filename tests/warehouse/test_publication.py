@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,22 @@ def listing(folder: Path) -> dict[str, tuple[int, int, int]]:
     return {path: (stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with one profile."""
+    warehouse = tmp_path_factory.mktemp("profile") / "it's one"
+    publish_profile(warehouse, "one")
+    keep(warehouse)
+    return warehouse
+
+
+@pytest.fixture
+def one(made: Path) -> Path:
+    """The same at the same path, whatever the last test made of it."""
+    restore(made)
+    return made
+
+
 # --- the moment ---
 
 
@@ -104,12 +120,12 @@ class Calls:
 
 
 def test_manifest_json_publishes_and_kp_duckdb_follows_wherever_the_writer_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[str, str, str]] = []
+    warehouse = made
     for fatal in count(1):
-        warehouse = tmp_path / str(fatal) / "wh"
-        publish_profile(warehouse, "one")
+        restore(warehouse)
         newer = DeltaTables(warehouse, require_manifest(warehouse).tables, "a-run")
         newer.overwrite("profiles", profile("two"))
         with monkeypatch.context() as patch:
@@ -128,69 +144,66 @@ def test_manifest_json_publishes_and_kp_duckdb_follows_wherever_the_writer_dies(
         ("sync kp.duckdb.new", "one", "one"),
         ("sync manifest.json.new", "one", "one"),
         ("replace manifest.json by manifest.json.new", "one", "one"),
-        ("sync wh", "one", "two"),
+        ("sync it's one", "one", "two"),
         ("replace kp.duckdb by kp.duckdb.new", "one", "two"),
-        ("sync wh", "two", "two"),
+        ("sync it's one", "two", "two"),
     ]
 
 
-def test_each_publication_has_an_id_of_its_own(tmp_path: Path) -> None:
-    publish_profile(tmp_path, "one")
-    published = require_manifest(tmp_path)
+def test_each_publication_has_an_id_of_its_own(one: Path) -> None:
+    published = require_manifest(one)
     assert re.fullmatch("[0-9a-f]{64}", published.publication)
-    assert json.loads((tmp_path / "manifest.json").read_text("utf-8")) == {
+    assert json.loads((one / "manifest.json").read_text("utf-8")) == {
         "format_version": FORMAT_VERSION,
         "publication": published.publication,
         "settings": {"threshold": 0.75},
         "tables": {"profiles": 0},
         "failed": False,
     }
-    assert plain(tmp_path, "SELECT publication FROM manifest") == published.publication
-    publish(tmp_path, published)
-    assert require_manifest(tmp_path).tables == published.tables
-    assert require_manifest(tmp_path).publication != published.publication
+    assert plain(one, "SELECT publication FROM manifest") == published.publication
+    publish(one, published)
+    assert require_manifest(one).tables == published.tables
+    assert require_manifest(one).publication != published.publication
 
 
 def test_what_is_published_is_read_without_the_catalog(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish_profile(tmp_path, "one")
     monkeypatch.setattr(manifests, "duckdb", None)
-    assert require_manifest(tmp_path).tables == {"profiles": 0}
+    assert require_manifest(one).tables == {"profiles": 0}
 
 
-def test_a_current_catalog_is_read_without_delta_rs(tmp_path: Path) -> None:
-    publish_profile(tmp_path, "one")
+def test_a_current_catalog_is_read_without_delta_rs(one: Path) -> None:
     probe = (
         "import sys; from pathlib import Path; from kp_batch.warehouse.reader import connect;"
         "\nwith connect(Path(sys.argv[1])) as connection: connection.execute('FROM profiles')"
         "\nprint('deltalake' in sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", probe, str(tmp_path)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", probe, str(one)], capture_output=True, text=True, check=True
     )
     assert done.stdout == "False\n"
 
 
-def test_who_writes_already_repairs_nothing_again(tmp_path: Path) -> None:
-    publish_profile(tmp_path, "one")
-    with writing(tmp_path, wait=False):
-        before = listing(tmp_path)
-        with writing(tmp_path, wait=False):
+def test_who_writes_already_repairs_nothing_again(one: Path) -> None:
+    with writing(one, wait=False):
+        before = listing(one)
+        with writing(one, wait=False):
             pass
-        del before[str(tmp_path / "kp.lock")]
-        assert before.items() <= listing(tmp_path).items()
+        del before[str(one / "kp.lock")]
+        assert before.items() <= listing(one).items()
 
 
-def test_what_killed_writers_staged_goes_when_another_begins_and_ends(tmp_path: Path) -> None:
-    publish_profile(tmp_path / "wh", "one")
-    beside, staged = Staging(tmp_path / "beside"), tmp_path / "wh" / "staging"
+def test_what_killed_writers_staged_goes_when_another_begins_and_ends(
+    one: Path, tmp_path: Path
+) -> None:
+    beside, staged = Staging(tmp_path / "beside"), one / "staging"
     for staging in (Staging(staged / "killed"), beside):
         staging.make()
-    with writing(tmp_path / "wh", wait=False):
+    with writing(one, wait=False):
         assert not staged.exists()
         Staging(staged / "own").make()
-        with writing(tmp_path / "wh", wait=False):
+        with writing(one, wait=False):
             pass
         assert (staged / "own").exists()
     assert not staged.exists()
@@ -206,20 +219,18 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_who_writes_into_the_catalog_during_a_publication_locks_nobody_out(tmp_path: Path) -> None:
-    publish_profile(tmp_path, "one")
-
+def test_who_writes_into_the_catalog_during_a_publication_locks_nobody_out(one: Path) -> None:
     def write() -> None:
-        command = [sys.executable, "-c", WRITE_AND_DIE, str(tmp_path / "kp.duckdb")]
+        command = [sys.executable, "-c", WRITE_AND_DIE, str(one / "kp.duckdb")]
         subprocess.run(command, check=False)
-        assert (tmp_path / "kp.duckdb.wal").exists()
+        assert (one / "kp.duckdb.wal").exists()
 
     with stopping(BEFORE, write):
-        publish_profile(tmp_path, "two")
-    assert plain(tmp_path) == "two"
+        publish_profile(one, "two")
+    assert plain(one) == "two"
     write()
-    with writing(tmp_path, wait=False):
-        assert not (tmp_path / "kp.duckdb.wal").exists()
+    with writing(one, wait=False):
+        assert not (one / "kp.duckdb.wal").exists()
 
 
 # --- killed runs, and whoever comes next ---
@@ -227,6 +238,7 @@ def test_who_writes_into_the_catalog_during_a_publication_locks_nobody_out(tmp_p
 SECRET = "kp:trace:secret"
 FIRST = [trace(id=f"kp:trace:{n}", objective=f"fix import {n}") for n in range(3)]
 LATER = [trace(id=SECRET, objective="plan a trip"), trace(id="kp:trace:9", success=None)]
+NEW = trace(id="kp:trace:new", objective="sum it")
 
 
 def settings_of(folder: Path) -> RescoreConfig:
@@ -245,7 +257,7 @@ def as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rescore_archive(settings_of(folder))
     write_jsonl(folder / "archive" / "b.jsonl", LATER)
     rescore_archive(settings_of(folder))
-    write_jsonl(folder / "archive" / "c.jsonl", [trace(id="kp:trace:new", objective="sum it")])
+    write_jsonl(folder / "archive" / "c.jsonl", [NEW])
     keep(folder)
     return folder
 
@@ -255,6 +267,26 @@ def folder(as_it_was: Path) -> Path:
     """The same at the same path, whatever the last test made of it."""
     restore(as_it_was)
     return as_it_was
+
+
+@pytest.fixture(scope="module")
+def half_made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, and another one that was killed when it had published, but for the catalog."""
+    folder = tmp_path_factory.mktemp("half") / "published"
+    write_jsonl(folder / "archive" / "a.jsonl", [*FIRST, *LATER])
+    rescore_archive(settings_of(folder))
+    write_jsonl(folder / "archive" / "c.jsonl", [NEW])
+    with stopping(BETWEEN, die), pytest.raises(Killed):
+        rescore_archive(settings_of(folder))
+    keep(folder)
+    return folder
+
+
+@pytest.fixture
+def half(half_made: Path) -> Path:
+    """The same at the same path, whatever the last test made of it."""
+    restore(half_made)
+    return half_made
 
 
 RUN_AND_HOLD = """
@@ -309,16 +341,13 @@ NEXT: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("work", NEXT)
 def test_whoever_locks_next_lets_the_catalog_follow(
-    folder: Path, work: str, monkeypatch: pytest.MonkeyPatch
+    half: Path, work: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reporting, "report", lambda *_: "")  # charts take a while to import
-    warehouse = folder / "warehouse"
-    older = plain_tables(warehouse)
-    with stopping(BETWEEN, die), pytest.raises(Killed):
-        rescore_archive(settings_of(folder))
+    warehouse = half / "warehouse"
     published = our_tables(warehouse)
-    assert plain_tables(warehouse) == older != published
-    NEXT[work](folder)
+    assert len(published["scores"]) == len(plain_tables(warehouse)["scores"]) + 1
+    NEXT[work](half)
     now = plain_tables(warehouse)
     assert now == our_tables(warehouse)
     if work == "forget":
@@ -328,38 +357,36 @@ def test_whoever_locks_next_lets_the_catalog_follow(
 
 
 @pytest.mark.parametrize("work", ["vacuum", "forget"])
-def test_the_catalog_follows_before_anything_is_done_that_removes(folder: Path, work: str) -> None:
-    with stopping(BETWEEN, die), pytest.raises(Killed):
-        rescore_archive(settings_of(folder))
-    published = our_tables(folder / "warehouse")
+def test_the_catalog_follows_before_anything_is_done_that_removes(half: Path, work: str) -> None:
+    published = our_tables(half / "warehouse")
+    assert plain_tables(half / "warehouse") != published
     with stopping(BUILDING, die, publication=2), pytest.raises(Killed):  # the first is the repair
-        NEXT[work](folder)
-    assert plain_tables(folder / "warehouse") == published
+        NEXT[work](half)
+    assert plain_tables(half / "warehouse") == published
 
 
-@pytest.mark.parametrize("gap", GAPS)
-@pytest.mark.parametrize("work", ["vacuum", "forget"])
+@pytest.mark.parametrize(("work", "publications"), [("vacuum", 1), ("forget", 2)])
 def test_nothing_is_removed_before_the_catalog_has_followed(
-    as_it_was: Path, gap: str, work: str
+    folder: Path, work: str, publications: int
 ) -> None:
-    warehouse = as_it_was / "warehouse"
-    for publication in count(1):  # until it has no more of them
-        restore(as_it_was)
-        older, files = plain_tables(warehouse), parquet(warehouse)
-        vectors = {path: path.read_bytes() for path in (warehouse / "vectors").rglob("*.npy")}
-        try:
-            with stopping(gap, die, publication):
-                NEXT[work](as_it_was)
-            break
-        except Killed:
-            assert files <= parquet(warehouse)
-            assert all(path.read_bytes() == content for path, content in vectors.items())
-            tables = plain_tables(warehouse)  # so all files that it names are there
-            assert tables == older or gap == AFTER or publication > 1
-        NEXT[work](as_it_was)
-        assert plain_tables(warehouse) == our_tables(warehouse)
-        assert not files <= parquet(warehouse)
-    assert publication > 1
+    warehouse = folder / "warehouse"
+    older, files = plain_tables(warehouse), parquet(warehouse)
+    vectors = {path: path.read_bytes() for path in (warehouse / "vectors").rglob("*.npy")}
+    for publication, gap in product(range(1, publications + 1), GAPS):
+        where = publication, gap
+        restore(folder)
+        with stopping(gap, die, publication), pytest.raises(Killed):
+            NEXT[work](folder)
+        assert files <= parquet(warehouse), where
+        assert all(path.read_bytes() == content for path, content in vectors.items()), where
+        tables = plain_tables(warehouse)  # so all files that it names are there
+        assert tables == older or gap == AFTER or publication > 1, where
+        NEXT[work](folder)
+        assert plain_tables(warehouse) == our_tables(warehouse), where
+        assert not files <= parquet(warehouse), where
+    restore(folder)
+    with stopping(BUILDING, die, publications + 1):  # it has no more of them
+        NEXT[work](folder)
 
 
 # --- what is lost, damaged or moved ---
@@ -425,32 +452,30 @@ def test_a_moved_warehouse_is_read_at_once_and_by_other_clients_after_the_next_w
 
 
 def test_a_catalog_of_other_sql_is_read_past_and_made_anew_by_who_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish_profile(tmp_path, "one")
     with monkeypatch.context() as patch:
         patch.setattr(catalog, "catalog_id", lambda: "another")
-        rebuild(tmp_path)
-    path = tmp_path / "kp.duckdb"
-    manifest = require_manifest(tmp_path)
-    assert not is_current(tmp_path, manifest)
+        rebuild(one)
+    path = one / "kp.duckdb"
+    manifest = require_manifest(one)
+    assert not is_current(one, manifest)
     before = path.read_bytes()
-    assert ours(tmp_path) == "one"
+    assert ours(one) == "one"
     assert path.read_bytes() == before
-    with writing(tmp_path, wait=False):
-        assert is_current(tmp_path, manifest)
+    with writing(one, wait=False):
+        assert is_current(one, manifest)
 
 
-def test_a_lost_manifest_json_is_reported_with_what_helps(tmp_path: Path) -> None:
-    publish_profile(tmp_path, "one")
-    (tmp_path / "manifest.json").unlink()
-    before = listing(tmp_path)
+def test_a_lost_manifest_json_is_reported_with_what_helps(one: Path) -> None:
+    (one / "manifest.json").unlink()
+    before = listing(one)
     for look in (read_manifest, ours, rebuild):
         with pytest.raises(WarehouseError, match=r"manifest\.json is gone; restore it") as caught:
-            look(tmp_path)
+            look(one)
         assert "\n" not in str(caught.value)
-    assert listing(tmp_path) == before
-    with pytest.raises(WarehouseError, match="is gone"), writing(tmp_path, wait=False):
+    assert listing(one) == before
+    with pytest.raises(WarehouseError, match="is gone"), writing(one, wait=False):
         pytest.fail("nobody begins anew where something was published")
 
 
@@ -475,27 +500,24 @@ DAMAGED: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_manifest_json_is_refused_with_what_helps(tmp_path: Path, damage: str) -> None:
-    warehouse = tmp_path / "it's damaged"
-    publish_profile(warehouse, "one")
-    manifest = warehouse / "manifest.json"
+def test_a_damaged_manifest_json_is_refused_with_what_helps(one: Path, damage: str) -> None:
+    manifest = one / "manifest.json"
     manifest.write_bytes(DAMAGED[damage](manifest.read_bytes()))
-    before = listing(warehouse)
+    before = listing(one)
     for look in (read_manifest, ours, rebuild):
         with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; restore it"):
-            look(warehouse)
-    assert listing(warehouse) == before
-    with pytest.raises(WarehouseError, match="is damaged"), writing(warehouse, wait=False):
+            look(one)
+    assert listing(one) == before
+    with pytest.raises(WarehouseError, match="is damaged"), writing(one, wait=False):
         pytest.fail("nobody writes to what is damaged")
 
 
-def test_tables_that_are_gone_are_reported_in_one_line(tmp_path: Path) -> None:
-    publish_profile(tmp_path, "one")
-    (tmp_path / "kp.duckdb").unlink()
-    for path in (tmp_path / "profiles").glob("*.parquet"):
+def test_tables_that_are_gone_are_reported_in_one_line(one: Path) -> None:
+    (one / "kp.duckdb").unlink()
+    for path in (one / "profiles").glob("*.parquet"):
         path.unlink()
     with pytest.raises(WarehouseError, match=r"cannot be read: IO Error: No files found") as caught:
-        ours(tmp_path)
+        ours(one)
     assert "\n" not in str(caught.value)
 
 

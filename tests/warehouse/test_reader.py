@@ -23,6 +23,7 @@ from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import published
 from tests.support.archives import trace, write_jsonl
+from tests.support.folders import keep, restore
 from tests.support.publications import Tables, tables
 from tests.support.runs import config
 
@@ -318,15 +319,26 @@ def test_a_reader_keeps_what_does_not_fit_in_a_folder_that_goes_with_it(
     assert sorted(warehouse.rglob("*")) == before
 
 
-@pytest.fixture
-def two_runs(tmp_path: Path) -> tuple[Path, str]:
-    """A warehouse, and the first of its two runs."""
-    settings = config(tmp_path, tmp_path / "a.jsonl", max_reject_share=1)
-    write_jsonl(tmp_path / "a.jsonl", [trace(), REFUSED])
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a warehouse, and the first of its two runs."""
+    folder = tmp_path_factory.mktemp("two_runs") / "made"
+    settings = config(folder, folder / "a.jsonl", max_reject_share=1)
+    write_jsonl(folder / "a.jsonl", [trace(), REFUSED])
     first = rescore_archive(settings).run_id
-    write_jsonl(tmp_path / "a.jsonl", [trace(confidence=0.1), REFUSED])
+    assert first
+    write_jsonl(folder / "a.jsonl", [trace(confidence=0.1), REFUSED])
     rescore_archive(settings)
-    return tmp_path / "warehouse", first
+    keep(folder)
+    return folder, first
+
+
+@pytest.fixture
+def two_runs(made: tuple[Path, str]) -> tuple[Path, str]:
+    """A warehouse, and the first of its two runs, whatever the last test made of them."""
+    folder, first = made
+    restore(folder)
+    return folder / "warehouse", first
 
 
 @pytest.mark.parametrize("name", ["scores", "rejects"])

@@ -7,10 +7,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatch
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
@@ -40,34 +41,67 @@ from kp_batch.warehouse.bucket.mirror import refresh
 from kp_batch.warehouse.layout import check_apart
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
+from tests.support import commands
 from tests.support.archives import trace, write_jsonl
-from tests.support.buckets import Machine, fill
+from tests.support.buckets import Machine, fill, make_bucket
 from tests.support.faulty import Faulty, between
+from tests.support.folders import keep, restore
 from tests.support.lawful import assert_same
 
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture
-def warehouse(bucket: str) -> str:
-    return f"{bucket}/team/warehouse"
+@pytest.fixture(scope="module")
+def made(s3: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, dict[str, bytes]]:
+    """A folder of an archive and of a machine that scored it, the bucket's URL and its objects."""
+    folder, url = tmp_path_factory.mktemp("made") / "made", make_bucket(s3, "kp-made")
+    write_sample(folder / "archive", traces=200, days=5, seed=3)
+    Machine(folder / "first", f"{url}/team/warehouse").run(folder / "archive")
+    keep(folder)
+    return folder, url, {path: store_at(url).read(path)[0] for path in names(url)}
 
 
 @pytest.fixture
-def first(tmp_path: Path, warehouse: str) -> Machine:
-    return Machine(tmp_path / "first", warehouse)
+def published(made: tuple[Path, str, dict[str, bytes]]) -> tuple[Path, str]:
+    """The same, whatever the last test made of it."""
+    folder, url, objects = made
+    restore(folder)
+    store = store_at(url)
+    etags = {entry.path: entry.etag for entry in store.objects()}
+    store.delete([*etags.keys() - objects.keys()])
+    for path, content in objects.items():
+        if etags.get(path) != md5(content).hexdigest():
+            store.write(path, content)
+    return folder, url
 
 
 @pytest.fixture
-def second(tmp_path: Path, warehouse: str) -> Machine:
-    return Machine(tmp_path / "second", warehouse)
+def first(published: tuple[Path, str]) -> Machine:
+    """The machine that has scored the archive."""
+    folder, url = published
+    return Machine(folder / "first", f"{url}/team/warehouse")
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Path:
-    folder = tmp_path / "archive"
-    write_sample(folder, traces=200, days=5, seed=3)
-    return folder
+def second(first: Machine) -> Machine:
+    """A machine that has seen nothing of it."""
+    return Machine(first.cache.with_name("second"), first.url)
+
+
+@pytest.fixture
+def archive(published: tuple[Path, str]) -> Path:
+    return published[0] / "archive"
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, bucket: str) -> Machine:
+    """A machine, and a bucket of which nobody has seen anything."""
+    return Machine(tmp_path / "fresh", f"{bucket}/team/warehouse")
+
+
+@pytest.fixture
+def another(tmp_path: Path, fresh: Machine) -> Machine:
+    return Machine(tmp_path / "another", fresh.url)
 
 
 def names(url: str) -> set[str]:
@@ -86,24 +120,21 @@ SCORES = "SELECT * EXCLUDE (run_id) FROM scores ORDER BY trace_id"
 def test_machines_take_turns_and_have_the_tables_of_one_that_is_local(
     tmp_path: Path, first: Machine, second: Machine, archive: Path
 ) -> None:
-    *_, last = write_sample(archive, traces=200, days=5, seed=3)
-    aside = last.rename(tmp_path / "aside")
     alone = tmp_path / "alone"
     for machine, change in ((first, {}), (second, {"cache_size": 7}), (first, {"threshold": 0.5})):
-        machine.run(archive, **change)
+        if change:
+            machine.run(archive, **change)
         local = {"archive": (str(archive),), "warehouse": alone, "embedder": "hashing", **change}
         rescore_archive(effective_config(RescoreConfig.model_validate(local)))
         with machine.here() as folder:
             assert_same(folder, alone)
-        if aside.exists():
-            aside.rename(last)
+        write_jsonl(archive / "later.jsonl", [trace(id="later", objective="a new text")])
     assert names(first.url) >= {"manifest.json", "kp.lock"}
 
 
 def test_vectors_stay_away_until_they_are_read(
     first: Machine, second: Machine, archive: Path
 ) -> None:
-    first.run(archive)
     assert second.ask("SELECT count(*) FROM scores") == [(200,)]
     with second.here() as folder:
         assert [is_remote(path) for path in vectors_in(folder)] == [True]
@@ -119,7 +150,6 @@ def test_vectors_stay_away_until_they_are_read(
 def test_a_preview_stores_nothing_in_a_bucket_and_keeps_its_vectors_here(
     first: Machine, archive: Path
 ) -> None:
-    first.run(archive)
     write_jsonl(archive / "later.jsonl", [trace(id="later", objective="a new text")])
 
     def etags() -> dict[str, str]:
@@ -141,7 +171,6 @@ def test_a_preview_stores_nothing_in_a_bucket_and_keeps_its_vectors_here(
 def test_of_two_writers_one_publishes_and_the_other_is_refused(
     first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first.run(archive)
     write_jsonl(archive / "later.jsonl", [trace()])
     with first.here() as folder:
         config = {"archive": (str(archive),), "warehouse": folder, "embedder": "hashing"}
@@ -160,7 +189,6 @@ def test_of_two_writers_one_publishes_and_the_other_is_refused(
 def test_a_writer_whose_lease_ran_out_publishes_over_no_vacuum(
     first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first.run(archive)
     monkeypatch.setattr(lease, "_DEAD_S", -1)  # as if it slept
     monkeypatch.setattr(lease.Lease, "check", lambda _: None)  # and had looked right before
     with first.here() as folder:
@@ -175,7 +203,7 @@ def test_a_writer_whose_lease_ran_out_publishes_over_no_vacuum(
 
 
 def test_a_publication_whose_answer_was_lost_remains(
-    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+    fresh: Machine, another: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, lost = Store.write, iter([True])
 
@@ -189,33 +217,33 @@ def test_a_publication_whose_answer_was_lost_remains(
     with monkeypatch.context() as patch:
         patch.setattr(Store, "write", without_answer)
         with pytest.raises(StorageError, match="no answer"):
-            first.run(archive)
-    for machine in (first, second):
+            fresh.run(archive)
+    for machine in (fresh, another):
         assert machine.ask("SELECT status, (SELECT count(*) FROM scores) FROM runs") == [
             ("done", 200)
         ]
 
 
-def test_a_writer_is_named_to_others_and_waited_for(first: Machine, second: Machine) -> None:
-    with first.here() as folder, writing(folder, wait=False), second.here() as other:
-        words = f"^another run is writing to {first.url} .process {os.getpid()} on .*--wait"
+def test_a_writer_is_named_to_others_and_waited_for(fresh: Machine, another: Machine) -> None:
+    with fresh.here() as folder, writing(folder, wait=False), another.here() as other:
+        words = f"^another run is writing to {fresh.url} .process {os.getpid()} on .*--wait"
         with pytest.raises(BusyError, match=words), writing(other, wait=False):
             pass
-    with second.here() as other, writing(other, wait=False):
+    with another.here() as other, writing(other, wait=False):
         pass
 
 
 def test_what_a_dead_writer_holds_is_taken_over(
-    first: Machine, second: Machine, monkeypatch: pytest.MonkeyPatch
+    fresh: Machine, another: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for machine in (second, first):  # the first has itself been killed, and holds no local lock
-        with first.here() as folder, writing(folder, wait=False):
-            content = store_at(first.url).read(lease.LEASE)[0]
-        store_at(first.url).write(lease.LEASE, content)
+    for machine in (another, fresh):  # the first has itself been killed, and holds no local lock
+        with fresh.here() as folder, writing(folder, wait=False):
+            content = store_at(fresh.url).read(lease.LEASE)[0]
+        store_at(fresh.url).write(lease.LEASE, content)
         with machine.here() as other:
-            monkeypatch.setattr(lease, "_DEAD_S", 90 if machine is first else -1)
+            monkeypatch.setattr(lease, "_DEAD_S", 90 if machine is fresh else -1)
             with writing(other, wait=False):
-                assert store_at(first.url).read(lease.LEASE)[0] != content
+                assert store_at(fresh.url).read(lease.LEASE)[0] != content
 
 
 @contextmanager
@@ -228,36 +256,39 @@ def trouble_before(s3: str) -> Iterator[Faulty]:
     store_at.cache_clear()
 
 
-def test_a_store_that_ignores_conditions_is_refused(s3: str, first: Machine, archive: Path) -> None:
+def test_a_store_that_ignores_conditions_is_refused(s3: str, fresh: Machine, archive: Path) -> None:
     with trouble_before(s3) as trouble:
         trouble.forgets_conditions = True
         with pytest.raises(WarehouseError, match="does not keep the conditions of a write"):
-            first.run(archive)
-    assert names(first.url) == {"kp.probe"}
+            fresh.run(archive)
+    assert names(fresh.url) == {"kp.probe"}
 
 
-@pytest.mark.parametrize(
-    ("method", "part", "fault"),
-    [
-        ("GET", "list-type", "cut"),
-        ("GET", ".parquet", "503"),
-        ("PUT", ".parquet", "503"),
-        ("PUT", "manifest.json", "cut"),
-    ],
-)
-def test_one_bad_answer_costs_nothing_but_time(  # noqa: PLR0913, PLR0917 (fixtures)
-    s3: str, first: Machine, second: Machine, archive: Path, method: str, part: str, fault: str
+BAD_ANSWERS = [
+    ("GET", "list-type", "cut"),
+    ("GET", ".parquet", "503"),
+    ("PUT", ".parquet", "503"),
+    ("PUT", "manifest.json", "cut"),
+]
+
+
+def test_one_bad_answer_of_each_kind_costs_nothing_but_time(
+    s3: str, first: Machine, second: Machine, archive: Path
 ) -> None:
-    first.run(archive)
     query = "SELECT trace_id, score, novelty FROM scores ORDER BY ALL"
-    scores = first.ask(query)
+    scores, faults = first.ask(query), [*BAD_ANSWERS]
+
+    def fault(verb: str, path: str) -> str | None:
+        for method, part, answer in faults:
+            if verb == method and part in path:
+                faults.remove((method, part, answer))
+                return answer
+        return None
+
     with trouble_before(s3) as trouble:
-        faults = [fault]
-        trouble.fault = lambda verb, path: (
-            faults.pop() if faults and (verb, part in path) == (method, True) else None
-        )
+        trouble.fault = fault
         second.run(archive, threshold=0.5)
-        assert not faults
+        assert faults == []
     for machine in (first, second):
         assert machine.ask(query) == scores
         assert machine.ask("SELECT count(*) FROM runs WHERE status = 'done'") == [(2,)]
@@ -265,27 +296,24 @@ def test_one_bad_answer_costs_nothing_but_time(  # noqa: PLR0913, PLR0917 (fixtu
 
 
 def test_who_may_only_read_is_refused(s3: str, first: Machine, archive: Path) -> None:
-    first.run(archive)
     with trouble_before(s3) as trouble:
         trouble.fault = lambda method, _path: None if method in ("GET", "HEAD") else "403"
-        with first.here():
-            done = kp_batch("run", archive, warehouse=first.url)
+        done = kp_batch(first, "run", archive)
         assert (done.returncode, done.stdout) == (1, "")
         assert "access is denied" in done.stderr.splitlines()[-1]
         assert "Traceback" not in done.stderr
         assert first.ask("SELECT count(*) FROM scores") == [(200,)]
 
 
-def test_a_slow_store_is_asked_many_things_at_once(s3: str, first: Machine, archive: Path) -> None:
+def test_a_slow_store_is_asked_many_things_at_once(s3: str, fresh: Machine, archive: Path) -> None:
     with trouble_before(s3) as trouble:
         trouble.delay_s = 0.2
-        first.run(archive)
+        fresh.run(archive)
         assert len(trouble.asked) < 100
-    assert first.ask("SELECT count(*) FROM scores") == [(200,)]
+    assert fresh.ask("SELECT count(*) FROM scores") == [(200,)]
 
 
 def test_a_bucket_that_was_emptied_takes_nothing_away_here(first: Machine, archive: Path) -> None:
-    first.run(archive)
     store_at(first.url).delete([*names(first.url)])
     with pytest.raises(WarehouseError, match=r"what was published in .* is gone from there"):
         first.run(archive)
@@ -296,7 +324,6 @@ def test_a_bucket_that_was_emptied_takes_nothing_away_here(first: Machine, archi
 def test_a_writer_killed_right_after_it_published_has_published(
     first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first.run(archive)
 
     def dies(*_: object) -> None:
         raise KeyboardInterrupt
@@ -319,18 +346,17 @@ def damaged(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-10])
 
 
-@pytest.mark.parametrize("harm", [Path.unlink, damaged])
 def test_what_is_lost_from_a_copy_comes_back_and_stays_in_the_bucket(
-    first: Machine, archive: Path, harm: Callable[[Path], None]
+    first: Machine, archive: Path
 ) -> None:
-    first.run(archive)
     there, scores = names(first.url), first.ask(SCORES)
-    with first.here() as folder:
-        for file in [*folder.glob("scores/*/*.parquet"), *folder.glob("vectors/*/*")]:
-            harm(file)
-    assert first.run(archive) is None
-    assert names(first.url) == there
-    assert first.ask(SCORES) == scores
+    for harm in (Path.unlink, damaged):
+        with first.here() as folder:
+            for file in [*folder.glob("scores/*/*.parquet"), *folder.glob("vectors/*/*")]:
+                harm(file)
+        assert first.run(archive) is None, harm
+        assert names(first.url) == there, harm
+        assert first.ask(SCORES) == scores, harm
     first.run(archive, cache_size=5)
     shutil.rmtree(first.cache)
     assert first.ask("SELECT count(*) FROM scores") == [(200,)]
@@ -347,7 +373,6 @@ def test_what_is_lost_during_a_command_is_not_deleted_from_the_bucket(  # noqa: 
     work: str,
     lost: str,
 ) -> None:
-    first.run(archive)
     there = {name for name in names(first.url) if fnmatch(name, lost)}
 
     def losing(folder: Path, text: str) -> None:
@@ -372,8 +397,8 @@ def test_what_is_lost_during_a_command_is_not_deleted_from_the_bucket(  # noqa: 
 def test_vectors_stay_where_a_run_could_not_reach_the_bucket(
     first: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first.run(archive, embedder="none")
-    write = Store.write
+    write_jsonl(archive / "later.jsonl", [trace(objective="a new text")])
+    write, there = Store.write, names(first.url)
 
     def unreachable(self: Store, path: str, content: bytes | Path, **how: object) -> str:
         if path.startswith("kp."):
@@ -388,14 +413,13 @@ def test_vectors_stay_where_a_run_could_not_reach_the_bucket(
     with first.here() as folder:
         vectors = set(folder.glob("vectors/*/*"))
         refresh(folder)
-        assert vectors
+        assert {str(path.relative_to(folder)) for path in vectors} - there
         assert set(folder.glob("vectors/*/*")) == vectors
 
 
 def test_a_manifest_that_is_replaced_during_a_look_comes_with_its_tables(
     first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first.run(archive)
     read, settings = Store.read, iter([0.5])
 
     def overtaken(self: Store, path: str) -> tuple[bytes, Object]:
@@ -408,8 +432,7 @@ def test_a_manifest_that_is_replaced_during_a_look_comes_with_its_tables(
     assert first.ask(query) == [("0.5", 200)]
 
 
-def test_what_killed_commands_left_in_a_copy_goes(first: Machine, archive: Path) -> None:
-    first.run(archive)
+def test_what_killed_commands_left_in_a_copy_goes(first: Machine) -> None:
     with first.here() as folder:
         leftovers = [
             folder / name for name in ("staging/1/texts/a.parquet", "facts/b.parquet.1.part")
@@ -426,10 +449,8 @@ def test_what_killed_commands_left_in_a_copy_goes(first: Machine, archive: Path)
 
 
 def test_a_vector_whose_download_is_cut_may_be_fetched_later(
-    first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
+    second: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first.run(archive)
-
     def cut(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, "cut")
 
@@ -449,7 +470,6 @@ def test_a_vector_whose_download_is_cut_may_be_fetched_later(
 def test_a_reader_sees_what_the_writer_before_it_has_not_looked_at_yet(
     first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first.run(archive)
     second.run(archive, threshold=0.5)
     readers: list[subprocess.Popen[str]] = []
 
@@ -472,7 +492,6 @@ def test_a_reader_sees_what_the_writer_before_it_has_not_looked_at_yet(
 def test_a_report_that_cannot_be_made_anew_goes_from_the_bucket(
     first: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first.run(archive)
     with first.here() as folder:
         leave_report(folder, ThreadExecutor())
     assert "report.html" in names(first.url)
@@ -490,7 +509,6 @@ def test_a_report_that_cannot_be_made_anew_goes_from_the_bucket(
 def test_an_overtaken_writer_replaces_nothing_when_it_tells_of_its_failure(
     first: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first.run(archive)
     store = store_at(first.url)
     write = Store.write
 
@@ -506,7 +524,7 @@ def test_an_overtaken_writer_replaces_nothing_when_it_tells_of_its_failure(
 
 
 def test_logs_are_stored_one_entry_after_another(
-    first: Machine, monkeypatch: pytest.MonkeyPatch
+    fresh: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, stored = Store.write, list[str]()
     entries = ["1.json", "2.json", "3.json", "3.checkpoint.parquet", "_last_checkpoint"]
@@ -519,7 +537,7 @@ def test_logs_are_stored_one_entry_after_another(
         return etag
 
     monkeypatch.setattr(Store, "write", slower_first)
-    with first.here() as folder, writing(folder, wait=False):
+    with fresh.here() as folder, writing(folder, wait=False):
         (folder / "scores" / "_delta_log").mkdir(parents=True)
         for name in (*entries, "../a.parquet"):
             (folder / "scores" / "_delta_log" / name).touch()
@@ -532,7 +550,6 @@ def test_logs_are_stored_one_entry_after_another(
 def test_what_else_is_below_the_url_is_left_alone(
     first: Machine, second: Machine, archive: Path, bucket: str
 ) -> None:
-    first.run(archive)
     foreign = ("bucket.json", "kp.duckdb", "staging/x", "vectors/note.txt", "other/a.parquet")
     for name in foreign:
         store_at(first.url).write(name, b"foreign")
@@ -548,7 +565,6 @@ def test_what_else_is_below_the_url_is_left_alone(
 def test_vectors_that_another_machine_has_removed_do_not_come_back(
     first: Machine, second: Machine, archive: Path
 ) -> None:
-    first.run(archive)
     with second.here() as folder:
         refresh(folder)
         (folder / "bucket.json").unlink()  # as if it was killed during its first look
@@ -564,61 +580,56 @@ def test_vectors_that_another_machine_has_removed_do_not_come_back(
 
 
 def test_forgotten_traces_leave_the_bucket_and_other_copies(
-    first: Machine, second: Machine, archive: Path, caplog: pytest.LogCaptureFixture, s3: str
+    fresh: Machine, another: Machine, archive: Path, caplog: pytest.LogCaptureFixture, s3: str
 ) -> None:
     import boto3
 
-    first.run(archive)
-    [(gone,)] = second.ask("SELECT min(trace_id) FROM scores")
+    fresh.run(archive)
+    [(gone,)] = another.ask("SELECT min(trace_id) FROM scores")
     boto3.client("s3", endpoint_url=s3).put_bucket_versioning(
-        Bucket=first.url.split("/")[2], VersioningConfiguration={"Status": "Enabled"}
+        Bucket=fresh.url.split("/")[2], VersioningConfiguration={"Status": "Enabled"}
     )
-    with first.here() as folder:
+    with fresh.here() as folder:
         forget(folder, [str(gone)], with_page=True)
     assert "keeps older versions of its objects" in caplog.text
-    assert second.ask(f"SELECT count(*) FROM scores WHERE trace_id = '{gone}'") == [(0,)]
+    assert another.ask(f"SELECT count(*) FROM scores WHERE trace_id = '{gone}'") == [(0,)]
     needle = json.dumps(gone).encode()[1:-1]
-    store = store_at(first.url)
-    assert not [name for name in names(first.url) if needle in store.read(name)[0]]
-    with second.here() as folder:
+    store = store_at(fresh.url)
+    assert not [name for name in names(fresh.url) if needle in store.read(name)[0]]
+    with another.here() as folder:
         ours = [path for path in folder.rglob("*") if path.suffix in (".parquet", ".npy", ".json")]
         assert not [path for path in ours if needle in path.read_bytes()]
 
 
 @pytest.mark.prefect
 def test_no_secret_is_left_anywhere(
-    tmp_path: Path, bucket: str, first: Machine, archive: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, bucket: str, fresh: Machine, archive: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(f"{bucket}/archive", archive)
-    with first.here() as folder:
-        done = kp_batch(
-            *("run", f"{bucket}/archive", "--embedder", "hashing", "--prefect"),
-            warehouse=first.url,
-        )
+    with fresh.here() as folder:
+        words = ("run", f"{bucket}/archive", "--embedder", "hashing", "--prefect")
+        command = commands.command((*words, "--warehouse", fresh.url))
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (folder / "prefect" / "prefect.db").exists(), done.stderr
     with pytest.raises(Exception, match="NoSuchBucket"):
-        first.run("s3://kp-none/archive")
-    [(config,)] = first.ask("SELECT DISTINCT config->>'warehouse' FROM runs")
-    assert config == first.url
+        fresh.run("s3://kp-none/archive")
+    [(config,)] = fresh.ask("SELECT DISTINCT config->>'warehouse' FROM runs")
+    assert config == fresh.url
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     contents = [file.read_bytes() for file in files]
     contents += [store_at(bucket).read(entry.path)[0] for entry in store_at(bucket).objects()]
     read = [pl.read_parquet(file) for file in files if file.suffix == ".parquet"]
     texts = [done.stdout, done.stderr, caplog.text, *(str(frame.rows()) for frame in read)]
     contents += [text.encode() for text in texts]
-    assert [content for content in contents if first.url.encode() in content]
+    assert [content for content in contents if fresh.url.encode() in content]
     secrets = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
     for secret in [os.environ[name].encode() for name in secrets]:
         assert not [content for content in contents if secret in content]
 
 
-def test_a_catalog_for_others_names_the_objects(
-    tmp_path: Path, first: Machine, archive: Path
-) -> None:
-    first.run(archive)
+def test_a_catalog_for_others_names_the_objects(tmp_path: Path, first: Machine) -> None:
     catalog = tmp_path / "for-others" / "kp.duckdb"
-    with first.here():
-        done = kp_batch("catalog", "-o", catalog, warehouse=first.url)
+    done = kp_batch(first, "catalog", "-o", catalog)
     assert "CREATE SECRET" in done.stderr
     with duckdb.connect(str(catalog), read_only=True) as connection:
         connection.register_filesystem(store_at(first.url).file_system())
@@ -628,12 +639,13 @@ def test_a_catalog_for_others_names_the_objects(
     assert str(first.cache) not in views
 
 
-def kp_batch(*arguments: object, warehouse: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kp_batch", *map(str, arguments)]
-    where = {"KP_BATCH_WAREHOUSE": warehouse}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | where
-    )
+def kp_batch(
+    machine: Machine, *arguments: object, url: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """The command on a machine, about its warehouse or another one."""
+    with machine.here(), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KP_BATCH_WAREHOUSE", url or machine.url)
+        return commands.invoke(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -661,14 +673,13 @@ def test_buckets_of_one_name_in_several_places_have_a_copy_each(
 
 
 def test_commands_take_the_url_of_a_warehouse(
-    first: Machine, second: Machine, archive: Path
+    fresh: Machine, another: Machine, archive: Path
 ) -> None:
-    with first.here():
-        done = kp_batch("run", archive, "--embedder", "hashing", warehouse=f"{first.url}/")
+    done = kp_batch(fresh, "run", archive, "--embedder", "hashing", url=f"{fresh.url}/")
     assert "of 200 traces restated" in done.stdout
     assert "kp-batch: object storage: " in done.stderr
-    assert f"the report is in {first.url}/report.html" in done.stderr
-    assert b"<html" in store_at(first.url).read("report.html")[0]
+    assert f"the report is in {fresh.url}/report.html" in done.stderr
+    assert b"<html" in store_at(fresh.url).read("report.html")[0]
     for command, word in {
         ("plan", archive): "nothing to do",
         ("sql", "SELECT count(*) AS n FROM scores"): "200",
@@ -679,13 +690,11 @@ def test_commands_take_the_url_of_a_warehouse(
         ("vacuum", "--keep", "1h"): "",
         ("runs",): "done",
     }.items():
-        with second.here():
-            done = kp_batch(*command, warehouse=first.url)
+        done = kp_batch(another, *command)
         assert (done.returncode, word in done.stdout) == (0, True), done
-    with second.here():
-        done = kp_batch("runs", warehouse=f"{first.url}-not")
-        nowhere = kp_batch("runs", warehouse="s3://kp-none/warehouse")
-    message = f"kp-batch: {first.url}-not is no warehouse; run an archive first\n"
+    done = kp_batch(another, "runs", url=f"{fresh.url}-not")
+    nowhere = kp_batch(another, "runs", url="s3://kp-none/warehouse")
+    message = f"kp-batch: {fresh.url}-not is no warehouse; run an archive first\n"
     assert (done.returncode, done.stderr) == (1, message)
     assert nowhere.returncode == 1
     assert nowhere.stderr.startswith("kp-batch: cannot go on: NoSuchBucket")
