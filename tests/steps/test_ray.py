@@ -35,6 +35,7 @@ from kp_batch.steps.step import step
 from kp_batch.storage.store import TRAFFIC
 from kp_batch.warehouse.bucket.location import folder_of
 from tests.support.buckets import fill
+from tests.support.commands import children, is_running, until
 from tests.support.lawful import assert_same
 from tests.support.runs import config
 
@@ -207,7 +208,7 @@ def test_workers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     write_sample(archive, traces=20_000, days=200, seed=5)
     alone = config(tmp_path, archive, warehouse=tmp_path / "alone")
     rescore_archive(alone)
-    before, chance = of_ray(), Random(11)
+    chance = Random(11)
     with kp_batch(
         *("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
         *("--workers", 2, "--no-prefect"),
@@ -218,10 +219,10 @@ def test_workers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
                 break
         while running.poll() is None and killed < 4:
             time.sleep(2 * chance.random())
-            workers = [pid for pid in of_ray() - before if is_at_work(pid)]
+            workers = [pid for pid in of_ray(running.pid) if is_at_work(pid)]
             if workers:
                 with suppress(OSError):
-                    os.kill(int(chance.choice(sorted(workers))), signal.SIGKILL)
+                    os.kill(chance.choice(sorted(workers)), signal.SIGKILL)
                     killed += 1
         output, errors = running.communicate(timeout=200)
     assert killed
@@ -234,10 +235,10 @@ def test_workers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     assert_same(tmp_path / "wh", alone.warehouse)
 
 
-def is_at_work(process: str) -> bool:
+def is_at_work(pid: int) -> bool:
     """Whether a process is a worker that does a part."""
     with suppress(OSError):
-        command = Path(f"/proc/{process}/cmdline").read_bytes()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
         return command.startswith(b"ray::") and command[5:6].islower()  # Ray's own are not
     return False
 
@@ -348,16 +349,15 @@ def test_a_lost_head_fails_the_run_with_one_line_and_a_rerun_goes_on(
     tmp_path: Path, archive: Path
 ) -> None:
     command = ("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing")
-    before = of_ray()
     soon = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}  # a minute otherwise
     with kp_batch(*command, "--workers", 2, "--no-prefect", env=soon) as running:
         for line in running.stderr or ():
             if "identifying" in line:
                 break
-        for number in of_ray() - before:
+        for pid in of_ray(running.pid):
             with suppress(OSError):
-                if b"gcs_server" in Path(f"/proc/{number}/cmdline").read_bytes():
-                    os.kill(int(number), signal.SIGKILL)
+                if b"gcs_server" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
         output, errors = running.communicate(timeout=280)
     assert (running.returncode, output) == (1, "")
     assert "Traceback" not in errors
@@ -384,26 +384,23 @@ def test_workers_read_from_a_bucket_what_goes_into_a_bucket(
 
 
 def test_a_killed_run_leaves_no_worker_running(tmp_path: Path, archive: Path) -> None:
-    before = of_ray()
     with kp_batch(
         *("run", archive, "--warehouse", tmp_path / "wh", "--workers", 2),
         *("--embedder", "hashing", "--no-prefect"),
     ) as running:
         assert any("identifying" in line for line in running.stderr or ())
-        assert of_ray() - before
+        processes = of_ray(running.pid)
+        assert processes
         running.kill()
-    deadline = time.monotonic() + 60
-    while of_ray() - before and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert of_ray() == before
+    until(lambda: not any(map(is_running, processes)), 60)
 
 
-def of_ray() -> set[str]:
+def of_ray(pid: int) -> list[int]:
     """The processes of Ray that a command has started."""
-    processes: set[str] = set()
-    for path in Path("/proc").glob("[0-9]*"):
+    processes: list[int] = []
+    for below in children(pid):
         with suppress(OSError):
-            command = (path / "cmdline").read_bytes()
+            command = Path(f"/proc/{below}/cmdline").read_bytes()
             if b"kp-ray-" in command or command.startswith(b"ray::"):
-                processes.add(path.name)
+                processes.append(below)
     return processes
