@@ -87,7 +87,7 @@ def test_a_tool_without_a_name_is_listed_as_one(odd: tuple[Traces, str]) -> None
 
 
 def test_the_page_names_the_commands_that_explain_traces(odd: tuple[Traces, str]) -> None:
-    commands = re.findall(r"<code>kp-batch explain (.*)</code>", unescape(odd[1]))
+    commands = re.findall(r"<code>kp-batch explain ([^<]*)</code>", unescape(odd[1]))
     assert sorted(commands) == ["'it'\"'\"'s'", "-- -x", "t1", "t2", "tools"]
 
 
