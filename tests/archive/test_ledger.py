@@ -161,6 +161,14 @@ def test_each_content_is_read_once_and_a_file_that_was_just_written_hashed_again
     assert (first.hashed, first.read) == (["b.jsonl"], [])
 
 
+def test_a_file_without_a_time_is_hashed_again(night: Night) -> None:
+    path = night.write("a.jsonl", "a1", "a3")  # as reproducible archives are unpacked
+    os.utime(path, ns=(0, 0))
+    night.run()
+    os.utime(write_jsonl(path, [trace(id="a1"), trace(id="a4")]), ns=(0, 0))
+    assert night.differing() == {"changed": ["a.jsonl"]}
+
+
 def test_what_is_known_is_not_even_hashed_and_a_touched_file_not_read(night: Night) -> None:
     assert night.differing() == {}
     assert night.run().run_id is None

@@ -201,12 +201,15 @@ def test_a_full_temporary_folder_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     assert message == f"the disk of {tmp_path} is full; free some space"
 
 
-@pytest.mark.parametrize("name", ["{}", "{}/sub", "{}/*.jsonl", "file://{}", "{}/link/sub"])
+@pytest.mark.parametrize(
+    "name", ["{}", "{}/sub", "{}/*.jsonl", "file://{}", "{}/link/sub", "{}-outside/sub"]
+)
 @pytest.mark.parametrize("command", ["run", "plan"])
 def test_an_archive_in_the_warehouse_is_refused_before_anything_is_made(
     archive: Path, command: str, name: str
 ) -> None:
-    (archive / "link").symlink_to(archive)
+    for link in (archive / "link", Path(f"{archive}-outside")):
+        link.symlink_to(archive)
     before = sorted(path.name for path in archive.rglob("*"))
     inside = name.format(archive)
     assert refusal(invoke(command, inside, "--warehouse", archive)) == (
