@@ -61,8 +61,8 @@ def check_url(url: str) -> None:
     """Refuse a URL that holds a secret, or names no bucket.
 
     Raises:
-        KpBatchError: it has credentials, or a query, or no bucket, which the message leaves out, or
-            it cannot be parsed.
+        KpBatchError: it has credentials or a query, which the message leaves out, names no bucket,
+            or cannot be parsed.
     """
     try:
         parts = urlsplit(url)

@@ -23,7 +23,6 @@ from kp_batch.conversion.formats import FORMATS
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.sample import write_sample
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
@@ -85,13 +84,6 @@ class Scored:
         shutil.copytree(self.warehouse, folder)
         rebuild(folder)
         return Scored(self.archive, folder, self.runs, self.settings)
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("archive")
-    write_sample(folder, traces=120, days=4, seed=3)
-    return folder
 
 
 @pytest.fixture(scope="module")

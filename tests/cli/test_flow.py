@@ -14,7 +14,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from kp_batch.sample import write_sample
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import (
@@ -28,13 +27,6 @@ from tests.support.commands import (
 )
 
 pytestmark = pytest.mark.prefect
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("archive")
-    write_sample(folder, traces=120, days=4, seed=3)
-    return folder
 
 
 @pytest.fixture(scope="module")

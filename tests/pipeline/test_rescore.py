@@ -33,8 +33,6 @@ from tests.support.runs import ask, config, facts, scores
 
 pytestmark = pytest.mark.slow
 
-DAYS = "SELECT DISTINCT created_at::DATE FROM scores"
-
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:

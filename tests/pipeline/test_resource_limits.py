@@ -18,7 +18,6 @@ from tests.support.archives import trace, write_jsonl
 
 pytestmark = pytest.mark.slow
 
-GB = 10**9
 TRACES = 40
 
 

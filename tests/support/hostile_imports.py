@@ -22,7 +22,6 @@ from tests.support.otlp_protobuf import encoded, in_varint, stream
 
 RULES = ("--success", "always", "--confidence", "0.8", "--domain", "=default")
 AT = "2026-03-01T09:00:00.000000"
-_MIB = b"x" * (1 << 20)
 _LOG = {"version": 2, "status": "success", "eval": {"run_id": "r", "task": "t", "model": "m"}}
 _TALK = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "so"}]
 

@@ -15,12 +15,9 @@ from tests.support import ROOT
 
 # Root may do anything: these commands run as a root that has to ask like anybody else.
 SETPRIV = shutil.which("setpriv")
-
-
 LIKE_ANYBODY = (
     [] if os.getuid() else [str(SETPRIV), "--bounding-set=-dac_override,-dac_read_search"]
 )
-
 
 asks = pytest.mark.skipif(not os.getuid() and not SETPRIV, reason="root, without setpriv")
 
