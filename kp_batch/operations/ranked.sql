@@ -5,6 +5,8 @@ SELECT
     trace_id,
     text_hash,
     row_number() OVER (ORDER BY score DESC, created_at, trace_id) - 1 AS position
-FROM read
-WHERE encoder_id = getvariable('encoder_id')
-QUALIFY row_number() OVER (PARTITION BY text_hash ORDER BY score DESC, created_at, trace_id) = 1;
+FROM (  -- positions number what is left, as the vectors are: with no gaps
+    FROM read
+    WHERE encoder_id = getvariable('encoder_id')
+    QUALIFY row_number() OVER (PARTITION BY text_hash ORDER BY score DESC, created_at, trace_id) = 1
+);

@@ -11,6 +11,7 @@ from datetime import date
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import click
@@ -55,6 +56,7 @@ from tests.support.buckets import Machine
 from tests.support.commands import check_signal, linux, reading, working
 from tests.support.folders import keep, listing, restore
 from tests.support.odd_rows import BOTH, JSON_ALONE, PARQUET_ALONE
+from tests.support.oracle.exports import distinct
 from tests.support.queries import ask
 from tests.support.runs import config, scores
 
@@ -654,6 +656,34 @@ def test_vectors_of_different_encoders_are_never_compared(tmp_path: Path) -> Non
         connection.register("read", read.head(3).to_arrow())
         select_distinct(tmp_path, connection, tmp_path / "places.parquet", 0.5)
         assert connection.execute("FROM distinct_ids ORDER BY ALL").fetchall() == [("a",), ("c",)]
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_law_the_distinct_ones_are_those_of_a_plain_search(data: st.DataObject) -> None:
+    """Where texts repeat and scores are equal, too, and with zero vectors."""
+    drawn = st.tuples(st.integers(0, 7), st.integers(0, 3), st.integers(0, 2), st.integers(0, 1))
+    names = ("text_hash", "score", "created_at", "encoder_id")
+    rows = [
+        {"trace_id": f"t{n}", **dict(zip(names, values, strict=True))}
+        for n, values in enumerate(data.draw(st.lists(drawn, min_size=1, max_size=25)))
+    ]
+    for row in rows:
+        row |= {"text_hash": f"{row['text_hash']:064}", "encoder_id": f"e{row['encoder_id']}"}
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    hashes = [f"{n:064}" for n in range(8)]
+    vectors = {}
+    with TemporaryDirectory() as folder, duckdb.connect() as connection:
+        for encoder in ("e0", "e1"):
+            made = normalised(rng.standard_normal((8, 3)) * [[0], *[[1]] * 7])
+            write_chunk(Layout(Path(folder)).vectors(encoder), pl.Series(hashes), made)
+            vectors |= {(encoder, text): vector for text, vector in zip(hashes, made, strict=True)}
+        bound = data.draw(st.sampled_from([0.05, 0.5, 0.9, 0.99999, 1.0]))
+        connection.register("read", pl.DataFrame(rows).to_arrow())
+        select_distinct(Path(folder), connection, Path(folder) / "places.parquet", bound)
+        selected = connection.execute("FROM distinct_ids ORDER BY ALL").fetchall()
+    expected = distinct(rows, bound, lambda row: vectors[row["encoder_id"], row["text_hash"]])
+    assert selected == sorted((row["trace_id"],) for row in expected)
 
 
 def naive(vectors: Float32s, bound: float) -> Iterator[bool]:
