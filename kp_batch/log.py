@@ -63,9 +63,9 @@ def writing_to(name: str) -> Generator[None]:
         raise ResourceError(f"{name} cannot be written: {error.strerror}") from error
 
 
-def info(message: str) -> None:
-    """Log what the command does."""
-    _LOG.info("%s", printable_lines(message))
+def info(message: str, *, always: bool = False) -> None:
+    """Log what the command does, which `show_only_new_warnings` may leave out unless `always`."""
+    _LOG.info("%s", printable_lines(message), extra={"always": always})
 
 
 def warn(message: str, *, repeated: bool = False) -> None:
@@ -88,10 +88,10 @@ def show_on_stderr() -> None:
 
 
 def show_only_new_warnings() -> None:
-    """Show on stderr from now on only warnings that the last done run did not have."""
+    """Show on stderr from now on only what is new: see `warn` and `info`."""
     for handler in _LOG.handlers:
         if isinstance(handler, _OnStderr):
-            handler.addFilter(_is_new_warning)
+            handler.addFilter(_is_new)
 
 
 @contextmanager
@@ -117,8 +117,10 @@ class _OnStderr(logging.StreamHandler[TextIO]):
     """The log that the user sees; without a filter, progress bars are shown, too."""
 
 
-def _is_new_warning(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING and not getattr(record, "repeated", False)
+def _is_new(record: logging.LogRecord) -> bool:
+    if record.levelno >= logging.WARNING:
+        return not getattr(record, "repeated", False)
+    return getattr(record, "always", False)
 
 
 def _shows_bars() -> bool:

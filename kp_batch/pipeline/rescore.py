@@ -26,8 +26,9 @@ from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.runs.audits import AuditResult
 from kp_batch.runs.run import Run, effective_config
+from kp_batch.scoring.profiles import load_profiles
 from kp_batch.steps.step import Clock, Executor, ThreadExecutor, timed
-from kp_batch.text import one_line
+from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
 from kp_batch.warehouse.publication import published_since, writing
@@ -104,6 +105,7 @@ def carry_out(opened: OpenRun) -> Plan:
     scan = scan_archive(run, opened.executor)
     opened.begun = True
     opened.plan = plan = make_plan(run, scan, scorer)
+    tell_of_new_warehouse(run)
     log_plan(run, plan)
     if fault := exceeded_limits(run, plan.counts, plan.limit_inputs):
         raise ArchiveError(fault)
@@ -144,6 +146,21 @@ def warn_of_unfinished_forget(warehouse: Path) -> None:
             f"a kp-batch forget was not finished: files in {shown(warehouse)} may still hold "
             "traces that were to go; give the same command again"
         )
+
+
+def tell_of_new_warehouse(run: Run) -> None:
+    """Say that a new warehouse begins: nobody may have meant it, as where its disk is missing."""
+    if run.published.settings:  # of a run that was done
+        return
+    config = run.config
+    audits = count_of(len(config.audits.by_name), "audit") if config.audits.by_name else "no audits"
+    weights = "the built-in weights" if config.profiles == load_profiles() else "weights of its own"
+    info(
+        f"{shown(config.warehouse)} is a new warehouse, with embedder "
+        f"{printable(config.embedder)}, {weights}, {audits}; if there was one before, look "
+        "whether its disk is there",
+        always=True,
+    )
 
 
 def log_plan(run: Run, plan: Plan) -> None:

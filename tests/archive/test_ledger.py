@@ -626,6 +626,22 @@ def test_a_quiet_run_tells_what_cannot_be_read_once_and_again_when_that_changes(
     assert warning.startswith(f"kp-batch: warning: {damaged} is unreadable: Parquet magic bytes")
 
 
+def test_a_quiet_run_tells_that_its_warehouse_is_new_until_a_run_is_done(
+    night: Night, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = night.archive.with_name("elsewhere")
+    write_jsonl(night.archive / "d.jsonl", [trace(id="", steps=[])])
+    with pytest.raises(ArchiveError, match="--max-reject-share"):
+        quiet_stderr(night, capsys, warehouse=new, max_reject_share=0)
+    told = capsys.readouterr().err
+    start = (
+        f"kp-batch: {new} is a new warehouse, with embedder none, the built-in weights, no audits;"
+    )
+    assert told.startswith(start)
+    assert len(quiet_stderr(night, capsys, warehouse=new, max_reject_share=1)) == 1
+    assert quiet_stderr(night, capsys, warehouse=new, max_reject_share=1) == []
+
+
 def test_a_quiet_run_tells_once_that_half_of_the_archive_is_lost(
     night: Night, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
