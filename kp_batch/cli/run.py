@@ -56,7 +56,9 @@ DEMO_QUERIES = {
     help="Run as a Prefect flow, or without it.  [default: where Prefect is configured]",
 )
 @click.option(
-    "--quiet", is_flag=True, help="Warnings and errors only; standing ones when they changed."
+    "--quiet",
+    is_flag=True,
+    help="Print errors, warnings when they are new or changed, and that a warehouse is new.",
 )
 @json_option
 def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) -> None:

@@ -86,8 +86,8 @@ def _results(
     with sandbox(now, before, folder) as connection:
         answers = _asked(audits, partial(count_rows, connection, most=_SHOWN))
     return tuple(
-        AuditResult(name, audits[name].severity, rows, name in allowed, first)
-        for name, (rows, first) in answers.items()
+        AuditResult(name, audits[name].severity, rows, name in allowed, first, digest)
+        for name, (rows, first, digest) in answers.items()
     )
 
 
@@ -130,7 +130,10 @@ def _audited(run: Run, now: PublishedSnapshot) -> tuple[AuditResult, ...]:
     folder = run.staging.fresh("audited")
     audits, allowed = run.config.audits.by_name, run.config.allow
     results = _results(audits, now, run.snapshot, folder, allowed)
+    last = last_done(run.snapshot.runs())
+    known = {(result.name, result.digest) for result in last.audits} if last else set()
     for result in results:
         if result.rows:
-            warn(warning_text(result))
+            is_known = not result.fails and (result.name, result.digest) in known
+            warn(warning_text(result), repeated=is_known)
     return results

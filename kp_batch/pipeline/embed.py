@@ -66,7 +66,9 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
         return None
     if not is_native(encoder.precision):
         warn(
-            f"{encoder.precision} is slower than float32 here: the processor does not compute in it"
+            f"{encoder.precision} is slower than float32 here: the processor does not compute in "
+            "it",
+            repeated=run.published.settings.get("precision") == encoder.precision,
         )
     staging, folder = run.staging, Layout(config.warehouse).vectors(encoder.encoder_id)
     stage_inputs(staging, staged, staging.missing, "text_hash", staging.to_embed)

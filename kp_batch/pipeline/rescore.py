@@ -20,7 +20,7 @@ from kp_batch.pipeline.replay import replay_timeline
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.summary import Summary, summarise
 from kp_batch.pipeline.write import write_tables
-from kp_batch.planning.explain_plan import describe, plan_text, warnings
+from kp_batch.planning.explain_plan import describe, future_warnings, plan_text, profile_warnings
 from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
@@ -164,12 +164,15 @@ def tell_of_new_warehouse(run: Run) -> None:
 
 
 def log_plan(run: Run, plan: Plan) -> None:
-    """Log a plan, if there is anything to do, and its warnings."""
+    """Log a plan, if there is anything to do, and its warnings; an exceeded limit is the error."""
     description = describe(run, plan)
     for line in plan_text(description).splitlines() if plan.pending else ():
         info(line)
-    for line in warnings(description):
+    for line in profile_warnings(description):
         warn(line)
+    published = {str(day) for day in run.snapshot.days}
+    for line in future_warnings(description):
+        warn(line, repeated=published.issuperset(description.future_partitions))
 
 
 def execute(opened: OpenRun, plan: Plan) -> Plan:

@@ -128,18 +128,25 @@ def plan_text(plan: PlanDescription) -> str:
     )
 
 
-def warnings(plan: PlanDescription) -> list[str]:
-    """The warnings about a described plan, one line each."""
-    messages = [
+def profile_warnings(plan: PlanDescription) -> list[str]:
+    """Of new profiles that weight no trace, one line each."""
+    return [
         f"no trace has the domain {printable(name)}"
         + (f"; did you mean {printable(similar)}?" if similar else ", which has a profile")
         for name, similar in plan.unused_profiles.items()
     ]
-    if plan.future_partitions:
-        messages.append(
-            f"traces are dated in the future: {_days(plan.future_partitions)}; {_DATED}"
-        )
-    return [*messages, *([f"a run would fail: {printable(plan.excess)}"] if plan.excess else [])]
+
+
+def future_warnings(plan: PlanDescription) -> list[str]:
+    """Of traces that are dated in the future, in one line."""
+    days = plan.future_partitions
+    return [f"traces are dated in the future: {_days(days)}; {_DATED}"] if days else []
+
+
+def warnings(plan: PlanDescription) -> list[str]:
+    """All warnings about a described plan, one line each; a run itself fails for the last one."""
+    excess = [f"a run would fail: {printable(plan.excess)}"] if plan.excess else []
+    return [*profile_warnings(plan), *future_warnings(plan), *excess]
 
 
 def _why(plan: PlanDescription) -> list[str]:

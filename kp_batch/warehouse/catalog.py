@@ -205,8 +205,11 @@ def prepare(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBP
 
 def count_rows(
     connection: duckdb.DuckDBPyConnection, query: str, most: int
-) -> tuple[int, tuple[str, ...]]:
-    """Count the rows of a query, in a `sandbox`; returns also the first ones, each as JSON.
+) -> tuple[int, tuple[str, ...], str]:
+    """Count the rows of a query, in a `sandbox`.
+
+    Returns:
+        Their number; the first ones, each as JSON; and a digest of all, in any order.
 
     Raises:
         duckdb.Error: it cannot be run.
@@ -216,6 +219,7 @@ def count_rows(
     # DuckDB's messages quote this statement.
     table = statement("CREATE OR REPLACE TEMP TABLE found AS $query", query=select)
     connection.execute(table)
-    [(count,)] = connection.execute("SELECT count(*) FROM found").fetchall()
+    totals = "SELECT count(*), coalesce(sum(hash(found)), 0)::VARCHAR FROM found"
+    [(count, digest)] = connection.execute(totals).fetchall()
     first = connection.execute("SELECT to_json(found) FROM found LIMIT ?", [most]).fetchall()
-    return count, tuple(row for (row,) in first)
+    return count, tuple(row for (row,) in first), digest

@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ def test_an_audit_sees_what_would_be_published_beside_what_is(night: Night, tmp_
         "severity": "error",
         "rows": 1,
         "allowed": True,
+        "digest": results[1].digest,
     }
 
 
@@ -138,6 +140,40 @@ def test_they_are_kept_by_value_run_on_a_quiet_night_and_end(night: Night, tmp_p
     [(changes,)] = ask(config(tmp_path, tmp_path), query)
     assert [entry["words"] for entry in json.loads(changes)] == ["audit few gone"]
     assert not night().audits
+
+
+def test_a_warning_is_told_again_where_other_rows_are_found_and_an_error_each_time(
+    night: Night, caplog: pytest.LogCaptureFixture
+) -> None:
+    def told(*rows: dict[str, Any], **changes: Any) -> list[str]:
+        """The warnings that a run with --quiet shows."""
+        caplog.clear()
+        with suppress(AuditError):
+            night(*rows, **changes)
+        shown = [record for record in caplog.records if record.levelname == "WARNING"]
+        return [record.getMessage() for record in shown if not record.__dict__["repeated"]]
+
+    last = {"sql": "SELECT max(trace_id) AS last FROM scores", "severity": "warn"}
+    [warning] = told(trace(id="a"), audits={"last": last})
+    assert warning == 'audit last found 1 row: {"last":"a"}'
+    assert told() == told(threshold=0.5) == []
+    assert told(trace(id="b")) == ['audit last found 1 row: {"last":"b"}']
+    assert told() == []
+    failing = {"last": {**last, "severity": "error"}}
+    assert len(told(audits=failing, allow=("last",))) == 0
+    assert len(told()) == len(told()) == 1
+
+
+def test_traces_of_the_future_are_told_once(night: Night, caplog: pytest.LogCaptureFixture) -> None:
+    def repeated(*rows: dict[str, Any]) -> list[bool]:
+        caplog.clear()
+        night(*rows)
+        about = [record for record in caplog.records if "in the future" in record.getMessage()]
+        return [record.__dict__["repeated"] for record in about]
+
+    assert repeated(trace(id="a", created_at="2999-01-01T00:00:00Z")) == [False]
+    assert repeated(trace(id="b", created_at="2026-01-01T00:00:00Z")) == [True]  # it is replayed
+    assert repeated(trace(id="c", created_at="2999-01-02T00:00:00Z")) == [False]
 
 
 WRONG = {
