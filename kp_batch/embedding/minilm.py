@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kp_batch.embedding.encoders import ENCODER_VERSION, checked
+from kp_batch.embedding.first_pieces import first_pieces
 from kp_batch.embedding.model_files import MINILM_DIGESTS, find_minilm
 from kp_batch.embedding.precision import Precision, computing, suffix
 from kp_batch.vectors import Float32s
@@ -30,9 +31,6 @@ _PIECES_ON_CPU: Mapping[Precision, int] = MappingProxyType(
     {"float32": 4 * WINDOW, "bf16": 8 * WINDOW}
 )
 _BYTES_OF_PIECE = 64 << 10
-
-# Characters to read for each piece that is wanted: real texts have five or six.
-_CHARACTERS = 8
 
 
 class MiniLM:
@@ -55,7 +53,7 @@ class MiniLM:
         """The window of each text: its word pieces with the special ones, the first 512."""
         if not texts:
             return []
-        pieces = _first_pieces(self.tokenizer, texts, WINDOW)
+        pieces = first_pieces(self.tokenizer, texts, WINDOW)
         return [np.array(piece, dtype=np.uint16) for piece in pieces]
 
     def cuts(self, text: str) -> bool:
@@ -142,39 +140,3 @@ def _batches(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
         size += lengths[row]
     if batch:
         yield batch
-
-
-def _first_pieces(
-    tokenizer: "Tokenizer", texts: Sequence[str], most: int, characters: int = _CHARACTERS
-) -> list[list[int]]:
-    """The first word pieces of texts, with the special ones, as if whole texts had been tokenised.
-
-    A text is read up to a space beyond so many characters, and further only if that gave too few
-    pieces: BERT's tokenisers split a text at spaces before all else, so that the text after a space
-    changes no piece before it.
-
-    Args:
-        tokenizer: that of a BERT model, without truncation and padding.
-        texts: any.
-        most: pieces of a text, at least 1. A longer text keeps its first special piece and loses
-            its last one.
-        characters: to read for each piece at first; at least 1.
-    """
-    pieces: dict[int, list[int]] = {}
-    unread, reach = list(range(len(texts))), most * characters
-    while unread:
-        beginnings = [_beginning(texts[row], reach) for row in unread]
-        for row, beginning, encoding in zip(
-            unread, beginnings, tokenizer.encode_batch_fast(beginnings), strict=True
-        ):
-            # The last piece is the special one that ends a text.
-            if len(encoding.ids) > most or len(beginning) == len(texts[row]):
-                pieces[row] = encoding.ids[:most]
-        unread = [row for row in unread if row not in pieces]
-        reach *= 4
-    return [pieces[row] for row in range(len(texts))]
-
-
-def _beginning(text: str, reach: int) -> str:
-    space = text.find(" ", reach)
-    return text if space < 0 else text[:space]

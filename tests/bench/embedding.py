@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from kp_batch.embedding.minilm import WINDOW, MiniLM, _first_pieces
+from kp_batch.embedding.first_pieces import first_pieces
+from kp_batch.embedding.minilm import WINDOW, MiniLM
 from kp_batch.embedding.model_files import find_minilm
 from tests.bench.measuring import medians
 
@@ -74,7 +75,7 @@ def _tokenising() -> None:
     texts = [" ".join(_full_windows(20))] * 64
     tokenizer = MiniLM().tokenizer
     for label, work in (
-        ("tokenising texts of 60 kB", lambda: _first_pieces(tokenizer, texts, WINDOW)),
+        ("tokenising texts of 60 kB", lambda: first_pieces(tokenizer, texts, WINDOW)),
         ("all of these texts", lambda: tokenizer.encode_batch_fast(texts)),
     ):
         began = time.perf_counter()

@@ -15,7 +15,8 @@ from tokenizers import Tokenizer
 
 from kp_batch.embedding import attention, precision
 from kp_batch.embedding.attention import _by_length, _on_gpu
-from kp_batch.embedding.minilm import WINDOW, MiniLM, _first_pieces
+from kp_batch.embedding.first_pieces import first_pieces
+from kp_batch.embedding.minilm import WINDOW, MiniLM
 from kp_batch.embedding.model_files import find_minilm
 from kp_batch.embedding.vector_store import count_vectors
 from kp_batch.operations.forget import forget
@@ -31,12 +32,19 @@ pytestmark = pytest.mark.model
 # Words of every kind that the tokeniser knows, and what is between them.
 WORDS = st.sampled_from(
     [
-        *("a", "river", "unbelievably", "x" * 120, "don't", "1,000.50", "a_b-c", "[SEP]", "[MASK]"),
-        *("##ing", "e\u0301", "\u0301", "\u0130", "ß", "金融", "анализ", "🙂", "\u200b", "\x00"),
+        *("a", "river", "unbelievably", "don't", "1,000.50", "a_b-c", "x={y:[1]};", "[SEP]"),
+        *("##ing", "e\u0301", "\u0130", "ß", "金融", "анализ", "ΟΔΟΣ", "ภาษา", "デ", "👩\u200d🚀"),
+        *("[SE\u200bP]", "[SEP", "K]", "[", "]", "\u2260", "\u037e", "각", "\uf900", "\U0001d165"),
     ]
 )
-SPACES = st.sampled_from([" ", "  ", "\n", "\t", "\u00a0", "\u2028", "", ", "])
-TEXTS = st.lists(st.tuples(WORDS, SPACES), max_size=30).map(
+SPACES = st.sampled_from(
+    [*" \n\t\u00a0\u2028\u3000\u200b\x00\x0b\x85\ufffd\u0301", "  ", "", "", "", ", "]
+)
+RUNS = st.tuples(st.one_of(WORDS, SPACES, st.characters()), st.sampled_from([60, 101, 300])).map(
+    lambda run: run[0] * run[1]
+)
+PARTS = st.tuples(st.one_of(WORDS, WORDS, WORDS, RUNS, st.text(max_size=5)), SPACES)
+TEXTS = st.lists(PARTS, max_size=30).map(
     lambda pairs: "".join(word + space for word, space in pairs)
 )
 
@@ -52,19 +60,49 @@ def test_law_the_first_pieces_are_those_of_the_whole_text(
     texts: list[str], most: int, characters: int
 ) -> None:
     whole = [tokenizer().encode(text).ids[:most] for text in texts]
-    assert _first_pieces(tokenizer(), texts, most, characters) == whole
+    assert first_pieces(tokenizer(), texts, most, characters) == whole
+
+
+class Noting:
+    """A tokenizer that notes what it is given."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+        self.normalizer, self.pre_tokenizer = tokenizer().normalizer, tokenizer().pre_tokenizer
+
+    def encode_batch_fast(self, texts: Sequence[str]) -> object:
+        self.read.extend(texts)
+        return tokenizer().encode_batch_fast(texts)
 
 
 def test_no_more_of_a_long_text_is_tokenised_than_its_window_needs() -> None:
-    read: list[str] = []
+    noting = Noting()
+    first_pieces(noting, ["word " * 100_000], WINDOW)
+    assert [len(text) for text in noting.read] == [8 * WINDOW + 3]  # up to the next space
 
-    class Noting:
-        def encode_batch_fast(self, texts: Sequence[str]) -> object:
-            read.extend(texts)
-            return tokenizer().encode_batch_fast(texts)
 
-    _first_pieces(Noting(), ["word " * 100_000], WINDOW)
-    assert [len(text) for text in read] == [8 * WINDOW + 3]  # up to the next space
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("数据处理" * 50_000, 4_096),
+        ("QUJD/2Rl+kZH" * 20_000, 4_112),
+        ("f(x){return(x)}" * 20_000, 4_112),
+        ("0123456789abcdef" * 20_000, 101),  # one unknown word
+        ("0123456789abcdef" * 20_000 + " and so on" * 1_000, 2 * 4_096),
+        ("กำลังประมวลผลข้อมูล" * 20_000, 250),  # marks and letters
+        ("👩\u200d🚀" * 100_000, 250),
+        ("\u0301\u200b" * 100_000, 0),
+        (" \n" * 100_000, 4_096),
+        ("[" * 100_000, 4_096),
+        ("]" * 100_000, 4_096),
+    ],
+    ids=range(11),
+)
+def test_no_more_of_a_text_without_spaces_is_tokenised_either(text: str, most: int) -> None:
+    noting = Noting()
+    [pieces] = first_pieces(noting, [text], WINDOW)
+    assert sum(map(len, noting.read)) <= most
+    assert pieces == tokenizer().encode(text).ids[:WINDOW]
 
 
 def test_the_tokeniser_is_the_one_that_transformers_makes_of_the_same_files() -> None:
@@ -72,7 +110,7 @@ def test_the_tokeniser_is_the_one_that_transformers_makes_of_the_same_files() ->
 
     texts = ["Analyze TSMC Q4 earnings", "[SEP] \u0301 金融 İ", "", "x" * 200]
     expected = AutoTokenizer.from_pretrained(find_minilm())(texts)["input_ids"]
-    assert _first_pieces(tokenizer(), texts, WINDOW) == expected
+    assert first_pieces(tokenizer(), texts, WINDOW) == expected
 
 
 # --- attention without padding
