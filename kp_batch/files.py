@@ -5,8 +5,10 @@ warehouse. Losing it costs only time, so that a failure to read or write it is n
 several processes write a file at once, the last one wins.
 """
 
+import errno
 import os
-from collections.abc import Generator
+import re
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
@@ -16,6 +18,9 @@ from kp_batch.errors import WRITTEN_FOLDERS, WarehouseError
 
 HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
 _NOTES: list[int] = []  # descriptors, at most one: see `note_leftovers_in`
+# What a disk answers that could not write; after any other answer each file is synced by itself.
+_UNWRITTEN = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+_NO_SYNC_OF_FOLDERS = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 def temporary_sibling(path: Path) -> Path:
@@ -88,9 +93,71 @@ def sync(path: Path) -> None:
 
 
 def sync_names(folder: Path) -> None:
-    """Wait until a folder's names are on the disk, where its file system supports that."""
-    with suppress(OSError):
-        sync(folder)
+    """Wait until a folder's names are on the disk, where its file system supports that.
+
+    Raises:
+        OSError: they could not be written.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except (PermissionError, IsADirectoryError):  # as some systems answer
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC_OF_FOLDERS:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def sync_new(files: Iterable[Path], known: Iterable[Path], root: Path) -> None:
+    """Wait until new files are on the disk, and the names of them and of their new folders.
+
+    Args:
+        files: the new ones, below the root.
+        known: files below the root that are on the disk already, so that their folders are.
+        root: a folder; if it has no known file, it counts as new itself.
+
+    Raises:
+        OSError: one could not be written.
+    """
+    old = {folder for file in known for folder in file.parents}
+    folders: set[Path] = set()
+    for file in files:
+        sync(file)
+        for folder in file.parents:
+            folders.add(folder)
+            if folder in old or folder == root.parent:
+                break
+    for folder in folders:
+        sync_names(folder)
+
+
+def sync_file_system(folder: Path) -> bool:
+    """Wait until all that was written to a folder's file system is on the disk.
+
+    Returns:
+        False if the system has no call for that, or one that tells of no errors.
+
+    Raises:
+        OSError: something could not be written.
+    """
+    import ctypes  # here: only who publishes needs it
+
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    # An older Linux keeps what it could not write to itself.
+    if syncfs is None or version is None or (*map(int, version.groups()),) < (5, 8):
+        return False
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        number = ctypes.get_errno() if syncfs(descriptor) else 0
+    finally:
+        os.close(descriptor)
+    if number in _UNWRITTEN:
+        raise OSError(number, os.strerror(number), str(folder))
+    return not number
 
 
 def files_below(folder: Path) -> list[Path]:

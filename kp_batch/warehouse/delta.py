@@ -217,6 +217,21 @@ def files_of(warehouse: Path, name: str, version: int | None) -> list[Path]:
     return sorted(_logged_file(folder, path) for path in paths)
 
 
+def needed_files(warehouse: Path, tables: Mapping[str, int]) -> set[Path]:
+    """All files that versions of tables need: those of the rows, and those of the logs.
+
+    Raises:
+        WarehouseError: a version is gone, or names a file outside its folder.
+    """
+    files: set[Path] = set()
+    for name, version in tables.items():
+        log, last = Layout(warehouse).table(name) / "_delta_log", f"{version:020d}.json"
+        files.update(files_of(warehouse, name, version))
+        # Without `_last_checkpoint`, which readers do without.
+        files.update(path for path in log.glob("[0-9]*") if path.name <= last)
+    return files
+
+
 def additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
     """The log's entry for each file of a table's version: `path`, `num_records`, and more.
 

@@ -4,7 +4,8 @@ A manifest is published at the moment when it replaces manifest.json, in the buc
 is in one: see `bucket.mirror`. The catalog kp.duckdb is built before that and replaced right after
 it; both have the id of the publication. From that moment on nothing undoes it. A writer that is
 killed or fails in between leaves the older catalog, intact, with all files that it names, and the
-next writer completes the publication first.
+next writer completes the publication first. All that the manifest names is on the disk before that
+moment, so a power cut leaves no less.
 """
 
 import shutil
@@ -15,7 +16,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from kp_batch.errors import BusyError
-from kp_batch.files import atomic_write, sync, sync_names
+from kp_batch.files import atomic_write, sync_file_system, sync_names, sync_new
 from kp_batch.warehouse.bucket.location import url_of
 from kp_batch.warehouse.bucket.mirror import (
     bucket_session,
@@ -24,6 +25,7 @@ from kp_batch.warehouse.bucket.mirror import (
     sync_lock,
 )
 from kp_batch.warehouse.catalog import build_for_others, build_published
+from kp_batch.warehouse.delta import needed_files
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
@@ -115,12 +117,22 @@ def _replace_manifest(warehouse: Path, manifest: Manifest) -> None:
     catalog, file = _replacement(layout.catalog), _replacement(layout.manifest)
     _remove_leftovers(layout)
     build_published(catalog, PublishedSnapshot(warehouse, manifest.tables, manifest))
-    sync(catalog)
     file.write_text(manifest.as_json(), "utf-8")
-    sync(file)
+    _sync(layout, manifest)
     publish_in_bucket(warehouse, manifest.as_json())
     file.replace(layout.manifest)  # the moment
     sync_names(warehouse)
+
+
+def _sync(layout: Layout, manifest: Manifest) -> None:
+    """Wait until all that a manifest names is on the disk, so that a power cut loses none of it."""
+    folders = [*map(layout.table, manifest.tables), layout.root]  # of which some may be mounts
+    if all(map(sync_file_system, {folder.stat().st_dev: folder for folder in folders}.values())):
+        return
+    before = read_manifest(layout.root)
+    known = needed_files(layout.root, before.tables) | {layout.manifest} if before else set[Path]()
+    new = needed_files(layout.root, manifest.tables) - known
+    sync_new({*new, *map(_replacement, (layout.catalog, layout.manifest))}, known, layout.root)
 
 
 def _replace_catalog(layout: Layout) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import BusyError, WarehouseError
+from kp_batch.files import sync_file_system
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import report as reporting
@@ -28,6 +29,7 @@ from kp_batch.schemas import TABLES
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.warehouse import catalog
 from kp_batch.warehouse import manifest as manifests
+from kp_batch.warehouse import publication as publishing
 from kp_batch.warehouse.delta import DeltaTables
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.publication import publish, rebuild, writing
@@ -115,7 +117,12 @@ class Calls:
             note(f"replace {target.name} by {path.name}")
             return replace(path, target)
 
+        def syncing_all(folder: Path) -> bool:
+            note(f"sync all of {folder.name}")
+            return sync_file_system(folder)
+
         monkeypatch.setattr(os, "fsync", syncing)
+        monkeypatch.setattr(publishing, "sync_file_system", syncing_all)
         monkeypatch.setattr(Path, "replace", replacing)
 
 
@@ -141,8 +148,7 @@ def test_manifest_json_publishes_and_kp_duckdb_follows_wherever_the_writer_dies(
         names = {path.name for path in warehouse.iterdir()}
         assert names == {"profiles", "kp.duckdb", "manifest.json", "kp.lock"}
     assert seen == [
-        ("sync kp.duckdb.new", "one", "one"),
-        ("sync manifest.json.new", "one", "one"),
+        ("sync all of it's one", "one", "one"),
         ("replace manifest.json by manifest.json.new", "one", "one"),
         ("sync it's one", "one", "two"),
         ("replace kp.duckdb by kp.duckdb.new", "one", "two"),

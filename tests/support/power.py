@@ -1,0 +1,99 @@
+"""A model of a disk, which tells what a power cut would leave of a folder.
+
+Of a file only the content is sure that was there when it was synced, and of a folder the names. The
+rest may be lost; what was renamed or removed may be so already on the disk.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import rmtree
+from unittest.mock import patch
+
+_FSYNC, _CDLL = os.fsync, ctypes.CDLL
+
+Image = dict[Path, bytes]  # the files
+
+
+@dataclass
+class Disk:
+    """What is on the disk of a folder, and of the names in the folder around it."""
+
+    root: Path
+    has_syncfs: bool
+    syncs: int = 0
+    contents: dict[int, bytes] = field(default_factory=dict[int, bytes])  # by inode
+    names: dict[int, dict[str, int]] = field(default_factory=dict[int, dict[str, int]])
+    held: list[int] = field(default_factory=list[int])  # descriptors: no inode is another's later
+
+    def keep(self, path: Path | int) -> None:
+        """Write a file's content, or a folder's names, onto the disk."""
+        self.held.append(os.open(path, os.O_RDONLY) if isinstance(path, Path) else os.dup(path))
+        status = os.fstat(self.held[-1])
+        if stat.S_ISDIR(status.st_mode):
+            with os.scandir(self.held[-1]) as entries:
+                self.names[status.st_ino] = {each.name: each.inode() for each in entries}
+        else:
+            self.contents[status.st_ino] = Path(f"/proc/self/fd/{self.held[-1]}").read_bytes()
+
+    def keep_all(self) -> None:
+        """Write all of the folder onto the disk."""
+        for path in (self.root.parent, self.root, *self.root.rglob("*")):
+            if path.is_dir() or path.is_file():
+                self.keep(path)
+
+    def after_power_cut(self) -> Image:
+        """What is left of the folder, if nothing else has reached the disk by chance."""
+        inode = self.names[self.root.parent.stat().st_ino].get(self.root.name)
+        return {} if inode is None else dict(self._below(self.root, inode))
+
+    def _below(self, path: Path, inode: int) -> Generator[tuple[Path, bytes]]:
+        for name, child in self.names.get(inode, {}).items():
+            if child in self.names or (path / name).is_dir():
+                yield from self._below(path / name, child)
+            else:
+                yield path / name, self.contents.get(child, b"")
+
+
+def write_image(root: Path, image: Image) -> None:
+    """Replace a folder by what a power cut left of it."""
+    rmtree(root)
+    for path, content in image.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+@contextmanager
+def disk_of(root: Path, *, has_syncfs: bool) -> Generator[Disk]:
+    """Follow what the calls of this process bring onto the disk of a folder."""
+    disk = Disk(root, has_syncfs)
+    disk.keep_all()
+
+    def fsync(descriptor: int) -> None:
+        disk.syncs += 1
+        disk.keep(descriptor)
+        _FSYNC(descriptor)
+
+    class Library:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def syncfs(self, descriptor: int) -> int:
+            os.fstat(descriptor)
+            if not has_syncfs:
+                ctypes.set_errno(errno.EPERM)
+                return -1
+            disk.syncs += 1
+            disk.keep_all()
+            return 0
+
+    try:
+        with patch.object(os, "fsync", fsync), patch.object(ctypes, "CDLL", Library):
+            yield disk
+    finally:
+        for descriptor in disk.held:
+            os.close(descriptor)

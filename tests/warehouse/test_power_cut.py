@@ -1,0 +1,204 @@
+"""All that a manifest names is on the disk before the manifest is: whoever publishes, anywhere."""
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kp_batch.errors import ArchiveError
+from kp_batch.files import sync_file_system, sync_names
+from kp_batch.operations.forget import forget
+from kp_batch.operations.rollback import rollback
+from kp_batch.operations.vacuum import vacuum
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.schemas import TABLES
+from kp_batch.warehouse.snapshot import published
+from tests.support.archives import trace, write_jsonl
+from tests.support.folders import keep, restore
+from tests.support.power import Image, disk_of, write_image
+from tests.support.publications import publish_profile
+from tests.support.runs import config
+
+REPLACE, UNLINK = Path.replace, Path.unlink
+
+
+def run(folder: Path, **settings: Any) -> None:
+    rescore_archive(config(folder, folder / "archive", max_reject_share=1, **settings))
+
+
+def fail(folder: Path) -> None:
+    write_jsonl(folder / "archive" / "a.jsonl", [trace(success=None)])
+    with pytest.raises(ArchiveError):
+        run(folder, max_removed="0")
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "a run": run,
+    "a failing run": fail,
+    "a rollback": lambda folder: rollback(folder / "warehouse", "previous"),
+    "vacuum": lambda folder: vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC)),
+    "forget": lambda folder: forget(folder / "warehouse", ["kp:trace:1"]),
+}
+
+
+@pytest.fixture(scope="module")
+def as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs, and a file of a day between theirs that a third one has to read."""
+    folder = tmp_path_factory.mktemp("nights") / "made"
+    for name, number, day in (("a", 1, 5), ("b", 2, 7), ("c", 3, 6)):
+        at = f"2026-01-{day:02d}T08:00:00Z"
+        row = trace(id=f"kp:trace:{number}", created_at=at, objective=f"fix {number}")
+        write_jsonl(folder / "archive" / f"{name}.jsonl", [row, trace(success=None)])
+        if name != "c":
+            run(folder)
+    keep(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(as_it_was: Path) -> Path:
+    restore(as_it_was)
+    return as_it_was
+
+
+def rows(warehouse: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of the published tables."""
+    now = published(warehouse)
+    return {name: now.scan(name).collect().rows() for name in TABLES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_syncfs", [True, False])
+@pytest.mark.parametrize("work", WRITERS)
+def test_a_power_cut_leaves_what_was_published_before_or_what_is_now(
+    folder: Path, work: str, monkeypatch: pytest.MonkeyPatch, *, has_syncfs: bool
+) -> None:
+    warehouse = folder / "warehouse"
+    left: list[tuple[Image, dict[str, Any]]] = []  # with the rows that have to be there
+    last = rows(warehouse)
+
+    def replacing(path: Path, target: Path) -> Path:
+        nonlocal last
+        is_manifest, inode = target.name == "manifest.json", path.stat().st_ino
+        if is_manifest:
+            left.append((disk.after_power_cut(), last))
+        replaced = REPLACE(path, target)
+        if is_manifest:
+            last = rows(warehouse)
+            names = disk.names[warehouse.stat().st_ino]
+            before = dict(names)
+            names[target.name] = inode  # it may be on the disk before it is synced
+            left.append((disk.after_power_cut(), last))
+            disk.names[warehouse.stat().st_ino] = before
+        return replaced
+
+    def unlinking(path: Path, **options: bool) -> None:
+        if path.suffix == ".parquet" and "staging" not in path.parts:
+            names = disk.names[path.parent.stat().st_ino]
+            names.pop(path.name, None)  # likewise
+            left.append((disk.after_power_cut(), last))
+        UNLINK(path, **options)
+
+    with disk_of(warehouse, has_syncfs=has_syncfs) as disk, monkeypatch.context() as patching:
+        patching.setattr(Path, "replace", replacing)
+        patching.setattr(Path, "unlink", unlinking)
+        WRITERS[work](folder)
+        left.append((disk.after_power_cut(), last))
+    assert len(left) > 2
+    assert last == rows(warehouse)
+    for image, wanted in left:
+        write_image(warehouse, image)
+        assert rows(warehouse) == wanted
+
+
+def test_a_new_warehouse_is_on_the_disk_with_its_own_name(tmp_path: Path) -> None:
+    warehouse = tmp_path / "warehouse"
+    with disk_of(tmp_path, has_syncfs=False) as disk:
+        publish_profile(warehouse, "one")
+        assert {path.relative_to(tmp_path) for path in disk.after_power_cut()} == {
+            Path("warehouse/profiles/_delta_log/00000000000000000000.json"),
+            *(path.relative_to(tmp_path) for path in warehouse.glob("profiles/*.parquet")),
+            Path("warehouse/manifest.json"),
+            Path("warehouse/kp.duckdb"),
+        }
+    wanted = rows(warehouse)
+    write_image(warehouse, disk.after_power_cut())
+    assert rows(warehouse) == wanted
+
+
+def found(warehouse: Path) -> dict[Path, int]:
+    """All files and folders that a publication may add to, and their inodes."""
+    paths = (warehouse, *warehouse.rglob("*"))
+    return {path: path.stat().st_ino for path in paths if path.name != "kp.lock"}
+
+
+@pytest.mark.parametrize("has_syncfs", [True, False])
+def test_only_what_is_new_is_synced(tmp_path: Path, *, has_syncfs: bool) -> None:
+    warehouse = tmp_path / "warehouse"
+    for name in ("one", "two"):
+        publish_profile(warehouse, name)
+    before = found(warehouse)
+    with disk_of(warehouse, has_syncfs=has_syncfs) as disk:
+        publish_profile(warehouse, "three")
+    new = {path for path, inode in found(warehouse).items() if before.get(path) != inode}
+    folders = {path.parent for path in new}
+    assert len(new) == 4  # rows, the log's entry, the manifest, the catalog
+    after = 2  # the names of the manifest and of the catalog
+    assert disk.syncs == after + (1 if has_syncfs else len(new) + len(folders))
+
+
+@pytest.mark.parametrize(
+    ("number", "is_raised"), [(errno.EIO, True), (errno.ENOSPC, True), (errno.ENOSYS, False)]
+)
+def test_what_the_disk_could_not_write_is_published_by_nobody(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch, *, is_raised: bool
+) -> None:
+    publish_profile(tmp_path / "warehouse", "one")
+    before = (tmp_path / "warehouse" / "manifest.json").read_bytes()
+
+    class Library:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def syncfs(self, _: int) -> int:
+            ctypes.set_errno(number)
+            return -1
+
+    monkeypatch.setattr(ctypes, "CDLL", Library)
+    if is_raised:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            publish_profile(tmp_path / "warehouse", "two")
+        assert (tmp_path / "warehouse" / "manifest.json").read_bytes() == before
+    else:
+        assert not sync_file_system(tmp_path)
+        publish_profile(tmp_path / "warehouse", "two")
+
+
+def test_of_an_older_linux_that_tells_no_errors_each_file_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = os.uname()
+    for text, is_trusted in (("4.18.0-553.el8", False), ("5.7.1", False), ("5.10.0", True)):
+        monkeypatch.setattr(
+            os, "uname", lambda text=text: os.uname_result((*release[:2], text, *release[3:]))
+        )
+        assert sync_file_system(tmp_path) == is_trusted
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EINVAL])
+def test_names_that_could_not_be_written_are_told_unless_no_names_are_synced_there(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fsync(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    if number == errno.EINVAL:
+        sync_names(tmp_path)
+    else:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            sync_names(tmp_path)
