@@ -1,3 +1,4 @@
+import base64
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -7,6 +8,7 @@ from decimal import Decimal
 from io import BytesIO
 from pathlib import Path
 from secrets import token_hex
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
@@ -21,7 +23,7 @@ from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS, Field, times_fr
 from kp_batch.archive.formats import json as json_format
 from kp_batch.archive.formats import parquet_batches
 from kp_batch.archive.formats.parquet_batches import ParquetRows
-from kp_batch.archive.reading import read_raw, read_rows
+from kp_batch.archive.reading import read_raw, read_rows, read_rows_with_raw
 from kp_batch.archive.sources import discover
 from kp_batch.errors import UnreadableError
 from kp_batch.schemas import ROWS, TIMESTAMP, TRACE
@@ -50,6 +52,11 @@ TRACES = [
 TEXTS = [
     *("id", "@type", "metadata/created_at", "metadata/task_domain", "metadata/agent_id"),
     *("metadata/framework", "task/objective", "steps/type", "steps/content", "steps/tool/name"),
+]
+
+KEYS = [
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
 ]
 
 
@@ -144,7 +151,8 @@ def test_dates_are_midnights(tmp_path: Path) -> None:
     "kind",
     [
         *(pa.large_string(), pa.binary(), pa.large_binary()),
-        *(pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.large_string())),
+        *(pa.dictionary(key, pa.string()) for key in KEYS),
+        *(pa.dictionary(pa.uint8(), kind) for kind in (pa.large_string(), pa.binary())),
     ],
     ids=str,
 )
@@ -155,6 +163,52 @@ def test_text_of_any_physical_type(tmp_path: Path, plain: pl.DataFrame, kind: pa
         one = write_parquet(tmp_path / "a.parquet", TRACES, retyped(SCHEMA, path, kind))
         assert read(one).equals(plain), path
     assert read(write_parquet(tmp_path / "b.parquet", TRACES, every)).equals(plain)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string_view(),
+        pa.dictionary(pa.uint32(), pa.string_view()),
+        pa.run_end_encoded(pa.int32(), pa.string()),
+        pa.opaque(pa.dictionary(pa.int8(), pa.string()), "kind", "vendor"),
+    ],
+    ids=str,
+)
+def test_text_that_another_library_had_in_any_type_of_arrow(
+    tmp_path: Path, plain: pl.DataFrame, kind: pa.DataType
+) -> None:
+    noted = SCHEMA
+    for name in TEXTS:
+        noted = retyped(noted, name, kind)
+    note = base64.b64encode(noted.serialize().to_pybytes())
+    with pq.ParquetWriter(tmp_path / "a.parquet", SCHEMA, store_schema=False) as writer:
+        writer.write_table(table(TRACES))
+        writer.add_key_value_metadata({"ARROW:schema": note})
+    assert read(tmp_path / "a.parquet").equals(plain)
+    assert json.loads(raw(tmp_path / "a.parquet", [0])[0] or "")["task"] == TRACES[0]["task"]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_dictionaries_at_any_depth_of_a_column_that_nothing_reads(
+    tmp_path: Path, plain: pl.DataFrame, key: pa.DataType
+) -> None:
+    texts = pa.array(["x", None, "y", "x"]).dictionary_encode()
+    folded = pa.DictionaryArray.from_arrays(texts.indices.cast(key), texts.dictionary)
+    ends = pa.array([0, 1, 1, 3, 4], pa.int32())
+    struct = pa.StructArray.from_arrays([folded], ["m"])
+    mapped = pa.MapArray.from_arrays(ends, pa.array(["a", "b", "c", "d"]), folded)
+    whole = table(TRACES)
+    for column in (folded, struct, pa.ListArray.from_arrays(ends, struct), mapped):
+        whole = whole.append_column(f"extra {whole.num_columns}", column)
+    pq.write_table(whole, tmp_path / "a.parquet")
+    source = discover([str(tmp_path / "a.parquet")])[0]
+    rows = pl.concat(read_rows_with_raw(source, lambda: False))
+    names = [name for name in ROWS if name != "source_file"]
+    assert rows.select(names).equals(plain.select(names))
+    faulty = json.loads(rows["raw"].to_list()[3])
+    extra = [value for name, value in faulty.items() if name.startswith("extra")]
+    assert extra == ["x", {"m": "x"}, [{"m": "x"}], [["d", "x"]]]
 
 
 @pytest.mark.parametrize(
@@ -659,6 +713,37 @@ def test_nanoseconds_are_cut_as_in_text(tmp_path: Path, nanoseconds: int) -> Non
     text = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z"
     assert rows.equals(read(write_jsonl(tmp_path / "a.jsonl", [trace(created_at=text)])))
     assert rows["created_at"].to_physical().item() == nanoseconds // 1_000
+
+
+BOUNDS = (-62_135_596_800, 253_402_300_800, -9_223_372_037, 9_223_372_037)  # in seconds
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "INT96": 10**6}  # in a second
+
+
+@given(st.sampled_from([*UNITS]), st.data())
+def test_law_a_timestamp_is_read_as_it_stands_or_rejected(unit: str, data: st.DataObject) -> None:
+    """Around the first and the last year, the ends of 64 bits of nanoseconds, and far from all."""
+    size = UNITS[unit]
+    far = 2**63 // 1_000 if unit == "s" else 2**63  # Parquet has no seconds
+    # A day of INT96 is none before the year -4712.
+    widest = st.integers(-(2 * 10**17) if unit == "INT96" else -far, far - 1)
+    near = st.builds(int.__add__, st.sampled_from(BOUNDS), st.integers(-86_400, 86_400))
+    exact = st.builds(lambda second, rest: second * size + rest, near, st.integers(-2, 2))
+    counts = data.draw(st.lists(widest | exact.filter(lambda x: -far <= x < far), min_size=1))
+    kind = pa.timestamp("us" if unit == "INT96" else unit)
+    schema = retyped(SCHEMA, "metadata/created_at", kind)
+    traces = [trace(created_at=pa.scalar(count, kind)) for count in counts]
+    with TemporaryDirectory() as folder:
+        is_deprecated = unit == "INT96"
+        path = Path(folder, "a.parquet")
+        write_parquet(path, traces, schema, use_deprecated_int96_timestamps=is_deprecated)
+        rows = read(path)
+    first, last = BOUNDS[0] * 10**6, BOUNDS[1] * 10**6 - 1
+    times = [count * 10**6 // size for count in counts]
+    are_held = [first <= time <= last for time in times]
+    assert [reasons == [] for reasons in rows["reasons"].to_list()] == are_held
+    assert {*rows["reasons"].explode().drop_nulls()} <= {"bad_created_at"}
+    read_times = rows["created_at"].to_physical().filter(pl.Series(are_held))
+    assert read_times.to_list() == [time for time in times if first <= time <= last]
 
 
 def raw(path: Path, rows: list[int]) -> dict[int, str | None]:

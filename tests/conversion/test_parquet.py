@@ -4,6 +4,7 @@ What they write has the size that the limits allow, and so is small where the li
 """
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,32 @@ def test_the_trace_of_a_large_row_is_found_where_columns_are_nested(tmp_path: Pa
     _write(tmp_path / "in/a.parquet", {**rows, "context": ids})
     assert run(tmp_path, "phoenix").refused == {"too_large": 1}
     assert refusals(tmp_path / "out")[0]["id"] == "kp:trace:large"
+
+
+@of_all
+def test_texts_may_be_dictionaries_with_keys_of_any_type(tmp_path: Path, name: str) -> None:
+    good = FORMS[name][1][FORMS[name][2]]
+    for number, keys in enumerate((pa.uint8(), pa.uint32(), pa.int64())):
+        rows = rows_of(name, [f"{number}"], pa.array([good]))
+        folded = {column: pa.array(["", *texts.to_pylist()]) for column, texts in rows.items()}
+        kind = pa.dictionary(keys, pa.string())
+        columns = {column: texts.cast(kind)[1:] for column, texts in folded.items()}
+        _write(tmp_path / f"in/{number}.parquet", {**columns, "unread": columns[FORMS[name][2]]})
+    assert run(tmp_path, name).refused == {}
+    assert set(imported(tmp_path / "out")) == {f"kp:trace:{number}" for number in range(3)}
+
+
+@pytest.mark.parametrize("name", ["phoenix", "langsmith", "langfuse"])
+def test_times_of_twelve_bytes_are_those_that_were_written(tmp_path: Path, name: str) -> None:
+    """INT96, of Spark and Hive: a day, and its nanoseconds."""
+    good = FORMS[name][1][FORMS[name][2]]
+    rows = rows_of(name, ["last"], pa.array([good]))
+    at = pa.array([datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    times = {"start_time": at, "end_time": at}
+    _write(tmp_path / "in/a.parquet", {**rows, **times}, use_deprecated_int96_timestamps=True)
+    run(tmp_path, name)
+    [trace] = imported(tmp_path / "out").values()
+    assert trace["metadata"]["created_at"] == "9999-12-31T23:59:59.000000Z"
 
 
 @of_all

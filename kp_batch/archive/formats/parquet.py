@@ -29,7 +29,7 @@ _AT_ONCE = 128  # rows as Python objects, which take far more memory than Arrow'
 
 _MICROSECONDS = {"us": 1, "ms": 1_000, "d": 86_400_000_000}
 _FARTHEST = 2**62  # microseconds, either way
-_TEXT = (pl.String, pl.Categorical, pl.Enum, pl.Binary, pl.Null)
+_TEXT = (pl.String, pl.Binary, pl.Null)
 
 
 def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]:
@@ -136,8 +136,7 @@ def _texts(batch: pa.RecordBatch, rows: list[int]) -> list[str]:
     """Some rows of a batch as JSON texts."""
     if not rows:
         return []
-    # Arrow's take does not support columns of views.
-    chosen = pa.concat_batches([batch.slice(row, 1) for row in rows])
+    chosen = batch.take(pa.array(rows))
     try:  # hardly any row has values that JSON or Python lacks
         return [_json(row, allow_nan=False) for row in chosen.to_pylist()]
     except (ValueError, OverflowError):
@@ -245,11 +244,9 @@ def _columns_read(schema: pa.Schema) -> pa.Schema:
 
 
 def _supported(dtype: pa.DataType) -> pa.DataType:
-    """A type that Polars supports: a zone such as +05:30 becomes UTC, which is the same instant."""
+    """A type that Polars supports."""
     if pa.types.is_struct(dtype):
         return pa.struct([field.with_type(_supported(field.type)) for field in dtype])
-    if pa.types.is_timestamp(dtype) and dtype.tz is not None:
-        return pa.timestamp(dtype.unit, "UTC")
     return pa.float64() if pa.types.is_decimal256(dtype) else dtype
 
 
@@ -286,12 +283,11 @@ def _merge(faults: list[Fault]) -> list[Fault]:
 
 
 def _steps(schema: pl.Schema, faults: list[Fault]) -> tuple[pl.Expr, pl.DataType]:
-    """The steps as a list of structs, from any type of list, and the struct's type."""
+    """The steps as a list of structs, and the struct's type."""
     absent = pl.Struct({"type": pl.Null})
     dtype = schema.get(STEPS)
-    if isinstance(dtype, (pl.List, pl.Array)) and isinstance(dtype.inner, pl.Struct):
-        steps = pl.col(STEPS)
-        return steps.arr.to_list() if isinstance(dtype, pl.Array) else steps, dtype.inner
+    if isinstance(dtype, pl.List) and isinstance(dtype.inner, pl.Struct):
+        return pl.col(STEPS), dtype.inner
     if dtype is None:
         faults.append(Fault(MISSING_COLUMN, STEPS))
     elif dtype != pl.Null and getattr(dtype, "inner", None) != pl.Null:

@@ -12,12 +12,16 @@ import pyarrow.parquet as pq
 
 from kp_batch import limits
 from kp_batch.archive.formats.json import BATCH_BYTES
-from kp_batch.archive.formats.parquet_pages import VALUE_BYTES, Unpacked, plan_reading
+from kp_batch.archive.formats.parquet_pages import (
+    VALUE_BYTES,
+    Unpacked,
+    plain_metadata,
+    plan_reading,
+)
 
 _READ_AHEAD = 1 << 20  # bytes a column; without a limit pyarrow reads whole row groups ahead
 
-_VIEWS = (pa.string_view(), pa.binary_view())
-_TEXTS = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary(), *_VIEWS)
+_TEXTS = (pa.string(), pa.binary())
 
 _Sizes = np.ndarray[Any, np.dtype[np.int64]]  # of each value of an array
 
@@ -35,15 +39,21 @@ class ParquetRows:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._size = file.seek(0, SEEK_END)
-        opened = partial(pq.ParquetFile, file, pre_buffer=False, buffer_size=_READ_AHEAD)
+        opened = partial(
+            pq.ParquetFile,
+            file,
+            metadata=plain_metadata(file, self._size),
+            pre_buffer=False,
+            buffer_size=_READ_AHEAD,
+            coerce_int96_timestamp_unit="us",  # in nanoseconds the year 9999 becomes 1816
+        )
         parquet = opened()
         self._rows, folded = plan_reading(file, parquet, self._size, BATCH_BYTES)
         if folded:
             parquet = opened(read_dictionary=folded)
         self._parquet = parquet
-        schema = parquet.schema_arrow
-        self.schema = _unfolded(schema)
-        self._folded = self.schema != schema
+        self.schema = _unfolded(parquet.schema_arrow)
+        self._folded = bool(folded)
         self.number: int = parquet.metadata.num_rows
 
     def batches(
@@ -115,10 +125,11 @@ def _unfolded(schema: pa.Schema) -> pa.Schema:
 def _plain(dtype: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(dtype):
         return pa.struct([field.with_type(_plain(field.type)) for field in dtype])
-    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
-        return (pa.list_ if pa.types.is_list(dtype) else pa.large_list)(
-            dtype.value_field.with_type(_plain(dtype.value_type))
-        )
+    if pa.types.is_list(dtype):
+        return pa.list_(dtype.value_field.with_type(_plain(dtype.value_type)))
+    if pa.types.is_map(dtype):
+        key, item = dtype.key_field, dtype.item_field
+        return pa.map_(key.with_type(_plain(key.type)), item.with_type(_plain(item.type)))
     return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
 
 
@@ -159,7 +170,7 @@ def _sums(array: pa.Array, measure: Callable[[pa.Array], _Sizes]) -> _Sizes:
         return sum(inner, np.zeros(len(array), np.int64))
     if pa.types.is_map(kind):
         return _list_sums(array, _sums(array.keys, measure) + _sums(array.items, measure), measure)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_list(kind):
         return _list_sums(array, _sums(array.values, measure), measure)
     if pa.types.is_dictionary(kind):
         # A null gets the index of the last value, which is a null.
@@ -192,6 +203,4 @@ def _one(values: pa.Array) -> _Sizes:
 
 
 def _lengths(texts: pa.Array) -> _Sizes:
-    if texts.type in _VIEWS:
-        texts = texts.cast(pa.large_binary())
     return np.asarray(pc.call_function("binary_length", [texts]).fill_null(0), np.int64)

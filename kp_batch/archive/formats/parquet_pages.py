@@ -7,6 +7,7 @@ asked for them, and only refuses the file where it reads the rows.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import IO, Any
 
 import pyarrow as pa
@@ -21,7 +22,9 @@ VALUE_BYTES = 16  # of a value in memory, even if it is empty or null
 
 _ROWS = 128  # to decode before they are measured: a row may take far more than those before it
 _HEADER_BYTES, _LONGEST_HEADER = 1 << 9, 1 << 24
+_MAGIC = b"PAR1"
 _END_BYTES = 8  # of a file: the size of its footer, and a name
+_ARROW_SCHEMA = b"\x18\x0cARROW:schema\x18"  # in a footer: the name of a text, which follows
 _MEASURED = 1 << 17  # texts of a dictionary; to measure more takes too long
 _DICTIONARY_PAGE = 2  # a kind of page
 _BY_DICTIONARY, _BY_PREFIX = (2, 8), 7  # encodings of values by earlier ones
@@ -64,6 +67,28 @@ class _Page:
     unpacked: int  # bytes
     values: int
     encoding: int
+
+
+def plain_metadata(file: IO[bytes], size: int) -> pq.FileMetaData | None:
+    """The footer without the Arrow types that a writer has left in it; None if it has none.
+
+    They change no value, only how it lies in memory: as a dictionary with keys of any type, as a
+    view, as an extension. Of all these hardly two are supported in the same places, and some end
+    the process. Parquet's own types are few.
+    """
+    footer = _footer(file, size)
+    if _ARROW_SCHEMA not in footer:
+        return None
+    renamed = footer.replace(_ARROW_SCHEMA, _ARROW_SCHEMA.upper())  # which nobody reads
+    return pq.read_metadata(BytesIO(_MAGIC + renamed))
+
+
+def _footer(file: IO[bytes], size: int) -> bytes:
+    """The last part of a file, with its end; no more than the file has."""
+    file.seek(max(size - _END_BYTES, 0))
+    length = int.from_bytes(file.read(_END_BYTES)[:4], "little")
+    file.seek(max(size - _END_BYTES - length, 0))
+    return file.read()
 
 
 def plan_reading(
@@ -112,10 +137,7 @@ def _chunks(
     file: IO[bytes], size: int, columns: Sequence[pq.ColumnSchema]
 ) -> Iterator[tuple[pq.ColumnSchema, _Struct]]:
     """The columns of each row group, with their metadata."""
-    file.seek(size - _END_BYTES)
-    length = int.from_bytes(file.read(_END_BYTES)[:4], "little")
-    file.seek(size - _END_BYTES - length)
-    footer = _Thrift(file.read(length))
+    footer = _Thrift(_footer(file, size))
     try:
         for _ in footer.items_of(_ROW_GROUPS):
             for number, _ in enumerate(footer.items_of(_COLUMNS)):
