@@ -122,7 +122,8 @@ FILES = pl.Schema(
         "rows": pl.Int64,  # of that content
         "reasons": pl.List(pl.String),  # why it is unreadable; empty if it is readable
         "message": pl.String,
-        "etag": pl.String,  # of an object in a bucket; empty of a file
+        # See `SourceFile`; empty: its content is compared again.
+        "version": pl.String,
         # JSON: by key, the values of the folders such as host=a above it in the archive.
         "path_keys": pl.String,
     }

@@ -29,7 +29,7 @@ def list_files(url: str, *, every: bool = False) -> Iterator[SourceFile]:
 
 
 def stat_file(url: str) -> SourceFile:
-    """The file with its present size, time and ETag.
+    """The file with its present size, time and version.
 
     Raises:
         OSError: the file is gone.

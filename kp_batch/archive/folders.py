@@ -32,7 +32,9 @@ class SourceFile:
     path: str  # absolute, or a URL
     size: int  # bytes
     mtime_ns: int  # 0 if the file system has none
-    etag: str = ""  # of an object in a bucket: it changes with the content
+    # What changes with the content, and no tool sets: an object's ETag, or a file's ctime, which
+    # changes with its owner or links as well. Empty: there is none.
+    version: str = ""
     fault: str = ""  # why it cannot be read, if that is known from its folder
     # The path of a bucket object's local copy, which is made when it is read; empty: none is kept.
     copy: str = field(default="", compare=False)
@@ -127,7 +129,7 @@ def list_files(root: str, own: str | None, *, every: bool = False) -> Iterator[S
 
 
 def stat_file(path: str) -> SourceFile:
-    """The file with its present size and time.
+    """The file with its present size, time and version.
 
     Raises:
         OSError: the file is gone.
@@ -195,7 +197,11 @@ def _file(entry: os.DirEntry[str]) -> Iterator[SourceFile]:
 
 
 def _source(path: str, status: os.stat_result) -> SourceFile:
-    return SourceFile(path, status.st_size, status.st_mtime_ns)
+    return SourceFile(path, status.st_size, status.st_mtime_ns, _version(status))
+
+
+def _version(status: os.stat_result) -> str:
+    return str(status.st_ctime_ns or "")
 
 
 def _unreadable(path: str, prefix: str, error: OSError) -> SourceFile:

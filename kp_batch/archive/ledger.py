@@ -21,17 +21,17 @@ class Entry:
     rows: int
     reasons: list[str] = field(default_factory=list[str])
     message: str = ""
-    etag: str = ""
+    version: str = ""
     path_keys: str = "{}"
 
     @property
     def source(self) -> SourceFile:
         """The file itself."""
-        return SourceFile(self.source_file, self.size, self.mtime_ns, self.etag)
+        return SourceFile(self.source_file, self.size, self.mtime_ns, self.version)
 
     @property
     def content(self) -> tuple[str | None, ...]:
-        """Its status, content, message and path's keys, without its size and time."""
+        """Its status, content, message and path's keys, without its size, time and version."""
         return self.status, self.file_id, self.message, self.path_keys
 
 
@@ -51,8 +51,8 @@ def as_frame(ledger: Iterable[Entry]) -> pl.DataFrame:
 def with_gone(now: Ledger, before: Ledger, *, prune: bool) -> Ledger:
     """Add the files that are gone. Their last content counts on, unless `prune` removes it.
 
-    The time of an unreadable file is not that of the content that counts: it is left out, so that
-    the file is read when it is back.
+    The version of an unreadable file is not that of the content that counts: it is left out, so
+    that the file is read when it is back.
     """
     if prune:
         return {
@@ -63,10 +63,9 @@ def with_gone(now: Ledger, before: Ledger, *, prune: bool) -> Ledger:
         path: replace(
             entry,
             status="gone",
-            mtime_ns=0 if entry.status == "unreadable" else entry.mtime_ns,
             reasons=[],
             message="",
-            etag="" if entry.status == "unreadable" else entry.etag,
+            version="" if entry.status == "unreadable" else entry.version,
         )
         for path, entry in before.items()
         if path not in now and entry.file_id is not None

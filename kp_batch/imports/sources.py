@@ -158,8 +158,10 @@ def _files(source: str, own: str) -> Iterable[SourceFile]:
 
 
 def _path_and_stamp(file: SourceFile) -> tuple[str, str]:
-    if not file.fault:  # an ETag is that of a content, whenever it was written
-        return file.path, f"{file.size} {file.etag or file.mtime_ns}"
+    if not file.fault:
+        # An ETag is that of a content, whenever it was written.
+        version = file.version if is_url(file.path) else f"{file.mtime_ns} {file.version}"
+        return file.path, f"{file.size} {version or file.mtime_ns}"
     is_folder = is_url(file.path) or os.path.isdir(file.path)  # noqa: PTH112 (even without access)
     return f"{file.path}/" if is_folder else file.path, _fault(file.fault)
 

@@ -36,7 +36,7 @@ from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import be, count_of, printable
 
 # A file that was written this shortly before the run may be written again within the same tick of
-# its clock: its time proves nothing, and the next run reads its content once more.
+# its clock: its times prove nothing, and the next run compares its content once more.
 _SETTLED_NS = 2_000_000_000
 _NAMED = 5  # unreadable files; the others are counted
 
@@ -60,6 +60,7 @@ class ArchiveScan:
 
     files: FileChanges
     differs: bool  # from the published ledger
+    other_versions: bool = False  # whether files whose content is known have another version now
     gone: tuple[str, ...] = ()  # files that went since the last done run: see `gone_content`
     files_before: int = 0  # that were there then
     facts: tuple[Path, ...] = ()  # staged files of content that was not known
@@ -96,6 +97,7 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
     return ArchiveScan(
         file_changes(now, before, prune=run.config.prune),
         ledger_differs,
+        _has_other_versions(ledger, before),
         gone,
         sum(entry.status != "gone" for entry in before.values()),
         tuple(chain.from_iterable(part.facts for part in staged)),
@@ -134,33 +136,46 @@ def _stage_ledger(run: Run, ledger: Ledger, before: Ledger) -> bool:
     return contents != contents_before
 
 
+def _has_other_versions(ledger: Ledger, before: Ledger) -> bool:
+    """Whether any file was compared again, and need not be if its version is remembered.
+
+    Not one that had none: that alone is worth no publication.
+    """
+    versions = ((entry.version, before.get(path)) for path, entry in ledger.items())
+    return any(version and last and last.version not in {"", version} for version, last in versions)
+
+
 def _is_known(source: SourceFile, entry: Entry | None) -> bool:
     return (
         entry is not None
         and entry.status != "unreadable"  # its cause, a permission say, may be gone
         and entry.source == source
-        and source.mtime_ns != 0
+        and source.version != ""
         and entry.file_id is not None
         and entry.file_id.endswith(VERSION)
     )
 
 
 def _entry(run: Run, source: SourceFile, content: FileContent, last: Entry | None) -> Entry:
-    old = source.mtime_ns < int(run.started_at.timestamp() * 1e9) - _SETTLED_NS
-    mtime_ns = source.mtime_ns if old or source.etag else 0
-    size, etag = source.size, source.etag
+    size, mtime_ns = source.size, source.mtime_ns
+    version = source.version if _is_settled(run, source) else ""
     file_id, rows = content
     if isinstance(rows, int):
-        return Entry(source.path, "read", size, mtime_ns, file_id, rows, etag=etag)
+        return Entry(source.path, "read", size, mtime_ns, file_id, rows, version=version)
     return replace(
         last or Entry(source.path, "unreadable", size, mtime_ns, None, 0),
         status="unreadable",
         size=size,
         mtime_ns=mtime_ns,
-        etag=etag,
+        version=version,
         reasons=list(rows.reasons),
         message=rows.message,
     )
+
+
+def _is_settled(run: Run, source: SourceFile) -> bool:
+    until = int(run.started_at.timestamp() * 1e9) - _SETTLED_NS
+    return is_url(source.path) or max(source.mtime_ns, int(source.version or 0)) < until
 
 
 def _sources(run: Run, before: Ledger) -> list[SourceFile]:

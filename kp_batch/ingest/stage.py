@@ -6,7 +6,7 @@ A file that cannot be read keeps no other from being read.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,7 @@ import polars as pl
 
 from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.reading import BATCH_ROWS, read_rows, read_rows_with_raw
-from kp_batch.archive.sources import content_digest, is_outside, stat_file
+from kp_batch.archive.sources import content_digest, has_content, is_outside, stat_file
 from kp_batch.embedding.vector_store import HASH, Hashes
 from kp_batch.errors import StorageError, UnreadableError, is_of_machine, is_passing
 from kp_batch.ingest.staged_rows import StagedRows, parquet_batches, staged_rows, texts_of
@@ -115,7 +115,8 @@ class _Contents:
             try:
                 return self._stage(content, source)
             except UnreadableError as error:
-                if not is_passing(error) and _is_unchanged(source):  # the content is at fault
+                is_at_fault = not is_passing(error) and _is_unchanged(source, content.file_id)
+                if is_at_fault:  # the content is
                     raise
         return self._stage(content, content.sources[-1])
 
@@ -128,7 +129,7 @@ class _Contents:
         batches = self._rows(content, source)
         first = list(islice(batches, 2))
         if len(first) < 2:
-            _check_unchanged(source)
+            _check_unchanged(source, content.file_id)
             for batch in first:
                 self.together.add(batch)
             return sum(map(len, first))
@@ -137,7 +138,7 @@ class _Contents:
             for batch in chain(first, batches):
                 alone.add(batch)
                 rows += len(batch)
-            _check_unchanged(source)
+            _check_unchanged(source, content.file_id)
         self.alone.append(alone)
         return rows
 
@@ -155,22 +156,26 @@ class _Contents:
             yield rows
 
 
-def _is_unchanged(source: SourceFile) -> bool:
-    """Whether a file has the size, time and ETag that it had.
+def _is_unchanged(source: SourceFile, file_id: str) -> bool:
+    """Whether a file has the size, time and version that it had; of another version, the content.
+
+    A backup, say, that links to a file changes its version.
 
     Raises:
         OSError: the disk or the network failed; see `is_passing`.
     """
     try:
-        return stat_file(source.path) == source
+        now = stat_file(source.path)
+        is_same = now == replace(source, version=now.version)
+        return is_same and (now.version == source.version or has_content(source, file_id))
     except OSError as error:
         if is_passing(error) or is_of_machine(error):
             raise
         return False
 
 
-def _check_unchanged(source: SourceFile) -> None:
-    if not _is_unchanged(source):
+def _check_unchanged(source: SourceFile, file_id: str) -> None:
+    if not _is_unchanged(source, file_id):
         message = "the file changed while it was read; the next run reads it again"
         raise UnreadableError(message)
 

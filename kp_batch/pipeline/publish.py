@@ -126,6 +126,16 @@ def publish_failure(
     _publish(run, Written(manifest, columns), audits, seconds)
 
 
+def publish_ledger(run: Run) -> None:
+    """Publish the staged ledger alone, where a run has nothing to do.
+
+    So files with another version and the same content are not compared again each time.
+    """
+    tables = DeltaTables(run.target, run.published.tables, run.run_id)
+    tables.overwrite("files", pl.read_parquet(run.staging.table("files"), glob=False))
+    publish(run.target, replace(run.published, tables=tables.versions))
+
+
 def _done_columns(
     changes: Iterable[Reason], counts: RunCounts | None, fingerprints: Mapping[str, Any]
 ) -> dict[str, str | None]:

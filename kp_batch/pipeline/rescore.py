@@ -15,7 +15,7 @@ from kp_batch.log import info, warn
 from kp_batch.pipeline.audit import audit_run, check_audits, refuse
 from kp_batch.pipeline.embed import embed
 from kp_batch.pipeline.preflight import check_fit
-from kp_batch.pipeline.publish import prepare, publish_failure, publish_success
+from kp_batch.pipeline.publish import prepare, publish_failure, publish_ledger, publish_success
 from kp_batch.pipeline.replay import replay_timeline
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.summary import Summary, summarise
@@ -180,6 +180,8 @@ def execute(opened: OpenRun, plan: Plan) -> Plan:
     run, executor = opened.run, opened.executor
     if not plan.pending:
         opened.audits = audit_run(run, run.snapshot)
+        if plan.scan.other_versions and not run.config.preview:
+            publish_ledger(run)
         return plan
     check_fit(run, plan)
     windows = embed(run, plan, executor)

@@ -18,7 +18,7 @@ from kp_batch.errors import WarehouseError
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 
-FORMAT_VERSION = 13
+FORMAT_VERSION = 14
 
 LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 

@@ -16,6 +16,7 @@ import pytest
 import kp_batch.ingest.scan
 import kp_batch.ingest.stage
 import kp_batch.ingest.staged_rows
+from kp_batch.archive import folders
 from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.sources import SourceFile
 from kp_batch.archive.validation import reasons
@@ -30,10 +31,12 @@ from kp_batch.pipeline.summary import Summary, as_text
 from kp_batch.scoring.facts import FACTS_VERSION
 from kp_batch.storage.store import TRAFFIC
 from kp_batch.warehouse.reader import connect
+from tests.support import runs
 from tests.support.archives import trace, write_damaged, write_jsonl, write_parquet
 from tests.support.buckets import fill
 from tests.support.commands import restored_log
 from tests.support.folders import keep, restore
+from tests.support.runs import config
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +50,8 @@ class Night:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.archive, self.warehouse = folder / "archive", folder / "warehouse"
+        # No test can set a ctime: here it is the other time.
+        monkeypatch.setattr(folders, "_version", lambda status: str(status.st_mtime_ns or ""))
         self.read = noted(monkeypatch, "read_rows_with_raw")
         self.hashed = noted(monkeypatch, "content_digest")
 
@@ -155,7 +160,7 @@ def test_each_content_is_read_once_and_a_file_that_was_just_written_hashed_again
     assert first.run().counts.duplicates == 2
     assert first.hashed == ["a.jsonl", "b.jsonl", "c.jsonl"]
     assert first.read == ["a.jsonl", "b.jsonl"]
-    assert first.entry("b.jsonl")["mtime_ns"] == 0
+    assert first.entry("b.jsonl")["mtime_ns"] == (first.archive / "b.jsonl").stat().st_mtime_ns
     assert first.differing() == {}
     assert first.run().run_id is None
     assert (first.hashed, first.read) == (["b.jsonl"], [])
@@ -177,6 +182,46 @@ def test_what_is_known_is_not_even_hashed_and_a_touched_file_not_read(night: Nig
     assert night.differing() == {}
     assert night.run().run_id is None
     assert (night.hashed, night.read) == (["a.jsonl"], [])
+    assert night.run().run_id is None
+    assert night.hashed == []  # its time is remembered, though there was no run
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_other_content_of_the_same_length_and_time_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, replaced: bool
+) -> None:
+    monkeypatch.setattr(kp_batch.ingest.scan, "_SETTLED_NS", -(10**18))
+    settings = config(tmp_path, tmp_path / "archive", embedder="none")
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="a1")])
+    rescore_archive(settings)
+    stat = path.stat()
+    corrected = path.read_bytes().replace(b'"a1"', b'"a2"')
+    if replaced:
+        other = tmp_path / "other"
+        other.write_bytes(corrected)
+        os.utime(other, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
+        other.rename(path)
+    else:
+        path.write_bytes(corrected)
+        os.utime(path, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
+    assert rescore_archive(settings).run_id
+    assert runs.ask(settings, "SELECT trace_id FROM scores") == [("a2",)]
+
+
+def test_a_file_with_a_new_link_or_owner_is_compared_once_and_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kp_batch.ingest.scan, "_SETTLED_NS", -(10**18))
+    hashed, read = noted(monkeypatch, "content_digest"), noted(monkeypatch, "read_rows_with_raw")
+    settings = config(tmp_path, tmp_path / "archive", embedder="none")
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="a1")])
+    rescore_archive(settings)
+    (tmp_path / "backup").hardlink_to(path)
+    path.chmod(0o600)
+    assert rescore_archive(settings).run_id is None
+    assert (hashed, read) == (["a.jsonl"] * 2, ["a.jsonl"])
+    assert rescore_archive(settings).run_id is None
+    assert (hashed, read) == (["a.jsonl"] * 2, ["a.jsonl"])
 
 
 def test_content_alone_that_is_new_is_read(first: Night) -> None:
@@ -470,6 +515,21 @@ def test_only_a_vacuum_forgets_the_content_of_a_pruned_file(night: Night) -> Non
     night.run()
     assert night.read == ["a.jsonl"]
     assert len(night.ids) == 5
+
+
+def test_a_file_whose_mode_changes_while_it_is_read_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_rows_with_raw = kp_batch.ingest.stage.read_rows_with_raw
+
+    def changing(source: SourceFile, *rest: Any) -> Iterator[pl.DataFrame]:
+        Path(source.path).chmod(0o600)
+        yield from read_rows_with_raw(source, *rest)
+
+    monkeypatch.setattr(kp_batch.ingest.stage, "read_rows_with_raw", changing)
+    write_jsonl(tmp_path / "a.jsonl", [trace(id="a1")])
+    counts = rescore_archive(config(tmp_path, tmp_path / "a.jsonl", embedder="none")).counts
+    assert (counts.accepted, counts.unreadable) == (1, 0)
 
 
 def test_a_file_that_grows_while_it_is_read_is_left_to_the_next_run(

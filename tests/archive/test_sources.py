@@ -38,7 +38,12 @@ def test_a_file_is_described(tmp_path: Path) -> None:
     make(tmp_path, "a.parquet")
     status = (tmp_path / "a.parquet").stat()
     assert discover([str(tmp_path / "a.parquet")]) == [
-        SourceFile(f"{tmp_path}/a.parquet", len("a.parquet"), status.st_mtime_ns)
+        SourceFile(
+            f"{tmp_path}/a.parquet",
+            len("a.parquet"),
+            status.st_mtime_ns,
+            str(status.st_ctime_ns),
+        )
     ]
 
 

@@ -27,6 +27,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, BusyError
+from kp_batch.ingest import scan
 from kp_batch.operations.explain import explain
 from kp_batch.operations.export import FORMATS, ExportFilter, export
 from kp_batch.operations.forget import forget
@@ -193,6 +194,11 @@ def changed(row: Any) -> Any:
     return {**row, "outcome": {**row["outcome"], "confidence": 0.7}}
 
 
+def swapped(row: Any) -> Any:
+    confidence = {0.5: 0.9, 0.9: 0.5}.get(row["outcome"]["confidence"], 0.5)
+    return {**row, "outcome": {**row["outcome"], "confidence": confidence}}
+
+
 class Nights(RuleBasedStateMachine):
     """An archive that changes, and the runs over it."""
 
@@ -214,6 +220,8 @@ class Nights(RuleBasedStateMachine):
         self.time = 10**18
         self.chance = random.Random(0)
         self.patch = pytest.MonkeyPatch()
+        # Files are known by their times at once, though their ctime is that of the test.
+        self.patch.setattr(scan, "_SETTLED_NS", -(10**18))
         for name, content in MODEL.items():
             path = self.folder / "model" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -274,6 +282,16 @@ class Nights(RuleBasedStateMachine):
             moved = [changed(row) if change else row for row in rows[kept:]]
             self.write(pair[0], rows[:kept])
             self.write(pair[1], [*others, *moved])
+            self.go_on(then)
+
+    @rule(name=names, then=then)
+    def correct_at_the_same_time(self, name: str, then: str) -> None:
+        """Other content, of the same length in JSONL, as `cp -p` and `tar -x` leave it."""
+        if rows := self.rows(name):
+            path = self.archive / name
+            time = path.stat().st_mtime_ns
+            self.write(name, [swapped(row) for row in rows])
+            os.utime(path, ns=(time, time))
             self.go_on(then)
 
     @rule(name=names, share=st.sampled_from([0, 0.3, 0.6, 0.95]), at_end=st.booleans(), then=then)

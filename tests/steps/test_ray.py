@@ -379,7 +379,7 @@ def test_workers_read_from_a_bucket_what_goes_into_a_bucket(
     shared = RescoreConfig(**there, embedder="hashing")
     assert rescore_archive(shared, cluster).counts.restated == 400
     copy = Path(folder_of(url))
-    paths = {"run_id", "source_file", "mtime_ns", "etag"}
+    paths = {"run_id", "source_file", "mtime_ns", "version"}
     assert_same(copy, alone.warehouse, but=paths)
 
 
