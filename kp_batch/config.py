@@ -1,6 +1,7 @@
 """The settings of a run: the one place for their names, defaults, bounds and descriptions.
 
-The command line's help and Prefect's form both show the descriptions.
+What the warehouse keeps of them is in `settings`. The command line's help and Prefect's form both
+show the descriptions.
 """
 
 import re
@@ -29,18 +30,13 @@ from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_b
 from kp_batch.runs.audits import Audits as AuditSet
 from kp_batch.runs.audits import load_audits, parse_audits
 from kp_batch.scoring.profiles import ProfileVersions, load_profiles, parse_profiles
+from kp_batch.settings import CACHE_SIZE, SETTINGS, SHARE
 from kp_batch.warehouse.bucket.location import folder_of, shown
 
 NONE = "none"  # a value, unlike what is left out
 BUILT_IN = "default"  # stands for the built-in profiles
 _EMBEDDERS = ("minilm", "hashing", NONE)
-# The settings of the warehouse: the first done run fixes them, and a run that leaves one out takes
-# it from there. All others are of one run alone.
-SETTINGS = (
-    *("embedder", "precision", "cache_size", "ttl", "cache_by"),
-    *("profiles", "threshold", "text", "audits"),
-)
-
+_WORKERS = 1_024  # of one machine
 # Settings of earlier versions: the error says what replaces them.
 REMOVED = ("since", "until")
 
@@ -101,6 +97,7 @@ Ttl = Annotated[
 CacheBy = Annotated[
     tuple[str, ...],
     _parse_text(parse_cache_by),
+    AfterValidator(lambda names: parse_cache_by(format_cache_by(names))),  # of Python, too
     PlainSerializer(format_cache_by, return_type=str),
     WithJsonSchema({"type": "string"}),
 ]
@@ -158,7 +155,13 @@ class RescoreConfig(BaseModel):
         "GPU has it.",
         default="float32",
     )
-    cache_size: int = _setting("Vectors that the cache holds.", default=1_000, ge=1, strict=True)
+    cache_size: int = _setting(
+        "Vectors that the cache holds.",
+        default=1_000,
+        ge=CACHE_SIZE.least,
+        le=CACHE_SIZE.most,
+        strict=True,
+    )
     ttl: Ttl = _setting("Time to live in the cache: none, 90m, 12h, 7d.", default=None)
     cache_by: CacheBy = _setting(
         "Traces that are equal in this share a cache: none (all of them), agent_id, framework, "
@@ -169,7 +172,9 @@ class RescoreConfig(BaseModel):
         "A TOML file of weight profiles, or default for the built-in ones.",
         default_factory=load_profiles,
     )
-    threshold: float = _setting("A score worth sharing.", default=0.75, ge=0, le=1)
+    threshold: float = _setting(
+        "A score worth sharing.", default=0.75, ge=SHARE.least, le=SHARE.most
+    )
     text: bool = _setting(
         "Show texts of traces in the report; compare and explain always do.", default=True
     )
@@ -209,7 +214,11 @@ class RescoreConfig(BaseModel):
         description="More files gone since the last done run than this, 5 or 5%, fail the run.",
     )
     workers: int | None = Field(
-        None, ge=1, strict=True, description="Do the parts of the work in so many Ray workers here."
+        None,
+        ge=1,
+        le=_WORKERS,
+        strict=True,
+        description="Do the parts of the work in so many Ray workers here.",
     )
     ray: str | None = Field(
         None,

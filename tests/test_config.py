@@ -1,3 +1,4 @@
+import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -5,10 +6,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kp_batch.config import SETTINGS, RescoreConfig
+from kp_batch.config import RescoreConfig
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import KpBatchError
 from kp_batch.novelty.settings import format_ttl
 from kp_batch.scoring.profiles import load_profiles
+from kp_batch.settings import SETTINGS
+from kp_batch.warehouse.manifest import Manifest
 from tests.support.profiles import LEGAL
 from tests.support.runs import least
 
@@ -142,6 +146,7 @@ def test_a_config_is_frozen() -> None:
         {"embedder": ""},
         {"cache_size": 0},
         {"cache_size": 1.5},
+        {"cache_size": 10**19},
         {"threshold": -0.01},
         {"threshold": 1.01},
         {"threshold": float("nan")},
@@ -152,6 +157,7 @@ def test_a_config_is_frozen() -> None:
         {"max_reject_share": float("nan")},
         {"cachesize": 10},
         {"workers": 0},
+        {"workers": 1_025},
         {"workers": 2, "ray": "auto"},
         {"max_unreadable": -1},
         {"max_unreadable": "five"},
@@ -164,6 +170,51 @@ def test_what_is_out_of_range_or_unknown_is_refused(change: dict[str, Any]) -> N
     settings = {"archive": ("a",), "warehouse": Path("w")} | change
     with pytest.raises(ValidationError, match=next(iter(change))):
         RescoreConfig(**settings)
+
+
+NUMBERS: list[Any] = [
+    *(sign * base**power for base in (2, 10) for power in range(0, 400, 9) for sign in (1, -1)),
+    *(number + one for number in (0, 2**31, 2**53, 2**63, 2**64) for one in (-1, 0, 1)),
+    *(0.0, -0.0, 5e-324, 1 - 2**-53, 1.0, 1 + 2**-52, 1e308, float("inf"), float("nan")),
+]
+TTLS = [f"{number}{unit}" for number in NUMBERS[:120] for unit in "smhd"]
+EXTREMES: dict[str, list[Any]] = {
+    "cache_size": NUMBERS,
+    "threshold": NUMBERS,
+    "max_reject_share": NUMBERS,
+    "max_removed": [*NUMBERS, *(f"{number}%" for number in NUMBERS)],
+    "workers": NUMBERS,
+    "ttl": [*TTLS, timedelta.max, timedelta.max - timedelta(microseconds=999_999)],
+    "cache_by": ["+", "a+none", "é+_", ("none",), ("b", "a", "a"), ("a+b",), ("",), ("a b",)],
+    "profiles": [{"code": dict.fromkeys(DIMENSIONS, number)} for number in NUMBERS]
+    + [
+        {"code": dict(zip(DIMENSIONS, (number, 1 - number, 0, 0), strict=True))}
+        for number in NUMBERS
+        if -1 < number < 2
+    ],
+}
+
+
+def config_or_fault(name: str, value: Any) -> RescoreConfig | str:
+    try:
+        return RescoreConfig.read({"archive": ["a"], "warehouse": "w", name: value})
+    except KpBatchError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_every_value_is_refused_by_name_or_kept_so_that_it_can_be_read(name: str) -> None:
+    outcomes = [(value, config_or_fault(name, value)) for value in EXTREMES[name]]
+    for value, config in outcomes:
+        if isinstance(config, str):
+            assert name.replace("_", "-") in config or name in config, value
+            continue
+        kept = json.loads(json.dumps(config.settings))
+        assert Manifest.read(kept, {}).settings == config.settings, value
+        again = least().with_defaults(kept)
+        assert (again.settings, again.profiles, again.ttl) == (kept, config.profiles, config.ttl)
+        assert RescoreConfig.model_validate_json(config.model_dump_json()) == config, value
+    assert {type(config) for _, config in outcomes} == {RescoreConfig, str}
 
 
 def test_faults_in_the_values_of_a_form_are_reported_in_one_line_all_at_once(

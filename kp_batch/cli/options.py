@@ -129,11 +129,12 @@ def _options() -> tuple[click.Option, ...]:
 
 def _option(name: str, default: Any) -> click.Option:
     """The option of a setting; a warehouse that is not new has its own."""
-    from kp_batch.config import SETTINGS, RescoreConfig
+    from kp_batch.config import RescoreConfig
     from kp_batch.embedding.precision import Precision
     from kp_batch.runs.audits import Audits
     from kp_batch.runs.reasons import in_words
     from kp_batch.scoring.profiles import ProfileVersions
+    from kp_batch.settings import SETTINGS
 
     field, is_kept = RescoreConfig.model_fields[name], name in SETTINGS
     forms: dict[Any, dict[str, Any]] = {

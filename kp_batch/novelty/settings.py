@@ -101,10 +101,13 @@ def parse_ttl(text: str) -> timedelta | None:
     lowered = text.strip().lower()
     if lowered == _NONE:
         return None
-    match = re.fullmatch(r"([0-9]{1,9})([smhd])", lowered)
+    match = re.fullmatch(r"([0-9]{1,18})([smhd])", lowered)
     if not match or int(match[1]) == 0:
         raise ValueError(f"a ttl is none, or a whole number with s, m, h or d, got {text!r}")
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    try:
+        return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    except OverflowError as error:
+        raise ValueError(f"a ttl is at most {timedelta.max.days}d, got {text!r}") from error
 
 
 def format_ttl(ttl: timedelta | None) -> str:

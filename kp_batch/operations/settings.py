@@ -22,7 +22,7 @@ _TABLES = ("profiles", "audits")  # settings of which each entry is listed
 class Setting:
     """One setting of a warehouse."""
 
-    name: str  # of `config.SETTINGS`, or `weights of` a profile, or an `audit`
+    name: str  # of `settings.SETTINGS`, or `weights of` a profile, or an `audit`
     value: Any  # a JSON value
     run_id: str  # of the run that set it
 

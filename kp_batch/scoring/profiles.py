@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ProfileError
+from kp_batch.settings import SHARE
 from kp_batch.text import count_of, time_of
 
 # Raised with any change to the composite or to the effect of an override; part of every profile_id.
@@ -227,16 +228,12 @@ def _weight_faults(name: str, weights: dict[str, Any]) -> Iterator[str]:
     for dimension in DIMENSIONS:
         if dimension not in weights:
             yield f"{name}: {dimension} is missing"
-        elif not _is_weight(weights[dimension]):
+        elif not SHARE.allows(weights[dimension]):
             yield f"{name}: {dimension} is a number from 0 to 1, got {weights[dimension]!r}"
-    if all(_is_weight(weights.get(dimension)) for dimension in DIMENSIONS):
+    if all(SHARE.allows(weights.get(dimension)) for dimension in DIMENSIONS):
         total = math.fsum(weights[dimension] for dimension in DIMENSIONS)
         if abs(total - 1) > _SUM_TOLERANCE:
             yield f"{name}: the weights sum to {total:.12g}, not 1"
-
-
-def _is_weight(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 def _date_faults(name: str, tables: Sequence[Any]) -> Iterator[str]:

@@ -4,74 +4,28 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
-from typing import Any, cast
+from typing import Any
 
 import duckdb
 
 from kp_batch.errors import WarehouseError
+from kp_batch.settings import Number, are_all, is_flag, is_text, wrong_setting
+from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 
 FORMAT_VERSION = 14
 
+_DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def _are(values: Any, allowed: Callable[[str, Any], bool]) -> bool:
-    """Whether a value is an object whose names and values are allowed."""
-    return isinstance(values, dict) and all(
-        allowed(name, value) for name, value in cast("dict[str, Any]", values).items()
-    )
-
-
-def _are_profiles(value: Any) -> bool:
-    return _are(
-        value,
-        lambda _, tables: all(
-            _are(table, lambda name, value: _is_text(value) if name == "from" else _is_share(value))
-            for table in (tables if isinstance(tables, list) else [tables])
-        ),
-    )
-
-
-def _are_audits(value: Any) -> bool:
-    return _are(value, lambda _, audit: _are(audit, lambda _, text: _is_text(text)))
-
-
-# Checks each setting's JSON value; a run reads the texts more closely.
-_SETTINGS: Mapping[str, Callable[[Any], bool]] = {
-    "embedder": _is_text,
-    "precision": _is_text,
-    "cache_size": lambda value: _is_count(value) and value > 0,
-    "ttl": _is_text,
-    "cache_by": _is_text,
-    "profiles": _are_profiles,
-    "threshold": _is_share,
-    "text": _is_flag,
-    "audits": _are_audits,
-}
+_VERSION = Number(0, 2**63 - 1, is_whole=True)
 
 
 @dataclass(frozen=True)
@@ -92,11 +46,11 @@ class Manifest:
         Raises:
             ValueError: a name, a type or a value is not one that a run writes.
         """
-        are_settings = _are(settings, lambda name, x: name in _SETTINGS and _SETTINGS[name](x))
-        are_tables = _are(tables, lambda name, version: name in TABLE_NAMES and _is_count(version))
-        if not (are_settings and are_tables):
-            raise ValueError("settings or versions of tables that no run writes")
-        if not (_is_flag(failed) and _is_text(publication)):
+        if wrong := wrong_setting(settings):
+            raise ValueError(f"{wrong}, as no run has it")
+        if not are_all(tables, lambda name, x: name in TABLE_NAMES and _VERSION.allows(x)):
+            raise ValueError("versions of tables that no run writes")
+        if not (is_flag(failed) and is_text(publication)):
             raise ValueError("failed or publication as no run writes them")
         return cls(settings, tables, failed, publication)
 
@@ -151,8 +105,24 @@ def _read(warehouse: Path) -> Manifest | None:
         return None
     try:
         return _parse(warehouse, content)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except _DAMAGED as error:
         raise WarehouseError(f"{layout.manifest} is damaged; {LAST_REMEDY}") from error
+
+
+def check_readable(warehouse: Path, file: Path) -> None:
+    """Read a manifest before it is published, as all commands will.
+
+    Raises:
+        WarehouseError: it cannot be read.
+    """
+    try:
+        _parse(warehouse, file.read_bytes())
+    except _DAMAGED as error:
+        raise WarehouseError(
+            f"nothing was published, since nobody could read it: the manifest of "
+            f"{shown(warehouse)} would have {one_line(str(error))}; what is published is whole; "
+            "change that setting, or report this as a fault of kp_batch"
+        ) from error
 
 
 def copy_catalog(warehouse: Path, folder: str) -> Path:

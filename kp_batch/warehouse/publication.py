@@ -28,7 +28,7 @@ from kp_batch.warehouse.catalog import build_for_others, build_published
 from kp_batch.warehouse.delta import needed_files
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked
-from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
+from kp_batch.warehouse.manifest import Manifest, check_readable, read_manifest, require_manifest
 from kp_batch.warehouse.reader import is_current
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
@@ -116,8 +116,9 @@ def _replace_manifest(warehouse: Path, manifest: Manifest) -> None:
     layout = Layout(warehouse)
     catalog, file = _replacement(layout.catalog), _replacement(layout.manifest)
     _remove_leftovers(layout)
-    build_published(catalog, PublishedSnapshot(warehouse, manifest.tables, manifest))
     file.write_text(manifest.as_json(), "utf-8")
+    check_readable(warehouse, file)
+    build_published(catalog, PublishedSnapshot(warehouse, manifest.tables, manifest))
     _sync(layout, manifest)
     publish_in_bucket(warehouse, manifest.as_json())
     file.replace(layout.manifest)  # the moment

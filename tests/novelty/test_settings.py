@@ -20,6 +20,8 @@ DAY = timedelta(days=1)
         ("7d", 7 * DAY),
         (" 7D ", 7 * DAY),
         ("007d", 7 * DAY),
+        ("1234567890s", timedelta(seconds=1_234_567_890)),
+        ("999999999d", timedelta(days=timedelta.max.days)),
     ],
 )
 def test_a_ttl_is_read(text: str, ttl: timedelta | None) -> None:
@@ -28,12 +30,18 @@ def test_a_ttl_is_read(text: str, ttl: timedelta | None) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "0s", "00h", "-1d", "1.5h", "90", "h", "1w", "1 h", "1h30m", "P1D", "٣h", "1234567890s"],
+    ["", "0s", "00h", "-1d", "1.5h", "90", "h", "1w", "1 h", "1h30m", "P1D", "٣h", f"{10**18}s"],
 )
 def test_a_wrong_ttl_is_refused_and_named(text: str) -> None:
     with pytest.raises(ValueError, match=r"s, m, h or d, got") as caught:
         parse_ttl(text)
     assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["1000000000d", "100000000000000000h"])
+def test_a_ttl_beyond_all_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=f"a ttl is at most 999999999d, got '{text}'"):
+        parse_ttl(text)
 
 
 @pytest.mark.parametrize(
@@ -46,10 +54,12 @@ def test_a_wrong_ttl_is_refused_and_named(text: str) -> None:
         (timedelta(hours=24), "1d"),
         (timedelta(hours=25), "25h"),
         (timedelta(days=7, seconds=1), "604801s"),
+        (timedelta.max - timedelta(microseconds=999_999), "86399999999999s"),
     ],
 )
 def test_a_ttl_is_written_as_its_shortest_text(ttl: timedelta | None, text: str) -> None:
     assert format_ttl(ttl) == text
+    assert parse_ttl(text) == ttl
 
 
 @given(st.integers(1, 999_999_999), st.sampled_from("smhd"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kp_batch.planning.scorer
-from kp_batch.config import SETTINGS, RescoreConfig
+from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, EncoderError, WarehouseError
 from kp_batch.operations.settings import settings
@@ -20,6 +20,7 @@ from kp_batch.planning.limits import LimitInputs, exceeded_limits
 from kp_batch.runs.record import RunCounts
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.scoring.profiles import load_profiles
+from kp_batch.settings import SETTINGS
 from kp_batch.warehouse.manifest import read_manifest
 from tests.support.archives import trace, write_jsonl, write_parquet
 from tests.support.commands import invoke

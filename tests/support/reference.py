@@ -19,7 +19,8 @@ from annotated_types import Ge, Le, MinLen
 
 from kp_batch import limits as read_limits
 from kp_batch.cli import _MODULES, kp_batch
-from kp_batch.config import SETTINGS, RescoreConfig
+from kp_batch.config import RescoreConfig
+from kp_batch.settings import SETTINGS
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.questions import Question, columns

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kp_batch.config import SETTINGS as NAMES
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.record import RunRecord
 from kp_batch.schemas import TABLES
+from kp_batch.settings import SETTINGS as KEPT
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
@@ -117,7 +117,7 @@ def test_what_a_row_of_runs_says_was_published_is_checked(published: Any) -> Non
 
 def test_all_that_a_run_keeps_is_read_again(tmp_path: Path) -> None:
     settings = RescoreConfig(archive=("a",), warehouse=tmp_path, embedder="none").settings
-    assert settings.keys() == set(NAMES)
+    assert settings.keys() == set(KEPT)
     write(tmp_path, settings, dict.fromkeys(TABLES, 0))
     assert read_manifest(tmp_path) == published(settings, dict.fromkeys(TABLES, 0))
 

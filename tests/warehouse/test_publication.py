@@ -17,6 +17,7 @@ import duckdb
 import pytest
 
 from kp_batch.config import RescoreConfig
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.files import sync_file_system
 from kp_batch.operations.forget import forget
@@ -24,6 +25,7 @@ from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.runs.run import effective_config
 from kp_batch.runs.staging import Staging
 from kp_batch.schemas import TABLES
 from kp_batch.steps.step import ThreadExecutor, timed
@@ -40,7 +42,7 @@ from tests.support.gaps import AFTER, BEFORE, BETWEEN, BUILDING, GAPS, Killed, d
 from tests.support.holding import holding
 from tests.support.killing import reading
 from tests.support.publications import Tables, profile, publish_profile, tables
-from tests.support.runs import config
+from tests.support.runs import config, least
 
 pytestmark = pytest.mark.slow
 
@@ -170,6 +172,59 @@ def test_each_publication_has_an_id_of_its_own(one: Path) -> None:
     publish(one, published)
     assert require_manifest(one).tables == published.tables
     assert require_manifest(one).publication != published.publication
+
+
+UNREADABLE: dict[str, tuple[dict[str, Any], dict[str, int], str]] = {
+    "a setting": ({"cache_size": 10**19}, {}, "the setting cache_size 10000000000000000000"),
+    "an unknown setting": ({"since": "none"}, {}, "the setting since 'none'"),
+    "a version": ({}, {"profiles": -1}, "versions of tables that no run writes"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_manifest_that_nobody_could_read_is_not_published(one: Path, name: str) -> None:
+    wrong, versions, message = UNREADABLE[name]
+    before = require_manifest(one)
+    manifest = Manifest({**before.settings, **wrong}, {**before.tables, **versions})
+    with pytest.raises(WarehouseError, match=f"nothing was published, .* would have {message}"):
+        publish(one, manifest)
+    assert require_manifest(one) == before
+    with writing(one, wait=False):
+        assert plain(one) == ours(one) == "one"
+
+
+def test_a_run_whose_settings_nobody_could_read_fails_and_leaves_the_warehouse_as_it_was(
+    folder: Path,
+) -> None:
+    before = our_tables(folder / "warehouse")
+    unchecked = settings_of(folder).model_copy(update={"threshold": 2.0})
+    with pytest.raises(WarehouseError, match=r"the setting threshold 2\.0, as no run has it"):
+        rescore_archive(unchecked)
+    after = our_tables(folder / "warehouse")
+    assert after["scores"] == before["scores"]
+    assert len(after["runs"]) == len(before["runs"]) + 1
+    assert rescore_archive(settings_of(folder)).run_id
+
+
+@pytest.mark.parametrize(
+    "extreme",
+    [
+        {"cache_size": 2**63 - 1, "ttl": timedelta.max.days * timedelta(days=1), "threshold": 1},
+        {"cache_size": 1, "ttl": "1s", "threshold": 5e-324, "max_reject_share": 1},
+        {"profiles": {"code": dict(zip(DIMENSIONS, (5e-324, 1, 0, 0), strict=True))}},
+    ],
+    ids=str,
+)
+def test_the_most_extreme_settings_are_published_and_read(
+    tmp_path: Path, extreme: dict[str, Any]
+) -> None:
+    write_jsonl(tmp_path / "archive" / "a.jsonl", FIRST)
+    rescore_archive(config(tmp_path, tmp_path / "archive", **extreme))
+    assert len(our_tables(tmp_path / "warehouse")["scores"]) == len(FIRST)
+    again = effective_config(
+        least(archive=(str(tmp_path / "archive"),), warehouse=tmp_path / "warehouse")
+    )
+    assert rescore_archive(again).run_id is None
 
 
 def test_what_is_published_is_read_without_the_catalog(
