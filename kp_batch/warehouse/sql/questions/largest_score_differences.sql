@@ -2,7 +2,8 @@
 -- Example: FROM largest_score_differences LIMIT 10;
 -- `implied_novelty`: with which the trace would have got the recorded score, by the same weights and
 -- overrides. From 0 to 1, another cache explains the difference: its size or ttl, the clock, the model.
--- A single thought has one score whatever its novelty, and so has what an override holds at 0 or 1.
+-- A single thought has one score whatever its novelty, and so has what an override holds at its bound: 1, or
+-- what the last one leaves of it.
 CREATE VIEW largest_score_differences AS
 SELECT
     trace_id,
@@ -14,7 +15,8 @@ SELECT
     score - recorded_score AS difference,
     scores.novelty,
     CASE
-        WHEN NOT single_thought AND recorded_score < 1
+        WHEN NOT single_thought
+            AND recorded_score < apply_low_diversity_penalty(1::DOUBLE, low_diversity_penalty)
             THEN scores.novelty + (
                 recorded_score
                 - (composite + 0.1 * recovery_bonus::INTEGER - 0.1 * low_diversity_penalty::INTEGER)

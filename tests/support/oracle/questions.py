@@ -1,0 +1,488 @@
+"""What each question of the catalog answers, by its comment and its columns alone."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import combinations, pairwise
+from types import MappingProxyType
+from typing import Any
+
+from tests.support.oracle.history import History, State
+from tests.support.oracle.scoring import (
+    DIMENSIONS,
+    Score,
+    composite,
+    day_of,
+    effects,
+    in_force,
+    overridden,
+)
+from tests.support.oracle.statistics import (
+    bins,
+    correlation,
+    deviation,
+    grouped,
+    mean,
+    median,
+    rank_correlation,
+    skewness,
+    spread,
+    stability_index,
+)
+
+Answer = list[dict[str, Any]]
+OVERRIDES = ("single_thought", "recovery_bonus", "low_diversity_penalty")
+
+
+def domains(state: State) -> Iterator[tuple[str, list[Score]]]:
+    yield from grouped(state.scores, lambda row: str(row["task_domain"])).items()
+
+
+def column(rows: Iterable[Mapping[str, Any]], name: str) -> list[Any]:
+    return [row[name] for row in rows]
+
+
+def score_distribution(state: State) -> Answer:
+    return [
+        {
+            "task_domain": domain,
+            "traces": len(rows),
+            "mean": mean(scores := column(rows, "score")),
+            "stddev": deviation(scores),
+            "skewness": skewness(scores),
+            "min": min(scores),
+            **spread(scores),
+            "max": max(scores),
+        }
+        for domain, rows in domains(state)
+    ]
+
+
+def score_histogram(state: State, count: int) -> Answer:
+    return [
+        {"task_domain": domain, "low": place / count, "high": (place + 1) / count, "traces": number}
+        for domain, rows in domains(state)
+        for place, number in enumerate(bins(column(rows, "score"), count))
+        if number
+    ]
+
+
+def _by(name: str) -> Callable[[State], Answer]:
+    def answer(state: State) -> Answer:
+        return [
+            {
+                name: value,
+                "traces": len(rows),
+                "mean": mean(column(rows, "score")),
+                "worth_sharing": sum(column(rows, "meets_threshold")),
+                "novelty": mean(column(rows, "novelty")),
+            }
+            for value, rows in grouped(state.scores, lambda row: row[name]).items()
+        ]
+
+    return answer
+
+
+def _over_time(name: str, begin: Callable[[datetime], Any]) -> Callable[[State], Answer]:
+    def answer(state: State) -> Answer:
+        groups = grouped(state.scores, lambda row: (begin(row["created_at"]), row["task_domain"]))
+        return [
+            {
+                name: when,
+                "task_domain": domain,
+                "traces": len(rows),
+                "mean": mean(column(rows, "score")),
+                "median": median(column(rows, "score")),
+                "novelty": mean(column(rows, "novelty")),
+                "worth_sharing": sum(column(rows, "meets_threshold")),
+            }
+            for (when, domain), rows in groups.items()
+        ]
+
+    return answer
+
+
+def week_of(moment: datetime) -> Any:
+    day = day_of(moment)
+    return day - timedelta(days=day.weekday())
+
+
+def threshold_curve(state: State, steps: int) -> Answer:
+    return [
+        {
+            "task_domain": domain,
+            "threshold": step / steps,
+            "reaching": (reaching := sum(row["score"] >= step / steps for row in rows)),
+            "share": reaching / len(rows),
+        }
+        for domain, rows in domains(state)
+        for step in range(steps + 1)
+    ]
+
+
+def dimension_correlations(state: State) -> Answer:
+    return [
+        {
+            "task_domain": domain,
+            **{
+                f"{a}_{b}": correlation(column(rows, a), column(rows, b))
+                for a, b in combinations(DIMENSIONS, 2)
+            },
+        }
+        for domain, rows in domains(state)
+    ]
+
+
+def dimension_statistics(state: State) -> Answer:
+    return [
+        {
+            "task_domain": domain,
+            "traces": len(rows),
+            **{name: mean(column(rows, name)) for name in DIMENSIONS},
+            **{f"{name}_deviation": deviation(column(rows, name)) for name in DIMENSIONS},
+        }
+        for domain, rows in domains(state)
+    ]
+
+
+def override_effects(state: State) -> Answer:
+    answer: Answer = []
+    for domain, rows in domains(state):
+        for place, name in enumerate(OVERRIDES):
+            after = [effects(row, row["composite"]) for row in rows if row[name]]
+            changes = [values[place + 1] - values[place] for values in after]
+            if changes:
+                answer.append(
+                    {
+                        "task_domain": domain,
+                        "override": name,
+                        "traces": len(changes),
+                        "share": len(changes) / len(rows),
+                        "mean_effect": sum(changes) / len(changes),
+                        "effect_on_mean": sum(changes) / len(rows),
+                    }
+                )
+    return answer
+
+
+def dated_weights(state: State) -> Answer:
+    return [
+        {
+            "name": name,
+            "valid_from": begin,
+            "valid_to": end,
+            **dict(zip(DIMENSIONS, weights, strict=True)),
+        }
+        for name, versions in state.settings.versions.items()
+        for (begin, weights), (end, _) in pairwise([*versions, (None, None)])
+    ]
+
+
+def profile_comparison(state: State) -> Answer:
+    return [
+        {
+            **{name: row[name] for name in ("trace_id", "created_at", "task_domain", "profile")},
+            "score": row["score"],
+            "other_profile": name,
+            "other_score": overridden(row, composite(row, weights)),
+        }
+        for row in state.scores
+        for name, weights in state.settings.at(row["created_at"]).items()
+    ]
+
+
+def what_if(state: State, *weights: float) -> Answer:
+    c, n, d, o = weights
+    return [
+        {
+            "trace_id": row["trace_id"],
+            "task_domain": row["task_domain"],
+            "score": (other := overridden(row, composite(row, (c, n, d, o)))),
+            "published_score": row["score"],
+            "change": other - row["score"],
+        }
+        for row in state.scores
+    ]
+
+
+def near_duplicates(state: State, similarity: float) -> Answer:
+    names = ("trace_id", "task_domain", "created_at", "max_similarity", "nearest_trace_id")
+    texts = {row["trace_id"]: row["text_hash"] for row in state.scores}
+    return [
+        {name: row[name] for name in (*names, "nearest_age_s", "score")}
+        for row in state.scores
+        if (row["max_similarity"] is not None and row["max_similarity"] >= similarity)
+        or (similarity <= 1 and texts.get(row["nearest_trace_id"]) == row["text_hash"])
+    ]
+
+
+def novelty_by_age(state: State) -> Answer:
+    edges = (0, 60, 3_600, 86_400, 604_800)
+    near = [row for row in state.scores if row["nearest_age_s"] is not None]
+    bands = grouped(near, lambda row: max(edge for edge in edges if row["nearest_age_s"] >= edge))
+    return [
+        {
+            "from_age_s": edge,
+            "traces": len(rows),
+            "mean_novelty": mean(column(rows, "novelty")),
+            "median_novelty": median(column(rows, "novelty")),
+        }
+        for edge, rows in bands.items()
+    ]
+
+
+def novelty_by_repetition(state: State) -> Answer:
+    seen: dict[str, int] = {}
+    times: dict[int, list[float]] = {}
+    for row in state.scores:  # in the order of the replay
+        before = seen.get(row["text_hash"], 0)
+        seen[row["text_hash"]] = before + 1
+        times.setdefault(min(before, 10), []).append(row["novelty"])
+    return [
+        {
+            "times_before": before,
+            "traces": len(values),
+            "mean_novelty": mean(values),
+            "least_novelty": min(values),
+            "greatest_novelty": max(values),
+        }
+        for before, values in times.items()
+    ]
+
+
+def _band(similarity: float | None) -> str:
+    if similarity is None:
+        return "empty cache"
+    edges = {0.999999: "the same", 0.95: "0.95 to the same", 0.8: "0.80 to 0.95"}
+    edges[0.5] = "0.50 to 0.80"
+    return next((name for edge, name in edges.items() if similarity >= edge), "below 0.50")
+
+
+def novelty_by_similarity(state: State) -> Answer:
+    return [
+        {
+            "similarity": band,
+            "traces": len(rows),
+            "share": len(rows) / len(state.scores),
+            "mean_novelty": mean(column(rows, "novelty")),
+            "mean_age_s": mean(column(rows, "nearest_age_s")),
+        }
+        for band, rows in grouped(state.scores, lambda row: _band(row["max_similarity"])).items()
+    ]
+
+
+def repeated_texts(state: State) -> Answer:
+    return [
+        {
+            "text_hash": text,
+            "traces": len(rows),
+            "first_at": rows[0]["created_at"],
+            "last_at": rows[-1]["created_at"],
+            "mean_novelty": mean(column(rows, "novelty")),
+            "first_trace_id": rows[0]["trace_id"],
+        }
+        for text, rows in grouped(state.scores, lambda row: str(row["text_hash"])).items()
+        if len(rows) > 1
+    ]
+
+
+def novelty_weight(state: State, row: Score) -> float:
+    return in_force(state.settings, row["task_domain"], row["created_at"])[1][1]
+
+
+def shows_novelty(state: State, row: Score) -> bool:
+    """Whether another novelty would have given another score than the recorded one."""
+    return (
+        (row["recorded_score"] or 0) > 0
+        and not row["single_thought"]
+        and novelty_weight(state, row) > 0
+        and row["recorded_score"] < overridden({**row, "single_thought": False}, 1)
+    )
+
+
+def score_if_empty(state: State, row: Score) -> float:
+    weights = in_force(state.settings, row["task_domain"], row["created_at"])[1]
+    return overridden(row, composite({**row, "novelty": 0.5}, weights))
+
+
+def implied_restarts(state: State, tolerance: float) -> Answer:
+    names = ("trace_id", "created_at", "cache_group", "agent_id", "recorded_score", "score")
+    return [
+        {
+            **{name: row[name] for name in names},
+            "score_if_empty": score_if_empty(state, row),
+            **{name: row[name] for name in ("cache_size", "source_file")},
+        }
+        for row in state.scores
+        if shows_novelty(state, row)
+        and row["cache_size"] > 0
+        and abs(row["recorded_score"] - score_if_empty(state, row)) <= tolerance
+        and abs(row["recorded_score"] - row["score"]) > tolerance
+    ]
+
+
+def largest_score_differences(state: State) -> Answer:
+    names = ("trace_id", "created_at", "task_domain", "agent_id", "recorded_score", "score")
+    more = ("max_similarity", "nearest_trace_id", "nearest_age_s", "cache_size", *OVERRIDES)
+    return [
+        {
+            **{name: row[name] for name in names},
+            "difference": row["score"] - row["recorded_score"],
+            "novelty": row["novelty"],
+            "implied_novelty": _implied_novelty(state, row),
+            **{name: row[name] for name in (*more, "profile")},
+        }
+        for row in state.scores
+        if row["recorded_score"]
+    ]
+
+
+def _implied_novelty(state: State, row: Score) -> float | None:
+    """The novelty that would have given the recorded score."""
+    if not shows_novelty(state, row):
+        return None
+    undone = row["recorded_score"]
+    undone += 0.1 * (row["low_diversity_penalty"] - row["recovery_bonus"])
+    return float(row["novelty"] + (undone - row["composite"]) / novelty_weight(state, row))
+
+
+def recorded_score_differences(state: State) -> Answer:
+    recorded = [row for row in state.scores if row["recorded_score"] is not None]
+    groups = grouped(recorded, lambda row: (row["task_domain"], day_of(row["created_at"])))
+    least = state.settings.threshold
+    answer: Answer = []
+    for (domain, day), rows in groups.items():
+        pairs = [(row["score"], row["recorded_score"]) for row in rows if row["recorded_score"]]
+        ours, theirs = [a for a, _ in pairs], [b for _, b in pairs]
+        answer.append(
+            {
+                "task_domain": domain,
+                "day": day,
+                "traces": len(pairs),
+                "placeholders": len(rows) - len(pairs),
+                "mean_difference": mean([a - b for a, b in pairs]),
+                "mean_absolute_difference": mean([abs(a - b) for a, b in pairs]),
+                "rank_correlation": rank_correlation(ours, theirs),
+                "now_reaching": sum(a >= least > b for a, b in pairs),
+                "no_longer_reaching": sum(b >= least > a for a, b in pairs),
+            }
+        )
+    return answer
+
+
+def days_without_traces(state: State) -> Answer:
+    days = sorted({day_of(row["created_at"]) for row in state.scores})
+    one = timedelta(days=1)
+    return [
+        {"first_day": a + one, "last_day": b - one, "days": (b - a).days - 1}
+        for a, b in pairwise(days)
+        if b - a > one
+    ]
+
+
+def timestamp_ties(state: State) -> Answer:
+    return [
+        {"created_at": when, "traces": len(rows), "trace_ids": column(rows, "trace_id")}
+        for when, rows in grouped(state.scores, lambda row: row["created_at"]).items()
+        if len(rows) > 1
+    ]
+
+
+ANSWERS: Mapping[str, Callable[..., Answer]] = MappingProxyType(
+    {
+        "score_distribution": score_distribution,
+        "score_histogram": score_histogram,
+        "scores_by_agent": _by("agent_id"),
+        "scores_by_framework": _by("framework"),
+        "scores_by_group": _by("cache_group"),
+        "scores_by_day": _over_time("day", day_of),
+        "scores_by_week": _over_time("week", week_of),
+        "threshold_curve": threshold_curve,
+        "dimension_correlations": dimension_correlations,
+        "dimension_statistics": dimension_statistics,
+        "override_effects": override_effects,
+        "dated_weights": dated_weights,
+        "profile_comparison": profile_comparison,
+        "what_if": what_if,
+        "near_duplicates": near_duplicates,
+        "novelty_by_age": novelty_by_age,
+        "novelty_by_repetition": novelty_by_repetition,
+        "novelty_by_similarity": novelty_by_similarity,
+        "repeated_texts": repeated_texts,
+        "implied_restarts": implied_restarts,
+        "largest_score_differences": largest_score_differences,
+        "recorded_score_differences": recorded_score_differences,
+        "days_without_traces": days_without_traces,
+        "timestamp_ties": timestamp_ties,
+    }
+)
+# The arguments of macros, their ends among them.
+ARGUMENTS: Mapping[str, Sequence[tuple[float, ...]]] = MappingProxyType(
+    {
+        "score_histogram": [(1,), (2,), (10,), (1000,)],
+        "threshold_curve": [(1,), (4,), (100,)],
+        "what_if": [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0.1, 0.2, 0.3, 0.4)],
+        "near_duplicates": [(-1,), (0,), (0.5,), (0.99,), (1,), (1.5,)],
+        "implied_restarts": [(0,), (1e-6,), (0.1,), (1,)],
+    }
+)
+
+
+def distributions(states: Iterable[State]) -> Answer:
+    """The view of that name: a row for each domain, and one for all, after each run."""
+    return [
+        {
+            "run_id": state.run_id,
+            "task_domain": domain,
+            "traces": len(rows),
+            "worth_sharing": sum(column(rows, "meets_threshold")),
+            "mean": mean(scores := column(rows, "score")),
+            **spread(scores),
+            "bins": bins(scores),
+        }
+        for state in states
+        for domain, rows in [(None, state.scores), *domains(state)]
+    ]
+
+
+def drift(history: History, first: str, second: str) -> Answer:
+    """Of the domains that both runs have."""
+    of_runs = distributions(history.states)
+    sides = [
+        {row["task_domain"]: row for row in of_runs if row["run_id"] == run}
+        for run in (first, second)
+    ]
+    return [
+        {
+            "task_domain": domain,
+            "traces_a": a["traces"],
+            "traces_b": b["traces"],
+            "mean_shift": b["mean"] - a["mean"],
+            **{f"{name}_shift": b[name] - a[name] for name in ("p5", "p25", "p50", "p75", "p95")},
+            "stability_index": stability_index(a["bins"], b["bins"]),
+        }
+        for domain, a in sides[0].items()
+        for b in [sides[1].get(domain)]
+        if b
+    ]
+
+
+def rejects(state: State) -> Answer:
+    """The view of that name, without messages, JSON and runs."""
+    return [
+        {
+            "source_file": row.source_file,
+            "row": row.row,
+            "trace_id": row.trace_id,
+            "reasons": list(row.reasons),
+        }
+        for row in state.count.rejected
+    ]
+
+
+def rejects_by_code(state: State) -> Answer:
+    """On the day of these runs, whichever rejected it first."""
+    codes = [(row.source_file, code) for row in state.count.rejected for code in row.reasons]
+    return [
+        {"source_file": path, "code": code, "rejected": len(rows)}
+        for (path, code), rows in grouped(codes, lambda each: each).items()
+    ]
