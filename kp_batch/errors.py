@@ -105,6 +105,10 @@ class WarehouseError(KpBatchError):
     """The warehouse is missing, damaged, or cannot be written."""
 
 
+class DamagedVectorsError(WarehouseError):
+    """A stored vector is not the one that was made; it can be made again."""
+
+
 class WorkerError(KpBatchError):
     """Ray is missing, or its cluster cannot do the work."""
 

@@ -231,10 +231,8 @@ def _drop_raw(warehouse: Path, tables: DeltaTables, old: pl.DataFrame) -> None:
 
 def _needless_encoders(snapshot: PublishedSnapshot) -> list[Path]:
     """The vector folders of encoders that no published score is of."""
-    scores = snapshot.scan("scores")
-    names = {*scores.select(pl.col("encoder_id").unique()).collect().get_column("encoder_id")}
-    folders = sorted(Layout(snapshot.warehouse).all_vectors.glob("*"))
-    return [folder for folder in folders if folder.name not in names]
+    names, folders = snapshot.encoder_ids, Layout(snapshot.warehouse).all_vectors.glob("*")
+    return sorted(folder for folder in folders if folder.name not in names)
 
 
 def _count_other_vectors(plan: _Plan) -> int:

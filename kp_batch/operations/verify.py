@@ -21,8 +21,8 @@ from kp_batch.archive.validation import reasons
 from kp_batch.duck import set_variables, sql
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
-from kp_batch.embedding.vector_store import VectorStore, read_vectors
-from kp_batch.errors import UnreadableError
+from kp_batch.embedding.vector_store import VectorStore, damaged_rows, read_vectors
+from kp_batch.errors import DamagedVectorsError, UnreadableError
 from kp_batch.ingest.stage import Unreadable, read_with_retries
 from kp_batch.log import progress
 from kp_batch.novelty.cache import NO_NEIGHBOUR_ROW, VectorCache, novelty
@@ -98,15 +98,19 @@ def verify(warehouse: Path, *, traces: int, seed: int, embed: bool) -> Verificat
         warehouse: the folder of the tables.
         traces: how many.
         seed: of their choice; the same one chooses the same traces again.
-        embed: whether to embed their texts again.
+        embed: whether to embed their texts again, and to compare all stored vectors with their
+            checksums.
 
     Returns:
         The differences; where traces were drawn and none could be checked, that is wrong, too.
 
     Raises:
+        DamagedVectorsError: vectors are damaged.
         WarehouseError: it is no warehouse, or vectors are missing.
     """
     with open_published(warehouse) as snapshot:
+        if embed:
+            _check_vectors(snapshot)
         settings = snapshot.manifest.settings or _NO_RUN_DONE
         sampled = _sample(snapshot, traces, seed)
         stored = sampled.join(_facts_now(sampled), on=("source_file", "row"), suffix="_now")
@@ -185,6 +189,19 @@ class Reference:
         store.write_places("window_texts", path)
         hashes = self.snapshot.ask("SELECT text_hash FROM window_texts ORDER BY position")
         return pl.concat([hashes, pl.read_parquet(path, glob=False)], how="horizontal")
+
+
+def _check_vectors(snapshot: OpenSnapshot) -> None:
+    """Compare the stored vectors of the scores' encoders with their checksums.
+
+    Raises:
+        DamagedVectorsError: some differ; the message names their files.
+    """
+    folders = map(Layout(snapshot.warehouse).vectors, sorted(snapshot.encoder_ids))
+    damaged = [(path, len(rows)) for folder in folders for path, rows in damaged_rows(folder)]
+    if damaged:
+        named = ", ".join(f"{count_of(count, 'vector')} in {path}" for path, count in damaged)
+        raise DamagedVectorsError(f"damaged: {named}; runs that need them make them again")
 
 
 def _computed_again(

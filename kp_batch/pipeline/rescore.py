@@ -9,7 +9,8 @@ from pathlib import Path
 from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import ArchiveError, KpBatchError, StorageError
+from kp_batch.embedding.vector_store import remove_damaged
+from kp_batch.errors import ArchiveError, DamagedVectorsError, KpBatchError, StorageError
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.log import info, warn
 from kp_batch.pipeline.audit import audit_run, check_audits, refuse
@@ -175,6 +176,14 @@ def log_plan(run: Run, plan: Plan) -> None:
         warn(line, repeated=published.issuperset(description.future_partitions))
 
 
+def _planned_again(run: Run, plan: Plan, error: DamagedVectorsError) -> Plan:
+    """The plan without the damaged vectors, which are embedded again."""
+    if not remove_damaged(Layout(run.config.warehouse).vectors(plan.scorer.encoder_id)):
+        raise error
+    warn(str(error))
+    return make_plan(run, plan.scan, plan.scorer)
+
+
 def execute(opened: OpenRun, plan: Plan) -> Plan:
     """Carry a plan out; returns it with the count of the windows that were embedded."""
     run, executor = opened.run, opened.executor
@@ -186,7 +195,10 @@ def execute(opened: OpenRun, plan: Plan) -> Plan:
     check_fit(run, plan)
     windows = embed(run, plan, executor)
     done = replace(plan, counts=replace(plan.counts, windows=windows))
-    replayed = replay_timeline(run, done, executor)
+    try:
+        replayed = replay_timeline(run, done, executor)
+    except DamagedVectorsError as error:
+        return execute(opened, _planned_again(run, plan, error))
     tables = write_tables(run, done, replayed, executor)
     written = prepare(run, done, tables)
     opened.audits = audit_run(run, written.snapshot(run, opened.clock.seconds))

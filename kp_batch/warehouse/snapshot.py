@@ -120,6 +120,11 @@ class PublishedSnapshot:
         return files.group_by(day).agg(rows=pl.col("num_records").sum())
 
     @property
+    def encoder_ids(self) -> set[str]:
+        """Of all scores."""
+        return {*self.scan("scores").select(pl.col("encoder_id").unique()).collect().to_series()}
+
+    @property
     def scored(self) -> int:
         """How many traces have a score."""
         return int(self.rows_by_day()["rows"].sum()) if "scores" in self.tables else 0

@@ -1,4 +1,5 @@
 import hashlib
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,13 +9,15 @@ import polars as pl
 import pytest
 
 from kp_batch.embedding.vector_store import (
-    _chunk_hashes,
+    _records,
     _window_hashes,
     count_vectors,
+    damaged_rows,
+    remove_damaged,
     write_chunk,
     write_windows,
 )
-from kp_batch.errors import WarehouseError
+from kp_batch.errors import DamagedVectorsError, WarehouseError
 from kp_batch.storage.store import Object
 from kp_batch.warehouse.bucket.location import Record, folder_of
 from tests.support.vector_stores import Opened
@@ -47,9 +50,15 @@ def store(folder: Path) -> Opened:
     return Opened(folder)
 
 
-def name_of(text_hashes: pl.Series) -> str:
-    """The name of a chunk."""
-    return hashlib.sha256("".join(text_hashes).encode()).hexdigest()
+def name_of(text_hashes: pl.Series, vectors: Float32s | None = None) -> str:
+    """The name of a chunk: of random vectors, unless they are given."""
+    records = b"".join(
+        digest.encode() + zlib.crc32(vector.tobytes()).to_bytes(4, "little")
+        for digest, vector in zip(
+            text_hashes, random(len(text_hashes)) if vectors is None else vectors, strict=True
+        )
+    )
+    return hashlib.sha256(records).hexdigest()
 
 
 def test_a_folder_that_is_not_there_holds_nothing(folder: Path) -> None:
@@ -148,6 +157,78 @@ def test_a_damaged_chunk_is_missing_and_can_be_written_over(
     assert path.read_bytes() == content
 
 
+def test_chunks_without_checksums_are_missing(folder: Path) -> None:
+    """As earlier versions wrote them."""
+    folder.mkdir(parents=True)
+    np.save(folder / f"{'0' * 64}.vectors.npy", random(3))
+    np.save(folder / f"{'0' * 64}.hashes.npy", np.array(FIRST.to_list(), dtype="S64"))
+    assert Opened(folder).missing(FIRST) == set(FIRST)
+    assert count_vectors(folder) == 0
+
+
+def damage(folder: Path, row: int, *, zeroed: bool = False) -> Path:
+    """Turn a bit of a vector of the first chunk, or make it zero; returns its file."""
+    path = folder / f"{name_of(FIRST)}.vectors.npy"
+    vectors = np.lib.format.open_memmap(path, mode="r+")
+    if zeroed:
+        vectors[row] = 0
+    else:
+        vectors.view(np.uint32)[row, 7] ^= 1 << 12
+    vectors.flush()
+    return path
+
+
+@pytest.mark.parametrize("zeroed", [False, True])
+def test_a_damaged_vector_is_never_read_and_is_missing_once_it_is_removed(
+    store: Opened, *, zeroed: bool
+) -> None:
+    path = damage(store.folder, 1, zeroed=zeroed)
+    with pytest.raises(DamagedVectorsError, match=f"^{path} is damaged: row 1 is not"):
+        store.gather(hashes("e", "a", "b"))
+    assert store.gather(hashes("a", "c")).tobytes() == random(3)[[0, 2]].tobytes()
+    [(file, rows)] = damaged_rows(store.folder)
+    assert (file, rows.tolist()) == (path, [1])
+    assert remove_damaged(store.folder) == 1
+    again = Opened(store.folder)
+    assert again.missing(pl.concat([FIRST, SECOND])) == set(hashes("b"))
+    assert (
+        again.gather(hashes("c", "d")).tobytes() == np.stack([random(3)[2], random(2)[0]]).tobytes()
+    )
+    assert store.gather(hashes("a")).tobytes() == random(3)[:1].tobytes()  # that found it before
+    assert remove_damaged(store.folder) == 0
+    write_chunk(store.folder, hashes("b"), random(1))
+    assert Opened(store.folder).gather(hashes("b")).tobytes() == random(1).tobytes()
+
+
+def test_a_damaged_hash_or_checksum_costs_one_vector(store: Opened) -> None:
+    path = store.folder / f"{name_of(FIRST)}.hashes.npy"
+    records = np.load(path)
+    records["hash"][0], records["crc32"][2] = hashes("x").item().encode(), 0
+    np.save(path, records)
+    assert Opened(store.folder).missing(FIRST) == set(hashes("a"))
+    assert [rows.tolist() for _, rows in damaged_rows(store.folder)] == [[2]]
+
+
+def test_damaged_vectors_are_not_copied_where_others_are_removed(store: Opened) -> None:
+    damage(store.folder, 1)
+    assert store.prune_to(hashes("a", "b", "d")) == 3
+    assert Opened(store.folder).missing(hashes("a", "b", "d")) == set(hashes("b"))
+    assert not [*damaged_rows(store.folder)]
+
+
+def test_a_chunk_of_damaged_vectors_alone_goes(store: Opened) -> None:
+    damage(store.folder, 1)
+    assert store.prune_to(hashes("b")) == 5
+    assert not [*store.folder.iterdir()]
+
+
+def test_the_files_of_one_name_are_the_same_whoever_wrote_them(folder: Path) -> None:
+    """As where two machines embed the same texts, whose last bits depend on the machine."""
+    names = {write_chunk(folder, FIRST, random(3)), write_chunk(folder, FIRST, random(4)[:3])}
+    assert len(names) == 2
+    assert len(Opened(folder).gather(FIRST)) == 3
+
+
 def test_hashes_of_another_type_are_damaged_though_their_vectors_are_remote(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,18 +240,20 @@ def test_hashes_of_another_type_are_damaged_though_their_vectors_are_remote(
     path = f"vectors/e/{name}.vectors.npy"
     record.mark_remote(Object(path, 0, 0, "etag"))
     record.save()
-    assert _chunk_hashes(folder, name).tolist() == [digest.encode() for digest in FIRST]
+    stored = _records(folder, name)["hash"].tolist()
+    assert stored == [digest.encode() for digest in FIRST]
     hashes = folder / f"{name}.hashes.npy"
     hashes.write_bytes(hashes.read_bytes().replace(b"|S64", b"|S32"))
-    assert not len(_chunk_hashes(folder, name))
+    assert not len(_records(folder, name))
 
 
 def test_a_half_written_chunk_is_not_seen(store: Opened, folder: Path, tmp_path: Path) -> None:
     third = hashes("f")
     write_chunk(tmp_path, third, random(4)[:1])
     for name, kept in (("vectors.npy", "vectors.npy"), ("hashes.npy", "hashes.part")):
-        content = (tmp_path / f"{name_of(third)}.{name}").read_bytes()
-        (folder / f"{name_of(third)}.{kept}").write_bytes(content)
+        chunk = name_of(third, random(4)[:1])
+        content = (tmp_path / f"{chunk}.{name}").read_bytes()
+        (folder / f"{chunk}.{kept}").write_bytes(content)
     second = Opened(folder)
     assert second.missing(third) == set(third)
     assert second.missing(FIRST) == set()
@@ -184,7 +267,7 @@ def test_a_text_in_two_chunks_has_the_vector_of_the_first(folder: Path) -> None:
     chunks = [(hashes("a", "b"), random(2)), (hashes("b", "c"), random(4)[:2])]
     for chunk in chunks:
         write_chunk(folder, *chunk)
-    first, _ = sorted(chunks, key=lambda chunk: name_of(chunk[0]))
+    first, _ = sorted(chunks, key=lambda chunk: name_of(*chunk))
     vector = first[1][first[0].index_of(hashes("b").item())]
     both = Opened(folder).gather(hashes("b", "a", "b", "c"))
     assert both[0].tobytes() == both[2].tobytes() == vector.tobytes()
@@ -206,7 +289,7 @@ def test_other_vectors_are_removed_and_split_chunks_written_anew(store: Opened) 
     assert store.prune_to(hashes("e", "c", "a", "d", "nowhere", "a")) == 1
     assert {path.name.partition(".")[0] for path in store.folder.iterdir()} == {
         name_of(SECOND),
-        name_of(hashes("a", "c")),
+        name_of(hashes("a", "c"), random(3)[[0, 2]]),
     }
     assert count_vectors(store.folder) == 4
     pruned = Opened(store.folder)

@@ -71,7 +71,7 @@ def stored(warehouse: Path) -> set[str]:
     return {
         f"{path.parent.name}/{digest.decode()}"
         for path in (warehouse / "vectors").glob("*/*.hashes.npy")
-        for digest in np.load(path)
+        for digest in np.load(path)["hash"]
     }
 
 

@@ -12,7 +12,8 @@ from pydantic import TypeAdapter
 from kp_batch.cli.options import json_line
 from kp_batch.cli.query import verification_text
 from kp_batch.embedding.encoders import Hashing
-from kp_batch.errors import ArchiveError, WarehouseError
+from kp_batch.embedding.vector_store import write_chunk
+from kp_batch.errors import ArchiveError, DamagedVectorsError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import VECTOR_TOLERANCE, Verification, verify
@@ -255,6 +256,16 @@ def vectors(folder: Path) -> tuple[Path, np.ndarray]:
     return path, np.load(path)
 
 
+def store(folder: Path, changed: np.ndarray) -> None:
+    """Store other vectors in place of the ones that were made, as a faulty encoder would."""
+    path, _ = vectors(folder)
+    hashes = path.with_name(path.name.replace("vectors", "hashes"))
+    texts = pl.Series(np.load(hashes)["hash"].astype(str))
+    path.unlink()
+    hashes.unlink()
+    write_chunk(path.parent, texts, changed)
+
+
 def place(folder: Path, words: str) -> int:
     """The row of a text's vector."""
     [vector] = Hashing().encode([f"{words} {words}"])
@@ -263,10 +274,10 @@ def place(folder: Path, words: str) -> int:
 
 
 def test_a_turned_component_of_a_vector_is_found_where_it_changes_a_novelty(folder: Path) -> None:
-    path, stored = vectors(folder)
+    _, stored = vectors(folder)
     row = place(folder, "fix the import")
     stored[row, np.flatnonzero(stored[row])[0]] *= -1
-    np.save(path, stored)
+    store(folder, stored)
     for embed in (True, False):
         result = checked(folder, embed=embed)
         assert "novelty" in differing(result)
@@ -276,12 +287,12 @@ def test_a_turned_component_of_a_vector_is_found_where_it_changes_a_novelty(fold
 
 def test_a_turned_component_is_found_where_it_changes_no_novelty(folder: Path) -> None:
     """No other text has the word, and what is nearest stays so without it."""
-    path, stored = vectors(folder)
+    _, stored = vectors(folder)
     row = place(folder, "plan a trip")
     others = np.delete(stored, row, axis=0)
     alone = np.flatnonzero((stored[row] != 0) & ~others.any(axis=0))
     stored[row, alone[0]] *= -1
-    np.save(path, stored)
+    store(folder, stored)
     assert checked(folder, embed=False).wrong == ""
     result = checked(folder)
     assert differing(result) == {"vector": "t5"}
@@ -289,14 +300,14 @@ def test_a_turned_component_is_found_where_it_changes_no_novelty(folder: Path) -
 
 
 def test_a_difference_within_the_tolerance_of_embedding_is_none(folder: Path) -> None:
-    path, stored = vectors(folder)
+    _, stored = vectors(folder)
     row = place(folder, "plan a trip")
     others = np.delete(stored, row, axis=0)
     alone = np.flatnonzero((stored[row] == 0) & ~others.any(axis=0))[0]
     tolerance = VECTOR_TOLERANCE["float32"]
     for value, is_wrong in ((tolerance / 2, False), (tolerance * 2, True)):
         stored[row, alone] = value
-        np.save(path, stored)
+        store(folder, stored)
         result = checked(folder)
         assert differing(result).get("vector") == "t5"
         assert ("vector of t5" in result.wrong) is is_wrong
@@ -306,13 +317,25 @@ def test_a_difference_within_the_tolerance_of_embedding_is_none(folder: Path) ->
     ("value", "embed"), [(np.nan, True), (np.nan, False), (np.inf, True), (-np.inf, False)]
 )
 def test_a_vector_that_is_no_number_is_found(folder: Path, value: float, *, embed: bool) -> None:
-    path, stored = vectors(folder)
+    _, stored = vectors(folder)
     stored[place(folder, "plan a trip"), 7] = value
-    np.save(path, stored)
+    store(folder, stored)
     result = checked(folder, embed=embed)
     assert {"novelty", "score", "vector"} <= differing(result).keys()
     assert "novelty of t5 is off by" in result.wrong
     assert "vector of t5 is off by inf" in result.wrong
+
+
+def test_a_damaged_vector_is_an_error_that_names_its_file(folder: Path) -> None:
+    path, stored = vectors(folder)
+    stored[place(folder, "plan a trip"), 7] += 0.5
+    np.save(path, stored)
+    for traces in (0, ALL):
+        with pytest.raises(DamagedVectorsError, match=rf"1 vector in {path}"):
+            checked(folder, traces)
+    assert checked(folder, 0, embed=False).wrong == ""
+    with pytest.raises(DamagedVectorsError, match=f"^{path} is damaged: row"):
+        checked(folder, embed=False)
 
 
 def test_a_vector_that_is_gone_is_an_error(folder: Path) -> None:
@@ -403,9 +426,9 @@ def test_a_person_reads_the_column_the_difference_and_the_trace(folder: Path) ->
 
 
 def test_its_json_is_the_golden_text(folder: Path) -> None:
-    path, stored = vectors(folder)
+    _, stored = vectors(folder)
     stored[place(folder, "plan a trip"), 7] = np.inf
-    np.save(path, stored)
+    store(folder, stored)
     tamper(folder, setting("t4", "score", pl.lit(2.0**60)))
     result = checked(folder, embed=False)
     assert TypeAdapter(Verification).validate_json(json_line(result), strict=True) == result

@@ -18,7 +18,7 @@ import kp_batch.planning.write_tasks
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.embedding.encoders import Hashing
-from kp_batch.embedding.vector_store import count_vectors
+from kp_batch.embedding.vector_store import count_vectors, damaged_rows
 from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageError, explain_error
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
@@ -132,6 +132,24 @@ def test_an_interrupted_embedding_keeps_the_chunks_it_made(
     counts = rescore_archive(settings).counts
     assert counts.reused == sum(stored) >= 100
     assert counts.embedded > 0
+
+
+def test_damaged_vectors_are_made_again_by_a_run_that_needs_them(
+    scored: RescoreConfig,
+    short: tuple[RescoreConfig, Summary],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = Layout(scored.warehouse).vectors(Hashing.encoder_id)
+    [path] = folder.glob("*.vectors.npy")
+    vectors = np.lib.format.open_memmap(path, mode="r+")
+    vectors[3] = 0
+    vectors[7] *= -1  # a unit vector still
+    vectors.flush()
+    changed = scored.model_copy(update={"cache_size": 50, "ttl": short[0].ttl})
+    assert rescore_archive(changed).counts.embedded == 2
+    assert scores(changed).equals(scores(short[0]))
+    assert [f"{path} is damaged: row 3" in record.message for record in caplog.records] == [True]
+    assert not [*damaged_rows(folder)]
 
 
 def test_rows_within_a_file_stand_in_time_order(

@@ -467,6 +467,21 @@ def test_a_vector_whose_download_is_cut_may_be_fetched_later(
         assert read_vectors(remote.parent, place).shape == (1, 384)
 
 
+def test_a_vector_that_is_damaged_in_the_bucket_is_made_again_once(
+    tmp_path: Path, first: Machine, second: Machine, archive: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    [path] = [path for path in names(first.url) if path.endswith(".vectors.npy")]
+    store = store_at(first.url)
+    content = bytearray(store.read(path)[0])
+    content[-100] ^= 4
+    store.write(path, bytes(content))
+    second.run(archive, cache_size=50)
+    assert [record.message.count("is damaged: row") for record in caplog.records] == [1]
+    caplog.clear()
+    Machine(tmp_path / "third", first.url).run(archive, cache_size=40)
+    assert not caplog.records
+
+
 def test_a_reader_sees_what_the_writer_before_it_has_not_looked_at_yet(
     first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
