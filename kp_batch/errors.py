@@ -48,6 +48,7 @@ TEMPORARY_FOLDERS: list[Path] = []
 
 # Why a file cannot be read.
 UNREADABLE_FILE = "unreadable_file"
+CUT_FILE = "cut_file"  # its end cannot be
 MISSING_COLUMN = "missing_column"
 WRONG_COLUMN_TYPE = "wrong_column_type"
 

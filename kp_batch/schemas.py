@@ -120,7 +120,8 @@ FILES = pl.Schema(
         "mtime_ns": pl.Int64,  # 0 if the file system has none
         "file_id": pl.String,  # of the content in use; null if none was ever readable
         "rows": pl.Int64,  # of that content
-        "reasons": pl.List(pl.String),  # why it is unreadable; empty if it is readable
+        # Why it, or its end, cannot be read; empty if it is read as a whole.
+        "reasons": pl.List(pl.String),
         "message": pl.String,
         # See `SourceFile`; empty: its content is compared again.
         "version": pl.String,

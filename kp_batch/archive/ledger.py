@@ -30,6 +30,11 @@ class Entry:
         return SourceFile(self.source_file, self.size, self.mtime_ns, self.version)
 
     @property
+    def has_fault(self) -> bool:
+        """Whether the file, or its end, cannot be read."""
+        return self.status == "unreadable" or bool(self.reasons)
+
+    @property
     def content(self) -> tuple[str | None, ...]:
         """Its status, content, message and path's keys, without its size, time and version."""
         return self.status, self.file_id, self.message, self.path_keys
@@ -52,7 +57,7 @@ def with_gone(now: Ledger, before: Ledger, *, prune: bool) -> Ledger:
     """Add the files that are gone. Their last content counts on, unless `prune` removes it.
 
     The version of an unreadable file is not that of the content that counts: it is left out, so
-    that the file is read when it is back.
+    that the file is read when it is back. So is that of a cut one, whose fault is looked for again.
     """
     if prune:
         return {
@@ -65,7 +70,7 @@ def with_gone(now: Ledger, before: Ledger, *, prune: bool) -> Ledger:
             status="gone",
             reasons=[],
             message="",
-            version="" if entry.status == "unreadable" else entry.version,
+            version="" if entry.has_fault else entry.version,
         )
         for path, entry in before.items()
         if path not in now and entry.file_id is not None
@@ -81,7 +86,7 @@ class FileChanges:
     changed: tuple[str, ...]
     back: tuple[str, ...]  # with the content that they had before they were gone or unreadable
     gone: tuple[str, ...]
-    unreadable: tuple[str, ...]  # now, whatever they were before
+    unreadable: tuple[str, ...]  # now, or cut, whatever they were before
     pruned: tuple[str, ...]  # gone or unreadable, now or before, whose content no longer counts
 
 
@@ -97,7 +102,7 @@ def file_changes(now: Ledger, before: Ledger, *, prune: bool) -> FileChanges:
         changed=tuple(path for path in known if path not in same),
         back=tuple(path for path in known if path in same and before[path].status != "read"),
         gone=tuple(path for path in present if path not in now),
-        unreadable=tuple(path for path, entry in now.items() if entry.status == "unreadable"),
+        unreadable=tuple(path for path, entry in now.items() if entry.has_fault),
         pruned=tuple(path for path in counted if path not in read) if prune else (),
     )
 

@@ -15,6 +15,7 @@ from kp_batch.errors import ArchiveError, KpBatchError, is_of_machine, is_passin
 from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import one_line
 
+CUT = "-cut"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # null in the name of a folder
 
 
@@ -69,13 +70,22 @@ def open_file(path: str, copy: str = "") -> Any:  # digests and formats need mor
 
 
 def content_digest(source: SourceFile) -> str:
-    """The digest of a file's content: its format, a hyphen, and the SHA-256 of its bytes in hex.
+    """The digest of a file's content: its format, and the SHA-256 of its bytes in hex.
+
+    A file that ends within a row has the ending `CUT`.
 
     Raises:
         OSError: it cannot be read.
     """
     with open_file(source.path, source.copy) as file:
-        return f"{source.format.name}-{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        cut = CUT if source.format.is_cut(file) else ""
+    return f"{source.format.name}-{digest}{cut}"
+
+
+def is_cut(file_id: str) -> bool:
+    """Whether the content of a file_id ends within a row, which is none of its rows."""
+    return f"{CUT}-" in file_id
 
 
 def has_content(source: SourceFile, file_id: str) -> bool:

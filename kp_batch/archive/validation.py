@@ -12,7 +12,7 @@ import polars as pl
 from kp_batch import limits
 from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS
 from kp_batch.archive.formats.json import CUT, MALFORMED_JSON, finite, value_at
-from kp_batch.errors import MISSING_COLUMN, UNREADABLE_FILE, WRONG_COLUMN_TYPE
+from kp_batch.errors import CUT_FILE, MISSING_COLUMN, UNREADABLE_FILE, WRONG_COLUMN_TYPE
 from kp_batch.limits import MOST
 from kp_batch.schemas import STEP_TYPES
 from kp_batch.text import ISO_8601, shortened
@@ -122,7 +122,7 @@ CHECKS: Mapping[str, Check] = {
 # Every code with which a row or a file can be rejected.
 REASONS = (
     *(*CHECKS, MALFORMED_JSON, limits.TOO_LARGE, SUPERSEDED),
-    *(UNREADABLE_FILE, MISSING_COLUMN, WRONG_COLUMN_TYPE),
+    *(UNREADABLE_FILE, CUT_FILE, MISSING_COLUMN, WRONG_COLUMN_TYPE),
 )
 
 

@@ -5,7 +5,7 @@ These are read in parts, in parallel; see `stage`.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -25,7 +25,8 @@ from kp_batch.archive.ledger import (
     gone_content,
     with_gone,
 )
-from kp_batch.archive.sources import absolute, discover, folders_named, path_keys
+from kp_batch.archive.sources import absolute, discover, folders_named, is_cut, path_keys
+from kp_batch.errors import CUT_FILE
 from kp_batch.ingest.stage import VERSION, Content, StagedPart, Unreadable, identify, stage_contents
 from kp_batch.log import progress, warn
 from kp_batch.novelty.settings import check_cache_by
@@ -38,6 +39,8 @@ from kp_batch.text import be, count_of, printable
 # A file that was written this shortly before the run may be written again within the same tick of
 # its clock: its times prove nothing, and the next run compares its content once more.
 _SETTLED_NS = 2_000_000_000
+_CUT = "it ends within a line"
+_TRACE = ("trace_id", "content_hash")
 _NAMED = 5  # unreadable files; the others are counted
 
 # A part of the files: so many bytes, where a file counts as this many at the least.
@@ -78,12 +81,15 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
     sources = _sources(run, before)
     to_read = [source for source in sources if not _is_known(source, before.get(source.path))]
     contents, staged = read_new(run, to_read, executor)
+    facts = tuple(chain.from_iterable(part.facts for part in staged))
+    losing = _losing(run, contents, before, facts)
     now: Ledger = {}
     folders = folders_named(run.config.archive)
     for source in sources:
         last, keys = before.get(source.path), path_keys(folders, source.path)
         if source.path in contents:
-            entry = _entry(run, source, contents[source.path], last)
+            loses = source.path in losing
+            entry = _entry(run, source, contents[source.path], last, loses=loses)
             now[source.path] = replace(entry, path_keys=keys)
         elif last is not None:  # it is known
             now[source.path] = replace(last, status="read", path_keys=keys)
@@ -100,7 +106,7 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
         _has_other_versions(ledger, before),
         gone,
         sum(entry.status != "gone" for entry in before.values()),
-        tuple(chain.from_iterable(part.facts for part in staged)),
+        facts,
         tuple(chain.from_iterable(part.texts for part in staged)),
     )
 
@@ -156,12 +162,43 @@ def _is_known(source: SourceFile, entry: Entry | None) -> bool:
     )
 
 
-def _entry(run: Run, source: SourceFile, content: FileContent, last: Entry | None) -> Entry:
+def _losing(
+    run: Run, contents: Mapping[str, FileContent], before: Ledger, staged: Sequence[Path]
+) -> set[str]:
+    """The paths of cut files that lack traces of their last content, which counts on then."""
+    pairs = [
+        (path, last.file_id, file_id)
+        for path, (file_id, rows) in contents.items()
+        if isinstance(rows, int) and file_id and is_cut(file_id)
+        if (last := before.get(path)) and last.file_id
+    ]
+    if not pairs or run.config.prune:
+        return set()
+    cut = pl.LazyFrame(pairs, schema=["path", "last", "file_id"], orient="row")
+    facts = pl.concat(
+        [run.snapshot.scan("facts"), *(pl.scan_parquet(path, glob=False) for path in staged)]
+    )
+    traces = facts.filter(
+        pl.col("file_id").is_in([file_id for _, *both in pairs for file_id in both]),
+        pl.col("reasons").list.len() == 0,
+    ).select("file_id", "trace_id", "content_hash")
+    had = cut.join(traces, left_on="last", right_on="file_id")
+    lost = had.join(cut.join(traces, on="file_id"), on=["path", *_TRACE], how="anti")
+    return {*lost.select("path").collect().to_series()}
+
+
+def _entry(
+    run: Run, source: SourceFile, content: FileContent, last: Entry | None, *, loses: bool
+) -> Entry:
     size, mtime_ns = source.size, source.mtime_ns
     version = source.version if _is_settled(run, source) else ""
     file_id, rows = content
+    if loses:
+        rows = Unreadable((CUT_FILE,), f"{_CUT}, and lacks traces of its last content, which stay")
     if isinstance(rows, int):
-        return Entry(source.path, "read", size, mtime_ns, file_id, rows, version=version)
+        entry = Entry(source.path, "read", size, mtime_ns, file_id, rows, version=version)
+        is_whole = not file_id or not is_cut(file_id)
+        return entry if is_whole else replace(entry, reasons=[CUT_FILE], message=_CUT)
     return replace(
         last or Entry(source.path, "unreadable", size, mtime_ns, None, 0),
         status="unreadable",
@@ -210,7 +247,8 @@ def _warn_of_unreadable(run: Run, now: Ledger, before: Ledger) -> None:
 
     unreadable = sorted((entry for entry in now.values() if entry.reasons), key=is_repeated)
     for entry in unreadable[:_NAMED]:
-        message = f"{printable(entry.source_file)} is unreadable: {printable(entry.message)}"
+        how = "is cut: " if entry.reasons == [CUT_FILE] else "is unreadable: "
+        message = f"{printable(entry.source_file)} {how}{printable(entry.message)}"
         warn(message, repeated=is_repeated(entry))
     if (more := len(unreadable) - _NAMED) > 0:
         others = f"{count_of(more, 'more file')} {be(more)} unreadable"

@@ -166,6 +166,7 @@ def _counts(
 ) -> RunCounts:
     """The counts of the archive, whose ledger and rejects are staged, and of the work."""
     ledger = pl.read_parquet(run.staging.table("files"), glob=False)
+    has_fault = (pl.col("status") == "unreadable") | (pl.col("reasons").list.len() > 0)
     rejected = count_rejects(run.staging.table("rejects"))
     accepted = published + changes.added - changes.removed
     return RunCounts(
@@ -184,7 +185,7 @@ def _counts(
         duplicates=changes.rows - accepted - rejected.superseded - rejected.rows,
         superseded=rejected.superseded,
         rejected=rejected.rows,
-        unreadable=int((ledger.get_column("status") == "unreadable").sum()),
+        unreadable=len(ledger.filter(has_fault)),
         rejected_by_code=dict(rejected.by_code),
         unreadable_files=list(rejected.files),
         gone=changes.gone,

@@ -517,6 +517,69 @@ def test_only_a_vacuum_forgets_the_content_of_a_pruned_file(night: Night) -> Non
     assert len(night.ids) == 5
 
 
+def cut(path: Path, lines: int) -> bytes:
+    """Cut a file within the line after so many; returns what it was."""
+    whole = path.read_bytes()
+    path.write_bytes(b"".join(whole.splitlines(keepends=True)[:lines]) + b'{"id": "')
+    return whole
+
+
+def test_what_a_cut_file_had_stays_until_it_is_whole(
+    night: Night, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = night.archive / "b.jsonl"
+    whole = cut(path, 1)
+    with pytest.raises(
+        ArchiveError, match=r"1 of 2 files is unreadable, .* \(such as .*/b.jsonl\)"
+    ):
+        night.run(max_unreadable="0")
+    for _ in range(2):
+        caplog.clear()
+        counts = night.run().counts
+        assert (counts.rows, counts.rows_kept, counts.rejected, counts.unreadable) == (5, 3, 0, 1)
+        assert caplog.messages[0].startswith(f"{path} is cut: it ends within a line, and lacks")
+        assert night.statuses()["b.jsonl"] == "unreadable"
+        assert night.ask('SELECT "row", reasons FROM rejects') == [(None, ["cut_file"])]
+        assert night.ids == ["a1", "a2", "b1", "b2", "b3"]
+    assert night.run(prune=True).counts.removed == 2
+    assert night.ids == ["a1", "a2", "b1"]
+    path.write_bytes(whole)
+    night.run()
+    assert set(night.statuses().values()) == {"read"}
+    assert night.ids == ["a1", "a2", "b1", "b2", "b3"]
+
+
+def test_a_file_that_is_written_further_is_read_up_to_its_last_line(night: Night) -> None:
+    path = night.archive / "b.jsonl"
+    lines = path.read_bytes() + json.dumps(trace(id="b4")).encode() + b"\n"
+    path.write_bytes(lines + b'{"id": "b5", "me')
+    night.aged(path)
+    for _ in range(2):
+        counts = night.run().counts
+        assert (counts.rows, counts.rows_kept, counts.rejected, counts.unreadable) == (6, 0, 0, 1)
+        assert night.entry("b.jsonl")["status"] == "read"
+        assert night.entry("b.jsonl")["message"] == "it ends within a line"
+    assert night.hashed == []
+    aside = path.rename(night.archive.parent / "aside")
+    night.run()
+    aside.rename(path)
+    assert night.run().counts.unreadable == 1  # though it was gone meanwhile
+    path.write_bytes(lines + json.dumps(trace(id="b5")).encode())
+    assert night.run().counts.unreadable == 0
+    assert night.ids == ["a1", "a2", "b1", "b2", "b3", "b4", "b5"]
+
+
+def test_a_cut_file_that_is_new_is_told_and_read_up_to_its_last_line(
+    night: Night, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = night.write("c.jsonl", "c1", "c2")
+    cut(path, 1)
+    warning = f"kp-batch: warning: {path} is cut: it ends within a line"
+    assert quiet_stderr(night, capsys) == [warning]
+    assert night.ids == ["a1", "a2", "b1", "b2", "b3", "c1"]
+    assert quiet_stderr(night, capsys) == []
+
+
 def test_a_file_whose_mode_changes_while_it_is_read_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

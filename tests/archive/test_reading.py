@@ -24,7 +24,7 @@ from kp_batch.archive.formats import json as json_format
 from kp_batch.archive.formats import parquet_batches
 from kp_batch.archive.formats.parquet_batches import ParquetRows
 from kp_batch.archive.reading import read_raw, read_rows, read_rows_with_raw
-from kp_batch.archive.sources import discover
+from kp_batch.archive.sources import content_digest, discover, is_cut, stat_file
 from kp_batch.errors import UnreadableError
 from kp_batch.schemas import ROWS, TIMESTAMP, TRACE
 from kp_batch.text import time_of
@@ -336,6 +336,33 @@ def test_no_step_has_a_tool(tmp_path: Path) -> None:
         for t in traces
     ]
     assert rows.equals(read(write_jsonl(tmp_path / "b.jsonl", bare)))
+
+
+LINE = json.dumps(trace()).encode()
+
+
+@pytest.mark.parametrize(
+    ("end", "rows", "cut"),
+    [
+        (b"", 1, False),
+        (LINE, 2, False),
+        (LINE + b"  ", 2, False),
+        (b"  ", 1, False),
+        (b"null", 2, False),  # a fault of its own
+        (b"{\n", 2, False),
+        (LINE[:-1], 1, True),
+        (b"{", 1, True),
+        (b"\0" * 9_000, 1, True),  # as a machine leaves it that lost power
+        (b"\xff", 1, True),
+    ],
+)
+def test_what_a_file_ends_within_is_no_row(
+    tmp_path: Path, end: bytes, rows: int, *, cut: bool
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(LINE + b"\n" + end)
+    assert len(read(path)) == rows
+    assert is_cut(f"{content_digest(stat_file(str(path)))}-v1") == cut
 
 
 def test_list_kinds_and_their_layouts(tmp_path: Path, plain: pl.DataFrame) -> None:

@@ -89,8 +89,8 @@ def at_a_line(path: Path) -> None:
 
 
 def in_a_line(path: Path) -> None:
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[: len(lines) // 2]) + lines[-1][:30])
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2 + 30])
 
 
 def test_a_cut_file_fails_every_night_until_it_is_whole_again_or_its_loss_is_allowed(
@@ -108,11 +108,22 @@ def test_a_cut_file_fails_every_night_until_it_is_whole_again_or_its_loss_is_all
     nights.write("a.jsonl", 600)
     assert nights.run().counts.removed == 0
     assert nights.scores == 640
-    in_a_line(path)
-    assert nights.described().excess == fault
-    assert [nights.fails(), nights.scores] == [fault, 640]
+    at_a_line(path)
     assert nights.run(max_removed=300).counts.removed == 300
     assert nights.run().run_id is None
+
+
+def test_a_file_that_is_cut_within_a_line_loses_nothing_and_is_unreadable(nights: Nights) -> None:
+    path = nights.archive / "a.jsonl"
+    in_a_line(path)
+    assert nights.fails(max_unreadable=0).startswith("1 of 2 files is unreadable")
+    assert nights.run(max_removed=0, max_reject_share=0).counts.removed == 0
+    assert nights.scores == 640
+    cut = nights.write("b.jsonl", 40)
+    in_a_line(cut)
+    assert nights.fails(max_unreadable=1, max_reject_share=0).startswith("2 of 3 files are unread")
+    assert nights.run(max_reject_share=0).counts.unreadable == 2
+    assert 640 + 15 < nights.scores < 640 + 25
 
 
 @pytest.mark.parametrize(

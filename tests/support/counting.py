@@ -24,6 +24,7 @@ class File:
 
     status: str  # read, unreadable or gone
     content: bytes | None  # that could be read last; None: none ever could
+    fault: str = ""  # the reason why it, or its end, cannot be read
 
 
 @dataclass(frozen=True)
@@ -71,24 +72,42 @@ class Counted:
 
 
 def observed(
-    before: Mapping[str, File], present: Mapping[str, bytes], *, prune: bool
+    before: Mapping[str, File],
+    present: Mapping[str, bytes],
+    forgotten: AbstractSet[str] = frozenset(),
+    *,
+    prune: bool,
 ) -> dict[str, File]:
     """The files as a run leaves them that finds these contents by their paths."""
-    seen = {path: _seen(path, content, before.get(path)) for path, content in present.items()}
+    last = {path: None if prune else file.content for path, file in before.items()}
+    seen = {
+        path: _seen(Path(path).suffix, content, last.get(path), forgotten)
+        for path, content in present.items()
+    }
     if prune:
         return {path: replace(each, content=_if_read(each)) for path, each in seen.items()}
     gone = {
-        path: replace(each, status="gone")
+        path: replace(each, status="gone", fault="")
         for path, each in before.items()
         if path not in present and each.content is not None
     }
     return seen | gone
 
 
-def _seen(path: str, content: bytes, before: File | None) -> File:
-    if rows_in(Path(path).suffix, content) is not None:
+def _seen(ending: str, content: bytes, last: bytes | None, forgotten: AbstractSet[str]) -> File:
+    rows = rows_in(ending, content)
+    if rows is None:
+        return File("unreadable", last, "unreadable_file")
+    if not _is_cut(ending, content):
         return File("read", content)
-    return File("unreadable", before.content if before else None)
+    contents = _contents(rows)
+    had = [] if last is None else _contents(rows_in(ending, last) or [])
+    lost = [each for each in had if each not in contents and each[0] not in forgotten]
+    return File("unreadable" if lost else "read", last if lost else content, "cut_file")
+
+
+def _contents(rows: list[tuple[int, Any]]) -> list[tuple[Any, ...]]:
+    return [(row["id"], *_content(row)) for _, row in rows if not [*_faults(row)]]
 
 
 def _if_read(file: File) -> bytes | None:
@@ -128,9 +147,7 @@ def counted(
         if not standing(now) or _content(row.value) != _content(now.value)
     ]
     unreadable = [
-        Row(path, None, reasons=("unreadable_file",))
-        for path, each in files.items()
-        if each.status == "unreadable"
+        Row(path, None, reasons=(each.fault,)) for path, each in files.items() if each.fault
     ]
     return Counted(
         sorted(accepted, key=lambda row: (moment_of(row.value), row.value["id"].encode())),
@@ -159,8 +176,15 @@ def rows_in(ending: str, content: bytes) -> list[tuple[int, Any]] | None:
             return [*enumerate(pq.read_table(BytesIO(content)).to_pylist())]
         except pa.ArrowInvalid:
             return None
-    lines = enumerate(content.split(b"\n"))
-    return [(row, _value(line)) for row, line in lines if line.strip()] if content else None
+    lines = content.split(b"\n")
+    whole = enumerate(lines[:-1] if _is_cut(ending, content) else lines)
+    return [(row, _value(line)) for row, line in whole if line.strip()] if content else None
+
+
+def _is_cut(ending: str, content: bytes) -> bool:
+    """Whether a file ends within a line."""
+    end = content.rpartition(b"\n")[2]
+    return ending != ".parquet" and bool(end.strip()) and not isinstance(_value(end), dict)
 
 
 def _value(line: bytes) -> Any:

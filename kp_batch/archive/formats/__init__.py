@@ -19,17 +19,19 @@ class Format:
             their order.
         read_raw: takes the file, ascending row numbers, and the rows of a batch; yields the numbers
             and JSON texts of those rows.
+        is_cut: whether a file ends within a row, which `read_batches` passes over.
     """
 
     name: str
     endings: tuple[str, ...]
     read_batches: Callable[[str, IO[bytes], int], Iterator[Batch]]
     read_raw: Callable[[IO[bytes], Iterable[int], int], Iterator[tuple[int, str]]]
+    is_cut: Callable[[IO[bytes]], bool] = lambda _: False
 
 
 # The first is the format of files without a known ending.
 FORMATS = (
     Format("parquet", (".parquet", ".pq"), parquet.read_batches, parquet.read_raw),
-    Format("jsonl", (".jsonl", ".ndjson"), json.read_batches, json.read_raw),
+    Format("jsonl", (".jsonl", ".ndjson"), json.read_batches, json.read_raw, json.is_cut),
 )
 BY_ENDING = {ending: form for form in FORMATS for ending in form.endings}

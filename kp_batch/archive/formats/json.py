@@ -1,11 +1,12 @@
 """JSONL files, and JSON values of whatever type, as the columns of `ROWS`.
 
-A JSONL file has a JSON object in each line. Blank lines are skipped, but counted as rows. An
-unusable value is read as null.
+A JSONL file has a JSON object in each line. Blank lines are skipped, but counted as rows. A file
+that is cut ends within a line, which is no row. An unusable value is read as null.
 """
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,13 +17,14 @@ import polars as pl
 
 from kp_batch import limits
 from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS, Field, times_from_text
-from kp_batch.limits import TooLargeError, lines_of, loads
+from kp_batch.limits import LINE_BYTES, TooLargeError, lines_of, loads
 from kp_batch.schemas import ROWS, TIMESTAMP
 from kp_batch.text import encodable
 
 MALFORMED_JSON = "malformed_json"
 BATCH_BYTES = 64 << 20  # of a batch, which has fewer rows if they are large
 CUT = "…"  # the end of a text of which `rejects` have only the beginning
+_TAIL_BYTES = 1  # of a file that are looked at first: most end with a line
 _STEP_BYTES = 64  # of a step without its texts, about
 _UNPARSED = {**ROWS, "created_at": pl.String}
 _OBJECT = (dict, Mapping)  # a dict is detected faster than any other mapping
@@ -51,9 +53,34 @@ class TooLarge:
 
 def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]:
     """The file's rows, in their order."""
-    for batch in line_batches(lines_of(file), batch_rows):
+    whole = (line for line in lines_of(file) if not _is_torn(line))
+    for batch in line_batches(whole, batch_rows):
         rows = rows_from_objects(path, ((row, json_object(line)) for row, line in batch))
         yield Batch(rows, partial(_as_json, dict(batch)))
+
+
+def is_cut(file: IO[bytes]) -> bool:
+    """Whether the file ends within a line."""
+    size = file.seek(0, os.SEEK_END)
+    tail = b""
+    while size and b"\n" not in tail and len(tail) <= LINE_BYTES:
+        step = min(size, max(len(tail), _TAIL_BYTES))
+        size = file.seek(size - step)
+        tail = file.read(step) + tail
+    return _is_torn(tail.rpartition(b"\n")[2])
+
+
+def _is_torn(line: bytes) -> bool:
+    """Whether a file was cut within a line: it has no end, and is no JSON."""
+    if line.endswith(b"\n") or not line.strip():
+        return False
+    try:
+        loads(line)
+    except TooLargeError:
+        return False
+    except ValueError:
+        return True
+    return False
 
 
 def _as_json(lines: Mapping[int, bytes], rows: Sequence[int]) -> Iterator[str]:
