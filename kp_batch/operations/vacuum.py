@@ -290,8 +290,7 @@ def _states(folder: Path, stays: AbstractSet[Path] | None) -> dict[int, tuple[bo
 def restored_tables(snapshot: PublishedSnapshot) -> DeltaTables:
     """Restore every table to its published version."""
     tables = DeltaTables(snapshot.warehouse, snapshot.tables, "upkeep")
-    for name in TABLES:
-        tables.undo_unpublished(name)
+    tables.undo_all()
     return tables
 
 

@@ -112,6 +112,7 @@ def publish_failure(
     The reason is one line. There is no plan, and no audit, where it failed before that.
     """
     tables = DeltaTables(run.target, run.published.tables, run.run_id)
+    tables.undo_all()  # the scores that an audit refused, say
     if run.staging.table("rejects").exists():
         write_rejects(run, tables)
     last = last_done(run.snapshot.runs())

@@ -116,7 +116,7 @@ class DeltaTables:
         self.versions[name] = DeltaTable(str(folder)).version()
 
     def undo_unpublished(self, name: str) -> bool:
-        """Restore a table's published version.
+        """Restore a table's published version, unless the newest one has its rows.
 
         Returns:
             Whether the table exists without a published version: then all of its rows have to go.
@@ -124,9 +124,31 @@ class DeltaTables:
         published = self.versions.get(name)
         table = open_table(self._warehouse, name)
         if table is not None and published is not None and table.version() > published:
-            table.restore(published)
+            if not _are_same(table, open_table(self._warehouse, name, published)):
+                table.restore(published)
             self.versions[name] = table.version()
         return table is not None and published is None
+
+    def undo_all(self) -> None:
+        """Restore the published version of every table, for those who read one by itself.
+
+        A table that was never published loses its rows.
+        """
+        for name in TABLES:
+            following = self.versions.get(name, -1) + 1
+            log = Layout(self._warehouse).table(name) / "_delta_log"
+            if not (log / f"{following:020d}.json").exists():
+                continue
+            if self.undo_unpublished(name) and DeltaTable(str(log.parent)).file_uris():
+                self.replace_files(name, [], None)
+                del self.versions[name]
+
+
+def _are_same(table: DeltaTable, other: DeltaTable | None) -> bool:
+    """Whether two versions of a table have the same rows and columns."""
+    if other is None or table.schema().fields != other.schema().fields:
+        return False
+    return {*table.file_uris()} == {*other.file_uris()}
 
 
 def _commit(

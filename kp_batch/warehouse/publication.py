@@ -15,9 +15,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from polars.exceptions import PanicException
+
 from kp_batch.errors import BusyError
 from kp_batch.files import atomic_write, sync_file_system, sync_names, sync_new
-from kp_batch.warehouse.bucket.location import url_of
+from kp_batch.log import warn
+from kp_batch.text import one_line
+from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.bucket.mirror import (
     bucket_session,
     is_in_doubt,
@@ -25,7 +29,7 @@ from kp_batch.warehouse.bucket.mirror import (
     sync_lock,
 )
 from kp_batch.warehouse.catalog import build_for_others, build_published
-from kp_batch.warehouse.delta import needed_files
+from kp_batch.warehouse.delta import DeltaTables, needed_files
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.manifest import Manifest, check_readable, read_manifest, require_manifest
@@ -45,7 +49,8 @@ def when_writing(callback: Callable[[], None]) -> None:
 def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
     """Be the only writer of the warehouse, and first repair it after a writer that was killed.
 
-    Its folder is made if it is missing; another writer's end may be waited for.
+    At the end nothing is left in the Delta tables that was not published. The warehouse's folder is
+    made if it is missing; another writer's end may be waited for.
 
     Raises:
         BusyError: another process is writing, and `wait` is false.
@@ -58,6 +63,8 @@ def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
             for callback in _CALLBACKS:
                 callback()
             _repair(warehouse)
+            _take_back(warehouse)  # what a killed writer left
+            locks.callback(_take_back, warehouse)
         yield
 
 
@@ -177,6 +184,20 @@ def _repair(warehouse: Path) -> None:
     _remove_leftovers(layout)
     if manifest and not is_current(warehouse, manifest):
         _rebuild_catalog(warehouse, manifest)
+
+
+def _take_back(warehouse: Path) -> None:
+    """Restore what is published of each table, for those who read one by itself."""
+    try:
+        if not is_in_doubt(warehouse):
+            manifest = read_manifest(warehouse) or Manifest({}, {})
+            DeltaTables(warehouse, manifest.tables, "upkeep").undo_all()
+    except (Exception, PanicException) as error:  # noqa: BLE001 (no error of the work itself)
+        warn(
+            f"rows that were not published may stand in the Delta tables of {shown(warehouse)}, "
+            f"until a command that writes can remove them ({one_line(str(error))}): read the "
+            "versions that manifest.json names"
+        )
 
 
 def _remove_staging(warehouse: Path) -> None:

@@ -1,0 +1,191 @@
+"""Who reads a Delta table by itself sees what is published, also after a command that failed."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+import kp_batch.operations.vacuum
+import kp_batch.pipeline.publish
+from kp_batch.errors import AuditError
+from kp_batch.operations.forget import forget
+from kp_batch.operations.rollback import rollback
+from kp_batch.operations.vacuum import vacuum
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.schemas import TABLES
+from kp_batch.storage.store import store_at
+from kp_batch.warehouse import publication
+from kp_batch.warehouse.delta import DeltaTables, files_of
+from kp_batch.warehouse.manifest import require_manifest
+from kp_batch.warehouse.publication import writing
+from tests.support.archives import trace, write_jsonl
+from tests.support.buckets import Machine, make_bucket, s3_server
+from tests.support.folders import keep, restore
+from tests.support.publications import profile, publish_profile
+from tests.support.runs import config
+
+REFUSED = {"audits": {"none": {"sql": "FROM scores"}}}
+
+
+def run(folder: Path, **settings: Any) -> None:
+    rescore_archive(config(folder, folder / "archive", max_reject_share=1, **settings))
+
+
+@pytest.fixture(scope="module")
+def as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs, and a file that a third one has to read."""
+    folder = tmp_path_factory.mktemp("nights") / "made"
+    for number, name in enumerate("abc"):
+        row = trace(id=f"kp:trace:{number}", objective=f"fix {number}")
+        write_jsonl(folder / "archive" / f"{name}.jsonl", [row, trace(success=None)])
+        if name != "c":
+            run(folder)
+    keep(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(as_it_was: Path) -> Path:
+    restore(as_it_was)
+    return as_it_was
+
+
+def assert_only_published(warehouse: Path) -> None:
+    """Check the newest version of each table against the published one."""
+    published = require_manifest(warehouse).tables
+    for name in TABLES:
+        wanted = files_of(warehouse, name, published.get(name))
+        if (warehouse / name / "_delta_log").exists():
+            uris = DeltaTable(warehouse / name).file_uris()
+            assert {Path(uri) for uri in uris} == {*wanted}, name
+            rows = pl.read_delta(str(warehouse / name)).height
+            assert rows == sum(pl.read_parquet(path).height for path in wanted), name
+
+
+def is_broken(*_: object, **__: object) -> None:
+    raise OSError("no more room")
+
+
+def is_interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def roll_back(folder: Path) -> None:
+    rollback(folder / "warehouse", "previous")
+
+
+def clean(folder: Path) -> None:
+    vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC))
+
+
+def forget_one(folder: Path) -> None:
+    forget(folder / "warehouse", ["kp:trace:1"])
+
+
+FAILURES: dict[str, tuple[Callable[[Path], None], object, Callable[..., None]]] = {
+    "a run that cannot publish": (run, kp_batch.pipeline.publish, is_broken),
+    "a run that is interrupted": (run, kp_batch.pipeline.publish, is_interrupted),
+    "a rollback": (roll_back, kp_batch.pipeline.publish, is_broken),
+    "vacuum": (clean, kp_batch.operations.vacuum, is_broken),
+    "forget": (forget_one, kp_batch.pipeline.publish, is_broken),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failure", FAILURES)
+def test_what_a_failing_command_has_written_is_taken_back(
+    folder: Path, failure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = folder / "warehouse"
+    work, where, fails = FAILURES[failure]
+    before = require_manifest(warehouse)
+    with monkeypatch.context() as patch:
+        patch.setattr(where, "publish", fails)
+        with pytest.raises((OSError, KeyboardInterrupt)):
+            work(folder)
+    assert require_manifest(warehouse) == before
+    assert any(
+        DeltaTable(warehouse / name).version() > version for name, version in before.tables.items()
+    )
+    assert_only_published(warehouse)
+    work(folder)
+    assert_only_published(warehouse)
+
+
+@pytest.mark.slow
+def test_scores_that_an_audit_refuses_are_not_seen(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(AuditError):
+        run(folder, **REFUSED)
+    assert pl.read_delta(str(folder / "warehouse" / "scores")).height == 2
+    assert_only_published(folder / "warehouse")
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace()])
+    with pytest.raises(AuditError):
+        run(tmp_path, **REFUSED)
+    assert pl.read_delta(str(tmp_path / "warehouse" / "scores")).height == 0
+    assert_only_published(tmp_path / "warehouse")
+    run(tmp_path)
+    assert pl.read_delta(str(tmp_path / "warehouse" / "scores")).height == 1
+
+
+def versions(warehouse: Path) -> int:
+    return len([*warehouse.glob("*/_delta_log/*.json")])
+
+
+def test_what_a_killed_writer_left_is_taken_back_once_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_profile(tmp_path, "one")
+    with monkeypatch.context() as patch:
+        patch.setattr(publication, "_take_back", lambda _: None)
+        killed = DeltaTables(tmp_path, require_manifest(tmp_path).tables, "killed")
+        killed.overwrite("profiles", profile("never"))
+        killed.overwrite("forgotten", TABLES["forgotten"].to_frame())
+    assert pl.read_delta(str(tmp_path / "profiles"))["name"].to_list() == ["never"]
+    with writing(tmp_path, wait=False):
+        assert pl.read_delta(str(tmp_path / "profiles"))["name"].to_list() == ["one"]
+    assert_only_published(tmp_path)
+    before = versions(tmp_path)
+    with writing(tmp_path, wait=False):
+        pass
+    assert versions(tmp_path) == before
+    publish_profile(tmp_path, "two")
+    assert_only_published(tmp_path)
+
+
+def test_the_failure_that_counts_is_told_where_nothing_can_be_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish_profile(tmp_path, "one")
+
+    def work() -> None:
+        with writing(tmp_path, wait=False):
+            tables = DeltaTables(tmp_path, require_manifest(tmp_path).tables, "a-run")
+            tables.overwrite("profiles", profile("never"))
+            monkeypatch.setattr(DeltaTables, "undo_unpublished", is_broken)
+            raise ValueError("it failed")
+
+    with pytest.raises(ValueError, match="it failed"):
+        work()
+    [told] = caplog.messages
+    assert "(no more room): read the versions that manifest.json names" in told
+
+
+@pytest.mark.process
+def test_no_bucket_shows_scores_that_an_audit_refused(tmp_path: Path) -> None:
+    with s3_server() as address:
+        machine = Machine(tmp_path / "cache", make_bucket(address, "warehouse"))
+        write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="kp:trace:1")])
+        machine.run(tmp_path / "archive")
+        write_jsonl(tmp_path / "archive" / "b.jsonl", [trace(id="kp:trace:2")])
+        with pytest.raises(AuditError):
+            machine.run(tmp_path / "archive", **REFUSED)
+        store = store_at(machine.url)
+        for each in store.objects():
+            (tmp_path / "read" / each.path).parent.mkdir(parents=True, exist_ok=True)
+            store.download(each.path, tmp_path / "read" / each.path)
+        assert_only_published(tmp_path / "read")
+        assert pl.read_delta(str(tmp_path / "read" / "scores")).height == 1
