@@ -125,42 +125,64 @@ def sample(folder: Path, **shape: Any) -> None:
 def _run(
     settings: dict[str, Any], *, prefect: bool | None, as_json: bool = False, quiet: bool = False
 ) -> None:
-    """Run with these settings and print the summary, before the report is written."""
-    began, config = time.time(), config_of(settings)
+    """Run with these settings and print the result, before the report is written."""
+    began = time.time()
+
+    def print_text(result: "Summary | Preview") -> None:
+        if not quiet:
+            echo(_result_text(result))
+        note_result_printed()
+
+    if quiet:
+        show_only_new_warnings()
+    if not as_json:
+        _work(settings, began, print_text, prefect=prefect)
+        return
+    from kp_batch.cli.outcome import printed_as_json
+
+    with printed_as_json(settings, began) as print_json:
+        _work(settings, began, print_json, prefect=prefect)
+
+
+def _work(
+    settings: dict[str, Any],
+    began: float,
+    on_result: "Callable[[Summary | Preview], None]",
+    *,
+    prefect: bool | None,
+) -> None:
+    """Run with these settings; if the result cannot be printed, that fails the command at last."""
+    config = config_of(settings)
     from kp_batch.steps.prefect_settings import configured_api
 
     fault: OSError | ResourceError | None = None
 
-    def print_result(result: "Summary | Preview") -> None:
+    def take_result(result: "Summary | Preview") -> None:
         nonlocal fault
         try:
-            if as_json or not quiet:
-                echo(_result_text(result, as_json=as_json))
-            note_result_printed()
+            on_result(result)
         except (OSError, ResourceError) as error:  # nobody reads it, say: the work goes on
             fault = error
 
     check_apart(config.warehouse, config.archive)
     make_folder(config.warehouse)
-    if quiet:
-        show_only_new_warnings()
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
     from kp_batch.steps.step import timed
 
     with logged(Layout(config.warehouse).log), timed(began):
-        (_run_flow if under_prefect else _run_alone)(config, print_result)
+        (_run_flow if under_prefect else _run_alone)(config, take_result)
     if fault:
         raise fault
 
 
-def _result_text(result: "Summary | Preview", *, as_json: bool) -> str:
-    from kp_batch.pipeline.summary import Summary, as_text, with_all_domains
+def _result_text(result: "Summary | Preview") -> str:
+    from kp_batch.pipeline.summary import Summary, as_text
 
     if isinstance(result, Summary):
-        return json_line(with_all_domains(result)) if as_json else as_text(result)
+        return as_text(result)
     from kp_batch.operations.preview import preview_text
 
-    return json_line(result) if as_json else preview_text(result)
+    return preview_text(result)
 
 
 def _run_alone(config: "RescoreConfig", on_result: "Callable[[Summary | Preview], None]") -> None:

@@ -11,6 +11,7 @@ Prefect's server, goes into a file of the temporary folder, or into the log of t
 Descendants with process groups of their own, as Ray's, end by themselves when their parent is gone.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ import threading
 import traceback
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn, TextIO
@@ -30,9 +32,11 @@ from kp_batch.log import echo, set_user_streams, user_err, user_out
 from kp_batch.text import printable_lines
 
 # Files of the child's temporary folder: the list of what it would leave elsewhere if it is killed;
-# the output of libraries, or a link to it; a mark that the result is printed; and a mark that it is
-# at work, since a library may end it, too. On a full disk a mark can be removed, but not be made.
+# the output of libraries, or a link to it; a mark that the result is printed; the JSON object that
+# is printed if it is not; and a mark that it is at work, since a library may end it, too. On a full
+# disk a mark can be removed, but not be made.
 _LEFTOVERS, _OUTPUT, _RESULT_PRINTED, _AT_WORK = "left", "printed", "told", "at-work"
+_RESULT_OWED = "owed"
 
 
 def ending_signals() -> set[signal.Signals]:
@@ -72,6 +76,8 @@ def supervised(work: Callable[[], int], *, note: str = "") -> int:
     number, status = _wait(child, ending)
     if number is None and (status < 0 or (folder / _AT_WORK).exists()):
         status = _report_crash(folder, status)
+    elif number is not None:
+        _print_owed(folder, f"ended by {_signal_name(number)}")
     _clear(folder)
     if number is not None:
         print_message(f"ended by {_signal_name(number)}{note}")
@@ -173,8 +179,17 @@ def _report_crash(folder: Path, status: int) -> int:
     if (folder / _RESULT_PRINTED).exists():
         print_message(f"warning: {end}; the report may be an older one")
         return 0
+    _print_owed(folder, end)
     print_message(end)
     return 128 - status if status < 0 else status or 1
+
+
+def _print_owed(folder: Path, reason: str) -> None:
+    """Print the object that the child has not printed, see `note_result_owed`, with a reason."""
+    with suppress(OSError, ResourceError, ValueError):
+        owed = json.loads((folder / _RESULT_OWED).read_text("utf-8"))
+        now = datetime.now(UTC).isoformat()
+        echo(json.dumps(owed | {"reason": reason, "finished_at": now}))
 
 
 def _signal_name(number: int) -> str:
@@ -193,7 +208,18 @@ def note_result_printed() -> None:
     """Note that the result is printed: a later crash does not fail the command."""
     for folder in TEMPORARY_FOLDERS:
         with suppress(OSError):
+            (folder / _RESULT_OWED).unlink(missing_ok=True)
             (folder / _RESULT_PRINTED).touch()
+
+
+def note_result_owed(failed: str) -> None:
+    """Note the JSON object of a failure, which is printed if this process is killed before that.
+
+    It then has the reason and the time as `reason` and `finished_at`.
+    """
+    for folder in TEMPORARY_FOLDERS:
+        with suppress(OSError):  # its disk may be full
+            (folder / _RESULT_OWED).write_text(failed, "utf-8")
 
 
 def _duplicate(stream: TextIO | None) -> TextIO | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +38,10 @@ from kp_batch.warehouse.publication import published_since, writing
 _THREADS = ThreadExecutor()
 
 
+# The runs that are opened while somebody watches; see `watched`.
+_WATCHED: ContextVar[list["OpenRun"] | None] = ContextVar("watched", default=None)
+
+
 @dataclass
 class OpenRun:
     """A run under way: its state."""
@@ -47,6 +52,22 @@ class OpenRun:
     begun: bool = False  # whether it can be done: there are an archive, an encoder and so on
     plan: Plan | None = None
     audits: tuple[AuditResult, ...] = ()
+    is_recorded: bool = False  # whether it has its row in `runs`
+
+    def __post_init__(self) -> None:
+        if (watched := _WATCHED.get()) is not None:
+            watched.append(self)
+
+
+@contextmanager
+def watched() -> Generator[list[OpenRun]]:
+    """Collect the runs that are opened meanwhile: how far one came if it fails."""
+    opened: list[OpenRun] = []
+    token = _WATCHED.set(opened)
+    try:
+        yield opened
+    finally:
+        _WATCHED.reset(token)
 
 
 def rescore_and_report(
@@ -137,6 +158,7 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
                 reason = one_line(str(error))
                 if not published_since(config.warehouse, run.published):
                     publish_failure(run, opened.plan, opened.audits, clock.seconds, reason)
+                    opened.is_recorded = True
             raise
 
 
@@ -205,4 +227,5 @@ def execute(opened: OpenRun, plan: Plan) -> Plan:
     if not run.config.preview:  # which publishes in its own copy, and reports them afterwards
         refuse(opened.audits)
     publish_success(run, written, opened.audits, opened.clock.seconds)
+    opened.is_recorded = True
     return done

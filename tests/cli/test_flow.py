@@ -55,10 +55,11 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
     summary = json.loads((warehouse / "summary.json").read_text())
     assert summary["counts"]["accepted"] == 120
     assert sum(row["traces"] for row in summary["scores"]) == 120
-    names = ["run_id", "warehouse", "counts", "seconds", "domains", "scores", "audits"]
-    assert list(summary) == names
-    assert (warehouse / "stderr.txt").read_text().splitlines() == [
-        "kp-batch: running as a Prefect flow on a temporary server",
+    assert (summary["status"], summary["reason"]) == ("done", None)
+    begun, new, *lines = (warehouse / "stderr.txt").read_text().splitlines()
+    assert begun == "kp-batch: running as a Prefect flow on a temporary server"
+    assert new.startswith(f"kp-batch: {warehouse} is a new warehouse, with embedder hashing")
+    assert lines == [
         (
             "kp-batch: plan: restate 120 traces "
             "(customer_service 47, legal 26, medical 20, code 18, finance 8, 1 more)"

@@ -1,5 +1,6 @@
 """Long commands in a process of their own: how they end, what they report, and what is left."""
 
+import json
 import os
 import pty
 import re
@@ -10,6 +11,7 @@ import termios
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -41,7 +43,8 @@ pytestmark = pytest.mark.process
 HEAD = """
 import os, signal, subprocess, sys, tempfile, time
 from pathlib import Path
-from kp_batch.cli.supervise import logged, note_result_printed, supervised
+from kp_batch.cli.supervise import (
+    logged, note_result_owed, note_result_printed, supervised)
 from kp_batch.files import temporary_sibling
 from kp_batch.log import echo
 def kill(number):
@@ -123,6 +126,29 @@ def test_how_a_child_ended_is_reported(
 ) -> None:
     assert done(work) == (status, "", message)
     assert [*temporary.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("work", "status", "reason"),
+    [
+        ("kill(9)", 137, KILLED.format("", "").removeprefix("kp-batch: ").rstrip()),
+        ("os._exit(4)", 4, ITSELF.format(4).removeprefix("kp-batch: ").rstrip()),
+        ("os.kill(os.getppid(), 15); time.sleep(600)", 143, "ended by SIGTERM"),
+        ("note_result_printed(); kill(9)", 0, None),
+        ("return 1", 1, None),
+    ],
+)
+def test_the_object_that_a_killed_child_owes_is_printed_with_the_reason(
+    work: str, status: int, reason: str | None
+) -> None:
+    returned, out, _ = done(f'note_result_owed(\'{{"status": "failed"}}\'); {work}')
+    assert returned == status
+    objects = [json.loads(line) for line in out.splitlines()]
+    assert [(each["status"], each["reason"]) for each in objects] == [("failed", reason)][
+        : len(out)
+    ]
+    assert all(datetime.fromisoformat(each["finished_at"]).tzinfo for each in objects)
+    assert bool(objects) == bool(reason)
 
 
 def test_the_child_has_the_streams_of_the_command_and_libraries_have_not(tmp_path: Path) -> None:
