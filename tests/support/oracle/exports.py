@@ -1,40 +1,127 @@
 """Which traces an export should have."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import numpy as np
+from tests.support.counting import File, counted, rows_in
+from tests.support.oracle.history import State
+from tests.support.oracle.scoring import Score, cosines, day_of
 
-Row = Mapping[str, Any]  # of the view scores
-Vector = Sequence[float]
+# Conditions in SQL, and what they mean.
+WHERE: Mapping[str, Callable[[Score], bool]] = {
+    "n_tools > 1 OR NOT success": lambda row: row["n_tools"] > 1 or not row["success"],
+    "agent_id IS NULL -- nobody's": lambda row: row["agent_id"] is None,
+}
+_SHARED = {
+    "visibility": {None, "network", "org"},
+    "privacy_level": {None, "aggregated", "federated"},
+}
 
 
-def cosine(left: Vector, right: Vector) -> float:
-    """By the one summation that the contract states."""
-    pair = [np.array([each], dtype=np.float64) for each in (left, right)]
-    return float(np.einsum("ij,ij->i", *pair)[0])
+@dataclass(frozen=True)
+class Exported:
+    """What an export writes, and what becomes of the other chosen traces."""
+
+    traces: list[Any]  # in their order, as their files have them
+    chosen: int
+    private: int
+    similar: int
+    unread: Mapping[str, int]
+    beyond: int
 
 
-def best_first(rows: Iterable[Row]) -> list[Row]:
+def exported(
+    state: State,
+    present: Mapping[str, bytes],
+    *,
+    distinct: float | None = None,
+    top: int | None = None,
+    private: bool = False,
+    **conditions: Any,
+) -> Exported:
+    """The export of a state's scores, with these files; the others are those of `ExportFilter`."""
+    if conditions.get("min_score") is None:
+        conditions["min_score"] = state.settings.threshold
+    chosen = [row for row in state.scores if _is_chosen(row, **conditions)]
+    unread: Counter[str] = Counter()
+    skipped, readable = 0, {}
+    for row in chosen:
+        trace = reread(state, present, row["trace_id"])
+        if isinstance(trace, str):
+            unread[trace] += 1
+        elif private or not _is_private(trace):
+            readable[row["trace_id"]] = trace
+        else:
+            skipped += 1
+    rows = [row for row in chosen if row["trace_id"] in readable]
+    if distinct is not None:
+        taken = {row["trace_id"] for row in distinct_ones(rows, distinct)}
+        rows = [row for row in rows if row["trace_id"] in taken]
+    if top is not None:
+        written = sorted(rows, key=lambda row: (-row["score"], row["trace_id"]))[:top]
+    else:
+        written = rows
+    return Exported(
+        traces=[readable[row["trace_id"]] for row in written],
+        chosen=len(chosen),
+        private=skipped,
+        similar=len(readable) - len(rows),
+        unread=unread,
+        beyond=len(rows) - len(written),
+    )
+
+
+def _is_chosen(row: Score, **conditions: Any) -> bool:
+    meets: Mapping[str, Callable[[Any], bool]] = {
+        "min_score": lambda least: row["score"] >= least,
+        "domains": lambda domains: row["task_domain"] in domains,
+        "since": lambda day: str(day_of(row["created_at"])) >= day,
+        "until": lambda day: str(day_of(row["created_at"])) <= day,
+        "where": lambda sql: WHERE[sql](row),
+    }
+    return all(meets[name](value) for name, value in conditions.items())
+
+
+def reread(state: State, present: Mapping[str, bytes], trace_id: str) -> Any:
+    """The trace as its file has it, or what has become of that."""
+    [row] = [row for row in state.count.accepted if row.value["id"] == trace_id]
+    content = present.get(row.source_file)
+    if content is None:
+        return "gone"
+    if rows_in(Path(row.source_file).suffix, content) is None:
+        return "unreadable"
+    now = counted({row.source_file: File("read", content)})
+    if now.published.get(trace_id) == state.count.published[trace_id]:
+        [trace] = [each.value for each in now.accepted if each.value["id"] == trace_id]
+        return trace
+    return "changed"
+
+
+def _is_private(trace: Mapping[str, Any]) -> bool:
+    return any(trace["metadata"].get(name) not in shared for name, shared in _SHARED.items())
+
+
+def best_first(rows: Iterable[Score]) -> list[Score]:
     """By score; of equal ones the oldest, then the one whose id comes first."""
     return sorted(rows, key=lambda row: (-row["score"], row["created_at"], row["trace_id"]))
 
 
-def distinct(rows: Iterable[Row], bound: float, vector: Callable[[Row], Vector]) -> list[Row]:
+def distinct_ones(rows: Iterable[Score], bound: float) -> list[Score]:
     """The rows, the best first, of which none resembles one before it that is taken as well."""
-    taken: list[Row] = []
+    taken: list[Score] = []
     for row in best_first(rows):
-        if not any(_is_alike(row, other, bound, vector) for other in taken):
+        if not any(_is_alike(row, other, bound) for other in taken):
             taken.append(row)
     return taken
 
 
-def _is_alike(row: Row, other: Row, bound: float, vector: Callable[[Row], Vector]) -> bool:
-    if row["encoder_id"] != other["encoder_id"]:
-        return False
+def _is_alike(row: Score, other: Score, bound: float) -> bool:
     if row["text_hash"] == other["text_hash"]:
         return True
-    left, right = vector(row), vector(other)
-    if bound == 1 or not any(left):
+    if bound == 1 or not row["vector"].any():
         return False
-    return list(left) == list(right) or cosine(left, right) >= bound
+    same = bool((row["vector"] == other["vector"]).all())
+    return same or cosines([row["vector"]], other["vector"])[0] >= bound

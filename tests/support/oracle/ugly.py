@@ -1,6 +1,5 @@
 """An archive in which nothing is as one would like it, and runs over it."""
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -132,29 +131,30 @@ def ugly(folder: Path) -> History:
     """Make the archive, and run over it: what the runs change is said beside them."""
     history = History(folder)
     archive = history.archive
-    one, two = archive / "host=a" / "one.jsonl", archive / "host=b" / "two.jsonl"
-    write_jsonl(one, [*_first(), *_faulty()[:4]])
+    two, moved = archive / "host=b" / "two.jsonl", archive / "host=%2Fb" / "two.jsonl"
+    write_jsonl(archive / "host=a" / "one.jsonl", [*_first()[:-4], *_faulty()[:4]])
+    write_jsonl(archive / "host=a" / "gone.jsonl", _first()[-4:])
+    write_jsonl(archive / "pruned.jsonl", [made("05T07:00", "Begin"), made("05T12:00", "Eat")])
     write_parquet(archive / "cut.parquet", [made("05T11:00", "Cut the file", confidence=1.0)])
     history.run(Settings(embedder="none"))
     # Ids in two files, with the same and with other content; and a file of nothing.
-    write_jsonl(
-        two, [*_second(), _first()[0], made("05T08:30", "!!", agent_id="b"), *_faulty()[4:]]
-    )
+    again = [_first()[0], made("05T08:30", "!!", agent_id="b")]
+    write_jsonl(two, [*_second(), *again, *_faulty()[4:]])
     (archive / "empty.jsonl").write_bytes(b"")
     history.run(HASHING)
     history.fail(HASHING, max_reject_share=0)
+    # A file that was moved, and one that is gone for good.
+    two.parent.rename(moved.parent)
+    (archive / "pruned.jsonl").unlink()
+    history.run(PRUNED, prune=True)
     # A file that is gone, one that is cut, one that is late, another cache, and weights with dates.
-    one.unlink()
+    (archive / "host=a" / "gone.jsonl").unlink()
     (archive / "cut.parquet").write_bytes((archive / "cut.parquet").read_bytes()[:-9])
     write_jsonl(archive / "late.jsonl", _third())
     mended = made("05T09:00", "Mend it well", _MENDED, id="kp:trace:A")
     write_jsonl(archive / "mended.jsonl", [mended])
     history.run(GROUPED)
-    (archive / "empty.jsonl").unlink()
-    two.parent.rename(archive / "host=%2Fb")
-    history.run(PRUNED, prune=True)
+    # No run has seen this yet.
+    changed = [*_third()[:-1], made("14T12:00", "Fix the import once more", visibility="network")]
+    write_jsonl(archive / "late.jsonl", changed)
     return history
-
-
-def lines(path: Path) -> list[Any]:
-    return [json.loads(line) for line in path.read_bytes().splitlines()]

@@ -1,0 +1,82 @@
+"""Every export has the traces that a plain search over the archive finds."""
+
+import json
+import random
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kp_batch.operations.export import FORMATS, ExportFilter, ExportResult, export
+from tests.support.oracle.exports import WHERE, Exported, exported
+from tests.support.oracle.history import History
+
+pytestmark = pytest.mark.slow
+
+# Each alone, and each with each other that has other names.
+CONDITIONS: list[dict[str, Any]] = [
+    *({"min_score": score} for score in (None, 0.0, 0.45, 1.0)),
+    *({"domains": domains} for domains in [("code",), ("code", "medical", "none"), ("none",)]),
+    *({"since": day} for day in ("2026-01-05", "2026-01-06", "2026-01-15")),
+    *({"until": day} for day in ("2026-01-04", "2026-01-06", "2026-01-14")),
+    *({"where": where} for where in WHERE),
+    *({"distinct": bound} for bound in (0.01, 0.3, 0.7, 0.9, 0.999, 1.0)),
+    *({"top": top} for top in (1, 4, 1000)),
+    {"private": True},
+]
+
+
+def pairs() -> list[dict[str, Any]]:
+    """Of each two names the first values and the last ones."""
+    by_names: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for one, other in combinations(CONDITIONS, 2):
+        if one.keys() != other.keys():
+            by_names.setdefault((*one, *other), []).append({**one, **other})
+    return [each for own in by_names.values() for each in (own[0], own[-1])]
+
+
+def test_law_an_export_has_the_traces_of_a_plain_search(history: History, tmp_path: Path) -> None:
+    for wanted in [*CONDITIONS, *pairs()]:
+        assert_exported(history, {"min_score": 0.0} | wanted, tmp_path / "a.jsonl")
+
+
+def test_law_so_has_one_of_a_drawn_archive(by_chance: History, tmp_path: Path) -> None:
+    chance = random.Random(len(by_chance.last.scores))
+    for _ in range(8):
+        wanted = {"min_score": chance.choice([0.0, 0.4]), "distinct": chance.choice([0.5, 0.8, 1])}
+        for each in chance.sample(CONDITIONS, k=2):
+            wanted |= each
+        assert_exported(by_chance, wanted, tmp_path / "a.jsonl")
+
+
+def assert_exported(history: History, choice: dict[str, Any], path: Path) -> None:
+    result = export(history.warehouse, ExportFilter(**choice), FORMATS[".jsonl"], path)
+    expected = exported(history.last, history.present(), **choice)
+    assert_counted(result, expected)
+    rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert [row["id"] for row in rows] == [row["id"] for row in expected.traces], choice
+    scores = {row["trace_id"]: row["score"] for row in history.last.scores}
+    for row, trace in zip(rows, expected.traces, strict=True):
+        added = {"quality_score", "quality_score_from"}
+        assert row["metadata"].pop("quality_score") == scores[row["id"]]
+        assert row["metadata"].pop("quality_score_from")
+        before = {name: value for name, value in trace["metadata"].items() if name not in added}
+        assert row == {**trace, "metadata": before}
+
+
+def assert_counted(result: ExportResult, expected: Exported) -> None:
+    assert result.exported == len(expected.traces)
+    for name in ("chosen", "private", "similar", "unread", "beyond"):
+        assert getattr(result, name) == getattr(expected, name), name
+
+
+def test_a_parquet_file_has_the_same_traces(history: History, tmp_path: Path) -> None:
+    for wanted in ({}, {"distinct": 0.7}, {"top": 5}, {"private": True, "distinct": 1.0}):
+        choice = {"min_score": 0.0, **wanted}
+        path = tmp_path / "a.parquet"
+        export(history.warehouse, ExportFilter(**choice), FORMATS[".parquet"], path)
+        expected = exported(history.last, history.present(), **choice)
+        ids = pq.read_table(path).column("id").to_pylist()
+        assert ids == [trace["id"] for trace in expected.traces]
