@@ -172,6 +172,12 @@ def _list(name: str, own: str | None) -> Iterator[SourceFile]:
     return folders.list_files(absolute(local_name(name)), own)
 
 
+def in_full(name: str) -> str:
+    """A name of an archive that means the same in every folder; a URL stays as it is."""
+    local = name.removeprefix("file://")
+    return local if "://" in local else absolute(local)
+
+
 def absolute(path: str) -> str:
     """The absolute form of a local path, as files are named."""
     return os.path.abspath(Path(path).expanduser())  # noqa: PTH100 (it resolves x/..)

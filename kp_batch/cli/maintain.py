@@ -209,8 +209,12 @@ def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
         ),
         *_lost(result.lost, dry_run=dry_run),
         *(
-            _line("archive", f"{x} keeps them, too: kp-batch import --forget ID... -o {quote(x)}")
-            for x in result.archives
+            _line("archive", f"{x} {keep} them, too: kp-batch import --forget ID... -o {quote(x)}")
+            for keep, archives in (
+                ("keeps", result.archives),
+                ("was not looked into and may keep", result.unknown_archives),
+            )
+            for x in archives
         ),
     ]
     return _joined(lines, dry_run=dry_run)

@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kp_batch.archive.folders import Glob
 from kp_batch.errors import KpBatchError
 from kp_batch.imports.archive import OWN, Archive
 from kp_batch.imports.records import FORGOTTEN, traces_of
@@ -182,10 +183,11 @@ def store_sources(archive: Archive, number: int, sources: Mapping[str, KnownSour
     return store_frame(archive, number, "sources", pl.DataFrame(rows, schema=_SOURCES))
 
 
-def holds(archive: str, ids: Collection[str]) -> bool:
+def holds(archive: str, ids: Collection[str]) -> bool | None:
     """Whether an archive has records of any of these traces; not, if none was imported.
 
-    True also of one that cannot be read, and of one in a bucket, whose records are not fetched.
+    None if nobody knows: it is not there, or cannot be read, or is in a bucket, whose records are
+    not fetched.
 
     Args:
         archive: its folder, or a file or a glob within; or a URL.
@@ -193,12 +195,15 @@ def holds(archive: str, ids: Collection[str]) -> bool:
     """
     try:
         if is_url(archive):
-            return any(each.path == STATE for each in store_at(archive).objects(OWN))
-        folders = (Path(archive), Path(archive).parent)
-        folder = next((folder for folder in folders if (folder / STATE).is_file()), None)
+            is_imported = any(each.path == STATE for each in store_at(archive).objects(OWN))
+            return None if is_imported else False
+        path = Path(Glob.of(archive).folder)
+        if not path.exists():
+            return None
+        folder = next((each for each in (path, path.parent) if (each / STATE).is_file()), None)
         return folder is not None and _has_records(Archive(str(folder), folder), ids)
     except (KpBatchError, OSError):
-        return True
+        return None
 
 
 def _has_records(archive: Archive, ids: Collection[str]) -> bool:

@@ -25,7 +25,7 @@ from kp_batch.archive.ledger import (
     gone_content,
     with_gone,
 )
-from kp_batch.archive.sources import absolute, discover, folders_named, is_cut, path_keys
+from kp_batch.archive.sources import discover, folders_named, in_full, is_cut, path_keys
 from kp_batch.errors import CUT_FILE
 from kp_batch.ingest.stage import VERSION, Content, StagedPart, Unreadable, identify, stage_contents
 from kp_batch.log import progress, warn
@@ -33,7 +33,7 @@ from kp_batch.novelty.settings import check_cache_by
 from kp_batch.runs.run import Run
 from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import Executor, cut, step
-from kp_batch.storage.urls import is_url, local_name
+from kp_batch.storage.urls import is_url
 from kp_batch.text import be, count_of, printable
 
 # A file that was written this shortly before the run may be written again within the same tick of
@@ -340,7 +340,7 @@ def _read_batch(
 
 def _staged(run: Run, contents: Sequence[Content], executor: Executor) -> list[StagedPart]:
     forgotten = run.snapshot.files("forgotten")
-    archive = [name if is_url(name) else absolute(local_name(name)) for name in run.config.archive]
+    archive = [in_full(name) for name in run.config.archive]
     parts = _cut(contents, lambda content: _size(content.sources[0]))
     staged = executor.map(stage_contents, parts, archive, forgotten, run.staging)
     return list(_shown("reading", parts, staged))

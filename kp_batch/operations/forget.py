@@ -63,6 +63,7 @@ class ForgetResult:
     refusal: str = ""  # why it would be refused; empty: it would not
     finishes: bool = False  # whether an earlier, unfinished one is finished, too
     archives: tuple[str, ...] = ()  # imported ones that still have the traces
+    unknown_archives: tuple[str, ...] = ()  # that may have them: they are not there, say
 
 
 def forget(
@@ -96,8 +97,12 @@ def forget(
         else _forget(warehouse, ids, unseen_too=unseen_too, with_page=with_page)
     )
     # Imported archives, which another warehouse could still read the traces from.
-    archives = tuple(name for name in last_config(warehouse).archive if holds(name, ids))
-    return replace(result, archives=archives)
+    held = {name: holds(name, ids) for name in last_config(warehouse).archive}
+    return replace(
+        result,
+        archives=tuple(name for name, is_held in held.items() if is_held),
+        unknown_archives=tuple(name for name, is_held in held.items() if is_held is None),
+    )
 
 
 def _forget(

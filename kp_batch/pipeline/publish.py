@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 
 from kp_batch.archive.ledger import changed_entries
+from kp_batch.archive.sources import in_full
 from kp_batch.duck import sql
 from kp_batch.pipeline.write import write_rejects
 from kp_batch.planning.plan import Plan
@@ -194,11 +195,13 @@ def _row(
     run: Run, written: Written, audits: Sequence[AuditResult], seconds: Mapping[str, float]
 ) -> pl.DataFrame:
     """The run's row in `runs`, which is written once it has ended."""
+    # Who reads them may be in another folder: see `last_config`.
+    archive = tuple(map(in_full, run.config.archive))
     row = {
         "run_id": run.run_id,
         "started_at": run.started_at,
         "finished_at": datetime.now(UTC),
-        "config": run.config.model_dump_json(),
+        "config": run.config.model_copy(update={"archive": archive}).model_dump_json(),
         "seconds": json.dumps(dict(seconds)),
         "versions": json.dumps(_versions()),
         "published": json.dumps(asdict(written.manifest)),

@@ -21,6 +21,7 @@ from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.run import Imported, forget, import_traces
 from kp_batch.imports.state import holds
 from kp_batch.operations.forget import forget as forget_traces
+from kp_batch.operations.rollback import rollback
 from kp_batch.pipeline.rescore import rescore_archive
 from tests.support.commands import invoke
 from tests.support.importing import (
@@ -199,7 +200,23 @@ def test_who_forgets_in_a_warehouse_is_told_of_the_archive(archive: Path, tmp_pa
     )
     forget(archive, ids=["kp:trace:a"])
     assert forget_traces(tmp_path / "warehouse", ["kp:trace:a"]).archives == ()
-    assert not holds(str(tmp_path), ["kp:trace:a"])
+    assert holds(str(tmp_path), ["kp:trace:a"]) is False
+
+
+@pytest.mark.slow
+def test_in_any_folder_who_forgets_is_told_of_the_archive_or_that_it_may_keep_the_traces(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rescore_archive(config(tmp_path, f"{archive.name}/*.parquet"))
+    monkeypatch.chdir("/")
+    before = forget_traces(tmp_path / "warehouse", ["kp:trace:a"], dry_run=True)
+    assert before.archives == (f"{archive}/*.parquet",)
+    assert rollback(tmp_path / "warehouse", "latest", dry_run=True).not_looked == ""
+    archive.rename(tmp_path / "elsewhere")
+    done = forget_traces(tmp_path / "warehouse", ["kp:trace:a"])
+    assert (done.archives, done.unknown_archives) == ((), before.archives)
+    assert f"{archive}/*.parquet was not looked into and may keep them" in forgotten_text(done)
 
 
 @pytest.mark.slow
@@ -209,4 +226,4 @@ def test_an_archive_that_cannot_be_looked_into_stops_no_forgetting(
     rescore_archive(config(tmp_path, archive))
     (archive / "_import" / "000001-records.parquet").write_bytes(b"no Parquet")
     done = forget_traces(tmp_path / "warehouse", ["kp:trace:a"])
-    assert (done.traces, done.archives) == (1, (str(archive),))
+    assert (done.traces, done.archives, done.unknown_archives) == (1, (), (str(archive),))
