@@ -22,6 +22,8 @@ IS_DELTA = (
 # A warehouse has the first of these from the beginning of its first run.
 _WAREHOUSE_FILES = frozenset({"kp.lock", "kp.duckdb"})
 IS_WAREHOUSE = "kp.lock or kp.duckdb stands in it: it is a warehouse of kp_batch, not an archive"
+_NO_NAME = "its name is no UTF-8: rename it"
+_NOWHERE = "it is a link that leads nowhere"
 _ENDINGS = tuple(BY_ENDING)
 
 
@@ -38,6 +40,16 @@ class SourceFile:
     fault: str = ""  # why it cannot be read, if that is known from its folder
     # The path of a bucket object's local copy, which is made when it is read; empty: none is kept.
     copy: str = field(default="", compare=False)
+
+    @property
+    def with_text_name(self) -> "SourceFile":
+        """The same; where its path is no UTF-8, which no table can hold, a fault with its bytes."""
+        try:
+            self.path.encode()
+        except UnicodeEncodeError:
+            shown = os.fsencode(self.path).decode("utf-8", "backslashreplace")
+            return SourceFile(shown, 0, 0, fault=self.fault or _NO_NAME)
+        return self
 
     @property
     def format(self) -> Format:
@@ -172,10 +184,13 @@ def _walk(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
                 continue
             is_match = in_match or glob.matches(path)
             # A link to a folder is followed only if the glob matches the link itself.
-            if entry.is_dir(follow_symlinks=is_match and not in_match):
+            follows = is_match and not in_match
+            if _is_folder(entry, follows=follows):
                 if is_match or glob.leads_to(path):
                     pending.append((entry.path, path, is_match))
-            elif is_match and (every or entry.name.lower().endswith(_ENDINGS)):
+            elif is_match and (
+                every or entry.name.lower().endswith(_ENDINGS) or (follows and _is_lost(entry))
+            ):
                 yield from _file(entry)
 
 
@@ -184,10 +199,24 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return list(entries)
 
 
+def _is_folder(entry: os.DirEntry[str], *, follows: bool) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=follows)
+    except OSError:  # of a link, such as one that leads to itself
+        return False
+
+
+def _is_lost(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a link that cannot be followed now: it may have led to a folder."""
+    return entry.is_symlink() and not os.path.exists(entry.path)  # noqa: PTH110 (raises nothing)
+
+
 def _file(entry: os.DirEntry[str]) -> Iterator[SourceFile]:
     try:
         status = entry.stat()
-    except FileNotFoundError:  # a broken link, or the file is gone by now
+    except FileNotFoundError:
+        if entry.is_symlink():  # else the file is gone by now
+            yield SourceFile(entry.path, 0, 0, fault=_NOWHERE)
         return
     except OSError as error:
         yield _unreadable(entry.path, "", error)

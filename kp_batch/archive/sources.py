@@ -33,15 +33,17 @@ def discover(
         left_out: takes the path of each other warehouse inside; its files are left out as well.
 
     Raises:
-        ArchiveError: a name has no file, cannot be listed, is a warehouse or a Delta table, or a
-            file's name is not UTF-8.
+        ArchiveError: a name has no file, cannot be listed, is a warehouse or a Delta table, or is
+            not UTF-8.
         Exception: the disk or the network failed; another try may succeed, see `is_passing`.
     """
     own = os.path.realpath(warehouse) if warehouse else None
     files: dict[bytes, SourceFile] = {}  # a table cannot hold a path that is not UTF-8
     for name in archive:
         try:
-            listed = {file.path.encode(): file for file in _list(name, own)}
+            absolute(name).encode()  # the tables hold it, too
+            found = (file.with_text_name for file in _list(name, own))
+            listed = {file.path.encode(): file for file in found}
         except KpBatchError:
             raise
         except Exception as error:  # file systems raise errors of many kinds

@@ -187,17 +187,49 @@ def test_warehouse_that_looks_hive_partitioned(tmp_path: Path, name: str) -> Non
     assert taken.ids == ["b", "kp:trace:1"]
 
 
-@pytest.mark.parametrize("pattern", ["d.parquet", "*.parquet"])
-def test_dangling_links(tmp_path: Path, pattern: str) -> None:
-    (tmp_path / "d.parquet").symlink_to("/nowhere")
-    with pytest.raises(ArchiveError):
-        discover([f"{tmp_path}/{pattern}"])
+def test_a_link_that_leads_nowhere_is_unreadable(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    write_jsonl(archive / "x" / "a.jsonl", [trace()])
+    write_jsonl(tmp_path / "b.jsonl", [trace(id="b")])
+    (archive / "x" / "b.jsonl").symlink_to("../../b.jsonl")
+    (archive / "x" / "gone.jsonl").symlink_to("../../gone.jsonl")
+    (archive / "x" / "loop.jsonl").symlink_to("loop.jsonl")
+    (archive / "x" / "gone.txt").symlink_to("../../gone.txt")
+    taken = take_in(tmp_path, archive)
+    assert taken.ids == ["b", "kp:trace:1"]
+    names = [f"{archive}/x/{name}.jsonl" for name in ("gone", "loop")]
+    assert taken.plan.counts.unreadable_files == names
+    assert taken.rejects["message"][0] == "it is a link that leads nowhere"
+    with pytest.raises(ArchiveError, match="no Parquet or JSONL file at"):
+        discover([names[0]])
 
 
-def test_file_names_that_are_no_utf8(tmp_path: Path) -> None:
-    write_jsonl(tmp_path / "\udcff.jsonl", [trace()])
-    with contextlib.suppress(ArchiveError):
-        take_in(tmp_path)
+def test_a_link_that_a_glob_matches_and_that_leads_nowhere_is_unreadable(tmp_path: Path) -> None:
+    make = {"host=a": "there", "host=b": "not there", "host=c": "host=c"}
+    write_jsonl(tmp_path / "there" / "a.jsonl", [trace()])
+    for name, target in make.items():
+        (tmp_path / name).symlink_to(target)
+    files = {Path(file.path).name: file.fault for file in discover([f"{tmp_path}/host=*"])}
+    assert files == {
+        "a.jsonl": "",
+        "host=b": "it is a link that leads nowhere",
+        "host=c": "Too many levels of symbolic links",
+    }
+
+
+def test_a_file_whose_name_is_no_utf8_is_unreadable_and_the_others_are_scored(
+    tmp_path: Path,
+) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace(id="a")])
+    for name in ("mar\udce9e.jsonl", "mar\udce8e/b\n.jsonl", "mar\udce8e/c.txt"):
+        write_jsonl(tmp_path / name, [trace()])
+    taken = take_in(tmp_path)
+    assert taken.ids == ["a"]
+    names = ["mar\\xe8e/b\n.jsonl", "mar\\xe9e.jsonl"]
+    assert taken.plan.counts.unreadable_files == [f"{tmp_path}/{name}" for name in names]
+    assert {*taken.rejects["message"]} == {"its name is no UTF-8: rename it"}
+    with pytest.raises(ArchiveError, match=r"cannot look at '.*/mar.udce9e.jsonl': 'utf-8' codec"):
+        discover([f"{tmp_path}/mar\udce9e.jsonl"])
 
 
 @pytest.mark.parametrize("name", ["[1].parquet", "a[b].jsonl"])

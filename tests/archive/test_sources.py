@@ -165,7 +165,7 @@ def test_buckets_are_read_by_url(bucket: str) -> None:
         assert [file.path for file in files] == expected, archive
     for source in discover([bucket]):
         assert source == stat_file(source.path)
-        assert source.etag
+        assert source.version
         with open_file(source.path) as file:
             assert file.read() == source.path.removeprefix(f"{bucket}/").encode()
     for nothing in ("none", "box/x.parquet", "*.parquet"):
