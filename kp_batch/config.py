@@ -194,6 +194,10 @@ class RescoreConfig(BaseModel):
     prune: bool = Field(
         default=False, description="Remove the traces of files that are gone or unreadable."
     )
+    restore_vectors: bool = Field(
+        default=False,
+        description="Make missing or damaged vectors of all published traces; changes no score.",
+    )
     max_reject_share: float = Field(
         0.05,
         ge=0,

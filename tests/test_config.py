@@ -55,6 +55,7 @@ def test_defaults_are_the_live_engines() -> None:
         "output": None,
         "allow": (),
         "prune": False,
+        "restore_vectors": False,
         "max_reject_share": 0.05,
         "max_removed": None,
         "max_unreadable": None,

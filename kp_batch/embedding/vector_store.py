@@ -341,8 +341,8 @@ def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
     lacking = places.get_column("chunk").null_count()
     if lacking:
         raise WarehouseError(
-            f"{lacking} of {len(places)} vectors are not in {folder}; a run makes those anew "
-            "that it replays: of all traces with --embedder none, and then with their --embedder"
+            f"{lacking:,} of {len(places):,} vectors are not in {folder}; kp-batch run with "
+            "--restore-vectors makes them again, and changes no score"
         )
     rows = places.get_column("row").to_numpy()
     gathered: Float32s | None = None
@@ -362,7 +362,8 @@ def _whole_vectors(folder: Path, name: str, rows: npt.NDArray[np.int32]) -> Floa
     if is_damaged.any():
         raise DamagedVectorsError(
             f"{folder / (name + _VECTORS)} is damaged: row {rows[int(is_damaged.argmax())]} is not "
-            "the vector that was stored; a run that needs it makes it again"
+            "the vector that was stored; a run makes it again, with --restore-vectors if it does "
+            "not need it"
         )
     return vectors
 

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
-from shlex import quote
 
 import numpy as np
 import polars as pl
@@ -188,11 +187,10 @@ def _replay(
 
 
 def _lost_vectors_text(run: Run, scorer: Scorer, lacking: int) -> str:
-    """How many vectors are missing, and what to do: a run embeds what it replays."""
+    """How many vectors are missing, and what to do."""
     return (
-        f"{lacking:,} vectors of {scorer.encoder_id} are not in {shown(run.config.warehouse)}: "
-        f"they were lost; have them made by a run without an encoder, {run.command} --embedder "
-        f"none, and one that goes back with --embedder {quote(run.config.embedder)}"
+        f"{lacking:,} vectors of {scorer.encoder_id} are not in {shown(run.config.warehouse)}; "
+        f"{run.command} --restore-vectors makes them again, and changes no score"
     )
 
 

@@ -201,7 +201,9 @@ def _check_vectors(snapshot: OpenSnapshot) -> None:
     damaged = [(path, len(rows)) for folder in folders for path, rows in damaged_rows(folder)]
     if damaged:
         named = ", ".join(f"{count_of(count, 'vector')} in {path}" for path, count in damaged)
-        raise DamagedVectorsError(f"damaged: {named}; runs that need them make them again")
+        raise DamagedVectorsError(
+            f"vectors are damaged: {named}; kp-batch run with --restore-vectors makes them again"
+        )
 
 
 def _computed_again(

@@ -64,7 +64,7 @@ def _check_memory(data: str, size: int, remedy: str) -> None:
 
 def _dimensions(run: Run, plan: Plan) -> int:
     """Of the vectors that the run reads or computes; 0 where there are none."""
-    if not plan.spans:
+    if not (plan.spans or plan.texts.missing):
         return 0
     stored = stored_dimensions(Layout(run.config.warehouse).vectors(plan.scorer.encoder_id))
     name = EncoderName(run.config.embedder, run.config.precision, plan.scorer.encoder_id)

@@ -126,6 +126,8 @@ def carry_out(opened: OpenRun) -> Plan:
     check_audits(run)
     scan = scan_archive(run, opened.executor)
     opened.begun = True
+    if run.config.restore_vectors:
+        remove_damaged(_vectors(run, scorer))
     opened.plan = plan = make_plan(run, scan, scorer)
     tell_of_new_warehouse(run)
     log_plan(run, plan)
@@ -198,9 +200,14 @@ def log_plan(run: Run, plan: Plan) -> None:
         warn(line, repeated=published.issuperset(description.future_partitions))
 
 
+def _vectors(run: Run, scorer: Scorer) -> Path:
+    """The folder of the vectors that the run reads and makes."""
+    return Layout(run.config.warehouse).vectors(scorer.encoder_id)
+
+
 def _planned_again(run: Run, plan: Plan, error: DamagedVectorsError) -> Plan:
     """The plan without the damaged vectors, which are embedded again."""
-    if not remove_damaged(Layout(run.config.warehouse).vectors(plan.scorer.encoder_id)):
+    if not remove_damaged(_vectors(run, plan.scorer)):
         raise error
     warn(str(error))
     return make_plan(run, plan.scan, plan.scorer)

@@ -1,4 +1,7 @@
-"""Finds the texts whose vectors the replay reads, and which of these have none yet."""
+"""Finds the texts whose vectors the replay reads, and which of these have none yet.
+
+With `restore_vectors`, those of all published traces count as well.
+"""
 
 from dataclasses import dataclass
 
@@ -7,10 +10,11 @@ import polars as pl
 
 from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.ledger import as_ledger
-from kp_batch.duck import read_parquet, statement
+from kp_batch.duck import read_parquet, set_variables, statement
 from kp_batch.embedding.vector_store import HASH, VectorStore
 from kp_batch.errors import ArchiveError
 from kp_batch.ingest.scan import ArchiveScan
+from kp_batch.log import warn
 from kp_batch.planning.changes import ChangeDetection
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import Timeline
@@ -18,8 +22,30 @@ from kp_batch.runs.run import Run
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.layout import Layout
 
-# The texts that the replay reads.
-_WANTED = "CREATE TEMP TABLE wanted AS SELECT DISTINCT text_hash FROM $replay"
+_WANTED = "CREATE TEMP TABLE wanted AS SELECT DISTINCT text_hash FROM $texts"
+_NONE = "(SELECT '' AS text_hash WHERE false)"
+_PUBLISHED = """
+    CREATE TEMP TABLE published_texts AS
+    SELECT
+        text_hash,
+        min(source_file) AS source_file,
+        text_hash IN (
+            SELECT text_hash
+            FROM facts
+            JOIN ledger USING (file_id)
+            WHERE status = 'read' AND len(facts.reasons) = 0
+        ) AS is_readable
+    FROM published.scores
+    WHERE encoder_id = getvariable('encoder_id')
+    GROUP BY text_hash
+"""
+_REPLAYED_OR_READABLE = """(
+    SELECT text_hash FROM $replayed
+    UNION ALL
+    SELECT text_hash FROM published_texts WHERE is_readable
+)"""
+_UNREADABLE = "(FROM published_texts WHERE NOT is_readable)"
+_FILE = "SELECT min(source_file) FROM published_texts SEMI JOIN $missing USING (text_hash)"
 # The missing ones that this run has not read.
 _TEXTS_TO_REREAD = """
     CREATE TEMP TABLE texts_to_reread AS
@@ -29,7 +55,7 @@ _TEXTS_TO_REREAD = """
 
 @dataclass(frozen=True)
 class MissingEmbeddings:
-    """The numbers of texts that the replay reads; the missing hashes are `staging.missing`."""
+    """The numbers of texts that are wanted; the missing hashes are `staging.missing`."""
 
     distinct: int = 0
     missing: int = 0  # those without a vector
@@ -39,22 +65,39 @@ class MissingEmbeddings:
 def missing_embeddings(
     run: Run, detected: ChangeDetection, scorer: Scorer, timeline: Timeline, scan: ArchiveScan
 ) -> MissingEmbeddings:
-    """Find the texts whose vectors the replay reads, and stage the hashes of those without one.
+    """Find the texts whose vectors are wanted, and stage the hashes of those without one.
 
     Raises:
-        ArchiveError: a text without a vector is only in files that are gone or unreadable.
+        ArchiveError: a text that the replay reads has no vector, and is only in files that are gone
+            or unreadable.
     """
-    if not timeline.spans:
-        return MissingEmbeddings()
+    texts = read_parquet(run.staging.replay) if timeline.spans else statement(_NONE)
     connection = detected.snapshot.connection
-    replay = read_parquet(run.staging.replay)
-    [(distinct,)] = connection.execute(statement(_WANTED, replay=replay)).fetchall()
     store = VectorStore(Layout(run.config.warehouse).vectors(scorer.encoder_id), connection)
+    if run.config.restore_vectors:
+        set_variables(connection, encoder_id=scorer.encoder_id)
+        connection.execute(_PUBLISHED)
+        _warn_of_unreadable(run, detected, store)
+        texts = statement(_REPLAYED_OR_READABLE, replayed=texts)
+    elif not timeline.spans:
+        return MissingEmbeddings()
+    [(distinct,)] = connection.execute(statement(_WANTED, texts=texts)).fetchall()
     missing = store.write_missing("wanted", run.staging.missing)
     connection.execute("DROP TABLE wanted")
     return MissingEmbeddings(
         distinct, missing, _sources(run, detected, scorer, scan) if missing else ()
     )
+
+
+def _warn_of_unreadable(run: Run, detected: ChangeDetection, store: VectorStore) -> None:
+    """Name the texts without a vector of published traces that cannot be read again."""
+    path = run.staging.missing
+    if count := store.write_missing(statement(_UNREADABLE), path):
+        file = detected.snapshot.ask(statement(_FILE, missing=read_parquet(path))).item()
+        warn(
+            f"the vectors of {count_of(count, 'text')} cannot be made again: their files are gone "
+            f"or unreadable (such as {printable(file)})"
+        )
 
 
 def _sources(
@@ -77,8 +120,7 @@ def _sources(
 def _stage_texts_to_reread(run: Run, detected: ChangeDetection, scan: ArchiveScan) -> int:
     """Stage the hashes of the missing texts that this run has not read; returns how many."""
     connection = detected.snapshot.connection
-    none = statement("(SELECT '' AS text_hash WHERE false)")
-    staged = read_parquet(*scan.texts) if scan.texts else none
+    staged = read_parquet(*scan.texts) if scan.texts else statement(_NONE)
     query = statement(_TEXTS_TO_REREAD, missing=read_parquet(run.staging.missing), staged=staged)
     [(count,)] = connection.execute(query).fetchall()
     if count:

@@ -89,7 +89,9 @@ def make_plan(run: Run, scan: ArchiveScan, scorer: Scorer) -> Plan:
         ArchiveError: a text without a vector is only in files that are gone or unreadable.
     """
     done = done_runs(run.snapshot.runs())
-    if is_up_to_date(run, scorer, scan, done[-1] if done else None):
+    if not run.config.restore_vectors and is_up_to_date(
+        run, scorer, scan, done[-1] if done else None
+    ):
         return _empty_plan(run, scan, scorer, done)
     return _plan_of_changes(run, scan, scorer, done)
 
@@ -135,6 +137,7 @@ def _plan_of_changes(
         "profiles": profiles_differ,
         "rejects": rejects_differ,
         "forgotten": run.forgets,
+        "vectors": run.config.restore_vectors and texts.missing > 0,
     }
     return Plan(
         scan=scan,

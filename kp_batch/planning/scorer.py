@@ -191,6 +191,8 @@ def change_reasons(
         yield Reason("after_failure", "the last run failed")
     if run.forgets:
         yield Reason("forgotten", "traces to be forgotten")
+    if run.config.restore_vectors:
+        yield Reason("restore_vectors", "missing vectors to be restored")
     yield from file_changes({change: len(paths) for change, paths in asdict(files).items()})
 
 

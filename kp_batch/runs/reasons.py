@@ -16,7 +16,7 @@ _FORMULAS = ("facts", "encoder", "replay", "scoring")
 Weights = Mapping[str, float]  # by dimension
 
 # What a run may have to publish anew.
-Pending = Literal["settings", "files", "scores", "profiles", "rejects", "forgotten"]
+Pending = Literal["settings", "files", "scores", "profiles", "rejects", "forgotten", "vectors"]
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def test_a_second_store_sees_every_chunk(store: Opened, folder: Path) -> None:
 
 def test_what_is_not_stored_cannot_be_gathered(store: Opened, folder: Path) -> None:
     with pytest.raises(
-        WarehouseError, match=r"^2 of 3 vectors are not in .*; a run makes"
+        WarehouseError, match=r"^2 of 3 vectors are not in .*; kp-batch run"
     ) as caught:
         store.gather(hashes("x", "a", "y"))
     assert str(folder) in str(caught.value)

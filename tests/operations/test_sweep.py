@@ -294,14 +294,19 @@ def staged(groups: list[list[Row]]) -> pl.DataFrame:
 
 def test_missing_vectors_are_made_by_what_the_message_says(scored: RescoreConfig) -> None:
     shutil.rmtree(Layout(scored.warehouse).all_vectors)
-    message = r"^200 vectors of .*: they were lost; .* --embedder none, and .* --embedder hashing$"
+    message = (
+        r"^200 vectors of .* are not in .*; kp-batch run .* --restore-vectors makes them again"
+    )
     with pytest.raises(WarehouseError, match=message):
         swept(scored.warehouse)
+    rescore_archive(scored.model_copy(update={"restore_vectors": True}))
+    assert swept(scored.warehouse).traces == 200
+
+
+def test_a_warehouse_without_an_encoder_has_no_vectors_to_sweep(scored: RescoreConfig) -> None:
     rescore_archive(scored.model_copy(update={"embedder": "none"}))
     with pytest.raises(KpBatchError, match=r"without an encoder, .* with an --embedder first"):
         swept(scored.warehouse)
-    rescore_archive(scored)
-    assert swept(scored.warehouse).traces == 200
 
 
 def test_a_warehouse_without_a_score_has_none_to_sweep(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import VECTOR_TOLERANCE, Verification, verify
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.pipeline.summary import Summary
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import read_manifest
 from tests.support import GOLDEN
@@ -338,10 +339,49 @@ def test_a_damaged_vector_is_an_error_that_names_its_file(folder: Path) -> None:
         checked(folder, embed=False)
 
 
-def test_a_vector_that_is_gone_is_an_error(folder: Path) -> None:
-    vectors(folder)[0].unlink()
-    with pytest.raises(WarehouseError, match="vectors are not in"):
+def restored(folder: Path) -> Summary:
+    summary = rescore_archive(settings_of(folder).model_copy(update={"restore_vectors": True}))
+    assert summary.counts.restated == summary.counts.replayed == 0
+    return summary
+
+
+def test_vectors_that_are_gone_can_be_made_again_and_no_score_changes(folder: Path) -> None:
+    before = ask(settings_of(folder), "FROM scores ORDER BY trace_id")
+    path, stored = vectors(folder)
+    path.unlink()
+    with pytest.raises(WarehouseError, match=r"vectors are not in .* --restore-vectors makes"):
         checked(folder)
+    assert restored(folder).counts.embedded == len(stored)
+    assert checked(folder).wrong == ""
+    assert ask(settings_of(folder), "FROM scores ORDER BY trace_id") == before
+    words = "SELECT changes->>'$[0].words' FROM runs ORDER BY started_at DESC LIMIT 1"
+    assert ask(settings_of(folder), words) == [("missing vectors to be restored",)]
+    assert restored(folder).run_id is None
+
+
+def test_damaged_vectors_that_no_run_needs_are_made_again(folder: Path) -> None:
+    path, stored = vectors(folder)
+    stored[place(folder, "plan a trip")] = 0
+    np.save(path, stored)
+    assert restored(folder).counts.embedded == 1
+    assert checked(folder).wrong == ""
+
+
+def test_vectors_of_files_that_are_gone_are_not_made_again_and_one_is_named(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, stored = vectors(folder)
+    path.unlink()
+    lost = folder / "archive" / "b.parquet"
+    lost.rename(folder / "b.parquet")
+    assert 0 < restored(folder).counts.embedded < len(stored)
+    assert (
+        f"cannot be made again: their files are gone or unreadable (such as {lost})" in caplog.text
+    )
+    assert restored(folder).run_id is None
+    (folder / "b.parquet").rename(lost)
+    assert restored(folder).counts.embedded > 0
+    assert checked(folder).wrong == ""
 
 
 def test_a_changed_profile_is_found(folder: Path) -> None:
