@@ -136,6 +136,8 @@ def sweep_text(result: Sweep) -> str:
         f"{result.encoder_id}\n"
         "  change, rank corr, now reach, no longer (reach it): beside the combination in force"
     )
+    if any(row.rank_correlation is None for rows in (overall, *shown) for row in rows):
+        head += "\n  no rank corr: all scores of one cache are equal, and have no order"
     return "\n\n".join(part for part in (head, *tables, *left_out, recorded) if part)
 
 

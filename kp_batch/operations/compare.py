@@ -40,7 +40,8 @@ class DomainMoves:
     mean_absolute_change: float  # of a score: how far it rose or fell
     first_quantiles: Quantiles
     second_quantiles: Quantiles
-    stability_index: float  # of populations, over ten bins of equal width; 0: as they were
+    # Of populations, over ten bins of equal width, 0: as they were; null below 200 traces.
+    stability_index: float | None
     rank_correlation: float | None  # Spearman's, -1..1; null where all scores of a run are one
     rose: int  # traces; a score rises or falls whatever the thresholds are
     fell: int
@@ -235,6 +236,7 @@ def comparison_text(result: Comparison, *, shows_text: bool = True) -> str:
         shown = _largest(result.domains)
         more = len(result.domains) - len(shown)
         lines += ["", "how the scores moved:", *aligned([_scores(row) for row in shown])]
+        lines += _unknown(shown)
         if more:
             lines.append(f"  {count_of(more, 'more domain')}, with fewer traces: see --json")
         lines += ["", *_crossings(result, shown)]
@@ -259,6 +261,14 @@ def _largest(domains: Sequence[DomainMoves]) -> list[DomainMoves]:
     """The row of all domains, and those with the most traces, in their order."""
     most = nlargest(_DOMAINS, range(1, len(domains)), key=lambda index: domains[index].traces)
     return [domains[index] for index in sorted([0, *most])]
+
+
+def _unknown(shown: Iterable[DomainMoves]) -> Iterator[str]:
+    """Why numbers are missing, where some are."""
+    if any(row.stability_index is None for row in shown):
+        yield "  no stability index: of fewer than 200 traces it shows chance"
+    if any(row.rank_correlation is None for row in shown):
+        yield "  no rank corr: all scores of a run are equal, and have no order"
 
 
 def _crossings(result: Comparison, shown: Iterable[DomainMoves]) -> Iterator[str]:
@@ -311,9 +321,13 @@ def _scores(row: DomainMoves) -> dict[str, str]:
         "stayed": f"{row.stayed:,}",
         "mean change": _signed(row.second_mean - row.first_mean),
         "mean absolute": f"{row.mean_absolute_change:.4f}",
-        "stability index": f"{row.stability_index:.4f}",
-        "rank corr": "" if row.rank_correlation is None else f"{row.rank_correlation:.4f}",
+        "stability index": _known(row.stability_index),
+        "rank corr": _known(row.rank_correlation),
     }
+
+
+def _known(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
 
 
 def _top_change(row: TopChange) -> dict[str, str]:

@@ -111,9 +111,9 @@ class Sweep:
         The best one gives most of them again, to a percent, and of several is nearest to the
         others. In words; empty: none does. What differs by less may do so by chance.
         """
-        rows = [row for row in self.caches if row.recorded_share is not None]
+        rows = [row for row in self.caches if row.recorded]
         best = max(rows, key=_share_and_error, default=None)
-        now = next((row for row in rows if row.in_force), None)
+        now = next((row for row in self.caches if row.in_force), None)
         if best is None or now is None or not _is_twice_as_good(best, now):
             return ""
         return (
@@ -127,11 +127,14 @@ def _share_and_error(row: Outcome) -> tuple[float, float]:
 
 
 def _is_twice_as_good(best: Outcome, now: Outcome) -> bool:
-    """Whether half as many differ, or they differ by half as much."""
+    """Whether half as many differ, or they differ by half as much where that is known."""
     other, other_now = (1 - (row.recorded_share or 0.0) for row in (best, now))
-    error, error_now = (row.recorded_error or 0.0 for row in (best, now))
-    return 2 * other < other_now or max(2 * error, SAME_SCORE) < error_now
+    if now.recorded_error is None:  # restarts explain all of them
+        return 2 * other < other_now
+    error = best.recorded_error or 0.0
+    return 2 * other < other_now or max(2 * error, SAME_SCORE) < now.recorded_error
 
 
 def _fit_text(row: Outcome) -> str:
-    return f"{row.recorded_share:.1%} the same, {row.recorded_error or 0:.2g} off"
+    off = "" if row.recorded_error is None else f", {row.recorded_error:.2g} off"
+    return f"{row.recorded_share:.1%} the same{off}"

@@ -107,6 +107,13 @@ def numbers(**formats: str) -> list[alt.Tooltip]:
     ]
 
 
+def _or_none(name: str, form: str, why: str) -> tuple[dict[str, str], alt.Tooltip]:
+    """A text and its tooltip for a column in a format, in which Vega would write null as 0."""
+    value, title = f"datum['{name}']", name.replace("_", " ")
+    text = f"isValid({value}) ? format({value}, '{form}') : 'none: {why}'"
+    return {f"{name} text": text}, alt.Tooltip(f"{name} text:N", title=title)
+
+
 def histogram(data: ReportData, frame: pl.DataFrame) -> Drawing:
     """Draw the histogram, the domains stacked."""
     bars = (
@@ -142,16 +149,21 @@ def dimensions(data: ReportData, frame: pl.DataFrame) -> Drawing:
         (pl.col("mean") + sign * pl.col("stddev").fill_null(0)).clip(0, 1) for sign in (-1, 1)
     )
     spread = frame.with_columns(low=low, high=high)
-    base = chosen(spread).encode(
-        y=rows(data, frame),
-        yOffset=alt.YOffset("dimension:N"),
-        color=alt.Color(
-            "dimension:N",
-            scale=alt.Scale(scheme=SCHEME),
-            title=None,
-            legend=alt.Legend(symbolOpacity=1),
-        ),
-        tooltip=["domain:N", "dimension:N", *numbers(mean=".3f", stddev=".3f")],
+    text, deviation = _or_none("stddev", ".3f", "a single trace")
+    base = (
+        chosen(spread)
+        .transform_calculate(**text)
+        .encode(
+            y=rows(data, frame),
+            yOffset=alt.YOffset("dimension:N"),
+            color=alt.Color(
+                "dimension:N",
+                scale=alt.Scale(scheme=SCHEME),
+                title=None,
+                legend=alt.Legend(symbolOpacity=1),
+            ),
+            tooltip=["domain:N", "dimension:N", *numbers(mean=".3f"), deviation],
+        )
     )
     return alt.layer(
         base.mark_rule(strokeWidth=2, opacity=0.4).encode(
@@ -210,9 +222,10 @@ def thresholds(data: ReportData, frame: pl.DataFrame) -> Drawing:
 def drift(data: ReportData, frame: pl.DataFrame) -> Drawing:
     """Draw a bar for each domain, to the left or right of zero."""
     shifts = dict.fromkeys(("mean_shift", "p5_shift", "p50_shift", "p95_shift"), "+.4f")
-    tooltip = numbers(traces_a=",", traces_b=",", **shifts, stability_index=".4f")
+    text, index = _or_none("stability_index", ".4f", "fewer than 200 traces")
+    tooltip = [*numbers(traces_a=",", traces_b=",", **shifts), index]
     shift = alt.X("mean_shift:Q", title="shift of the mean score", axis=_SIGNED)
-    return _bars(data, frame, shift, colour(data), *tooltip)
+    return _bars(data, frame, shift, colour(data), *tooltip).transform_calculate(**text)
 
 
 def recorded(data: ReportData, frame: pl.DataFrame) -> Drawing:
@@ -254,8 +267,10 @@ def rejects(data: ReportData, frame: pl.DataFrame) -> Drawing:
 
 def over_time(data: ReportData, frame: pl.DataFrame) -> Drawing:
     """Draw lines for the mean score and the mean novelty, with larger dots for more traces."""
+    known = [_or_none(name, ".3f", "no trace") for name in _MEASURES]
     means = summed(frame, "start", "end").transform_calculate(
-        middle="(toDate(datum.start) + toDate(datum.end)) / 2"
+        middle="(toDate(datum.start) + toDate(datum.end)) / 2",
+        **{name: text for texts, _ in known for name, text in texts.items()},
     )
     lines = means.transform_fold([*_MEASURES], as_=["measure", "value"]).encode(
         _times(data, frame, "middle"),
@@ -263,7 +278,7 @@ def over_time(data: ReportData, frame: pl.DataFrame) -> Drawing:
         alt.Color("measure:N", scale=alt.Scale(domain=_MEASURES, scheme=SCHEME), title=None),
     )
     size = alt.Size("traces:Q", scale=alt.Scale(range=[16, 80]), legend=None)
-    tooltip = [_step(data), *numbers(**dict.fromkeys(_MEASURES, ".3f"), traces=",")]
+    tooltip = [_step(data), *(mean for _, mean in known), *numbers(traces=",")]
     # The tooltip shows wherever the pointer is within a step of time.
     steps = means.mark_rect(opacity=0).encode(_times(data, frame), alt.X2("end:T"), tooltip=tooltip)
     return alt.layer(

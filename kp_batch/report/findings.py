@@ -16,7 +16,8 @@ _MIN_TRACES = 30  # traces, from which on a mean is worth a sentence
 _NOTABLE = 0.01  # the least difference between two means that is worth a sentence
 _LONG = 7  # days without a trace
 # Customary limits of the population stability index. From it we subtract what chance alone adds,
-# which over ten bins is 9 (1/a + 1/b) for a and b traces: a good estimate from that many traces on.
+# which over ten bins is 9 (1/a + 1/b) for a and b traces: a good estimate from that many traces on,
+# and of fewer there is no index.
 _MODERATE_SHIFT, _LARGE_SHIFT = 0.1, 0.25
 _MIN_OF_BOTH = 200
 _LISTED = 3  # at most, of the domains that shifted
@@ -154,7 +155,7 @@ def _drift(data: ReportData) -> Iterator[Finding]:
 def _shifts(data: ReportData) -> Iterator[Finding]:
     chance = 9 * (1 / pl.col("traces_a") + 1 / pl.col("traces_b"))
     known = data.drift.drop_nulls("domain").with_columns(shift=pl.col("stability_index") - chance)
-    enough = known.filter(pl.min_horizontal("traces_a", "traces_b") >= _MIN_OF_BOTH)
+    enough = known.drop_nulls("shift")
     shifted = enough.filter(pl.col("shift") >= _MODERATE_SHIFT).sort("shift", descending=True)
     if shifted.is_empty():
         return

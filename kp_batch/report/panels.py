@@ -25,11 +25,18 @@ def _weights_over_time(data: ReportData) -> Iterator[str]:
         yield "Weights change within these times: how the score changes is no trend."
 
 
+def _single(data: ReportData) -> Iterator[str]:
+    if data.dimensions["stddev"].has_nulls():
+        yield "A single trace has no deviation."
+
+
 def _unlike_before(data: ReportData) -> Iterator[str]:
     if data.no_trend:
         yield f"This is no trend, since {data.no_trend}."
     if data.others:
         yield f"{data.others[:1].upper()}{data.others[1:]} are left out."
+    if data.drift["stability_index"].has_nulls():
+        yield "There is no stability index of fewer than 200 traces."
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,7 @@ PANELS = (
         "side.",
         charts.dimensions,
         has_table=True,
+        notes=_single,
     ),
     Panel(
         "overrides",

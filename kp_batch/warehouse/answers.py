@@ -14,11 +14,15 @@ import duckdb
 from kp_batch.duck import SQL, identifier, joined, statement
 from kp_batch.errors import KpBatchError
 from kp_batch.text import Terminal, count_of, padded, printable, printable_lines, width
+from kp_batch.warehouse.questions import questions
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 _ROWS_AT_ONCE = 10_000
+# DuckDB does not find a macro that is called like a view, or a view that is called like a macro.
+_NOT_FOUND = re.compile(r"""(?:name|column|Function) "?(\w+)"? (?:does|was|not|is)""")
+_OTHERS = re.compile(r"\n(?:Did you mean|Candidate bindings:).*")
 _TO_BE_QUOTED = re.compile(r'[",\r\n]')
 _ROWS_SHOWN = 100
 _ANY_WIDTH = 10**6  # characters; of less, DuckDB hides the columns that do not fit
@@ -56,7 +60,16 @@ def write_answer(
             return _write_data(connection, statements, output_format, safe)
         return _write_text(connection, statements, None if output_format == "line" else room, out)
     except duckdb.Error as error:
-        raise KpBatchError(str(error).expandtabs(2)) from error
+        raise KpBatchError(_refusal(str(error).expandtabs(2))) from error
+
+
+def _refusal(message: str) -> str:
+    """DuckDB's message; where it does not find a question by its name, how that is asked."""
+    named = _NOT_FOUND.search(message)
+    asked = next((known for known in questions() if named and known.name == named[1]), None)
+    if asked is None:
+        return message
+    return f"{_OTHERS.sub('', message)}\nask {asked.call} as in: {asked.example}"
 
 
 def _write_text(

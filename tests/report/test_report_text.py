@@ -126,7 +126,7 @@ QUIET = ReportData(
     domains=rows(DOMAINS, ALL, ("code", *ALL[1:])),
     histogram=rows(["domain", "low", "high", "traces"], ("code", 0.25, 0.3, 1300)),
     over_time=rows(OVER_TIME),
-    dimensions=NOTHING,
+    dimensions=pl.DataFrame(schema={"stddev": pl.Float64}),
     overrides=rows(OVERRIDES),
     novelty_and_age=NOTHING,
     thresholds=NOTHING,
@@ -420,8 +420,8 @@ def test_drift_is_reported_and_a_large_one_is_a_warning() -> None:
         (None, 1100, 1000, -0.01234, 0.02, 0.5),
         ("code", 200, 300, 0.0, 0.0, chance + 0.251),
         ("law", 200, 300, 0.0, 0.0, chance + 0.249),
-        ("few before", 199, 300, 0.0, 0.0, 3.0),
-        ("few now", 300, 199, 0.0, 0.0, 3.0),
+        ("few before", 199, 300, 0.0, 0.0, None),
+        ("few now", 300, 199, 0.0, 0.0, None),
         ("art", 200, 300, 0.0, 0.0, chance + 0.101),
         ("chess", 200, 300, 0.0, 0.0, chance + 0.099),
     )
@@ -585,6 +585,10 @@ def test_what_a_chart_leaves_out_and_where_weights_change_is_in_its_caption() ->
         "Weights change within these times: how the score changes is no trend."
     )
     assert notes("drift", before=RUN, others="3 others") == "3 others are left out."
+    few = rows(DRIFT, ("few", 199, 300, 0.0, 0.0, None))
+    assert notes("drift", drift=few) == "There is no stability index of fewer than 200 traces."
+    single = pl.DataFrame({"domain": ["one"], "stddev": [None]})
+    assert notes("dimensions", dimensions=single) == "A single trace has no deviation."
     assert not any(notes(name) for name in panels)
 
 

@@ -26,11 +26,7 @@ def assert_same(table: pl.DataFrame, wanted: pl.DataFrame) -> None:
     for name, kind in table.schema.items():
         if kind.is_float():
             for a, b in zip(left[name], right[name], strict=True):
-                assert (
-                    a is b is None
-                    or math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-12)
-                    or (math.isnan(a) and (b is None or math.isnan(b)))
-                ), name
+                assert a is b is None or math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-12), name
         else:
             assert left[name].to_list() == right[name].to_list(), name
 

@@ -4,6 +4,7 @@ import csv
 import json
 from decimal import Decimal
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -15,6 +16,9 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.answers import write_answer
+from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.publication import publish
+from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 from tests.support.runs import config
 
@@ -92,3 +96,26 @@ def test_rows_fail_a_query_that_is_to_have_none_and_are_printed(
     if output_format in {"table", "line"}:
         with pytest.raises(KpBatchError):
             ask(f"{one}; {none}", "--fail-if-rows")
+
+
+@pytest.mark.parametrize(
+    ("query", "asked"),
+    [
+        ("FROM drift", "ask drift(run_a, run_b) as in: FROM drift(previous(), latest())"),
+        ("SELECT drift(1, 2)", "ask drift(run_a, run_b) as in: FROM drift(previous(), latest())"),
+        ("FROM drift(previous, 1)", "ask previous() as in: SELECT previous()"),
+        ("FROM novelty_by_age()", "ask novelty_by_age as in: FROM novelty_by_age"),
+        ("FROM nothing", None),
+    ],
+)
+def test_a_question_that_is_asked_wrongly_is_shown_with_its_arguments(
+    tmp_path: Path, query: str, asked: str | None
+) -> None:
+    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
+    with connect(tmp_path) as connection, pytest.raises(KpBatchError) as refused:
+        write_answer(connection, query, "csv", StringIO(), 80)
+    message = str(refused.value)
+    if asked:
+        assert message.endswith(f"\n{asked}")
+    assert ("Did you mean" not in message) == (asked is not None)
+    assert "Candidate bindings" not in message

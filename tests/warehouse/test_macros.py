@@ -163,7 +163,7 @@ def test_a_bin_begins_at_its_lower_edge_and_the_last_one_ends_at_1(
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [([1, 2, 3], [3, 2, 1]), ([0, 5], [5, 0]), ([10_000, 1, 0], [1, 10_000, 7]), ([4], [9])],
+    [([100, 200, 300], [300, 200, 100]), ([0, 200], [200, 0]), ([9999, 1, 0], [1, 9999, 7])],
 )
 def test_the_stability_index_counts_an_empty_bin_as_a_ten_thousandth(
     connection: duckdb.DuckDBPyConnection, first: list[int], second: list[int]
@@ -177,6 +177,14 @@ def test_the_stability_index_counts_an_empty_bin_as_a_ten_thousandth(
     [(there, back, same)] = connection.execute(query).fetchall()
     assert (there, back) == (pytest.approx(wanted, abs=1e-12), pytest.approx(wanted, abs=1e-12))
     assert same == 0.0
+
+
+@pytest.mark.parametrize("bins", ["[100, 99]", "[0]", "[]", "NULL"])
+def test_of_few_scores_there_is_no_stability_index(
+    connection: duckdb.DuckDBPyConnection, bins: str
+) -> None:
+    query = f"SELECT stability_index({bins}, [200, 0]), stability_index([0, 200], {bins})"
+    assert connection.execute(query).fetchall() == [(None, None)]
 
 
 def test_a_rank_correlation_is_spearmans_with_ties(connection: duckdb.DuckDBPyConnection) -> None:

@@ -11,5 +11,5 @@ SELECT
     stability_index
 FROM drift(getvariable('run_to_compare'), getvariable('last_run')) AS d
 LEFT JOIN labels AS l USING (task_domain)
-WHERE d.task_domain IS NULL OR l.apart
+WHERE getvariable('run_to_compare') IS NOT NULL AND (d.task_domain IS NULL OR l.apart)
 ORDER BY traces_b DESC, domain NULLS FIRST;

@@ -32,12 +32,10 @@ def deviation(values: Sequence[float]) -> float | None:
 
 
 def skewness(values: Sequence[float]) -> float | None:
-    """The sample's, without bias; NaN where the values are all one."""
+    """The sample's, without bias; null where the values are all one."""
     n, spread = len(values), _moment(values, 2)
-    if n < 3:
+    if n < 3 or len(set(values)) == 1:
         return None
-    if spread < 1e-30:
-        return math.nan
     return math.sqrt(n * (n - 1)) / (n - 2) * _moment(values, 3) / spread**1.5
 
 
@@ -93,8 +91,10 @@ def bin_of(value: float, count: int) -> int:
     return min(math.floor(value * count), count - 1)
 
 
-def stability_index(old: Sequence[int], new: Sequence[int]) -> float:
-    """The population stability index; a share is at least 0.0001."""
+def stability_index(old: Sequence[int], new: Sequence[int]) -> float | None:
+    """The population stability index; a share is at least 0.0001. Of few there is none."""
+    if min(sum(old), sum(new)) < 200:
+        return None
     p, q = ([max(count / sum(counts), 1e-4) for count in counts] for counts in (old, new))
     return math.fsum((b - a) * math.log(b / a) for a, b in zip(p, q, strict=True))
 

@@ -4,11 +4,15 @@ CREATE MACRO bin_shares(bins) AS list_transform(
 
 COMMENT ON MACRO bin_shares IS 'The share of each bin in a list of counts, at least 0.0001 so that a ratio of two shares is finite.';
 
-CREATE MACRO stability_index(bins_a, bins_b) AS list_sum(
-    list_transform(
-        list_zip(kp.bin_shares(bins_a), kp.bin_shares(bins_b)),
-        lambda share: (share[2] - share[1]) * ln(share[2] / share[1])
-    )
-);
+-- Of fewer traces it says little but how few they are: chance adds 9 (1/a + 1/b) over ten bins.
+CREATE MACRO stability_index(bins_a, bins_b) AS CASE
+    WHEN least(list_sum(bins_a), list_sum(bins_b)) >= 200
+        THEN list_sum(
+            list_transform(
+                list_zip(kp.bin_shares(bins_a), kp.bin_shares(bins_b)),
+                lambda share: (share[2] - share[1]) * ln(share[2] / share[1])
+            )
+        )
+END;
 
-COMMENT ON MACRO stability_index IS 'The population stability index from one list of counts to another: the sum of (q - p) * ln(q / p) over the shares p and q of their bins.';
+COMMENT ON MACRO stability_index IS 'The population stability index from one list of counts to another: the sum of (q - p) * ln(q / p) over the shares p and q of their bins; null where either counts fewer than 200.';

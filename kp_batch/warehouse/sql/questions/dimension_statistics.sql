@@ -16,4 +16,4 @@ FROM scores
 GROUP BY task_domain
 ORDER BY task_domain;
 
-COMMENT ON VIEW dimension_statistics IS 'How large are the four dimensions in each domain, and how spread? Means and sample deviations.';
+COMMENT ON VIEW dimension_statistics IS 'How large are the four dimensions in each domain, and how spread? Means and sample deviations; that of a single trace is null.';

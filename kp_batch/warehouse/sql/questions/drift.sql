@@ -15,8 +15,10 @@ SELECT
 FROM kp.distributions AS a
 JOIN kp.distributions AS b ON a.task_domain IS NOT DISTINCT FROM b.task_domain
 WHERE a.run_id = (SELECT
-        CASE count(DISTINCT run_id)
-            WHEN len(list_distinct([run_a, run_b])) THEN any_value(run_a)
+        CASE
+            WHEN run_a IS NULL OR run_b IS NULL
+                THEN error('drift compares two runs that are done, and one of these is null, as previous() is after the first run')
+            WHEN count(DISTINCT run_id) = len(list_distinct([run_a, run_b])) THEN any_value(run_a)
             ELSE error('drift takes the full ids of two runs that are done: see kp-batch runs')
         END
     FROM kp.runs WHERE status = 'done' AND run_id IN (run_a, run_b))
@@ -29,4 +31,4 @@ WHERE a.run_id = (SELECT
     WHERE run_id IN (run_a, run_b) AND json_extract_string(counts, 'accepted')::BIGINT > 0)
 ORDER BY a.task_domain NULLS FIRST;
 
-COMMENT ON MACRO TABLE drift IS 'How did the scores shift from one run to another, by domain (null: all)? Mean, quantiles, population stability index (0.1: some, 0.25: a great shift).';
+COMMENT ON MACRO TABLE drift IS 'How did the scores shift from one run to another, by domain (null: all)? Mean, quantiles, population stability index (0.1: some, 0.25: a great shift; null below 200 traces in either run).';

@@ -6,7 +6,7 @@ SELECT
     count(*) AS traces,
     score_mean(score) AS mean,
     stddev_samp(score) AS stddev,
-    skewness(score) AS skewness,
+    CASE WHEN min(score) < max(score) THEN skewness(score) END AS skewness,
     min(score) AS min,
     score_quantiles(score)[1] AS p5,
     score_quantiles(score)[2] AS p25,
@@ -18,4 +18,4 @@ FROM scores
 GROUP BY task_domain
 ORDER BY task_domain;
 
-COMMENT ON VIEW score_distribution IS 'How are scores distributed in each domain? Moments and quantiles.';
+COMMENT ON VIEW score_distribution IS 'How are scores distributed in each domain? Moments and quantiles; the deviation of a single score is null, and so is the skewness of fewer than three or of equal ones.';
