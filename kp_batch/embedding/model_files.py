@@ -41,7 +41,7 @@ MINILM_DIGESTS: Mapping[str, str] = MappingProxyType(
         "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
     }
 )
-_NEVER_LOADED = {"README.md", ".gitattributes", "data_config.json"}
+_NEVER_LOADED = {"README.md", "data_config.json"}
 # The cache and the hub may hold a later revision with other words; these two decide the vectors.
 _DECISIVE = ("model.safetensors", "tokenizer.json")
 # Formats of the same weights that sentence-transformers does not load here.
@@ -54,10 +54,15 @@ _SETTLED_NS = 2_000_000_000
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file below `folder` that loading a model may read, by relative path."""
+    """SHA-256 of every file below `folder` that loading a model may read, by relative path.
+
+    No model has hidden files, nor those of a hidden folder: downloads and file managers leave them.
+    """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     by_name = {path.relative_to(folder).as_posix(): path for path in files}
-    return _digests_of({name: path for name, path in by_name.items() if name not in _NEVER_LOADED})
+    hidden = {name for name in by_name if "/." in f"/{name}"}
+    others = by_name.keys() - hidden - _NEVER_LOADED
+    return _digests_of({name: path for name, path in by_name.items() if name in others})
 
 
 def find_minilm() -> Path:

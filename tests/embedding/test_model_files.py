@@ -71,6 +71,18 @@ def test_only_a_file_that_is_new_is_hashed(model: Path, hashed: list[str]) -> No
 
 
 @pytest.mark.parametrize(
+    "name", [".DS_Store", ".gitattributes", "1_Pooling/.DS_Store", ".cache/huggingface/a.metadata"]
+)
+def test_hidden_files_do_not_make_another_model(tmp_path: Path, model: Path, name: str) -> None:
+    before, encoder_id = file_digests(model), AnyModel(str(model)).encoder_id
+    write(model / name, b"of today")
+    assert file_digests(model) == before
+    assert AnyModel(str(model)).encoder_id == encoder_id
+    hidden = model.rename(tmp_path / ".models")  # the folder's own path says nothing
+    assert AnyModel(str(hidden)).encoder_id == encoder_id
+
+
+@pytest.mark.parametrize(
     ("content", "mtime_ns"),
     [(b"two more", LONG_AGO), (b"two", LONG_AGO + 1), (b"two", LONG_AGO - 1), (b"two", LONG_AGO)],
     ids=["size", "later", "earlier", "content alone"],
