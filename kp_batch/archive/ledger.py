@@ -118,19 +118,22 @@ def gone_content(now: Ledger, before: Ledger) -> tuple[str, ...]:
     )
 
 
-def changed_entries(now: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
+def changed_entries(
+    now: pl.DataFrame, before: pl.DataFrame, *, left_out: str = "gone"
+) -> pl.DataFrame:
     """Choose the ledger's entries whose status or content a run has changed.
 
     Args:
         now: a frame of `FILES`, after the run.
         before: likewise, before the run.
+        left_out: the status of the files that only `before` has.
 
     Returns:
         The entries of now, in the order of paths: also all of unreadable files, since every run
-        tries them again, and with the status gone those that the run has pruned.
+        tries them again, and those that are left out.
     """
     settled = before.filter(pl.col("status") != "unreadable")
     present = before.filter(pl.col("status") != "gone")
     changed = now.join(settled, on=["source_file", "status", "file_id"], how="anti")
-    pruned = present.join(now, on="source_file", how="anti").with_columns(status=pl.lit("gone"))
-    return pl.concat([changed, pruned]).sort("source_file")
+    others = present.join(now, on="source_file", how="anti")
+    return pl.concat([changed, others.with_columns(status=pl.lit(left_out))]).sort("source_file")

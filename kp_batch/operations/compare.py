@@ -12,7 +12,7 @@ from kp_batch.duck import SQL, Value, set_variables, sql, statement
 from kp_batch.errors import UNREAD, KpBatchError, Unread
 from kp_batch.ingest.reread import TraceLocation, find_locations, reread
 from kp_batch.runs.reasons import OF_ENCODER, Reason, file_changes, join_reasons, setting_changes
-from kp_batch.runs.record import RunRecord, incomparable
+from kp_batch.runs.record import RunRecord, done_runs, incomparable
 from kp_batch.runs.staging import Staging
 from kp_batch.text import aligned, count_of, one_line, printable, shortened
 from kp_batch.warehouse.catalog import create_macros
@@ -136,20 +136,24 @@ def compare_tables(first: Side, second: Side, now: PublishedSnapshot) -> Compari
             removed earlier than scores.
     """
     sides = {"first": first.tables, "second": second.tables}
+    rollbacks = [*_rollbacks(first.run, second.run, now.runs())]
+    goes_back = bool(rollbacks) or second.run.added_to < first.run.added_to
     with Staging.temporary() as staging, staging.connect() as connection:
         create_macros(connection)
         for schema, snapshot in sides.items():
             snapshot.attach(connection, schema, _TABLES)
             set_variables(connection, **{f"{schema}_threshold": snapshot.manifest.threshold})
+        set_variables(connection, goes_back=goes_back)
         create_view(connection, "main", "facts", now.relation("facts"))
         changes = score_changes("first.scores", "first.profiles", "second.scores")
         connection.execute(statement("CREATE TEMP TABLE score_changes AS $rows", rows=changes))
         connection.execute(sql(__name__, "compare.sql"))
+        changes = tuple(_changes(first.run, second.run, connection))
         [(in_both,)] = connection.execute("SELECT count(*) FROM score_changes").fetchall()
         return Comparison(
             first=first.run.run_id,
             second=second.run.run_id,
-            changes=tuple(_changes(first.run, second.run, connection)),
+            changes=(*rollbacks, *changes) if changes else (),
             first_threshold=first.tables.manifest.threshold,
             second_threshold=second.tables.manifest.threshold,
             in_both=in_both,
@@ -169,6 +173,13 @@ def score_changes(first_scores: Value, first_profiles: Value, second_scores: Val
         first_profiles=first_profiles,
         second_scores=second_scores,
     )
+
+
+def _rollbacks(old: RunRecord, new: RunRecord, runs: Iterable[RunRecord]) -> Iterator[Reason]:
+    """The rollbacks between two runs, and the later one itself, the first one first."""
+    for run in done_runs(runs):
+        if old.added_to < run.added_to <= new.added_to:
+            yield from (Reason(**change) for change in run.changes if change["code"] == "rollback")
 
 
 def _changes(

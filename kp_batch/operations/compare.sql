@@ -67,7 +67,8 @@ CREATE TEMP VIEW moved AS
 SELECT trace_id, source_file, content_hash FROM movers JOIN second.scores USING (trace_id);
 
 -- What became of the archive's files, as a run counts it: see `FileChanges`. A file_id names its
--- content and ends with the version of the facts.
+-- content and ends with the version of the facts. Where the second state goes back to one before the
+-- first (goes_back), a file that it lacks is neither gone nor pruned: it was not read yet.
 CREATE MACRO content(file_id) AS regexp_replace(file_id, '-v[0-9]+$', '');
 
 CREATE TEMP TABLE file_changes AS
@@ -81,10 +82,15 @@ SELECT
     count(*) FILTER (
         a.status <> 'read' AND b.status = 'read' AND content(a.file_id) = content(b.file_id)
     ) AS back,
-    count(*) FILTER (a.status <> 'gone' AND coalesce(b.status, 'gone') = 'gone') AS gone,
+    count(*) FILTER (
+        a.status <> 'gone'
+        AND (b.status = 'gone' OR (b.source_file IS NULL AND NOT getvariable('goes_back')))
+    ) AS gone,
     count(*) FILTER (
         coalesce(a.status, 'gone') <> 'unreadable' AND b.status = 'unreadable'
     ) AS unreadable,
-    count(*) FILTER (a.file_id IS NOT NULL AND b.file_id IS NULL) AS pruned
+    count(*) FILTER (left_out AND NOT getvariable('goes_back')) AS pruned,
+    count(*) FILTER (left_out AND getvariable('goes_back')) AS unread
 FROM first.files AS a
-FULL JOIN second.files AS b USING (source_file);
+FULL JOIN second.files AS b USING (source_file)
+CROSS JOIN LATERAL (SELECT a.file_id IS NOT NULL AND b.file_id IS NULL AS left_out);

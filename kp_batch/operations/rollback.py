@@ -98,7 +98,7 @@ def rollback(
             return plan.result
         begun = Run.begin(plan.config, datetime.now(UTC))
         written = restore(begun, plan.target, plan.reasons)
-        publish_success(begun, written, (), clock.seconds)
+        publish_success(begun, written, plan.target.audits, clock.seconds)
         if with_page:
             leave_report(warehouse, ThreadExecutor())
         return replace(plan.result, run_id=begun.run_id)

@@ -86,7 +86,8 @@ def restore(run: Run, target: RunRecord, changes: Sequence[Reason]) -> Written:
     tables.append("distributions", of_target.with_columns(run_id=pl.lit(run.run_id)))
     counts = target.counts.without_work if target.counts else None
     columns = {
-        "inputs": _changed(run.snapshot.as_of(target).scan("files").collect(), run),
+        # A file that only later runs have read is neither gone nor pruned.
+        "inputs": _changed(run.snapshot.as_of(target).scan("files").collect(), run, "unread"),
         **_done_columns(changes, counts, target.fingerprints),
         "versions": json.dumps(dict(target.versions)),
     }
@@ -159,9 +160,9 @@ def _inputs(run: Run) -> str:
     return _changed(pl.read_parquet(staged, glob=False), run)
 
 
-def _changed(files: pl.DataFrame, run: Run) -> str:
+def _changed(files: pl.DataFrame, run: Run, left_out: str = "gone") -> str:
     """The files of a ledger with another status or content than published, as JSON."""
-    changed = changed_entries(files, run.snapshot.scan("files").collect())
+    changed = changed_entries(files, run.snapshot.scan("files").collect(), left_out=left_out)
     return changed.select("source_file", "status", "size", "mtime_ns", "file_id").write_json()
 
 

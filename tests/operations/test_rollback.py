@@ -128,7 +128,7 @@ def test_it_is_a_run_of_its_own_that_says_from_which_to_which_unless_that_is_pub
     assert reason == expected
     assert (threshold["old"], threshold["new"]) == (0.5, 0.75)
     names = [(Path(entry["source_file"]).name, entry["status"]) for entry in json.loads(inputs)]
-    assert names == [("bad.jsonl", "gone"), ("good.jsonl", "read")]
+    assert names == [("bad.jsonl", "unread"), ("good.jsonl", "read")]
     assert sum(json.loads(seconds).values()) > 0
     rows = {
         name: ask(
@@ -145,6 +145,7 @@ def test_it_is_a_run_of_its_own_that_says_from_which_to_which_unless_that_is_pub
     moved = compare(folder / "warehouse", first, "latest")
     assert (moved.in_both, moved.only_in_first, moved.only_in_second) == (2, 0, 0)
     assert moved.movers == ()
+    assert moved.changes == ()
     again = rollback(folder / "warehouse", first)
     assert again.is_published
     assert rolled_back_text(again) == f"nothing to roll back: what run {first} left is published"
@@ -317,6 +318,40 @@ def test_a_vacuum_keeps_what_a_rollback_published(nights: Folder) -> None:
     with pytest.raises(WarehouseError, match=f"^run {second} cannot be published again"):
         rollback(warehouse, second)
     rescore_archive(settings_of(folder))
+
+
+def test_what_a_rollback_takes_back_is_neither_gone_nor_pruned(nights: Folder) -> None:
+    folder, (first, second) = nights
+    warehouse = folder / "warehouse"
+    back = rollback(warehouse, first)
+    assert back.run_id
+
+    def differing(one: str, other: str) -> list[str]:
+        changes = compare(warehouse, one, other).changes
+        return [change.words for change in changes if change.code != "threshold"]
+
+    undone = f"rollback from run {second} to run {first}"
+    assert differing(second, back.run_id) == [undone, "1 file changed", "1 file unread"]
+    assert differing(second, first) == ["1 file changed", "1 file unread"]
+    assert differing(first, second) == ["1 file new", "1 file changed"]
+    (folder / "archive" / "bad.jsonl").unlink()
+    write(folder, "good", *GOOD, said(4, "later", 11))
+    after = run(folder)
+    assert differing(second, after) == [undone, "1 file changed", "1 file unread"]
+    assert differing(back.run_id, after) == ["1 file changed"]
+
+
+def test_a_rollback_has_the_audits_of_the_run_that_it_went_back_to(tmp_path: Path) -> None:
+    audits = {"few": {"sql": "FROM scores WHERE score >= 0", "severity": "warn"}}
+    write(tmp_path, "good", said(1, "sum it", 8))
+    run(tmp_path, audits=audits)
+    write(tmp_path, "more", said(2, "fix it", 9))
+    run(tmp_path, audits={**audits, "more": {"sql": "FROM scores LIMIT 0"}})
+    rollback(tmp_path / "warehouse", "previous")
+    rows = ask(settings_of(tmp_path), "SELECT audits FROM runs ORDER BY number")
+    first, second, back = (json.loads(audits) for (audits,) in rows)
+    assert back == first
+    assert [audit["rows"] for audit in second] == [2, 0]
 
 
 def test_a_vacuum_tells_of_runs_before_one_that_is_lost(tmp_path: Path) -> None:
