@@ -127,6 +127,14 @@ def test_a_column_name_that_is_no_utf8(tmp_path: Path) -> None:
     assert take_in(tmp_path).counts == {"unreadable_file": 1}
 
 
+def test_notes_of_a_writer_that_are_no_utf8(tmp_path: Path) -> None:
+    rows = table([trace()])
+    with pq.ParquetWriter(tmp_path / "a.parquet", rows.schema, store_schema=False) as writer:
+        writer.write_table(rows)
+        writer.add_key_value_metadata({"made by": b"\xff", "ARROW:schema": b"\xff"})
+    assert read(tmp_path / "a.parquet")["reasons"].to_list() == [[]]
+
+
 def test_text_that_is_no_utf8(tmp_path: Path) -> None:
     bad = pa.StringArray.from_buffers(
         1, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")

@@ -94,8 +94,9 @@ class ParquetRows:
                 columns=columns,
                 use_threads=False,
             )
-            for batch in decoded:
-                yield from _cut(batch, unpacked, folded=self._folded)
+            for batch in decoded:  # without a writer's notes, at bytes in which Polars panics
+                plain = batch.replace_schema_metadata()
+                yield from _cut(plain, unpacked, folded=self._folded)
 
 
 def _cut(
