@@ -38,6 +38,10 @@ _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _DISK_FULL = ("No space left on device", "os error 28", "disk is full", "max_temp_directory_size")
 # DuckDB's and Polars', of files of the tables.
 _FILE_GONE = ("IO Error: No files found", "IO Error: Cannot open file", "(os error 2)")
+_REMEDIES = {  # for what Prefect and Python say
+    "Failed to reach API": "start that Prefect server, or run with --no-prefect",
+    "can't start new thread": "raise the limit on threads (pids.max of a container, ulimit -u)",
+}
 _ENOUGH = 1 << 20  # free bytes of a disk that is not full
 _NOISE = re.compile(r"\x1b\[[0-9;]*m|^\[Errno \d+\] ")  # delta-rs's colours, Python's numbers
 
@@ -182,8 +186,9 @@ def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchErr
     if _is_disk_full(error):
         return _full_disk(log)
     text = _text(error)
-    if "Failed to reach API" in text:
-        return KpBatchError(f"{text}; start that Prefect server, or run with --no-prefect")
+    for sign, remedy in _REMEDIES.items():
+        if sign in text:
+            return KpBatchError(f"{text}; {remedy}")
     is_denied = "Permission denied" in text
     if not is_denied and any(sign in text for sign in _FILE_GONE):
         remedy = "ask again if another command removed it meanwhile, else restore it from a copy"

@@ -13,6 +13,7 @@ from kp_batch import log
 from kp_batch.cli.supervise import ending_signals, print_message, supervised
 from kp_batch.errors import explain_error
 from kp_batch.log import user_err, user_out, writing_to
+from kp_batch.threads import check_threads
 
 _MODULES = (  # of the commands, in their order
     *("run", "query", "explain", "sweep"),
@@ -23,6 +24,7 @@ SUPERVISED = {
     *("run", "plan", "demo", "compare", "verify", "explain", "score", "sweep"),
     *("audit", "vacuum", "forget", "rollback", "import", "export"),
 }
+_HELP = {"-h", "--help", "--version"}
 _INTACT = "; what is published is whole, and kp-batch runs tells by which runs"
 
 
@@ -39,7 +41,7 @@ def kp_batch() -> None:
 def main() -> NoReturn:
     """Run the command line and leave with its exit status."""
     name, *rest = sys.argv[1:] or [""]
-    if name in SUPERVISED and not {"-h", "--help"} & {*rest}:
+    if name in SUPERVISED and _HELP.isdisjoint(rest):
         try:
             sys.exit(supervised(run_supervised, note=_INTACT if name in _PUBLISHING else ""))
         except OSError as error:  # no room for another process, or for its files
@@ -70,6 +72,8 @@ def run_supervised() -> int:
 def run_command() -> int:
     """Run the command and print the error that ends it; returns the exit status."""
     try:
+        if _HELP.isdisjoint(sys.argv):
+            check_threads(few=SUPERVISED.isdisjoint(sys.argv[1:2]))
         for name in _MODULES:
             import_module(f"kp_batch.cli.{name}")  # it adds its commands to the group
         kp_batch.main(standalone_mode=False)
