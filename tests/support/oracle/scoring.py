@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -186,10 +186,13 @@ def nearest(entries: Sequence[tuple[datetime, str, Any]], vector: Any) -> list[t
     return [(similar[place], *real[place][:2]) for place in ranked]
 
 
-def replayed(rows: Sequence[Row], settings: Settings) -> list[Score]:
+def replayed(
+    rows: Sequence[Row], settings: Settings, restarts: Collection[str] = ()
+) -> list[Score]:
     """Score the rows that count, in the order of the replay.
 
-    The rows are those of the view scores without run_id, profile_id and cache_id, with `vector`.
+    Before the traces of `restarts` their caches are emptied. The rows are those of the view scores
+    without run_id, encoder_id, cache_id and profile_id, with `vector`.
     """
     traces = [row.value for row in rows]
     texts = [text_of(trace) for trace in traces]
@@ -200,6 +203,8 @@ def replayed(rows: Sequence[Row], settings: Settings) -> list[Score]:
         now, group = moment_of(trace), group_of(row, settings.cache_by)
         cache = caches.setdefault(group, Cache(settings))
         met: Score = {"novelty": 0.5, "cache_size": 0}
+        if trace["id"] in restarts:
+            cache.entries.clear()
         if vectors is not None:
             met = cache.meet(now, vectors[number])
             cache.entries.append((now, trace["id"], vectors[number]))

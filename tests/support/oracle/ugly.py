@@ -55,10 +55,10 @@ GROUPED = Settings(
     profiles={
         "code": [
             (None, (0.25, 0.25, 0.25, 0.25)),
-            (datetime(2026, 1, 6, tzinfo=UTC), (0.5, 0.0, 0.25, 0.25)),
+            (datetime(2026, 1, 6, tzinfo=UTC), (0.4, 0.2, 0.2, 0.2)),
         ],
         "legal": [(datetime(2026, 1, 6, 8, 30, tzinfo=UTC), (0.1, 0.2, 0.1, 0.6))],
-        "finance": [(datetime(2026, 1, 7, tzinfo=UTC), (0.0, 1.0, 0.0, 0.0))],
+        "finance": [(datetime(2026, 1, 7, tzinfo=UTC), (0.5, 0.0, 0.25, 0.25))],
     },
 )
 
@@ -110,6 +110,7 @@ def _third() -> list[Any]:
     return [
         made("08T23:59", "Alone in its domain", task_domain="solo", framework="x"),
         made("09T00:00", "Count the money", _THOUGHT, task_domain="finance", quality_score=0.7),
+        made("09T00:03", "Count the money", task_domain="finance", quality_score=0.7),
         met_empty(made("09T00:01", "Fix the import", agent_id="b"), GROUPED),
         met_empty(made("09T00:02", "Fix the import again", agent_id="b"), GROUPED),
         made("14T12:00", "Fix the import again", confidence=0.31, visibility="network"),

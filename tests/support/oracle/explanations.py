@@ -1,0 +1,125 @@
+"""Why a score is what it is: its sum, and what it met."""
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from tests.support.counting import tool_of
+from tests.support.oracle.history import State
+from tests.support.oracle.scoring import (
+    DIMENSIONS,
+    Cache,
+    Score,
+    Settings,
+    composite,
+    effects,
+    facts,
+    in_force,
+    nearest,
+    overridden,
+    text_of,
+    vectors_of,
+    weighted,
+)
+
+OVERRIDES = ("single_thought", "recovery_bonus", "low_diversity_penalty")
+_NEIGHBOURS = 5
+Entries = list[tuple[datetime, str, Any]]
+
+
+def breakdown(row: Score, settings: Settings) -> dict[str, Any]:
+    """The sum, without the ids of its weights."""
+    name, weights = in_force(settings, row["task_domain"], row["created_at"])
+    values = effects(row, composite(row, weights))
+    terms = [
+        {"dimension": each, "value": row[each], "weight": weight, "product": row[each] * weight}
+        for each, weight in zip(DIMENSIONS, weights, strict=True)
+    ]
+    overrides = [
+        {"name": each, "applies": row[each], "change": values[at + 1] - values[at]}
+        for at, each in enumerate(OVERRIDES)
+    ]
+    return {
+        "profile": name,
+        "terms": terms,
+        "composite": values[0],
+        "overrides": overrides,
+        "score": values[-1],
+    }
+
+
+def by_profile(row: Score, settings: Settings) -> dict[str, float]:
+    """The score under each profile in force at the time of the row."""
+    now = settings.at(row["created_at"])
+    return {name: overridden(row, composite(row, weights)) for name, weights in now.items()}
+
+
+def counts(trace: Mapping[str, Any]) -> dict[str, Any]:
+    kinds = [step["type"] for step in trace["steps"]]
+    tools = [tool for tool in map(tool_of, trace["steps"]) if tool is not None]
+    return {
+        "n_steps": len(kinds),
+        "n_types": len(set(kinds)),
+        "n_recoveries": kinds.count("error_recovery"),
+        "n_tool_steps": len(tools),
+        "n_tools": len(set(tools)),
+        "confidence": trace["outcome"]["confidence"],
+        "success": trace["metadata"]["success"],
+    }
+
+
+def met(state: State, row: Score) -> Entries:
+    """The cache of a trace when it came."""
+    place = next(at for at, each in enumerate(state.scores) if each["trace_id"] == row["trace_id"])
+    return _cache(state, row["cache_group"], state.scores[:place]).at(row["created_at"])
+
+
+def _cache(state: State, group: str | None, rows: list[Score]) -> Cache:
+    entries = [
+        (each["created_at"], each["trace_id"], each["vector"])
+        for each in rows
+        if each["cache_group"] == group
+    ]
+    return Cache(state.settings, entries)
+
+
+def contents(state: State, entries: Entries) -> dict[str, Any]:
+    """Of a cache, without its capacity and ttl."""
+    domains = {row["trace_id"]: row["task_domain"] for row in state.scores}
+    return {
+        "size": len(entries),
+        "oldest": entries[0][0].isoformat() if entries else None,
+        "newest": entries[-1][0].isoformat() if entries else None,
+        "domains": dict(Counter(domains[trace_id] for _, trace_id, _ in entries)),
+    }
+
+
+def neighbours(state: State, entries: Entries, vector: Any, now: datetime) -> list[dict[str, Any]]:
+    """The most similar first."""
+    rows = {row["trace_id"]: row for row in state.scores}
+    return [
+        {
+            "trace_id": trace_id,
+            "task_domain": rows[trace_id]["task_domain"],
+            "created_at": moment.isoformat(),
+            "similarity": similarity,
+            "age_s": (now - moment).total_seconds(),
+        }
+        for similarity, moment, trace_id in nearest(entries, vector)[:_NEIGHBOURS]
+    ]
+
+
+def newcomer(state: State, trace: Mapping[str, Any], now: datetime, group: str | None) -> Score:
+    """A trace that comes next to the cache of a group, in the place of the one of its id."""
+    others = [
+        row
+        for row in state.scores
+        if row["created_at"] <= now and row["trace_id"] != trace.get("id")
+    ]
+    cache = _cache(state, group, others)
+    vectors = vectors_of([text_of(trace)], state.settings.embedder)
+    assert vectors
+    row = {**facts(trace), "created_at": now, **cache.meet(now, vectors[0])}
+    scored = row | weighted(row, state.settings)
+    return {**scored, "neighbours": neighbours(state, cache.at(now), vectors[0], now)}
