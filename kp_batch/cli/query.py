@@ -39,7 +39,7 @@ _ID = 100  # characters
 _VALUE = 73  # characters, as many as the weights of a profile take
 _RUN = "its id, the beginning of it, latest or previous"
 _RUNS = """
-    SELECT run_id, status,
+    SELECT run_id, date_trunc('second', started_at) AS started_at, status,
         coalesce(reason, array_to_string(list_transform(
             from_json(changes, '[{"code": "VARCHAR", "words": "VARCHAR"}]'),
             lambda change: if(
@@ -133,12 +133,14 @@ def runs(warehouse: Path, output_format: str) -> None:
     """List the runs, the last one first: what each changed, or why it failed.
 
     kept is as-of where the tables that a run left can be read with --as-of, and rollback where they
-    can be published again, too.
+    can be published again, too. Without a terminal, each value has a line of its own.
     """
     from kp_batch.operations.rollback import available_runs
 
     available = available_runs(warehouse)
     versions = {"readable": [*available.readable], "restorable": [*available.restorable]}
+    if output_format == "table" and not shutil.get_terminal_size((0, 0)).columns:
+        output_format = "line"  # a mail or a log is no wider than a terminal
     ask(warehouse, _RUNS, output_format, variables=versions)
 
 

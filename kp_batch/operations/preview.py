@@ -20,7 +20,7 @@ from kp_batch.operations.compare import Comparison, Side, compare_tables, compar
 from kp_batch.operations.export import archive_with, is_in_warehouse
 from kp_batch.pipeline.audit import check_audits
 from kp_batch.pipeline.report import report
-from kp_batch.pipeline.rescore import OpenRun, carry_out
+from kp_batch.pipeline.rescore import OpenRun, carry_out, opened_warehouse
 from kp_batch.pipeline.summary import nothing_text
 from kp_batch.planning.explain_plan import PlanDescription, describe
 from kp_batch.planning.plan import Plan, make_plan
@@ -34,7 +34,6 @@ from kp_batch.text import count_of, printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import skip_upload
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
-from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 _THREADS = ThreadExecutor()
@@ -92,7 +91,7 @@ def preview(
     """
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
-    with timed() as clock, writing(config.warehouse, wait=config.wait):
+    with timed() as clock, opened_warehouse(config):
         skip_upload(config.warehouse)
         run = Run.begin(effective_config(config), datetime.now(UTC))
         _check_output(run.config)

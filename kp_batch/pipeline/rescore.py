@@ -1,7 +1,7 @@
 """A run, step by step: read, plan, embed, replay, write, audit, publish; then the report."""
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from kp_batch.planning.scorer import Scorer
 from kp_batch.runs.audits import AuditResult
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.steps.step import Clock, Executor, ThreadExecutor, timed
+from kp_batch.steps.step import Clock, Executor, ThreadExecutor, retried, timed
 from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder
@@ -88,7 +88,7 @@ def rescore_and_report(
     try:
         check_folder(config.warehouse)
         check_apart(config.warehouse, config.archive)
-        with writing(config.warehouse, wait=config.wait):
+        with opened_warehouse(config):
             summary = rescore_archive(effective_config(config), executor)
         on_result(summary)
         return summary
@@ -145,7 +145,7 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
         WarehouseError: the warehouse cannot be written to, or another run is writing.
     """
     check_folder(config.warehouse)
-    with timed() as clock, writing(config.warehouse, wait=config.wait):
+    with timed() as clock, opened_warehouse(config):
         run = Run.begin(config, datetime.now(UTC))
         opened = OpenRun(run, executor, clock)
         run.staging.make()
@@ -162,6 +162,18 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
                     publish_failure(run, opened.plan, opened.audits, clock.seconds, reason)
                     opened.is_recorded = True
             raise
+
+
+@contextmanager
+def opened_warehouse(config: RescoreConfig) -> Generator[None]:
+    """Write alone, see `writing`; as of a step, another try follows where a server is away."""
+    with ExitStack() as stack:
+
+        def open_it() -> None:
+            stack.enter_context(writing(config.warehouse, wait=config.wait))
+
+        retried("opening the warehouse", open_it)
+        yield
 
 
 def warn_of_unfinished_forget(warehouse: Path) -> None:

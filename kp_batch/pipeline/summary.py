@@ -113,7 +113,8 @@ def nothing_text(counts: RunCounts) -> str:
     listed = ", ".join(
         f"{count_of(count, unit)} {state}" for count, unit, state in problems if count
     )
-    done = f"nothing to do: {count_of(counts.accepted, 'trace')} scored as they have to be"
+    it = "it has" if counts.accepted == 1 else "they have"
+    done = f"nothing to do: {count_of(counts.accepted, 'trace')} scored as {it} to be"
     return f"{done}; {listed}" if listed else done
 
 

@@ -198,24 +198,26 @@ def _counts(
 def _estimated_seconds(
     config: RescoreConfig, counts: RunCounts, done: Sequence[RunRecord]
 ) -> float | None:
-    """The time of a run's steps, at the rates of the last runs with its encoder, if there are any.
+    """The time of a run's steps, each at the rate of the last runs with its encoder that had it.
 
-    The runs that are done are in the order in which they were published.
+    None if there is something to do that no such run ever did. The runs that are done are in the
+    order in which they were published.
     """
-    last = done[-_RUNS_RATED:]
     encoder = (config.embedder, config.precision)
-    rated = [run for run in last if (run.embedder, run.precision) == encoder]
-    if not last:
+    rated = [run for run in done if (run.embedder, run.precision) == encoder and run.counts]
+    if not done:
         return None
     estimate = 0.0
     for name, units in _RATED.items():
-        to_do = units(counts)
-        samples = [(units(run.counts), run.seconds.get(name, 0.0)) for run in rated if run.counts]
-        rated_units = sum(number for number, _ in samples)
-        if to_do and not rated_units:
-            return None
-        spent = sum(seconds for number, seconds in samples if number)
-        estimate += spent / rated_units * to_do if rated_units else 0.0
+        samples = [
+            (number, run.seconds.get(name, 0.0))
+            for run in rated
+            if run.counts and (number := units(run.counts))
+        ][-_RUNS_RATED:]
+        if to_do := units(counts):
+            if not samples:
+                return None
+            estimate += sum(spent for _, spent in samples) / sum(n for n, _ in samples) * to_do
     return estimate
 
 

@@ -305,6 +305,8 @@ def test_sql_answers_as_of_a_run(scored: Scored) -> None:
 def test_runs_lists_the_runs_the_last_one_first(scored: Scored) -> None:
     answer = invoke("runs", "--warehouse", scored.warehouse, "--format", "json")
     rows = json.loads(answer.stdout)
+    begun = [re.sub("[^0-9]", "", row["started_at"])[:14] for row in rows]
+    assert begun == [row["run_id"].replace("T", "")[:14] for row in rows]
     columns = ("run_id", "status", "changes", "accepted", "rejected", "restated")
     to = "\N{RIGHTWARDS ARROW}"
     assert [tuple(row[name] for name in columns) for row in rows] == [
@@ -333,11 +335,12 @@ def test_runs_shows_all_it_knows_in_any_width_and_why_a_run_failed(
     weights_of = re.findall("weights of ([a-z_]+)(?:;|$)", other["changes"])
     assert {"code", "default"} <= set(weights_of)
     assert other["changes"].endswith("threshold 0.75 \N{RIGHTWARDS ARROW} 0.5")
-    monkeypatch.setenv("COLUMNS", "120")
-    table = subprocess.run(command(runs), capture_output=True, text=True, check=True).stdout
-    printed = dict(line.split(maxsplit=1) for line in table.split("\n\n")[0].splitlines())
-    assert list(printed) == list(failed)
-    assert printed["changes"] == failed["changes"]
+    for columns in ("120", ""):  # "": without a terminal
+        monkeypatch.setenv("COLUMNS", columns)
+        table = subprocess.run(command(runs), capture_output=True, text=True, check=True).stdout
+        printed = dict(line.split(maxsplit=1) for line in table.split("\n\n")[0].splitlines())
+        assert list(printed) == list(failed)
+        assert printed["changes"] == failed["changes"]
 
 
 def test_catalog_says_what_it_shows(scored: Scored, tmp_path: Path) -> None:

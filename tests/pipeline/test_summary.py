@@ -11,7 +11,13 @@ import kp_batch.pipeline.publish
 import kp_batch.pipeline.summary
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.pipeline.summary import DomainScores, as_table, as_text, with_all_domains
+from kp_batch.pipeline.summary import (
+    DomainScores,
+    as_table,
+    as_text,
+    nothing_text,
+    with_all_domains,
+)
 from kp_batch.steps.step import timed
 from kp_batch.text import bar_line
 from tests.support.archives import trace, write_jsonl
@@ -123,6 +129,11 @@ def test_a_summary_shows_the_domains_with_the_most_traces_and_how_many_more_ther
     assert as_text(shown).endswith("\n  1 more, with fewer traces: see the view distributions")
     assert len(as_table(shown)) == 4
     assert with_all_domains(shown) == replace(shown, scores=every.scores)
+
+
+def test_nothing_to_do_is_said_of_one_trace_in_the_singular(tmp_path: Path) -> None:
+    counts = rescore_archive(config(tmp_path, write_jsonl(tmp_path / "a.jsonl", [trace()]))).counts
+    assert nothing_text(counts) == "nothing to do: 1 trace scored as it has to be"
 
 
 def test_a_summary_tells_how_long_it_was_waited_for_and_what_for(tmp_path: Path) -> None:

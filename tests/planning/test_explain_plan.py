@@ -14,10 +14,12 @@ import kp_batch.ingest.scan
 import kp_batch.ingest.stage
 import kp_batch.planning.changes
 from kp_batch.planning.explain_plan import plan_text
+from kp_batch.planning.plan import _estimated_seconds
 from kp_batch.runs.reasons import Reason
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.snapshot import published
 from tests.support.folders import keep, restore
 from tests.support.nights import PROFILE, Night, Trace
 
@@ -315,6 +317,16 @@ def test_another_cache_size_replays_what_would_meet_others_and_counts_in_later_e
     expected = spent["embed"] / 7 + 6 * rate["replay"] + 2 * rate["write"]
     assert night.plan()["estimated_seconds"] == pytest.approx(expected)
     assert night.plan(embedder="none")["estimated_seconds"] is None  # its rates are others
+
+
+def test_the_rate_of_a_step_is_that_of_the_last_runs_that_had_it(night: Night) -> None:
+    [first] = published(night.folder / "wh").runs()
+    assert first.counts
+    idle = replace(first, counts=first.counts.without_work)
+    estimate = _estimated_seconds(night.config(), first.counts, [first])
+    assert estimate
+    assert _estimated_seconds(night.config(), first.counts, [first, *[idle] * 10]) == estimate
+    assert _estimated_seconds(night.config(), first.counts, [idle]) is None
 
 
 def test_the_estimate_grows_with_the_work(night: Night) -> None:

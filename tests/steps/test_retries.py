@@ -2,6 +2,8 @@
 
 import errno
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import kp_batch.ingest.stage
 import kp_batch.pipeline.embed
 import kp_batch.pipeline.publish
 import kp_batch.pipeline.replay
+import kp_batch.pipeline.rescore
 import kp_batch.pipeline.write
 import kp_batch.planning.plan
 from kp_batch.archive import folders, reading, sources
@@ -211,3 +214,22 @@ def test_a_machine_that_is_short_of_something_fails_the_run_and_no_file_is_unrea
 def test_the_folders_above_a_path() -> None:
     assert list(folders_above("/a/b/c")) == ["/a/b", "/a", ""]
     assert "s3://box/a" in folders_above("s3://box/a/b/c.parquet")
+
+
+def test_opening_a_warehouse_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waited: list[float]
+) -> None:
+    writing = kp_batch.pipeline.rescore.writing
+    left = [OSError(errno.EIO, "the server of its bucket is away")] * 2
+
+    @contextmanager
+    def torn(*arguments: Any, **options: Any) -> Generator[None]:
+        if left:
+            raise left.pop()
+        with writing(*arguments, **options):
+            yield
+
+    monkeypatch.setattr(kp_batch.pipeline.rescore, "writing", torn)
+    archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
+    assert rescore_archive(config(tmp_path, archive, embedder="none")).run_id
+    assert waited == [5, 60]
