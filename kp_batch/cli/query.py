@@ -270,7 +270,9 @@ def verification_text(result: "Verification") -> str:
     rows = [
         {
             "column": difference.column,
-            "greatest difference": f"{difference.max_difference:.3g}",
+            "greatest difference": "not compared"
+            if difference.max_difference is None
+            else f"{difference.max_difference:.3g}",
             "tolerance": f"{difference.tolerance:.3g}",
             "trace": shortened(difference.trace_id or "", _ID),
         }

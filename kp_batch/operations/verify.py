@@ -50,7 +50,8 @@ class Difference:
     """How far one column of the scores is off, at the most."""
 
     column: str  # of `scores`, or `vector`: the stored one, by its components
-    max_difference: float  # in the column's unit; 0 or 1 if it is no number; infinite for no vector
+    # In the column's unit; 0 or 1 if it is no number; infinite for no vector; null: not compared.
+    max_difference: float | None
     tolerance: float  # the greatest that is none yet
     trace_id: str | None  # which trace shows it; null where nothing is off
 
@@ -88,7 +89,7 @@ class ReplayedNovelty:
     nearest_trace_id: str | None
     nearest_age_s: float | None
     cache_size: int
-    vector_difference: float = 0.0  # largest of a component; 0 where it was not embedded again
+    vector: float | None = None  # its largest difference of a component; null: not embedded again
 
 
 def verify(warehouse: Path, *, traces: int, seed: int, embed: bool) -> Verification:
@@ -119,7 +120,7 @@ def verify(warehouse: Path, *, traces: int, seed: int, embed: bool) -> Verificat
         again = _computed_again(snapshot, stored, Reference(snapshot, fresh, stored))
         missing = snapshot.ask(sql(__name__, "unscored.sql")).item()
     tolerance = VECTOR_TOLERANCE[settings["precision"]]
-    differences = tuple(_differences(stored.with_columns(vector=0.0), again, tolerance))
+    differences = tuple(_differences(stored, again, tolerance))
     return Verification(
         seed=seed,
         missing=missing,
@@ -158,7 +159,7 @@ class Reference:
             cache.add(vector, moment)
         nearest = cache.nearest(vectors[-1], moments[-1])
         fresh = self.fresh.get((trace.encoder_id, trace.text_hash_now))
-        off = 0.0 if fresh is None else float(np.abs(fresh - vectors[-1]).max())
+        off = None if fresh is None else float(np.abs(fresh - vectors[-1]).max())
         if nearest is None:
             return ReplayedNovelty(*NO_NEIGHBOUR_ROW, off)
         value = float(novelty(nearest.similarity))
@@ -219,8 +220,7 @@ def _computed_again(
     facts = (pl.col(f"{name}_now").alias(name) for name in _ARCHIVE_COLUMNS)
     return (
         stored.select("profile_id", *facts)
-        .hstack(pl.DataFrame(replayed, schema={**NOVELTY, "vector_difference": pl.Float64}))
-        .rename({"vector_difference": "vector"})
+        .hstack(pl.DataFrame(replayed, schema={**NOVELTY, "vector": pl.Float64}))
         .with_columns(composite(snapshot.profiles()))
         .with_columns(score())
     )
@@ -251,9 +251,9 @@ def _wrong(
     if missing:
         yield f"no score for {count_of(missing, 'trace')} of the archive"
     for difference in differences:
-        if not difference.max_difference <= difference.tolerance:
-            off = f"{difference.max_difference:.3g}"
-            yield f"{difference.column} of {difference.trace_id} is off by {off}"
+        greatest = difference.max_difference
+        if greatest is not None and not greatest <= difference.tolerance:
+            yield f"{difference.column} of {difference.trace_id} is off by {greatest:.3g}"
 
 
 def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
@@ -312,17 +312,23 @@ def _vectors(settings: Mapping[str, Any], rows: pl.DataFrame) -> dict[tuple[str,
 def _differences(
     stored: pl.DataFrame, again: pl.DataFrame, tolerance: float
 ) -> Iterator[Difference]:
-    """How far each column is off, at the most: without a row, by nothing."""
+    """How far each column is off, at the most."""
     for name in (*_COMPARED, "vector"):
-        was, now = stored.get_column(name), again.get_column(name)
-        off = was.ne_missing(now).cast(pl.Float64)
-        if was.dtype == pl.Float64:
-            off = (was - now).abs().fill_nan(None).fill_null(off)
+        now = again.get_column(name)
+        off = now if name == "vector" else _off(stored.get_column(name), now)
         worst = off.arg_max()
-        greatest = 0.0 if worst is None else off[worst]
+        greatest = None if worst is None else off[worst]
         yield Difference(
             column=name,
             max_difference=greatest,
             tolerance=tolerance if name == "vector" else 0.0,
             trace_id=stored.item(worst, "trace_id") if greatest else None,
         )
+
+
+def _off(was: pl.Series, now: pl.Series) -> pl.Series:
+    """How far each row is off; 0 or 1 if it is no number."""
+    differs = was.ne_missing(now).cast(pl.Float64)
+    if was.dtype != pl.Float64:
+        return differs
+    return (was - now).abs().fill_nan(None).fill_null(differs)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _ROWS_AT_ONCE = 10_000
 # DuckDB does not find a macro that is called like a view, or a view that is called like a macro.
 _NOT_FOUND = re.compile(r"""(?:name|column|Function) "?(\w+)"? (?:does|was|not|is)""")
-_OTHERS = re.compile(r"\n(?:Did you mean|Candidate bindings:).*")
+_OTHERS = ("Did you mean ", "Candidate bindings: ")
 _TO_BE_QUOTED = re.compile(r'[",\r\n]')
 _ROWS_SHOWN = 100
 _ANY_WIDTH = 10**6  # characters; of less, DuckDB hides the columns that do not fit
@@ -69,7 +69,8 @@ def _refusal(message: str) -> str:
     asked = next((known for known in questions() if named and known.name == named[1]), None)
     if asked is None:
         return message
-    return f"{_OTHERS.sub('', message)}\nask {asked.call} as in: {asked.example}"
+    lines = (line for line in message.splitlines() if not line.startswith(_OTHERS))
+    return "\n".join([*lines, f"ask {asked.call} as in: {asked.example}"])
 
 
 def _write_text(
