@@ -2,14 +2,17 @@
 
 import re
 import subprocess
+import venv
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
 from tests.support import ROOT
-from tests.support.pages import README, links
+from tests.support.doc_commands import shell
+from tests.support.pages import DOCS, README, blocks, links
 
 pytestmark = pytest.mark.process
 
@@ -17,6 +20,19 @@ pytestmark = pytest.mark.process
 def files(folder: Path) -> set[str]:
     paths = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)) for path in paths if "__pycache__" not in path.parts}
+
+
+def test_a_wheel_is_built_and_installed_as_the_page_says(sdist: Path, tmp_path: Path) -> None:
+    """Without a network: the tools that build it are here, and what it needs is not installed."""
+    checkout = copytree(sdist, tmp_path / "checkout")
+    building, installing = [
+        block.text for block in blocks(DOCS / "README.md") if block.language == "sh"
+    ]
+    shell(f"export PIP_NO_BUILD_ISOLATION=0 PIP_NO_INDEX=1\n{building}", checkout)
+    venv.create(tmp_path / "venv", with_pip=False)
+    python = tmp_path / "venv" / "bin" / "python"
+    shell(f"export PIP_NO_DEPS=1 PIP_NO_INDEX=1 PIP_PYTHON={python}\n{installing}", checkout)
+    assert (tmp_path / "venv" / "bin" / "kp-batch").exists()
 
 
 @pytest.fixture

@@ -19,8 +19,10 @@ PAGES = [
     *(path for path in (ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md") if path.exists()),
     *sorted(DOCS.rglob("*.md")),
 ]
-# What starts a server, or asks one, has a test of its own.
-_OF_SERVERS = ("make ", "prefect server", "--workers", "ray start", "s3://", "postgresql://")
+# What starts a server, or asks one, and what installs, has a test of its own.
+_TESTED_ELSEWHERE = (
+    *("make ", "pip ", "prefect server", "--workers", "ray start", "s3://", "postgresql://"),
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Block:
     def is_run(self) -> bool:
         """Whether the test of its page runs it."""
         return self.language in {"sh", "python"} and not any(
-            each in self.text for each in _OF_SERVERS
+            each in self.text for each in _TESTED_ELSEWHERE
         )
 
 
