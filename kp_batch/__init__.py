@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
     from kp_batch.novelty.cache import VectorCache
     from kp_batch.novelty.replay import replay
-    from kp_batch.operations.live import compare_profiles, evaluate_value
+    from kp_batch.operations.live import compare_profiles, evaluate_value, reset
     from kp_batch.scoring.profiles import WeightProfile, load_profiles
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "evaluate_value",
     "load_profiles",
     "replay",
+    "reset",
 ]
 
 _MODULES = {
@@ -31,6 +32,7 @@ _MODULES = {
     "evaluate_value": "kp_batch.operations.live",
     "load_profiles": "kp_batch.scoring.profiles",
     "replay": "kp_batch.novelty.replay",
+    "reset": "kp_batch.operations.live",
 }
 
 
@@ -39,3 +41,8 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'kp_batch' has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names alone, imported or not yet, as completion shows them."""
+    return __all__

@@ -27,8 +27,9 @@ _lock = threading.Lock()
 def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> float:
     """Score one trace against the traces that this process scored before it.
 
-    Each call adds the trace's vector to the process's cache (1,000 vectors, no time to live).
-    Novelty is 0.5 for the first trace, and always where sentence-transformers is not installed.
+    Each call adds the trace's vector to the process's cache (1,000 vectors, no time to live): the
+    same trace again meets itself, and scores less. `reset` empties the cache. Novelty is 0.5 for
+    the first trace, and always where sentence-transformers is not installed.
 
     Args:
         trace: a reasoning trace as a mapping; id and created_at are not needed.
@@ -58,6 +59,8 @@ def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> flo
 def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
     """Score a trace under every built-in profile, whatever its domain. The cache stays as it is.
 
+    A trace that `evaluate_value` has scored finds itself there: compare first.
+
     Raises:
         TraceError, EncoderError: as for `evaluate_value`.
     """
@@ -66,6 +69,15 @@ def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
         value = _novelty(frame, None)
     in_force = load_profiles().at(datetime.now(UTC))
     return scores_by_profile(frame.with_columns(novelty=pl.lit(value)), in_force)[0]
+
+
+def reset() -> None:
+    """Forget every trace that `evaluate_value` has scored, and their times, as a new process has.
+
+    The model stays loaded.
+    """
+    with _lock:
+        _cache().clear()
 
 
 def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:

@@ -284,6 +284,11 @@ def test_every_public_name_is_documented() -> None:
     assert {export.lower() for export in kp_batch.__all__} <= documented
 
 
+def test_the_public_names_are_all_that_the_package_shows() -> None:
+    assert dir(kp_batch) == sorted(kp_batch.__all__)
+    assert all(getattr(kp_batch, name).__doc__ for name in dir(kp_batch))
+
+
 def strings(tree: ast.AST) -> list[str]:
     """The texts in a piece of code, cut where a value is put into them."""
     return [

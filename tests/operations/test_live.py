@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import kp_batch
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import TraceError
 from kp_batch.novelty.cache import VectorCache
@@ -98,6 +99,14 @@ def test_without_sentence_transformers_novelty_is_half_and_one_warning_says_so(
         "sentence-transformers is not installed" in str(warning.message) for warning in caught
     ] == [True]
     assert vectors.size == 0
+
+
+@pytest.mark.usefixtures("hashing")
+def test_after_a_reset_a_trace_is_as_new_as_at_first_and_any_time_will_do() -> None:
+    first = evaluate_value(trace(), NOON)
+    assert compare_profiles(trace())["finance"] == evaluate_value(trace(), NOON) < first
+    kp_batch.reset()
+    assert evaluate_value(trace(), NOON - SECOND) == first
 
 
 @pytest.mark.usefixtures("hashing")
