@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _STEPS = 12  # shown at the most
 _LINE, _ID = 120, 45  # characters
+_RUNS = 10  # shown at the most
 _REASONS = 3  # lines a run, at the most
 _TEXT = 5  # lines of a neighbour's text, at the most
 _NAME, _FINGERPRINT = 30, 60  # characters
@@ -289,10 +290,12 @@ def _history(history: Sequence["ScoreChange"]) -> Iterator[str]:
                     )
                 },
             }
-            for change in history
+            for change in history[:_RUNS]
         ]
     )
-    for change in history:
+    if len(history) > _RUNS:
+        yield f"  {count_of(len(history) - _RUNS, 'earlier run')}: see --json"
+    for change in history[:_RUNS]:
         if change.reasons:
             reasons = printable("; ".join(change.reasons))
             lines = wrap(reasons, _LINE - 27, max_lines=_REASONS, placeholder=" …")

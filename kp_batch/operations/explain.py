@@ -1,9 +1,9 @@
 """Explains the score of one published trace: what it is computed from, and its history."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from kp_batch.dimensions import Breakdown, Counts
-from kp_batch.duck import SQL, set_variables, statement
+from kp_batch.duck import SQL, read_parquet, set_variables, statement
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.errors import EncoderError, Unread, WarehouseError
 from kp_batch.operations.compare import score_changes
@@ -33,7 +33,8 @@ from kp_batch.scoring.facts import id_hash
 from kp_batch.scoring.profiles import parse_profiles
 from kp_batch.text import encodable, shortened
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of
+from kp_batch.warehouse.delta import partition_files
+from kp_batch.warehouse.snapshot import frame_of, manifest_after
 
 _NAMED = 3  # ids at most, where a beginning is not unique
 _NAME = 80  # characters
@@ -60,7 +61,6 @@ _MATCHES = """
         trace_id
     LIMIT 4
 """
-_RUNS = 10  # shown at the most
 _PARTS = ("change", "from_facts", "from_novelty", "from_weights", "from_overrides")
 
 
@@ -246,38 +246,81 @@ class _State(NamedTuple):
 def score_history(snapshot: OpenSnapshot, row: Row) -> tuple[ScoreChange, ...]:
     """The runs that changed a score, the last one first, as far back as their tables are kept.
 
-    A row names the run that scored it last, so only the states before such runs are looked at. A
-    trace whose time changed is not followed further back.
+    A rollback is one of them, where another score was published before it. A trace whose time
+    changed is not followed further back.
     """
-    states = list(islice(_states(snapshot, row), _RUNS + 1))
-    pairs = zip_longest(states[:_RUNS], states[1:])
-    return tuple(_score_change(snapshot, new, old) for new, old in pairs)
+    states = [*_states(snapshot, row)]
+    pairs = zip_longest(states, states[1:])
+    return tuple(_score_change(snapshot, new, old) for new, old in pairs if new)
 
 
 def _states(snapshot: OpenSnapshot, row: Row) -> Iterator[_State]:
-    """The trace as it is, and as each run left it before one that scored it anew."""
-    set_variables(snapshot.connection, trace_id=row["trace_id"])
+    """The trace as it is, and as each run left it before one that gave it another score."""
     done = done_runs(snapshot.runs())
-    places = {run.run_id: place for place, run in enumerate(done)}
-    before: RunRecord | None = None
-    while True:
+    then = [*_published_rows(snapshot, row, done)]
+    is_cut = len(then) < len(done)
+    for run_id, group in groupby(then, lambda each: each.row and each.row["run_id"]):
+        last, *earlier = group
+        if last.row is None or last.file is None:  # it had no score
+            continue
+        first = [last, *earlier][-1]
+        # Where it cannot be seen which run gave it this score, it is the one that computed it.
+        known = [run for run in done if run.run_id == run_id]
+        run = known[0] if first is then[-1] and is_cut and known else first.run
         try:
-            then: PublishedSnapshot = snapshot.as_of(before) if before else snapshot
-            scores = statement(
-                "(FROM $scores WHERE trace_id = getvariable('trace_id'))",
-                scores=then.scores_of([row["created_at"].date()]),
-            )
-            profiles = then.relation("profiles")
-        except WarehouseError:  # its tables were removed, or its row of runs is damaged
+            tables = snapshot if last is then[0] else snapshot.as_of(last.run)
+            profiles = tables.relation("profiles")
+        except WarehouseError:  # they were removed
             return
-        rows = snapshot.ask(scores)
-        place = None if rows.is_empty() else places.get(rows.item(0, "run_id"))
-        if place is None:
+        scores = statement(
+            "(FROM $rows WHERE trace_id = getvariable('trace_id'))", rows=read_parquet(last.file)
+        )
+        yield _State(run, last.row, scores, profiles)
+
+
+class _PublishedRow(NamedTuple):
+    """The row of a trace after a run, and the file that it is in; None: it had no score."""
+
+    run: RunRecord
+    row: Row | None
+    file: Path | None
+
+
+def _published_rows(
+    snapshot: OpenSnapshot, row: Row, done: Sequence[RunRecord]
+) -> Iterator[_PublishedRow]:
+    """The trace's rows after each run that is done, the last one first, until files are gone."""
+    warehouse, day = snapshot.warehouse.resolve(), row["created_at"].date()
+    now = frozenset(snapshot.days[day])
+    by_version: list[frozenset[Path]] = []
+    with suppress(WarehouseError):  # the log lacks its beginning
+        by_version = partition_files(warehouse, "scores", day)
+    rows = _rows_in(snapshot, row, sorted(filter(Path.exists, now.union(*by_version))))
+    for run in reversed(done):
+        try:
+            files = now if run is done[-1] else _files_after(run, by_version)
+        except (WarehouseError, IndexError):  # its row of runs is damaged, or the log
             return
-        yield _State(done[place], rows.row(0, named=True), scores, profiles)
-        if place == 0:
+        if not files <= rows.keys():
             return
-        before = done[place - 1]
+        of_trace = [(found, file) for file in files if (found := rows[file])]
+        yield _PublishedRow(run, *(of_trace[0] if of_trace else (None, None)))
+
+
+def _files_after(run: RunRecord, by_version: Sequence[frozenset[Path]]) -> frozenset[Path]:
+    version = manifest_after(run).tables.get("scores")
+    return frozenset[Path]() if version is None else by_version[version]
+
+
+def _rows_in(snapshot: OpenSnapshot, row: Row, files: Sequence[Path]) -> Mapping[Path, Row | None]:
+    """The trace's row in each of some files; None where it is not in the file."""
+    set_variables(snapshot.connection, trace_id=row["trace_id"])
+    rows: dict[Path, Row | None] = dict.fromkeys(files)
+    if files:
+        query = "SELECT file_index, * FROM $rows WHERE trace_id = getvariable('trace_id')"
+        found = snapshot.ask(statement(query, rows=read_parquet(*files, numbered=True)))
+        rows |= {files[each["file_index"]]: each for each in found.iter_rows(named=True)}
+    return rows
 
 
 def _score_change(snapshot: OpenSnapshot, new: _State, old: _State | None) -> ScoreChange:

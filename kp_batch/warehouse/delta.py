@@ -302,10 +302,11 @@ def _logged_file(folder: Path, path: str) -> Path:
     return folder / name
 
 
-def changes_of(folder: Path) -> Iterator[tuple[int, set[Path], set[Path]]]:
+def changes_of(folder: Path, text: str = "") -> Iterator[tuple[int, set[Path], set[Path]]]:
     """Read from a table's log the files that each version adds and removes, oldest first.
 
-    Opening the table at each version would take quadratic time.
+    Only files whose entries have a text count, that of a partition say. Opening the table at each
+    version would take quadratic time.
 
     Raises:
         WarehouseError: the log lacks a version, or names a file outside the table's folder.
@@ -314,7 +315,8 @@ def changes_of(folder: Path) -> Iterator[tuple[int, set[Path], set[Path]]]:
     for version, log in enumerate(logs):
         if int(log.stem) != version:
             raise _missing_version(folder, version)
-        actions = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+        lines = log.read_text("utf-8").splitlines()
+        actions = [json.loads(line) for line in lines if text in line]
         added, removed = (
             {_logged_file(folder, action[kind]["path"]) for action in actions if kind in action}
             for kind in ("add", "remove")
@@ -340,6 +342,21 @@ def files_at(folder: Path, versions: AbstractSet[int]) -> frozenset[Path]:
     if unseen:
         raise _missing_version(folder, min(unseen))
     return frozenset(files)
+
+
+def partition_files(warehouse: Path, name: str, partition: date) -> list[frozenset[Path]]:
+    """The files of a partition at each version of a table, from the first one on.
+
+    Raises:
+        WarehouseError: the table's log lacks a version.
+    """
+    folder, present = Layout(warehouse).table(name), frozenset[Path]()
+    own = f"{PARTITIONED_BY[name]}={partition}"
+    versions: list[frozenset[Path]] = []
+    for _, added, removed in changes_of(folder, str(partition)):
+        present = present - removed | {path for path in added if path.parent.name == own}
+        versions.append(present)
+    return versions
 
 
 def _missing_version(folder: Path, version: int) -> WarehouseError:

@@ -11,10 +11,12 @@ from typing import Any, NoReturn
 import duckdb
 import polars as pl
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+import kp_batch.operations.explain
 from kp_batch.cli.explain import explanation_text
 from kp_batch.cli.options import json_line
 from kp_batch.dimensions import DIMENSIONS
@@ -22,12 +24,14 @@ from kp_batch.errors import WarehouseError, explain_mendable
 from kp_batch.operations.explain import Explanation, explain, find_trace
 from kp_batch.operations.forget import forget
 from kp_batch.operations.neighbours import Content, diff_contents, diff_texts
+from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.record import RunRecord
 from kp_batch.warehouse import snapshot
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish
+from kp_batch.warehouse.snapshot import published
 from tests.support import GOLDEN
 from tests.support.archives import step, trace, write_jsonl
 from tests.support.commands import invoke
@@ -254,6 +258,64 @@ def test_the_past_tells_what_each_run_changed(tmp_path: Path) -> None:
     assert [entry.change for entry in explained(tmp_path, "t0").history] == [None]
 
 
+def test_the_past_has_the_scores_that_were_rolled_back(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    write(tmp_path, 0)
+    rescore_archive(settings)
+    write(tmp_path, 0, confidence=0.1)
+    rescore_archive(settings)
+    write(tmp_path, 5, name="other.jsonl")
+    rescore_archive(settings)  # leaves it alone
+    first, second, third = (
+        name for (name,) in ask(settings, "SELECT run_id FROM runs ORDER BY number")
+    )
+    scores = {run: explained_as_of(tmp_path, run) for run in (first, second)}
+    assert scores[first] != scores[second]
+    warehouse = tmp_path / "warehouse"
+    back = rollback(warehouse, first).run_id
+    again = rollback(warehouse, back or "").run_id  # does nothing
+    assert again is None
+
+    def past() -> list[tuple[str, float]]:
+        return [(entry.run_id, entry.score) for entry in explained(tmp_path, "t0").history]
+
+    known = [(back, scores[first]), (second, scores[second]), (first, scores[first])]
+    assert past() == known
+    [newest, *_] = explained(tmp_path, "t0").history
+    assert newest.change == scores[first] - scores[second]
+    assert newest.reasons[0] == f"rollback from run {third} to run {first}"
+    forth = rollback(warehouse, third).run_id
+    assert past() == [(forth, scores[second]), *known]
+    (tmp_path / "archive" / "a.jsonl").unlink()
+    rescore_archive(settings.model_copy(update={"prune": True, "max_removed": "100%"}))
+    last = rollback(warehouse, second).run_id
+    assert past() == [(last, scores[second]), (forth, scores[second]), *known]
+
+
+def explained_as_of(folder: Path, run: str) -> float:
+    scores = published(folder / "warehouse", run).scan("scores").filter(trace_id="t0")
+    return scores.collect().get_column("score").item()
+
+
+def test_a_terminal_shows_the_last_ten_runs_of_the_past(eight: Path) -> None:
+    explanation = explained(eight, "t0")
+    [entry] = explanation.history
+    shown = explanation_text(replace(explanation, history=(entry,) * 12))
+    assert "  2 earlier runs: see --json" in shown.splitlines()
+    assert shown.count(f"{entry.score:.4f}\n") >= 10
+    assert "earlier run" not in explanation_text(replace(explanation, history=(entry,) * 10))
+
+
+def test_the_past_is_the_last_score_where_the_log_lacks_its_beginning(eight: Path) -> None:
+    rescore_archive(settings_of(eight, cache_size=1))
+    log = eight / "warehouse" / "scores" / "_delta_log"
+    before = explained(eight, "t0").history
+    DeltaTable(log.parent).create_checkpoint()
+    (log / f"{0:020d}.json").unlink()
+    [entry] = explained(eight, "t0").history
+    assert (entry.run_id, entry.score) == (before[0].run_id, before[0].score)
+
+
 def test_the_past_ends_where_the_row_of_a_run_is_damaged(
     eight: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,7 +325,8 @@ def test_the_past_ends_where_the_row_of_a_run_is_damaged(
     def damaged(run: RunRecord) -> NoReturn:
         raise WarehouseError(f"what run {run.run_id} published is damaged")
 
-    monkeypatch.setattr(snapshot, "manifest_after", damaged)
+    for place in (snapshot, kp_batch.operations.explain):
+        monkeypatch.setattr(place, "manifest_after", damaged)
     assert [entry.change for entry in explained(eight, "t0").history] == [None]
 
 
