@@ -172,10 +172,12 @@ def removed_text(result: "VacuumResult", *, dry_run: bool = False) -> str:
     listed = ", ".join(count_of(count, noun) for count, noun in counts)
     head = f"{'to be removed' if dry_run else 'removed'}: {listed}"
     readable = f"{count_of(len(result.readable), 'run')} since {next(iter(result.readable), None)}"
+    merged = f"{count_of(result.merged, 'small file')} of vectors; the next vacuum removes these"
     lines = [
         head if any(count for count, _ in counts) else "nothing to remove",
         *_lost(result.lost, dry_run=dry_run),
         *([_line("readable", f"{readable}, with --as-of")] if result.readable else []),
+        *([_line("merge", merged)] if result.merged else []),
     ]
     return _joined(lines, dry_run=dry_run)
 

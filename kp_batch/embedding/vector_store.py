@@ -13,12 +13,15 @@ atomically; its name is their digest, so that files of one name are the same, wh
 
 A vector is compared with its checksum whenever it is read. Those that differ can be removed: then
 they are made again, as any that are missing.
+
+Small files can be merged. They stay beside the merged one, for those who are reading them; since of
+a hash in several files the one in the largest counts, nothing needs them, and pruning removes them.
 """
 
 import hashlib
 import re
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -39,9 +42,11 @@ from kp_batch.warehouse.bucket.location import is_remote, local_copy
 PLACES = pl.Schema({"chunk": pl.String, "row": pl.Int32})
 HASH = np.dtype("S64")  # SHA-256 in hex
 _VECTOR, _RECORD = np.dtype("<f4"), np.dtype([("hash", HASH), ("crc32", "<u4")])
+_PAIR_BYTES = 2 * HASH.itemsize  # of a text and its window
 Hashes = npt.NDArray[np.bytes_]
 Records = npt.NDArray[np.void]  # of `_RECORD`
 _VECTORS, _HASHES, _WINDOWS = ".vectors.npy", ".hashes.npy", ".windows.npy"
+_MERGED_BYTES = 32 << 20  # of merged files, at the least; of less than half of it, one is small
 # The name of a chunk's file, or of an unfinished one of a killed run.
 _FILE = re.compile(r"[0-9a-f]{64}\.(?:vectors|hashes|windows)\.npy(?:\..+)?")
 _DAMAGED = (ValueError, OSError, IndexError, EOFError, SyntaxError)  # NumPy's errors
@@ -86,9 +91,22 @@ class VectorStore:
         self._copy("vector_places.sql", wanted, path)
 
     def count_prunable(self, wanted: Value) -> int:
-        """Count the vectors that `prune_to` would remove."""
+        """Count the vectors that `prune_to` would remove, each hash once."""
+        with self._attached():
+            query = sql(__name__, "prunable.sql", wanted=_by_hash(wanted))
+            [(count,)] = self._connection.execute(query).fetchall()
+        return int(count)
+
+    def count_mergeable(self, wanted: Value) -> int:
+        """Count the files that `merge_small` would merge, once `prune_to` is done."""
         chunks = self._wanted_rows("stored", "hash", _by_hash(wanted))
-        return count_vectors(self._folder) - sum(len(rows) for _, rows in chunks)
+        windows = self._wanted_rows("windows", "text_hash", wanted)
+        row_bytes = (stored_dimensions(self._folder) or 0) * _VECTOR.itemsize
+        groups = [
+            *_merges({str(chunk): len(rows) * row_bytes for chunk, rows in chunks}),
+            *_merges({str(file): len(rows) * _PAIR_BYTES for file, rows in windows}),
+        ]
+        return sum(map(len, groups))
 
     def prune_to(self, wanted: Value) -> int:
         """Remove all other vectors from the disk, and unfinished files of killed runs.
@@ -96,20 +114,18 @@ class VectorStore:
         The store cannot be used afterwards.
 
         Returns:
-            The number of vectors that were removed.
+            The number of vectors that were removed, each hash once.
         """
-        before, remaining = count_vectors(self._folder), 0
+        removed = self.count_prunable(wanted)
         names: set[str] = set()
         for chunk, rows in self._wanted_rows("stored", "hash", _by_hash(wanted)):
-            name, count = self._reduce_chunk(self._chunks[chunk], rows)
-            names.add(name)
-            remaining += count
+            names.add(self._reduce_chunk(self._chunks[chunk], rows))
         for file, rows in self._wanted_rows("windows", "text_hash", wanted):
             names.add(self._reduce_windows(self._windows[file], rows))
         for path in chunk_files(self._folder):  # a chunk's hashes before its vectors
             if path.name.partition(".")[0] not in names or path.suffix == HALF_WRITTEN:
                 path.unlink()
-        return before - remaining
+        return removed
 
     def _wanted_rows(
         self, stored: str, key: str, wanted: Value
@@ -121,21 +137,12 @@ class VectorStore:
                 for number, rows in zip(*batch.columns, strict=True):
                     yield number.as_py(), rows.values.to_numpy()
 
-    def _reduce_chunk(self, name: str, rows: npt.NDArray[np.int32]) -> tuple[str, int]:
-        """Write a chunk with some rows of another, without damaged ones; its name and their number.
-
-        Where none is left, there is no such chunk.
-        """
+    def _reduce_chunk(self, name: str, rows: npt.NDArray[np.int32]) -> str:
+        """Write a chunk with some rows of another; returns its name."""
         records = _records(self._folder, name)
         if len(rows) == len(records):
-            return name, len(rows)
-        records, vectors = records[rows], _vectors(self._folder, name)[rows]
-        whole = ~_are_damaged(records, vectors)
-        if whole.any():
-            name = write_chunk(self._folder, _as_series(records["hash"][whole]), vectors[whole])
-        else:
-            name = ""
-        return name, int(whole.sum())
+            return name
+        return _write_whole(self._folder, records[rows], _vectors(self._folder, name)[rows])
 
     def _reduce_windows(self, name: str, rows: npt.NDArray[np.int32]) -> str:
         pairs = _window_hashes(self._folder, name)
@@ -202,8 +209,12 @@ def _as_series(hashes: Hashes) -> pl.Series:
 
 
 def _names(folder: Path, ending: str) -> list[str]:
-    """The names of chunks, or of files of windows, ascending; the folder may be missing."""
-    return sorted(path.name.removesuffix(ending) for path in folder.glob(f"*{ending}"))
+    """The names of chunks, or of files of windows, the largest first; the folder may be missing."""
+    sizes: dict[str, int] = {}
+    for path in folder.glob(f"*{ending}"):
+        with suppress(FileNotFoundError):  # it was removed meanwhile
+            sizes[path.name.removesuffix(ending)] = path.stat().st_size
+    return sorted(sizes, key=lambda name: (-sizes[name], name))
 
 
 def chunk_files(folder: Path) -> list[Path]:
@@ -250,6 +261,44 @@ def write_chunk(folder: Path, hashes: pl.Series, vectors: Float32s) -> str:
     _save(folder / (name + _VECTORS), rows)
     _save(folder / (name + _HASHES), records)
     return name
+
+
+def _write_whole(folder: Path, records: Records, vectors: Float32s) -> str:
+    """Store a chunk of those of some vectors that are not damaged; its name, empty if all are."""
+    whole = ~_are_damaged(records, vectors)
+    if not whole.any():
+        return ""
+    return write_chunk(folder, _as_series(records["hash"][whole]), vectors[whole])
+
+
+def merge_small(folder: Path) -> int:
+    """Write small files once more, together, after `prune_to`; returns how many these were."""
+    row_bytes = (stored_dimensions(folder) or 0) * _VECTOR.itemsize
+    names = _names(folder, _HASHES)
+    chunks = _merges({name: len(_records(folder, name)) * row_bytes for name in names})
+    for group in chunks:
+        records = np.concatenate([_records(folder, name) for name in group])
+        _write_whole(folder, records, np.concatenate([_vectors(folder, name) for name in group]))
+    names = _names(folder, _WINDOWS)
+    windows = _merges({name: _window_hashes(folder, name).nbytes for name in names})
+    for group in windows:
+        pairs = np.concatenate([_window_hashes(folder, name) for name in group], axis=1)
+        write_windows(folder, *map(_as_series, pairs))
+    return sum(map(len, chunks + windows))
+
+
+def _merges(sizes: Mapping[str, int]) -> list[list[str]]:
+    """The groups of small files to merge, by their sizes in bytes; empty files are left out."""
+    groups: list[list[str]] = [[]]
+    together = 0
+    small = (name for name, size in sizes.items() if 0 < size < _MERGED_BYTES // 2)
+    for name in sorted(small, key=lambda name: (sizes[name], name)):
+        if together >= _MERGED_BYTES:
+            groups.append([])
+            together = 0
+        groups[-1].append(name)
+        together += sizes[name]
+    return [group for group in groups if len(group) > 1]
 
 
 def write_windows(folder: Path, text_hashes: pl.Series, window_hashes: pl.Series) -> str:

@@ -16,7 +16,7 @@ import polars as pl
 
 from kp_batch.archive.validation import SUPERSEDED, with_message
 from kp_batch.duck import SQL, statement
-from kp_batch.embedding.vector_store import VectorStore, chunk_files, count_vectors
+from kp_batch.embedding.vector_store import VectorStore, chunk_files, count_vectors, merge_small
 from kp_batch.files import files_below
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.runs.record import RunRecord
@@ -42,12 +42,13 @@ _ROW = ("file_id", "row")  # identify a row of content, whatever files have it
 
 @dataclass(frozen=True)
 class VacuumResult:
-    """How many of each were removed, or would be."""
+    """How many of each were removed or merged, or would be."""
 
     files: int  # of tables
     facts: int  # rows, of replaced files
     raw_rows: int  # the JSON of rejects
     vectors: int
+    merged: int = 0  # small files of vectors, which the next vacuum removes
     lost: tuple[str, ...] = ()  # the runs that --as-of could read until now, the first one first
     readable: tuple[str, ...] = ()  # those that it still can
 
@@ -113,11 +114,11 @@ def vacuum(
     if dry_run:
         check_links(warehouse)
         plan = _plan(warehouse, now - keep)
-        return plan.result(_count_other_vectors(plan))
+        return plan.result(*_count_other_vectors(plan))
     with writing(warehouse, wait=False):
         warn_of_unfinished_forget(warehouse)
         plan = _plan(warehouse, now - keep)
-        return plan.result(_carry_out(plan))
+        return plan.result(*_carry_out(plan))
 
 
 @dataclass(frozen=True)
@@ -133,13 +134,14 @@ class _Plan:
     lost: Sequence[str]  # see `VacuumResult`
     readable: Sequence[str]
 
-    def result(self, other_vectors: int) -> VacuumResult:
-        """Its counts, with the number of vectors that nothing needs of other encoders."""
+    def result(self, other_vectors: int, merged: int) -> VacuumResult:
+        """Its counts, with those of other encoders: vectors that nothing needs, merged files."""
         return VacuumResult(
             files=len(self.files),
             facts=self.facts.removed,
             raw_rows=int(self.old_raw.get_column("copies").sum()),
             vectors=self.vectors + other_vectors,
+            merged=merged,
             lost=tuple(self.lost),
             readable=tuple(self.readable),
         )
@@ -167,8 +169,8 @@ def _plan(warehouse: Path, since: datetime) -> _Plan:
     return _Plan(snapshot, files, facts, old, encoders, vectors, lost, readable)
 
 
-def _carry_out(plan: _Plan) -> int:
-    """Remove it; returns how many vectors of the other encoders were removed."""
+def _carry_out(plan: _Plan) -> tuple[int, int]:
+    """Remove it; returns how many vectors of the other encoders were removed, and files merged."""
     snapshot, warehouse = plan.published, plan.published.warehouse
     tables = restored_tables(snapshot)
     plan.facts.carry_out(warehouse, tables)
@@ -186,7 +188,8 @@ def _carry_out(plan: _Plan) -> int:
             path.unlink()
         with suppress(OSError):  # it has other files, too
             folder.rmdir()
-    return prune_vectors(PublishedSnapshot(warehouse, manifest.tables, manifest))
+    removed = prune_vectors(PublishedSnapshot(warehouse, manifest.tables, manifest))
+    return removed, sum(map(merge_small, Layout(warehouse).all_vectors.glob("*")))
 
 
 def _of_ledger(snapshot: PublishedSnapshot, old: pl.DataFrame) -> Keep:
@@ -235,13 +238,18 @@ def _needless_encoders(snapshot: PublishedSnapshot) -> list[Path]:
     return sorted(folder for folder in folders if folder.name not in names)
 
 
-def _count_other_vectors(plan: _Plan) -> int:
-    """Count the vectors of the other encoders that nothing needs."""
+def _count_other_vectors(plan: _Plan) -> tuple[int, int]:
+    """Count the vectors of the other encoders that nothing needs, and the files to merge."""
     needed = {*Layout(plan.published.warehouse).all_vectors.glob("*")} - {*plan.encoders}
     ledger = plan.published.relation("files")
     stays = statement("SEMI JOIN $ledger AS ledger USING (file_id)", ledger=ledger)
-    with Staging.temporary() as staging:
-        return count_prunable_vectors(plan.published, staging, needed, stays)
+    accepted = _accepted(plan.published, stays)
+    with Staging.temporary() as staging, staging.connect() as connection:
+        stores = [VectorStore(folder, connection) for folder in needed]
+        return (
+            sum(store.count_prunable(accepted) for store in stores),
+            sum(store.count_mergeable(accepted) for store in stores),
+        )
 
 
 def sorted_runs(

@@ -7,12 +7,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kp_batch.embedding.vector_store import (
+    _MERGED_BYTES,
+    _merges,
     _records,
     _window_hashes,
     count_vectors,
     damaged_rows,
+    merge_small,
     remove_damaged,
     write_chunk,
     write_windows,
@@ -36,6 +41,7 @@ def random(count: int) -> Float32s:
 
 
 FIRST, SECOND = hashes("a", "b", "c"), hashes("d", "e")
+WINDOWS = pl.Series([digest.replace("0", "f") for digest in hashes("v", "w")])
 
 
 @pytest.fixture
@@ -211,14 +217,14 @@ def test_a_damaged_hash_or_checksum_costs_one_vector(store: Opened) -> None:
 
 def test_damaged_vectors_are_not_copied_where_others_are_removed(store: Opened) -> None:
     damage(store.folder, 1)
-    assert store.prune_to(hashes("a", "b", "d")) == 3
+    assert store.prune_to(hashes("a", "b", "d")) == 2
     assert Opened(store.folder).missing(hashes("a", "b", "d")) == set(hashes("b"))
     assert not [*damaged_rows(store.folder)]
 
 
 def test_a_chunk_of_damaged_vectors_alone_goes(store: Opened) -> None:
     damage(store.folder, 1)
-    assert store.prune_to(hashes("b")) == 5
+    assert store.prune_to(hashes("b")) == 4
     assert not [*store.folder.iterdir()]
 
 
@@ -301,15 +307,78 @@ def test_other_vectors_are_removed_and_split_chunks_written_anew(store: Opened) 
 def test_a_text_in_two_chunks_is_kept_once(folder: Path) -> None:
     write_chunk(folder, hashes("a", "b"), random(2))
     write_chunk(folder, hashes("b", "c"), random(2))
-    assert Opened(folder).prune_to(hashes("a", "b", "c")) == 1
+    assert Opened(folder).prune_to(hashes("a", "b", "c")) == 0
     assert count_vectors(folder) == 3
     assert Opened(folder).missing(hashes("a", "b", "c")) == set()
 
 
+# --- small files
+
+
+@pytest.mark.parametrize("number", range(4))  # the names of files come in several orders
+def test_small_chunks_are_merged_and_go_with_the_next_pruning(folder: Path, number: int) -> None:
+    for part in range(2):
+        write_chunk(folder, hashes(f"{number}{part}", f"{number}{part} and"), random(part + 2)[:2])
+    store = Opened(folder)
+    wanted = hashes(*(f"{number}{part}{more}" for part in range(2) for more in (" and", "")))
+    before = {path.name for path in store.folder.iterdir()}
+    vectors = store.gather(wanted).tobytes()
+    assert store.count_mergeable(wanted) == merge_small(store.folder) == 2
+    assert store.gather(wanted).tobytes() == vectors  # that found the small ones before
+    merged = Opened(store.folder)
+    assert merged.missing(wanted) == set()
+    assert merged.prune_to(wanted) == 0
+    after = {path.name for path in store.folder.iterdir()}
+    assert (len(after), after & before) == (2, set())
+    last = Opened(store.folder)
+    assert last.gather(wanted).tobytes() == vectors
+    assert last.count_mergeable(wanted) == merge_small(store.folder) == 0
+    assert last.prune_to(wanted) == 0
+    assert {path.name for path in store.folder.iterdir()} == after
+
+
+def test_what_is_forgotten_after_a_merger_is_in_no_file(store: Opened) -> None:
+    merge_small(store.folder)
+    forgetting = Opened(store.folder)
+    assert forgetting.prune_to(hashes("a", "b", "d")) == 2
+    stored = b"".join(path.read_bytes() for path in store.folder.iterdir())
+    for vector, stays in zip([*random(3), *random(2)], [1, 1, 0, 1, 0], strict=True):
+        assert stored.count(vector.tobytes()) == stays
+
+
+def test_damaged_vectors_are_not_merged(store: Opened) -> None:
+    damage(store.folder, 1)
+    assert merge_small(store.folder) == 2
+    assert len([*damaged_rows(store.folder)]) == 1
+    remove_damaged(store.folder)
+    assert Opened(store.folder).missing(pl.concat([FIRST, SECOND])) == set(hashes("b"))
+
+
+def test_small_files_of_windows_are_merged(folder: Path) -> None:
+    write_chunk(folder, WINDOWS, random(2))
+    write_windows(folder, FIRST, pl.Series([WINDOWS[0]] * 3))
+    write_windows(folder, SECOND, pl.Series([WINDOWS[1]] * 2))
+    wanted = pl.concat([FIRST, SECOND])
+    assert Opened(folder).count_mergeable(wanted) == merge_small(folder) == 2
+    assert Opened(folder).prune_to(wanted) == 0
+    assert len([*folder.glob("*.windows.npy")]) == 1
+    assert Opened(folder).gather(wanted).tobytes() == random(2)[[0, 0, 0, 1, 1]].tobytes()
+
+
+@given(st.lists(st.integers(0, _MERGED_BYTES), max_size=30))
+def test_law_what_is_merged_is_small_and_becomes_large(sizes: list[int]) -> None:
+    by_name = {str(number): size for number, size in enumerate(sizes)}
+    groups = _merges(by_name)
+    small = {name for name, size in by_name.items() if 0 < size < _MERGED_BYTES // 2}
+    merged = [name for group in groups for name in group]
+    assert len(merged) == len(set(merged))
+    assert small.issuperset(merged)
+    assert len(small) - len(merged) <= 1  # one has no other
+    for group in groups[:-1]:
+        assert _MERGED_BYTES <= sum(by_name[name] for name in group) < 3 * _MERGED_BYTES // 2
+
+
 # --- texts that share their windows
-
-
-WINDOWS = pl.Series([digest.replace("0", "f") for digest in hashes("v", "w")])
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from kp_batch.embedding.vector_store import write_chunk
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import VacuumResult, vacuum
+from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import TABLES, VIEWS
 from kp_batch.warehouse.delta import DeltaTables, files_of
@@ -234,7 +235,7 @@ def test_vacuum_removes_facts_of_replaced_content_and_vectors_that_nothing_needs
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Only a dry run predicts.
-    monkeypatch.setattr(kp_batch.operations.vacuum, "count_prunable_vectors", killed)
+    monkeypatch.setattr(kp_batch.operations.vacuum, "_count_other_vectors", killed)
     needless = pl.Series([text_hash("fix more"), text_hash("other")])
     other = nights.warehouse / "vectors" / "hashing-8-v0"
     write_chunk(other, needless, np.eye(2, 8, dtype=np.float32))
@@ -301,7 +302,7 @@ def test_neither_vacuum_nor_forget_waits_for_another_writer(nights: Nights) -> N
     assert (parquet(nights.warehouse), published(nights.warehouse)) == before
 
 
-@pytest.mark.parametrize("work", ["unlink", "prune_vectors", "publish"])
+@pytest.mark.parametrize("work", ["unlink", "prune_vectors", "merge_small", "publish"])
 def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
     nights: Nights, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
@@ -316,6 +317,18 @@ def test_a_killed_vacuum_takes_nothing_away_and_the_next_one_ends_it(
     assert parquet(nights.warehouse) == needed(nights.warehouse) | was_published
     assert stored(nights.warehouse) == hashing("lose it", "see it", "fix more", "sum it")
     assert tables(nights.warehouse)["scores"].height == 4
+
+
+def test_vacuum_merges_the_small_files_of_vectors_that_nights_left(nights: Nights) -> None:
+    def files() -> int:
+        return len([*nights.warehouse.glob("vectors/*/*.hashes.npy")])
+
+    assert (files(), nights.vacuum(3).merged, files()) == (3, 3, 4)  # the next one removes these
+    assert (nights.vacuum(3).merged, files()) == (0, 1)
+    assert verify(nights.warehouse, traces=9, seed=0, embed=True).wrong == ""
+    assert rescore_archive(nights.settings).run_id is None
+    with connect(nights.warehouse, nights.runs[0]) as connection:
+        assert views(connection) == nights.states[0]
 
 
 def test_vectors_survive_a_killed_removal(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,10 @@ class Opened:
         self.connection.register("wanted", wanted.to_frame("text_hash").to_arrow())
         return self.store.prune_to("wanted")
 
+    def count_mergeable(self, wanted: pl.Series) -> int:
+        self.connection.register("wanted", wanted.to_frame("text_hash").to_arrow())
+        return self.store.count_mergeable("wanted")
+
     def count_prunable(self, wanted: pl.Series) -> int:
         self.connection.register("wanted", wanted.to_frame("text_hash").to_arrow())
         return self.store.count_prunable("wanted")

@@ -482,6 +482,22 @@ def test_a_vector_that_is_damaged_in_the_bucket_is_made_again_once(
     assert not caplog.records
 
 
+def test_a_new_machine_merges_the_vectors_of_a_bucket(
+    tmp_path: Path, first: Machine, second: Machine, archive: Path
+) -> None:
+    write_jsonl(archive / "z.jsonl", [trace(id="late", created_at="2026-03-01T00:00:00Z")])
+    first.run(archive)
+    for merged, chunks in ((2, 3), (0, 1)):
+        with second.here() as folder:
+            refresh(folder)
+            assert vacuum(folder, timedelta(days=1), datetime.now(UTC)).merged == merged
+        assert len([path for path in names(first.url) if path.endswith(".vectors.npy")]) == chunks
+    third = Machine(tmp_path / "third", first.url)
+    third.run(archive, cache_size=50)
+    embedded = "SELECT counts->>'embedded' FROM runs ORDER BY started_at DESC LIMIT 1"
+    assert third.ask(embedded) == [("0",)]
+
+
 def test_a_reader_sees_what_the_writer_before_it_has_not_looked_at_yet(
     first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
