@@ -205,13 +205,20 @@ class RescoreConfig(BaseModel):
         description="More rejected rows than this share of the archive fail the run; so do ten or "
         "more that are more than this share of the newly read rows.",
     )
+    max_new_rejects: Limit = Field(
+        None,
+        description="More rejected rows among the newly read ones than this, 5 or 5%, fail the "
+        "run.",
+    )
     max_removed: Limit = Field(
         None,
         description="More removed traces than this, 5 or 5% of the published ones, fail the run; "
         "unless given, more than 5% and more than ten do. Pruned and forgotten ones do not count.",
     )
     max_unreadable: Limit = Field(
-        None, description="More unreadable files than this, 5 or 5%, fail the run."
+        None,
+        description="More unreadable files than this, 5 or 5%, fail the run; those that the last "
+        "done run found unreadable as well do not count.",
     )
     max_gone: Limit = Field(
         None,

@@ -60,6 +60,7 @@ def test_defaults_are_the_live_engines() -> None:
         "max_removed": None,
         "max_unreadable": None,
         "max_gone": None,
+        "max_new_rejects": None,
         "workers": None,
         "ray": None,
         "wait": False,

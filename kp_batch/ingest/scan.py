@@ -64,6 +64,7 @@ class ArchiveScan:
     files: FileChanges
     differs: bool  # from the published ledger
     other_versions: bool = False  # whether files whose content is known have another version now
+    unreadable: tuple[str, ...] = ()  # files that the last done run did not find unreadable
     gone: tuple[str, ...] = ()  # files that went since the last done run: see `gone_content`
     files_before: int = 0  # that were there then
     facts: tuple[Path, ...] = ()  # staged files of content that was not known
@@ -100,10 +101,14 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
     ledger = with_gone(now, before, prune=run.config.prune)
     _check_cache_by(run, ledger)
     ledger_differs = _stage_ledger(run, ledger, before)
+    changes = file_changes(now, before, prune=run.config.prune)
     return ArchiveScan(
-        file_changes(now, before, prune=run.config.prune),
+        changes,
         ledger_differs,
         _has_other_versions(ledger, before),
+        tuple(
+            path for path in changes.unreadable if path not in before or not before[path].has_fault
+        ),
         gone,
         sum(entry.status != "gone" for entry in before.values()),
         facts,

@@ -22,7 +22,13 @@ from kp_batch.pipeline.replay import replay_timeline
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.summary import Summary, summarise
 from kp_batch.pipeline.write import write_tables
-from kp_batch.planning.explain_plan import describe, future_warnings, plan_text, profile_warnings
+from kp_batch.planning.explain_plan import (
+    describe,
+    future_warnings,
+    loss_warnings,
+    plan_text,
+    profile_warnings,
+)
 from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
@@ -206,6 +212,8 @@ def log_plan(run: Run, plan: Plan) -> None:
     for line in plan_text(description).splitlines() if plan.pending else ():
         info(line)
     for line in profile_warnings(description):
+        warn(line)
+    for line in loss_warnings(description):
         warn(line)
     published = {str(day) for day in run.snapshot.days}
     for line in future_warnings(description):

@@ -12,6 +12,7 @@ from kp_batch.ingest.stage import VERSION
 from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.snapshot import OpenSnapshot
 from kp_batch.schemas import FACTS, FILES
+from kp_batch.text import printable, shortened
 from kp_batch.warehouse.snapshot import parquet_relation
 
 # The relations that changes.sql, candidates.sql and diff.sql create for the others, by columns.
@@ -41,11 +42,12 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
     "diff": (
         *("trace_id", "created_at", "old_created_at", "text_hash"),
         *("cache_group", "old_cache_group"),
-        *("removed_from", "in_place", "differs"),
+        *("removed_from", "old_content_hash", "in_place", "differs"),
     ),
     # of these ids, those whose score need not change for their own row
     "unchanged": ("trace_id",),
 }
+_ID = 100  # characters of a trace's id
 # So many touched ids have their rows in memory: to find them among all facts takes a while.
 _FEW = 250_000
 # All accepted rows of these ids, of whatever content: a table if they are few, as they are read
@@ -78,9 +80,16 @@ _ROWS = """
     FROM contents
 """
 _LOSS = """
+    WITH counting AS (FROM ledger WHERE file_id IS NOT NULL)
     SELECT count(*), min(trace_id), arg_min(removed_from, trace_id)
     FROM diff
-    SEMI JOIN (FROM ledger WHERE file_id IS NOT NULL) AS entries ON source_file = removed_from
+    SEMI JOIN counting ON source_file = removed_from
+    ANTI JOIN (
+        -- Without --prune these would stay.
+        SELECT trace_id, content_hash
+        FROM touched_rows
+        SEMI JOIN (FROM published.files ANTI JOIN counting USING (source_file)) USING (file_id)
+    ) AS pruned ON pruned.trace_id = diff.trace_id AND content_hash = old_content_hash
 """
 
 
@@ -124,6 +133,11 @@ class Loss:
     traces: int = 0
     trace_id: str = ""  # of one of them
     source_file: str = ""  # where it stood
+
+    @property
+    def example(self) -> str:
+        """One of them, in words."""
+        return f"such as {shortened(self.trace_id, _ID)} of {printable(self.source_file)}"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ SELECT
     new.cache_group AS cache_group,
     old.cache_group AS old_cache_group,
     CASE WHEN new.created_at IS NULL THEN old.source_file END AS removed_from,
+    old.content_hash AS old_content_hash,
     new.created_at IS NOT DISTINCT FROM old.created_at
     AND new.text_hash IS NOT DISTINCT FROM old.text_hash
     AND new.cache_group IS NOT DISTINCT FROM old.cache_group AS in_place,

@@ -7,11 +7,12 @@ import polars as pl
 from kp_batch.archive.ledger import FileChanges
 from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.novelty.settings import format_cache_by
+from kp_batch.planning.changes import Loss
 from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan
 from kp_batch.runs.reasons import Pending, Reason
 from kp_batch.runs.run import Run
-from kp_batch.text import DOMAIN, count_of, printable, shortened
+from kp_batch.text import DOMAIN, be, count_of, printable, shortened
 
 _DATED = "once scored, they are found by: kp-batch sql 'FROM scores WHERE created_at > now()'"
 _SHOWN = 5  # domains, or days
@@ -48,6 +49,7 @@ class PlanDescription:
     traces_to_restate: int
     traces_to_reweight: int
     traces_to_remove: int
+    loss: Loss | None  # of these: neither pruned nor forgotten
     domains: int  # that have any to restate
     largest_domains: dict[str, int]  # by the traces to restate: those of them that have the most
     by_domain_and_day: list[DomainDay] | None  # None: not asked for, there may be millions
@@ -80,6 +82,7 @@ def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDe
         traces_to_restate=counts.restated,
         traces_to_reweight=counts.reweighted,
         traces_to_remove=counts.removed,
+        loss=loss if (loss := plan.limit_inputs.loss).traces else None,
         domains=len(restated),
         largest_domains=dict(largest.iter_rows()),
         by_domain_and_day=_domain_days(workload.collect()) if by_domain_and_day else None,
@@ -143,10 +146,20 @@ def future_warnings(plan: PlanDescription) -> list[str]:
     return [f"traces are dated in the future: {_days(days)}; {_DATED}"] if days else []
 
 
+def loss_warnings(plan: PlanDescription) -> list[str]:
+    """Of published traces that go, in one line, unless a limit tells it."""
+    loss = plan.loss
+    if plan.excess or not loss:
+        return []
+    traces = f"{count_of(loss.traces, 'published trace')} {be(loss.traces)}"
+    return [f"{traces} removed, which no file of the archive has any more ({loss.example})"]
+
+
 def warnings(plan: PlanDescription) -> list[str]:
     """All warnings about a described plan, one line each; a run itself fails for the last one."""
     excess = [f"a run would fail: {printable(plan.excess)}"] if plan.excess else []
-    return [*profile_warnings(plan), *future_warnings(plan), *excess]
+    others = [*profile_warnings(plan), *future_warnings(plan), *loss_warnings(plan)]
+    return [*others, *excess]
 
 
 def _why(plan: PlanDescription) -> list[str]:

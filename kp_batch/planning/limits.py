@@ -12,16 +12,16 @@ from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.changes import Loss
 from kp_batch.runs.record import RunCounts
 from kp_batch.runs.run import Run
-from kp_batch.text import be, count_of, printable, shortened
+from kp_batch.text import be, count_of, printable
 
 _REMOVED_SHARE, _REMOVED = "5%", 10  # more than both fail a run without --max-removed
-_ID = 100  # characters
+_INPUTS = pl.List(pl.Struct({"file_id": pl.String}))
 _REJECTED_ANEW = 10  # fewer faulty rows among those read anew fail no run
 
 
 @dataclass(frozen=True)
 class ReadAnew:
-    """The rows of content that was not known before."""
+    """The rows of content that no run which is done has read before."""
 
     rows: int = 0
     rejected: int = 0
@@ -35,6 +35,7 @@ class LimitInputs:
     read: ReadAnew = field(default_factory=ReadAnew)
     loss: Loss = field(default_factory=Loss)
     published: int = 0  # traces, before the run
+    unreadable: tuple[str, ...] = ()  # files, which the last done run found readable or not at all
     gone: tuple[str, ...] = ()  # files that went since the last done run
     files: int = 0  # that were there then
 
@@ -48,16 +49,29 @@ class _Excess:
     is_rejected: bool = False  # whether it is in `rejects`
 
 
-def read_anew(scan: ArchiveScan) -> ReadAnew:
+def read_anew(run: Run, scan: ArchiveScan) -> ReadAnew:
     """Count the rows that a scan has staged, and the rejected ones among them."""
     if not scan.facts:
         return ReadAnew()
-    facts = pl.scan_parquet([*scan.facts], glob=False).select("reasons")
+    facts = pl.scan_parquet([*scan.facts], glob=False).select("file_id", "reasons")
+    facts = facts.join(_read_before(run), left_on=_content(), right_on="content", how="anti")
     rejected = facts.filter(pl.col("reasons").list.len() > 0).collect(engine="streaming")
     codes = rejected.get_column("reasons").explode().value_counts(sort=True, name="rows")
     rows_by_code = codes.sort("rows", "reasons", descending=[True, False]).iter_rows()
     rows = facts.select(pl.len()).collect().item()
     return ReadAnew(rows, len(rejected), _code_counts(dict(rows_by_code)))
+
+
+def _read_before(run: Run) -> pl.LazyFrame:
+    """The contents of runs that are done, whatever was rolled back or pruned since."""
+    done = run.snapshot.scan("runs").filter(status="done")
+    files = done.select(pl.col("inputs").str.json_decode(_INPUTS).list.explode()).unnest("inputs")
+    return files.select(content=_content()).drop_nulls().unique()
+
+
+def _content() -> pl.Expr:
+    """A file_id without the version of the facts."""
+    return pl.col("file_id").str.replace("-v[0-9]+$", "")
 
 
 def exceeded_limits(run: Run, counts: RunCounts, inputs: LimitInputs) -> str | None:
@@ -74,7 +88,8 @@ def exceeded_limits(run: Run, counts: RunCounts, inputs: LimitInputs) -> str | N
         none = f"none of the archive's {archive} can be scored ({codes})"
         return f"{none}; no scores are published{see}"
     exceeded = [
-        *(*_rejected(run, counts, inputs), *_unreadable(run, counts)),
+        *(*_rejected(run, counts, inputs), *_new_rejects(run, inputs)),
+        *_unreadable(run, counts, inputs),
         *(*_removed(run, inputs), *_gone(run, inputs)),
     ]
     if not exceeded:
@@ -103,12 +118,23 @@ def _rejected(run: Run, counts: RunCounts, inputs: LimitInputs) -> Iterator[_Exc
         )
 
 
-def _unreadable(run: Run, counts: RunCounts) -> Iterator[_Excess]:
-    limit, count = run.config.max_unreadable, counts.unreadable
+def _new_rejects(run: Run, inputs: LimitInputs) -> Iterator[_Excess]:
+    limit, read = run.config.max_new_rejects, inputs.read
+    if limit is not None and is_beyond(limit, read.rejected, read.rows):
+        yield _Excess(
+            f"of what is read anew, {_of(read.rejected, read.rows, 'row')} rejected, more than "
+            f"--max-new-rejects {limit} allows ({read.by_code})",
+            f"--max-new-rejects {read.rejected}",
+            is_rejected=True,
+        )
+
+
+def _unreadable(run: Run, counts: RunCounts, inputs: LimitInputs) -> Iterator[_Excess]:
+    limit, count = run.config.max_unreadable, len(inputs.unreadable)
     if limit is not None and is_beyond(limit, count, counts.files):
         yield _Excess(
             f"{_of(count, counts.files, 'file')} unreadable, more than --max-unreadable {limit} "
-            f"allows (such as {printable(counts.unreadable_files[0])})",
+            f"allows (such as {printable(inputs.unreadable[0])})",
             f"--max-unreadable {count}",
             is_rejected=True,
         )
@@ -123,7 +149,7 @@ def _removed(run: Run, inputs: LimitInputs) -> Iterator[_Excess]:
     if is_beyond(limit, loss.traces, inputs.published):
         yield _Excess(
             f"{_of(loss.traces, inputs.published, 'published trace')} to be removed, more than "
-            f"{allowed} (such as {shortened(loss.trace_id, _ID)} of {printable(loss.source_file)})",
+            f"{allowed} ({loss.example})",
             f"--max-removed {loss.traces}",
         )
 

@@ -11,7 +11,7 @@ import polars as pl
 from kp_batch.config import RescoreConfig
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.cache_groups import CacheGroups, count_groups
-from kp_batch.planning.changes import ChangeSet, detect_changes
+from kp_batch.planning.changes import ChangeSet, Loss, detect_changes
 from kp_batch.planning.embeddings import MissingEmbeddings, missing_embeddings
 from kp_batch.planning.limits import LimitInputs, read_anew
 from kp_batch.planning.rejects import count_rejects, stage_rejects
@@ -124,7 +124,7 @@ def _plan_of_changes(
         unused = unused_profiles(run, traces)
         messages_current = rejects_current and same_messages(last)
         rejects_differ = stage_rejects(run, scan, detected, messages_current=messages_current)
-        loss = detected.loss
+        loss = Loss() if run.forgets else detected.loss
         groups = count_groups(snapshot) if run.config.cache_by else None
     days = sorted(detected.changes.days | workload.days)
     published = fingerprints.group_by("day").agg(pl.col("traces").sum())
@@ -147,7 +147,10 @@ def _plan_of_changes(
         days=tuple(days),
         parts=cut_into_tasks(run, days, snapshot.days, dict(published.iter_rows()), timeline.days),
         counts=counts,
-        limit_inputs=LimitInputs(read_anew(scan), loss, scores, scan.gone, scan.files_before),
+        limit_inputs=LimitInputs(
+            *(read_anew(run, scan), loss, scores),
+            *(scan.unreadable, scan.gone, scan.files_before),
+        ),
         estimated_seconds=_estimated_seconds(run.config, counts, done),
         pending=tuple(name for name, is_pending in differs.items() if is_pending),
         reasons=tuple(change_reasons(run, scorer, scan.files, last)),

@@ -398,7 +398,10 @@ class Nights(RuleBasedStateMachine):
         return {
             "max_reject_share": count.faulty,
             "max_removed": sum(row.trace_id not in stay for row in before),
-            "max_unreadable": sum(bool(file.fault) for file in after.values()),
+            "max_unreadable": sum(
+                bool(file.fault) and not (path in self.files and self.files[path].fault)
+                for path, file in after.items()
+            ),
             "max_gone": sum(
                 file.status != "gone" and path not in self.present and file.content not in readable
                 for path, file in self.files.items()

@@ -8,7 +8,9 @@ import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
+from kp_batch.log import show_on_stderr, show_only_new_warnings
 from kp_batch.operations.forget import forget
+from kp_batch.operations.rollback import rollback
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.explain_plan import PlanDescription
@@ -16,6 +18,7 @@ from kp_batch.planning.limits import LimitInputs, Loss, exceeded_limits
 from kp_batch.runs.record import RunCounts
 from kp_batch.runs.run import Run
 from tests.support.archives import trace, write_jsonl
+from tests.support.commands import restored_log
 from tests.support.folders import keep, restore
 from tests.support.nights import Night
 from tests.support.queries import ask
@@ -121,7 +124,7 @@ def test_a_file_that_is_cut_within_a_line_loses_nothing_and_is_unreadable(nights
     assert nights.scores == 640
     cut = nights.write("b.jsonl", 40)
     in_a_line(cut)
-    assert nights.fails(max_unreadable=1, max_reject_share=0).startswith("2 of 3 files are unread")
+    assert nights.fails(max_unreadable=0, max_reject_share=0).startswith("1 of 3 files is unread")
     assert nights.run(max_reject_share=0).counts.unreadable == 2
     assert 640 + 15 < nights.scores < 640 + 25
 
@@ -226,6 +229,85 @@ def test_files_that_went_since_the_last_done_run_fail_a_run_where_they_are_too_m
     assert empty.fails(max_gone=0).startswith("1 of 3 files is gone")
     empty.write("f.jsonl", 2)
     assert empty.run(max_gone=0).counts.gone == 5
+
+
+def test_a_file_is_unreadable_once_in_a_limit_until_it_is_so_again(nights: Nights) -> None:
+    path = nights.archive / "b.parquet"
+    path.write_bytes(b"PAR1 and no more")
+    assert nights.fails(max_unreadable=0) == nights.fails(max_unreadable=0)
+    nights.run()
+    assert nights.run(max_unreadable=0).run_id is None
+    nights.write("c.jsonl", 1)
+    assert nights.run(max_unreadable=0).counts.unreadable == 1
+    path.with_name("d.parquet").write_bytes(b"")
+    message = nights.fails(max_unreadable=0)
+    assert message.startswith("1 of 5 files is unreadable, more than --max-unreadable 0 allows")
+    assert f"such as {nights.archive}/d.parquet" in message
+    assert nights.run(max_unreadable=1).run_id
+    path.unlink()
+    nights.run()
+    path.write_bytes(b"")
+    assert nights.fails(max_unreadable=0).startswith("1 of 5 files is unreadable")
+
+
+def test_a_trace_that_an_unreadable_copy_keeps_is_removed_by_a_prune_alone(nights: Nights) -> None:
+    copy = nights.archive / "a-copy.jsonl"
+    copy.write_bytes((nights.archive / "z.jsonl").read_bytes())
+    nights.run()
+    nights.write("z.jsonl", 0, bad=1)
+    copy.write_bytes(b"")
+    assert nights.described(max_removed=0).traces_to_remove == 0
+    plan = nights.described(prune=True, max_removed=0)
+    assert (plan.traces_to_remove, plan.loss, plan.excess) == (40, None, None)
+
+
+def test_rows_that_were_rolled_back_are_not_newly_read_again(nights: Nights) -> None:
+    first = ask(nights.warehouse, "SELECT latest()").item()
+    nights.write("b.jsonl", 0, bad=25)
+    assert nights.fails(max_new_rejects=0)
+    nights.run(max_reject_share=1)
+    rollback(nights.warehouse, first)
+    assert nights.described(max_new_rejects=0).excess is None
+    assert nights.run(max_new_rejects=0).counts.rejected == 25
+
+
+@pytest.mark.parametrize(("limit", "fails"), [(2, True), ("5%", True), ("6%", False), (3, False)])
+def test_rejected_rows_among_the_newly_read_ones_have_a_limit(
+    nights: Nights, limit: int | str, *, fails: bool
+) -> None:
+    nights.write("b.jsonl", 47, bad=3)
+    excess = nights.described(max_new_rejects=limit).excess
+    assert bool(excess) == fails
+    assert not excess or excess.startswith(
+        "of what is read anew, 3 of 50 rows are rejected, more than --max-new-rejects "
+        f"{limit} allows (no_steps 3); no scores are published; see: "
+    )
+    assert not excess or excess.endswith("; to allow it this once: --max-new-rejects 3")
+
+
+def test_a_removed_trace_is_always_told_with_its_file(
+    nights: Nights, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nights.write("z.jsonl", 39)
+    with restored_log():
+        show_on_stderr()
+        show_only_new_warnings()
+        nights.run()
+    assert capsys.readouterr().err == (
+        "kp-batch: warning: 1 published trace is removed, which no file of the archive has any "
+        f"more (such as z-039 of {nights.archive}/z.jsonl)\n"
+    )
+
+
+def test_what_is_pruned_forgotten_or_stopped_by_a_limit_is_no_warning_of_removed_traces(
+    nights: Nights, caplog: pytest.LogCaptureFixture
+) -> None:
+    (nights.archive / "z.jsonl").unlink()
+    nights.run(prune=True)
+    forget(nights.warehouse, ["a-000"])
+    nights.write("a.jsonl", 599)
+    nights.fails(max_removed=0)
+    assert "removed, which" not in caplog.text
 
 
 def test_a_renamed_file_is_not_gone(nights: Nights, caplog: pytest.LogCaptureFixture) -> None:
