@@ -1,11 +1,19 @@
 """Lists the files of an archive in buckets, and reads them; see `folders`."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO, cast
 
-from kp_batch.archive.folders import DELTA_LOG, Glob, SourceFile, fault_of, folders_above
+from kp_batch.archive.folders import (
+    TABLE_FOLDERS,
+    Glob,
+    SourceFile,
+    fault_by,
+    folders_above,
+    table_fault,
+)
 from kp_batch.archive.formats import BY_ENDING
 from kp_batch.errors import ArchiveError
 from kp_batch.storage.store import Object, Store, bucket_and_path
@@ -18,10 +26,12 @@ def list_files(url: str, *, every: bool = False) -> Iterator[SourceFile]:
     """As `folders.list_files`, of a URL.
 
     Raises:
-        ArchiveError: the URL is a warehouse, or a Delta table.
+        ArchiveError: the URL is a warehouse, or in a table of a format such as Delta.
         OSError: it cannot be listed.
     """
     bucket, path = bucket_and_path(url)
+    if not is_web(url):
+        _check_above(bucket, Glob.of(path).folder)
     if path and not path.endswith("/") and (obj := bucket.head(path)):
         yield _source(bucket, obj)
     elif not is_web(url):
@@ -62,6 +72,16 @@ def open_copy(url: str, copy: str) -> BinaryIO:
     return temporary
 
 
+def _check_above(bucket: Store, path: str) -> None:
+    """Refuse what is in the folder of a table; a bucket itself is hardly one."""
+    for folder in folders_above(path.strip("/")):
+        for inner in TABLE_FOLDERS:
+            with suppress(PermissionError):  # whoever may read some folders may not list others
+                names = (obj.path for obj in bucket.objects(f"{folder}/{inner}"))
+                if fault := next(filter(None, (table_fault(inner, name) for name in names)), ""):
+                    raise ArchiveError(f"cannot look into '{_url(bucket, folder)}': {fault}")
+
+
 def _glob_files(bucket: Store, glob: Glob, *, every: bool) -> Iterator[SourceFile]:
     """The files of a glob, and folders with a fault that it can match files in."""
     folder = glob.folder.strip("/")
@@ -95,10 +115,9 @@ def _faulty_folders(paths: Iterable[str]) -> dict[str, str]:
     """The outermost folders that must not be read, with their faults."""
     faults: dict[str, str] = {}
     for path in paths:
-        folder, has_log, _ = f"/{path}".partition(f"/{DELTA_LOG}/")  # also that of the bucket
-        parent, _, name = path.rpartition("/")
-        if fault := fault_of({DELTA_LOG}) if has_log else fault_of({name}):
-            faults.setdefault(folder.removeprefix("/") if has_log else parent, fault)
+        folder, fault = fault_by(path)
+        if fault:
+            faults.setdefault(folder, fault)
     outermost: dict[str, str] = {}
     for folder in sorted(faults):
         if outermost.keys().isdisjoint(folders_above(folder)):

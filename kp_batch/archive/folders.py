@@ -5,7 +5,7 @@ A folder that cannot be read, or must not be, is listed as one file with a fault
 
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,11 +14,13 @@ from stat import S_ISDIR, S_ISREG
 from kp_batch.archive.formats import BY_ENDING, FORMATS, Format
 from kp_batch.errors import ArchiveError, is_of_machine, is_passing
 
-DELTA_LOG = "_delta_log"
-IS_DELTA = (
-    "it is a Delta table, whose files may hold rows that were deleted from it; "
-    "export it to plain Parquet"
+# Formats of tables: a folder in that of the table, and how the name of a file there ends.
+_TABLES = (
+    ("a Delta", "_delta_log", ""),
+    ("a Hudi", ".hoodie", ""),
+    ("an Iceberg", "metadata", (".metadata.json", ".metadata.json.gz")),
 )
+TABLE_FOLDERS = tuple(inner for _, inner, _ in _TABLES)
 # A warehouse has the first of these from the beginning of its first run.
 _WAREHOUSE_FILES = frozenset({"kp.lock", "kp.duckdb"})
 IS_WAREHOUSE = "kp.lock or kp.duckdb stands in it: it is a warehouse of kp_batch, not an archive"
@@ -120,13 +122,13 @@ def list_files(root: str, own: str | None, *, every: bool = False) -> Iterator[S
         every: whether hidden files count as well, and any endings.
 
     Raises:
-        ArchiveError: the path is a warehouse, or in a Delta table.
+        ArchiveError: the path is a warehouse, or in a table of a format such as Delta.
         OSError: it cannot be listed.
         ValueError: it is no path.
     """
     for folder in Path(root).parents:
-        if (folder / DELTA_LOG).is_dir():
-            raise ArchiveError(f"cannot look into {str(folder)!r}: {IS_DELTA}")
+        if fault := _table_fault(folder):
+            raise ArchiveError(f"cannot look into {str(folder)!r}: {fault}")
     try:
         status = Path(root).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -140,6 +142,25 @@ def list_files(root: str, own: str | None, *, every: bool = False) -> Iterator[S
         yield from _glob_files(Glob(root), own, every=every)
 
 
+def is_table(kind: str) -> str:
+    """The fault of a table's folder."""
+    return (
+        f"it is {kind} table, whose files may hold rows that were deleted from it; "
+        "export it to plain Parquet"
+    )
+
+
+def table_fault(inner: str, name: str) -> str:
+    """The fault of a folder with a file of that name in its folder `inner`; empty if it has none.
+
+    Args:
+        inner: one of `TABLE_FOLDERS`.
+        name: of the file.
+    """
+    kinds = (kind for kind, folder, ending in _TABLES if folder == inner and name.endswith(ending))
+    return next(map(is_table, kinds), "")
+
+
 def stat_file(path: str) -> SourceFile:
     """The file with its present size, time and version.
 
@@ -149,11 +170,14 @@ def stat_file(path: str) -> SourceFile:
     return _source(path, Path(path).stat())
 
 
-def fault_of(names: Collection[str]) -> str:
-    """Why a folder with these names must not be read; empty if it may be read."""
-    if DELTA_LOG in names:
-        return IS_DELTA
-    return "" if _WAREHOUSE_FILES.isdisjoint(names) else IS_WAREHOUSE
+def fault_by(path: str) -> tuple[str, str]:
+    """The folder that must not be read, by a file in it or below it, and why; else no reason."""
+    for inner in TABLE_FOLDERS:
+        folder, is_inside, name = f"/{path}".rpartition(f"/{inner}/")  # also that of a bucket
+        if is_inside and (fault := table_fault(inner, name)):
+            return folder.removeprefix("/"), fault
+    folder, _, name = path.rpartition("/")
+    return folder, IS_WAREHOUSE if name in _WAREHOUSE_FILES else ""
 
 
 def _glob_files(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
@@ -175,7 +199,7 @@ def _walk(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
         except OSError as error:
             yield _unreadable(folder, "the folder cannot be read: ", error)
             continue
-        if fault := fault_of({entry.name for entry in entries}):
+        if fault := _fault_of(Path(folder), {entry.name for entry in entries}):
             yield SourceFile(folder, 0, 0, fault=fault)
             continue
         for entry in entries:
@@ -194,7 +218,29 @@ def _walk(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
                 yield from _file(entry)
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
+def _fault_of(folder: Path, names: Collection[str]) -> str:
+    """Why a folder with these names must not be read; empty if it may be read."""
+    if not _WAREHOUSE_FILES.isdisjoint(names):
+        return IS_WAREHOUSE
+    return _table_fault(folder, [inner for inner in TABLE_FOLDERS if inner in names])
+
+
+def _table_fault(folder: Path, among: Iterable[str] = TABLE_FOLDERS) -> str:
+    faults = (table_fault(inner, name) for inner in among for name in _names_in(folder / inner))
+    return next(filter(None, faults), "")
+
+
+def _names_in(folder: Path) -> list[str]:
+    """The names in a folder, if it is one; if it is closed, a name without an ending."""
+    try:
+        return [entry.name for entry in _entries(folder)]
+    except PermissionError:
+        return [""] if os.path.isdir(folder) else []  # noqa: PTH112 (even without access)
+    except OSError:
+        return []
+
+
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         return list(entries)
 

@@ -33,7 +33,7 @@ def discover(
         left_out: takes the path of each other warehouse inside; its files are left out as well.
 
     Raises:
-        ArchiveError: a name has no file, cannot be listed, is a warehouse or a Delta table, or is
+        ArchiveError: a name has no file, cannot be listed, is a warehouse or a table, or is
             not UTF-8.
         Exception: the disk or the network failed; another try may succeed, see `is_passing`.
     """

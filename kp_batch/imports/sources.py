@@ -114,14 +114,14 @@ def _input_stamp(file: Input, stamps: Mapping[str, str]) -> str:
 def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
     """The stamps of the sources' files, in the order of their paths.
 
-    A folder that cannot be read is one of them, and so is a Delta table; see `is_closed`.
+    A folder that cannot be read is one of them, and so is a table; see `is_closed`.
 
     Args:
         sources: files and folders, or URLs of these and globs, and of databases.
         archive: a folder, or its URL, whose files are left out.
 
     Raises:
-        ArchiveError: there is no such file or folder, it cannot be looked for, or it is a Delta
+        ArchiveError: there is no such file or folder, it cannot be looked for, or it is a
             table or a warehouse.
         KpBatchError: a URL holds a secret, or cannot be parsed.
         OSError: a source cannot be read.

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from kp_batch import cli
-from kp_batch.archive.folders import IS_DELTA
+from kp_batch.archive.folders import is_table
 from kp_batch.archive.sources import discover
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError, explain_error
@@ -23,6 +23,8 @@ from tests.support.archives import trace, write_jsonl, write_parquet
 from tests.support.commands import invoke
 from tests.support.folders import keep, restore
 from tests.support.unprivileged import Invoke, asks, kp_batch, mode
+
+IS_DELTA = is_table("a Delta")
 
 ACCESS = "give this user access, or run as another"
 

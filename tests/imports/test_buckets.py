@@ -112,7 +112,8 @@ def test_a_night_moves_what_it_changes_and_what_it_has_to_know(
     server.asked.clear()
     assert import_spans(f"{url}/source", f"{url}/2").files == 2
     assert objects(server, url, "GET") == {f"2/{name}" for name in _state(1, "sources")}
-    assert len(server.asked) == 5  # a look at the source's name, and two lists
+    # A look at the name of the source, two lists, and in each folder above it three for tables.
+    assert len(server.asked) == 11
     late(nights)
     fill(f"{url}/source", nights)
     server.asked.clear()
