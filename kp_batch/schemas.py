@@ -119,7 +119,7 @@ FILES = pl.Schema(
         "size": pl.Int64,  # bytes
         "mtime_ns": pl.Int64,  # 0 if the file system has none
         "file_id": pl.String,  # of the content in use; null if none was ever readable
-        "rows": pl.Int64,  # of that content
+        "rows": pl.Int64,  # of that content; null if there is none
         # Why it, or its end, cannot be read; empty if it is read as a whole.
         "reasons": pl.List(pl.String),
         "message": pl.String,

@@ -18,7 +18,7 @@ class Entry:
     size: int
     mtime_ns: int
     file_id: str | None
-    rows: int
+    rows: int  # 0 without content
     reasons: list[str] = field(default_factory=list[str])
     message: str = ""
     version: str = ""
@@ -45,12 +45,15 @@ Ledger = dict[str, Entry]  # by path
 
 def as_ledger(frame: pl.DataFrame) -> Ledger:
     """The ledger from a frame of `FILES`."""
-    return {row["source_file"]: Entry(**row) for row in frame.iter_rows(named=True)}
+    rows = frame.with_columns(pl.col("rows").fill_null(0)).iter_rows(named=True)
+    return {row["source_file"]: Entry(**row) for row in rows}
 
 
 def as_frame(ledger: Iterable[Entry]) -> pl.DataFrame:
     """The ledger as a frame of `FILES`, in the order of paths."""
-    return pl.DataFrame([asdict(entry) for entry in ledger], schema=FILES).sort("source_file")
+    frame = pl.DataFrame([asdict(entry) for entry in ledger], schema=FILES).sort("source_file")
+    has_content = pl.col("file_id").is_not_null()
+    return frame.with_columns(rows=pl.when(has_content).then("rows"))
 
 
 def with_gone(now: Ledger, before: Ledger, *, prune: bool) -> Ledger:

@@ -456,12 +456,12 @@ def test_what_an_unreadable_file_held_last_stays_until_it_may_be_read_or_is_prun
         assert (entry["status"], entry["rows"]) == ("unreadable", 3)
         assert (entry["size"], entry["mtime_ns"]) == (stat.st_size, stat.st_mtime_ns)
         never_read = night.entry("c.jsonl")
-        assert (never_read["status"], never_read["rows"]) == ("unreadable", 0)
+        assert (never_read["status"], never_read["rows"]) == ("unreadable", None)
         assert never_read["message"] == "Permission denied"
         assert night.run().run_id is None
         night.run(prune=True)
         assert night.ids == ["a1", "a2"]
-        assert night.entry("b.jsonl") == entry | {"rows": 0}
+        assert night.entry("b.jsonl") == entry | {"rows": None}
     assert night.differing() == {"changed": ["b.jsonl", "c.jsonl"]}
     night.run()
     assert night.read == ["b.jsonl", "c.jsonl"]
@@ -687,7 +687,7 @@ def test_the_view_of_the_files_and_with_which_content_the_first_row_of_runs_hold
         (str(paths["b.jsonl"]), "gone", *of["b.jsonl"], 3, [], ""),
         (
             *(str(paths["c.parquet"]), "unreadable", *of["c.parquet"]),
-            *(0, ["unreadable_file"], "the file is empty (0 bytes)"),
+            *(None, ["unreadable_file"], "the file is empty (0 bytes)"),
         ),
     ]
     ids = dict(first.ask("SELECT file_id, source_file FROM files WHERE file_id IS NOT NULL"))
