@@ -152,7 +152,7 @@ def test_a_folder_that_may_not_be_read_is_one_reject_and_its_files_are_not_gone(
     ]
     assert ask(warehouse, "SELECT source_file, status, rows FROM files ORDER BY ALL") == [
         (f"{archive}/1.jsonl", "read", 1),
-        (f"{archive}/sub", "unreadable", 0),
+        (f"{archive}/sub", "unreadable", None),
         (f"{archive}/sub/2.parquet", "unreadable", 1),
     ]
     assert ask(warehouse, "SELECT trace_id FROM scores ORDER BY ALL") == [("1",), ("2",)]
