@@ -111,13 +111,25 @@ def sync_names(folder: Path) -> None:
         os.close(descriptor)
 
 
+def make_durable_folder(path: Path) -> None:
+    """Make a folder with its parents, where it is missing, and wait until it is on the disk.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in new:
+        sync_names(folder.parent)
+
+
 def sync_new(files: Iterable[Path], known: Iterable[Path], root: Path) -> None:
     """Wait until new files are on the disk, and the names of them and of their new folders.
 
     Args:
         files: the new ones, below the root.
         known: files below the root that are on the disk already, so that their folders are.
-        root: a folder; if it has no known file, it counts as new itself.
+        root: a folder whose own name is on the disk.
 
     Raises:
         OSError: one could not be written.
@@ -128,7 +140,7 @@ def sync_new(files: Iterable[Path], known: Iterable[Path], root: Path) -> None:
         sync(file)
         for folder in file.parents:
             folders.add(folder)
-            if folder in old or folder == root.parent:
+            if folder in old or folder == root:
                 break
     for folder in folders:
         sync_names(folder)

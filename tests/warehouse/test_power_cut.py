@@ -17,6 +17,7 @@ from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import TABLES
+from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.snapshot import published
 from tests.support.archives import trace, write_jsonl
 from tests.support.folders import keep, restore
@@ -117,14 +118,14 @@ def test_a_power_cut_leaves_what_was_published_before_or_what_is_now(
 
 
 def test_a_new_warehouse_is_on_the_disk_with_its_own_name(tmp_path: Path) -> None:
-    warehouse = tmp_path / "warehouse"
+    warehouse = tmp_path / "by" / "night" / "warehouse"
     with disk_of(tmp_path, has_syncfs=False) as disk:
-        publish_profile(warehouse, "one")
-        assert {path.relative_to(tmp_path) for path in disk.after_power_cut()} == {
-            Path("warehouse/profiles/_delta_log/00000000000000000000.json"),
-            *(path.relative_to(tmp_path) for path in warehouse.glob("profiles/*.parquet")),
-            Path("warehouse/manifest.json"),
-            Path("warehouse/kp.duckdb"),
+        with writing(warehouse, wait=False):
+            publish_profile(warehouse, "one")
+        assert {path.relative_to(warehouse) for path in disk.after_power_cut()} == {
+            Path("profiles/_delta_log/00000000000000000000.json"),
+            *(path.relative_to(warehouse) for path in warehouse.glob("profiles/*.parquet")),
+            *map(Path, ("manifest.json", "kp.duckdb", "kp.lock")),
         }
     wanted = rows(warehouse)
     write_image(warehouse, disk.after_power_cut())

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from uuid import uuid4
 
 from kp_batch.errors import WarehouseError
-from kp_batch.files import atomic_write, cache_folder
+from kp_batch.files import atomic_write, cache_folder, make_durable_folder
 from kp_batch.storage.urls import check_url, is_url, local_name
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def make_folder_of(warehouse: Path) -> None:
     """
     if url_of(warehouse):
         _copies().mkdir(0o700, parents=True, exist_ok=True)
-    warehouse.mkdir(parents=True, exist_ok=True)
+    make_durable_folder(warehouse)
 
 
 def shown(warehouse: Path) -> str:
