@@ -4,7 +4,9 @@ Each day has a random generator of its own, seeded by the sample's seed and the 
 that only one day is in memory at a time.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Final, TypeAlias
 from uuid import NAMESPACE_URL, uuid5
@@ -23,6 +25,7 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 START: Final = np.datetime64("2026-01-05", "ms")  # a Monday, so day % 7 is the weekday
 DAY_MS: Final = 86_400_000
 WEEKDAY_LOAD: Final = np.array([1.0, 1.1, 1.1, 1.0, 0.9, 0.45, 0.4])
+UNSCORED_SHARE: Final = 0.04  # of traces: their engine left its placeholder, 0
 TIED_SHARE: Final = 0.04  # of traces, made at the same time as the one before in their burst
 
 
@@ -34,7 +37,7 @@ def write_sample(
     The same arguments give the same bytes. Rows stand in order of time, and a day without traces
     has no file. Bad rows are spread evenly and take every fault in turn; all other rows are the
     same as in a clean archive. A superseding row bears the id of the row before it, which is clean
-    if `dirty` is at most a half.
+    if `dirty` is at most a half. See `recorded_scores` for the scores of a live engine.
 
     Args:
         folder: where the files go; it is made if it is missing, and other files in it stay.
@@ -74,6 +77,7 @@ def _dated_rows(
     """Every day that has traces, with its rows, the bad ones among them."""
     rng = np.random.default_rng(seed)
     activity = _activity(days, rng)
+    recorded = recorded_scores(traces, seed, days)
     counts: list[int] = rng.multinomial(traces, activity.sum(0) / activity.sum()).tolist()
     first = 0
     for day, count in enumerate(counts):
@@ -81,10 +85,10 @@ def _dated_rows(
         first += count
         if not positions:
             continue
-        rows = _day_rows(day, positions, activity[:, day], seed)
+        rows = _day_rows(day, positions, activity[:, day], seed, recorded)
         for position, row in zip(positions, rows, strict=True):
             if position in bad:
-                spoil(row, bad[position], _trace_id(seed, position - 1))
+                spoil(row, bad[position], trace_id(seed, position - 1))
         yield START.astype("M8[D]") + day, rows
 
 
@@ -102,7 +106,9 @@ def _activity(days: int, rng: np.random.Generator) -> Floats:
     return activity * np.resize(WEEKDAY_LOAD, days)
 
 
-def _day_rows(day: int, positions: range, weights: Floats, seed: int) -> list[Row]:
+def _day_rows(
+    day: int, positions: range, weights: Floats, seed: int, recorded: Sequence[float | None]
+) -> list[Row]:
     """One day's clean traces, in order of time, at these positions of the archive."""
     rng = np.random.default_rng([seed, day])
     dice = Dice(rng)
@@ -112,7 +118,10 @@ def _day_rows(day: int, positions: range, weights: Floats, seed: int) -> list[Ro
     order: list[int] = np.argsort(times, kind="stable").tolist()
     moments = np.datetime_as_string(START + day * DAY_MS + times[order], timezone="UTC")
     events = zip(positions, order, moments.tolist(), strict=True)
-    return [_row(day_stories[story], _trace_id(seed, at), time, dice) for at, story, time in events]
+    return [
+        _row(day_stories[story], trace_id(seed, at), time, dice, recorded[at])
+        for at, story, time in events
+    ]
 
 
 def _bursts(count: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
@@ -126,7 +135,7 @@ def _bursts(count: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
     return sizes, (starts + since_start).astype(np.int64) % DAY_MS
 
 
-def _row(story: Story, trace_id: str, created_at: str, dice: Dice) -> Row:
+def _row(story: Story, name: str, created_at: str, dice: Dice, recorded: float | None) -> Row:
     """One trace as a row of the archive: a story, with the details that differ each time."""
     topic = story.task.topic
     chosen = {name: dice.pick(options) for name, options in vocabulary().choices.items()}
@@ -135,14 +144,14 @@ def _row(story: Story, trace_id: str, created_at: str, dice: Dice) -> Row:
     return {
         "@context": chosen.pop("@context"),
         "@type": "ReasoningTrace",
-        "id": trace_id,
+        "id": name,
         "metadata": {
             **chosen,
             "created_at": created_at,
             "agent_id": dice.pick(topic.agents),
             "task_domain": topic.domain,
             "success": story.success,
-            "quality_score": round(0.1 + 0.6 * sureness + 0.3 * dice.roll(), 2),
+            "quality_score": 0.0 if dice.roll() < UNSCORED_SHARE else recorded,
         },
         "task": {"objective": story.task.sentence("objectives")},
         # Latencies begin at 90 ms, and have a long tail: one in a hundred is over two seconds.
@@ -157,5 +166,17 @@ def _row(story: Story, trace_id: str, created_at: str, dice: Dice) -> Row:
     }
 
 
-def _trace_id(seed: int, position: int) -> str:
+def recorded_scores(traces: int, seed: int, days: int) -> list[float | None]:
+    """The scores that a live engine with the default settings gave a clean archive, in its order.
+
+    Only the sample of the default arguments has some: a model would take a minute. To make them
+    anew, see `tests.support.recorded`.
+    """
+    known = json.loads(files("kp_batch.sample").joinpath("recorded.json").read_text("utf-8"))
+    is_known = [known.pop(name) for name in ("traces", "seed", "days")] == [traces, seed, days]
+    return known["scores"] if is_known else [None] * traces
+
+
+def trace_id(seed: int, position: int) -> str:
+    """The id of the trace at a position of the archive."""
     return f"kp:trace:{uuid5(NAMESPACE_URL, f'kp-batch/sample/{seed}/{position}')}"

@@ -10,6 +10,7 @@ from shutil import copyfile
 
 import pytest
 
+from kp_batch.warehouse.reader import connect
 from tests.support import ROOT
 from tests.support.buckets import fill, make_bucket
 from tests.support.doc_commands import missing, outputs, shell, words
@@ -25,6 +26,12 @@ def test_the_commands_of_the_front_page_print_what_it_shows(tmp_path: Path) -> N
     shown = [Block("sh", "kp-batch demo\n", DEMO.text), *SHOWN]  # as `make demo` does
     for block, output in zip(shown, outputs(shown, tmp_path), strict=True):
         assert missing(block.shown, output) is None
+    with connect(tmp_path / "kp-batch-demo" / "warehouse") as connection:
+        far = (
+            "SELECT count(*), max(abs(score - recorded_score)) FROM scores WHERE recorded_score > 0"
+        )
+        [(compared, difference)] = connection.execute(far).fetchall()
+    assert (compared, difference < 1e-6) == (575, True)  # as the sample says that an engine had it
     drawn = tmp_path / "drawn.svg"
     shell(
         f"{sys.executable} -m tests.support.picture {tmp_path}/kp-batch-demo/warehouse {drawn}",

@@ -41,7 +41,7 @@ from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.vectors import Float32s, normalised
 from kp_batch.warehouse.layout import Layout
-from tests.support.archives import trace, write_jsonl
+from tests.support.archives import record_scores, trace, write_jsonl
 from tests.support.browser import CHROMIUM, charts, marks, opened
 from tests.support.buckets import Machine
 from tests.support.commands import check_signal, invoke, linux, working
@@ -60,6 +60,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for host in ("a", "b"):
         (folder / f"host={host}").mkdir()
     write_sample(folder / "host=a", traces=180, days=3, seed=5)
+    record_scores(folder / "host=a", seed=5)
     at_once = (
         trace(id=f"{number * 7 % 20:02d}", objective=f"task {number}") for number in range(20)
     )

@@ -25,7 +25,7 @@ from kp_batch.text import bar_line, shortened
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
-from tests.support.archives import step, trace, write_jsonl
+from tests.support.archives import record_scores, step, trace, write_jsonl
 from tests.support.browser import CHROMIUM, Opening, charts, launched, marks, opened_in
 
 pytestmark = pytest.mark.process
@@ -90,6 +90,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs over a sample, some refused rows, and all kinds of hostile text."""
     folder = tmp_path_factory.mktemp("page")
     write_sample(folder / "archive", traces=300, days=20, seed=3, dirty=0.03)
+    record_scores(folder / "archive", seed=3)
     settings = {"warehouse": folder / "warehouse", "embedder": "hashing", "max_reject_share": 1}
     rescore_archive(RescoreConfig(archive=(str(folder / "archive"),), **settings))
     hostile = [

@@ -6,12 +6,13 @@ from typing import Any
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
-from tests.support.archives import step, trace, write_jsonl
+from tests.support.archives import record_scores, step, trace, write_jsonl
 
 
 def answering_warehouse(folder: Path) -> Path:
     """Make it in a folder, by two runs, whose scores differ."""
     write_sample(folder / "archive", traces=400, days=12, seed=5, dirty=0.05)
+    record_scores(folder / "archive", seed=5)
     late = [trace(id=f"kp:trace:{n}", created_at=f"2026-03-{n:02d}T23:30:00Z") for n in (1, 5)]
     ties = [trace(id=f"kp:trace:tie-{n}", created_at="2026-03-09T00:00:00Z") for n in range(3)]
     write_jsonl(folder / "archive" / "late.jsonl", [*late, *ties])

@@ -6,6 +6,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -130,6 +131,16 @@ def write_parquet(
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table(traces, schema), path, **options)
     return path
+
+
+def record_scores(folder: Path, seed: int) -> None:
+    """Give the traces of a sample other scores of live engines, but for placeholders."""
+    draws, score = np.random.default_rng(seed), pl.col("metadata").struct.field("quality_score")
+    for path in sorted(folder.glob("*.parquet")):
+        rows = pl.read_parquet(path)
+        drawn = pl.Series(draws.uniform(0.1, 1.0, len(rows)).round(2))
+        recorded = pl.when(score == 0).then(0.0).otherwise(drawn).alias("quality_score")
+        rows.with_columns(pl.col("metadata").struct.with_fields(recorded)).write_parquet(path)
 
 
 def write_damaged(path: Path, traces: Sequence[Any], good: int) -> Path:
