@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from typing import TextIO
 
 from kp_batch.errors import ResourceError
-from kp_batch.text import count_of, printable_lines
+from kp_batch.text import count_of, drawn, printable_lines
 
 _SECONDS_BETWEEN_LINES = 10.0
 _LOG = logging.getLogger("kp_batch")
@@ -44,7 +44,19 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
     if stream is None:  # print would take another
         return
     with writing_to("stderr" if err else "stdout"):
-        print(text, file=stream, end="\n" if nl else "", flush=True)
+        print(drawn(text, stream), file=stream, end="\n" if nl else "", flush=True)
+
+
+def echo_result(text: str) -> None:
+    """Print on stdout the result of what is done: it stands, whether anybody reads it or not.
+
+    Raises:
+        ResourceError: it cannot be written.
+    """
+    try:
+        echo(text)
+    except BrokenPipeError:
+        set_user_streams(None, user_err())
 
 
 @contextmanager

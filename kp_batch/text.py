@@ -1,5 +1,6 @@
 """Texts: made harmless for terminals, laid out for people, and times as others write them."""
 
+import codecs
 import json
 import re
 from collections.abc import Iterable
@@ -9,6 +10,9 @@ from unicodedata import category, east_asian_width
 
 # None of them is a blank: those collapse on pages, and are narrower than bars in many fonts.
 _BARS = "▁▂▃▄▅▆▇█"
+_DRAWN = _BARS + "─│┌┬┐├┼┤└┴┘…"
+_PLAIN = str.maketrans(_DRAWN, ".:-=+*#@" + "-|" + "+" * 9 + "~")
+WITH_ESCAPES = "kp_batch.with_escapes"
 DOMAIN = 40  # characters of a domain that summaries and plans show
 _VALUE = 30  # characters of a value in a cache's name
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -53,6 +57,25 @@ def encodable(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def drawn(text: str, out: IO[str]) -> str:
+    """A text for people, drawn with letters that an output has."""
+    try:
+        _DRAWN.encode(getattr(out, "encoding", None) or "utf-8")  # a StringIO has any
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN)
+    return text
+
+
+def _with_escapes(error: UnicodeError) -> tuple[str, int]:
+    """Write letters that an encoding lacks as JSON escapes them, so that JSON stays what it is."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error(WITH_ESCAPES, _with_escapes)
 
 
 def one_line(text: str) -> str:

@@ -88,7 +88,7 @@ def _quotas(root: Path) -> Iterator[int]:
 def _groups(root: Path) -> Iterator[Path]:
     """The folders of this process's control groups, of either version, and those above them."""
     described = root / "proc/self/cgroup"
-    for line in described.read_text().splitlines() if described.exists() else ():
+    for line in described.read_text("utf-8").splitlines() if described.exists() else ():
         _, controllers, path = line.split(":", 2)
         top = root / "sys/fs/cgroup" / controllers
         group = top / path.strip("/")

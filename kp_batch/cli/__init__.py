@@ -1,9 +1,11 @@
 """The command line: arguments in, tables and messages out. Heavy imports are local."""
 
+import os
 import signal
 import sys
 from contextlib import suppress
 from importlib import import_module
+from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn
 
@@ -13,6 +15,7 @@ from kp_batch import log
 from kp_batch.cli.supervise import ending_signals, print_message, supervised
 from kp_batch.errors import explain_error
 from kp_batch.log import user_err, user_out, writing_to
+from kp_batch.text import WITH_ESCAPES
 from kp_batch.threads import check_threads
 
 _MODULES = (  # of the commands, in their order
@@ -40,6 +43,12 @@ def kp_batch() -> None:
 
 def main() -> NoReturn:
     """Run the command line and leave with its exit status."""
+    # Without the documentation in code there is no help, and altair cannot be imported.
+    if sys.flags.optimize > 1 and os.environ.pop("PYTHONOPTIMIZE", None):
+        os.execv(sys.executable, sys.orig_argv)  # noqa: S606 (the same command again)
+    for stream in (sys.stdout, sys.stderr):  # of which either may be closed, and so None
+        if isinstance(stream, TextIOWrapper) and stream.errors in {"strict", "surrogateescape"}:
+            stream.reconfigure(errors=WITH_ESCAPES)
     name, *rest = sys.argv[1:] or [""]
     if name in SUPERVISED and _HELP.isdisjoint(rest):
         try:

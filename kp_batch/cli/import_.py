@@ -10,7 +10,7 @@ import click
 from kp_batch.cli import kp_batch
 from kp_batch.cli.options import Parsed, complete_formats, json_line, json_option
 from kp_batch.imports.limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
-from kp_batch.log import echo
+from kp_batch.log import echo, echo_result
 from kp_batch.storage.urls import is_url
 
 _RULES = """\
@@ -142,7 +142,7 @@ def import_(  # noqa: PLR0913 (each is an option)
         from kp_batch.imports.run import forget, forgotten_text
 
         forgotten = forget(archive, **{forget_by: arguments})
-        echo(json_line(forgotten) if as_json else forgotten_text(forgotten, archive))
+        echo_result(json_line(forgotten) if as_json else forgotten_text(forgotten, archive))
         return
     from kp_batch.conversion.rules import load_rules
     from kp_batch.imports.config import format_named
@@ -164,7 +164,7 @@ def import_(  # noqa: PLR0913 (each is an option)
     tables |= {"agent_id": agent_id} if agent_id else {}
     rules, limits = load_rules(rules_path, tables), ImportLimits(max_refused, max_unreadable)
     done = import_traces(form, sources, archive, rules, limits)
-    echo(json_line(done) if as_json else as_text(done, archive))
+    echo_result(json_line(done) if as_json else as_text(done, archive))
 
 
 def _success(text: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from kp_batch.cli import kp_batch
 from kp_batch.cli.options import complete_runs, json_line, json_option, warehouse_option
 from kp_batch.cli.supervise import logged
 from kp_batch.errors import KpBatchError
-from kp_batch.log import echo
+from kp_batch.log import echo, echo_result
 from kp_batch.novelty.settings import parse_ttl
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.bucket.location import shown, url_of
@@ -77,7 +77,7 @@ def vacuum(warehouse: Path, keep: str, dry_run: bool) -> None:  # noqa: FBT001 (
 
     with _upkeep(warehouse, dry_run=dry_run):
         removed = vacuum_warehouse(warehouse, period, datetime.now(UTC), dry_run=dry_run)
-    echo(removed_text(removed, dry_run=dry_run))
+    echo_result(removed_text(removed, dry_run=dry_run))
 
 
 @kp_batch.command()
@@ -106,7 +106,7 @@ def forget(
         forgotten = forget_traces(
             warehouse, all_ids, unseen_too=unseen_too, with_page=True, dry_run=dry_run
         )
-    echo(forgotten_text(forgotten, dry_run=dry_run))
+    echo_result(forgotten_text(forgotten, dry_run=dry_run))
     if forgotten.refusal:
         raise KpBatchError(forgotten.refusal)
 
@@ -126,7 +126,7 @@ def rollback(run: str, warehouse: Path, *, dry_run: bool, as_json: bool) -> None
 
     with _upkeep(warehouse, dry_run=dry_run):
         result = roll_back(warehouse, run, with_page=True, dry_run=dry_run)
-    echo(json_line(result) if as_json else rolled_back_text(result, dry_run=dry_run))
+    echo_result(json_line(result) if as_json else rolled_back_text(result, dry_run=dry_run))
 
 
 def _upkeep(warehouse: Path, *, dry_run: bool) -> AbstractContextManager[None]:

@@ -12,7 +12,7 @@ import click
 from kp_batch.cli.options import json_line
 from kp_batch.cli.supervise import note_result_owed, note_result_printed
 from kp_batch.errors import AuditError, ResourceError, explain_error
-from kp_batch.log import echo
+from kp_batch.log import echo_result
 from kp_batch.operations.compare import Comparison
 from kp_batch.operations.preview import Preview
 from kp_batch.pipeline.rescore import OpenRun, watched
@@ -131,7 +131,7 @@ class _Printed:
 
     def _print(self, outcome: Outcome) -> None:
         self._is_printed = True
-        echo(json_line(outcome))
+        echo_result(json_line(outcome))
         note_result_printed()
 
 

@@ -19,7 +19,7 @@ from kp_batch.cli.options import (
 from kp_batch.cli.query import ask
 from kp_batch.cli.supervise import logged, note_result_printed
 from kp_batch.errors import ResourceError
-from kp_batch.log import echo, show_only_new_warnings
+from kp_batch.log import echo, echo_result, show_only_new_warnings
 from kp_batch.text import count_of
 from kp_batch.warehouse.layout import Layout, check_apart, make_folder
 
@@ -130,7 +130,7 @@ def _run(
 
     def print_text(result: "Summary | Preview") -> None:
         if not quiet:
-            echo(_result_text(result))
+            echo_result(_result_text(result))
         note_result_printed()
 
     if quiet:

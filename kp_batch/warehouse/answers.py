@@ -13,7 +13,7 @@ import duckdb
 
 from kp_batch.duck import SQL, identifier, joined, statement
 from kp_batch.errors import KpBatchError
-from kp_batch.text import Terminal, count_of, padded, printable, printable_lines, width
+from kp_batch.text import Terminal, count_of, drawn, padded, printable, printable_lines, width
 from kp_batch.warehouse.questions import questions
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _write_text(
         answer = connection.sql(query)
         if _has_answer(query):
             text, rows = _answer_text(answer, room)
-            out.write(f"{separator}{text}")
+            out.write(drawn(f"{separator}{text}", out))
             separator, has_rows = "\n", has_rows or rows > 0
     return has_rows
 

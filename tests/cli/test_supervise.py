@@ -25,6 +25,7 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.commands import (
     check_signal,
     children,
+    command,
     is_running,
     linux,
     reading,
@@ -177,6 +178,51 @@ def test_the_child_fits_the_terminal_of_the_command() -> None:
     os.close(end)
     os.close(terminal)
     assert (done.returncode, done.stderr) == (0, b"57\n")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=str)
+def test_a_run_that_is_published_is_done_though_nobody_reads_its_result(
+    tmp_path: Path, options: list[str]
+) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace()])
+    words = ["run", tmp_path / "a.jsonl", "--warehouse", tmp_path / "w", "--embedder", "none"]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        command([*words, *options]), stdout=write, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(write)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.endswith(f"the report is in {tmp_path}/w/report.html\n")
+
+
+def test_a_command_has_its_help_where_python_drops_documentation() -> None:
+    environment = os.environ | {"PYTHONOPTIMIZE": "2"}
+    words = command(["run", "--help"])
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert "Rescore ARCHIVE" in done.stdout
+
+
+def test_letters_that_the_encoding_of_an_output_lacks_become_others(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace(task_domain="é▂…", objective="a\u2028b")])
+    where = ["--warehouse", str(tmp_path / "w")]
+
+    def ask(encoding: str, *words: str) -> str:
+        done = subprocess.run(
+            command([*words, *where]),
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode(encoding)
+
+    summary = ask("latin-1", "run", str(tmp_path / "a.jsonl"), "--embedder", "none")
+    assert re.search(r"\n  é:~  +[.@]{10}  ", summary)
+    assert "é:~" in ask("latin-1", "sql", "SELECT task_domain FROM scores")
+    assert "\\u00e9:~" in ask("ascii", "sql", "SELECT task_domain FROM scores")
+    data = ask("ascii", "sql", "--format", "json", "SELECT task_domain FROM scores")
+    assert json.loads(data) == [{"task_domain": "é▂…"}]
 
 
 def test_no_file_takes_the_numbers_of_closed_streams() -> None:
