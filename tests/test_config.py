@@ -183,8 +183,11 @@ TTLS = [f"{number}{unit}" for number in NUMBERS[:120] for unit in "smhd"]
 EXTREMES: dict[str, list[Any]] = {
     "cache_size": NUMBERS,
     "threshold": NUMBERS,
-    "max_reject_share": NUMBERS,
-    "max_removed": [*NUMBERS, *(f"{number}%" for number in NUMBERS)],
+    **{
+        name: [*NUMBERS, *(f"{number}%" for number in NUMBERS if "share" not in name)]
+        for name in RescoreConfig.model_fields
+        if name.startswith("max_")
+    },
     "workers": NUMBERS,
     "ttl": [*TTLS, timedelta.max, timedelta.max - timedelta(microseconds=999_999)],
     "cache_by": ["+", "a+none", "é+_", ("none",), ("b", "a", "a"), ("a+b",), ("",), ("a b",)],
@@ -202,6 +205,12 @@ def config_or_fault(name: str, value: Any) -> RescoreConfig | str:
         return RescoreConfig.read({"archive": ["a"], "warehouse": "w", name: value})
     except KpBatchError as error:
         return str(error)
+
+
+def test_no_number_is_left_out_of_the_extremes() -> None:
+    numbers = (int, float, int | None, float | None)
+    fields = RescoreConfig.model_fields.items()
+    assert {name for name, field in fields if field.annotation in numbers} <= EXTREMES.keys()
 
 
 @pytest.mark.parametrize("name", EXTREMES)
