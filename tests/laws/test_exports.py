@@ -12,6 +12,7 @@ import pytest
 from kp_batch.operations.export import FORMATS, ExportFilter, ExportResult, export
 from tests.support.oracle.exports import WHERE, Exported, exported
 from tests.support.oracle.history import History
+from tests.support.oracle.scoring import cosines
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +41,15 @@ def pairs() -> list[dict[str, Any]]:
 def test_law_an_export_has_the_traces_of_a_plain_search(history: History, tmp_path: Path) -> None:
     for wanted in [*CONDITIONS, *pairs()]:
         assert_exported(history, {"min_score": 0.0} | wanted, tmp_path / "a.jsonl")
+
+
+def test_law_what_reaches_the_bound_is_similar(history: History, tmp_path: Path) -> None:
+    rows = [row for row in history.last.scores if row["vector"].any()][-12::3]
+    for one, other in combinations(rows, 2):
+        [bound] = cosines([one["vector"]], other["vector"])
+        if 0 < bound < 1:
+            choice = {"min_score": 0.0, "private": True, "distinct": bound}
+            assert_exported(history, choice, tmp_path / "a.jsonl")
 
 
 def test_law_so_has_one_of_a_drawn_archive(by_chance: History, tmp_path: Path) -> None:

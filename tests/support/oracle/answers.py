@@ -41,20 +41,14 @@ def assert_same(
 
 
 def is_near(value: Any, expected: Any) -> bool:
-    """Equal, numbers nearly; what is no number is null or NaN."""
-    if _is_none(value) or _is_none(expected):
-        return _is_none(value) and _is_none(expected)
-    if isinstance(value, float) or isinstance(expected, float):
+    """Equal, numbers nearly; nothing is NaN."""
+    if isinstance(value, float) and expected is not None:
         return math.isclose(value, expected, rel_tol=_NEAR, abs_tol=_NEAR)
     return bool(value == expected)
 
 
-def _is_none(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
 def _order(row: Sequence[Any]) -> list[str]:
-    return ["" if _is_none(each) else _text(each) for each in row]
+    return ["" if each is None else _text(each) for each in row]
 
 
 def _text(value: Any) -> str:

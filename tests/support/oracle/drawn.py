@@ -19,12 +19,16 @@ _MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
 
 
 def drawn(folder: Path, seed: int) -> History:
-    """Two runs over an archive; the recorded scores are those of a third cache, or any."""
+    """Two runs over an archive; the recorded scores are those of a third cache, or any.
+
+    Of every other seed the archive is large enough for a stability index.
+    """
     chance, history = random.Random(seed), History(folder)
+    most = 250 if seed % 2 else 50
     one, two, live = (_settings(chance) for _ in range(3))
-    traces = [_trace(chance, number) for number in range(chance.randint(20, 60))]
+    traces = [_trace(chance, number) for number in range(chance.randint(most - 20, most))]
     _record(chance, traces, replace(live, profiles=two.profiles))
-    cut = chance.randrange(1, len(traces))
+    cut = chance.randrange(200 if seed % 2 else 1, len(traces))
     again = chance.choices(traces, k=3)
     for run, (rows, settings) in enumerate([(traces[:cut], one), (traces[cut:] + again, two)]):
         chance.shuffle(rows)

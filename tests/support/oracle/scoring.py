@@ -166,7 +166,7 @@ class Cache:
         # Against a zero vector, the trace's own or one in the cache, it is 0.
         zero = [] if vector.any() and all(entry[2].any() for entry in left) else [0.0]
         similarity = max([each[0] for each in near] + zero) if left else None
-        first = near[0] if near else None
+        first = near[0] if near and near[0][0] == similarity else None
         return {
             "novelty": 0.5 if similarity is None else min(1.0, max(0.0, 1 - similarity)),
             "max_similarity": similarity,

@@ -16,6 +16,7 @@ _TOOLS = [
     *(step("tool_call", "search", "search"), step("observation", "found", "browser")),
     *(step("thought", None), step("tool_call", "", "")),
 ]
+_SILENT = [step("observation"), step("tool_call")]
 _MENDED = [step("error_recovery", f"try {n}") for n in range(3)]
 _MENDED_BY_ONE = [step("error_recovery", "again", "editor")] * 4
 _EVERYTHING = [
@@ -96,6 +97,12 @@ def _second() -> list[Any]:
         met_empty(made("06T08:41", "Fix the import", framework="x"), HASHING, by=5e-7),
         met_empty(made("06T08:42", "Fix the import"), HASHING, by=2e-6),
         made("06T09:41", "Fix the import", confidence=0.0, success=False, steps=[_PAIR[1]]),
+        # Opposite vectors, met by themselves, and beside one of zeros.
+        made("06T10:00", "dog", _SILENT, agent_id="d"),
+        made("06T10:01", "sugar", _SILENT, agent_id="d"),
+        made("06T10:20", "!", _SILENT, agent_id="e"),
+        made("06T10:21", "engine", _SILENT, agent_id="e"),
+        made("06T10:22", "bean", _SILENT, agent_id="e"),
         # At the bounds of the overrides, and beyond.
         made("06T09:50", "Mend it", _MENDED_BY_ONE, confidence=1.0, quality_score=0.9),
         made("06T09:51", "Mend it", _MENDED_BY_ONE, confidence=1.0, quality_score=0.95),
