@@ -56,6 +56,7 @@ PLANNED = [
     "traces_to_restate",
     "traces_to_reweight",
     "traces_to_remove",
+    "loss",
     "domains",
     "largest_domains",
     "by_domain_and_day",

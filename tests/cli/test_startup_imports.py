@@ -1,6 +1,5 @@
 """What a command imports: what it does not need may take longer to import than all that it does."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,10 +67,11 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """An archive and its warehouse, whose vectors are a model's."""
     folder = tmp_path_factory.mktemp("scored")
     archive = folder / "archive"
-    path = write_jsonl(archive / "a.jsonl", [trace(id="a"), trace(id="b")])
-    os.utime(path, (1e9, 1e9))  # a file that was just written is looked at once more
+    write_jsonl(archive / "a.jsonl", [trace(id="a"), trace(id="b")])
     settings = config(folder, archive, embedder="minilm")
-    rescore_and_report(settings)
+    with pytest.MonkeyPatch.context() as patch:  # a file that was just written is read once more
+        patch.setattr("kp_batch.ingest.scan._SETTLED_NS", -(10**18))
+        rescore_and_report(settings)
     return archive, settings.warehouse
 
 
