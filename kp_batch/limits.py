@@ -8,9 +8,12 @@ refused before it is parsed: objects take many times the memory of their text.
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import IO, Any
 
 from pydantic_core import from_json, to_json
+
+from kp_batch.errors import UnreadableError
 
 LINE_BYTES = 64 << 20  # of a JSON line, a protobuf message, and a JSON document of one trace
 TEXT_BYTES = 16 << 20  # of one value, in UTF-8
@@ -89,6 +92,36 @@ def lines_of(file: IO[bytes]) -> Iterator[bytes]:
         yield line
         while len(line) >= min(limit, _SKIPPED_BYTES) and not line.endswith(b"\n"):
             line = file.readline(_SKIPPED_BYTES)
+
+
+class OtherEncodingError(UnreadableError):
+    """A file of lines is in another encoding than UTF-8."""
+
+
+def utf8_lines_of(file: IO[bytes]) -> Iterator[bytes]:
+    """As `lines_of`, which would cut lines of UTF-16 within letters, so that some are still read.
+
+    Raises:
+        OtherEncodingError: the file is in UTF-16 or UTF-32.
+    """
+    lines = lines_of(file)
+    first = [*islice(lines, 2)]  # the first may end within a letter
+    if name := _other_encoding(b"".join(first)):
+        message = f"its lines are {name}, not UTF-8: convert it, as with iconv -f {name} -t UTF-8"
+        raise OtherEncodingError(message)
+    yield from first
+    yield from lines
+
+
+def _other_encoding(text: bytes) -> str:
+    """The name of UTF-16 or UTF-32, as iconv has it, if JSON begins so; else an empty text."""
+    name = json.detect_encoding(text)
+    if name.startswith("utf-8"):
+        return ""
+    # A hole, which a crash of a system may leave, is NULs; and what was damaged is in no letters.
+    first = text[: len(text) // 4 * 4].decode(name, "replace")[:2]
+    is_text = len(first) == 2 and first.isascii() and "\0" not in first
+    return re.sub("-(?=[BL]E)", "", name.upper()) if is_text else ""
 
 
 def loads(text: str | bytes) -> Any:

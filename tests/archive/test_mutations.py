@@ -88,6 +88,9 @@ def test_damaged_lines(tmp_path: Path) -> None:
                 write_jsonl(archive / name, changed)
     taken = Taken(archive, tmp_path / "warehouse")
     for name, lines in lines_by_name.items():
+        if name in taken.unreadable:
+            assert not json.detect_encoding((archive / name).read_bytes()).startswith("utf-8")
+            continue
         with (archive / name).open("rb") as file:
             rows = {row: line for row, line in enumerate(file) if line.strip()}
         torn = [row for row, line in rows.items() if not line.endswith(b"\n") and _is_no_json(line)]

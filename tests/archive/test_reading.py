@@ -1,4 +1,5 @@
 import base64
+import codecs
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -426,6 +427,30 @@ def test_blank_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     rows = read(write_jsonl(tmp_path / "a.jsonl", lines))
     assert rows["row"].to_list() == [1, 4, 6]
     assert rows["reasons"].to_list() == [[], ["malformed_json"], []]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_lines_of_another_encoding_are_refused_by_its_name(
+    tmp_path: Path, encoding: str, count: int
+) -> None:
+    text = "".join(f"{json.dumps(t)}\n" for t in TRACES[:count])
+    (tmp_path / "a.jsonl").write_bytes(text.encode(encoding))
+    name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
+    with pytest.raises(UnreadableError, match=f"its lines are {name}, not UTF-8"):
+        read(tmp_path / "a.jsonl")
+
+
+def test_a_mark_of_utf_8_or_a_hole_at_its_begin_makes_no_other_encoding(
+    tmp_path: Path, plain: pl.DataFrame
+) -> None:
+    lines = b"".join(json.dumps(t).encode() + b"\n" for t in TRACES)
+    (tmp_path / "a.jsonl").write_bytes(codecs.BOM_UTF8 + lines)
+    assert read(tmp_path / "a.jsonl").equals(plain)
+    for hole in (bytes(4_096), b"{" + bytes(4_095)):
+        (tmp_path / "a.jsonl").write_bytes(hole + b"\n" + lines)
+        rows = read(tmp_path / "a.jsonl")
+        assert rows["fault"].to_list() == ["malformed_json", *[None] * len(TRACES)]
 
 
 def test_the_last_of_duplicate_keys_counts(tmp_path: Path) -> None:

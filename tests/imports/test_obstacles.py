@@ -14,10 +14,10 @@ import pytest
 
 from kp_batch.archive.folders import is_table
 from kp_batch.conversion.formats import json_files
-from kp_batch.conversion.formats.json_files import read_json_values
+from kp_batch.conversion.formats.json_files import read_json_lines, read_json_values
 from kp_batch.conversion.model import Rejected
 from kp_batch.conversion.rules import load_rules
-from kp_batch.errors import ArchiveError, ResourceError, is_passing
+from kp_batch.errors import ArchiveError, ResourceError, UnreadableError, is_passing
 from kp_batch.imports import job as work
 from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.records import NewRecords
@@ -252,6 +252,21 @@ TORN = [
     "[]",
     "\0",
 ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_lines_of_another_encoding_are_refused_by_its_name_and_one_value_is_read(
+    tmp_path: Path, encoding: str
+) -> None:
+    values = [{"a": "é"}, {"a": "日"}]
+    path = tmp_path / "a.json"
+    for indent in (None, 1):
+        path.write_bytes(json.dumps(values, ensure_ascii=False, indent=indent).encode(encoding))
+        assert [*read_json_values(path)] == [(None, value) for value in values]
+    path.write_bytes("".join(f"{json.dumps(value)}\n" for value in values).encode(encoding))
+    for read in (read_json_lines, read_json_values):
+        with pytest.raises(UnreadableError, match=r"its lines are UTF-\d\d(LE|BE)?, not UTF-8"):
+            list(read(path))
 
 
 @pytest.mark.parametrize("torn", TORN)

@@ -17,7 +17,7 @@ import polars as pl
 
 from kp_batch import limits
 from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS, Field, times_from_text
-from kp_batch.limits import LINE_BYTES, TooLargeError, lines_of, loads
+from kp_batch.limits import LINE_BYTES, TooLargeError, loads, utf8_lines_of
 from kp_batch.schemas import ROWS, TIMESTAMP
 from kp_batch.text import encodable
 
@@ -52,8 +52,12 @@ class TooLarge:
 
 
 def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]:
-    """The file's rows, in their order."""
-    whole = (line for line in lines_of(file) if not _is_torn(line))
+    """The file's rows, in their order.
+
+    Raises:
+        UnreadableError: the file is in another encoding than UTF-8.
+    """
+    whole = (line for line in utf8_lines_of(file) if not _is_torn(line))
     for batch in line_batches(whole, batch_rows):
         rows = rows_from_objects(path, ((row, json_object(line)) for row, line in batch))
         yield Batch(rows, partial(_as_json, dict(batch)))
@@ -110,7 +114,7 @@ def read_raw(file: IO[bytes], rows: Iterable[int], _batch_rows: int) -> Iterator
     """
     wanted = iter(rows)
     row = next(wanted, None)
-    for number, line in enumerate(lines_of(file)):
+    for number, line in enumerate(utf8_lines_of(file)):
         if row is None:
             return
         if number == row:

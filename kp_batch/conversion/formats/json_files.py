@@ -5,7 +5,6 @@ import io
 import json
 import sys
 import zlib
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -15,7 +14,15 @@ from kp_batch import limits
 from kp_batch.conversion.conversation.messages import Json, parts_of
 from kp_batch.conversion.model import ReadItem, Rejected
 from kp_batch.errors import UnreadableError
-from kp_batch.limits import Budget, TooLargeError, lines_of, loads, refusal_budget
+from kp_batch.limits import (
+    Budget,
+    OtherEncodingError,
+    TooLargeError,
+    lines_of,
+    loads,
+    refusal_budget,
+    utf8_lines_of,
+)
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -122,11 +129,11 @@ def read_json_lines(
 
     Raises:
         TooLargeError: it unpacks to more than a file may hold, or too many lines are refused.
-        UnreadableError: it is empty, or cannot be unpacked.
+        UnreadableError: it is empty, in another encoding than UTF-8, or cannot be unpacked.
     """
     is_empty, room = True, refusal_budget()
     with opened(path, may_lack_end=may_lack_end) as file:
-        for number, line in enumerate(lines_of(file), 1):
+        for number, line in enumerate(utf8_lines_of(file), 1):
             is_empty = False
             item = parsed(number, line) if line.strip() else None
             if not isinstance(item, tuple):
@@ -166,6 +173,16 @@ def read_json_values(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]
         TooLargeError: it is one value, or one line, that passes a limit; or unpacks to too much.
         UnreadableError: it is empty, cannot be unpacked, or holds no object.
     """
+    try:
+        yield from _values_of_lines(path)
+    except OtherEncodingError:  # one value may have any
+        if not (objects := _objects(path)):
+            raise
+        yield from ((None, each) for each in objects)
+
+
+def _values_of_lines(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]:
+    """The objects of a file, a line each, unless no line begins with one."""
     lines = read_json_lines(path, may_lack_end=True)
     refused: list[Rejected] = []
     for line in lines:
@@ -194,8 +211,6 @@ def _may_be_one_value(path: Path) -> bool:
         with opened(path, may_lack_end=True) as file:
             lines = (line for line in lines_of(file) if line.strip())
             first = b"".join(islice(lines, 4))
-        if first.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):  # whose lines end elsewhere
-            return True
         loads(first)
     except json.JSONDecodeError as error:
         return error.pos >= len(error.doc.rstrip())  # nothing is wrong but that it goes on
