@@ -1,84 +1,61 @@
-"""The ledger: every file of the archive that was ever read, with its state; and its changes."""
+"""The ledger: every file of the archive that was ever read, with its state; and its changes.
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+Ledgers are frames of `FILES`; there may be a hundred thousand files.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
 
 import polars as pl
 
-from kp_batch.archive.folders import SourceFile
-from kp_batch.schemas import FILES
+from kp_batch.archive.folders import folders_above
+
+_NO_REASONS = pl.lit([], pl.List(pl.String))
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One row of the ledger: see `schemas.FILES`."""
-
-    source_file: str
-    status: str
-    size: int
-    mtime_ns: int
-    file_id: str | None
-    rows: int  # 0 without content
-    reasons: list[str] = field(default_factory=list[str])
-    message: str = ""
-    version: str = ""
-    path_keys: str = "{}"
-
-    @property
-    def source(self) -> SourceFile:
-        """The file itself."""
-        return SourceFile(self.source_file, self.size, self.mtime_ns, self.version)
-
-    @property
-    def has_fault(self) -> bool:
-        """Whether the file, or its end, cannot be read."""
-        return self.status == "unreadable" or bool(self.reasons)
-
-    @property
-    def content(self) -> tuple[str | None, ...]:
-        """Its status, content, message and path's keys, without its size, time and version."""
-        return self.status, self.file_id, self.message, self.path_keys
+def has_fault() -> pl.Expr:
+    """Whether a file, or its end, cannot be read."""
+    return (pl.col("status") == "unreadable") | (pl.col("reasons").list.len() > 0)
 
 
-Ledger = dict[str, Entry]  # by path
+def in_closed_folders(
+    now: pl.DataFrame, before: pl.DataFrame, closed: Collection[str]
+) -> pl.DataFrame:
+    """The known files of folders that cannot be read now: they are not gone."""
+    if not closed:
+        return before.clear()
+
+    def nearest(path: str) -> str | None:
+        return next((above for above in folders_above(path) if above in closed), None)
+
+    known = before.filter(pl.col("file_id").is_not_null(), pl.col("status") != "gone")
+    others = known.join(now, on="source_file", how="anti", maintain_order="left")
+    folder = pl.Series(map(nearest, others.get_column("source_file")), dtype=pl.String)
+    return others.filter(folder.is_not_null()).with_columns(
+        status=pl.lit("unreadable"), reasons=_NO_REASONS, message="it is in " + folder.drop_nulls()
+    )
 
 
-def as_ledger(frame: pl.DataFrame) -> Ledger:
-    """The ledger from a frame of `FILES`."""
-    rows = frame.with_columns(pl.col("rows").fill_null(0)).iter_rows(named=True)
-    return {row["source_file"]: Entry(**row) for row in rows}
-
-
-def as_frame(ledger: Iterable[Entry]) -> pl.DataFrame:
-    """The ledger as a frame of `FILES`, in the order of paths."""
-    frame = pl.DataFrame([asdict(entry) for entry in ledger], schema=FILES).sort("source_file")
-    has_content = pl.col("file_id").is_not_null()
-    return frame.with_columns(rows=pl.when(has_content).then("rows"))
-
-
-def with_gone(now: Ledger, before: Ledger, *, prune: bool) -> Ledger:
+def with_gone(now: pl.DataFrame, before: pl.DataFrame, *, prune: bool) -> pl.DataFrame:
     """Add the files that are gone. Their last content counts on, unless `prune` removes it.
 
     The version of an unreadable file is not that of the content that counts: it is left out, so
     that the file is read when it is back. So is that of a cut one, whose fault is looked for again.
     """
     if prune:
-        return {
-            path: entry if entry.status == "read" else replace(entry, file_id=None, rows=0)
-            for path, entry in now.items()
-        }
-    gone = {
-        path: replace(
-            entry,
-            status="gone",
-            reasons=[],
-            message="",
-            version="" if entry.has_fault else entry.version,
+        is_read = pl.col("status") == "read"
+        return now.with_columns(
+            file_id=pl.when(is_read).then("file_id"),
+            rows=pl.when(is_read).then("rows"),
         )
-        for path, entry in before.items()
-        if path not in now and entry.file_id is not None
-    }
-    return now | gone
+    known = before.filter(pl.col("file_id").is_not_null())
+    gone = known.join(now, on="source_file", how="anti").with_columns(
+        status=pl.lit("gone"),
+        reasons=_NO_REASONS,
+        message=pl.lit(""),
+        version=pl.when(has_fault()).then(pl.lit("")).otherwise("version"),
+    )
+    return pl.concat([now, gone])
 
 
 @dataclass(frozen=True)
@@ -93,32 +70,56 @@ class FileChanges:
     pruned: tuple[str, ...]  # gone or unreadable, now or before, whose content no longer counts
 
 
-def file_changes(now: Ledger, before: Ledger, *, prune: bool) -> FileChanges:
+def file_changes(now: pl.DataFrame, before: pl.DataFrame, *, prune: bool) -> FileChanges:
     """Compare the ledger of the present files with that of the last run."""
-    read = {path: entry.file_id for path, entry in now.items() if entry.status == "read"}
-    known = [path for path in read if path in before]
-    same = {path for path in known if read[path] == before[path].file_id}
-    counted = (path for path, entry in before.items() if entry.file_id is not None)
-    present = (path for path, entry in before.items() if entry.status != "gone")
+    read = now.filter(status="read")
+    last = before.select("source_file", last_id="file_id", last_status="status")
+    known = read.join(last, on="source_file", maintain_order="left")
+    is_same = pl.col("file_id").eq_missing(pl.col("last_id"))
+    counted = before.filter(pl.col("file_id").is_not_null())
     return FileChanges(
-        new=tuple(path for path in read if path not in before),
-        changed=tuple(path for path in known if path not in same),
-        back=tuple(path for path in known if path in same and before[path].status != "read"),
-        gone=tuple(path for path in present if path not in now),
-        unreadable=tuple(path for path, entry in now.items() if entry.has_fault),
-        pruned=tuple(path for path in counted if path not in read) if prune else (),
+        new=_paths(read, but=before),
+        changed=_paths(known.remove(is_same)),
+        back=_paths(known.filter(is_same, pl.col("last_status") != "read")),
+        gone=_paths(before.filter(pl.col("status") != "gone"), but=now),
+        unreadable=_paths(now.filter(has_fault())),
+        pruned=_paths(counted, but=read) if prune else (),
     )
 
 
-def gone_content(now: Ledger, before: Ledger) -> tuple[str, ...]:
+def gone_content(now: pl.DataFrame, before: pl.DataFrame) -> tuple[str, ...]:
     """The files that are gone, and whose content no readable file has."""
-    readable = {entry.file_id for entry in now.values() if entry.status == "read"}
-    return tuple(
-        path
-        for path, entry in before.items()
-        if entry.status != "gone" and path not in now
-        if entry.file_id is not None and entry.file_id not in readable
-    )
+    known = before.filter(pl.col("file_id").is_not_null(), pl.col("status") != "gone")
+    readable = now.filter(status="read")
+    lost = known.join(readable, on="file_id", how="anti", maintain_order="left")
+    return _paths(lost, but=now)
+
+
+def new_faults(now: pl.DataFrame, before: pl.DataFrame) -> tuple[str, ...]:
+    """The files with a fault that had none before, or are new."""
+    return _paths(now.filter(has_fault()), but=before.filter(has_fault()))
+
+
+def _paths(files: pl.DataFrame, but: pl.DataFrame | None = None) -> tuple[str, ...]:
+    if but is not None:
+        files = files.join(but, on="source_file", how="anti", maintain_order="left")
+    return tuple(files.get_column("source_file"))
+
+
+def is_same_ledger(now: pl.DataFrame, before: pl.DataFrame) -> bool:
+    """Whether two ledgers have the same files, contents, faults and keys, whatever their times."""
+    columns = ["source_file", "status", "file_id", "message", "path_keys"]
+    return now.select(columns).sort(columns[0]).equals(before.select(columns).sort(columns[0]))
+
+
+def has_other_versions(now: pl.DataFrame, before: pl.DataFrame) -> bool:
+    """Whether any file was compared again, and need not be if its version is remembered.
+
+    Not one that had none: that alone is worth no publication.
+    """
+    had = before.filter(pl.col("version") != "").select("source_file", last="version")
+    both = now.filter(pl.col("version") != "").join(had, on="source_file")
+    return not both.filter(pl.col("version") != pl.col("last")).is_empty()
 
 
 def changed_entries(

@@ -8,30 +8,39 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
 
-from kp_batch.archive.folders import IS_WAREHOUSE, SourceFile, folders_above
+from kp_batch.archive.folders import IS_WAREHOUSE, SourceFile
 from kp_batch.archive.ledger import (
-    Entry,
     FileChanges,
-    Ledger,
-    as_frame,
-    as_ledger,
     file_changes,
     gone_content,
+    has_other_versions,
+    in_closed_folders,
+    is_same_ledger,
+    new_faults,
     with_gone,
 )
 from kp_batch.archive.sources import discover, folders_named, in_full, is_cut, path_keys
 from kp_batch.errors import CUT_FILE
-from kp_batch.ingest.stage import VERSION, Content, StagedPart, Unreadable, identify, stage_contents
+from kp_batch.ingest.stage import (
+    VERSION,
+    Content,
+    StagedPart,
+    Unreadable,
+    content_of,
+    identify,
+    stage_contents,
+)
 from kp_batch.log import progress, warn
 from kp_batch.novelty.settings import check_cache_by
 from kp_batch.runs.run import Run
 from kp_batch.runs.staging import Staging
+from kp_batch.schemas import FILES
 from kp_batch.steps.step import Executor, cut, step
 from kp_batch.storage.urls import is_url
 from kp_batch.text import be, count_of, printable
@@ -41,6 +50,15 @@ from kp_batch.text import be, count_of, printable
 _SETTLED_NS = 2_000_000_000
 _CUT = "it ends within a line"
 _TRACE = ("trace_id", "content_hash")
+_IDENTITY = ("size", "mtime_ns", "version")
+_SEEN = {name: FILES[name] for name in ("source_file", *_IDENTITY, "path_keys")}
+_READ = {
+    "source_file": FILES["source_file"],
+    "new_id": FILES["file_id"],
+    "new_rows": FILES["rows"],
+    "new_reasons": FILES["reasons"],
+    "new_message": FILES["message"],
+}
 _NAMED = 5  # unreadable files; the others are counted
 
 # A part of the files: so many bytes, where a file counts as this many at the least.
@@ -78,219 +96,201 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
     Raises:
         ArchiveError: a name gives no file, or there is nothing by which caches are to be kept.
     """
-    before = _published_ledger(run)
+    before = run.snapshot.scan("files").collect()
     sources = _sources(run, before)
-    to_read = [source for source in sources if not _is_known(source, before.get(source.path))]
-    contents, staged = read_new(run, to_read, executor)
+    listed = _listed(run, sources, before)
+    contents, staged = read_new(run, [*compress(sources, ~listed["is_known"])], executor)
     facts = tuple(chain.from_iterable(part.facts for part in staged))
-    losing = _losing(run, contents, before, facts)
-    now: Ledger = {}
-    folders = folders_named(run.config.archive)
-    for source in sources:
-        last, keys = before.get(source.path), path_keys(folders, source.path)
-        if source.path in contents:
-            loses = source.path in losing
-            entry = _entry(run, source, contents[source.path], last, loses=loses)
-            now[source.path] = replace(entry, path_keys=keys)
-        elif last is not None:  # it is known
-            now[source.path] = replace(last, status="read", path_keys=keys)
-    now |= _in_closed_folders(now, before, {source.path for source in sources if source.fault})
+    present = _present(listed, _content_frame(contents, _losing(run, contents, before, facts)))
+    closed = {source.path for source in sources if source.fault}
+    now = pl.concat([present, in_closed_folders(present, before, closed)])
     _warn_of_unreadable(run, now, before)
     gone = gone_content(now, before)
     _warn_of_loss(now, before, gone)
     ledger = with_gone(now, before, prune=run.config.prune)
     _check_cache_by(run, ledger)
-    ledger_differs = _stage_ledger(run, ledger, before)
-    changes = file_changes(now, before, prune=run.config.prune)
+    _stage_ledger(run, ledger)
     return ArchiveScan(
-        changes,
-        ledger_differs,
-        _has_other_versions(ledger, before),
-        tuple(
-            path for path in changes.unreadable if path not in before or not before[path].has_fault
-        ),
-        gone,
-        sum(entry.status != "gone" for entry in before.values()),
-        facts,
-        tuple(chain.from_iterable(part.texts for part in staged)),
+        files=file_changes(now, before, prune=run.config.prune),
+        differs=not is_same_ledger(ledger, before),
+        other_versions=has_other_versions(ledger, before),
+        unreadable=new_faults(now, before),
+        gone=gone,
+        files_before=len(before.filter(pl.col("status") != "gone")),
+        facts=facts,
+        texts=tuple(chain.from_iterable(part.texts for part in staged)),
     )
 
 
 @step("read")
 def scan_published(run: Run) -> ArchiveScan:
     """Take the archive as in the published ledger; only the rows of its content are recounted."""
-    before, rows = _published_ledger(run), _rows_by_content(run)
-    ledger = {
-        path: replace(entry, rows=rows.get(entry.file_id or "", 0))
-        for path, entry in before.items()
-    }
-    ledger_differs = _stage_ledger(run, ledger, before)
-    return ArchiveScan(file_changes(before, before, prune=False), ledger_differs)
+    before = run.snapshot.scan("files").collect()
+    rows = _rows_by_content(run)
+    counted = before.drop("rows").join(rows, on="file_id", how="left")
+    has_content = pl.col("file_id").is_not_null()
+    rows_now = pl.when(has_content).then(pl.col("rows").fill_null(0))
+    _stage_ledger(run, counted.with_columns(rows=rows_now))
+    return ArchiveScan(file_changes(before, before, prune=False), differs=False)
 
 
-def _check_cache_by(run: Run, ledger: Ledger) -> None:
+def _check_cache_by(run: Run, ledger: pl.DataFrame) -> None:
     """Refuse names of which neither traces nor paths have a value."""
-    texts = {entry.path_keys for entry in ledger.values() if entry.status != "gone"}
+    texts = ledger.filter(pl.col("status") != "gone").get_column("path_keys").unique()
     check_cache_by(run.config.cache_by, {key for text in texts for key in json.loads(text)})
 
 
-def _published_ledger(run: Run) -> Ledger:
-    return as_ledger(run.snapshot.scan("files").collect())
+def _stage_ledger(run: Run, ledger: pl.DataFrame) -> None:
+    rows = ledger.select(list(FILES)).cast(FILES)
+    rows.sort("source_file").write_parquet(run.staging.table("files"))
 
 
-def _stage_ledger(run: Run, ledger: Ledger, before: Ledger) -> bool:
-    """Stage the ledger of this run; returns whether it differs from the published one."""
-    as_frame(ledger.values()).write_parquet(run.staging.table("files"))
-    contents, contents_before = (
-        {path: entry.content for path, entry in entries.items()} for entries in (ledger, before)
+def _listed(run: Run, sources: Sequence[SourceFile], before: pl.DataFrame) -> pl.DataFrame:
+    """The present files, beside what the ledger has of each, and whether their content is known."""
+    folders = folders_named(run.config.archive)
+    files = pl.DataFrame(
+        [
+            (file.path, file.size, file.mtime_ns, file.version, path_keys(folders, file.path))
+            for file in sources
+        ],
+        schema=_SEEN,
+        orient="row",
     )
-    return contents != contents_before
-
-
-def _has_other_versions(ledger: Ledger, before: Ledger) -> bool:
-    """Whether any file was compared again, and need not be if its version is remembered.
-
-    Not one that had none: that alone is worth no publication.
-    """
-    versions = ((entry.version, before.get(path)) for path, entry in ledger.items())
-    return any(version and last and last.version not in {"", version} for version, last in versions)
-
-
-def _is_known(source: SourceFile, entry: Entry | None) -> bool:
-    return (
-        entry is not None
-        and entry.status != "unreadable"  # its cause, a permission say, may be gone
-        and entry.source == source
-        and source.version != ""
-        and entry.file_id is not None
-        and entry.file_id.endswith(VERSION)
+    until = int(run.started_at.timestamp() * 1e9) - _SETTLED_NS
+    ctime_ns = pl.col("version").cast(pl.Int64, strict=False)
+    is_object = pl.Series([is_url(file.path) for file in sources], dtype=pl.Boolean)
+    listed = files.with_columns(
+        is_settled=is_object | (pl.max_horizontal("mtime_ns", ctime_ns) < until)
+    ).join(before, on="source_file", how="left", suffix="_last", maintain_order="left")
+    is_known = (
+        (pl.col("status") != "unreadable")  # its cause, a permission say, may be gone
+        & pl.all_horizontal(pl.col(name) == pl.col(f"{name}_last") for name in _IDENTITY)
+        & (pl.col("version") != "")
+        & pl.col("file_id").str.ends_with(VERSION)
     )
+    return listed.with_columns(is_known=is_known.fill_null(value=False))
+
+
+def _present(listed: pl.DataFrame, contents: pl.DataFrame) -> pl.DataFrame:
+    """The ledger of the present files; one that cannot be read now has its last content."""
+    files = listed.join(contents, on="source_file", how="left", maintain_order="left")
+    is_read = pl.col("new_rows").is_not_null()
+    keeps_version = pl.col("is_known") | pl.col("is_settled")
+    return files.select(
+        "source_file",
+        pl.when(is_read | pl.col("is_known"))
+        .then(pl.lit("read"))
+        .otherwise(pl.lit("unreadable"))
+        .alias("status"),
+        *("size", "mtime_ns"),
+        pl.when(is_read).then("new_id").otherwise("file_id").alias("file_id"),
+        pl.coalesce("new_rows", "rows").alias("rows"),
+        pl.coalesce("new_reasons", "reasons").alias("reasons"),
+        pl.coalesce("new_message", "message").alias("message"),
+        pl.when(keeps_version).then("version").otherwise(pl.lit("")).alias("version"),
+        "path_keys",
+    )
+
+
+def _content_frame(contents: Mapping[str, FileContent], losing: AbstractSet[str]) -> pl.DataFrame:
+    """What was read of files, by their paths; without rows, they cannot be read."""
+    rows: list[tuple[str, str | None, int | None, Sequence[str], str]] = []
+    for path, (file_id, content) in contents.items():
+        if isinstance(content, Unreadable):
+            rows.append((path, None, None, content.reasons, content.message))
+        elif path in losing:
+            message = f"{_CUT}, and lacks traces of its last content, which stay"
+            rows.append((path, None, None, [CUT_FILE], message))
+        elif file_id and is_cut(file_id):
+            rows.append((path, file_id, content, [CUT_FILE], _CUT))
+        else:
+            rows.append((path, file_id, content, [], ""))
+    return pl.DataFrame(rows, schema=_READ, orient="row")
 
 
 def _losing(
-    run: Run, contents: Mapping[str, FileContent], before: Ledger, staged: Sequence[Path]
+    run: Run, contents: Mapping[str, FileContent], before: pl.DataFrame, staged: Sequence[Path]
 ) -> set[str]:
     """The paths of cut files that lack traces of their last content, which counts on then."""
-    pairs = [
-        (path, last.file_id, file_id)
+    cut = [
+        (path, file_id)
         for path, (file_id, rows) in contents.items()
         if isinstance(rows, int) and file_id and is_cut(file_id)
-        if (last := before.get(path)) and last.file_id
     ]
-    if not pairs or run.config.prune:
+    if not cut or run.config.prune:
         return set()
-    cut = pl.LazyFrame(pairs, schema=["path", "last", "file_id"], orient="row")
+    files = pl.DataFrame(cut, schema={"source_file": pl.String, "file_id": pl.String}, orient="row")
+    last = before.select("source_file", last_id="file_id")
+    pairs = files.join(last, on="source_file").filter(
+        content_of("file_id") != content_of("last_id")
+    )
     facts = pl.concat(
         [run.snapshot.scan("facts"), *(pl.scan_parquet(path, glob=False) for path in staged)]
     )
-    traces = facts.filter(
-        pl.col("file_id").is_in([file_id for _, *both in pairs for file_id in both]),
-        pl.col("reasons").list.len() == 0,
-    ).select("file_id", "trace_id", "content_hash")
-    had = cut.join(traces, left_on="last", right_on="file_id")
-    lost = had.join(cut.join(traces, on="file_id"), on=["path", *_TRACE], how="anti")
-    return {*lost.select("path").collect().to_series()}
+    ids = pl.concat([pairs.get_column("file_id"), pairs.get_column("last_id")]).implode()
+    accepted = facts.filter(pl.col("file_id").is_in(ids), pl.col("reasons").list.len() == 0)
+    traces = accepted.select("file_id", *_TRACE)
+    had = pairs.lazy().join(traces, left_on="last_id", right_on="file_id")
+    has = pairs.lazy().join(traces, on="file_id")
+    lost = had.join(has, on=["source_file", *_TRACE], how="anti")
+    return {*lost.collect().get_column("source_file")}
 
 
-def _entry(
-    run: Run, source: SourceFile, content: FileContent, last: Entry | None, *, loses: bool
-) -> Entry:
-    size, mtime_ns = source.size, source.mtime_ns
-    version = source.version if _is_settled(run, source) else ""
-    file_id, rows = content
-    if loses:
-        rows = Unreadable((CUT_FILE,), f"{_CUT}, and lacks traces of its last content, which stay")
-    if isinstance(rows, int):
-        entry = Entry(source.path, "read", size, mtime_ns, file_id, rows, version=version)
-        is_whole = not file_id or not is_cut(file_id)
-        return entry if is_whole else replace(entry, reasons=[CUT_FILE], message=_CUT)
-    return replace(
-        last or Entry(source.path, "unreadable", size, mtime_ns, None, 0),
-        status="unreadable",
-        size=size,
-        mtime_ns=mtime_ns,
-        version=version,
-        reasons=list(rows.reasons),
-        message=rows.message,
-    )
-
-
-def _is_settled(run: Run, source: SourceFile) -> bool:
-    until = int(run.started_at.timestamp() * 1e9) - _SETTLED_NS
-    return is_url(source.path) or max(source.mtime_ns, int(source.version or 0)) < until
-
-
-def _sources(run: Run, before: Ledger) -> list[SourceFile]:
+def _sources(run: Run, before: pl.DataFrame) -> list[SourceFile]:
     """The archive's files. Another warehouse is left out, or a fault where its files are known."""
     warehouses: list[str] = []
     sources = discover(run.config.archive, run.config.warehouse, warehouses.append)
     for path in warehouses:
-        if _in_closed_folders({}, before, {path}):
+        if not in_closed_folders(before.clear(), before, {path}).is_empty():
             sources.append(SourceFile(path, 0, 0, fault=IS_WAREHOUSE))
         else:
             warn(f"{printable(path)} is left out: it is a warehouse of kp_batch")
     return sources
 
 
-def _in_closed_folders(now: Ledger, before: Ledger, closed: AbstractSet[str]) -> Ledger:
-    """The known files of folders that cannot be read now: they are not gone."""
-    return {
-        path: replace(entry, status="unreadable", reasons=[], message=f"it is in {folder}")
-        for path, entry in before.items()
-        if path not in now and entry.file_id is not None and entry.status != "gone"
-        for folder in [next((above for above in folders_above(path) if above in closed), None)]
-        if folder is not None
-    }
-
-
-def _warn_of_unreadable(run: Run, now: Ledger, before: Ledger) -> None:
+def _warn_of_unreadable(run: Run, now: pl.DataFrame, before: pl.DataFrame) -> None:
     """Name the first files and folders that cannot be read, the new ones before those known."""
-
-    def is_repeated(entry: Entry) -> bool:
-        last = before.get(entry.source_file)
-        return last is not None and last.reasons == entry.reasons and last.message == entry.message
-
-    unreadable = sorted((entry for entry in now.values() if entry.reasons), key=is_repeated)
-    for entry in unreadable[:_NAMED]:
-        how = "is cut: " if entry.reasons == [CUT_FILE] else "is unreadable: "
-        message = f"{printable(entry.source_file)} {how}{printable(entry.message)}"
-        warn(message, repeated=is_repeated(entry))
-    if (more := len(unreadable) - _NAMED) > 0:
+    faulty = now.filter(pl.col("reasons").list.len() > 0)
+    if faulty.is_empty():
+        return
+    last = before.select("source_file", "message", pl.lit(value=True).alias("is_repeated"))
+    marked = faulty.join(last, on=["source_file", "message"], how="left", maintain_order="left")
+    marked = marked.with_columns(pl.col("is_repeated").fill_null(value=False))
+    marked = marked.sort("is_repeated", maintain_order=True)
+    columns = ("source_file", "reasons", "message", "is_repeated")
+    for path, reasons, message, is_repeated in marked.head(_NAMED).select(columns).iter_rows():
+        how = "is cut: " if reasons == [CUT_FILE] else "is unreadable: "
+        warn(f"{printable(path)} {how}{printable(message)}", repeated=is_repeated)
+    if (more := len(marked) - _NAMED) > 0:
         others = f"{count_of(more, 'more file')} {be(more)} unreadable"
         message = f"{others}; a run lists all of them: {run.rejects_command}"
-        warn(message, repeated=is_repeated(unreadable[_NAMED]))
+        warn(message, repeated=marked.get_column("is_repeated")[_NAMED])
 
 
-def _warn_of_loss(now: Ledger, before: Ledger, gone: Sequence[str]) -> None:
-    rows = sum(entry.rows for entry in now.values() if entry.status == "read")
-    known = {path: entry for path, entry in before.items() if entry.status != "gone"}
-    known_rows = sum(entry.rows for entry in known.values())
-    lost = {
-        "gone": gone,
-        "unreadable": [
-            f"{path}: {now[path].message}"
-            for path in known
-            if path in now and now[path].status == "unreadable"
-        ],
-    }
+def _warn_of_loss(now: pl.DataFrame, before: pl.DataFrame, gone: Sequence[str]) -> None:
+    known = before.filter(pl.col("status") != "gone")
+    rows, known_rows, known_read = (
+        int(files.get_column("rows").sum())
+        for files in (now.filter(status="read"), known, known.filter(status="read"))
+    )
 
-    def is_half(rows_before: int) -> bool:
-        return rows_before > 0 and 2 * rows <= rows_before
+    def is_half(of: int, rows_before: int) -> bool:
+        return rows_before > 0 and 2 * of <= rows_before
 
-    if is_half(known_rows):
-        causes = (
-            f"; {count_of(len(names), 'file')} {be(len(names))} {cause} "
-            f"(such as {printable(names[0])})"
-            for cause, names in lost.items()
-            if names
-        )
-        warn(
-            f"the archive has lost half of its rows or more: it holds {rows:,} now, and "
-            f"held {known_rows:,}{''.join(causes)}",
-            repeated=not is_half(
-                sum(entry.rows for entry in known.values() if entry.status == "read")
-            ),
-        )
+    if not is_half(rows, known_rows):
+        return
+    unreadable = now.filter(status="unreadable").join(known, on="source_file", how="semi")
+    messages = unreadable.select(pl.format("{}: {}", "source_file", "message")).to_series()
+    causes = (
+        f"; {count_of(len(names), 'file')} {be(len(names))} {cause} (such as {printable(names[0])})"
+        for cause, names in (("gone", gone), ("unreadable", messages))
+        if len(names)
+    )
+    warn(
+        f"the archive has lost half of its rows or more: it holds {rows:,} now, and "
+        f"held {known_rows:,}{''.join(causes)}",
+        repeated=not is_half(rows, known_read),
+    )
 
 
 def read_new(
@@ -301,7 +301,7 @@ def read_new(
         return {}, []
     contents: dict[str, FileContent] = {}
     staged: list[StagedPart] = []
-    rows: dict[str, int | Unreadable] = {**_rows_by_content(run)}
+    rows: dict[str, int | Unreadable] = dict(_rows_by_content(run).iter_rows())
     copied = (_with_copy(source, run.staging) for source in sources)
     for batch in cut(copied, lambda source: source.size if source.copy else 0, _COPIED_BYTES):
         for path in run.staging.fetched.iterdir():
@@ -373,11 +373,12 @@ def _size(source: SourceFile) -> int:
     return max(source.size, _FILE_BYTES)
 
 
-def _rows_by_content(run: Run) -> dict[str, int]:
+def _rows_by_content(run: Run) -> pl.DataFrame:
     """The number of rows of each content that was read before, by its file_id."""
     facts = run.snapshot.scan("facts")
     if run.forgets:
         facts = facts.join(
             pl.scan_parquet(run.staging.to_forget, glob=False), on="trace_id", how="anti"
         )
-    return dict(facts.group_by("file_id").len().collect(engine="streaming").iter_rows())
+    counts = facts.group_by("file_id").agg(rows=pl.len().cast(pl.Int64))
+    return counts.collect(engine="streaming")

@@ -26,6 +26,12 @@ from kp_batch.steps.step import retried, step
 
 VERSION = f"-v{FACTS_VERSION}"  # the end of every file_id
 
+
+def content_of(column: str) -> pl.Expr:
+    """A file_id without that end, as all versions have it."""
+    return pl.col(column).str.replace("-v[0-9]+$", "")
+
+
 R = TypeVar("R")
 T = TypeVar("T")
 

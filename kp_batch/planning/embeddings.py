@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from kp_batch.archive.folders import SourceFile
-from kp_batch.archive.ledger import as_ledger
 from kp_batch.duck import read_parquet, set_variables, statement
 from kp_batch.embedding.vector_store import HASH, VectorStore
 from kp_batch.errors import ArchiveError
@@ -113,8 +112,10 @@ def _sources(
             f"{printable(min(lost))}) have no vectors of the encoder {scorer.encoder_id}; bring "
             "back what is missing, or remove their traces with --prune"
         )
-    ledger = as_ledger(pl.read_parquet(run.staging.table("files"), glob=False))
-    return tuple(ledger[path].source for path in sorted(readable))
+    ledger = pl.read_parquet(run.staging.table("files"), glob=False)
+    files = ledger.filter(pl.col("source_file").is_in([*readable])).sort("source_file")
+    rows = files.select("source_file", "size", "mtime_ns", "version").iter_rows()
+    return tuple(SourceFile(*row) for row in rows)
 
 
 def _stage_texts_to_reread(run: Run, detected: ChangeDetection, scan: ArchiveScan) -> int:

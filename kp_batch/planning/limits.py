@@ -9,6 +9,7 @@ import polars as pl
 
 from kp_batch.config import is_beyond
 from kp_batch.ingest.scan import ArchiveScan
+from kp_batch.ingest.stage import content_of
 from kp_batch.planning.changes import Loss
 from kp_batch.runs.record import RunCounts
 from kp_batch.runs.run import Run
@@ -54,7 +55,9 @@ def read_anew(run: Run, scan: ArchiveScan) -> ReadAnew:
     if not scan.facts:
         return ReadAnew()
     facts = pl.scan_parquet([*scan.facts], glob=False).select("file_id", "reasons")
-    facts = facts.join(_read_before(run), left_on=_content(), right_on="content", how="anti")
+    facts = facts.join(
+        _read_before(run), left_on=content_of("file_id"), right_on="content", how="anti"
+    )
     rejected = facts.filter(pl.col("reasons").list.len() > 0).collect(engine="streaming")
     codes = rejected.get_column("reasons").explode().value_counts(sort=True, name="rows")
     rows_by_code = codes.sort("rows", "reasons", descending=[True, False]).iter_rows()
@@ -66,12 +69,7 @@ def _read_before(run: Run) -> pl.LazyFrame:
     """The contents of runs that are done, whatever was rolled back or pruned since."""
     done = run.snapshot.scan("runs").filter(status="done")
     files = done.select(pl.col("inputs").str.json_decode(_INPUTS).list.explode()).unnest("inputs")
-    return files.select(content=_content()).drop_nulls().unique()
-
-
-def _content() -> pl.Expr:
-    """A file_id without the version of the facts."""
-    return pl.col("file_id").str.replace("-v[0-9]+$", "")
+    return files.select(content=content_of("file_id")).drop_nulls().unique()
 
 
 def exceeded_limits(run: Run, counts: RunCounts, inputs: LimitInputs) -> str | None:

@@ -8,6 +8,7 @@ from typing import cast
 
 import polars as pl
 
+from kp_batch.archive.ledger import has_fault
 from kp_batch.config import RescoreConfig
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.cache_groups import CacheGroups, count_groups
@@ -172,7 +173,6 @@ def _counts(
 ) -> RunCounts:
     """The counts of the archive, whose ledger and rejects are staged, and of the work."""
     ledger = pl.read_parquet(run.staging.table("files"), glob=False)
-    has_fault = (pl.col("status") == "unreadable") | (pl.col("reasons").list.len() > 0)
     rejected = count_rejects(run.staging.table("rejects"))
     accepted = published + changes.added - changes.removed
     return RunCounts(
@@ -191,7 +191,7 @@ def _counts(
         duplicates=changes.rows - accepted - rejected.superseded - rejected.rows,
         superseded=rejected.superseded,
         rejected=rejected.rows,
-        unreadable=len(ledger.filter(has_fault)),
+        unreadable=len(ledger.filter(has_fault())),
         rejected_by_code=dict(rejected.by_code),
         unreadable_files=list(rejected.files),
         gone=changes.gone,

@@ -772,7 +772,8 @@ def test_a_quiet_run_tells_once_that_half_of_the_archive_is_lost(
     assert len(quiet_stderr(night, capsys)) == 2
     assert quiet_stderr(night, capsys) == []
     night.write("a.jsonl", "a1")
-    [warning] = quiet_stderr(night, capsys)
+    warning, removed = quiet_stderr(night, capsys)
+    assert "1 published trace is removed, " in removed
     assert "lost half of its rows or more: it holds 1 now, and held 5" in warning
 
 
