@@ -5,7 +5,7 @@ All other layers of the model treat each piece by itself, so they take the piece
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.attention.varlen import varlen_attn
@@ -17,6 +17,13 @@ PACKED = "kp_batch_packed"  # the name by which transformers selects it
 Tensor = torch.Tensor
 
 
+class Lengths(NamedTuple):
+    """The lengths of windows in pieces."""
+
+    each: Sequence[int]
+    ends: Tensor  # int64, shape (windows,): their cumulative sum, where the model computes
+
+
 def packed_attention(  # noqa: PLR0913 (transformers calls it)
     module: object,  # noqa: ARG001 (likewise)
     query: Tensor,
@@ -25,7 +32,7 @@ def packed_attention(  # noqa: PLR0913 (transformers calls it)
     attention_mask: None,  # noqa: ARG001 (likewise)
     *,
     scaling: float,
-    lengths: Sequence[int],
+    lengths: Lengths,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attend within each window.
@@ -41,26 +48,24 @@ def packed_attention(  # noqa: PLR0913 (transformers calls it)
     return attend(query[0], key[0], value[0], lengths, scaling)[None], None
 
 
-def _on_gpu(
-    query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int], scaling: float
-) -> Tensor:
+def _on_gpu(query: Tensor, key: Tensor, value: Tensor, lengths: Lengths, scaling: float) -> Tensor:
     """Attend to all windows at once: the kernel takes any lengths, in half precision."""
-    ends = torch.tensor([0, *lengths]).cumsum(0).to(query.device, torch.int32)
+    ends = torch.nn.functional.pad(lengths.ends, (1, 0)).to(torch.int32)
     q, k, v = (tensor.transpose(0, 1).contiguous() for tensor in (query, key, value))
-    longest = max(lengths)
+    longest = max(lengths.each)
     attended = varlen_attn(q, k, v, ends, ends, longest, longest, scale=scaling)
     assert isinstance(attended, Tensor)  # a tuple only if it is asked for more  # noqa: S101
     return attended
 
 
 def _by_length(
-    query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int], scaling: float
+    query: Tensor, key: Tensor, value: Tensor, lengths: Lengths, scaling: float
 ) -> Tensor:
     """Attend to consecutive windows of equal length at once."""
     attend = _in_products if _fused_is_slow(query) else scaled_dot_product_attention
     attended: list[Tensor] = []
     first = 0
-    for length, equal in groupby(lengths):
+    for length, equal in groupby(lengths.each):
         count = len(list(equal))
         pieces = slice(first, first + count * length)
         q, k, v = (

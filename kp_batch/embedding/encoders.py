@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
-import polars_hash as _  # noqa: F401
 
 from kp_batch.embedding.model_files import file_digests, find_model
-from kp_batch.embedding.precision import Precision, computing, suffix
+from kp_batch.embedding.precision import Precision, computing, suffix, weights_type
 from kp_batch.errors import EncoderError
 from kp_batch.vectors import Float32s, Float64s, normalised, norms
 
@@ -127,8 +125,12 @@ class AnyModel:
         """See `Encoder`."""
         if not texts:
             return np.zeros((0, self.dimensions), dtype=np.float32)
-        with self._lock, computing(self.precision, self._model.device):
-            return checked(self._model.encode(list(texts), batch_size=8, show_progress_bar=False))
+        device = self._model.device
+        size = 8 if device.type == "cpu" else 128  # which keep a CPU's cache, or a GPU, full
+        with self._lock, computing(self.precision, device):
+            return checked(
+                self._model.encode(list(texts), batch_size=size, show_progress_bar=False)
+            )
 
     @cached_property
     def _model(self) -> "SentenceTransformer":
@@ -137,7 +139,9 @@ class AnyModel:
 
         logging.set_verbosity_error()  # it warns of every text that exceeds the window
         logging.disable_progress_bar()
-        return SentenceTransformer(str(self._folder), local_files_only=True)
+        model = SentenceTransformer(str(self._folder), local_files_only=True)
+        is_bf16 = weights_type(self.precision, model.device).itemsize == 2
+        return model.bfloat16() if is_bf16 else model
 
 
 class Hashing:
@@ -163,9 +167,11 @@ class Hashing:
         return vectors
 
     def _count_terms(self, texts: Sequence[str]) -> Float64s:
+        import polars as pl
+        import polars_hash as _  # noqa: F401 (it registers `nchash` on every expression)
+
         terms_of = [_terms(text) for text in texts]
         terms = pl.Series([term for of_text in terms_of for term in of_text], dtype=pl.String)
-        # polars-hash registers `nchash` on every expression when it is imported.
         hashes = pl.select(cast("Any", pl.lit(terms)).nchash.murmur32()).to_series().to_numpy()
         signed = hashes.view(np.int32).astype(np.int64)
         row = np.repeat(np.arange(len(texts)), [len(of_text) for of_text in terms_of])

@@ -17,7 +17,7 @@ import polars as pl
 from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.reading import BATCH_ROWS, read_rows, read_rows_with_raw
 from kp_batch.archive.sources import content_digest, has_content, is_outside, stat_file
-from kp_batch.embedding.vector_store import HASH, Hashes
+from kp_batch.embedding.chunks import HASH, Hashes
 from kp_batch.errors import StorageError, UnreadableError, is_of_machine, is_passing
 from kp_batch.ingest.staged_rows import StagedRows, parquet_batches, staged_rows, texts_of
 from kp_batch.runs.staging import TEXTS, Staging

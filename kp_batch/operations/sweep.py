@@ -15,7 +15,8 @@ import polars as pl
 
 from kp_batch.config import RescoreConfig
 from kp_batch.duck import read_parquet, set_variables, sql
-from kp_batch.embedding.vector_store import read_vectors, stored_dimensions
+from kp_batch.embedding.chunks import stored_dimensions
+from kp_batch.embedding.vector_store import read_vectors
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.log import progress

@@ -16,7 +16,8 @@ import polars as pl
 
 from kp_batch.archive.validation import SUPERSEDED, with_message
 from kp_batch.duck import SQL, statement
-from kp_batch.embedding.vector_store import VectorStore, chunk_files, count_vectors, merge_small
+from kp_batch.embedding.chunks import chunk_files, count_vectors, merge_small
+from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.files import files_below
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.runs.record import RunRecord

@@ -19,9 +19,10 @@ from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import has_content, stat_file
 from kp_batch.archive.validation import reasons
 from kp_batch.duck import set_variables, sql
+from kp_batch.embedding.chunks import damaged_rows
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
-from kp_batch.embedding.vector_store import VectorStore, damaged_rows, read_vectors
+from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.errors import DamagedVectorsError, UnreadableError
 from kp_batch.ingest.stage import Unreadable, read_with_retries
 from kp_batch.log import progress

@@ -4,8 +4,8 @@ A window is all that a model reads of a text. All texts with the same window sha
 attempts at one long task often differ only behind their window.
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -15,20 +15,20 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from kp_batch.duck import read_parquet, set_variables, sql, statement
+from kp_batch.duck import read_parquet, set_variables, sql
+from kp_batch.embedding.chunks import stored_hashes, write_chunk, write_windows
 from kp_batch.embedding.encoders import Encoder, load_encoder
-from kp_batch.embedding.minilm import MiniLM, Window
+from kp_batch.embedding.minilm import MiniLM
 from kp_batch.embedding.precision import Precision, is_native
-from kp_batch.embedding.vector_store import VectorStore, write_chunk, write_windows
+from kp_batch.embedding.windows import KnownWindows, Windows, chunks_to_embed, window_hash
 from kp_batch.errors import EncoderError
-from kp_batch.files import atomic_write
 from kp_batch.ingest.scan import file_parts
 from kp_batch.ingest.stage import stage_texts
 from kp_batch.log import progress, warn
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.write_tasks import Rows
 from kp_batch.runs.run import Run
-from kp_batch.runs.staging import WINDOWS, Staging
+from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import Executor, step
 from kp_batch.vectors import Int64s
 from kp_batch.warehouse.layout import Layout
@@ -36,6 +36,9 @@ from kp_batch.warehouse.layout import Layout
 _TEXTS_AT_ONCE = 4_096  # to be tokenised
 # Bytes of a part: a few long texts are one as well as many short ones.
 _PART_BYTES = 64 << 20
+# Windows of a chunk on a GPU: it computes so many in seconds, which is what an interruption costs;
+# small ones would be more files than a disk writes meanwhile.
+_ON_GPU = 8_192
 _LOADING = Lock()  # threads share an encoder, and its model
 
 
@@ -71,10 +74,11 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
             repeated=run.published.settings.get("precision") == encoder.precision,
         )
     staging, folder = run.staging, Layout(config.warehouse).vectors(encoder.encoder_id)
-    stage_inputs(staging, staged, staging.missing, "text_hash", staging.to_embed)
+    stage_inputs(staging, staged)
     try:
         if isinstance(encoder, MiniLM):
-            return _embed_by_window(staging, folder, name, executor)
+            texts = parts_of(staging.to_embed, _TEXTS_AT_ONCE)
+            return embed_by_window(texts, staging, folder, name, executor) if texts else 0
         parts = parts_of(staging.to_embed, encoder.chunk_size)
         with progress("embedding", plan.texts.missing, "text") as shown:
             for count in executor.map(embed_texts, parts, staging.to_embed, name, folder):
@@ -106,93 +110,57 @@ def embed_texts(part: Rows, /, to_embed: Path, name: EncoderName, vectors: Path)
     return len(texts)
 
 
-def _embed_by_window(staging: Staging, vectors: Path, name: EncoderName, executor: Executor) -> int:
+def embed_by_window(
+    texts: Sequence[Rows], staging: Staging, vectors: Path, name: EncoderName, executor: Executor
+) -> int:
     """Embed the texts of `staging.to_embed`; returns how many windows were embedded.
 
-    All texts are tokenised first, since only then the new windows are known: it takes a hundredth
-    of the model's time on two cores.
+    It is one stream: while some windows are embedded, others are stored, and the next texts read
+    and tokenised.
     """
-    texts = parts_of(staging.to_embed, _TEXTS_AT_ONCE)
-    if not texts:
-        return 0
-    files: list[Path] = []
-    with progress("tokenising", texts[-1][1], "text") as shown:
-        tokenised = executor.map(tokenise, texts, staging, name, vectors)
-        for rows, path in zip(texts, tokenised, strict=True):
-            files.append(path)
-            shown.add(rows[1] - rows[0])
-    windows = _stage_new(staging, vectors, files)
-    parts = parts_of(staging.windows_to_embed, MiniLM.chunk_size) if windows else []
-    with progress("embedding", windows, "window") as shown:
-        for count in executor.map(embed_windows, parts, staging, name, vectors):
-            shown.add(count)
+    size = _ON_GPU if executor.has_gpu() else MiniLM.chunk_size
+    windows = 0
+    with (
+        progress("embedding", texts[-1][1], "text") as shown,
+        closing(executor.map(tokenise, iter(texts), staging.to_embed, name, vectors)) as tokenised,
+        closing(chunks_to_embed(tokenised, KnownWindows(stored_hashes(vectors)), size)) as chunks,
+        closing(executor.map(embed_windows, chunks, name, vectors)) as embedded,
+    ):
+        for count, of_texts in embedded:
+            windows += count
+            shown.add(of_texts)
     return windows
 
 
-@step("tokenise")
-def tokenise(part: Rows, /, staging: Staging, name: EncoderName, vectors: Path) -> Path:
-    """Stage the windows of some texts of `to_embed`, and store the window of each text.
-
-    Returns:
-        The file, of `WINDOWS`.
-    """
-    texts = read_inputs(part, staging.to_embed, ("text_hash", "text"))
+@step("tokenise", at_once=2)  # a tokenizer takes all cores; one part is read meanwhile
+def tokenise(part: Rows, /, to_embed: Path, name: EncoderName, vectors: Path) -> Windows:
+    """Tokenise some texts of `to_embed`, and store the hash of the window of each."""
+    texts = read_inputs(part, to_embed, ("text_hash", "text"))
     windows = _minilm(name).windows(texts.get_column("text").to_list())
-    hashes = pl.Series([_hash(window) for window in windows], dtype=pl.String)
-    sizes = [window.nbytes for window in windows]
-    rows = pl.DataFrame({"window_hash": hashes, "pieces": windows, "bytes": sizes}, schema=WINDOWS)
-    path = staging.windows(part[0])
-    with atomic_write(path) as written:
-        rows.write_parquet(written, row_group_size=MiniLM.chunk_size)
-    write_windows(vectors, texts.get_column("text_hash"), hashes)
-    return path
+    hashes = [window_hash(window) for window in windows]
+    write_windows(vectors, texts.get_column("text_hash").to_list(), hashes)
+    return Windows(hashes, windows, len(windows))
 
 
-@step("embed windows", on_gpu=True)
-def embed_windows(part: Rows, /, staging: Staging, name: EncoderName, vectors: Path) -> int:
-    """Embed some windows, and store them as one chunk; returns how many."""
-    rows = read_inputs(part, staging.windows_to_embed, ("window_hash", "pieces"))
-    pieces = rows.get_column("pieces")
-    ends = pieces.list.len().cum_sum().to_numpy()
-    windows = np.split(pieces.explode().to_numpy(), ends[:-1])
-    write_chunk(vectors, rows.get_column("window_hash"), _minilm(name).encode_windows(windows))
-    return len(rows)
+@step("embed windows", on_gpu=True, at_once=3)  # one is prepared, one computed, one stored
+def embed_windows(chunk: Windows, /, name: EncoderName, vectors: Path) -> tuple[int, int]:
+    """Embed some windows, and store their vectors; returns how many, and of how many texts."""
+    if chunk.windows:
+        write_chunk(vectors, chunk.hashes, _minilm(name).encode_windows(chunk.windows))
+    return len(chunk.windows), chunk.texts
 
 
 def _minilm(name: EncoderName) -> MiniLM:
     return cast("MiniLM", loaded_encoder(name))
 
 
-def _hash(window: Window) -> str:
-    """The hash of a window, which no text has: none begins with this byte, as UTF-8 has none."""
-    return hashlib.sha256(b"\xff" + window.astype("<u2").tobytes()).hexdigest()
-
-
-def _stage_new(staging: Staging, vectors: Path, files: Sequence[Path]) -> int:
-    """Stage the places of the windows without a vector; returns how many these are."""
-    windows = read_parquet(*files)
-    wanted = statement("(SELECT DISTINCT window_hash AS text_hash FROM $windows)", windows=windows)
-    with staging.connect() as connection:
-        count = VectorStore(vectors, connection).write_missing(wanted, staging.missing_windows)
-    if count:
-        missing, inputs = staging.missing_windows, staging.windows_to_embed
-        stage_inputs(staging, files, missing, "window_hash", inputs)
-    return count
-
-
-def stage_inputs(
-    staging: Staging, files: Sequence[Path], missing: Path, key: str, inputs: Path
-) -> None:
-    """Stage the place of each missing input in the file of inputs; see inputs.sql.
-
-    The staged files, at least one, have the columns `bytes` and the key: the missing hashes, which
-    are the column `text_hash` of their file.
-    """
+def stage_inputs(staging: Staging, files: Sequence[Path]) -> None:
+    """Stage the place of each missing text in the files of texts, at least one; see inputs.sql."""
     paths = sorted(map(str, files))
-    staged, hashes = read_parquet(*paths, numbered=True), read_parquet(missing)
-    query = sql(__name__, "inputs.sql", staged=staged, missing=hashes, key=key)
+    staged, missing = read_parquet(*paths, numbered=True), read_parquet(staging.missing)
+    query = sql(__name__, "inputs.sql", staged=staged, missing=missing)
     with staging.connect() as connection:
-        set_variables(connection, staged=paths, inputs=str(inputs))
+        set_variables(connection, staged=paths, inputs=str(staging.to_embed))
         connection.execute(query)
 
 

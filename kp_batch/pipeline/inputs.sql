@@ -1,7 +1,7 @@
--- The first place of each missing input of an encoder, in the order of the files and their rows. The
--- row groups suit the chunks, which are slices.
+-- The first place of each missing text, in the order of the files and their rows. The row groups suit
+-- the parts, which are slices.
 -- Given: staged (the relation of some files, sorted, and of their rows' numbers), missing (that of the
--- hashes), key (their column), and the variables staged (the list of the files) and inputs (a path).
+-- hashes), and the variables staged (the list of the files) and inputs (a path).
 COPY (
     SELECT
         getvariable('staged')[1 + (place >> 40)] AS path,
@@ -12,8 +12,8 @@ COPY (
             min((file_index::BIGINT << 40) | file_row_number) AS place,
             any_value(bytes) AS bytes
         FROM $staged AS staged
-        SEMI JOIN $missing AS missing ON staged.$key = missing.text_hash
-        GROUP BY $key
+        SEMI JOIN $missing AS missing USING (text_hash)
+        GROUP BY text_hash
         ORDER BY place
     )
 ) TO (getvariable('inputs')) (FORMAT parquet, COMPRESSION lz4, ROW_GROUP_SIZE 16384);

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from shutil import disk_usage
 
 from kp_batch.duck import available_bytes, quantile_bytes
-from kp_batch.embedding.vector_store import stored_dimensions
+from kp_batch.embedding.chunks import stored_dimensions
 from kp_batch.errors import ResourceError
 from kp_batch.pipeline.embed import EncoderName, loaded_encoder
 from kp_batch.pipeline.replay import span_bytes

@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 
 from kp_batch.duck import read_parquet, set_variables, statement
-from kp_batch.embedding.vector_store import VectorStore, read_vectors, stored_dimensions
+from kp_batch.embedding.chunks import stored_dimensions
+from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.errors import WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.log import progress

@@ -10,7 +10,7 @@ from pathlib import Path
 from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig
-from kp_batch.embedding.vector_store import remove_damaged
+from kp_batch.embedding.chunks import remove_damaged
 from kp_batch.errors import ArchiveError, DamagedVectorsError, KpBatchError, StorageError
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.log import info, warn

@@ -10,7 +10,8 @@ import polars as pl
 
 from kp_batch.archive.folders import SourceFile
 from kp_batch.duck import read_parquet, set_variables, statement
-from kp_batch.embedding.vector_store import HASH, VectorStore
+from kp_batch.embedding.chunks import HASH
+from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.errors import ArchiveError
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.log import warn

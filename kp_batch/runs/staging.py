@@ -16,8 +16,6 @@ from kp_batch.files import note_leftover
 
 # The text of an accepted row, with its size in UTF-8.
 TEXTS = pl.Schema({"text_hash": pl.String, "text": pl.String, "bytes": pl.Int64})
-# The window of a text: all that the encoder reads of it.
-WINDOWS = pl.Schema({"window_hash": pl.String, "pieces": pl.List(pl.UInt16), "bytes": pl.Int64})
 
 
 @dataclass(frozen=True)
@@ -54,10 +52,6 @@ class Staging:
     def fetched(self) -> Path:
         """The folder of the objects that were fetched from a bucket."""
         return self.folder / "fetched"
-
-    def windows(self, first: int) -> Path:
-        """The windows of some texts, from row `first` of `to_embed` on: `WINDOWS`."""
-        return self.folder / "windows" / f"{first:012d}.parquet"
 
     def table(self, name: str) -> Path:
         """A small table as the run will leave it: `files`, `rejects`, `profiles` or its `runs`."""
@@ -109,16 +103,6 @@ class Staging:
         return self.folder / "to_embed.parquet"
 
     @property
-    def missing_windows(self) -> Path:
-        """The hashes of these texts' windows that have no vector: `text_hash`."""
-        return self.folder / "missing_windows.parquet"
-
-    @property
-    def windows_to_embed(self) -> Path:
-        """The place of each missing window: see inputs.sql."""
-        return self.folder / "windows_to_embed.parquet"
-
-    @property
     def scores(self) -> Path:
         """All scores after the run: domain, score, and the ids of encoder, cache and profile."""
         return self.folder / "scores.parquet"
@@ -154,5 +138,5 @@ class Staging:
         """Make the folders, whose texts nobody else may read."""
         note_leftover(self.folder)
         self.folder.mkdir(0o700, parents=True, exist_ok=True)
-        for name in ("facts", "texts", "fetched", "windows", "replayed"):
+        for name in ("facts", "texts", "fetched", "replayed"):
             (self.folder / name).mkdir(exist_ok=True)

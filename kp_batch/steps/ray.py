@@ -7,7 +7,7 @@ themselves stay in this process.
 import os
 import socket
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -23,7 +23,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import WorkerError
 from kp_batch.files import note_leftover, temporary_sibling
 from kp_batch.log import capture, replay_log
-from kp_batch.steps.step import PART_BYTES, Executor, P, R, Step, T, ThreadExecutor
+from kp_batch.steps.step import PART_BYTES, Executor, P, R, Step, T, ThreadExecutor, begun_ahead
 from kp_batch.storage.store import TRAFFIC, Traffic, counted
 from kp_batch.text import one_line, shortened
 from kp_batch.warehouse.layout import make_folder
@@ -238,14 +238,18 @@ class RayExecutor:
 
     ray: Any
 
+    def has_gpu(self) -> bool:
+        """See `Executor`."""
+        return any(node.get("GPU", 0) >= 1 for node in nodes_with_a_core(self.ray))
+
     def map(
         self,
         step: Step[Concatenate[T, P], R],
-        parts: Sequence[T],
+        parts: Iterable[T],
         /,
         *args: P.args,
         **kwargs: P.kwargs,
-    ) -> Iterator[R]:
+    ) -> Generator[R]:
         """See `Executor`; after an error, the rest goes on until `executor_of` ends.
 
         No task is cancelled: a driver that cancels one just when its result comes is ended by Ray
@@ -257,12 +261,21 @@ class RayExecutor:
             common = self.ray.put((step, args, kwargs, str(Path.cwd())))
             needs = {"name": step.name, "max_retries": _TRIES - 1, **self._needs(step)}
             task = self.ray.remote(run_part).options(**needs)
-            references = [task.remote(common, part) for part in parts]
-        for part, reference in zip(parts, references, strict=True):
+
+        def begin(part: T) -> tuple[T, Any]:
+            with self._explained(step.name):
+                return part, task.remote(common, part)
+
+        for part, reference in begun_ahead(begin, parts, self._at_once(step)):
             done = self._result(step.name, part, reference)
             replay_log(done.messages)
             TRAFFIC.count(**asdict(done.traffic))
             yield done.result
+
+    def _at_once(self, step: Step[..., Any]) -> int:
+        """How many parts of a step the nodes can do at once, about."""
+        unit = "GPU" if step.on_gpu and self.has_gpu() else "CPU"
+        return int(sum(node.get(unit, 0) for node in nodes_with_a_core(self.ray)))
 
     def _needs(self, step: Step[..., Any]) -> dict[str, int]:
         """What a part of a step takes, no more than some node has: it would wait for ever."""

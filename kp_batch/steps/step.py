@@ -5,8 +5,9 @@ parts of a step are mapped by an executor: threads of this process, or see `ray`
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from kp_batch.text import one_line
 # come back for 90 s after that: the last try is after six minutes.
 RETRY_DELAYS_S = (5.0, 60.0, 300.0)
 PART_BYTES = 1 << 30  # of memory that a part takes at the most and about, its model included
+AHEAD = 2  # parts of an iterator that are begun for each worker: one to work on, one to go on with
 START, PREFECT = "start", "prefect"  # activities besides the steps
 
 P = ParamSpec("P")
@@ -131,6 +133,7 @@ class Step(Generic[P, R]):
     function: Callable[P, R]
     memory: int = PART_BYTES  # that it takes for a part
     on_gpu: bool = False  # whether it computes on a GPU where there is one
+    at_once: int | None = None  # parts at once in one process; None: as many as cores
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, see `retried`; timed if a run is open and no step under way."""
@@ -156,74 +159,125 @@ def _imported(module: str, name: str) -> Any:
 
 
 def step(
-    name: str, *, memory: int = PART_BYTES, on_gpu: bool = False
+    name: str, *, memory: int = PART_BYTES, on_gpu: bool = False, at_once: int | None = None
 ) -> Callable[[Callable[P, R]], Step[P, R]]:
     """Make a function a `Step`; called again, wherever it failed, it does the same."""
-    return lambda function: Step(name, function, memory, on_gpu)
+    return lambda function: Step(name, function, memory, on_gpu, at_once)
 
 
 class Executor(Protocol):
     """Carries out the parts of a step."""
 
+    def has_gpu(self) -> bool:
+        """Whether steps that can compute on a GPU do."""
+        ...
+
     def map(
         self,
         step: Step[Concatenate[T, P], R],
-        parts: Sequence[T],
+        parts: Iterable[T],
         /,
         *args: P.args,
         **kwargs: P.kwargs,
-    ) -> Iterator[R]:
+    ) -> Generator[R]:
         """Call the step for each part, in any order and wherever there is room.
 
         Args:
             step: takes one part. It writes files that are named by the part, so that another worker
                 can repeat it.
-            parts: the values to work on: paths, ranges, hashes.
+            parts: the values to work on. All parts of a sequence are begun as soon as there is
+                room, so these, and their results, are small values: paths, ranges, hashes. Those
+                of an iterator are taken one by one, `AHEAD` for each that is worked on, so that
+                either may be large: nothing piles up between an iterator and who takes the results.
             args: further arguments, the same for all parts.
             kwargs: likewise.
 
         Returns:
-            The results, small values, in the order of the parts.
+            The results, in the order of the parts; closed, it begins no further part.
         """
         ...
 
 
+@dataclass(frozen=True)
 class ThreadExecutor:
     """Carries out parts in threads, as many at once as there are cores and memory for.
 
     Each has its share of the cores: NumPy's products take no more. So a part may read while another
     computes, and code that runs on one core runs on all.
+
+    Args:
+        cores: None: those that this process may use.
+        memory: in bytes; None: that of the machine, or of the container.
     """
+
+    cores: int | None = None
+    memory: int | None = None
+
+    def has_gpu(self) -> bool:
+        """See `Executor`."""
+        from kp_batch.embedding.precision import has_gpu
+
+        return has_gpu()
 
     def map(
         self,
         step: Step[Concatenate[T, P], R],
-        parts: Sequence[T],
+        parts: Iterable[T],
         /,
         *args: P.args,
         **kwargs: P.kwargs,
-    ) -> Iterator[R]:
+    ) -> Generator[R]:
         """See `Executor`; after an error, no further part is begun."""
-        from polars import thread_pool_size
         from threadpoolctl import threadpool_limits
-
-        from kp_batch.duck import available_bytes
 
         if not parts:
             return
-        cores = thread_pool_size()
-        at_once = max(min(len(parts), cores, available_bytes() // step.memory), 1)
-        share = cores // at_once
+        cores = self.cores or _cores()
+        at_once = max(min(step.at_once or cores, (self.memory or _memory()) // step.memory), 1)
+        if isinstance(parts, Sequence):
+            at_once = min(at_once, len(parts))
+        share = max(cores // at_once, 1)
         # Parts count as part of the step that maps; their messages go where this flow's log goes.
         with threadpool_limits(share, "blas"), ThreadPoolExecutor(at_once) as pool, _opened(None):
-            futures = [
-                pool.submit(copy_context().run, step, part, *args, **kwargs) for part in parts
-            ]
+
+            def begin(part: T) -> Future[R]:
+                return pool.submit(copy_context().run, step, part, *args, **kwargs)
+
             try:
-                for future in futures:
+                for future in begun_ahead(begin, parts, at_once):
                     yield future.result()
             finally:
                 pool.shutdown(cancel_futures=True)
+
+
+def begun_ahead(begin: Callable[[T], R], parts: Iterable[T], at_once: int) -> Iterator[R]:
+    """Begin parts ahead of those that are taken, in their order; see `Executor.map`.
+
+    Args:
+        begin: begins a part, and returns a handle on its result.
+        parts: all of a sequence are begun at once, of an iterator `AHEAD` for each worker.
+        at_once: the workers.
+    """
+    ahead = len(parts) if isinstance(parts, Sequence) else AHEAD * at_once
+    begun: deque[R] = deque()
+    for part in parts:
+        begun.append(begin(part))
+        if len(begun) > ahead:
+            yield begun.popleft()
+    while begun:
+        yield begun.popleft()
+
+
+def _cores() -> int:
+    from polars import thread_pool_size
+
+    return thread_pool_size()
+
+
+def _memory() -> int:
+    from kp_batch.duck import available_bytes
+
+    return available_bytes()
 
 
 def cut(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[tuple[T, ...]]:

@@ -8,8 +8,9 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import redirect_stderr
 from pathlib import Path
+from types import MappingProxyType
 
-from tests.bench.embedding import OPERATIONS, bench_embedding
+from tests.bench.embedding import bench_embedding, bench_stream
 from tests.bench.facts import bench_facts
 from tests.bench.imports import bench_imports
 from tests.bench.replay import bench_replay
@@ -17,13 +18,14 @@ from tests.bench.runs import bench_runs
 
 YEAR = 1_000_000_000
 SHARE_OF_WINDOW = 0.6  # that 16,763 real texts filled, on average
-CARD = 0.3 * 989e12  # operations a second: three tenths of what an H100 is said to do in bf16
+CARD = MappingProxyType({"float32": 3_998, "bf16": 9_949})  # real texts a second: docs, speed.md
 BYTES_OF_VECTOR, BYTES_OF_SCORE = 384 * 4 + 2 * 64, 415
 
 
 def main() -> None:
     """Print the tables."""
     windows = bench_embedding()
+    bench_stream()
     bench_replay()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -48,9 +50,8 @@ def on_paper(windows: Mapping[str, float]) -> None:
         print(
             f"  {'embedding here, ' + precision:<36}{hours:>12,.0f} h of {24 * 365:,} h in a year"
         )
-    for cards in (1, 8):
-        hours = YEAR * SHARE_OF_WINDOW * OPERATIONS / (cards * CARD) / 3_600
-        print(f"  {f'on {cards} H100, not measured':<36}{hours:>12,.1f} h")
+    for precision, rate in CARD.items():
+        print(f"  {'on one H200, ' + precision:<36}{YEAR / rate / 3_600:>12,.1f} h")
     for what, size in (("vectors", BYTES_OF_VECTOR), ("scores", BYTES_OF_SCORE)):
         print(f"  {what:<36}{YEAR * size / 1e12:>12,.2f} TB")
 

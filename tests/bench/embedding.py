@@ -1,5 +1,6 @@
 """Embedding beside sentence-transformers' own encode, with full windows of random words."""
 
+import os
 import time
 from collections.abc import Callable, Mapping
 
@@ -10,10 +11,14 @@ from sentence_transformers import SentenceTransformer
 from kp_batch.embedding.first_pieces import first_pieces
 from kp_batch.embedding.minilm import WINDOW, MiniLM
 from kp_batch.embedding.model_files import find_minilm
+from kp_batch.runs.staging import Staging
+from kp_batch.steps.step import ThreadExecutor
 from tests.bench.measuring import medians
+from tests.support.sleeping import Sleeping, embed_staged, stage
 
 TEXTS = 512 if torch.cuda.is_available() else 16
 REPEATED = 3
+PARTS, PART = 100, 64  # of texts
 # Of a full window: 6 layers of 4 + 2 * 4 products of 384 by 384 for each of its 512 pieces, and two
 # of 512 by 384 for its attention.
 OPERATIONS = 2 * 6 * WINDOW * (12 * 384**2 + 2 * WINDOW * 384)
@@ -44,6 +49,28 @@ def bench_embedding() -> dict[str, float]:
     print(f"  {'a product in bf16 alone':<36}{'':>37}{product:>8,.0f} GFLOP/s")
     _tokenising()
     return {precision: rates[precision] for precision in ("float32", "bf16")}
+
+
+def bench_stream() -> None:
+    """Print how busy the slower of a tokenizer and a model is that only sleep, on one core."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        print("the step, of the slower of tokenizer and model that sleep so many seconds a part")
+        _share(0.0, 0.0)  # it loads what there is to load
+        for seconds in ((0.025, 0.1), (0.1, 0.1), (0.1, 0.05), (0.05, 0.1)):
+            print(f"  {seconds[0]:>5} and {seconds[1]:<5}{_share(*seconds):>36.0%}")
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def _share(tokenizer_s: float, model_s: float) -> float:
+    with Staging.temporary() as staging:
+        stage(staging, [f"{number:04d}" for number in range(PARTS * PART)])
+        began, executor = time.perf_counter(), ThreadExecutor(cores=1)
+        encoder = Sleeping(tokenizer_s, model_s)
+        embed_staged(encoder, staging, staging.folder / "vectors", executor, at_once=PART)
+        return PARTS * max(tokenizer_s, model_s) / (time.perf_counter() - began)
 
 
 def _full_windows(count: int) -> list[str]:

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from kp_batch.embedding import attention, precision
-from kp_batch.embedding.attention import _by_length, _on_gpu
+from kp_batch.embedding.attention import Lengths, _by_length, _on_gpu
+from kp_batch.embedding.chunks import count_vectors
 from kp_batch.embedding.first_pieces import first_pieces
 from kp_batch.embedding.minilm import WINDOW, MiniLM
 from kp_batch.embedding.model_files import find_minilm
-from kp_batch.embedding.vector_store import count_vectors
+from kp_batch.embedding.windows import window_hash
 from kp_batch.operations.forget import forget
 from kp_batch.operations.verify import VECTOR_TOLERANCE, verify
-from kp_batch.pipeline.embed import _hash
 from kp_batch.pipeline.rescore import rescore_archive
 from tests.support.archives import trace, write_jsonl
 from tests.support.runs import config, scores
@@ -163,7 +163,8 @@ def test_attention_stays_within_each_window(
         parts = (torch.randn((2, sum(lengths), 4), generator=generator) for _ in range(3))
         query, key, value = (part.to(kind) for part in parts)
         expected = by_the_formula(query, key, value, lengths, 0.5)
-        attended = attend(query, key, value, lengths, 0.5)
+        both = Lengths(lengths, torch.tensor(lengths).cumsum(0))
+        attended = attend(query, key, value, both, 0.5)
         assert attended.dtype == kind
         assert attended.shape == (sum(lengths), 2, 4)
         assert (attended.double() - expected).abs().max() < tolerance
@@ -296,7 +297,7 @@ def test_a_lost_file_of_vectors_costs_no_more_than_to_embed_again(
 
 def test_no_text_has_the_hash_of_a_window() -> None:
     window = np.frombuffer(b"like", dtype="<u2")  # its pieces are those of a text, as UTF-8
-    assert _hash(window) != hashlib.sha256(b"like").hexdigest()
+    assert window_hash(window) != hashlib.sha256(b"like").hexdigest()
 
 
 def test_texts_without_a_space_and_of_one_word_have_windows() -> None:

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kp_batch.embedding.vector_store import (
+from kp_batch.embedding.chunks import (
     _MERGED_BYTES,
-    _merges,
-    _records,
-    _window_hashes,
     count_vectors,
     damaged_rows,
+    groups_to_merge,
     merge_small,
+    records_of,
     remove_damaged,
+    window_hashes_of,
     write_chunk,
     write_windows,
 )
@@ -246,11 +246,11 @@ def test_hashes_of_another_type_are_damaged_though_their_vectors_are_remote(
     path = f"vectors/e/{name}.vectors.npy"
     record.mark_remote(Object(path, 0, 0, "etag"))
     record.save()
-    stored = _records(folder, name)["hash"].tolist()
+    stored = records_of(folder, name)["hash"].tolist()
     assert stored == [digest.encode() for digest in FIRST]
     hashes = folder / f"{name}.hashes.npy"
     hashes.write_bytes(hashes.read_bytes().replace(b"|S64", b"|S32"))
-    assert not len(_records(folder, name))
+    assert not len(records_of(folder, name))
 
 
 def test_a_half_written_chunk_is_not_seen(store: Opened, folder: Path, tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_small_files_of_windows_are_merged(folder: Path) -> None:
 @given(st.lists(st.integers(0, _MERGED_BYTES), max_size=30))
 def test_law_what_is_merged_is_small_and_becomes_large(sizes: list[int]) -> None:
     by_name = {str(number): size for number, size in enumerate(sizes)}
-    groups = _merges(by_name)
+    groups = groups_to_merge(by_name)
     small = {name for name, size in by_name.items() if 0 < size < _MERGED_BYTES // 2}
     merged = [name for group in groups for name in group]
     assert len(merged) == len(set(merged))
@@ -418,7 +418,7 @@ def test_a_text_whose_window_is_stored_twice_has_one_vector(shared: Opened) -> N
     pairs = [
         pair
         for path in shared.folder.glob("*.windows.npy")
-        for pair in _window_hashes(shared.folder, path.name.partition(".")[0])
+        for pair in window_hashes_of(shared.folder, path.name.partition(".")[0])
         .T.astype(str)
         .tolist()
     ]
@@ -460,7 +460,7 @@ def test_the_texts_of_damaged_windows_are_missing(
     [path] = [
         path
         for path in shared.folder.glob("*.windows.npy")
-        if _window_hashes(shared.folder, path.name.partition(".")[0]).shape == (2, 3)
+        if window_hashes_of(shared.folder, path.name.partition(".")[0]).shape == (2, 3)
     ]
     content = path.read_bytes()
     path.write_bytes(damage(content))

@@ -30,7 +30,7 @@ from kp_batch.archive.validation import reasons
 from kp_batch.cli import export as exporting
 from kp_batch.cli import kp_batch as group
 from kp_batch.config import RescoreConfig
-from kp_batch.embedding.vector_store import write_chunk
+from kp_batch.embedding.chunks import write_chunk
 from kp_batch.errors import KpBatchError
 from kp_batch.ingest import reread
 from kp_batch.novelty import similar

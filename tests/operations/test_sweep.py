@@ -27,7 +27,7 @@ import kp_batch.pipeline.preflight
 from kp_batch.cli import kp_batch as group
 from kp_batch.cli.sweep import sweep_text
 from kp_batch.config import RescoreConfig
-from kp_batch.embedding.vector_store import write_chunk
+from kp_batch.embedding.chunks import write_chunk
 from kp_batch.errors import KpBatchError, ResourceError, WarehouseError
 from kp_batch.novelty.cache import VectorCache, novelty
 from kp_batch.novelty.settings import CacheSettings

@@ -17,8 +17,8 @@ import kp_batch.operations.forget
 import kp_batch.operations.vacuum
 import kp_batch.pipeline.rescore
 from kp_batch.archive.validation import CHECKS
+from kp_batch.embedding.chunks import write_chunk
 from kp_batch.embedding.encoders import Hashing
-from kp_batch.embedding.vector_store import write_chunk
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import VacuumResult, vacuum

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 
 from kp_batch.cli.options import json_line
 from kp_batch.cli.query import verification_text
+from kp_batch.embedding.chunks import write_chunk
 from kp_batch.embedding.encoders import Hashing
-from kp_batch.embedding.vector_store import write_chunk
 from kp_batch.errors import ArchiveError, DamagedVectorsError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum

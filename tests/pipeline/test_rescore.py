@@ -17,8 +17,8 @@ import kp_batch.planning.timeline
 import kp_batch.planning.write_tasks
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
+from kp_batch.embedding.chunks import count_vectors, damaged_rows
 from kp_batch.embedding.encoders import Hashing
-from kp_batch.embedding.vector_store import count_vectors, damaged_rows
 from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageError, explain_error
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary

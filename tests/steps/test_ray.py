@@ -31,7 +31,7 @@ from kp_batch.planning import timeline, write_tasks
 from kp_batch.sample import write_sample
 from kp_batch.steps import ray as rays
 from kp_batch.steps.ray import RayExecutor, executor_of
-from kp_batch.steps.step import step
+from kp_batch.steps.step import AHEAD, step
 from kp_batch.storage.store import TRAFFIC
 from kp_batch.warehouse.bucket.location import folder_of
 from tests.support.buckets import fill
@@ -133,7 +133,7 @@ def test_what_parts_ask_of_object_stores_is_counted_here(cluster: RayExecutor) -
 FAILING = """
 from pathlib import Path
 from kp_batch.steps.ray import executor_of
-from tests.steps.test_ray import square
+from tests.steps.test_ray import square, which
 from tests.support.runs import config
 
 folder = Path({folder!r})
@@ -286,23 +286,54 @@ from dataclasses import replace
 from pathlib import Path
 from ray.cluster_utils import Cluster as Nodes
 from kp_batch.steps.ray import executor_of
-from tests.steps.test_ray import square
+from tests.steps.test_ray import square, which
 from tests.support.runs import config
 
 folder = Path({folder!r})
-nodes = Nodes(initialize_head=True, head_node_args={{"num_cpus": 3, "num_gpus": 1}})
+nodes = Nodes(initialize_head=True, head_node_args={{"num_cpus": 4, "num_gpus": 2}})
 with executor_of(config(folder, folder, ray=nodes.address)) as cluster:
-    list(cluster.map(replace(square, on_gpu=True), range(3), folder))
+    assert cluster.has_gpu()
+    list(cluster.map(replace(square, on_gpu=True), iter([0, 1, 2, 4, 6, 8]), folder))
+    list(cluster.map(replace(which, on_gpu=True), range(8), folder))
     list(cluster.map(square, range(10, 20), folder))
 nodes.shutdown()
 """
 
 
-def test_one_worker_has_a_gpu_and_keeps_what_it_has_loaded_there(tmp_path: Path) -> None:
+@step("which")
+def which(number: int, folder: Path) -> None:
+    """A part that tells which process has which of the GPUs."""
+    gpus = os.environ["CUDA_VISIBLE_DEVICES"]
+    (folder / f"gpu-{gpus}-{os.getpid()}-{number}").touch()
+    time.sleep(0.1)
+
+
+def test_each_gpu_has_one_worker_which_keeps_what_it_has_loaded_there(tmp_path: Path) -> None:
     code = ON_GPU.format(folder=str(tmp_path))
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    workers = [{path.suffix for path in tmp_path.glob(names)} for names in ("?.*", "??.*")]
-    assert len(workers[0]) == 1 < len(workers[1])
+    workers = [{path.suffix for path in tmp_path.glob(names)} for names in ("[0-9].*", "[0-9]?.*")]
+    assert len(workers[0]) == 2 < len(workers[1])
+    pairs = {tuple(path.name.split("-")[1:3]) for path in tmp_path.glob("gpu-*")}
+    assert {gpu for gpu, _ in pairs} == {"0", "1"}
+    assert {f".{process}" for _, process in pairs} == workers[0]
+    assert len(pairs) == 2
+
+
+def test_parts_of_an_iterator_are_taken_as_they_are_done(
+    cluster: RayExecutor, tmp_path: Path
+) -> None:
+    taken: list[int] = []
+
+    def parts() -> Iterator[int]:
+        for part in range(10, 30):
+            taken.append(part)
+            yield part
+
+    mapped = cluster.map(square, parts(), tmp_path)
+    assert next(mapped) == 100
+    assert len(taken) <= 1 + 2 * AHEAD
+    assert list(mapped) == [part**2 for part in range(11, 30)]
+    assert not cluster.has_gpu()
 
 
 def test_without_ray_it_is_explained_how_to_get_it(

@@ -5,7 +5,8 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
@@ -179,6 +180,31 @@ def test_after_an_error_no_further_part_is_begun(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ArchiveError, match="none"):
         next(mapped)
     assert len(begun) < 1_000
+
+
+def test_of_an_iterator_no_more_parts_are_taken_than_are_worked_on_and_a_few_ahead() -> None:
+    taken: list[int] = []
+
+    def parts() -> Iterator[int]:
+        for part in range(1_000):
+            taken.append(part)
+            yield part
+
+    mapped = ThreadExecutor(cores=3).map(Step("work", lambda part: -part, 1), parts())
+    for result in range(100):
+        assert next(mapped) == -result
+        assert len(taken) <= result + 1 + 3 * steps.AHEAD
+    begun = threading.active_count()
+    mapped.close()
+    assert threading.active_count() < begun
+    again = ThreadExecutor(cores=3).map(Step("work", lambda part: -part, 1), parts())
+    assert list(again) == [-part for part in range(1_000)]
+
+
+def test_a_step_may_have_lanes_of_its_own_whatever_the_cores() -> None:
+    together = Barrier(3)
+    part = Step("work", lambda part: (together.wait(60), part)[1], 1, at_once=3)
+    assert list(ThreadExecutor(cores=1).map(part, iter(range(6)))) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_part_is_done_in_the_context_of_the_run() -> None:

@@ -1,0 +1,109 @@
+"""Which windows are to be embedded: each once, however many texts have it.
+
+Texts arrive as they are tokenised, a part at a time; the windows that have no vector leave in
+chunks, as they are embedded and stored. So the first chunk is embedded while later texts are
+tokenised.
+"""
+
+import hashlib
+from collections.abc import Generator, Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kp_batch.embedding.minilm import Window
+
+Digests = npt.NDArray[np.uint64]  # the first 16 bytes of hashes, shape (n, 2)
+
+_RECENT = 1 << 20  # digests in a set, which take a hundred bytes each
+
+
+class Windows(NamedTuple):
+    """The windows of some texts, with their hashes: SHA-256 in hex."""
+
+    hashes: list[str]
+    windows: list[Window]
+    texts: int  # how many have these windows, or such that have been seen before
+
+    def __repr__(self) -> str:
+        """Short, for the message of a part that fails."""
+        return f"{len(self.windows)} windows, the first {self.hashes[0] if self.hashes else None}"
+
+
+def window_hash(window: Window) -> str:
+    """The hash of a window, which no text has: none begins with this byte, as UTF-8 has none."""
+    return hashlib.sha256(b"\xff" + window.astype("<u2").tobytes()).hexdigest()
+
+
+def chunks_to_embed(
+    tokenised: Iterable[Windows], known: "KnownWindows", size: int
+) -> Generator[Windows]:
+    """Cut the windows that are not known into chunks, in their order; afterwards they are known.
+
+    Args:
+        tokenised: the windows of texts, a part at a time.
+        known: the windows that have a vector.
+        size: the windows of each chunk but the last, which may have fewer, or none: its texts have
+            windows that have been seen before.
+    """
+    hashes, windows, texts = list[str](), list[Window](), 0
+    for part in tokenised:
+        for is_new, hash_, window in zip(
+            known.add(part.hashes), part.hashes, part.windows, strict=True
+        ):
+            if is_new and len(windows) == size:
+                yield Windows(hashes, windows, texts)
+                hashes, windows, texts = list[str](), list[Window](), 0
+            if is_new:
+                hashes.append(hash_)
+                windows.append(window)
+            texts += 1
+    if texts:
+        yield Windows(hashes, windows, texts)
+
+
+class KnownWindows:
+    """The windows that have a vector, or will: 16 bytes of memory a window.
+
+    Of a hash, half is kept: that two of a billion agree has a chance of 1e-21.
+
+    Args:
+        hashes: of the windows that have a vector: arrays of S64, SHA-256 in hex.
+    """
+
+    def __init__(self, hashes: Iterable[npt.NDArray[np.bytes_]]) -> None:
+        self._old = _in_order(np.concatenate([np.empty((0, 2), np.uint64), *map(_digests, hashes)]))
+        self._recent: set[str] = set()
+
+    def add(self, hashes: list[str]) -> list[bool]:
+        """Whether each is new: not known before, nor earlier in this list."""
+        are_old = self._are_old(_digests(np.array(hashes, dtype="S64")))
+        are_new: list[bool] = []
+        for hash_, is_old in zip(hashes, are_old.tolist(), strict=True):
+            is_new = not is_old and hash_ not in self._recent
+            are_new.append(is_new)
+            if is_new:
+                self._recent.add(hash_)
+        if len(self._recent) > max(_RECENT, len(self._old) // 8):
+            recent = _digests(np.array(list(self._recent), dtype="S64"))
+            self._old = _in_order(np.concatenate([self._old, recent]))
+            self._recent.clear()
+        return are_new
+
+    def _are_old(self, digests: Digests) -> npt.NDArray[np.bool_]:
+        """By their first halves, of which a billion hardly ever has two equal ones."""
+        places = np.searchsorted(self._old[:, 0], digests[:, 0])
+        found = self._old[np.minimum(places, len(self._old) - 1)] if len(self._old) else None
+        if found is None:
+            return np.zeros(len(digests), dtype=np.bool_)
+        return np.asarray((found == digests).all(axis=1), dtype=np.bool_)
+
+
+def _digests(hashes: npt.NDArray[np.bytes_]) -> Digests:
+    raw = bytes.fromhex(hashes.tobytes().decode("ascii"))
+    return np.frombuffer(raw, dtype=">u8").reshape(len(hashes), 4)[:, :2].astype(np.uint64)
+
+
+def _in_order(digests: Digests) -> Digests:
+    return digests[np.argsort(digests[:, 0])]
