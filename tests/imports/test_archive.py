@@ -248,6 +248,18 @@ def test_a_damaged_file_that_is_mended_is_read_and_no_longer_refused(
     assert refusals(archive) == []
 
 
+def test_a_file_that_was_replaced_by_another_of_its_length_and_time_is_read(
+    nights: Path, archive: Path
+) -> None:
+    import_spans(nights, archive)
+    path, times = nights / "1.jsonl", (nights / "1.jsonl").stat()
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes().replace(b"1", b"7"))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert path.stat().st_size == size
+    assert import_spans(nights, archive).files_read == 1
+
+
 def test_what_was_read_of_a_file_before_is_not_forgotten(nights: Path, archive: Path) -> None:
     import_spans(nights, archive)
     write_lines(nights / "1.jsonl", [span("z", 8)])  # as a log that was begun anew
