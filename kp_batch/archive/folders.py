@@ -58,6 +58,11 @@ class SourceFile:
         """Its format, by its ending; Parquet if that is unknown."""
         return BY_ENDING.get(Path(self.path).suffix.lower(), FORMATS[0])
 
+    @property
+    def has_known_ending(self) -> bool:
+        """Whether its ending is that of a format."""
+        return self.path.lower().endswith(_ENDINGS)
+
 
 def folders_above(path: str) -> Iterator[str]:
     """The folders above a path or a URL, the nearest first."""

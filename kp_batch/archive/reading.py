@@ -8,6 +8,7 @@ from polars.exceptions import PanicException
 
 from kp_batch import limits
 from kp_batch.archive.folders import SourceFile
+from kp_batch.archive.formats import ENDINGS
 from kp_batch.archive.formats.json import BATCH_BYTES, MALFORMED_JSON, Batch, truncated
 from kp_batch.archive.sources import open_file
 from kp_batch.archive.validation import any_rejected, reasons
@@ -54,7 +55,7 @@ def read_rows_with_raw(
                 return
             yield row, beginning
 
-    with _unreadable_if_damaged():
+    with _unreadable_if_damaged(source):
         for batch in _batches(source):
             rejected = _rejected_rows(batch.rows, is_private) if bytes_left >= 0 else []
             yield from _with_raw(batch.rows, raw(batch, rejected))
@@ -117,12 +118,12 @@ def read_raw(source: SourceFile, rows: Iterable[int]) -> Iterator[tuple[int, str
 def _batches(source: SourceFile) -> Iterator[Batch]:
     if source.size == 0:
         raise UnreadableError("the file is empty (0 bytes)")
-    with _unreadable_if_damaged(), open_file(source.path, source.copy) as file:
+    with _unreadable_if_damaged(source), open_file(source.path, source.copy) as file:
         yield from source.format.read_batches(source.path, file, BATCH_ROWS)
 
 
 @contextmanager
-def _unreadable_if_damaged() -> Generator[None]:
+def _unreadable_if_damaged(source: SourceFile) -> Generator[None]:
     try:
         yield
     except UnreadableError:
@@ -131,4 +132,8 @@ def _unreadable_if_damaged() -> Generator[None]:
         if is_of_machine(error):
             raise
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        if not source.has_known_ending:
+            reason = (
+                f"{reason.rstrip('.')}; its ending is none of {ENDINGS}: it was read as Parquet"
+            )
         raise UnreadableError(reason) from error

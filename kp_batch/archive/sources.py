@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from kp_batch.archive import buckets, folders
 from kp_batch.archive.folders import IS_WAREHOUSE, Glob, SourceFile, folders_above
+from kp_batch.archive.formats import ENDINGS
 from kp_batch.errors import ArchiveError, KpBatchError, is_of_machine, is_passing
 from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import one_line
@@ -53,7 +54,8 @@ def discover(
             raise ArchiveError(f"cannot look at {name!r}: {one_line(reason)}") from error
         if not listed:
             raise ArchiveError(
-                f"no Parquet or JSONL file at {name!r}; name a file, a folder, a glob or a URL"
+                f"no Parquet or JSONL file at {name!r}; name a file, a folder, a glob or a URL, "
+                f"with files that end with one of {ENDINGS}"
             )
         files |= listed
     for file in files.values():

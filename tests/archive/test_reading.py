@@ -530,6 +530,14 @@ def test_files_that_are_no_parquet(tmp_path: Path, content: bytes) -> None:
     assert "\n" not in message
 
 
+def test_a_jsonl_file_of_another_ending_is_told_to_be_read_as_parquet(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "a.json", TRACES)
+    ((_, message),) = reasons_of(path)
+    assert "ending is none of .parquet, .pq, .jsonl, .ndjson: it was read as Parquet" in message
+    damaged = path.rename(tmp_path / "a.PQ")
+    assert "ending" not in str(reasons_of(damaged))
+
+
 def test_a_file_that_is_gone(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", TRACES)
     (source,) = discover([str(path)])

@@ -337,9 +337,7 @@ def test_the_ready_audits_find_what_they_are_for(night: Night) -> None:
         "no_domain_shifts": 1,
         "no_silent_domain": 1,
         "no_silent_group": 1,
-        "few_new_rejects": 1,
         "few_copies": 1,
         "no_future_times": 1,
         "scores_as_recorded": 1,
     }
-    assert outcomes(night(**options))["few_new_rejects"] == (0, False)  # they are not new any more

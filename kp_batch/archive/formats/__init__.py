@@ -35,3 +35,4 @@ FORMATS = (
     Format("jsonl", (".jsonl", ".ndjson"), json.read_batches, json.read_raw, json.is_cut),
 )
 BY_ENDING = {ending: form for form in FORMATS for ending in form.endings}
+ENDINGS = ", ".join(BY_ENDING)  # for messages
