@@ -231,14 +231,16 @@ def test_a_plan_tells_that_a_run_would_fail_and_how_much_is_rejected(tmp_path: P
 def test_a_share_of_unreadable_files_is_exact_and_without_a_limit_all_may_be() -> None:
     counts = replace(NO_COUNTS, accepted=1, rows=1, files=58, unreadable=29)
     counts = replace(counts, unreadable_files=["a"] * 29)
+    inputs = LimitInputs(unreadable=("a",) * 29)
     allowed: list[Any] = [{}, *({"max_unreadable": limit} for limit in ("50%", "29", 29, "100%"))]
     for changes in allowed:
         run = Run.begin(least(**changes), datetime.now(UTC))
-        assert exceeded_limits(run, counts, LimitInputs()) is None, changes
+        assert exceeded_limits(run, counts, inputs) is None, changes
+        assert exceeded_limits(run, counts, LimitInputs()) is None  # they have been unreadable
     for limit in ("49%", "28", 28, "0", "0%"):
         run = Run.begin(least(max_unreadable=limit), datetime.now(UTC))
         exceeded = f"29 of 58 files are unreadable, more than --max-unreadable {limit} allows"
-        assert (exceeded_limits(run, counts, LimitInputs()) or "").startswith(exceeded)
+        assert (exceeded_limits(run, counts, inputs) or "").startswith(exceeded)
 
 
 def test_superseded_rows_and_files_are_told_apart_from_rejected_rows(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class Flaky:
 
         def failing(what: Any, *args: Any) -> Any:
             path = getattr(what, "path", what)
-            if left and path.endswith(("sub", "b.jsonl")):
+            if left and str(path).endswith(("sub", "b.jsonl")):
                 raise left.pop()
             return function(what, *args)
 
