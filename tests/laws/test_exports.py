@@ -1,6 +1,7 @@
 """Every export has the traces that a plain search over the archive finds."""
 
 import json
+import math
 import random
 from itertools import combinations
 from pathlib import Path
@@ -44,12 +45,19 @@ def test_law_an_export_has_the_traces_of_a_plain_search(history: History, tmp_pa
 
 
 def test_law_what_reaches_the_bound_is_similar(history: History, tmp_path: Path) -> None:
-    rows = [row for row in history.last.scores if row["vector"].any()][-12::3]
-    for one, other in combinations(rows, 2):
-        [bound] = cosines([one["vector"]], other["vector"])
-        if 0 < bound < 1:
-            choice = {"min_score": 0.0, "private": True, "distinct": bound}
-            assert_exported(history, choice, tmp_path / "a.jsonl")
+    there = [trace["id"] for trace in exported(history.last, history.present()).traces]
+    rows = [row for row in history.last.scores if row["trace_id"] in there]
+    pairs = [
+        (bound, (one["trace_id"], other["trace_id"]))
+        for one, other in combinations(rows, 2)
+        for bound in cosines([one["vector"]], other["vector"])
+        if bound > 0 and one["text_hash"] != other["text_hash"]
+    ]
+    for bound, ids in pairs[:: len(pairs) // 4]:
+        for each, most in ((bound, 1), (math.nextafter(bound, 1), 2)):
+            choice = {"min_score": 0.0, "distinct": each}
+            result = assert_exported(history, choice, tmp_path / "a.jsonl", ids)
+            assert result.exported == most
 
 
 def test_law_so_has_one_of_a_drawn_archive(by_chance: History, tmp_path: Path) -> None:
@@ -61,9 +69,15 @@ def test_law_so_has_one_of_a_drawn_archive(by_chance: History, tmp_path: Path) -
         assert_exported(by_chance, wanted, tmp_path / "a.jsonl")
 
 
-def assert_exported(history: History, choice: dict[str, Any], path: Path) -> None:
-    result = export(history.warehouse, ExportFilter(**choice), FORMATS[".jsonl"], path)
-    expected = exported(history.last, history.present(), **choice)
+def assert_exported(
+    history: History, choice: dict[str, Any], path: Path, ids: tuple[str, ...] = ()
+) -> ExportResult:
+    """The export has what the oracle states, of the traces with these ids if there are any."""
+    own, of_oracle = dict(choice), dict(choice)
+    if ids:
+        own["where"], of_oracle["ids"] = f"trace_id IN {ids}", ids
+    result = export(history.warehouse, ExportFilter(**own), FORMATS[".jsonl"], path)
+    expected = exported(history.last, history.present(), **of_oracle)
     assert_counted(result, expected)
     rows = [json.loads(line) for line in path.read_bytes().splitlines()]
     assert [row["id"] for row in rows] == [row["id"] for row in expected.traces], choice
@@ -74,6 +88,7 @@ def assert_exported(history: History, choice: dict[str, Any], path: Path) -> Non
         assert row["metadata"].pop("quality_score_from")
         before = {name: value for name, value in trace["metadata"].items() if name not in added}
         assert row == {**trace, "metadata": before}
+    return result
 
 
 def assert_counted(result: ExportResult, expected: Exported) -> None:

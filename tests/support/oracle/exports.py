@@ -81,6 +81,7 @@ def _is_chosen(row: Score, **conditions: Any) -> bool:
         "since": lambda day: str(day_of(row["created_at"])) >= day,
         "until": lambda day: str(day_of(row["created_at"])) <= day,
         "where": lambda sql: WHERE[sql](row),
+        "ids": lambda ids: row["trace_id"] in ids,
     }
     return all(meets[name](value) for name, value in conditions.items())
 
