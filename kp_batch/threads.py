@@ -14,7 +14,7 @@ from pathlib import Path
 from kp_batch.errors import ResourceError
 
 _ROOT = Path("/")
-_STACK_BYTES = 64 << 10  # of a thread that only waits
+_STACK_BYTES = 1 << 20  # of a thread that only waits; some processors allow no 64 KiB
 
 
 def check_threads(*, few: bool) -> None:

@@ -4,11 +4,12 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from kp_batch.threads import limits, needed_threads
+from kp_batch.threads import check_threads, limits, needed_threads
 from tests.support.unprivileged import SETPRIV
 
 # The limit does not bind root: these commands run as somebody else, who may still read all.
@@ -82,3 +83,15 @@ def test_the_limits_of_all_groups_around_a_process_are_named(tmp_path: Path) -> 
     names = {"sys/fs/cgroup/a/b/pids.max": "max", "sys/fs/cgroup/a/pids.max": "1028"}
     describe(tmp_path, "0::/a/b", names)
     assert [*limits(tmp_path)][:1] == [f"pids.max of {tmp_path}/sys/fs/cgroup/a is 1,028"]
+
+
+def test_the_stacks_are_no_smaller_than_arm_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_size = threading.stack_size
+
+    def stack_size(size: int = 0) -> int:
+        if 0 < size < 128 << 10:
+            raise ValueError(f"size not valid: {size} bytes")
+        return set_size(size)
+
+    monkeypatch.setattr(threading, "stack_size", stack_size)
+    check_threads(few=True)
