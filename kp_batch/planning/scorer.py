@@ -11,6 +11,7 @@ import polars as pl
 from kp_batch.archive.ledger import FileChanges
 from kp_batch.archive.validation import MESSAGES_VERSION
 from kp_batch.embedding.encoders import ENCODER_VERSION, load_encoder
+from kp_batch.errors import EncoderError
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.novelty.settings import REPLAY_VERSION, CacheSettings
 from kp_batch.runs.reasons import OF_ENCODER, Reason, file_changes, formula_changes, setting_changes
@@ -20,6 +21,7 @@ from kp_batch.schemas import PROFILES, SCORES, TIMESTAMP
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.facts import FACTS_VERSION
 from kp_batch.scoring.profiles import SCORING_VERSION, ProfileVersions
+from kp_batch.warehouse.bucket.location import shown
 
 NO_FINGERPRINT = "none"  # stands for encoder_id and cache_id where there is no encoder
 # The versions that another kp_batch may change.
@@ -45,9 +47,14 @@ class Scorer:
         """Make the scorer of a run.
 
         Raises:
-            EncoderError: a model's files are missing.
+            EncoderError: a model's files are missing, or it has to restore vectors without a model.
         """
         encoder = load_encoder(run.config.embedder, run.config.precision)
+        if run.config.restore_vectors and not encoder:
+            raise EncoderError(
+                f"the embedder of {shown(run.config.warehouse)} is {run.config.embedder}, which "
+                "has no vectors to restore; leave out --restore-vectors"
+            )
         return cls._with_encoder(run, encoder.encoder_id if encoder else NO_FINGERPRINT)
 
     @classmethod

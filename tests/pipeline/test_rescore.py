@@ -19,7 +19,14 @@ from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.embedding.chunks import count_vectors, damaged_rows
 from kp_batch.embedding.encoders import Hashing
-from kp_batch.errors import ArchiveError, KpBatchError, ProfileError, StorageError, explain_error
+from kp_batch.errors import (
+    ArchiveError,
+    EncoderError,
+    KpBatchError,
+    ProfileError,
+    StorageError,
+    explain_error,
+)
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
 from kp_batch.sample import write_sample
@@ -429,3 +436,11 @@ def test_scattered_days_are_written_as_a_full_run_writes_them(
     whole = settings.model_copy(update={"warehouse": tmp_path / "whole"})
     rescore_archive(whole)
     assert scores(settings).equals(scores(whole))
+
+
+def test_vectors_cannot_be_restored_where_no_embedder_makes_any(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace()])
+    settings = config(tmp_path, tmp_path / "archive", embedder="none", restore_vectors=True)
+    with pytest.raises(EncoderError, match=r"is none, .* leave out --restore-vectors"):
+        rescore_archive(settings)
+    assert read_manifest(settings.warehouse) is None
