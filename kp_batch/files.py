@@ -7,8 +7,9 @@ several processes write a file at once, the last one wins.
 
 import errno
 import os
-import re
-from collections.abc import Generator, Iterable
+from collections import deque
+from collections.abc import Collection, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
@@ -18,8 +19,7 @@ from kp_batch.errors import WRITTEN_FOLDERS, WarehouseError
 
 HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
 _NOTES: list[int] = []  # descriptors, at most one: see `note_leftovers_in`
-# What a disk answers that could not write; after any other answer each file is synced by itself.
-_UNWRITTEN = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+_SYNCED_AT_ONCE = 16  # a disk brings what waits together down at once
 _NO_SYNC_OF_FOLDERS = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
@@ -123,8 +123,11 @@ def make_durable_folder(path: Path) -> None:
         sync_names(folder.parent)
 
 
-def sync_new(files: Iterable[Path], known: Iterable[Path], root: Path) -> None:
+def sync_new(files: Collection[Path], known: Iterable[Path], root: Path) -> None:
     """Wait until new files are on the disk, and the names of them and of their new folders.
+
+    Not by `syncfs`: in FUSE it does nothing, and elsewhere it waits for what others have written,
+    and fails where that could not be.
 
     Args:
         files: the new ones, below the root.
@@ -137,39 +140,13 @@ def sync_new(files: Iterable[Path], known: Iterable[Path], root: Path) -> None:
     old = {folder for file in known for folder in file.parents}
     folders: set[Path] = set()
     for file in files:
-        sync(file)
         for folder in file.parents:
             folders.add(folder)
             if folder in old or folder == root:
                 break
-    for folder in folders:
-        sync_names(folder)
-
-
-def sync_file_system(folder: Path) -> bool:
-    """Wait until all that was written to a folder's file system is on the disk.
-
-    Returns:
-        False if the system has no call for that, or one that tells of no errors.
-
-    Raises:
-        OSError: something could not be written.
-    """
-    import ctypes  # here: only who publishes needs it
-
-    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-    # An older Linux keeps what it could not write to itself.
-    if syncfs is None or version is None or (*map(int, version.groups()),) < (5, 8):
-        return False
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        number = ctypes.get_errno() if syncfs(descriptor) else 0
-    finally:
-        os.close(descriptor)
-    if number in _UNWRITTEN:
-        raise OSError(number, os.strerror(number), str(folder))
-    return not number
+    with ThreadPoolExecutor(_SYNCED_AT_ONCE) as threads:
+        for syncing, paths in ((sync, files), (sync_names, folders)):
+            deque(threads.map(syncing, paths), maxlen=0)  # raises the first error
 
 
 def files_below(folder: Path) -> list[Path]:

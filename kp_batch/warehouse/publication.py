@@ -18,7 +18,7 @@ from uuid import uuid4
 from polars.exceptions import PanicException
 
 from kp_batch.errors import BusyError
-from kp_batch.files import atomic_write, sync_file_system, sync_names, sync_new
+from kp_batch.files import atomic_write, sync_names, sync_new
 from kp_batch.log import warn
 from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown, url_of
@@ -134,9 +134,6 @@ def _replace_manifest(warehouse: Path, manifest: Manifest) -> None:
 
 def _sync(layout: Layout, manifest: Manifest) -> None:
     """Wait until all that a manifest names is on the disk, so that a power cut loses none of it."""
-    folders = [*map(layout.table, manifest.tables), layout.root]  # of which some may be mounts
-    if all(map(sync_file_system, {folder.stat().st_dev: folder for folder in folders}.values())):
-        return
     before = read_manifest(layout.root)
     known = needed_files(layout.root, before.tables) | {layout.manifest} if before else set[Path]()
     new = needed_files(layout.root, manifest.tables) - known

@@ -4,8 +4,6 @@ Of a file only the content is sure that was there when it was synced, and of a f
 rest may be lost; what was renamed or removed may be so already on the disk.
 """
 
-import ctypes
-import errno
 import os
 import stat
 from collections.abc import Generator
@@ -13,9 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
+from threading import Lock
 from unittest.mock import patch
 
-_FSYNC, _CDLL = os.fsync, ctypes.CDLL
+_FSYNC = os.fsync
 
 Image = dict[Path, bytes]  # the files
 
@@ -25,7 +24,6 @@ class Disk:
     """What is on the disk of a folder, and of the names in the folder around it."""
 
     root: Path
-    has_syncfs: bool
     syncs: int = 0
     contents: dict[int, bytes] = field(default_factory=dict[int, bytes])  # by inode
     names: dict[int, dict[str, int]] = field(default_factory=dict[int, dict[str, int]])
@@ -69,30 +67,20 @@ def write_image(root: Path, image: Image) -> None:
 
 
 @contextmanager
-def disk_of(root: Path, *, has_syncfs: bool) -> Generator[Disk]:
+def disk_of(root: Path) -> Generator[Disk]:
     """Follow what the calls of this process bring onto the disk of a folder."""
-    disk = Disk(root, has_syncfs)
+    disk = Disk(root)
     disk.keep_all()
+    lock = Lock()
 
     def fsync(descriptor: int) -> None:
-        disk.syncs += 1
-        disk.keep(descriptor)
+        with lock:
+            disk.syncs += 1
+            disk.keep(descriptor)
         _FSYNC(descriptor)
 
-    class Library:
-        def __init__(self, *_: object, **__: object) -> None: ...
-
-        def syncfs(self, descriptor: int) -> int:
-            os.fstat(descriptor)
-            if not has_syncfs:
-                ctypes.set_errno(errno.EPERM)
-                return -1
-            disk.syncs += 1
-            disk.keep_all()
-            return 0
-
     try:
-        with patch.object(os, "fsync", fsync), patch.object(ctypes, "CDLL", Library):
+        with patch.object(os, "fsync", fsync):
             yield disk
     finally:
         for descriptor in disk.held:

@@ -1,6 +1,5 @@
 """All that a manifest names is on the disk before the manifest is: whoever publishes, anywhere."""
 
-import ctypes
 import errno
 import os
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from kp_batch.errors import ArchiveError
-from kp_batch.files import sync_file_system, sync_names
+from kp_batch.files import sync_names
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
@@ -74,10 +73,9 @@ def rows(warehouse: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("has_syncfs", [True, False])
 @pytest.mark.parametrize("work", WRITERS)
 def test_a_power_cut_leaves_what_was_published_before_or_what_is_now(
-    folder: Path, work: str, monkeypatch: pytest.MonkeyPatch, *, has_syncfs: bool
+    folder: Path, work: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warehouse = folder / "warehouse"
     left: list[tuple[Image, dict[str, Any]]] = []  # with the rows that have to be there
@@ -105,7 +103,7 @@ def test_a_power_cut_leaves_what_was_published_before_or_what_is_now(
             left.append((disk.after_power_cut(), last))
         UNLINK(path, **options)
 
-    with disk_of(warehouse, has_syncfs=has_syncfs) as disk, monkeypatch.context() as patching:
+    with disk_of(warehouse) as disk, monkeypatch.context() as patching:
         patching.setattr(Path, "replace", replacing)
         patching.setattr(Path, "unlink", unlinking)
         WRITERS[work](folder)
@@ -119,7 +117,7 @@ def test_a_power_cut_leaves_what_was_published_before_or_what_is_now(
 
 def test_a_new_warehouse_is_on_the_disk_with_its_own_name(tmp_path: Path) -> None:
     warehouse = tmp_path / "by" / "night" / "warehouse"
-    with disk_of(tmp_path, has_syncfs=False) as disk:
+    with disk_of(tmp_path) as disk:
         with writing(warehouse, wait=False):
             publish_profile(warehouse, "one")
         assert {path.relative_to(warehouse) for path in disk.after_power_cut()} == {
@@ -138,56 +136,35 @@ def found(warehouse: Path) -> dict[Path, int]:
     return {path: path.stat().st_ino for path in paths if path.name != "kp.lock"}
 
 
-@pytest.mark.parametrize("has_syncfs", [True, False])
-def test_only_what_is_new_is_synced(tmp_path: Path, *, has_syncfs: bool) -> None:
+def test_only_what_is_new_is_synced(tmp_path: Path) -> None:
     warehouse = tmp_path / "warehouse"
     for name in ("one", "two"):
         publish_profile(warehouse, name)
     before = found(warehouse)
-    with disk_of(warehouse, has_syncfs=has_syncfs) as disk:
+    with disk_of(warehouse) as disk:
         publish_profile(warehouse, "three")
     new = {path for path, inode in found(warehouse).items() if before.get(path) != inode}
     folders = {path.parent for path in new}
     assert len(new) == 4  # rows, the log's entry, the manifest, the catalog
     after = 2  # the names of the manifest and of the catalog
-    assert disk.syncs == after + (1 if has_syncfs else len(new) + len(folders))
+    assert disk.syncs == after + len(new) + len(folders)
 
 
-@pytest.mark.parametrize(
-    ("number", "is_raised"), [(errno.EIO, True), (errno.ENOSPC, True), (errno.ENOSYS, False)]
-)
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 def test_what_the_disk_could_not_write_is_published_by_nobody(
-    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch, *, is_raised: bool
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_profile(tmp_path / "warehouse", "one")
     before = (tmp_path / "warehouse" / "manifest.json").read_bytes()
 
-    class Library:
-        def __init__(self, *_: object, **__: object) -> None: ...
+    def fsync(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().suffix == ".parquet":
+            raise OSError(number, os.strerror(number))
 
-        def syncfs(self, _: int) -> int:
-            ctypes.set_errno(number)
-            return -1
-
-    monkeypatch.setattr(ctypes, "CDLL", Library)
-    if is_raised:
-        with pytest.raises(OSError, match=os.strerror(number)):
-            publish_profile(tmp_path / "warehouse", "two")
-        assert (tmp_path / "warehouse" / "manifest.json").read_bytes() == before
-    else:
-        assert not sync_file_system(tmp_path)
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match=os.strerror(number)):
         publish_profile(tmp_path / "warehouse", "two")
-
-
-def test_of_an_older_linux_that_tells_no_errors_each_file_is_synced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    release = os.uname()
-    for text, is_trusted in (("4.18.0-553.el8", False), ("5.7.1", False), ("5.10.0", True)):
-        monkeypatch.setattr(
-            os, "uname", lambda text=text: os.uname_result((*release[:2], text, *release[3:]))
-        )
-        assert sync_file_system(tmp_path) == is_trusted
+    assert (tmp_path / "warehouse" / "manifest.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EINVAL])

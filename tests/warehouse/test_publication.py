@@ -7,7 +7,7 @@ import re
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import count, product
 from pathlib import Path
@@ -19,7 +19,7 @@ import pytest
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import BusyError, WarehouseError
-from kp_batch.files import sync_file_system
+from kp_batch.files import sync_names, sync_new
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import report as reporting
@@ -99,32 +99,29 @@ def one(made: Path) -> Path:
 class Calls:
     """Notes the calls that make a publication last, and dies before one of them."""
 
-    def __init__(self, warehouse: Path, monkeypatch: pytest.MonkeyPatch, fatal: int) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fatal: int) -> None:
         self.noted: list[str] = []
-        sync, replace = os.fsync, Path.replace
+        replace = Path.replace
 
         def note(call: str) -> None:
             self.noted.append(call)
             if len(self.noted) == fatal:
                 raise Killed
 
-        def syncing(opened: int) -> None:
-            inode = os.fstat(opened).st_ino
-            paths = (warehouse, *warehouse.iterdir())
-            [path] = (path for path in paths if path.stat().st_ino == inode)
-            note(f"sync {path.name}")
-            sync(opened)
-
         def replacing(path: Path, target: Path) -> Path:
             note(f"replace {target.name} by {path.name}")
             return replace(path, target)
 
-        def syncing_all(folder: Path) -> bool:
-            note(f"sync all of {folder.name}")
-            return sync_file_system(folder)
+        def syncing_names(folder: Path) -> None:
+            note(f"sync the names in {folder.name}")
+            sync_names(folder)
 
-        monkeypatch.setattr(os, "fsync", syncing)
-        monkeypatch.setattr(publishing, "sync_file_system", syncing_all)
+        def syncing_new(files: Collection[Path], known: Iterable[Path], root: Path) -> None:
+            note(f"sync what is new in {root.name}")
+            sync_new(files, known, root)
+
+        monkeypatch.setattr(publishing, "sync_names", syncing_names)
+        monkeypatch.setattr(publishing, "sync_new", syncing_new)
         monkeypatch.setattr(Path, "replace", replacing)
 
 
@@ -138,7 +135,7 @@ def test_manifest_json_publishes_and_kp_duckdb_follows_wherever_the_writer_dies(
         newer = DeltaTables(warehouse, require_manifest(warehouse).tables, "a-run")
         newer.overwrite("profiles", profile("two"))
         with monkeypatch.context() as patch:
-            calls = Calls(warehouse, patch, fatal)
+            calls = Calls(patch, fatal)
             try:
                 publish(warehouse, Manifest({"threshold": 0.75}, newer.versions))
                 break
@@ -150,11 +147,11 @@ def test_manifest_json_publishes_and_kp_duckdb_follows_wherever_the_writer_dies(
         names = {path.name for path in warehouse.iterdir()}
         assert names == {"profiles", "kp.duckdb", "manifest.json", "kp.lock"}
     assert seen == [
-        ("sync all of it's one", "one", "one"),
+        ("sync what is new in it's one", "one", "one"),
         ("replace manifest.json by manifest.json.new", "one", "one"),
-        ("sync it's one", "one", "two"),
+        ("sync the names in it's one", "one", "two"),
         ("replace kp.duckdb by kp.duckdb.new", "one", "two"),
-        ("sync it's one", "two", "two"),
+        ("sync the names in it's one", "two", "two"),
     ]
 
 
