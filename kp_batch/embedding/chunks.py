@@ -39,6 +39,7 @@ _VECTORS, HASHES, WINDOWS = ".vectors.npy", ".hashes.npy", ".windows.npy"
 _MERGED_BYTES = 32 << 20  # of merged files, at the least; of less than half of it, one is small
 # The name of a chunk's file, or of an unfinished one of a killed run.
 _FILE = re.compile(r"[0-9a-f]{64}\.(?:vectors|hashes|windows)\.npy(?:\..+)?")
+_IS_HEX = np.isin(np.arange(256), list(b"0123456789abcdef"))
 _DAMAGED = (ValueError, OSError, IndexError, EOFError, SyntaxError)  # NumPy's errors
 
 
@@ -62,10 +63,11 @@ def chunk_files(folder: Path) -> list[Path]:
 
 
 def stored_hashes(folder: Path) -> Iterator[Hashes]:
-    """The hashes of each chunk's vectors: S64, shape (vectors,)."""
+    """The hashes of each chunk's vectors, without removed and damaged ones: S64, in hex."""
     for name in file_names(folder, HASHES):
-        hashes = records_of(folder, name)["hash"]
-        yield hashes[hashes != b""]
+        hashes = np.ascontiguousarray(records_of(folder, name)["hash"])
+        letters = hashes.view(np.uint8).reshape(len(hashes), HASH.itemsize)
+        yield hashes[_IS_HEX[letters].all(axis=1)]
 
 
 def count_vectors(folder: Path) -> int:

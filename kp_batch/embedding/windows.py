@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from kp_batch.embedding.minilm import Window
 
-Digests = npt.NDArray[np.uint64]  # the first 16 bytes of hashes, shape (n, 2)
+Digests = npt.NDArray[np.uint64]  # both halves of hashes, combined, shape (n, 2)
 
 _RECENT = 1 << 20  # digests in a set, which take a hundred bytes each
 
@@ -57,16 +57,18 @@ def chunks_to_embed(
                 hashes, windows, texts = list[str](), list[Window](), 0
             if is_new:
                 hashes.append(hash_)
-                windows.append(window)
+                windows.append(window.copy())  # a view would hold all its part in memory
             texts += 1
     if texts:
         yield Windows(hashes, windows, texts)
 
 
 class KnownWindows:
-    """The windows that have a vector, or will: 16 bytes of memory a window.
+    """The windows that have a vector, or will: 16 bytes of memory a window, more for the latest.
 
-    Of a hash, half is kept: that two of a billion agree has a chance of 1e-21.
+    Of a hash, half as many bytes are kept: that two of a billion agree has a chance of 1e-21. All
+    its bytes decide them: the hash of a stored vector may be damaged anywhere, and none is found
+    by it then, so that the window is to be embedded again.
 
     Args:
         hashes: of the windows that have a vector: arrays of S64, SHA-256 in hex.
@@ -102,7 +104,8 @@ class KnownWindows:
 
 def _digests(hashes: npt.NDArray[np.bytes_]) -> Digests:
     raw = bytes.fromhex(hashes.tobytes().decode("ascii"))
-    return np.frombuffer(raw, dtype=">u8").reshape(len(hashes), 4)[:, :2].astype(np.uint64)
+    quarters = np.frombuffer(raw, dtype=">u8").reshape(len(hashes), 4)
+    return (quarters[:, :2] ^ quarters[:, 2:]).astype(np.uint64)
 
 
 def _in_order(digests: Digests) -> Digests:

@@ -1,6 +1,7 @@
 """Each window is embedded once, however many texts have it, in the order of the texts."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kp_batch.embedding import windows as module
+from kp_batch.embedding.chunks import HASHES, stored_hashes, write_chunk
 from kp_batch.embedding.windows import KnownWindows, Windows, chunks_to_embed, window_hash
 
 PIECES = st.lists(st.integers(0, 3), min_size=1, max_size=2)
@@ -48,6 +50,30 @@ def test_windows_are_known_by_more_than_the_beginning_of_their_hashes() -> None:
     begin, other = "0" * 16, "f" * 16
     known = KnownWindows([as_stored([begin + "1" * 48])])
     assert known.add([begin + "2" * 48, other + "1" * 48, begin + "1" * 48]) == [True, True, False]
+
+
+@pytest.mark.parametrize("place", [0, 20, 40, 63])
+@pytest.mark.parametrize("change", [1, 0x10, 0x80])
+def test_a_window_whose_stored_hash_is_damaged_is_made_again(
+    tmp_path: Path, place: int, change: int
+) -> None:
+    """No lookup finds its vector, by whichever letter: it must not count as known."""
+    hashes = windows_of([[0], [1], [2]]).hashes
+    path = tmp_path / (write_chunk(tmp_path, hashes, np.eye(3, dtype=np.float32)) + HASHES)
+    content = bytearray(path.read_bytes())
+    content[content.index(hashes[1].encode()) + place] ^= change
+    path.write_bytes(content)
+    assert KnownWindows(stored_hashes(tmp_path)).add(hashes) == [False, True, False]
+
+
+def test_a_chunk_holds_its_windows_alone() -> None:
+    """A Ray worker's windows are views of one object, which stays while there is any of them."""
+    part = np.arange(512, dtype=np.uint16)
+    views = list(part.reshape(256, 2))
+    [chunk] = chunks_to_embed(
+        [windows_of([[0, 1]])._replace(windows=views[:1])], KnownWindows([]), 2
+    )
+    assert not np.shares_memory(chunk.windows[0], part)
 
 
 def test_a_part_is_named_in_a_line() -> None:
