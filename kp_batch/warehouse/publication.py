@@ -184,10 +184,13 @@ def _repair(warehouse: Path) -> None:
 
 
 def _take_back(warehouse: Path) -> None:
-    """Restore what is published of each table, for those who read one by itself."""
+    """Restore what is published of each table, for those who read one by itself.
+
+    Without a manifest all stays: it may have been lost, and the tables be all that is left.
+    """
     try:
-        if not is_in_doubt(warehouse):
-            manifest = read_manifest(warehouse) or Manifest({}, {})
+        manifest = read_manifest(warehouse)
+        if manifest and not is_in_doubt(warehouse):
             DeltaTables(warehouse, manifest.tables, "upkeep").undo_all()
     except (Exception, PanicException) as error:  # noqa: BLE001 (no error of the work itself)
         warn(

@@ -156,6 +156,17 @@ def test_what_a_killed_writer_left_is_taken_back_once_by_the_next_one(
     assert_only_published(tmp_path)
 
 
+def test_nothing_is_taken_back_where_the_manifest_was_lost(tmp_path: Path) -> None:
+    publish_profile(tmp_path, "one")
+    for name in ("manifest.json", "kp.duckdb"):
+        (tmp_path / name).unlink()
+    before = versions(tmp_path)
+    with writing(tmp_path, wait=False):
+        pass
+    assert versions(tmp_path) == before
+    assert pl.read_delta(str(tmp_path / "profiles"))["name"].to_list() == ["one"]
+
+
 def test_the_failure_that_counts_is_told_where_nothing_can_be_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
