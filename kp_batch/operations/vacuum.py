@@ -20,7 +20,7 @@ from kp_batch.embedding.chunks import chunk_files, count_vectors, merge_small
 from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.files import files_below
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
-from kp_batch.runs.record import RunRecord
+from kp_batch.runs.record import RunRecord, last_done
 from kp_batch.runs.staging import Staging
 from kp_batch.schemas import GROWING, TABLES, VIEWS
 from kp_batch.warehouse.bucket.mirror import allow_deletion
@@ -158,6 +158,9 @@ def _plan(warehouse: Path, since: datetime) -> _Plan:
     versions = {
         name: {manifest[name] for manifest in manifests if name in manifest} for name in TABLES
     }
+    if last := last_done(runs):
+        # Files' times may have been published since, alone; a rollback to it needs its own ledger.
+        versions["files"].add(last.published["tables"]["files"])
     needed = {
         name: files_at(Layout(warehouse).table(name), numbers) for name, numbers in versions.items()
     }

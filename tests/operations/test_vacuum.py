@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import kp_batch.ingest.scan
 import kp_batch.operations.forget
 import kp_batch.operations.vacuum
 import kp_batch.pipeline.rescore
@@ -21,6 +22,7 @@ from kp_batch.embedding.chunks import write_chunk
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.forget import forget
+from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_archive
@@ -679,3 +681,21 @@ def test_traces_of_a_file_that_is_gone_are_forgotten_without_archive_and_profile
     forget(folder / "warehouse", [SECRET])
     assert traces_of(folder / "warehouse") == []
     assert_same(tables(folder / "warehouse"), wanted)
+
+
+def test_the_last_run_can_be_rolled_back_to_though_files_times_were_published_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kp_batch.ingest.scan, "_SETTLED_NS", -(10**18))
+    warehouse = tmp_path / "warehouse"
+    write(tmp_path, {"a.jsonl": [said("one", "fix it", 5)]})
+    rescore_archive(settings_of(tmp_path))
+    ledger = published(warehouse).tables["files"]
+    (tmp_path / "archive" / "a.jsonl").chmod(0o640)
+    assert rescore_archive(settings_of(tmp_path)).run_id is None
+    assert published(warehouse).tables["files"] > ledger
+    assert vacuum(warehouse, timedelta(0), datetime.now(UTC)).lost == ()
+    write(tmp_path, {"b.jsonl": [said("two", "plan it", 6)]})
+    rescore_archive(settings_of(tmp_path))
+    rollback(warehouse, "previous")
+    assert ask(settings_of(tmp_path), "SELECT trace_id FROM scores") == [("kp:trace:one",)]
