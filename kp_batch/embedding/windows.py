@@ -7,6 +7,7 @@ tokenised.
 
 import hashlib
 from collections.abc import Generator, Iterable
+from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
@@ -37,28 +38,29 @@ def window_hash(window: Window) -> str:
 
 
 def chunks_to_embed(
-    tokenised: Iterable[Windows], known: "KnownWindows", size: int
+    tokenised: Generator[Windows], known: "KnownWindows", size: int
 ) -> Generator[Windows]:
     """Cut the windows that are not known into chunks, in their order; afterwards they are known.
 
     Args:
-        tokenised: the windows of texts, a part at a time.
+        tokenised: the windows of texts, a part at a time; closed at the end.
         known: the windows that have a vector.
         size: the windows of each chunk but the last, which may have fewer, or none: its texts have
             windows that have been seen before.
     """
     hashes, windows, texts = list[str](), list[Window](), 0
-    for part in tokenised:
-        for is_new, hash_, window in zip(
-            known.add(part.hashes), part.hashes, part.windows, strict=True
-        ):
-            if is_new and len(windows) == size:
-                yield Windows(hashes, windows, texts)
-                hashes, windows, texts = list[str](), list[Window](), 0
-            if is_new:
-                hashes.append(hash_)
-                windows.append(window.copy())  # a view would hold all its part in memory
-            texts += 1
+    with closing(tokenised):
+        for part in tokenised:
+            for is_new, hash_, window in zip(
+                known.add(part.hashes), part.hashes, part.windows, strict=True
+            ):
+                if is_new and len(windows) == size:
+                    yield Windows(hashes, windows, texts)
+                    hashes, windows, texts = list[str](), list[Window](), 0
+                if is_new:
+                    hashes.append(hash_)
+                    windows.append(window.copy())  # a view would hold all its part in memory
+                texts += 1
     if texts:
         yield Windows(hashes, windows, texts)
 

@@ -120,10 +120,10 @@ def embed_by_window(
     """
     size = _ON_GPU if executor.has_gpu() else MiniLM.chunk_size
     windows = 0
+    tokenised = executor.map(tokenise, iter(texts), staging.to_embed, name, vectors)
+    chunks = chunks_to_embed(tokenised, KnownWindows(stored_hashes(vectors)), size)
     with (
         progress("embedding", texts[-1][1], "text") as shown,
-        closing(executor.map(tokenise, iter(texts), staging.to_embed, name, vectors)) as tokenised,
-        closing(chunks_to_embed(tokenised, KnownWindows(stored_hashes(vectors)), size)) as chunks,
         closing(executor.map(embed_windows, chunks, name, vectors)) as embedded,
     ):
         for count, of_texts in embedded:

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import chdir, contextmanager
+from contextlib import chdir, closing, contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from logging import LogRecord, StreamHandler, getLogger
@@ -266,11 +266,12 @@ class RayExecutor:
             with self._explained(step.name):
                 return part, task.remote(common, part)
 
-        for part, reference in begun_ahead(begin, parts, self._at_once(step)):
-            done = self._result(step.name, part, reference)
-            replay_log(done.messages)
-            TRAFFIC.count(**asdict(done.traffic))
-            yield done.result
+        with closing(begun_ahead(begin, parts, self._at_once(step))) as begun:
+            for part, reference in begun:
+                done = self._result(step.name, part, reference)
+                replay_log(done.messages)
+                TRAFFIC.count(**asdict(done.traffic))
+                yield done.result
 
     def _at_once(self, step: Step[..., Any]) -> int:
         """How many parts of a step the nodes can do at once, about."""

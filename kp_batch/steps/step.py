@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import wraps
@@ -193,7 +193,8 @@ class Executor(Protocol):
             kwargs: likewise.
 
         Returns:
-            The results, in the order of the parts; closed, it begins no further part.
+            The results, in the order of the parts. Closed, or after an error, it begins no further
+            part, and closes the generator of the parts.
         """
         ...
 
@@ -244,14 +245,18 @@ class ThreadExecutor:
                 return pool.submit(copy_context().run, step, part, *args, **kwargs)
 
             try:
-                for future in begun_ahead(begin, parts, at_once):
-                    yield future.result()
+                with closing(begun_ahead(begin, parts, at_once)) as begun:
+                    for future in begun:
+                        yield future.result()
             finally:
                 pool.shutdown(cancel_futures=True)
 
 
-def begun_ahead(begin: Callable[[T], R], parts: Iterable[T], at_once: int) -> Iterator[R]:
+def begun_ahead(begin: Callable[[T], R], parts: Iterable[T], at_once: int) -> Generator[R]:
     """Begin parts ahead of those that are taken, in their order; see `Executor.map`.
+
+    A generator of parts is closed: it may be another map, whose limits end before those of the map
+    that began it.
 
     Args:
         begin: begins a part, and returns a handle on its result.
@@ -260,12 +265,13 @@ def begun_ahead(begin: Callable[[T], R], parts: Iterable[T], at_once: int) -> It
     """
     ahead = len(parts) if isinstance(parts, Sequence) else AHEAD * at_once
     begun: deque[R] = deque()
-    for part in parts:
-        begun.append(begin(part))
-        if len(begun) > ahead:
+    with closing(parts) if isinstance(parts, Generator) else nullcontext():
+        for part in parts:
+            begun.append(begin(part))
+            if len(begun) > ahead:
+                yield begun.popleft()
+        while begun:
             yield begun.popleft()
-    while begun:
-        yield begun.popleft()
 
 
 def _cores() -> int:

@@ -33,7 +33,7 @@ def test_law_what_is_new_leaves_once_in_chunks_in_its_order(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_RECENT", recent)
         known = KnownWindows([as_stored(hashes[:2]), as_stored(hashes[2:])])
-        chunks = list(chunks_to_embed(map(windows_of, parts), known, size))
+        chunks = list(chunks_to_embed((windows_of(part) for part in parts), known, size))
     seen, new = {tuple(pieces) for pieces in stored}, []
     for pieces in (pieces for part in parts for pieces in part):
         if tuple(pieces) not in seen:
@@ -70,9 +70,8 @@ def test_a_chunk_holds_its_windows_alone() -> None:
     """A Ray worker's windows are views of one object, which stays while there is any of them."""
     part = np.arange(512, dtype=np.uint16)
     views = list(part.reshape(256, 2))
-    [chunk] = chunks_to_embed(
-        [windows_of([[0, 1]])._replace(windows=views[:1])], KnownWindows([]), 2
-    )
+    tokenised = (windows_of([[0, 1]])._replace(windows=[view]) for view in views[:1])
+    [chunk] = chunks_to_embed(tokenised, KnownWindows([]), 2)
     assert not np.shares_memory(chunk.windows[0], part)
 
 

@@ -4,7 +4,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from kp_batch.embedding.minilm import Window
 from kp_batch.embedding.windows import window_hash
@@ -72,9 +74,10 @@ class Seen(ThreadExecutor):
 
 
 def noted(parts: Iterable[T], seen: list[T]) -> Iterator[T]:
-    for part in parts:
-        seen.append(part)
-        yield part
+    with closing(parts) if isinstance(parts, Generator) else nullcontext():
+        for part in parts:
+            seen.append(part)
+            yield part
 
 
 TEXTS = [f"{number % 70:04d} {number}" for number in range(100)]  # of which 30 share a window
@@ -145,10 +148,12 @@ def test_a_model_that_fails_ends_the_stream_and_what_was_stored_stays(tmp_path: 
             return super().encode_windows(windows)
 
     last = vector_of(Sleeping().windows(["0040"])[0]).tobytes()
-    with Staging.temporary() as staging:
+    with Staging.temporary() as staging, threadpool_limits(7, "blas"):
         stage(staging, TEXTS)
         with pytest.raises(EncoderError, match="NaN"):
-            embed_staged(Failing(), staging, tmp_path, Seen(), at_once=8)
+            embed_staged(Failing(), staging, tmp_path, Seen(), at_once=2)
+        libraries = [each for each in threadpool_info() if each["user_api"] == "blas"]
+        assert {each["num_threads"] for each in libraries} == {7}  # as before
         begun = threading.active_count()
         assert embed_staged(Sleeping(), staging, tmp_path, Seen(), at_once=8) <= 70 - 8
         assert threading.active_count() == begun  # none is left waiting
