@@ -22,7 +22,8 @@ from kp_batch.novelty.cache import VectorCache
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.reader import connect
-from tests.support.counting import Counted, File, Row, counted, moment_of, tool_of
+from tests.support.counting import Counted, File, Row, counted, moment_of
+from tests.support.oracle.scoring import facts, group_of, text_of
 
 _QUERIES = {
     "scores": "SELECT * EXCLUDE (run_id) FROM scores ORDER BY created_at, trace_id",
@@ -114,10 +115,10 @@ def _scores(config: RescoreConfig, rows: list[Row]) -> Iterator[dict[str, Any]]:
     """Score the traces one at a time, in the order of the replay."""
     encoder = load_encoder(config.embedder, config.precision)
     settings = CacheSettings(config.cache_size, config.ttl)
-    texts = [_text(row.value) for row in rows]
+    texts = [text_of(row.value) for row in rows]
     vectors = encoder.encode(texts) if encoder else None
     dimensions = encoder.dimensions if encoder else 1
-    groups = [_group(config, row) for row in rows]
+    groups = [group_of(row, config.cache_by) for row in rows]
     caches = {group: VectorCache(settings.size, dimensions, settings.ttl) for group in groups}
     added: dict[str | None, list[Row]] = {group: [] for group in groups}
     for number, (row, group) in enumerate(zip(rows, groups, strict=True)):
@@ -130,7 +131,7 @@ def _scores(config: RescoreConfig, rows: list[Row]) -> Iterator[dict[str, Any]]:
         near = nearest and nearest.position is not None and added[group][nearest.position].value
         added[group].append(row)
         yield {
-            **_facts(row.value),
+            **facts(row.value),
             **_weighted(config, row.value, nearest.similarity if nearest else None),
             "trace_id": row.value["id"],
             "created_at": now,
@@ -144,42 +145,6 @@ def _scores(config: RescoreConfig, rows: list[Row]) -> Iterator[dict[str, Any]]:
             "encoder_id": encoder.encoder_id if encoder else "none",
             "cache_id": settings.cache_id if encoder else "none",
         }
-
-
-def _group(config: RescoreConfig, row: Row) -> str | None:
-    """What tells the trace's cache from others."""
-    folders = row.source_file.split("/")[:-1]
-    keys = dict(folder.split("=", 1) for folder in folders if "=" in folder)
-    values = {name: row.value["metadata"].get(name, keys.get(name)) for name in config.cache_by}
-    return json.dumps(values, separators=(",", ":")) if values else None
-
-
-def _text(trace: Mapping[str, Any]) -> str:
-    contents = (step.get("content") or "" for step in trace["steps"])
-    return f"{trace['task']['objective']} {' '.join(contents)}"
-
-
-def _facts(trace: Mapping[str, Any]) -> dict[str, Any]:
-    metadata, steps = trace["metadata"], trace["steps"]
-    kinds = [step["type"] for step in steps]
-    n, types, recoveries = len(steps), len(set(kinds)), kinds.count("error_recovery")
-    carried = [name for name in map(tool_of, steps) if name is not None]
-    tools = len(set(carried))
-    return {
-        **{
-            name: metadata.get(name) for name in ("agent_id", "framework", "task_domain", "success")
-        },
-        "source_skill": trace.get("source_skill"),
-        "recorded_score": metadata.get("quality_score"),
-        "complexity": min(1, types / 4 * 0.5 + (0.3 if recoveries > 0 else 0) + n / 20 * 0.2),
-        "tool_diversity": min(1, tools / max(1, n) * 3),
-        "outcome_confidence": trace["outcome"]["confidence"] * (1 if metadata["success"] else 0.3),
-        "single_thought": kinds == ["thought"],
-        "recovery_bonus": recoveries > 2 and metadata["success"],
-        "low_diversity_penalty": tools <= 1 and bool(carried),
-        "n_steps": n,
-        "n_tools": tools,
-    }
 
 
 def _in_force(config: RescoreConfig, domain: str, moment: datetime) -> WeightProfile:
@@ -199,18 +164,18 @@ def _begins(config: RescoreConfig, profile: WeightProfile) -> list[datetime | No
 def _weighted(
     config: RescoreConfig, trace: Mapping[str, Any], similarity: float | None
 ) -> dict[str, Any]:
-    facts = _facts(trace)
+    row = facts(trace)
     novelty = 0.5 if similarity is None else min(1.0, max(0.0, 1 - similarity))
-    weights = _in_force(config, facts["task_domain"], moment_of(trace))
+    weights = _in_force(config, row["task_domain"], moment_of(trace))
     composite = (
-        facts["complexity"] * weights.complexity
+        row["complexity"] * weights.complexity
         + novelty * weights.novelty
-        + facts["tool_diversity"] * weights.tool_diversity
-        + facts["outcome_confidence"] * weights.outcome_confidence
+        + row["tool_diversity"] * weights.tool_diversity
+        + row["outcome_confidence"] * weights.outcome_confidence
     )
-    score = 0.1 if facts["single_thought"] else composite
-    score = min(1.0, score + 0.1) if facts["recovery_bonus"] else score
-    score = max(0.0, score - 0.1) if facts["low_diversity_penalty"] else score
+    score = 0.1 if row["single_thought"] else composite
+    score = min(1.0, score + 0.1) if row["recovery_bonus"] else score
+    score = max(0.0, score - 0.1) if row["low_diversity_penalty"] else score
     return {
         "profile": weights.name,
         "profile_id": weights.profile_id,

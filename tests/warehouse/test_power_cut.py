@@ -14,7 +14,6 @@ from kp_batch.files import sync_names
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
-from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import TABLES
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.snapshot import published
@@ -22,23 +21,19 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.folders import keep, restore
 from tests.support.power import Image, disk_of, write_image
 from tests.support.publications import publish_profile
-from tests.support.runs import config
+from tests.support.runs import run_night, two_nights
 
 REPLACE, UNLINK = Path.replace, Path.unlink
-
-
-def run(folder: Path, **settings: Any) -> None:
-    rescore_archive(config(folder, folder / "archive", max_reject_share=1, **settings))
 
 
 def fail(folder: Path) -> None:
     write_jsonl(folder / "archive" / "a.jsonl", [trace(success=None)])
     with pytest.raises(ArchiveError):
-        run(folder, max_removed="0")
+        run_night(folder, max_removed="0")
 
 
 WRITERS: dict[str, Callable[[Path], object]] = {
-    "a run": run,
+    "a run": run_night,
     "a failing run": fail,
     "a rollback": lambda folder: rollback(folder / "warehouse", "previous"),
     "vacuum": lambda folder: vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC)),
@@ -48,14 +43,8 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture(scope="module")
 def as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs, and a file of a day between theirs that a third one has to read."""
     folder = tmp_path_factory.mktemp("nights") / "made"
-    for name, number, day in (("a", 1, 5), ("b", 2, 7), ("c", 3, 6)):
-        at = f"2026-01-{day:02d}T08:00:00Z"
-        row = trace(id=f"kp:trace:{number}", created_at=at, objective=f"fix {number}")
-        write_jsonl(folder / "archive" / f"{name}.jsonl", [row, trace(success=None)])
-        if name != "c":
-            run(folder)
+    two_nights(folder)
     keep(folder)
     return folder
 

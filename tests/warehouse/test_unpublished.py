@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -15,7 +14,6 @@ from kp_batch.errors import AuditError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
-from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import TABLES
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse import publication
@@ -26,24 +24,15 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.buckets import Machine, make_bucket, s3_server
 from tests.support.folders import keep, restore
 from tests.support.publications import profile, publish_profile
-from tests.support.runs import config
+from tests.support.runs import run_night, two_nights
 
 REFUSED = {"audits": {"none": {"sql": "FROM scores"}}}
 
 
-def run(folder: Path, **settings: Any) -> None:
-    rescore_archive(config(folder, folder / "archive", max_reject_share=1, **settings))
-
-
 @pytest.fixture(scope="module")
 def as_it_was(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs, and a file that a third one has to read."""
     folder = tmp_path_factory.mktemp("nights") / "made"
-    for number, name in enumerate("abc"):
-        row = trace(id=f"kp:trace:{number}", objective=f"fix {number}")
-        write_jsonl(folder / "archive" / f"{name}.jsonl", [row, trace(success=None)])
-        if name != "c":
-            run(folder)
+    two_nights(folder)
     keep(folder)
     return folder
 
@@ -87,8 +76,8 @@ def forget_one(folder: Path) -> None:
 
 
 FAILURES: dict[str, tuple[Callable[[Path], None], object, Callable[..., None]]] = {
-    "a run that cannot publish": (run, kp_batch.pipeline.publish, is_broken),
-    "a run that is interrupted": (run, kp_batch.pipeline.publish, is_interrupted),
+    "a run that cannot publish": (run_night, kp_batch.pipeline.publish, is_broken),
+    "a run that is interrupted": (run_night, kp_batch.pipeline.publish, is_interrupted),
     "a rollback": (roll_back, kp_batch.pipeline.publish, is_broken),
     "vacuum": (clean, kp_batch.operations.vacuum, is_broken),
     "forget": (forget_one, kp_batch.pipeline.publish, is_broken),
@@ -119,15 +108,15 @@ def test_what_a_failing_command_has_written_is_taken_back(
 @pytest.mark.slow
 def test_scores_that_an_audit_refuses_are_not_seen(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(AuditError):
-        run(folder, **REFUSED)
+        run_night(folder, **REFUSED)
     assert pl.read_delta(str(folder / "warehouse" / "scores")).height == 2
     assert_only_published(folder / "warehouse")
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace()])
     with pytest.raises(AuditError):
-        run(tmp_path, **REFUSED)
+        run_night(tmp_path, **REFUSED)
     assert pl.read_delta(str(tmp_path / "warehouse" / "scores")).height == 0
     assert_only_published(tmp_path / "warehouse")
-    run(tmp_path)
+    run_night(tmp_path)
     assert pl.read_delta(str(tmp_path / "warehouse" / "scores")).height == 1
 
 
