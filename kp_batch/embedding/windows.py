@@ -97,10 +97,10 @@ class KnownWindows:
 
     def _are_old(self, digests: Digests) -> npt.NDArray[np.bool_]:
         """By their first halves, of which a billion hardly ever has two equal ones."""
-        places = np.searchsorted(self._old[:, 0], digests[:, 0])
-        found = self._old[np.minimum(places, len(self._old) - 1)] if len(self._old) else None
-        if found is None:
+        if not len(self._old):
             return np.zeros(len(digests), dtype=np.bool_)
+        places = np.searchsorted(self._old[:, 0], digests[:, 0])
+        found = self._old[np.minimum(places, len(self._old) - 1)]
         return np.asarray((found == digests).all(axis=1), dtype=np.bool_)
 
 
