@@ -3,7 +3,7 @@ BIN := .venv/bin
 # Besides the newest, kp.duckdb is tested with the oldest that may read it, and with some between.
 DUCKDBS := 1.4.0 1.5.6 2.0.0
 
-.PHONY: install demo check test lint torture bench bench-full clean
+.PHONY: install demo check test test-all lint torture bench bench-full clean
 .NOTPARALLEL: # all of it is installed into one environment
 
 install: .venv/installed $(DUCKDBS:%=.venv/duckdb-%)
@@ -22,11 +22,17 @@ install: .venv/installed $(DUCKDBS:%=.venv/duckdb-%)
 demo: .venv/for-demo
 	$(BIN)/kp-batch demo
 
+# Files stay together, for what their tests share.
+BY_FILE := --dist loadfile --max-worker-restart 0 --no-loadscope-reorder
+
 check: lint
 	$(BIN)/pytest --quick --numprocesses 2 --dist worksteal
 
 test: lint
-	$(BIN)/pytest --numprocesses 3 --dist loadfile --max-worker-restart 0 --no-loadscope-reorder
+	$(BIN)/pytest --telling --numprocesses 3 $(BY_FILE)
+
+test-all: lint
+	$(BIN)/pytest --numprocesses 3 $(BY_FILE)
 
 lint: install
 	$(BIN)/ruff check

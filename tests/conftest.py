@@ -1,12 +1,13 @@
-"""Keeps the user's caches as they are, begins with what takes longest, says what was left out."""
+"""The suite: its lanes, what each may start and take, the order, the caches, what is missing."""
 
 import os
 import re
 import subprocess
 import sys
 import tarfile
+import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -34,6 +35,7 @@ LONG = (
     "sweep",
 )
 NOT_QUICK = ("process", "prefect", "model", "slow")
+QUICK_S = 0.5  # of processor time, which others on the machine hardly change
 # A file of which no test is quick: what it imports, torch and Prefect say, takes its time as well.
 NO_QUICK_FILE = re.compile(rf"^pytestmark = pytest\.mark\.({'|'.join(NOT_QUICK)})$", re.MULTILINE)
 
@@ -42,8 +44,9 @@ settings.load_profile("suite")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    text = f"leave out the tests that are marked {', '.join(NOT_QUICK)}"
-    parser.addoption("--quick", action="store_true", help=text)
+    quick = f"only tests that are not marked {', '.join(NOT_QUICK)}, each within {QUICK_S} s"
+    parser.addoption("--quick", action="store_true", help=quick)
+    parser.addoption("--telling", action="store_true", help="only these, and those marked telling")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,12 +68,29 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_test and NO_QUICK_FILE.search(collection_path.read_text("utf-8")) else None
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the long files, and leave all others in their order."""
-    if config.option.quick:
-        items[:] = [item for item in items if not any(map(item.get_closest_marker, NOT_QUICK))]
+def _is_asked_for(item: pytest.Item) -> bool:
+    option = item.config.option
+    if not (option.quick or option.telling) or not any(map(item.get_closest_marker, NOT_QUICK)):
+        return True
+    return option.telling and item.get_closest_marker("telling") is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Take those of the lane; begin with the long files, and leave all others in their order."""
+    items[:] = filter(_is_asked_for, items)
     order = {f"test_{name}": number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: order.get(item.path.stem, len(LONG)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Let no quick test take longer than it may; what its fixtures take is not counted."""
+    began = time.process_time()
+    yield
+    took = time.process_time() - began
+    if item.config.option.quick and took > QUICK_S:
+        more = f"took {took:.1f} s of processor time, and a quick test may take {QUICK_S}"
+        pytest.fail(f"{more}: make it cheaper, or mark it `slow`", pytrace=False)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -155,16 +175,27 @@ def installed(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "venv" / "bin" / "kp-batch"
 
 
+# What the tests need and cannot install, the package that has it, and what is left out without.
+PROGRAMS = (
+    (CHROMIUM, "chromium", "no page is looked at in a browser"),
+    (POSTGRES, "postgresql", "nothing is imported from a database"),
+)
+
+
+def missing_programs() -> list[str]:
+    return [
+        f"NO {package.upper()} FOUND: {without}; on Debian: sudo apt-get install {package}"
+        for found, package, without in PROGRAMS
+        if found is None
+    ]
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say so at the start, when it can still be brought."""
+    return [] if config.option.quick else missing_programs()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if CHROMIUM is None:
-        terminalreporter.write_sep("!", "NO CHROMIUM FOUND", red=True, bold=True)
-        terminalreporter.write_line("The report was not looked at in a browser: install Chromium")
-        terminalreporter.write_line(
-            "(on Debian: apt-get install chromium) and run the tests again."
-        )
-    if POSTGRES is None:
-        terminalreporter.write_sep("!", "NO POSTGRESQL FOUND", red=True, bold=True)
-        terminalreporter.write_line("No database was imported: install PostgreSQL")
-        terminalreporter.write_line(
-            "(on Debian: apt-get install postgresql) and run the tests again."
-        )
+    """Say so again at the end, where it is read."""
+    for line in missing_programs():
+        terminalreporter.write_line(line, red=True, bold=True)
