@@ -1,5 +1,6 @@
 """The suite: its lanes, what each may start and take, the order, the caches, what is missing."""
 
+import ast
 import os
 import re
 import subprocess
@@ -144,6 +145,12 @@ def anybody() -> Iterator[Invoke]:
     """Commands, not supervised, as somebody who may not do everything."""
     with invoking() as invoke:
         yield invoke
+
+
+@pytest.fixture(scope="session")
+def modules() -> dict[Path, ast.Module]:
+    """What the package's own modules say."""
+    return {path: ast.parse(path.read_text("utf-8")) for path in ROOT.glob("kp_batch/**/*.py")}
 
 
 @pytest.fixture(scope="session")

@@ -76,9 +76,8 @@ def _assigned(nodes: Iterable[ast.AST]) -> dict[str, list[ast.AST]]:
     return values
 
 
-def _made_of_texts(source: str) -> Iterator[tuple[int, str]]:
+def _made_of_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """The lines of a module that put SQL together, and the SQL, or by what it is made."""
-    tree = ast.parse(source)
     constants = _assigned(tree.body)  # which `CONSTANT.format(…)` has not at hand
     names = _assigned(ast.walk(tree))
     runs = any(_runs(part) for part in ast.walk(tree))
@@ -106,13 +105,13 @@ def _runs(node: ast.AST) -> bool:
     return is_method and _called(node) in {"execute", "executemany", "sql", "query"}
 
 
-def test_no_other_module_puts_sql_together() -> None:
-    modules = [path for path in sorted(_PACKAGE.rglob("*.py")) if path != _MAKES_SQL]
+def test_no_other_module_puts_sql_together(modules: dict[Path, ast.Module]) -> None:
     assert len(modules) > 100
     statements = [
         (path.relative_to(_PACKAGE).as_posix(), text)
-        for path in modules
-        for _, text in _made_of_texts(path.read_text("utf-8"))
+        for path, tree in modules.items()
+        if path != _MAKES_SQL
+        for _, text in _made_of_texts(tree)
         if _SHOWN not in text
     ]
     assert sorted(statements) == sorted(_ALLOWED)
@@ -144,7 +143,7 @@ def test_no_other_module_puts_sql_together() -> None:
     ],
 )
 def test_what_puts_sql_together_is_found(source: str) -> None:
-    assert list(_made_of_texts(source))
+    assert list(_made_of_texts(ast.parse(source)))
 
 
 @given(st.text())

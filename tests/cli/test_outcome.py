@@ -50,6 +50,7 @@ def runs(folder: Path, to: str = "wh") -> list[tuple[str, str]]:
     return [(row["run_id"], row["status"]) for row in json.loads(listed.stdout)]
 
 
+@pytest.mark.slow
 def test_a_run_says_that_it_is_done_and_when(folder: Path) -> None:
     done, _ = ended(folder, "--max-reject-share", 1)
     assert (done["status"], done["reason"], done["counts"]["accepted"]) == ("done", None, 1)
@@ -72,6 +73,7 @@ def test_a_run_beyond_a_limit_says_what_is_known_of_it(folder: Path) -> None:
     assert (failed["scores"], failed["audits"]) == ([], [])
 
 
+@pytest.mark.slow
 def test_a_run_whose_audits_fail_has_their_results(folder: Path) -> None:
     audits = ("--max-reject-share", 1, "--audits", folder / "audits.toml")
     failed, error = ended(folder, *audits, status=1)

@@ -144,6 +144,7 @@ def test_law_a_trace_is_replayed_exactly_where_its_window_holds_others(
         assert sizes_now == [len(new_windows[trace]) for trace in new]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(timelines=changed_timelines(), cache=caches)
 def test_law_with_the_cache_of_before_the_lengths_of_windows_decide_nothing(

@@ -153,6 +153,7 @@ def test_agents_are_surer_where_they_succeed(facts: pl.DataFrame) -> None:
     assert facts["confidence"].is_between(0.2, 0.99).all()
 
 
+@pytest.mark.slow
 def test_topics_return_after_days_unless_they_are_steady(tmp_path: Path) -> None:
     rows = pl.concat(read(path) for path in write_sample(tmp_path, traces=4000))
     rows = rows.select("objective", date=pl.col("created_at").dt.date())

@@ -27,6 +27,7 @@ def weighted(
 share = st.floats(0, 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     st.lists(
@@ -130,6 +131,7 @@ versions = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     versions,

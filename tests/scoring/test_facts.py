@@ -70,6 +70,7 @@ traces = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(archive=st.lists(traces, min_size=1, max_size=5))
 def test_facts_are_those_of_the_specification(

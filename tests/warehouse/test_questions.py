@@ -490,6 +490,7 @@ def test_every_question_says_what_it_answers_and_is_among_them(warehouse: Path) 
     assert all(comments[name] and "?" in comments[name] for name in names)
 
 
+@pytest.mark.slow
 def test_every_question_has_an_example_with_an_answer(warehouse: Path) -> None:
     listed = questions()
     assert {question.name for question in listed} == {path.stem for path in QUESTIONS.glob("*.sql")}
