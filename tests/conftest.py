@@ -40,6 +40,9 @@ QUICK_S = 0.5  # of processor time, which others on the machine hardly change
 # A file of which no test is quick: what it imports, torch and Prefect say, takes its time as well.
 NO_QUICK_FILE = re.compile(rf"^pytestmark = pytest\.mark\.({'|'.join(NOT_QUICK)})$", re.MULTILINE)
 
+# Threads of torch that spin while they wait take three times as long where others use the cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 settings.register_profile("suite", deadline=None)  # machines are shared: no test is timed
 settings.load_profile("suite")
 
