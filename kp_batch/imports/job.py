@@ -86,7 +86,7 @@ def read_files(
 def _read(form: Format, file: Input, new: NewRecords) -> Iterator[Rejected | Skipped]:
     """Take the records of a file; gives what is no record."""
     budget = refusal_budget()
-    for position, item in enumerate(_items(form, file)):
+    for position, item in enumerate(items_of(form, file)):
         if isinstance(item, SourceRecord):
             new.add(item, file.path, position)
         elif isinstance(item, Present):
@@ -96,8 +96,12 @@ def _read(form: Format, file: Input, new: NewRecords) -> Iterator[Rejected | Ski
             yield item
 
 
-def _items(form: Format, file: Input) -> Iterator[ReadItem]:
-    """Read a file. Only what is raised here is a fault of it, and not of our own disk."""
+def items_of(form: Format, file: Input) -> Iterator[ReadItem]:
+    """Read a file. Only what is raised here is a fault of it, and not of our own disk.
+
+    Raises:
+        TooLargeError, UnreadableError: what was read before is void.
+    """
     try:
         yield from form.read(file, local_path)
     except (KpBatchError, TooLargeError, UnreadableError):

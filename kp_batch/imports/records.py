@@ -73,6 +73,14 @@ class Outcome:
 Build = Callable[[Sequence[TraceRecords]], Callable[[], Iterable[Outcome]]]
 
 
+def content_of(record: SourceRecord) -> bytes:
+    """The JSON of a record; of one that is nested too deep, as of one that is too large."""
+    try:
+        return limits.dump(record.payload)
+    except RecursionError:
+        return b"null"
+
+
 class NewRecords:
     """The records that an import reads.
 
@@ -92,11 +100,8 @@ class NewRecords:
         self._void: set[str] = set()
 
     def add(self, record: SourceRecord, file: str, position: int) -> None:
-        """Take a record; one that is nested too deep is kept as one that is too large."""
-        try:
-            content = limits.dump(record.payload)
-        except RecursionError:
-            content = b"null"
+        """Take a record."""
+        content = content_of(record)
         trace, digest = encodable(record.trace), _digest(content)
         row = (trace, self.number, file, position, record.line, content.decode(), digest, None)
         self.records.add(row, len(content))

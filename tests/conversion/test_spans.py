@@ -9,42 +9,27 @@ from typing import Any
 import pytest
 
 from kp_batch.config import RescoreConfig
-from kp_batch.conversion.formats import FORMATS
-from kp_batch.conversion.rules import load_rules
-from kp_batch.imports.run import import_traces
 from kp_batch.pipeline.rescore import rescore_archive
 from tests.support.agent_runs import LOOKS, ROOT, RUNS, SYSTEMS, TRACE, Step
-from tests.support.importing import imported
+from tests.support.drafting import always, converted, transcript
+from tests.support.importing import write_json
 from tests.support.queries import ask
 
-RULES = load_rules(
-    None,
-    {
-        "recovery": "after_tool_error",
-        "success": {"always": True},
-        "confidence": {"always": 0.5},
-        "task_domain": {"otherwise": "default"},
-    },
-)
+RULES = always(recovery="after_tool_error")
 
 
 def row_of(tmp_path: Path, system: str, run: Sequence[Step]) -> dict[str, Any]:
-    folder, archive = tmp_path / system, tmp_path / f"{system} archive"
-    SYSTEMS[system](folder, run)
-    import_traces(FORMATS[system.partition(" ")[0]], [str(folder)], archive, RULES)
-    (row,) = imported(archive).values()
-    return row
+    SYSTEMS[system](tmp_path / system, run)
+    return converted(system.partition(" ")[0], tmp_path / system, RULES).row
 
 
-def steps(row: dict[str, Any]) -> list[tuple[object, ...]]:
+def steps(row: dict[str, Any]) -> list[object]:
     """Its steps; arguments may be written with spaces or without."""
-    return [
-        (step["type"], step["content"], step["tool"], step["input"] and json.loads(step["input"]))
-        for step in row["steps"]
-    ]
+    inputs = [step["input"] and json.loads(step["input"]) for step in row["steps"]]
+    bare = {"steps": [{**step, "input": None} for step in row["steps"]]}
+    return [*zip(transcript(bare), inputs, strict=True)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_every_system_tells_the_same_run_in_whatever_order(tmp_path: Path, name: str) -> None:
     run, types = RUNS[name]
@@ -70,12 +55,18 @@ def test_a_text_that_a_model_is_given_is_no_message_of_a_user(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_and_so_it_has_the_same_complexity_and_score(tmp_path: Path) -> None:
+    """Novelty, too, where each system's is that of traces of its own."""
     run, _ = RUNS["a model within the tool that a model's span holds"]
-    scores: set[tuple[object, ...]] = set()
-    for system in SYSTEMS:
-        row_of(tmp_path, system, run)
-        warehouse = tmp_path / f"{system} warehouse"
-        archive = (str(tmp_path / f"{system} archive" / "*.parquet"),)
-        rescore_archive(RescoreConfig(archive=archive, warehouse=warehouse, embedder="hashing"))
-        scores |= {*ask(warehouse, "SELECT complexity, novelty, score FROM scores").rows()}
-    assert len(scores) == 1
+    rows = {system: row_of(tmp_path, system, run) for system in SYSTEMS}
+    for system, row in rows.items():
+        row["metadata"] |= {"framework": system}
+        write_json(tmp_path / f"{system}.jsonl", {**row, "id": f"kp:trace:{system}"})
+    archive, warehouse = (str(tmp_path / "*.jsonl"),), tmp_path / "warehouse"
+    rescore_archive(
+        RescoreConfig(
+            archive=archive, warehouse=warehouse, embedder="hashing", cache_by=("framework",)
+        )
+    )
+    scores = ask(warehouse, "SELECT complexity, novelty, score FROM scores").rows()
+    assert len(scores) == len(SYSTEMS)
+    assert len(set(scores)) == 1

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.imports.run import Imported, import_traces
+from tests.support.drafting import Conversion, converted
 from tests.support.importing import kp_trace
 from tests.support.otlp_protobuf import encoded, stream
 
@@ -207,10 +208,14 @@ class Kit:
         pq.write_table(pa.table({x: _column(x, columns[x], unit) for x in columns}), path)
         return path
 
-    def read(self, source: Path, archive: Path, created_at: str = "start") -> Imported:
-        """Import what was written."""
+    def converted(self, source: Path, created_at: str = "start") -> Conversion:
+        """What was written comes to."""
         rules = self.rules.model_copy(update={"created_at": created_at})
-        return import_traces(FORMATS[self.name], [str(source)], archive, rules)
+        return converted(self.name, source, rules)
+
+    def read(self, source: Path, archive: Path) -> Imported:
+        """Import what was written."""
+        return import_traces(FORMATS[self.name], [str(source)], archive, self.rules)
 
 
 def _column(name: str, values: list[Any], unit: str) -> pa.Array:

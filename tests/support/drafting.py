@@ -1,0 +1,131 @@
+"""What files of a format come to without an archive, and the steps of a trace as plain data."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kp_batch.conversion.apply_rules import IMPORTED, Row
+from kp_batch.conversion.formats import FORMATS
+from kp_batch.conversion.model import Format, Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.conversion.rules import Rules, load_rules
+from kp_batch.errors import UnreadableError
+from kp_batch.imports.job import build_traces, items_of
+from kp_batch.imports.records import TraceRecords, content_of
+from kp_batch.limits import TOO_LARGE, TooLargeError, parse
+
+
+def always(**tables: Any) -> Rules:
+    """Rules that leave nothing open, but for what these tables say."""
+    usual = {"success": {"always": True}, "confidence": {"always": 0.5}}
+    return load_rules(None, {**usual, "task_domain": {"otherwise": "default"}, **tables})
+
+
+ALWAYS = always()
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What files come to.
+
+    Attributes:
+        drafts: of traces, by their ids, where no rule is applied.
+        rows: of an archive, likewise, where rules are.
+        refused: the file of each, and why.
+        skipped: in the words of messages.
+    """
+
+    drafts: dict[str, TraceDraft] = field(default_factory=dict[str, TraceDraft])
+    rows: dict[str, Row] = field(default_factory=dict[str, Row])
+    refused: list[tuple[str, Rejected]] = field(default_factory=list[tuple[str, Rejected]])
+    skipped: list[str] = field(default_factory=list[str])
+
+    @property
+    def reasons(self) -> list[list[str]]:
+        """Of each that is refused."""
+        return [[*refusal.reasons] for _, refusal in self.refused]
+
+    @property
+    def draft(self) -> TraceDraft:
+        """The only one."""
+        (draft,) = self.drafts.values()
+        return draft
+
+    @property
+    def row(self) -> Row:
+        """The only one."""
+        (row,) = self.rows.values()
+        return row
+
+    def drop(self, item: Rejected | Skipped, file: str) -> None:
+        """Take what comes to no trace."""
+        if isinstance(item, Skipped):
+            self.skipped.append(item.kind)
+        else:
+            self.refused.append((file, item))
+
+
+def drafted(name: str, source: Path, rules: Rules = ALWAYS) -> Conversion:
+    """What a file, or the files of a folder, come to before the rules of an import."""
+    form, result = FORMATS[name].under(rules), Conversion()
+    for each in _read(form, source, result):
+        parts = zip(each.contents, each.lines, strict=True)
+        records = [SourceRecord(each.trace, parse(content), line) for content, line in parts]
+        draft = form.draft(each.trace, records, rules)
+        if isinstance(draft, TraceDraft):
+            result.drafts[draft.id] = draft
+        else:
+            result.drop(draft, each.file)
+    return result
+
+
+def converted(name: str, source: Path, rules: Rules = ALWAYS) -> Conversion:
+    """What they come to in an archive."""
+    form, result = FORMATS[name].under(rules), Conversion()
+    traces = [*_read(form, source, result)]
+    built = build_traces(form, rules, traces)
+    rows = built.rows.select(IMPORTED.names()).to_dicts()
+    result.rows.update((row["id"], row) for row in rows)
+    for each, outcome in zip(traces, built.results, strict=True):
+        if isinstance(outcome, Rejected | Skipped):
+            result.drop(outcome, each.file)
+    return result
+
+
+def _read(form: Format, source: Path, result: Conversion) -> Iterator[TraceRecords]:
+    """The records of each trace: each content once, in the order of files."""
+    paths = [source] if source.is_file() else source.rglob("*")
+    files = sorted(str(path) for path in paths if path.is_file())
+    traces: dict[str, dict[str, tuple[int | None, str]]] = {}
+    chosen = form.inputs(files, lambda path: form.sniff(path, Path(path).read_bytes()))
+    for file in sorted(chosen, key=lambda file: file.path):
+        try:
+            items = [file.refused] if file.refused else [*items_of(form, file)]
+        except UnreadableError as error:
+            items = [Rejected([fault.code for fault in error.faults], str(error))]
+        except TooLargeError as error:
+            items = [Rejected([TOO_LARGE], str(error))]
+        for item in items:
+            if isinstance(item, SourceRecord):
+                contents = traces.setdefault(item.trace, {})
+                contents.setdefault(content_of(item).decode(), (item.line, file.path))
+            elif isinstance(item, Rejected | Skipped):
+                result.drop(item, file.path)
+    for trace, contents in traces.items():
+        lines, names = zip(*contents.values(), strict=True)
+        yield TraceRecords(trace, [*contents], lines, names[0], ())
+
+
+def transcript(trace: TraceDraft | Row) -> list[tuple[object, ...]]:
+    """Its steps: the type of each, then the tool, the content and the input that it has."""
+    steps = trace.steps if isinstance(trace, TraceDraft) else trace["steps"]
+    return [(step["type"], *(each for each in _told(step) if each is not None)) for step in steps]
+
+
+def _told(step: Mapping[str, Any]) -> Iterator[object]:
+    tool = step["tool"]
+    if tool:
+        server = tool["mcp_server"]
+        yield f"{server}/{tool['name']}" if server else tool["name"]
+    yield step["content"]
+    yield step["input"]
