@@ -1,7 +1,7 @@
 """What a model reads of a text, and that it reads no window twice."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from kp_batch.embedding import attention, precision
+from kp_batch.embedding import attention, minilm, precision
 from kp_batch.embedding.attention import Lengths, _by_length, _on_gpu
 from kp_batch.embedding.chunks import count_vectors
 from kp_batch.embedding.first_pieces import first_pieces
@@ -23,7 +23,9 @@ from kp_batch.embedding.windows import window_hash
 from kp_batch.operations.forget import forget
 from kp_batch.operations.verify import VECTOR_TOLERANCE, verify
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.runs.record import RunCounts
 from tests.support.archives import trace, write_jsonl
+from tests.support.folders import keep, restore
 from tests.support.runs import config, scores
 from tests.support.vector_stores import Opened
 
@@ -178,7 +180,7 @@ def model(name: precision.Precision) -> MiniLM:
     return MiniLM(name)
 
 
-LONG = " ".join(f"step {number} looks at the river" for number in range(60))
+LONG = " ".join(f"step {number} looks at the river" for number in range(15))
 
 
 def test_bf16_is_another_encoder_that_is_nearly_the_same() -> None:
@@ -192,7 +194,7 @@ def test_bf16_is_another_encoder_that_is_nearly_the_same() -> None:
 def test_the_company_of_a_text_changes_its_vector_by_less_than_verify_tolerates(
     name: precision.Precision,
 ) -> None:
-    texts = [LONG, LONG[:700], LONG[300:], "Review PR #42", "", "word " * 40]
+    texts = [LONG, LONG[:200], LONG[100:], "Review PR #42", "", "word " * 20]
     together = model(name).encode(texts)
     alone = np.concatenate([model(name).encode([text]) for text in texts])
     assert np.abs(together - alone).max() < VECTOR_TOLERANCE[name] / 3
@@ -219,80 +221,84 @@ def long_trace(number: int, end: str) -> dict[str, object]:
     """A trace whose window is the same for any end."""
     return trace(
         id=f"t{number}",
-        objective=LONG + LONG,
+        objective=LONG,
         steps=[{"type": "thought", "content": end}],
     )
 
 
+BOTH = [long_trace(1, "fails"), long_trace(2, "works")]
+
+
+def rescored(folder: Path, *traces: dict[str, object], **changes: object) -> RunCounts:
+    write_jsonl(folder / "a.jsonl", list(traces))
+    settings = config(folder, folder / "a.jsonl", **{"embedder": "minilm", **changes})
+    return rescore_archive(settings).counts
+
+
+SHORT = (minilm, "WINDOW", 16)  # which is embedded in a tenth of the time
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("windows") / "made"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(*SHORT)
+        assert rescored(folder, *BOTH).windows == 1
+    keep(folder)
+    return folder
+
+
 @pytest.fixture
-def rescored(tmp_path: Path) -> Callable[..., object]:
-    def run(*traces: dict[str, object], **changes: object) -> object:
-        write_jsonl(tmp_path / "a.jsonl", list(traces))
-        settings = config(tmp_path, tmp_path / "a.jsonl", **{"embedder": "minilm", **changes})
-        return rescore_archive(settings)
-
-    return run
+def folder(scored: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where two traces with the same window are scored."""
+    monkeypatch.setattr(*SHORT)
+    restore(scored)
+    return scored
 
 
-def vectors_by_trace(folder: Path, encoder_id: str) -> dict[str, bytes]:
+def vectors_by_trace(folder: Path) -> dict[str, bytes]:
     rows = scores(config(folder, folder / "a.jsonl"))
-    store = Opened(folder / "warehouse" / "vectors" / encoder_id)
+    store = Opened(folder / "warehouse" / "vectors" / MiniLM().encoder_id)
     vectors = store.gather(rows.get_column("text_hash"))
     return dict(zip(rows.get_column("trace_id"), map(bytes, vectors), strict=True))
 
 
-def test_a_window_is_embedded_once_in_a_run_and_across_runs(
-    tmp_path: Path, rescored: Callable[..., object]
-) -> None:
+def test_a_window_is_embedded_once_in_a_run_and_across_runs(folder: Path) -> None:
     other = trace(id="t9")
-    first = rescored(long_trace(1, "fails"), long_trace(2, "works"), other)
-    assert (first.counts.embedded, first.counts.windows) == (3, 2)
-    second = rescored(
-        long_trace(1, "fails"), long_trace(2, "works"), other, long_trace(3, "works!")
-    )
-    assert (second.counts.embedded, second.counts.windows) == (1, 0)
-    encoder_id = model("float32").encoder_id
-    assert count_vectors(tmp_path / "warehouse" / "vectors" / encoder_id) == 2
-    vectors = vectors_by_trace(tmp_path, encoder_id)
+    counts = rescored(folder, *BOTH, long_trace(3, "works!"), other)
+    assert (counts.embedded, counts.windows) == (2, 1)
+    assert count_vectors(folder / "warehouse" / "vectors" / MiniLM().encoder_id) == 2
+    vectors = vectors_by_trace(folder)
     assert vectors["t1"] == vectors["t2"] == vectors["t3"] != vectors["t9"]
-    third = rescored(long_trace(1, "fails"), long_trace(3, "works!"), other, precision="bf16")
-    assert (third.counts.embedded, third.counts.windows) == (3, 2)
+    counts = rescored(folder, BOTH[0], long_trace(3, "works!"), other, precision="bf16")
+    assert (counts.embedded, counts.windows) == (3, 2)
 
 
 def test_a_shared_vector_is_verified_and_kept_until_its_last_text_is_forgotten(
-    tmp_path: Path, rescored: Callable[..., object]
+    folder: Path,
 ) -> None:
-    rescored(long_trace(1, "fails"), long_trace(2, "works"))
-    warehouse = tmp_path / "warehouse"
+    warehouse = folder / "warehouse"
     result = verify(warehouse, traces=2, seed=0, embed=True)
     assert (result.checked, result.wrong) == (2, "")
     assert forget(warehouse, ["t1"]).vectors == 0
-    encoder_id = model("float32").encoder_id
-    assert vectors_by_trace(tmp_path, encoder_id).keys() == {"t2"}
+    assert vectors_by_trace(folder).keys() == {"t2"}
     windows = [np.load(path) for path in (warehouse / "vectors").rglob("*.windows.npy")]
     assert [array.shape for array in windows] == [(2, 1)]
-    again = rescored(long_trace(2, "works"), long_trace(3, "works!"))
-    assert (again.counts.embedded, again.counts.windows) == (1, 0)
+    counts = rescored(folder, BOTH[1], long_trace(3, "works!"))
+    assert (counts.embedded, counts.windows) == (1, 0)
     assert forget(warehouse, ["t2", "t3"]).vectors == 1
     assert not [*(warehouse / "vectors").rglob("*.npy")]
 
 
 @pytest.mark.parametrize("lost", ["windows", "hashes", "vectors"])
-def test_a_lost_file_of_vectors_costs_no_more_than_to_embed_again(
-    tmp_path: Path, rescored: Callable[..., object], lost: str
-) -> None:
+def test_a_lost_file_of_vectors_costs_no_more_than_to_embed_again(folder: Path, lost: str) -> None:
     """As a run leaves it that was killed between two of its files."""
-    rescored(*(long_trace(number, f"{number}") for number in (1, 2)))
-    encoder_id = model("float32").encoder_id
-    before = vectors_by_trace(tmp_path, encoder_id)
-    folder = tmp_path / "warehouse" / "vectors" / encoder_id
-    [path] = folder.glob(f"*.{lost}.npy")
+    before = vectors_by_trace(folder)
+    [path] = (folder / "warehouse" / "vectors" / MiniLM().encoder_id).glob(f"*.{lost}.npy")
     path.unlink()
-    again = rescored(
-        *(long_trace(number, f"{number}") for number in (1, 2)), long_trace(3, "works")
-    )
-    assert (again.counts.embedded, again.counts.windows) == (3, int(lost != "windows"))
-    assert vectors_by_trace(tmp_path, encoder_id) == {**before, "t3": before["t1"]}
+    counts = rescored(folder, *BOTH, long_trace(3, "works!"))
+    assert (counts.embedded, counts.windows) == (3, int(lost != "windows"))
+    assert vectors_by_trace(folder) == {**before, "t3": before["t1"]}
 
 
 def test_no_text_has_the_hash_of_a_window() -> None:
