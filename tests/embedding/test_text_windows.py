@@ -42,9 +42,9 @@ WORDS = st.sampled_from(
 SPACES = st.sampled_from(
     [*" \n\t\u00a0\u2028\u3000\u200b\x00\x0b\x85\ufffd\u0301", "  ", "", "", "", ", "]
 )
-RUNS = st.tuples(st.one_of(WORDS, SPACES, st.characters()), st.sampled_from([60, 101, 300])).map(
-    lambda run: run[0] * run[1]
-)
+RUNS = st.tuples(
+    st.one_of(WORDS, SPACES, st.characters(codec="utf-8")), st.sampled_from([60, 101, 300])
+).map(lambda run: run[0] * run[1])
 PARTS = st.tuples(st.one_of(WORDS, WORDS, WORDS, RUNS, st.text(max_size=5)), SPACES)
 TEXTS = st.lists(PARTS, max_size=30).map(
     lambda pairs: "".join(word + space for word, space in pairs)
