@@ -21,6 +21,7 @@ from tests.support.browser import CHROMIUM
 from tests.support.buckets import make_bucket, s3_server
 from tests.support.commands import restored_log
 from tests.support.postgres import POSTGRES
+from tests.support.prefect_server import PrefectServer, server_of_suite
 from tests.support.unprivileged import Invoke, invoking
 
 # Files that take a minute and more, which no worker shall begin when the others have ended.
@@ -135,6 +136,17 @@ def s3() -> Iterator[str]:
     """The address of an S3 server, which this process and its children use."""
     with s3_server() as address:
         yield address
+
+
+@pytest.fixture
+def prefect(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> PrefectServer:
+    """The suite's server of Prefect, which the processes of this test use."""
+    server = server_of_suite(tmp_path_factory.getbasetemp())
+    for name, value in server.variables.items():
+        monkeypatch.setenv(name, value)
+    return server
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from tests.support.commands import (
     until,
     working,
 )
+from tests.support.prefect_server import PrefectServer
 
 pytestmark = pytest.mark.prefect
 
@@ -127,12 +128,10 @@ def test_what_a_run_says_and_its_summary_stand_in_the_log_of_prefect(warehouse: 
 
 
 def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
-    tmp_path: Path, archive: Path, warehouse: Path
+    tmp_path: Path, archive: Path, prefect: PrefectServer
 ) -> None:
-    copy_prefect(warehouse, tmp_path)
     (tmp_path / "scores").touch()  # where a folder has to be
-    settings = ("--warehouse", tmp_path, "--embedder", "none", "--prefect")
-    failed = kp_batch("run", archive, *settings)
+    failed = kp_batch("run", archive, "--warehouse", tmp_path, "--embedder", "none")
     assert (failed.returncode, failed.stdout) == (1, "")
     *lines, last = failed.stderr.splitlines()
     assert lines[-2:] == [
@@ -142,13 +141,18 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
     assert re.match(
         r"kp-batch: cannot go on: .*Not a directory: .*; what is published is whole", last
     )
-    with closing(sqlite3.connect(tmp_path / "prefect" / "prefect.db")) as database:
-        query = "SELECT state_type FROM flow_run WHERE name = ?"
-        flow_runs = database.execute(query, [str(tmp_path)]).fetchall()
-        failures = database.execute(
-            "SELECT name, run_count FROM task_run WHERE state_type = 'FAILED'"
-        ).fetchall()
-    assert flow_runs == [("FAILED",)]
+    with closing(sqlite3.connect(prefect.database)) as database:
+        query = "SELECT id, state_type FROM flow_run WHERE name = ?"
+        [(flow_run, state)] = database.execute(query, [str(tmp_path)])
+        query = "SELECT name, run_count FROM task_run WHERE state_type = ? AND flow_run_id = ?"
+        failures = list[tuple[str, int]]()
+
+        def is_known() -> bool:  # the server learns of tasks by and by
+            failures[:] = database.execute(query, ["FAILED", flow_run])
+            return bool(failures)
+
+        until(is_known, 60)
+    assert state == "FAILED"
     assert [(name.rpartition("-")[0], count) for name, count in failures] == [("write", 1)]
     with connect(tmp_path) as connection:
         [row] = connection.execute("SELECT status, reason FROM runs").fetchall()
@@ -231,7 +235,7 @@ def test_a_run_works_in_a_folder_that_holds_modules_of_the_same_names(
 def test_a_flow_runs_out_of_a_wheel_in_such_a_folder(
     folder: Path, installed: Path, warehouse: Path
 ) -> None:
-    copy_prefect(warehouse, folder / "wh")
+    shutil.copytree(warehouse / "prefect", folder / "wh" / "prefect")  # a new database takes long
     done = outside(installed, folder, "--prefect")
     assert done.returncode == 0, done.stderr + (folder / "wh" / "last-run.log").read_text()
     assert "1 of 1 trace restated" in done.stdout
@@ -245,19 +249,13 @@ def test_so_does_the_module_that_python_is_given(folder: Path) -> None:
 
 
 def test_a_flow_has_its_parts_done_by_workers_that_import_no_module_of_the_folder(
-    folder: Path, checkout: Path, warehouse: Path
+    folder: Path, checkout: Path, prefect: PrefectServer
 ) -> None:
-    copy_prefect(warehouse, folder / "wh")
-    done = outside(checkout, folder, "--workers", "2", "--prefect")
+    done = outside(checkout, folder, "--workers", "2")
     assert done.returncode == 0, done.stderr
     assert "1 of 1 trace restated" in done.stdout
-    assert done.stderr.splitlines()[0].startswith("kp-batch: running as a Prefect flow")
+    assert done.stderr.splitlines()[0] == f"kp-batch: running as a Prefect flow on {prefect.url}"
     assert all(line.startswith("kp-batch: ") for line in done.stderr.splitlines())  # none is Ray's
-
-
-def copy_prefect(warehouse: Path, other: Path) -> None:
-    """The database of Prefect's server for another warehouse: to make a new one takes long."""
-    shutil.copytree(warehouse / "prefect", other / "prefect")
 
 
 def expect_prefect(run: subprocess.Popen[str]) -> None:

@@ -2,41 +2,37 @@
 
 import json
 import os
-import re
 import shlex
-import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from kp_batch.warehouse.reader import connect
 from tests.support import ROOT
+from tests.support.commands import until
+from tests.support.prefect_server import OTHERS, PrefectServer
 
 pytestmark = pytest.mark.process
 
-[COMMANDS] = re.findall(
-    r"^```sh\n(export PREFECT_API_URL.*?)^```",
-    (ROOT / "docs" / "how-to" / "nightly.md").read_text(),
-    re.MULTILINE | re.DOTALL,
-)
-EXPORT, *PREFECT = [line.split("#")[0].strip() for line in COMMANDS.splitlines()]
+POOL, DEPLOY, WORKER = OTHERS  # the server itself is the suite's
+GOOD, BAD = ["data/sample", "bad.parquet"], ["unmounted"]
 
 
 @contextmanager
-def running(command: str, log: Path, environment: dict[str, str]) -> Generator[None]:
+def running(command: str, log: Path) -> Generator[None]:
     """A command that goes on until the end, in the folder of its log."""
     with log.open("ab") as output:
         process = subprocess.Popen(
             shlex.split(command),
             cwd=log.parent,
-            env=environment,
             stdout=output,
             stderr=output,
             stdin=subprocess.DEVNULL,
@@ -51,11 +47,10 @@ def running(command: str, log: Path, environment: dict[str, str]) -> Generator[N
             process.wait()
 
 
-def output_of(command: str, folder: Path, environment: dict[str, str], *, status: int = 0) -> str:
+def do(command: str, folder: Path) -> None:
     done = subprocess.run(
         shlex.split(command),
         cwd=folder,
-        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
@@ -64,84 +59,83 @@ def output_of(command: str, folder: Path, environment: dict[str, str], *, status
         check=False,
     )
     logs = "\n".join(log.read_text() for log in folder.glob("*.log"))
-    assert done.returncode == status, f"{command}\n{done.stdout}\n{logs}"
-    return done.stdout
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{logs}"
 
 
-def wait_for(url: str) -> None:
+def run_now(server: PrefectServer, deployment: str, **parameters: Any) -> str:
+    """Have a deployment run, as the form of Prefect's page does; in which state it ended."""
+    to_run = server.ask(f"deployments/name/{deployment}")["id"]
+    wanted = {"parameters": parameters, "idempotency_key": uuid4().hex}
+    run = server.ask(f"deployments/{to_run}/create_flow_run", wanted)
     for _ in range(600):
-        with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
-            if answer.status == 200:
-                return
-        time.sleep(0.1)
-    raise TimeoutError(url)
+        state = server.ask(f"flow_runs/{run['id']}")["state"]["type"]
+        if state in {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}:
+            return state
+        time.sleep(0.2)
+    raise TimeoutError(deployment)
 
 
-def imports_first(deploy: str, folder: Path, environment: dict[str, str]) -> None:
+def run_nights(server: PrefectServer, folder: Path) -> None:
+    """The first as the page has it, one without its archive, and one as the form sends it."""
+    config = {"archive": GOOD, "warehouse": "warehouse", "embedder": "hashing"}
+    option = shlex.quote(f"config={json.dumps(config)}")
+    do(f"prefect deployment run rescore/nightly --watch --watch-interval 1 -p {option}", folder)
+    for archive, more, state in ((BAD, {}, "FAILED"), (GOOD, {"ttl": None}, "COMPLETED")):
+        config = {"archive": archive, "warehouse": "warehouse", **more}
+        assert run_now(server, "rescore/nightly", config=config) == state
+
+
+def import_first(server: PrefectServer, folder: Path) -> None:
     """The other deployment, by its own parameters, and by wrong ones."""
-    output_of(deploy.replace("nightly", "nightly-import"), folder, environment)
-    now = "prefect deployment run import-and-rescore/nightly-import --watch --watch-interval 1"
+    do(DEPLOY.replace("nightly", "nightly-import"), folder)
+    name = "import-and-rescore/nightly-import"
     config = {"archive": ["spans"], "warehouse": "spans-warehouse", "embedder": "hashing"}
-    option = f"-p 'config={json.dumps(config)}'"
-    output_of(f"{now} {option}", folder, environment)
+    assert run_now(server, name, config=config) == "COMPLETED"
     wrong = [{"format": "otel", "sources": ["data"], "archive": "spans"}]
-    output_of(f"{now} -p 'imports={json.dumps(wrong)}'", folder, environment, status=1)
+    assert run_now(server, name, imports=wrong) == "FAILED"
 
 
-def logged(url: str) -> list[tuple[int, str]]:
-    """The level and the message of all that is in Prefect's log."""
+def flow_runs(server: PrefectServer) -> list[dict[str, Any]]:
+    """Those of these deployments that a worker has taken up."""
+    pool = {"work_pools": {"name": {"any_": ["nightly"]}}}
+    return [run for run in server.ask("flow_runs/filter", pool) if run["infrastructure_pid"]]
+
+
+def is_there(run: dict[str, Any]) -> bool:
+    """Whether its process goes on: the last messages come after the state."""
+    with suppress(ProcessLookupError):
+        os.kill(int(run["infrastructure_pid"]), 0)
+        return True
+    return False
+
+
+def logged(server: PrefectServer) -> list[tuple[int, str]]:
+    """The level and the message of all that these deployments have logged."""
+    runs = [run["id"] for run in flow_runs(server)]
+    these = {"logs": {"flow_run_id": {"any_": runs}}, "sort": "TIMESTAMP_ASC"}
     entries: list[dict[str, Any]] = []
-    while True:  # it gives two hundred at a time
-        body = json.dumps({"sort": "TIMESTAMP_ASC", "offset": len(entries)}).encode()
-        where, kind = f"{url}/logs/filter", {"Content-Type": "application/json"}
-        request = urllib.request.Request(where, body, kind)
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            if not (page := json.load(answer)):
-                return [(entry["level"], entry["message"]) for entry in entries]
-        entries += page
+    while page := server.ask("logs/filter", {**these, "offset": len(entries)}):
+        entries += page  # it gives two hundred at a time
+    return [(entry["level"], entry["message"]) for entry in entries]
 
 
 @pytest.mark.prefect
 def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_scheduled(
-    tmp_path: Path,
+    tmp_path: Path, prefect: PrefectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("prefect.yaml", "flows", "data"):
         (tmp_path / name).symlink_to(ROOT / name)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    name, url = EXPORT.removeprefix("export ").replace("4200", port).split("=")
-    (tmp_path / "home").mkdir()
     (tmp_path / "bad.parquet").write_text("no Parquet")
-    environment = os.environ | {
-        name: url,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PREFECT_HOME": str(tmp_path / "home"),
-        "PREFECT_SERVER_API_PORT": port,
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_WORKER_QUERY_SECONDS": "1",
-        "DO_NOT_TRACK": "1",
-    }
-    server, pool, deploy, worker = PREFECT
-    with running(server, tmp_path / "server.log", environment):
-        wait_for(f"{url}/health")
-        output_of(pool, tmp_path, environment)
-        output_of(deploy, tmp_path, environment)
-        with running(worker, tmp_path / "worker.log", environment):
-            for archive, settings, status in (
-                (["data/sample", "bad.parquet"], {"embedder": "hashing"}, 0),
-                (["unmounted"], {"embedder": "hashing"}, 1),
-                (["data/sample", "bad.parquet"], {"ttl": None}, 0),  # as the form sends it
-            ):
-                config = {"archive": archive, "warehouse": "warehouse", **settings}
-                option = f"-p 'config={json.dumps(config)}'"
-                now = f"prefect deployment run rescore/nightly --watch --watch-interval 1 {option}"
-                output_of(now, tmp_path, environment, status=status)
-            imports_first(deploy, tmp_path, environment)
-            nights = output_of(
-                "prefect flow-run ls --state SCHEDULED -o json", tmp_path, environment
-            )
-            log = logged(url)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PREFECT_WORKER_QUERY_SECONDS", "1")
+    do(POOL, tmp_path)
+    do(DEPLOY, tmp_path)
+    with running(WORKER, tmp_path / "worker.log"), ThreadPoolExecutor() as both:
+        ways = [both.submit(way, prefect, tmp_path) for way in (run_nights, import_first)]
+        for way in ways:
+            way.result()
+        until(lambda: not any(map(is_there, flow_runs(prefect))), 60)
+    log = logged(prefect)
     with connect(tmp_path / "warehouse") as connection:
         query = "SELECT encoder_id, count(*) FROM scores GROUP BY ALL"
         assert connection.execute(query).fetchall() == [("hashing-384-v1", 600)]
@@ -168,10 +162,7 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
     assert printed.count("bad.parquet is unreadable") == 2
     assert "Traceback" not in printed
     assert "leaked" not in printed
-    assert_scheduled(nights)
-
-
-def assert_scheduled(nights: str) -> None:
-    starts = sorted(run["expected_start_time"] for run in json.loads(nights))
-    assert len(starts) >= 3
-    assert {start[11:16] for start in starts} == {"02:15"}
+    scheduled = {"flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}}
+    nights = prefect.ask("flow_runs/filter", scheduled)
+    assert len(nights) >= 3
+    assert {run["expected_start_time"][11:16] for run in nights} == {"02:15"}

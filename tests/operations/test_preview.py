@@ -22,6 +22,7 @@ from kp_batch.warehouse.publication import writing
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import command
 from tests.support.folders import keep, restore
+from tests.support.prefect_server import PrefectServer
 from tests.support.runs import config
 
 pytestmark = pytest.mark.slow
@@ -169,12 +170,14 @@ def test_what_a_killed_preview_leaves_goes_with_the_next_run(scored: Path) -> No
 
 
 @pytest.mark.prefect
-def test_under_prefect_the_comparison_is_an_artifact_without_texts(scored: Path) -> None:
+def test_under_prefect_the_comparison_is_an_artifact_without_texts(
+    scored: Path, prefect: PrefectServer
+) -> None:
     audits = scored / "audits.toml"
     audits.write_text("[audits.many]\nsql = 'FROM scores'\n")
     words = ["--warehouse", scored / "warehouse", "--audits", audits, "--cache-size", 3]
     done = subprocess.run(
-        command(["run", scored / "archive", *words, "--preview", "--prefect"]),
+        command(["run", scored / "archive", *words, "--preview"]),
         capture_output=True,
         text=True,
         check=False,
@@ -183,10 +186,11 @@ def test_under_prefect_the_comparison_is_an_artifact_without_texts(scored: Path)
     assert "1 audit failed: many (80 rows); a run would publish no scores" in done.stderr
     lines = done.stdout.splitlines()
     objective = lines[lines.index("which moved most:") + 3].strip()
-    with closing(sqlite3.connect(scored / "warehouse" / "prefect" / "prefect.db")) as database:
-        query = "SELECT key, data FROM artifact WHERE key IS NOT NULL"
-        artifacts = dict(database.execute(query).fetchall())
-        [(state,)] = database.execute("SELECT state_type FROM flow_run").fetchall()
+    with closing(sqlite3.connect(prefect.database)) as database:
+        query = "SELECT id, state_type FROM flow_run WHERE name = ?"
+        [(flow_run, state)] = database.execute(query, [str(scored / "warehouse")])
+        query = "SELECT key, data FROM artifact WHERE key IS NOT NULL AND flow_run_id = ?"
+        artifacts = dict(database.execute(query, [flow_run]).fetchall())
         dump = "\n".join(database.iterdump())
     assert state == "FAILED"
     assert sorted(key.rpartition("-")[0] for key in artifacts) == [

@@ -4,11 +4,12 @@ import errno
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatch
 from hashlib import md5
@@ -47,6 +48,7 @@ from tests.support.buckets import Machine, fill, make_bucket
 from tests.support.faulty import Faulty, between
 from tests.support.folders import keep, restore
 from tests.support.lawful import assert_same
+from tests.support.prefect_server import PrefectServer
 
 pytestmark = pytest.mark.process
 
@@ -634,23 +636,26 @@ def test_forgotten_traces_leave_the_bucket_and_other_copies(
 
 @pytest.mark.prefect
 def test_no_secret_is_left_anywhere(
-    tmp_path: Path, bucket: str, fresh: Machine, archive: Path, caplog: pytest.LogCaptureFixture
+    fresh: Machine, archive: Path, caplog: pytest.LogCaptureFixture, prefect: PrefectServer
 ) -> None:
+    bucket = fresh.url.removesuffix("/team/warehouse")
     fill(f"{bucket}/archive", archive)
-    with fresh.here() as folder:
-        words = ("run", f"{bucket}/archive", "--embedder", "hashing", "--prefect")
-        command = commands.command((*words, "--warehouse", fresh.url))
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (folder / "prefect" / "prefect.db").exists(), done.stderr
+    with fresh.here():
+        words = ("run", f"{bucket}/archive", "--embedder", "hashing", "--warehouse", fresh.url)
+        done = commands.kp_batch(*words)
+    assert done.returncode == 0, done.stderr
+    with closing(sqlite3.connect(prefect.database)) as database:
+        records = "\n".join(database.iterdump())
+    assert done.stdout.partition(":")[0] in records
     with pytest.raises(Exception, match="NoSuchBucket"):
         fresh.run("s3://kp-none/archive")
     [(config,)] = fresh.ask("SELECT DISTINCT config->>'warehouse' FROM runs")
     assert config == fresh.url
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    files = [path for path in fresh.cache.rglob("*") if path.is_file()]
     contents = [file.read_bytes() for file in files]
     contents += [store_at(bucket).read(entry.path)[0] for entry in store_at(bucket).objects()]
     read = [pl.read_parquet(file) for file in files if file.suffix == ".parquet"]
-    texts = [done.stdout, done.stderr, caplog.text, *(str(frame.rows()) for frame in read)]
+    texts = [records, done.stdout, done.stderr, caplog.text, *(str(frame.rows()) for frame in read)]
     contents += [text.encode() for text in texts]
     assert [content for content in contents if fresh.url.encode() in content]
     secrets = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
