@@ -22,7 +22,7 @@ from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.run import Imported, import_traces
 from tests.support.commands import invoke
 from tests.support.importing import imported, kp_trace, refusals, write_json
-from tests.support.postgres import POSTGRES, Registry, make_registry, postgres_server
+from tests.support.postgres import POSTGRES, Registry, postgres_server, registry_of
 
 pytestmark = [
     pytest.mark.process,
@@ -31,14 +31,15 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with postgres_server() as folder:
-        yield folder
+def server() -> Iterator[Registry]:
+    with postgres_server() as database:
+        yield database
 
 
 @pytest.fixture
-def registry(server: str) -> Registry:
-    return make_registry(server)
+def registry(server: Registry) -> Iterator[Registry]:
+    with registry_of(server) as registry:
+        yield registry
 
 
 @pytest.fixture
@@ -67,7 +68,6 @@ def reasons(archive: Path) -> dict[str, list[str]]:
     return {refusal["id"]: refusal["reasons"] for refusal in refusals(archive)}
 
 
-@pytest.mark.process
 def test_a_database_is_read_as_a_file_is(registry: Registry, archive: Path) -> None:
     registry.put(kp_trace("a"))
     registry.put(kp_trace("b", 2))
@@ -83,7 +83,6 @@ def test_a_database_is_read_as_a_file_is(registry: Registry, archive: Path) -> N
     assert row["metadata"]["quality_score"] == 0.5
 
 
-@pytest.mark.process
 def test_an_older_registry_has_fewer_columns_and_may_hold_text(
     registry: Registry, archive: Path
 ) -> None:
@@ -99,7 +98,6 @@ def test_an_older_registry_has_fewer_columns_and_may_hold_text(
     assert [refusal["id"] for refusal in refusals(archive)] == ["b", "c", "d"]
 
 
-@pytest.mark.process
 def test_only_what_is_new_is_read_from_an_hour_before(registry: Registry, archive: Path) -> None:
     registry.put(kp_trace("a"), "3 days")
     registry.put(kp_trace("b"), "2 days")
@@ -111,7 +109,6 @@ def test_only_what_is_new_is_read_from_an_hour_before(registry: Registry, archiv
     assert imported(archive).keys() == {f"kp:trace:{name}" for name in "abce"}
 
 
-@pytest.mark.process
 def test_units_without_a_time_or_of_one_to_come_hide_no_others(
     registry: Registry, archive: Path
 ) -> None:
@@ -131,7 +128,6 @@ def test_units_without_a_time_or_of_one_to_come_hide_no_others(
     assert "kp:trace:d" in imported(archive)
 
 
-@pytest.mark.process
 def test_nothing_new_writes_nothing(registry: Registry, archive: Path) -> None:
     registry.put(kp_trace("a"))
     import_all(archive, registry.url)
@@ -141,7 +137,6 @@ def test_nothing_new_writes_nothing(registry: Registry, archive: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in archive.rglob("*.[pj]*")}
 
 
-@pytest.mark.process
 def test_a_report_alone_is_noticed(registry: Registry, archive: Path) -> None:
     registry.put(kp_trace("a"), "3 days")
     registry.put(kp_trace("b"))
@@ -154,7 +149,6 @@ def test_a_report_alone_is_noticed(registry: Registry, archive: Path) -> None:
     assert refusals(archive) == []
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("seed", range(2))
 def test_night_by_night_ends_as_all_at_once(
     registry: Registry, archive: Path, tmp_path: Path, seed: int
@@ -186,7 +180,6 @@ def test_night_by_night_ends_as_all_at_once(
     assert reasons(archive) == reasons(tmp_path / "at-once")
 
 
-@pytest.mark.process
 def test_of_what_was_read_before_only_the_ids_are_read(registry: Registry) -> None:
     registry.put(kp_trace("a"), "3 days")
     registry.put(kp_trace("b"), "2 days")
@@ -204,7 +197,6 @@ def test_of_what_was_read_before_only_the_ids_are_read(registry: Registry) -> No
     }
 
 
-@pytest.mark.process
 def test_what_is_deleted_stays_and_is_counted(
     registry: Registry, archive: Path, tmp_path: Path
 ) -> None:
@@ -221,7 +213,6 @@ def test_what_is_deleted_stays_and_is_counted(
     assert import_all(archive, registry.url, str(tmp_path / "files")).files_read == 0
 
 
-@pytest.mark.process
 def test_what_was_not_read_again_is_still_known(
     registry: Registry, archive: Path, tmp_path: Path
 ) -> None:
@@ -235,7 +226,6 @@ def test_what_was_not_read_again_is_still_known(
     assert objective(archive, "a") == "of the database"
 
 
-@pytest.mark.process
 def test_a_trace_of_a_database_and_a_file_is_that_of_the_later_one(
     registry: Registry, archive: Path, tmp_path: Path
 ) -> None:
@@ -257,7 +247,6 @@ def test_a_trace_of_a_database_and_a_file_is_that_of_the_later_one(
     assert objective(archive, "a") == "newest"
 
 
-@pytest.mark.process
 def test_a_killed_import_is_made_good_by_the_next(
     registry: Registry, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,7 +267,6 @@ def test_a_killed_import_is_made_good_by_the_next(
     assert content(archive) == content(tmp_path / "at-once")
 
 
-@pytest.mark.process
 def test_other_rules_read_all_anew(registry: Registry, archive: Path) -> None:
     registry.put(kp_trace("a"), "3 days")
     registry.put(kp_trace("b"))
@@ -286,7 +274,6 @@ def test_other_rules_read_all_anew(registry: Registry, archive: Path) -> None:
     assert import_all(archive, registry.url, confidence={"always": 0.5}).traces == 2
 
 
-@pytest.mark.process
 def test_a_server_that_is_away_for_a_night_stops_no_other_source(
     registry: Registry, archive: Path, tmp_path: Path
 ) -> None:
@@ -310,7 +297,6 @@ def test_a_server_that_is_away_for_a_night_stops_no_other_source(
     assert refusals(archive) == []
 
 
-@pytest.mark.process
 def test_a_database_whose_state_cannot_be_asked_is_not_taken_for_read(
     registry: Registry, archive: Path
 ) -> None:
@@ -327,7 +313,6 @@ def test_a_database_whose_state_cannot_be_asked_is_not_taken_for_read(
     assert refusals(archive) == []
 
 
-@pytest.mark.process
 def test_a_file_that_tells_of_the_same_while_the_server_is_away_is_no_newer(
     registry: Registry, archive: Path, tmp_path: Path
 ) -> None:
@@ -340,7 +325,6 @@ def test_a_file_that_tells_of_the_same_while_the_server_is_away_is_no_newer(
     assert objective(archive, "a") == "of the database"
 
 
-@pytest.mark.process
 def test_what_is_in_the_way_is_reported_in_one_line(registry: Registry, archive: Path) -> None:
     registry.do("CREATE ROLE guest LOGIN")
     for url, reason in {
@@ -354,7 +338,6 @@ def test_what_is_in_the_way_is_reported_in_one_line(registry: Registry, archive:
     assert import_all(archive, "postgres://kp@127.0.0.1:1/x").refused == {"unreadable_file": 1}
 
 
-@pytest.mark.process
 def test_a_server_that_ends_while_it_is_read_is_reported(registry: Registry) -> None:
     registry.do(
         "INSERT INTO knowledge_units (id, unit_json) "
@@ -370,7 +353,6 @@ def test_a_server_that_ends_while_it_is_read_is_reported(registry: Registry) -> 
         list(items)
 
 
-@pytest.mark.process
 def test_a_wait_for_the_server_is_ended_by_ctrl_c(registry: Registry, archive: Path) -> None:
     command = [sys.executable, "-m", "kp_batch", "import", "auto", registry.url, "-o", archive]
     with dbapi.connect(registry.url) as connection, connection.cursor() as cursor:
@@ -384,7 +366,6 @@ def test_a_wait_for_the_server_is_ended_by_ctrl_c(registry: Registry, archive: P
     assert waiting.returncode == 130
 
 
-@pytest.mark.process
 def test_nothing_is_ever_written(registry: Registry) -> None:
     registry.do("ALTER TABLE knowledge_units RENAME TO units")
     registry.do(
@@ -397,7 +378,6 @@ def test_nothing_is_ever_written(registry: Registry) -> None:
         list(rows_of(registry.url, None))
 
 
-@pytest.mark.process
 def test_a_password_is_refused_and_never_written(
     registry: Registry, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,7 +406,6 @@ def test_a_url_is_recognised_by_itself(registry: Registry, archive: Path) -> Non
     assert done.stdout.startswith("1 trace from 1 of 1 file that are new or changed\n")
 
 
-@pytest.mark.process
 def test_without_its_driver_the_error_names_what_to_install(
     registry: Registry, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,10 +6,9 @@ import shutil
 import subprocess
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -38,15 +37,21 @@ ON CONFLICT (id) DO UPDATE SET
 """
 
 
-@dataclass(frozen=True)
 class Registry:
-    """A registry's database."""
+    """A registry's database, with one connection to it: to connect takes longer than to ask."""
 
-    url: str
+    def __init__(self, url: str) -> None:
+        self.url, self._connection = url, dbapi.connect(url, autocommit=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
 
     def do(self, sql: str, *values: str) -> None:
         """Change it."""
-        with dbapi.connect(self.url, autocommit=True) as connection, connection.cursor() as cursor:
+        with self._connection.cursor() as cursor:
             cursor.execute(sql, values or None)
 
     def put(self, unit: Mapping[str, Any], ago: str = "0") -> None:
@@ -60,8 +65,8 @@ class Registry:
 
 
 @contextmanager
-def postgres_server() -> Generator[str]:
-    """Run a server for this machine's users; gives the folder of its socket."""
+def postgres_server() -> Generator[Registry]:
+    """Run a server for this machine's users; gives the database that it begins with."""
     assert POSTGRES
     with TemporaryDirectory(prefix="kp-postgres-") as folder:
         user = None
@@ -79,18 +84,20 @@ def postgres_server() -> Generator[str]:
         carry_out("initdb", "-A", "trust", "-N", "-U", "kp")
         carry_out("pg_ctl", "start", "-w", "-l", f"{folder}/log", "-o", options)
         try:
-            yield folder
+            with Registry(_url(folder, "postgres")) as server:
+                yield server
         finally:
             carry_out("pg_ctl", "stop", "-w", "-m", "immediate")
 
 
-def make_registry(folder: str) -> Registry:
+@contextmanager
+def registry_of(server: Registry) -> Generator[Registry]:
     """Make a registry in a database of its own."""
     name = f"kp_{uuid4().hex}"
-    Registry(_url(folder, "postgres")).do(f"CREATE DATABASE {name}")
-    made = Registry(_url(folder, name))
-    made.do(_TABLE)
-    return made
+    server.do(f"CREATE DATABASE {name}")
+    with Registry(server.url.replace("/postgres?", f"/{name}?")) as registry:
+        registry.do(_TABLE)
+        yield registry
 
 
 def _url(folder: str, name: str) -> str:
