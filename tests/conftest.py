@@ -22,6 +22,7 @@ from tests.support.buckets import make_bucket, s3_server
 from tests.support.commands import restored_log
 from tests.support.postgres import POSTGRES
 from tests.support.prefect_server import PrefectServer, server_of_suite
+from tests.support.runs import without_page
 from tests.support.unprivileged import Invoke, invoking
 
 # Files that take a minute and more, which no worker shall begin when the others have ended.
@@ -120,6 +121,13 @@ def user_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def log_of_this_test() -> Iterator[None]:
     """What a flow or a command sets up in the log ends with the test."""
     with restored_log():
+        yield
+
+
+@pytest.fixture
+def no_page() -> Iterator[None]:
+    """Runs leave an empty page."""
+    with without_page():
         yield
 
 

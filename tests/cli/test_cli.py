@@ -40,6 +40,8 @@ from tests.support.commands import (
 from tests.support.folders import contents, listing
 from tests.support.holding import HOLD, holding
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 PLANNED = [
     "reasons",
     "files",

@@ -16,6 +16,8 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke, linux, reading, working
 from tests.support.holding import HOLD, holding
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 ALWAYS = "[audits.always]\nsql = 'SELECT count(*) AS n FROM scores'\n"
 
 

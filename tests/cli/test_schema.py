@@ -23,6 +23,7 @@ from kp_batch.scoring.profiles import load_profiles
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke
 from tests.support.importing import kp_trace, write_json
+from tests.support.runs import without_page
 
 
 def valid(name: str, value: Any) -> bool:
@@ -46,11 +47,12 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     to = ("--warehouse", folder / "wh")
     run = ("run", archive, *to, "--embedder", "hashing", "--max-reject-share", 1, "--no-prefect")
     plan = printed("plan", archive, *to, "--embedder", "hashing", "--json")
-    outputs = {"plan": plan, "run": printed(*run, "--json")}
-    outputs["preview"] = printed(*run, "--threshold", 0.5, "--preview", "--json")
     audits = folder / "audits.toml"
     audits.write_text("[audits.any]\nsql = 'FROM scores'\nseverity = 'warn'\n")
-    printed(*run, "--threshold", 0.5, "--audits", audits, "--json")
+    with without_page():
+        outputs = {"plan": plan, "run": printed(*run, "--json")}
+        outputs["preview"] = printed(*run, "--threshold", 0.5, "--preview", "--json")
+        printed(*run, "--threshold", 0.5, "--audits", audits, "--json")
     line = write_jsonl(folder / "new.jsonl", [trace(id="new")])
     unit = kp_trace("a")
     others = {

@@ -50,7 +50,7 @@ from tests.support.removal import (
 )
 from tests.support.runs import ask
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_page")]
 
 OLD = {"a.jsonl": [said("replaced", "older words", 8), said(1, "fix it", 8)]}
 NEW = {

@@ -34,7 +34,7 @@ from tests.support.lawful import tables
 from tests.support.removal import Killed, killed, needed, parquet, refused, said
 from tests.support.runs import ask, config
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_page")]
 
 STATE = [name for name in TABLES if name not in {*GROWING, "forgotten"}]
 USUAL = {"steps": [step("thought", "think"), step("tool_call", "ask", "sql")]}

@@ -29,7 +29,7 @@ from tests.support.nights import Night
 from tests.support.profiles import LEGAL
 from tests.support.runs import ask, config, least
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_page")]
 
 TO = "\N{RIGHTWARDS ARROW}"
 NO_COUNTS = RunCounts(**{field.name: 0 for field in fields(RunCounts)} | {"rejected_by_code": {}})

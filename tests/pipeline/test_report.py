@@ -114,6 +114,7 @@ def test_where_nothing_is_published_there_is_no_page_and_no_word(
     assert caplog.messages == []
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_page_that_cannot_be_written_is_a_warning_and_leaves_no_stale_one(
     warehouse: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -140,6 +141,7 @@ def test_while_another_run_writes_it_also_writes_the_page(
     assert caplog.messages == []
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_page_that_cannot_be_removed_hides_no_error(
     warehouse: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -150,6 +152,7 @@ def test_a_page_that_cannot_be_removed_hides_no_error(
     assert "the report was not written" in caplog.messages[-1]
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_run_tells_its_summary_before_its_report(warehouse: Path) -> None:
     page = warehouse / "report.html"
     page_existed: list[bool] = []
@@ -186,6 +189,7 @@ def test_report_writes_a_page_or_markdown_where_it_is_asked_to(warehouse: Path) 
     assert done.stdout == report(warehouse, "markdown")
 
 
+@pytest.mark.usefixtures("no_page")
 @pytest.mark.parametrize("place", ["missing/page.html", "."])
 def test_report_says_in_one_line_where_it_cannot_write(warehouse: Path, place: str) -> None:
     done = invoke("report", "--warehouse", warehouse, "-o", warehouse.parent / place)

@@ -35,7 +35,7 @@ from tests.support.folders import keep, restore
 from tests.support.publications import profile, publish_profile
 from tests.support.runs import ask, config
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_page")]
 
 NOTHING = timedelta(0)
 NAMES = ("thesis.parquet", "notes.txt", "model.npy", f"{'0' * 64}.vectors.npy", "x.parquet.part")
@@ -145,7 +145,7 @@ def test_what_is_replaced_whole_is_replaced_where_it_is_a_link(folder: Path) -> 
     assert untouched(folder)
     assert all((folder / name).read_bytes() == content for name, content in before.items())
     assert not any(path.is_symlink() for path in warehouse.iterdir())
-    assert "<html" in (warehouse / "report.html").read_text("utf-8")
+    assert "<!-- publication" in (warehouse / "report.html").read_text("utf-8")
 
 
 def test_a_warehouse_may_be_a_link_and_stand_below_one(folder: Path) -> None:

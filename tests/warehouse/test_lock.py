@@ -17,7 +17,7 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.holding import HOLD, holding
 from tests.support.runs import config
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("no_page")]
 
 
 @pytest.fixture

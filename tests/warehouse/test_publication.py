@@ -22,7 +22,6 @@ from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.files import sync_names, sync_new
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
-from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.run import effective_config
@@ -397,11 +396,9 @@ NEXT: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.usefixtures("no_page")
 @pytest.mark.parametrize("work", NEXT)
-def test_whoever_locks_next_lets_the_catalog_follow(
-    half: Path, work: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reporting, "report", lambda *_: "")  # charts take a while to import
+def test_whoever_locks_next_lets_the_catalog_follow(half: Path, work: str) -> None:
     warehouse = half / "warehouse"
     published = our_tables(warehouse)
     assert len(published["scores"]) == len(plain_tables(warehouse)["scores"]) + 1

@@ -522,6 +522,7 @@ def test_a_reader_sees_what_the_writer_before_it_has_not_looked_at_yet(
         assert "0.5" in reader.communicate(timeout=60)[0]
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_report_that_cannot_be_made_anew_goes_from_the_bucket(
     first: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -708,6 +709,7 @@ def test_buckets_of_one_name_in_several_places_have_a_copy_each(
     assert not any(url_of(Path(folder)) for folder in folders)
 
 
+@pytest.mark.usefixtures("no_page")
 def test_commands_take_the_url_of_a_warehouse(
     fresh: Machine, another: Machine, archive: Path
 ) -> None:
