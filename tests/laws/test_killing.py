@@ -10,7 +10,6 @@ from tests.support.killing_imports import torture_imports
 pytestmark = pytest.mark.process
 
 
-@pytest.mark.prefect
 def test_runs_killed_at_any_moment_leave_lawful_tables_and_readers_in_peace(tmp_path: Path) -> None:
     assert torture(tmp_path, str(tmp_path / "warehouse"), kills=6, seed=1) > 0
 
