@@ -56,6 +56,25 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Path:
+    """A warehouse of this archive that was made without Ray."""
+    made = config(tmp_path_factory.mktemp("alone"), archive)
+    rescore_archive(made)
+    return made.warehouse
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    """A cluster that runs already."""
+    head = {"num_cpus": 3, "num_gpus": 2}
+    made = Nodes(initialize_head=True, head_node_args=head)
+    try:
+        yield made
+    finally:
+        made.shutdown()
+
+
 @step("square")
 def square(number: int, folder: Path) -> int:
     """A part that tells which process has done it; 3 kills it the first time, 9 every time."""
@@ -67,16 +86,25 @@ def square(number: int, folder: Path) -> int:
         warn(f"about {number}")
     if number == 7:
         raise ArchiveError("seven")
-    time.sleep(0.2)
     return number**2
 
 
 @step("meet")
-def meet(number: int, folder: Path) -> None:
-    """A part that ends when both of two have begun."""
-    (folder / f"met-{number}").touch()
-    while len([*folder.glob("met-*")]) < 2:
-        time.sleep(0.05)
+def meet(number: int, folder: Path, several: int) -> None:
+    """A part that tells its GPU and its process, and ends when as many processes have begun one."""
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES")
+    (folder / f"{number}.{gpu}.{os.getpid()}").touch()
+    until(lambda: len(met(folder)) >= several, 60)
+    if number == 7:
+        raise ArchiveError("seven")
+    if number > 100:
+        signal.pause()
+
+
+def met(folder: Path) -> set[tuple[str, int]]:
+    """The GPUs and the processes of those that have met."""
+    names = [path.name.split(".") for path in folder.iterdir()]
+    return {(gpu, int(process)) for _, gpu, process in names}
 
 
 @step("panic")
@@ -98,9 +126,10 @@ def test_parts_are_done_by_several_processes_and_come_back_in_order(
     assert [*cluster.map(square, (), tmp_path)] == []
     workers = {path.suffix for path in tmp_path.iterdir()}
     assert len(workers) >= 2
-    assert [*cluster.map(meet, [1, 2], tmp_path)] == [None, None]  # at once
     assert f".{os.getpid()}" not in workers
     assert len([*tmp_path.glob("3.*")]) == 2  # its first worker was killed
+    (at_once := tmp_path / "at once").mkdir()
+    assert [*cluster.map(meet, [1, 2], at_once, 2)] == [None, None]
 
 
 def test_a_part_that_asks_for_more_than_there_is_gets_what_there_is(
@@ -128,29 +157,6 @@ def test_what_parts_ask_of_object_stores_is_counted_here(cluster: RayExecutor) -
     before = replace(TRAFFIC)
     list(cluster.map(ask, [3, 4, 5]))
     assert (TRAFFIC.requests - before.requests, TRAFFIC.read - before.read) == (3, 12)
-
-
-FAILING = """
-from pathlib import Path
-from kp_batch.steps.ray import executor_of
-from tests.steps.test_ray import square, which
-from tests.support.runs import config
-
-folder = Path({folder!r})
-with executor_of(config(folder, folder, workers=2)) as cluster:
-    list(cluster.map(square, [7, *range(100, 200)], folder))
-"""
-
-
-def test_an_error_of_a_part_is_raised_here_and_ends_the_others(tmp_path: Path) -> None:
-    code = FAILING.format(folder=str(tmp_path))
-    failed = subprocess.run(
-        [sys.executable, "-c", code], check=False, capture_output=True, text=True
-    )
-    assert "ArchiveError: seven" in failed.stderr
-    begun = len([*tmp_path.iterdir()])
-    time.sleep(1)
-    assert len([*tmp_path.iterdir()]) == begun < 100
 
 
 def test_a_part_that_kills_its_worker_each_time_is_named(
@@ -203,11 +209,7 @@ def test_no_size_of_the_parts_makes_a_difference(
             assert_same(shared.warehouse, alone.warehouse)
 
 
-def test_workers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
-    archive = tmp_path / "archive"
-    write_sample(archive, traces=20_000, days=200, seed=5)
-    alone = config(tmp_path, archive, warehouse=tmp_path / "alone")
-    rescore_archive(alone)
+def test_workers_may_be_killed_at_any_moment(tmp_path: Path, archive: Path, alone: Path) -> None:
     chance = Random(11)
     with kp_batch(
         *("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
@@ -218,7 +220,7 @@ def test_workers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
             if "identifying" in line:
                 break
         while running.poll() is None and killed < 4:
-            time.sleep(2 * chance.random())
+            time.sleep(0.5 * chance.random())
             workers = [pid for pid in of_ray(running.pid) if is_at_work(pid)]
             if workers:
                 with suppress(OSError):
@@ -228,11 +230,11 @@ def test_workers_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     assert killed
     if running.returncode:  # one part has lost three workers: it is named, and a rerun goes on
         assert "lost its worker 3 times, with" in errors.splitlines()[-1]
-        again = rescore_archive(alone.model_copy(update={"warehouse": tmp_path / "wh"}))
-        assert again.counts.restated == 20_000
+        again = rescore_archive(config(tmp_path, archive, warehouse=tmp_path / "wh"))
+        assert again.counts.restated == 4_000
     else:
-        assert "20,000 of 20,000 traces restated" in output, errors
-    assert_same(tmp_path / "wh", alone.warehouse)
+        assert "4,000 of 4,000 traces restated" in output, errors
+    assert_same(tmp_path / "wh", alone)
 
 
 def is_at_work(pid: int) -> bool:
@@ -281,42 +283,55 @@ def test_a_cluster_without_room_for_a_part_is_refused(
         rays.check_room(cluster.ray)
 
 
-ON_GPU = """
+ON_NODES = """
 from dataclasses import replace
 from pathlib import Path
-from ray.cluster_utils import Cluster as Nodes
+from kp_batch.errors import ArchiveError
 from kp_batch.steps.ray import executor_of
-from tests.steps.test_ray import square, which
+from tests.steps.test_ray import is_running, meet, met, until
 from tests.support.runs import config
 
 folder = Path({folder!r})
-nodes = Nodes(initialize_head=True, head_node_args={{"num_cpus": 4, "num_gpus": 2}})
-with executor_of(config(folder, folder, ray=nodes.address)) as cluster:
-    assert cluster.has_gpu()
-    list(cluster.map(replace(square, on_gpu=True), iter([0, 1, 2, 4, 6, 8]), folder))
-    list(cluster.map(replace(which, on_gpu=True), range(8), folder))
-    list(cluster.map(square, range(10, 20), folder))
-nodes.shutdown()
+first, again, cores, failed = [folder / name for name in ("first", "again", "cores", "failed")]
+for each in (first, again, cores, failed):
+    each.mkdir()
+try:
+    with executor_of(config(folder, folder, ray={address!r})) as cluster:
+        assert cluster.has_gpu()
+        list(cluster.map(replace(meet, on_gpu=True), iter(range(6)), first, 2))
+        list(cluster.map(replace(meet, on_gpu=True, name="then"), range(6), again, 2))
+        list(cluster.map(meet, range(6), cores, 3))
+        list(cluster.map(meet, [7, *range(101, 120)], failed, 3))
+except ArchiveError as error:
+    print(error)
+    until(lambda: not any(is_running(process) for _, process in met(failed)), 60)
 """
 
 
-@step("which")
-def which(number: int, folder: Path) -> None:
-    """A part that tells which process has which of the GPUs."""
-    gpus = os.environ["CUDA_VISIBLE_DEVICES"]
-    (folder / f"gpu-{gpus}-{os.getpid()}-{number}").touch()
-    time.sleep(0.1)
+@pytest.fixture(scope="module")
+def on_nodes(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """What parts have left that were done on a cluster that runs already, and what was printed."""
+    folder = tmp_path_factory.mktemp("on nodes")
+    code = ON_NODES.format(folder=str(folder), address=nodes.address)
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
 
 
-def test_each_gpu_has_one_worker_which_keeps_what_it_has_loaded_there(tmp_path: Path) -> None:
-    code = ON_GPU.format(folder=str(tmp_path))
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    workers = [{path.suffix for path in tmp_path.glob(names)} for names in ("[0-9].*", "[0-9]?.*")]
-    assert len(workers[0]) == 2 < len(workers[1])
-    pairs = {tuple(path.name.split("-")[1:3]) for path in tmp_path.glob("gpu-*")}
-    assert {gpu for gpu, _ in pairs} == {"0", "1"}
-    assert {f".{process}" for _, process in pairs} == workers[0]
-    assert len(pairs) == 2
+def test_each_gpu_has_one_worker_which_keeps_what_it_has_loaded_there(
+    on_nodes: tuple[Path, str],
+) -> None:
+    folder, _ = on_nodes
+    workers = met(folder / "first")
+    assert sorted(gpu for gpu, _ in workers) == ["0", "1"]
+    assert met(folder / "again") == workers
+    assert len(met(folder / "cores")) == 3
+
+
+def test_an_error_of_a_part_is_raised_here_and_ends_the_others(on_nodes: tuple[Path, str]) -> None:
+    folder, printed = on_nodes
+    assert printed == "seven\n"
+    assert len([*(folder / "failed").iterdir()]) < 20
 
 
 def test_parts_of_an_iterator_are_taken_as_they_are_done(
@@ -352,36 +367,32 @@ def kp_batch(*arguments: object, **how: Any) -> subprocess.Popen[str]:
     )
 
 
-def test_a_node_that_is_lost_costs_nothing_but_time(tmp_path: Path, archive: Path) -> None:
+def test_a_node_that_is_lost_costs_nothing_but_time(
+    tmp_path: Path, archive: Path, alone: Path, nodes: Nodes
+) -> None:
     """A run on a cluster of two nodes, one of which goes in the middle."""
-    alone = config(tmp_path, archive, warehouse=tmp_path / "alone")
-    rescore_archive(alone)
-    nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 1})
-    try:
-        lost = nodes.add_node(num_cpus=1)
-        nodes.wait_for_nodes()
-        with kp_batch(
-            *("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
-            *("--ray", "auto", "--no-prefect"),
-            env={**os.environ, "RAY_ADDRESS": nodes.address},
-        ) as running:
-            for line in running.stderr or ():
-                if "identifying" in line:
-                    nodes.remove_node(lost, allow_graceful=False)
-                    break
-            _, errors = running.communicate(timeout=200)
-        assert running.returncode == 0, errors
-    finally:
-        nodes.shutdown()
-    assert_same(tmp_path / "wh", alone.warehouse)
+    lost = nodes.add_node(num_cpus=1)
+    nodes.wait_for_nodes()
+    with kp_batch(
+        *("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
+        *("--ray", "auto", "--no-prefect"),
+        env={**os.environ, "RAY_ADDRESS": nodes.address},
+    ) as running:
+        for line in running.stderr or ():
+            if "identifying" in line:
+                nodes.remove_node(lost, allow_graceful=False)
+                break
+        _, errors = running.communicate(timeout=200)
+    assert running.returncode == 0, errors
+    assert_same(tmp_path / "wh", alone)
 
 
 def test_a_lost_head_fails_the_run_with_one_line_and_a_rerun_goes_on(
     tmp_path: Path, archive: Path
 ) -> None:
     command = ("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing")
-    soon = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}  # a minute otherwise
-    with kp_batch(*command, "--workers", 2, "--no-prefect", env=soon) as running:
+    soon = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "2"}  # a minute otherwise
+    with kp_batch(*command, "--workers", 1, "--no-prefect", env=soon) as running:
         for line in running.stderr or ():
             if "identifying" in line:
                 break
