@@ -6,10 +6,10 @@ import shutil
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import altair as alt
-from playwright.sync_api import Browser, Page, sync_playwright
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -18,12 +18,14 @@ CHROMIUM = next(
 _OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
 
 
-Opening = Callable[..., AbstractContextManager[tuple[Page, list[str]]]]
+Opening = Callable[..., AbstractContextManager[tuple["Page", list[str]]]]
 
 
 @contextmanager
-def launched() -> Generator[Browser]:
+def launched() -> Generator["Browser"]:
     """A browser that shows pages one after another, each as if it were the first."""
+    from playwright.sync_api import sync_playwright  # conftest.py, which imports us, needs it not
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(_OPTIONS))
         yield browser
@@ -31,7 +33,7 @@ def launched() -> Generator[Browser]:
 
 
 @contextmanager
-def opened(path: Path, *how: Any) -> Generator[tuple[Page, list[str]]]:
+def opened(path: Path, *how: Any) -> Generator[tuple["Page", list[str]]]:
     """As `opened_in`, in a browser of its own."""
     with launched() as browser, opened_in(browser, path, *how) as shown:
         yield shown
@@ -39,8 +41,8 @@ def opened(path: Path, *how: Any) -> Generator[tuple[Page, list[str]]]:
 
 @contextmanager
 def opened_in(
-    browser: Browser, path: Path, scheme: str = "light", width: int = 1400, zone: str = "UTC"
-) -> Generator[tuple[Page, list[str]]]:
+    browser: "Browser", path: Path, scheme: str = "light", width: int = 1400, zone: str = "UTC"
+) -> Generator[tuple["Page", list[str]]]:
     """Open a page from disk; yield it with everything it complains about or asks a network for."""
     messages: list[str] = []
     with browser.new_context(
@@ -65,6 +67,8 @@ def _note(messages: list[str], url: str) -> None:
 
 def charts(path: Path) -> dict[str, Any]:
     """The charts of a page by their names; that each is what the schema of Vega-Lite allows."""
+    import altair as alt
+
     pattern = r'<script type="application/json" id="report">(.*?)</script>'
     [content] = re.findall(pattern, path.read_text("utf-8"))
     specs = {name: shown["spec"] for name, shown in json.loads(content)["shown"].items()}
@@ -73,7 +77,7 @@ def charts(path: Path) -> dict[str, Any]:
     return specs
 
 
-def marks(page: Page, chart: str, kind: str) -> list[dict[str, str]]:
+def marks(page: "Page", chart: str, kind: str) -> list[dict[str, str]]:
     """What each mark of a chart stands for, as it says itself."""
     labels = page.locator(f"#{chart} svg [aria-roledescription='{kind}']").evaluate_all(
         "marks => marks.map(mark => mark.getAttribute('aria-label'))"
