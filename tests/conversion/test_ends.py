@@ -11,32 +11,20 @@ import pytest
 
 from kp_batch.conversion.conversation.messages import Message
 from kp_batch.conversion.conversation.spans import AgentRun, Span, draft
-from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import TraceDraft
 from kp_batch.conversion.rules import load_rules
-from kp_batch.imports.run import Imported, import_traces
 from tests.support.agent_runs import RUNS, SYSTEMS
+from tests.support.drafting import ALWAYS, always, converted
 from tests.support.formats import atif, inspect, sessions
-from tests.support.importing import imported, kp_trace, refusals, write_json
+from tests.support.importing import kp_trace, write_json
 
-ALWAYS = {
-    "success": {"always": True},
-    "confidence": {"always": 0.5},
-    "task_domain": {"otherwise": "default"},
-}
+AT_END = always(created_at="end")
 NOW = "2026-05-01T09:00:09Z"  # after all steps
 
 
 def at_end(form: str, source: Path) -> str:
     """When the one trace of a source was, by the rule."""
-    read(form, source, source / "archive")
-    (row,) = imported(source / "archive").values()
-    return str(row["metadata"]["created_at"])
-
-
-def read(form: str, source: Path, archive: Path) -> Imported:
-    rules = load_rules(None, {**ALWAYS, "created_at": "end"})
-    return import_traces(FORMATS[form], [str(source)], archive, rules)
+    return str(converted(form, source, AT_END).row["metadata"]["created_at"])
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -59,7 +47,7 @@ def test_else_with_the_last_root_or_the_last_span_that_has_a_time(
         for n, (start, end) in enumerate(roots)
     ]
     spans += [Span("x", "0", _ns(2), _ns(3)), Span("y", "0", _ns(4), None)]
-    trace = draft("t", spans, load_rules(None, ALWAYS))
+    trace = draft("t", spans, ALWAYS)
     assert isinstance(trace, TraceDraft)
     assert trace.ended_at
     assert trace.ended_at.timestamp() == second
@@ -140,13 +128,11 @@ def test_a_registry_tells_the_end_already(tmp_path: Path) -> None:
 
 def test_without_any_time_a_trace_is_refused(tmp_path: Path) -> None:
     write_json(tmp_path / "run.json", atif.trajectory(atif.user("go"), atif.agent("done")))
-    read("atif", tmp_path, tmp_path / "archive")
-    (refusal,) = refusals(tmp_path / "archive")
-    assert refusal["reasons"] == ["bad_created_at"]
-    assert refusal["message"] == "neither its end nor the time of a step is told"
+    ((_, refusal),) = converted("atif", tmp_path, AT_END).refused
+    assert refusal.reasons == ["bad_created_at"]
+    assert refusal.message == "neither its end nor the time of a step is told"
 
 
 def test_what_is_usual_is_not_recorded_so_that_no_archive_is_made_anew() -> None:
-    usual = load_rules(None, {**ALWAYS, "created_at": "start", "trace": "turn"})
-    assert usual.as_json() == load_rules(None, ALWAYS).as_json()
+    assert always(created_at="start", trace="turn").as_json() == ALWAYS.as_json()
     assert json.loads(load_rules(None, {"created_at": "end"}).as_json()) == {"created_at": "end"}

@@ -9,28 +9,18 @@ import polars as pl
 import pytest
 
 from kp_batch.archive.formats.parquet import is_read
-from kp_batch.conversion.formats import FORMATS
-from kp_batch.conversion.rules import Rules, load_rules
-from kp_batch.imports.run import import_traces
+from kp_batch.conversion.rules import Rules
+from tests.support.drafting import ALWAYS, always, converted
 from tests.support.import_kits import AT, SECONDS, inspect, langfuse, langsmith, otlp, scout
-from tests.support.importing import imported, kp_trace, write_json
+from tests.support.importing import kp_trace, write_json
 
 Row = dict[str, Any]
-ALWAYS = {
-    "success": {"always": True},
-    "confidence": {"always": 0.5},
-    "task_domain": {"otherwise": "default"},
-}
-RULES = load_rules(None, ALWAYS)
-OUT = "archive"
 
 
-def written(name: str, source: Path, rules: Rules = RULES) -> list[str | None]:
+def written(name: str, source: Path, rules: Rules = ALWAYS) -> list[str | None]:
     """Who did the one trace of a source."""
-    archive = source.parent / OUT
-    import_traces(FORMATS[name], [str(source)], archive, rules)
-    (row,) = imported(archive).values()
-    return [row["metadata"][key] for key in ("agent_id", "model", "session", "version")]
+    metadata = converted(name, source, rules).row["metadata"]
+    return [metadata[key] for key in ("agent_id", "model", "session", "version")]
 
 
 def lines(folder: Path, *rows: object) -> Path:
@@ -84,9 +74,8 @@ def test_phoenix(tmp_path: Path) -> None:
     attributes = {"openinference.span.kind": "LLM", "input.value": "go", "output.value": "so"}
     attributes |= {"agent.name": "helper", "llm.model_name": "m-1", "session.id": "s"}
     row |= {f"attributes.{name}": value for name, value in attributes.items()}
-    (tmp_path / "source").mkdir()
-    pl.DataFrame([row]).write_parquet(tmp_path / "source" / "spans.parquet")
-    assert written("phoenix", tmp_path / "source") == ["helper", "m-1", "s", None]
+    pl.DataFrame([row]).write_parquet(tmp_path / "spans.parquet")
+    assert written("phoenix", tmp_path) == ["helper", "m-1", "s", None]
 
 
 @pytest.mark.parametrize(
@@ -105,23 +94,21 @@ def test_langfuse(tmp_path: Path, name: str, metadata: object) -> None:
     root |= {"type": "SPAN", "session_id": "s", "release": "r1"}
     agent |= {"name": name, "metadata": metadata}
     generation |= {"provided_model_name": "m-1", "metadata": {"long": "and of no use"}}
-    path = lines(tmp_path / "source", root, agent, generation)
-    assert written("langfuse", path.parent) == ["helper", "m-1", "s", "r1"]
+    path = lines(tmp_path, root, agent, generation)
+    assert written("langfuse", path) == ["helper", "m-1", "s", "r1"]
 
 
 def test_an_agent_may_have_no_name(tmp_path: Path) -> None:
     root, generation = langfuse("t", AT, 1)["observations.jsonl"]
-    path = lines(tmp_path / "source", root | {"name": "invoke_agent"}, generation)
-    assert written("langfuse", path.parent) == [None] * 4
+    path = lines(tmp_path, root | {"name": "invoke_agent"}, generation)
+    assert written("langfuse", path) == [None] * 4
 
 
 def test_langsmith(tmp_path: Path) -> None:
     (run,) = langsmith("t", AT, 1)["runs.jsonl"]
     metadata = {"lc_agent_name": "helper", "thread_id": "s", "revision_id": "r1"}
     run["extra"] = {"metadata": {**metadata, "ls_model_name": "m-1"}}
-    assert written("langsmith", lines(tmp_path / "source", run).parent) == [
-        *("helper", "m-1", "s", "r1")
-    ]
+    assert written("langsmith", lines(tmp_path, run)) == [*("helper", "m-1", "s", "r1")]
 
 
 def test_atif(tmp_path: Path) -> None:
@@ -131,8 +118,8 @@ def test_atif(tmp_path: Path) -> None:
     ]
     trajectory = {"schema_version": "ATIF-v1.6", "session_id": "s", "steps": steps}
     trajectory["agent"] = {"name": "helper", "version": "2"}
-    path = write_json(tmp_path / "source" / "run.json", trajectory)
-    assert written("atif", path.parent) == ["helper", "m-1", "s", "2"]
+    path = write_json(tmp_path / "run.json", trajectory)
+    assert written("atif", path) == ["helper", "m-1", "s", "2"]
 
 
 @pytest.mark.parametrize(
@@ -144,24 +131,23 @@ def test_inspect(tmp_path: Path, solver: str | None, agent: str | None) -> None:
     begins += [{"event": "span_begin", "type": "agent", "name": agent, "id": "2"}] if agent else []
     log["samples"][0]["events"] = begins
     log["eval"] |= {"solver": solver, "model": "m-1"}
-    path = write_json(tmp_path / "source" / "log.json", log)
-    assert written("inspect", path.parent) == ["helper", "m-1", None, None]
+    path = write_json(tmp_path / "log.json", log)
+    assert written("inspect", path) == ["helper", "m-1", None, None]
 
 
 def test_scout(tmp_path: Path) -> None:
     (row,) = scout("t", AT, 1)["t.parquet"]
-    (tmp_path / "source").mkdir()
     frame = pl.DataFrame([{**row, "agent": "helper", "model": "m-1"}])
-    frame.write_parquet(tmp_path / "source" / "t.parquet")
-    assert written("inspect", tmp_path / "source") == ["helper", "m-1", None, None]
+    frame.write_parquet(tmp_path / "t.parquet")
+    assert written("inspect", tmp_path) == ["helper", "m-1", None, None]
 
 
 def test_knowledgepulse(tmp_path: Path) -> None:
     trace = kp_trace("t")
     who = {"agent_id": "helper", "model": "m-1", "session": "s", "version": "2"}
     trace["metadata"] |= who
-    path = write_json(tmp_path / "source" / "t.json", trace)
-    assert written("knowledgepulse", path.parent, load_rules(None, {})) == [*who.values()]
+    path = write_json(tmp_path / "t.json", trace)
+    assert written("knowledgepulse", path) == [*who.values()]
 
 
 def test_a_run_does_not_read_what_is_only_carried_through() -> None:
@@ -174,6 +160,5 @@ def test_a_rule_names_another_field_for_the_agent(
     tmp_path: Path, field: str, agent: str | None
 ) -> None:
     attributes = {"gen_ai.agent.name": "helper", **({} if agent else {"team": ""})}
-    rules = load_rules(None, {**ALWAYS, "agent_id": field})
     source = spans(tmp_path, attributes, {"service.name": "desk"})
-    assert written("otlp", source, rules)[0] == agent
+    assert written("otlp", source, always(agent_id=field))[0] == agent
