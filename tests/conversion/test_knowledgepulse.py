@@ -15,20 +15,18 @@ from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import stat_file
 from kp_batch.conversion.formats.knowledgepulse import FORMAT
 from kp_batch.conversion.model import SourceRecord, TraceDraft
-from kp_batch.conversion.rules import load_rules
-from kp_batch.imports.run import Imported, import_traces
+from kp_batch.conversion.rules import Rules
+from tests.support.drafting import Conversion, converted, transcript
 from tests.support.formats.knowledgepulse import registry, unit
-from tests.support.importing import imported, kp_trace, refusals, write_json
+from tests.support.importing import import_all, kp_trace, write_json
 
 
-def import_all(source: Path, archive: Path) -> Imported:
-    return import_traces(FORMAT, [str(source)], archive, load_rules(None, {}))
+def read(source: Path) -> Conversion:
+    return converted("knowledgepulse", source, Rules())
 
 
 def test_all_of_a_trace_is_carried_over(tmp_path: Path) -> None:
-    write_json(tmp_path / "source" / "a.json", kp_trace("a", source_skill="review"))
-    import_all(tmp_path / "source", tmp_path / "archive")
-    row = imported(tmp_path / "archive")["kp:trace:a"]
+    row = read(write_json(tmp_path / "a.json", kp_trace("a", source_skill="review"))).row
     assert row["metadata"]["quality_score"] == 0.5
     assert row["metadata"]["visibility"] == "network"
     assert row["source_skill"] == "review"
@@ -51,8 +49,9 @@ def test_a_registry_is_read_while_it_is_written(tmp_path: Path, beside: tuple[st
         for ending in ("", *beside):
             shutil.copy(f"{live}{ending}", source / f"r.sqlite{ending}")
     before = sorted(source.iterdir())
-    done = import_all(source, tmp_path / "archive")
-    assert (done.traces, done.refused) == (2, {"quarantined": 1, "malformed_json": 1})
+    made = read(source)
+    assert made.rows.keys() == {"kp:trace:a", "kp:trace:c"}
+    assert sorted(made.reasons) == [["malformed_json"], ["quarantined"]]
     assert sorted(source.iterdir()) == before
 
 
@@ -62,10 +61,9 @@ def test_a_registry_is_read_while_another_writes_to_it(tmp_path: Path) -> None:
     with closing(registry(source / "r.sqlite", [unit("a")])) as live:
         live.execute("BEGIN IMMEDIATE")
         live.execute("INSERT INTO knowledge_units VALUES (?, ?, ?, ?)", unit("b"))
-        assert import_all(source, tmp_path / "archive").traces == 1  # what is committed
+        assert read(source).rows.keys() == {"kp:trace:a"}  # what is committed
         live.commit()
-        assert import_all(source, tmp_path / "archive").traces == 1
-    assert len(imported(tmp_path / "archive")) == 2
+        assert read(source).rows.keys() == {"kp:trace:a", "kp:trace:b"}
 
 
 @pytest.mark.parametrize("beside", [(), ("-wal",), ("-wal", "-shm")])
@@ -110,8 +108,7 @@ def test_of_several_units_of_one_id_the_last_one_counts(tmp_path: Path) -> None:
             "UPDATE knowledge_units SET updated_at = '2026-01-01' WHERE unit_json LIKE '%do a%'"
         )
         r.commit()
-    import_all(tmp_path / "r.db", tmp_path / "archive")
-    assert imported(tmp_path / "archive")["kp:trace:a"]["task"]["objective"] == "new"
+    assert read(tmp_path / "r.db").row["task"]["objective"] == "new"
 
 
 def test_of_units_that_were_updated_at_once_the_last_counts() -> None:
@@ -123,7 +120,7 @@ def test_of_units_that_were_updated_at_once_the_last_counts() -> None:
         )
     )
     for records, objective in (([one, other], "2"), ([other, one], "1")):
-        trace = FORMAT.draft("a", records, load_rules(None, {}))
+        trace = FORMAT.draft("a", records, Rules())
         assert isinstance(trace, TraceDraft)
         assert trace.objective == objective
 
@@ -141,18 +138,15 @@ def test_of_units_that_were_updated_at_once_the_last_counts() -> None:
 )
 def test_what_is_wrong_is_reported(tmp_path: Path, changes: Any, reason: str) -> None:
     export = {"data": {"knowledge_units": [{**kp_trace("a"), **changes}, kp_trace("b")]}}
-    write_json(tmp_path / "export.json", export)
-    done = import_all(tmp_path / "export.json", tmp_path / "archive")
-    assert (done.traces, done.refused) == (1, {reason: 1})
-    assert refusals(tmp_path / "archive")[0]["reasons"] == [reason]
+    made = read(write_json(tmp_path / "export.json", export))
+    assert (made.row["id"], made.reasons) == ("kp:trace:b", [[reason]])
 
 
 def test_other_units_are_passed_over(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"@type": "ExpertSOP", "id": "x"})
     write_json(tmp_path / "b.json", kp_trace("b", steps=[{"type": "thought", "content": {"ü": 1}}]))
-    assert import_all(tmp_path, tmp_path / "archive").passed_over == {"ExpertSOP": 1}
-    [row] = imported(tmp_path / "archive").values()
-    assert row["steps"][0]["content"] == '{"ü": 1}'
+    made = read(tmp_path)
+    assert (made.skipped, transcript(made.row)) == (["ExpertSOP"], [("thought", '{"ü": 1}')])
 
 
 def test_a_trace_is_read_as_an_archive_of_it_is(tmp_path: Path) -> None:

@@ -9,22 +9,17 @@ import polars as pl
 import pytest
 
 from kp_batch.conversion.formats import phoenix
-from kp_batch.conversion.model import Rejected, SourceRecord, TraceDraft
-from kp_batch.conversion.rules import load_rules
-from kp_batch.errors import UnreadableError
+from kp_batch.conversion.model import SourceRecord
 from kp_batch.imports.run import import_traces
+from tests.support.drafting import Conversion, always, drafted, transcript
 from tests.support.importing import imported
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 START = datetime(2026, 3, 1, 1, 30, 0, 123_456, timezone(timedelta(hours=2)))
-RULES = load_rules(
-    None,
-    {
-        "recovery": "after_tool_error",
-        "success": {"score": "correct", "at_least": 1},
-        "confidence": {"always": 0.5},
-        "task_domain": {"from": "tag.tags", "map": {"flights": "finance"}},
-    },
+RULES = always(
+    recovery="after_tool_error",
+    success={"score": "correct", "at_least": 1},
+    task_domain={"from": "tag.tags", "map": {"flights": "finance"}},
 )
 QUESTION = {"message.role": "user", "message.content": "where?"}
 CALL = {
@@ -47,6 +42,11 @@ TOOL = {
     "input.value": '{"at": 1}',
     "output.value": "found",
 }
+STEPS = [
+    ("tool_call", "look", '{"at": 1}'),
+    ("observation", "found"),
+    ("error_recovery", "here"),
+]
 
 
 def model(prompt: list[dict[str, Any]], answer: dict[str, Any]) -> dict[str, Any]:
@@ -101,27 +101,17 @@ def written(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
-def units_of(path: Path) -> list[SourceRecord]:
-    return [record for record in phoenix.records(path, []) if isinstance(record, SourceRecord)]
-
-
-def draft(path: Path) -> TraceDraft:
-    trace = phoenix.FORMAT.draft(TRACE, units_of(path), RULES)
-    assert isinstance(trace, TraceDraft)
-    return trace
+def read(path: Path) -> Conversion:
+    return drafted("phoenix", path, RULES)
 
 
 @pytest.mark.parametrize("form", [list[object], nested])
 def test_columns_are_dotted_or_nested(tmp_path: Path, form: Any) -> None:
-    trace = draft(written(tmp_path / "a.parquet", form(spans())))
+    trace = read(written(tmp_path / "a.parquet", form(spans()))).draft
     assert trace.id == f"kp:trace:{TRACE}"
     assert trace.created_at == datetime(2026, 2, 28, 23, 30, 0, 123_456, UTC)
     assert trace.objective == "where?"
-    assert [(step["type"], step["content"]) for step in trace.steps] == [
-        ("tool_call", None),
-        ("observation", "found"),
-        ("error_recovery", "here"),
-    ]
+    assert transcript(trace) == STEPS
     assert trace.scores == {"correct": 1.0}
     assert trace.fields["tag.tags"] == ["vip", "flights"]
 
@@ -131,8 +121,8 @@ def test_the_kind_may_stand_only_in_its_column(tmp_path: Path) -> None:
         row(0, {}, span_kind="AGENT"),
         row(1, {"input.value": "where?", "output.value": "here"}, span_kind="LLM"),
     ]
-    trace = draft(written(tmp_path / "a.parquet", rows))
-    assert (trace.objective, [step["content"] for step in trace.steps]) == ("where?", ["here"])
+    trace = read(written(tmp_path / "a.parquet", rows)).draft
+    assert (trace.objective, transcript(trace)) == ("where?", [("thought", "here")])
 
 
 @pytest.mark.parametrize("form", [json.dumps, dict[str, Any]])
@@ -144,7 +134,8 @@ def test_events_are_read(tmp_path: Path, form: Any) -> None:
         "attributes": attributes,
     }
     path = written(tmp_path / "a.parquet", [row(0, {**ROOT, "x": 1}, events=[form(event)])])
-    (unit,) = units_of(path)
+    (unit,) = phoenix.records(path, [])
+    assert isinstance(unit, SourceRecord)
     assert str(attributes) in str(unit.payload)
     assert "'time': 1772321400123456000" in str(unit.payload)
 
@@ -152,27 +143,24 @@ def test_events_are_read(tmp_path: Path, form: Any) -> None:
 def test_what_pandas_leaves_empty_is_left_out(tmp_path: Path) -> None:
     lacks = [{"annotation.name": "correct", "annotation.score": float("nan")}]
     rows = [row(0, {**ROOT, "annotations": lacks}), row(1, {"openinference.span.kind": "LLM"})]
-    assert draft(written(tmp_path / "a.parquet", rows)).scores == {}
+    assert read(written(tmp_path / "a.parquet", rows)).draft.scores == {}
 
 
 def test_a_root_that_has_not_ended_is_incomplete(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", [row(0, ROOT, end_time=None), row(1, TOOL)])
-    result = phoenix.FORMAT.draft(TRACE, units_of(path), RULES)
-    assert isinstance(result, Rejected)
-    assert result.reasons == ["incomplete"]
+    assert read(path).reasons == [["incomplete"]]
 
 
 def test_a_span_without_ids_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", [row(0, ROOT), {**row(1, TOOL), "context.trace_id": ""}])
-    refused = [record for record in phoenix.records(path, []) if isinstance(record, Rejected)]
-    assert [record.reasons for record in refused] == [["missing_id"]]
+    assert read(path).reasons == [["missing_id"]]
 
 
 def test_a_file_without_ids_is_reported(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", [{"name": "x", "start_time": START}])
-    with pytest.raises(UnreadableError, match=r"lacks context\.trace_id") as caught:
-        units_of(path)
-    assert [fault.code for fault in caught.value.faults] == ["missing_column"]
+    ((_, refusal),) = read(path).refused
+    assert refusal.reasons == ["missing_column"]
+    assert "lacks context.trace_id" in refusal.message
 
 
 def test_traces_of_several_files_are_imported(tmp_path: Path) -> None:
@@ -185,8 +173,4 @@ def test_traces_of_several_files_are_imported(tmp_path: Path) -> None:
     trace = imported(tmp_path / "out")[f"kp:trace:{TRACE}"]
     assert trace["metadata"]["success"] is True
     assert trace["metadata"]["task_domain"] == "finance"
-    assert [step["type"] for step in trace["steps"]] == [
-        "tool_call",
-        "observation",
-        "error_recovery",
-    ]
+    assert transcript(trace) == STEPS
