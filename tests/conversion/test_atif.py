@@ -7,23 +7,20 @@ from typing import Any
 import pytest
 
 from kp_batch.conversion.formats.atif import FORMAT, draft, records
-from kp_batch.conversion.model import Native, Rejected, Skipped, SourceRecord, TraceDraft
-from kp_batch.conversion.rules import load_rules
+from kp_batch.conversion.model import Native, SourceRecord, TraceDraft
+from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
-from kp_batch.imports.run import Imported, import_traces
+from kp_batch.imports.run import import_traces
+from tests.support import drafting
+from tests.support.drafting import ALWAYS, always, converted, transcript
 from tests.support.formats.atif import agent, at, result, short, trajectory, user
-from tests.support.importing import imported, refusals, write_json
+from tests.support.importing import imported, write_json
 
-ALWAYS = {
-    "success": {"always": True},
-    "confidence": {"always": 0.5},
-    "task_domain": {"otherwise": "code"},
-}
-BY_REWARD = {
-    "success": {"score": "reward", "at_least": 1},
-    "confidence": {"score": "part"},
-    "task_domain": {"from": "source", "map": {"shop": "retail"}, "otherwise": "default"},
-}
+BY_REWARD = always(
+    success={"score": "reward", "at_least": 1},
+    confidence={"score": "part"},
+    task_domain={"from": "source", "map": {"shop": "retail"}, "otherwise": "default"},
+)
 
 
 def call(name: str, *results: object, **arguments: Any) -> dict[str, Any]:
@@ -36,20 +33,9 @@ def call(name: str, *results: object, **arguments: Any) -> dict[str, Any]:
     }
 
 
-def drafted(tmp_path: Path, content: object, rules: dict[str, Any] | None = None) -> TraceDraft:
-    path = write_json(tmp_path / "run.json", content)
-    source_records = [record for record in records(path, []) if isinstance(record, SourceRecord)]
-    trace = draft(source_records[0].trace, source_records, load_rules(None, rules or ALWAYS))
-    assert isinstance(trace, TraceDraft)
-    return trace
-
-
-def steps_of(trace: TraceDraft) -> list[tuple[object, object]]:
-    return [(step["type"], step["content"]) for step in trace.steps]
-
-
-def import_all(source: Path, archive: Path, rules: dict[str, Any]) -> Imported:
-    return import_traces(FORMAT, [str(source)], archive, load_rules(None, rules))
+def drafted(tmp_path: Path, content: object, rules: Rules = ALWAYS) -> TraceDraft:
+    """What a file of its own comes to."""
+    return drafting.drafted("atif", write_json(tmp_path / "run.json", content), rules).draft
 
 
 def test_steps_and_their_texts(tmp_path: Path) -> None:
@@ -67,19 +53,17 @@ def test_steps_and_their_texts(tmp_path: Path) -> None:
         ),
     )
     assert trace.objective == "a\nb"
-    assert steps_of(trace) == [
+    assert transcript(trace) == [
         ("thought", "hm"),
-        ("tool_call", None),
+        ("tool_call", "look", '{"at":"é"}'),
         ("observation", '{"x": 1}'),
         ("thought", "so\na\nb"),
-        ("tool_call", None),
+        ("tool_call", "see", "{}"),
         ("observation", "a\nb"),
         ("observation", ""),
         ("observation", f"[{json.dumps(image, separators=(',', ':'), ensure_ascii=False)}]"),
         ("observation", ""),
     ]
-    first = trace.steps[1]
-    assert (first["tool"], first["input"]) == ({"name": "look", "mcp_server": None}, '{"at":"é"}')
 
 
 @pytest.mark.parametrize("minor", range(9))
@@ -91,9 +75,7 @@ def test_ids(tmp_path: Path) -> None:
     assert drafted(tmp_path, short()).id == "kp:trace:s/run"
     assert drafted(tmp_path, short(trajectory_id="own")).id == "kp:trace:own"
     nameless = write_json(tmp_path / "x.json", short(session_id=None))
-    assert [record.reasons for record in records(nameless, []) if isinstance(record, Rejected)] == [
-        ["missing_id"]
-    ]
+    assert drafting.drafted("atif", nameless).reasons == [["missing_id"]]
 
 
 def test_the_first_step_with_a_time_tells_the_start(tmp_path: Path) -> None:
@@ -107,7 +89,7 @@ def test_a_continuation_has_the_question_of_what_it_copied(tmp_path: Path) -> No
     steps = (user("q", timestamp=at(1), **old), agent("a", **old), agent("b", timestamp=at(5)))
     trace = drafted(tmp_path, trajectory(*steps, user("q")))
     assert trace.objective == "q"
-    assert steps_of(trace) == [("thought", "b"), ("observation", "q")]
+    assert transcript(trace) == [("thought", "b"), ("observation", "q")]
     assert [step["step_id"] for step in trace.steps] == [0, 1]
     assert trace.created_at
     assert trace.created_at.second == 5
@@ -118,10 +100,10 @@ def test_rules_name_the_question_and_the_recoveries(tmp_path: Path) -> None:
     failed["observation"]["results"][0]["extra"] = {"is_error": True}
     content = short(extra={"task": "the task"})
     content["steps"] += [agent("try", **failed), agent("again")]
-    rules = {**ALWAYS, "objective": "extra.task", "recovery": "after_tool_error"}
+    rules = always(objective="extra.task", recovery="after_tool_error")
     trace = drafted(tmp_path, content, rules)
     assert trace.objective == "the task"
-    assert steps_of(trace)[-1] == ("error_recovery", "again")
+    assert transcript(trace)[-1] == ("error_recovery", "again")
     assert drafted(tmp_path, content).steps[-1]["type"] == "thought"
 
 
@@ -133,7 +115,7 @@ def test_of_two_files_of_a_trajectory_the_trials_counts(tmp_path: Path) -> None:
         trace = draft(
             "own",
             [record for record in order if isinstance(record, SourceRecord)],
-            load_rules(None, {}),
+            ALWAYS,
         )
         assert isinstance(trace, TraceDraft)
         assert trace.scores == {"reward": 1, "part": 0.25}
@@ -146,15 +128,15 @@ def test_of_files_of_a_trajectory_without_a_trial_the_last_counts() -> None:
         for content in (short(), trajectory(user("do this")))
     )
     for source_records, objective in (([longer, shorter], "do this"), ([shorter, longer], "do it")):
-        trace = draft("own", source_records, load_rules(None, {}))
+        trace = draft("own", source_records, ALWAYS)
         assert isinstance(trace, TraceDraft)
         assert trace.objective == objective
 
 
 def test_a_subagents_trajectory_is_passed_over(tmp_path: Path) -> None:
     helper = {"name": "a", "extra": {"parent_session_id": "s"}}
-    path = write_json(tmp_path / "x.json", short(agent=helper))
-    assert [type(record) for record in records(path, [])] == [Skipped]
+    made = drafting.drafted("atif", write_json(tmp_path / "x.json", short(agent=helper)))
+    assert (made.drafts, made.skipped) == ({}, ["trajectory of a subagent"])
 
 
 @pytest.mark.parametrize(
@@ -175,11 +157,13 @@ def test_damaged_files_are_reported(tmp_path: Path, content: str) -> None:
 
 
 def test_a_file_with_a_damaged_step_is_reported(tmp_path: Path) -> None:
-    write_json(tmp_path / "source/odd.json", short(steps=[agent(tool_calls=[1])]))
-    write_json(tmp_path / "source/well.json", short())
-    assert import_all(tmp_path / "source", tmp_path / "archive", ALWAYS).traces == 1
-    (line,) = refusals(tmp_path / "archive")
-    assert (Path(line["file"]).name, line["reasons"]) == ("odd.json", ["unreadable_file"])
+    odd = write_json(tmp_path / "odd.json", short(steps=[agent(tool_calls=[1])]))
+    write_json(tmp_path / "well.json", short())
+    made = converted("atif", tmp_path)
+    assert made.row["id"] == "kp:trace:s/well"
+    assert [(file, refusal.reasons) for file, refusal in made.refused] == [
+        (str(odd), ["unreadable_file"])
+    ]
 
 
 @pytest.fixture
@@ -204,7 +188,7 @@ def trial(tmp_path: Path) -> Path:
 
 
 def test_a_trial_gives_its_reward_its_source_and_its_start(trial: Path, tmp_path: Path) -> None:
-    done = import_all(trial.parent, tmp_path / "archive", BY_REWARD)
+    done = import_traces(FORMAT, [str(trial.parent)], tmp_path / "archive", BY_REWARD)
     assert (done.traces, done.files_read, done.refused, done.passed_over) == (1, 1, {}, {})
     row = imported(tmp_path / "archive")["kp:trace:s/trajectory"]
     assert row["metadata"]["created_at"] == "2026-05-01T08:30:00.000000Z"
@@ -212,50 +196,48 @@ def test_a_trial_gives_its_reward_its_source_and_its_start(trial: Path, tmp_path
     assert row["metadata"]["success"] is True
     assert row["outcome"]["confidence"] == 0.25
     assert row["task"]["objective"] == "do it"
-    assert [step["content"] for step in row["steps"]] == ["done"]
+    assert transcript(row) == [("thought", "done")]
 
 
-def test_a_helper_outside_of_trials_is_no_trace(trial: Path, tmp_path: Path) -> None:
+def test_a_helper_outside_of_trials_is_no_trace(trial: Path) -> None:
     (trial / "result.json").unlink()
     for name in ("native.trajectory.json", "trajectory.summary-1.json"):
         (trial / "agent" / name).unlink()
-    done = import_all(trial / "agent", tmp_path / "archive", ALWAYS)
-    assert (done.traces, done.files_read) == (1, 1)
+    made = converted("atif", trial / "agent")
+    assert (made.row["id"], made.refused, made.skipped) == ("kp:trace:s/trajectory", [], [])
 
 
-def test_continuations_share_the_trial(trial: Path, tmp_path: Path) -> None:
+def test_continuations_share_the_trial(trial: Path) -> None:
     write_json(trial / "agent/trajectory.json", short(continued_trajectory_ref="next.json"))
     write_json(trial / "agent/next.json", short())
     write_json(trial / "agent/trajectory.cont-1.json", short())
-    import_all(trial, tmp_path / "archive", BY_REWARD)
     names = {"trajectory", "next", "trajectory.cont-1"}
-    assert set(imported(tmp_path / "archive")) == {f"kp:trace:s/{name}" for name in names}
+    made = converted("atif", trial, BY_REWARD)
+    assert made.rows.keys() == {f"kp:trace:s/{name}" for name in names}
 
 
 @pytest.mark.parametrize(
     ("ended", "reasons"),
     [
-        ("AgentTimeoutError", {}),
-        ("ContextLengthExceededError", {}),
-        ("OutputTokenExceededError", {}),
-        ("AgentSafetyRefusalError", {}),
-        ("ContentPolicyViolationError", {}),
-        ("ApiRateLimitError", {"missing_success": 1, "bad_confidence": 1}),
-        ("SomethingElseError", {"missing_success": 1, "bad_confidence": 1}),
+        ("AgentTimeoutError", []),
+        ("ContextLengthExceededError", []),
+        ("OutputTokenExceededError", []),
+        ("AgentSafetyRefusalError", []),
+        ("ContentPolicyViolationError", []),
+        ("ApiRateLimitError", [["missing_success", "bad_confidence"]]),
+        ("SomethingElseError", [["missing_success", "bad_confidence"]]),
     ],
 )
-def test_a_reward_after_an_exception(
-    trial: Path, tmp_path: Path, ended: str, reasons: dict[str, int]
-) -> None:
+def test_a_reward_after_an_exception(trial: Path, ended: str, reasons: list[list[str]]) -> None:
     write_json(trial / "result.json", result(exception_info={"exception_type": ended}))
     second = trial.parent / "t__2"
     write_json(second / "result.json", result())
     write_json(second / "agent/trajectory.json", short(session_id="other"))
-    done = import_all(trial.parent, tmp_path / "archive", BY_REWARD)
-    assert (done.traces, done.refused) == (1 if reasons else 2, reasons)
+    made = converted("atif", trial.parent, BY_REWARD)
+    assert (len(made.rows), made.reasons) == (1 if reasons else 2, reasons)
 
 
-def test_a_trials_steps_have_rewards_of_their_own(trial: Path, tmp_path: Path) -> None:
+def test_a_trials_steps_have_rewards_of_their_own(trial: Path) -> None:
     (trial / "agent/trajectory.json").rename(trial / "agent/helper.json")
     parts = []
     for name, reward in {"one": 0, "two": 1}.items():
@@ -264,8 +246,7 @@ def test_a_trials_steps_have_rewards_of_their_own(trial: Path, tmp_path: Path) -
         rewards = {"rewards": {"reward": reward, "part": reward}}
         parts.append({"step_name": name, "verifier_result": rewards})
     write_json(trial / "result.json", result(step_results=parts))
-    import_all(trial / "..", tmp_path / "archive", BY_REWARD)
-    rows = imported(tmp_path / "archive")
+    rows = converted("atif", trial.parent, BY_REWARD).rows
     assert [
         rows[f"kp:trace:{name}/trajectory"]["metadata"]["success"] for name in ("one", "two")
     ] == [False, True]
@@ -274,10 +255,9 @@ def test_a_trials_steps_have_rewards_of_their_own(trial: Path, tmp_path: Path) -
 def test_a_damaged_result_is_reported_and_keeps_its_trial_out(trial: Path, tmp_path: Path) -> None:
     (trial / "result.json").write_text("{")
     write_json(tmp_path / "job/alone.json", short(session_id="other"))
-    done = import_all(tmp_path / "job", tmp_path / "archive", ALWAYS)
-    assert set(imported(tmp_path / "archive")) == {"kp:trace:other/alone"}
-    assert done.refused == {"unreadable_file": 2}
-    files = {
-        "/".join(Path(refusal["file"]).parts[-2:]) for refusal in refusals(tmp_path / "archive")
-    }
-    assert files == {"t__1/result.json", "agent/trajectory.json"}
+    made = converted("atif", tmp_path / "job")
+    assert made.row["id"] == "kp:trace:other/alone"
+    assert [(file, refusal.reasons) for file, refusal in made.refused] == [
+        (str(trial / name), ["unreadable_file"])
+        for name in ("agent/trajectory.json", "result.json")
+    ]
