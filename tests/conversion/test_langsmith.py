@@ -9,18 +9,19 @@ import polars as pl
 import pytest
 
 from kp_batch import limits
-from kp_batch.conversion.formats.langsmith import FORMAT, draft, records
-from kp_batch.conversion.model import Native, Rejected, Skipped, SourceRecord, TraceDraft
-from kp_batch.conversion.rules import Rules, load_rules
+from kp_batch.conversion.formats.langsmith import FORMAT, records
+from kp_batch.conversion.model import Native, SourceRecord, TraceDraft
 from kp_batch.errors import UnreadableError
-from kp_batch.imports.run import Imported, import_traces
-from tests.support.importing import imported, refusals
+from kp_batch.imports.run import import_traces
+from tests.support import drafting
+from tests.support.drafting import Conversion, always, converted, transcript
+from tests.support.importing import imported
 
-RULES = {
-    "success": {"score": "right", "at_least": 0.5},
-    "confidence": {"score": "useful", "max": 10},
-    "task_domain": {"from": "tags", "map": {"b": "finance"}, "otherwise": "default"},
-}
+RULES = always(
+    success={"score": "right", "at_least": 0.5},
+    confidence={"score": "useful", "max": 10},
+    task_domain={"from": "tags", "map": {"b": "finance"}, "otherwise": "default"},
+)
 STATS = {"right": {"n": 1, "avg": True}, "useful": {"n": 2, "avg": 4}, "word": {"avg": None}}
 Run = dict[str, Any]
 
@@ -120,13 +121,13 @@ def write_parquet(path: Path, runs: list[Run], unit: Literal["us", "ns"] = "us")
     return path
 
 
-def draft_or_refusal(runs: list[Run], path: Path, **rules: Any) -> TraceDraft | Rejected | Skipped:
-    read = records(write_lines(path, runs), [])
-    source_records = [record for record in read if isinstance(record, SourceRecord)]
-    result = draft("root", source_records, load_rules(None, rules))
-    again = draft("root", source_records[::-1], load_rules(None, rules))
-    assert result == again  # whatever the order
-    return result
+def made_of(runs: list[Run], path: Path, **rules: Any) -> Conversion:
+    made, again = (
+        drafting.drafted("langsmith", write_lines(path, lines), always(**rules))
+        for lines in (runs, runs[::-1])
+    )
+    assert (made.drafts, made.reasons) == (again.drafts, again.reasons)  # whatever the order
+    return made
 
 
 @pytest.fixture
@@ -135,31 +136,23 @@ def path(tmp_path: Path) -> Path:
 
 
 def drafted(runs: list[Run], path: Path, **rules: Any) -> TraceDraft:
-    result = draft_or_refusal(runs, path, **rules)
-    assert isinstance(result, TraceDraft)
-    return result
+    return made_of(runs, path, **rules).draft
 
 
-def steps_of(result: TraceDraft) -> list[tuple[object, object]]:
-    return [(step["type"], step["content"]) for step in result.steps]
-
-
-def import_all(source: Path, archive: Path) -> Imported:
-    return import_traces(FORMAT, [str(source)], archive, load_rules(None, RULES))
+def steps_of(runs: list[Run], path: Path, **rules: Any) -> list[tuple[object, ...]]:
+    return transcript(drafted(runs, path, **rules))
 
 
 def test_what_repeats_is_counted_once(path: Path) -> None:
     result = drafted(conversation(), path)
     assert (result.id, result.objective) == ("kp:trace:root", "q")
-    assert steps_of(result) == [
+    assert transcript(result) == [
         ("thought", "so"),
-        ("tool_call", None),
+        ("tool_call", "look", '{"at": 1}'),
         ("observation", "[]"),
         ("thought", "so it is"),
         ("observation", "q"),
     ]
-    assert result.steps[1]["tool"] == {"name": "look", "mcp_server": None}
-    assert result.steps[1]["input"] == '{"at": 1}'
     assert result.scores == {"right": 1.0, "useful": 4.0}
 
 
@@ -181,16 +174,15 @@ def test_langchains_messages_and_tools(path: Path) -> None:
             {"generations": [[{"text": "yes"}]]},
         ),
     ]
-    expected = [("tool_call", None), ("observation", "found"), ("thought", "yes")]
+    expected = [("tool_call", "look", '{"at":"x"}'), ("observation", "found"), ("thought", "yes")]
     result = drafted(runs, path)
-    assert (result.objective, steps_of(result)) == ("q", expected)
+    assert (result.objective, transcript(result)) == ("q", expected)
     runs[2]["outputs"] = {"output": observed}  # serialised once more
-    assert steps_of(drafted(runs, path)) == expected
+    assert steps_of(runs, path) == expected
     runs[2]["outputs"] = {"output": "found"}  # by older agents: the arguments tell the call
-    assert steps_of(drafted(runs, path)) == expected
+    assert steps_of(runs, path) == expected
     del runs[1]
-    alone = drafted(runs[:2], path)
-    assert [step["input"] for step in alone.steps] == ['{"at":"x"}', None]
+    assert steps_of(runs[:2], path) == expected[:2]
 
 
 @pytest.mark.parametrize(
@@ -206,8 +198,9 @@ def test_langchains_messages_and_tools(path: Path) -> None:
     ],
 )
 def test_results_of_tools(path: Path, outputs: object, expected: list[str]) -> None:
-    result = drafted([root(), tool("look", 1, {"at": 1}, outputs)], path)
-    assert steps_of(result) == [("tool_call", None), *(("observation", text) for text in expected)]
+    call = ("tool_call", "look", '{"at":1}')
+    steps = steps_of([root(), tool("look", 1, {"at": 1}, outputs)], path)
+    assert steps == [call, *(("observation", text) for text in expected)]
 
 
 def test_a_model_within_a_model_is_the_same_call(path: Path) -> None:
@@ -216,19 +209,16 @@ def test_a_model_within_a_model_is_the_same_call(path: Path) -> None:
         {"messages": [message_of("assistant", "a")]},
     )
     inner = llm("inner", 2, inputs, answer, parent="outer")
-    assert steps_of(drafted([root(), llm("outer", 1, inputs, answer), inner], path)) == [
-        ("thought", "a")
-    ]
+    runs = [root(), llm("outer", 1, inputs, answer), inner]
+    assert steps_of(runs, path) == [("thought", "a")]
 
 
 def test_a_retriever_is_a_tool_unless_a_tool_asks_it(path: Path) -> None:
     asks: Run = {"run_type": "retriever", "inputs": {"query": "x"}, "outputs": {"documents": []}}
     runs = [root(), run("find", 1, **asks), tool("search", 2, {}, {"output": "y"})]
     runs.append(run("within", 3, "search", **asks))
-    assert [step["tool"] for step in drafted(runs, path).steps if step["tool"]] == [
-        {"name": "find", "mcp_server": None},
-        {"name": "search", "mcp_server": None},
-    ]
+    calls = [step[1] for step in steps_of(runs, path) if step[0] == "tool_call"]
+    assert calls == ["find", "search"]
 
 
 def test_runs_are_taken_in_their_dotted_order(path: Path) -> None:
@@ -236,10 +226,7 @@ def test_runs_are_taken_in_their_dotted_order(path: Path) -> None:
     # Of one time; the order tells what came first, and else the parents and the times do.
     first = llm("z", 1, None, {"messages": [message_of("assistant", "first")]}, start_time=at(5))
     second = llm("a", 2, None, answer, start_time=at(5))
-    assert steps_of(drafted([root(), second, first], path)) == [
-        ("thought", "first"),
-        ("thought", "later"),
-    ]
+    assert steps_of([root(), second, first], path) == [("thought", "first"), ("thought", "later")]
     runs = [{**entry, "dotted_order": None} for entry in conversation()]
     assert drafted(runs, path).steps == drafted(conversation(), path).steps
 
@@ -261,19 +248,15 @@ def test_recovery_after_a_failed_tool(path: Path) -> None:
     answer = {"messages": [message_of("assistant", "again")]}
     broken = {"status": "error", "error": "Traceback ..."}
     runs = [root(), tool("look", 1, {}, None, **broken), llm("b", 2, None, answer)]
-    assert steps_of(drafted(runs, path))[-1] == ("thought", "again")
-    assert steps_of(drafted(runs, path, recovery="after_tool_error")) == [
-        ("tool_call", None),
-        ("error_recovery", "again"),
-    ]
+    for rule, kind in ((None, "thought"), ("after_tool_error", "error_recovery")):
+        assert steps_of(runs, path, recovery=rule) == [("tool_call", "look", "{}"), (kind, "again")]
 
 
 def test_a_trace_without_its_root_is_incomplete(path: Path) -> None:
     pending = root(status="pending", end_time=None)
     for runs in (conversation()[1:], [pending, *conversation()[1:]]):
-        result = draft_or_refusal(runs, path)
-        assert isinstance(result, Rejected)
-        assert (result.reasons, result.id) == (["incomplete"], "kp:trace:root")
+        ((_, refusal),) = made_of(runs, path).refused
+        assert (refusal.reasons, refusal.id) == (["incomplete"], "kp:trace:root")
     assert drafted([pending, *conversation()], path).steps  # exported once more when it was done
 
 
@@ -290,10 +273,8 @@ def test_of_exports_that_know_as_much_the_last_counts(path: Path) -> None:
         llm("a", 1, {}, message_of("assistant", text)) for text in ("much longer", "short")
     )
     for runs, text in (([one, other], "short"), ([other, one], "much longer")):
-        items = list(records(write_lines(path, [root(), *runs]), []))
-        result = draft("root", [x for x in items if isinstance(x, SourceRecord)], Rules())
-        assert isinstance(result, TraceDraft)
-        assert steps_of(result) == [("thought", text)]
+        result = drafting.drafted("langsmith", write_lines(path, [root(), *runs])).draft
+        assert transcript(result) == [("thought", text)]
         assert result.native == Native(root="root")
 
 
@@ -304,7 +285,8 @@ def test_a_run_that_is_nested_too_deep_is_a_record_of_its_trace(path: Path) -> N
 
 
 def test_a_trace_without_an_agent_is_passed_over(path: Path) -> None:
-    assert draft_or_refusal([root(), run("a", 1)], path) == Skipped("no span of an agent")
+    made = made_of([root(), run("a", 1)], path)
+    assert (made.drafts, made.skipped) == ({}, ["no span of an agent"])
 
 
 def test_fields(path: Path) -> None:
@@ -327,16 +309,15 @@ def test_an_export_gives_the_same_as_its_lines(tmp_path: Path) -> None:
     write_parquet(day / "part-1.parquet", runs[::2], "ns")
     write_parquet(day / "part-0.parquet", runs[1::2])
     write_parquet(day / "part-again.parquet", runs[:3])
-    done = import_all(tmp_path / "export", tmp_path / "a")
+    done = import_traces(FORMAT, [str(tmp_path / "export")], tmp_path / "a", RULES)
     assert (done.traces, done.files_read) == (1, 3)
     assert done.refused == {"missing_success": 1, "bad_confidence": 1}
-    row = imported(tmp_path / "a")["kp:trace:root"]
+    rows = imported(tmp_path / "a")
+    row = rows["kp:trace:root"]
     assert row["metadata"]["created_at"] == "2026-05-01T09:00:00.000000Z"
     assert (row["metadata"]["success"], row["metadata"]["task_domain"]) == (True, "finance")
     assert (row["task"]["objective"], row["outcome"]["confidence"]) == ("q", 0.4)
-    write_lines(tmp_path / "lines/runs.jsonl", runs)
-    import_all(tmp_path / "lines", tmp_path / "b")
-    assert imported(tmp_path / "a") == imported(tmp_path / "b")
+    assert converted("langsmith", write_lines(tmp_path / "runs.jsonl", runs), RULES).rows == rows
 
 
 def test_damaged_files_are_reported(tmp_path: Path) -> None:
@@ -347,12 +328,9 @@ def test_damaged_files_are_reported(tmp_path: Path) -> None:
     (source / "empty.jsonl").write_bytes(b"")
     (source / "page.jsonl").write_text('<html>\n{"id": "x"}\n[]\n')
     pl.DataFrame({"id": ["x"], "a": [1]}).write_parquet(source / "other.parquet")
-    assert import_all(source, tmp_path / "archive").traces == 1
-    refused = {
-        (Path(refusal["file"]).name, refusal["line"], *refusal["reasons"])
-        for refusal in refusals(tmp_path / "archive")
-    }
-    assert refused == {
+    made = drafting.drafted("langsmith", source)
+    assert len(made.drafts) == 1
+    assert {(Path(file).name, it.line, *it.reasons) for file, it in made.refused} == {
         ("cut.parquet", None, "unreadable_file"),
         ("empty.parquet", None, "unreadable_file"),
         ("empty.jsonl", None, "unreadable_file"),
