@@ -9,11 +9,13 @@ import polars as pl
 import pytest
 
 from kp_batch.conversion.formats import langfuse
-from kp_batch.conversion.model import Native, Rejected, Skipped, SourceRecord, TraceDraft
-from kp_batch.conversion.rules import Rules, load_rules
+from kp_batch.conversion.model import Native, Rejected, Skipped, TraceDraft
+from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.run import import_traces
 from kp_batch.text import time_of
+from tests.support import drafting
+from tests.support.drafting import Conversion, always, transcript
 from tests.support.formats.langfuse import (
     ASK,
     CALL,
@@ -30,21 +32,9 @@ from tests.support.importing import imported, refusals, write_json
 if TYPE_CHECKING:
     from kp_batch.conversion.model import Input
 
-RULES = load_rules(
-    None,
-    {
-        "success": {"score": "right", "at_least": 1},
-        "confidence": {"always": 0.5},
-        "task_domain": {"from": "tags", "map": {"bill": "finance"}, "otherwise": "default"},
-    },
-)
-ANY = load_rules(
-    None,
-    {
-        "success": {"always": True},
-        "confidence": {"always": 0.5},
-        "task_domain": {"otherwise": "default"},
-    },
+RULES = always(
+    success={"score": "right", "at_least": 1},
+    task_domain={"from": "tags", "map": {"bill": "finance"}, "otherwise": "default"},
 )
 
 
@@ -63,35 +53,22 @@ def score(name: str, value: float | None, second: float = 0, **changes: Any) -> 
     }
 
 
-def draft_or_refusal(
-    tmp_path: Path, rows: Sequence[Row], rules: Rules = RULES
-) -> TraceDraft | Rejected | Skipped:
-    records = [
-        record
-        for record in langfuse.records(lines(tmp_path / "rows.jsonl", rows), ())
-        if isinstance(record, SourceRecord)
-    ]
-    return langfuse.draft("t", records, rules)
+def made_of(tmp_path: Path, rows: Sequence[Row], rules: Rules = RULES) -> Conversion:
+    return drafting.drafted("langfuse", lines(tmp_path / "rows.jsonl", rows), rules)
 
 
 def drafted(tmp_path: Path, rows: Sequence[Row], rules: Rules = RULES) -> TraceDraft:
-    draft = draft_or_refusal(tmp_path, rows, rules)
-    assert isinstance(draft, TraceDraft)
-    return draft
+    return made_of(tmp_path, rows, rules).draft
 
 
-def steps_of(draft: TraceDraft) -> list[tuple[object, object]]:
-    """Each step's type, and its content or its tool's name."""
-    steps: list[tuple[object, object]] = []
-    for step in draft.steps:
-        tool = step["tool"]
-        steps.append((step["type"], tool["name"] if isinstance(tool, dict) else step["content"]))
-    return steps
+def steps_of(tmp_path: Path, rows: Sequence[Row]) -> list[tuple[object, ...]]:
+    return transcript(drafted(tmp_path, rows))
 
 
+SO, LOOK = ("thought", "so"), ("tool_call", "look", '{"at": 1}')
 STEPS = [
-    ("thought", "so"),
-    ("tool_call", "look"),
+    SO,
+    LOOK,
     ("observation", '{"a": 1}'),
     ("thought", "there"),
 ]
@@ -103,8 +80,7 @@ def test_a_trace_of_an_export(tmp_path: Path) -> None:
     assert draft.created_at
     assert draft.created_at.isoformat() == "2026-08-03T09:00:00+00:00"
     assert draft.objective == "find it"
-    assert steps_of(draft) == STEPS
-    assert draft.steps[1]["input"] == '{"at": 1}'
+    assert transcript(draft) == STEPS
     assert draft.scores == {"right": 1.0}
     assert draft.fields["tags"] == ["new", "bill"]
 
@@ -115,11 +91,10 @@ def test_the_columns_tell_of_calls_that_the_output_lacks(tmp_path: Path) -> None
         json.dumps({"id": "c2", "arguments": "{}"}),
     ]
     row = observation("ask", 1, tool_calls=calls, tool_call_names=["look", "see"])
-    draft = drafted(tmp_path, [root(), row])
-    assert steps_of(draft) == [("tool_call", "look"), ("tool_call", "see")]
-    assert [step["input"] for step in draft.steps] == ['{"at": 1}', "{}"]
+    both = [LOOK, ("tool_call", "see", "{}")]
+    assert steps_of(tmp_path, [root(), row]) == both
     row["output"] = json.dumps({"role": "assistant", "tool_calls": [CALL]})
-    assert steps_of(drafted(tmp_path, [root(), row])) == [("tool_call", "look")]
+    assert steps_of(tmp_path, [root(), row]) == both[:1]
 
 
 def test_an_unset_output_is_no_result_but_an_empty_message_is(tmp_path: Path) -> None:
@@ -133,8 +108,8 @@ def test_an_unset_output_is_no_result_but_an_empty_message_is(tmp_path: Path) ->
             output="so",
         ),
     ]
-    assert steps_of(drafted(tmp_path, rows[:2])) == [("tool_call", "look")]
-    assert steps_of(drafted(tmp_path, rows)) == [
+    assert steps_of(tmp_path, rows[:2]) == [("tool_call", "look")]
+    assert steps_of(tmp_path, rows) == [
         ("tool_call", "look"),
         ("observation", ""),
         ("thought", "so"),
@@ -143,11 +118,9 @@ def test_an_unset_output_is_no_result_but_an_empty_message_is(tmp_path: Path) ->
 
 def test_the_latest_row_of_an_id_counts(tmp_path: Path) -> None:
     old = root(end_time=None, updated_at="2026-08-03 09:59:00.000000")
-    assert steps_of(drafted(tmp_path, [*CONVERSATION, old])) == STEPS
-    pending = draft_or_refusal(tmp_path, [old, *CONVERSATION[1:]])
-    assert isinstance(pending, Rejected)
-    assert pending.reasons == ["incomplete"]
-    assert pending.id == "kp:trace:t"
+    assert steps_of(tmp_path, [*CONVERSATION, old]) == STEPS
+    ((_, pending),) = made_of(tmp_path, [old, *CONVERSATION[1:]]).refused
+    assert (pending.reasons, pending.id) == (["incomplete"], "kp:trace:t")
 
 
 def test_of_rows_that_were_updated_at_once_an_ended_one_counts_or_the_last(tmp_path: Path) -> None:
@@ -159,7 +132,7 @@ def test_of_rows_that_were_updated_at_once_an_ended_one_counts_or_the_last(tmp_p
         ([begun, other, one], "much longer"),
         ([newer, one, other], "newer"),
     ):
-        assert steps_of(drafted(tmp_path, [root(), *rows])) == [("thought", text)]
+        assert steps_of(tmp_path, [root(), *rows]) == [("thought", text)]
     changed = [score("right", value, id="s") for value in (1, 0)]
     assert drafted(tmp_path, [root(), *changed]).scores == {"right": 0}
     assert drafted(tmp_path, [root(), *changed[::-1]]).scores == {"right": 1}
@@ -173,16 +146,15 @@ def test_the_root_observation_leads_back_to_the_trace(tmp_path: Path) -> None:
 
 
 def test_without_a_root_a_trace_is_incomplete(tmp_path: Path) -> None:
-    refused = draft_or_refusal(tmp_path, CONVERSATION[1:])
-    assert isinstance(refused, Rejected)
-    assert refused.reasons == ["incomplete"]
+    assert made_of(tmp_path, CONVERSATION[1:]).reasons == [["incomplete"]]
     elsewhere = root(parent_observation_id="a-web-server", is_root_observation=True)
-    assert steps_of(drafted(tmp_path, [elsewhere, *CONVERSATION[1:]])) == STEPS
+    assert steps_of(tmp_path, [elsewhere, *CONVERSATION[1:]]) == STEPS
 
 
 def test_what_is_no_agent_is_passed_over(tmp_path: Path) -> None:
-    assert isinstance(draft_or_refusal(tmp_path, [score("right", 1)]), Skipped)
-    assert isinstance(draft_or_refusal(tmp_path, [root(type="SPAN")]), Skipped)
+    for row in (score("right", 1), root(type="SPAN")):
+        made = made_of(tmp_path, [row])
+        assert (made.drafts, len(made.skipped)) == ({}, 1)
 
 
 def test_scores_are_of_the_trace_or_its_root_and_the_latest(tmp_path: Path) -> None:
@@ -212,7 +184,7 @@ def test_a_model_within_a_model_is_the_same_call(tmp_path: Path) -> None:
         observation("between", 1, type="SPAN", parent_observation_id="outer"),
         observation("inner", 1, parent_observation_id="between", output="so"),
     ]
-    assert steps_of(drafted(tmp_path, rows)) == [("thought", "so")]
+    assert steps_of(tmp_path, rows) == [("thought", "so")]
 
 
 def test_the_order_is_that_of_time_and_then_of_what_ended_first(tmp_path: Path) -> None:
@@ -222,7 +194,7 @@ def test_the_order_is_that_of_time_and_then_of_what_ended_first(tmp_path: Path) 
         observation("b", 1, type="TOOL", output="before", end_time=at(1)),
     ]
     steps = [("tool_call", "b"), ("observation", "before"), ("thought", "after")]
-    assert steps_of(drafted(tmp_path, rows)) == steps_of(drafted(tmp_path, rows[::-1])) == steps
+    assert steps_of(tmp_path, rows) == steps_of(tmp_path, rows[::-1]) == steps
 
 
 def test_instrumentations_tell_of_tools_in_the_metadata(tmp_path: Path) -> None:
@@ -240,12 +212,9 @@ def test_instrumentations_tell_of_tools_in_the_metadata(tmp_path: Path) -> None:
             metadata={"attributes": json.dumps(attributes)},
         ),
     ]
-    assert steps_of(drafted(tmp_path, rows)) == [*STEPS[:2], ("observation", "seen")]
+    assert steps_of(tmp_path, rows) == [*STEPS[:2], ("observation", "seen")]
     rows[2] = observation("look", 2, type="TOOL", input="{'at': 1}", output="seen")
-    assert steps_of(drafted(tmp_path, rows)) == [*STEPS[:2], ("observation", "seen")]
-
-
-SO, LOOK = ("thought", "so"), ("tool_call", "look")
+    assert steps_of(tmp_path, rows) == [*STEPS[:2], ("observation", "seen")]
 
 
 @pytest.mark.parametrize(
@@ -255,9 +224,9 @@ SO, LOOK = ("thought", "so"), ("tool_call", "look")
         ('{"an": "object"}', [("thought", '{"an": "object"}')]),
         ({"candidates": [{"content": {"role": "model", "parts": [{"text": "so"}]}}]}, [SO]),
         ({"content": "so"}, [SO]),
-        ([{"type": "text", "text": "so"}, {"type": "tool_use", "name": "look"}], [SO, LOOK]),
-        ([{"toolCallId": "c1", "toolName": "look", "input": {}}], [LOOK]),
-        ({"role": "assistant", "content": [{"type": "tool-call", "toolName": "look"}]}, [LOOK]),
+        ([{"type": "text", "text": "so"}, {"type": "tool_use", "name": "look"}], [SO, LOOK[:2]]),
+        ([{"toolCallId": "c1", "toolName": "look", "input": {}}], [(*LOOK[:2], "{}")]),
+        ({"role": "assistant", "content": [{"type": "tool-call", "toolName": "look"}]}, [LOOK[:2]]),
         ({"role": "assistant", "content": "", "tool_calls": json.dumps([CALL])}, [LOOK]),
         (
             {
@@ -272,7 +241,7 @@ SO, LOOK = ("thought", "so"), ("tool_call", "look")
 def test_what_a_model_says_has_many_shapes(tmp_path: Path, output: object, steps: object) -> None:
     text = output if isinstance(output, str) else json.dumps(output)
     draft = drafted(tmp_path, [root(), observation("ask", 1, output=text)])
-    assert steps_of(draft) == steps
+    assert transcript(draft) == steps
 
 
 def test_what_tools_give_back_has_many_shapes(tmp_path: Path) -> None:
@@ -283,15 +252,15 @@ def test_what_tools_give_back_has_many_shapes(tmp_path: Path) -> None:
         {"role": "tool", "content": {"type": "function", "function": {"name": "look"}}},
     ]
     rows = [root(), observation("ask", 1, input=json.dumps(messages), output="so")]
-    assert steps_of(drafted(tmp_path, rows)) == [("observation", "seen"), ("thought", "so")]
+    assert steps_of(tmp_path, rows) == [("observation", "seen"), ("thought", "so")]
 
 
 def test_an_error_recovery_must_be_asked_for(tmp_path: Path) -> None:
     rows = [*CONVERSATION]
     rows[2] = {**rows[2], "level": "ERROR"}
-    assert steps_of(drafted(tmp_path, rows)) == STEPS
-    recovering = ANY.model_copy(update={"recovery": "after_tool_error"})
-    assert steps_of(drafted(tmp_path, rows, recovering))[-1] == ("error_recovery", "there")
+    assert steps_of(tmp_path, rows) == STEPS
+    recovering = always(recovery="after_tool_error")
+    assert transcript(drafted(tmp_path, rows, recovering))[-1] == ("error_recovery", "there")
 
 
 @pytest.mark.parametrize(
@@ -311,7 +280,7 @@ def test_the_objective_is_the_users_or_the_roots(
 
 def test_a_rule_finds_the_objective(tmp_path: Path) -> None:
     root_input = json.dumps({"question": "what?", "deep": {"er": "why?"}})
-    rules = ANY.model_copy(update={"objective": "deep.er"})
+    rules = always(objective="deep.er")
     assert drafted(tmp_path, [root(input=root_input)], rules).objective == "why?"
 
 
@@ -343,10 +312,10 @@ def test_the_older_export_has_a_table_of_traces(tmp_path: Path) -> None:
     draft = drafted(tmp_path, [trace, *rows])
     assert draft.created_at
     assert draft.created_at.isoformat() == "2026-05-04T09:00:00.123456+00:00"
-    assert steps_of(draft) == STEPS
+    assert transcript(draft) == STEPS
     assert draft.fields["tags"] == ["bill"]
     assert draft.fields["trace_name"] == ["helper"]
-    assert isinstance(draft_or_refusal(tmp_path, [trace]), Rejected)
+    assert made_of(tmp_path, [trace]).reasons == [["incomplete"]]
 
 
 @pytest.mark.parametrize(
@@ -388,16 +357,11 @@ def camel(row: Row) -> Row:
 
 
 def test_a_download_from_the_page(tmp_path: Path) -> None:
-    records = list(langfuse.records(write_json(tmp_path / "t.json", page()), ()))
-    draft = langfuse.draft(
-        "t", [record for record in records if isinstance(record, SourceRecord)], RULES
-    )
-    assert isinstance(draft, TraceDraft)
+    draft = drafting.drafted("langfuse", write_json(tmp_path / "t.json", page())).draft
     assert draft.created_at
     assert draft.created_at.isoformat() == "2026-08-03T09:00:00+00:00"  # as its root
     assert draft.objective == "find it"
-    assert steps_of(draft) == [("thought", "so"), ("tool_call", "look"), ("observation", "{}")]
-    assert draft.steps[1]["input"] == '{"at":1}'
+    assert transcript(draft) == [SO, ("tool_call", "look", '{"at":1}'), ("observation", "{}")]
     assert draft.scores == {"right": 1.0}
 
 
@@ -491,7 +455,7 @@ def test_an_import_of_parquet(tmp_path: Path) -> None:
     assert row["metadata"]["created_at"] == "2026-08-03T09:00:00.000000Z"
     assert row["metadata"]["success"] is True
     assert row["metadata"]["task_domain"] == "finance"
-    assert [step["type"] for step in row["steps"]] == [kind for kind, _ in STEPS]
+    assert transcript(row) == STEPS
     assert (
         len(refusals(tmp_path / "archive")) == len(refusals(tmp_path / "archive", "waiting")) == 2
     )
