@@ -10,47 +10,38 @@ import pyarrow.parquet as pq
 import pytest
 
 from kp_batch.conversion.formats import inspect
-from kp_batch.conversion.model import Native, Rejected, SourceRecord, TraceDraft
-from kp_batch.conversion.rules import load_rules
+from kp_batch.conversion.model import Native, SourceRecord, TraceDraft
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.run import import_traces
 from kp_batch.limits import TooLargeError
+from tests.support import drafting
+from tests.support.drafting import ALWAYS, always, transcript
 from tests.support.formats.inspect import FIRST, TALK, USER, log, row, sample, write_eval
 from tests.support.importing import imported, refusals, write_json
 
-RULES: dict[str, Any] = {
-    "success": {"score": "match", "at_least": 1},
-    "confidence": {"always": 0.7},
-    "task_domain": {"from": "task", "map": {"sums": "math"}},
-}
+RULES = always(
+    success={"score": "match", "at_least": 1},
+    confidence={"always": 0.7},
+    task_domain={"from": "task", "map": {"sums": "math"}},
+)
 
 
-def drafts(path: Path, **rules: Any) -> dict[str, TraceDraft]:
+def drafts(path: Path) -> dict[str, TraceDraft]:
     """The drafts of a file, by their ids."""
-    trace_drafts = [
-        inspect.draft(record.trace, [record], load_rules(None, {**RULES, **rules}))
-        for record in inspect.records(path, [])
-        if isinstance(record, SourceRecord)
-    ]
-    return {draft.id: draft for draft in trace_drafts}
+    return drafting.drafted("inspect", path).drafts
 
 
 def drafted(tmp_path: Path, content: dict[str, Any], **rules: Any) -> TraceDraft:
     """The draft of a log's one sample."""
-    (draft,) = drafts(write_json(tmp_path / "log.json", log(content)), **rules).values()
-    return draft
-
-
-def steps_of(draft: TraceDraft) -> list[tuple[object, object]]:
-    """The steps: their types, and what they say or call."""
-    return [(step["type"], step["content"] or step["input"]) for step in draft.steps]
+    path = write_json(tmp_path / "log.json", log(content))
+    return drafting.drafted("inspect", path, always(**rules)).draft
 
 
 def steps_of_messages(
     tmp_path: Path, *messages: dict[str, Any], **changes: Any
-) -> list[tuple[object, object]]:
+) -> list[tuple[object, ...]]:
     """The steps of a sample with these messages after the question."""
-    return steps_of(drafted(tmp_path, sample(messages=[USER, *messages], **changes)))
+    return transcript(drafted(tmp_path, sample(messages=[USER, *messages], **changes)))
 
 
 def test_a_sample_becomes_a_trace(tmp_path: Path) -> None:
@@ -59,13 +50,12 @@ def test_a_sample_becomes_a_trace(tmp_path: Path) -> None:
     assert draft.created_at
     assert draft.created_at.isoformat() == "2025-01-02T07:04:05.123456+00:00"
     assert draft.objective == "add 1 and 2"
-    assert steps_of(draft) == [
+    assert transcript(draft) == [
         ("thought", "I add"),
-        ("tool_call", '{"of":[1,2]}'),
+        ("tool_call", "add", '{"of":[1,2]}'),
         ("observation", '{"is": 3}'),
         ("thought", "3"),
     ]
-    assert draft.steps[1]["tool"] == {"name": "add", "mcp_server": None}
     assert draft.scores == {"match": 1.0}
     assert draft.fields == {
         "task": ["sums"],
@@ -132,7 +122,7 @@ def test_of_several_copies_the_one_edited_last_counts() -> None:
         for content in (sample(), sample(scores=edited), sample(scores=None))
     ]
     for order in (records, records[::-1]):
-        draft = inspect.draft("one", order, load_rules(None, RULES))
+        draft = inspect.draft("one", order, ALWAYS)
         assert draft.scores == {"match": 0.0}
 
 
@@ -143,7 +133,7 @@ def test_of_copies_that_were_changed_at_once_the_last_counts() -> None:
             SourceRecord("one", inspect.record_of(content, inspect.Log.of(log())))
             for content in order
         ]
-        assert inspect.draft("one", records, load_rules(None, RULES)).scores == {"match": value}
+        assert inspect.draft("one", records, ALWAYS).scores == {"match": value}
 
 
 def test_a_log_and_its_sample_lead_back_to_the_trace(tmp_path: Path) -> None:
@@ -179,7 +169,7 @@ def test_attachments_stand_in_their_places(tmp_path: Path) -> None:
     message = {"role": "assistant", "content": parts, "tool_calls": [call]}
     assert steps_of_messages(tmp_path, message, attachments={"a": "long", "b": "words"}) == [
         ("thought", "long\nattachment://no"),
-        ("tool_call", '{"text":"words"}'),
+        ("tool_call", "say", '{"text":"words"}'),
     ]
 
 
@@ -188,7 +178,7 @@ def test_an_old_transcript_has_the_events_and_attachments(tmp_path: Path) -> Non
     message = {"role": "assistant", "content": "tc://a"}
     draft = drafted(tmp_path, sample(messages=[USER, message], events=None, transcript=old))
     assert draft.created_at
-    assert steps_of(draft) == [("thought", "long")]
+    assert transcript(draft) == [("thought", "long")]
 
 
 def test_reasoning_comes_first_and_a_redacted_one_is_its_summary(tmp_path: Path) -> None:
@@ -218,13 +208,11 @@ def test_a_tool_that_the_provider_runs_is_called_and_answers(tmp_path: Path) -> 
         "result": "found",
     }
     message = {"role": "assistant", "content": [part, {"type": "text", "text": "look"}]}
-    draft = drafted(tmp_path, sample(messages=[USER, message]))
-    assert steps_of(draft) == [
+    assert steps_of_messages(tmp_path, message) == [
         ("thought", "look"),
-        ("tool_call", '{"q": 1}'),
+        ("tool_call", "files/find", '{"q": 1}'),
         ("observation", "found"),
     ]
-    assert draft.steps[1]["tool"] == {"name": "find", "mcp_server": "files"}
 
 
 def test_results_and_later_users_are_observations(tmp_path: Path) -> None:
@@ -237,7 +225,7 @@ def test_results_and_later_users_are_observations(tmp_path: Path) -> None:
         {"role": "user", "content": [shown], "tool_call_id": ["c"]},
         {"role": "user", "content": [{"type": "text", "text": "go on"}, shown]},
     ) == [
-        ("observation", None),
+        ("observation", ""),
         ("observation", "a"),
         ("observation", "too slow"),
         ("observation", "go on"),
@@ -247,9 +235,10 @@ def test_results_and_later_users_are_observations(tmp_path: Path) -> None:
 def test_a_thought_after_a_failed_tool_is_a_recovery_where_a_rule_says_so(tmp_path: Path) -> None:
     failed = {"role": "tool", "content": "no", "error": {"type": "unknown", "message": "no"}}
     content = sample(messages=[USER, TALK[2], failed, TALK[4]])
-    kinds = [step["type"] for step in drafted(tmp_path, content, recovery="after_tool_error").steps]
-    assert kinds == ["thought", "tool_call", "observation", "error_recovery"]
-    assert drafted(tmp_path, content).steps[-1]["type"] == "thought"
+    steps = [("thought", "I add"), ("tool_call", "add", '{"of":[1,2]}'), ("observation", "no")]
+    assert transcript(drafted(tmp_path, content)) == [*steps, ("thought", "3")]
+    recovered = drafted(tmp_path, content, recovery="after_tool_error")
+    assert transcript(recovered) == [*steps, ("error_recovery", "3")]
 
 
 def test_what_an_earlier_run_recorded_is_left_to_it(tmp_path: Path) -> None:
@@ -265,7 +254,7 @@ def test_what_an_earlier_run_recorded_is_left_to_it(tmp_path: Path) -> None:
     content = sample(events=events, events_data={"messages": TALK[:2], "calls": []})
     draft = drafted(tmp_path, content)
     assert draft.objective == "add 1 and 2"
-    assert steps_of(draft) == [("thought", "3")]
+    assert transcript(draft) == [("thought", "3")]
 
 
 @pytest.mark.parametrize("packed", [ZIP_DEFLATED, 93])
@@ -300,8 +289,10 @@ def test_a_sample_in_chunks_is_put_together(tmp_path: Path) -> None:
     draft = drafts(write_eval(tmp_path / "log.eval", members, packed=93))["kp:trace:one"]
     assert draft.created_at
     assert draft.objective == "add 1 and 2"
-    assert [step[1] for step in steps_of(draft)][-1] == "the sum is 3"
-    assert len(draft.steps) == 4
+    assert [kind for kind, *_ in transcript(draft)] == [
+        *("thought", "tool_call", "observation", "thought")
+    ]
+    assert transcript(draft)[-1] == ("thought", "the sum is 3")
     assert draft.fields["metadata.level"] == ["easy"]
 
 
@@ -334,10 +325,7 @@ def test_files_of_another_kind_are_reported(tmp_path: Path) -> None:
 
 def test_a_sample_without_an_id_is_refused(tmp_path: Path) -> None:
     path = write_json(tmp_path / "log.json", log(sample(None, id=None), 1))
-    reasons = [
-        record.reasons for record in inspect.records(path, []) if isinstance(record, Rejected)
-    ]
-    assert reasons == [["missing_id"], ["malformed_json"]]
+    assert drafting.drafted("inspect", path).reasons == [["missing_id"], ["malformed_json"]]
 
 
 def write_rows(path: Path, *rows: dict[str, Any]) -> Path:
@@ -369,8 +357,7 @@ def test_a_folder_is_imported(tmp_path: Path) -> None:
     write_json(source / "a.json", log(sample(), sample("two", scores=None)))
     write_eval(source / "b.eval", {"header.json": log(), "samples/7_epoch_2.json": sample()})
     (source / "c.eval").write_bytes(b"PK")
-    rules = load_rules(None, RULES)
-    done = import_traces(inspect.FORMAT, [str(source)], archive, rules)
+    done = import_traces(inspect.FORMAT, [str(source)], archive, RULES)
     assert done.traces == 1
     trace = imported(archive)["kp:trace:one"]
     assert trace["task"]["objective"] == "add 1 and 2"
