@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from kp_batch.conversion.formats import otlp
-from kp_batch.conversion.model import Native, Rejected, Skipped, SourceRecord, TraceDraft
-from kp_batch.conversion.rules import load_rules
+from kp_batch.conversion.model import Native, TraceDraft
+from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.run import import_traces
-from tests.support.formats.otlp import ALWAYS, TALK, TRACE, Span, agent, chat, request, span, text
+from tests.support import drafting
+from tests.support.drafting import ALWAYS, Conversion, always, transcript
+from tests.support.formats.otlp import TALK, TRACE, Span, agent, chat, request, span, text
 from tests.support.importing import imported, refusals
 
 STARTED_AT = "2026-02-25T06:13:20.123456Z"
@@ -24,30 +26,23 @@ RESULT = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "
 LOOKS = [{"role": "assistant", "parts": [{"type": "reasoning", "content": "hm"}, CALL]}]
 
 
-def units_of(path: Path) -> list[SourceRecord]:
-    return [record for record in otlp.records(path, []) if isinstance(record, SourceRecord)]
-
-
-def draft_or_refusal(
-    folder: Path, spans: list[Span], *, rules: dict[str, Any] | None = None, **resource: str
-) -> TraceDraft | Rejected | Skipped:
+def made_of(
+    folder: Path, spans: list[Span], *, rules: Rules = ALWAYS, **resource: str
+) -> Conversion:
     path = folder / "spans.json"
-    path.write_text(request(spans, **resource))
-    units = units_of(path)
-    return otlp.draft(TRACE, units[::-1], load_rules(None, {**ALWAYS, **(rules or {})}))
+    path.write_text(request(spans[::-1], **resource))
+    return drafting.drafted("otlp", path, rules)
 
 
 def draft(folder: Path, spans: list[Span], **options: Any) -> TraceDraft:
-    result = draft_or_refusal(folder, spans, **options)
-    assert isinstance(result, TraceDraft)
-    return result
+    return made_of(folder, spans, **options).draft
 
 
-def steps(trace: TraceDraft) -> list[tuple[object, object]]:
-    return [(step["type"], step["content"] or step["tool"]) for step in trace.steps]
+def steps_of(folder: Path, spans: list[Span]) -> list[tuple[object, ...]]:
+    return transcript(draft(folder, spans))
 
 
-LOOK = ("tool_call", {"name": "look", "mcp_server": None})
+LOOK = ("tool_call", "look", '{"at":1}')
 
 
 @pytest.mark.parametrize("form", [json.dumps, list[object]])
@@ -73,21 +68,20 @@ def test_messages_and_tools_are_counted_once(tmp_path: Path, form: Any, ran: Spa
     assert trace.id == f"kp:trace:{TRACE}"
     assert str(trace.created_at) == "2026-02-25 06:13:20.123456+00:00"
     assert trace.objective == "where?"
-    assert steps(trace) == [
+    assert transcript(trace) == [
         ("thought", "hm"),
         LOOK,
         ("observation", "found"),
         ("observation", "and?"),
         ("thought", "there"),
     ]
-    assert trace.steps[1]["input"] == '{"at":1}'
 
 
 def test_a_result_that_is_no_text_is_compact_json(tmp_path: Path) -> None:
     ran = {"b": [1, 2.5, True, "é"], "a": {}}
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
     spans = [agent(), span(1, attributes={**tool, "gen_ai.tool.call.result": ran})]
-    assert steps(draft(tmp_path, spans))[1] == ("observation", '{"b":[1,2.5,true,"é"],"a":{}}')
+    assert steps_of(tmp_path, spans)[1] == ("observation", '{"b":[1,2.5,true,"é"],"a":{}}')
 
 
 def test_messages_are_events_in_older_conventions(tmp_path: Path) -> None:
@@ -106,14 +100,18 @@ def test_messages_are_events_in_older_conventions(tmp_path: Path) -> None:
     spans = [agent(), chat(1, events=[*prompt, called]), chat(2, events=history)]
     trace = draft(tmp_path, spans)
     assert trace.objective == "where?"
-    assert steps(trace) == [LOOK, ("observation", "found"), ("thought", "there")]
+    assert transcript(trace) == [
+        (*LOOK[:2], '{"at": 1}'),
+        ("observation", "found"),
+        ("thought", "there"),
+    ]
 
 
 def test_messages_may_stand_in_an_event_of_the_newer_conventions(tmp_path: Path) -> None:
     details = {"gen_ai.input.messages": TALK, "gen_ai.output.messages": [text("assistant", "here")]}
     spans = [agent(), chat(1, events=[("gen_ai.client.inference.operation.details", details)])]
     trace = draft(tmp_path, spans)
-    assert (trace.objective, steps(trace)) == ("where?", [("thought", "here")])
+    assert (trace.objective, transcript(trace)) == ("where?", [("thought", "here")])
 
 
 def test_any_agent_has_keys_of_its_own(tmp_path: Path) -> None:
@@ -129,7 +127,11 @@ def test_any_agent_has_keys_of_its_own(tmp_path: Path) -> None:
     ]
     trace = draft(tmp_path, spans)
     assert trace.objective == "where?"
-    assert steps(trace) == [LOOK, ("observation", "null"), ("thought", '{"at": "home"}')]
+    assert transcript(trace) == [
+        (*LOOK[:2], '{"at": 1}'),
+        ("observation", "null"),
+        ("thought", '{"at": "home"}'),
+    ]
 
 
 def openinference(number: int, kind: str, parent: int | None = 0, **options: Any) -> Span:
@@ -171,9 +173,9 @@ def test_openinference_is_read_with_messages_item_by_item(tmp_path: Path) -> Non
     ]
     trace = draft(tmp_path, spans)
     assert trace.objective == "where?"
-    assert steps(trace) == [
+    assert transcript(trace) == [
         ("thought", "hm\nso"),
-        LOOK,
+        (*LOOK[:2], '{"at": 1}'),
         ("observation", "found"),
         ("observation", "and?"),
         ("thought", "there"),
@@ -188,13 +190,13 @@ def test_calls_are_taken_from_the_output_where_the_messages_lack_them(tmp_path: 
         "output.value": json.dumps(output),
     }
     spans = [openinference(0, "AGENT", None), openinference(1, "LLM", attributes=attributes)]
-    assert steps(draft(tmp_path, spans)) == [LOOK]
+    assert steps_of(tmp_path, spans) == [(*LOOK[:2], "{}")]
 
 
 def test_each_span_is_read_in_its_own_dialect(tmp_path: Path) -> None:
     ran = {"tool.name": "look", "input.value": '{"at": 1}', "output.value": "found"}
     spans = [agent(), chat(1, TALK, LOOKS), openinference(2, "TOOL", attributes=ran)]
-    assert steps(draft(tmp_path, spans)) == [("thought", "hm"), LOOK, ("observation", "found")]
+    assert steps_of(tmp_path, spans) == [("thought", "hm"), LOOK, ("observation", "found")]
 
 
 def test_a_call_of_a_model_below_another_is_the_same(tmp_path: Path) -> None:
@@ -213,9 +215,9 @@ def test_a_call_of_a_model_below_another_is_the_same(tmp_path: Path) -> None:
         },
         {**chat(5, TALK, [text("assistant", "within")]), "parentSpanId": f"{5:016x}"},
     ]
-    assert steps(draft(tmp_path, spans)) == [
+    assert steps_of(tmp_path, spans) == [
         ("thought", "here"),
-        ("tool_call", {"name": "ask", "mcp_server": None}),
+        ("tool_call", "ask"),
         ("thought", "within"),  # of an agent that is a tool
     ]
 
@@ -228,17 +230,17 @@ def test_a_run_of_a_tool_below_itself_is_the_same(tmp_path: Path) -> None:
         span(1, attributes=attributes),
         span(2, 1, name="tools/call look", attributes=attributes),
     ]
-    assert steps(draft(tmp_path, spans)) == [LOOK, ("observation", "found")]
+    assert steps_of(tmp_path, spans) == [LOOK[:2], ("observation", "found")]
 
 
 def test_messages_of_an_agent_count_where_no_call_of_a_model_is_recorded(tmp_path: Path) -> None:
     talk = {"gen_ai.input.messages": TALK, "gen_ai.output.messages": [text("assistant", "here")]}
     trace = draft(tmp_path, [agent(attributes=talk)])
-    assert (trace.objective, steps(trace)) == ("where?", [("thought", "here")])
+    assert (trace.objective, transcript(trace)) == ("where?", [("thought", "here")])
     trace = draft(tmp_path, [agent(attributes=talk), chat(1)])  # whose content is hidden
-    assert (trace.objective, steps(trace)) == ("where?", [("thought", "here")])
+    assert (trace.objective, transcript(trace)) == ("where?", [("thought", "here")])
     trace = draft(tmp_path, [agent(attributes=talk), chat(1, TALK, [text("assistant", "there")])])
-    assert (trace.objective, steps(trace)) == ("where?", [("thought", "there")])
+    assert (trace.objective, transcript(trace)) == ("where?", [("thought", "there")])
 
 
 def test_without_a_user_the_input_of_the_root_or_of_the_earliest_span_is_the_objective(
@@ -256,16 +258,16 @@ def test_without_a_user_the_input_of_the_root_or_of_the_earliest_span_is_the_obj
 def test_a_rule_names_the_path_of_the_objective(tmp_path: Path) -> None:
     attributes = {"input.value": '{"ticket": {"words": ["when?"]}}'}
     root = openinference(0, "AGENT", None, attributes=attributes)
-    trace = draft(tmp_path, [root, chat(1, TALK)], rules={"objective": "ticket.words.0"})
+    trace = draft(tmp_path, [root, chat(1, TALK)], rules=always(objective="ticket.words.0"))
     assert trace.objective == "when?"
 
 
 def test_a_failed_tool_is_recovered_from_where_that_is_asked_for(tmp_path: Path) -> None:
     ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
     spans = [agent(), span(1, attributes=ran, status=2), chat(2, TALK, [text("assistant", "so")])]
-    assert steps(draft(tmp_path, spans))[-1] == ("thought", "so")
-    trace = draft(tmp_path, spans, rules={"recovery": "after_tool_error"})
-    assert steps(trace)[-1] == ("error_recovery", "so")
+    assert steps_of(tmp_path, spans)[-1] == ("thought", "so")
+    trace = draft(tmp_path, spans, rules=always(recovery="after_tool_error"))
+    assert transcript(trace)[-1] == ("error_recovery", "so")
 
 
 def judged(name: str, number: object) -> tuple[str, dict[str, object]]:
@@ -323,16 +325,16 @@ def test_fields_are_attributes_of_the_root_or_else_of_its_resource(tmp_path: Pat
 
 def test_without_a_root_a_trace_is_incomplete(tmp_path: Path) -> None:
     for spans in ([chat(1, TALK)], [agent(end=0), chat(1, TALK)]):
-        result = draft_or_refusal(tmp_path, spans)
-        assert isinstance(result, Rejected)
-        assert (result.reasons, result.id) == (["incomplete"], f"kp:trace:{TRACE}")
+        ((_, refusal),) = made_of(tmp_path, spans).refused
+        assert (refusal.reasons, refusal.id) == (["incomplete"], f"kp:trace:{TRACE}")
 
 
 def test_a_trace_without_an_agent_is_passed_over(tmp_path: Path) -> None:
     web = [span(0, None, attributes={"http.request.method": "GET"}), span(1)]
     embeds = [span(0, None, attributes={"gen_ai.operation.name": "embeddings"})]
     for spans in (web, embeds, web[1:]):
-        assert draft_or_refusal(tmp_path, spans) == Skipped("no span of an agent")
+        made = made_of(tmp_path, spans)
+        assert (made.drafts, made.skipped) == ({}, ["no span of an agent"])
 
 
 def test_a_root_without_a_time_started_with_its_first_span(tmp_path: Path) -> None:
@@ -347,7 +349,7 @@ def test_ids_are_hex_or_base64_and_a_span_that_comes_twice_is_one(tmp_path: Path
     names = ("traceId", "spanId", "parentSpanId")
     coded = {name: base64.b64encode(bytes.fromhex(child[name])).decode() for name in names}
     spans = [{**agent(), "parentSpanId": "0" * 16}, child, {**child, **coded}, again]
-    assert steps(draft(tmp_path, [*spans, again])) == [("thought", "here")]
+    assert steps_of(tmp_path, [*spans, again]) == [("thought", "here")]
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.json.gz", "a.jsonl.gz"])
@@ -356,7 +358,7 @@ def test_a_request_is_a_line_or_a_file(tmp_path: Path, name: str, indent: int | 
     content = json.dumps(json.loads(request([agent(), chat(1)])), indent=indent).encode()
     content = content if indent else content + b"\n\n" + content
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    assert len(units_of(tmp_path / name)) == (2 if indent else 4)
+    assert len([*otlp.records(tmp_path / name, [])]) == (2 if indent else 4)
 
 
 def test_of_several_contents_of_a_span_an_ended_one_counts_or_the_last(tmp_path: Path) -> None:
@@ -369,9 +371,7 @@ def test_of_several_contents_of_a_span_an_ended_one_counts_or_the_last(tmp_path:
         ([one, begun], "much longer"),
     ):
         path.write_text(request([agent(), *spans]))
-        trace = otlp.draft(TRACE, units_of(path), load_rules(None, ALWAYS))
-        assert isinstance(trace, TraceDraft)
-        assert [step["content"] for step in trace.steps] == [words]
+        assert transcript(drafting.drafted("otlp", path).draft) == [("thought", words)]
 
 
 def test_the_root_leads_back_to_the_trace(tmp_path: Path) -> None:
@@ -388,16 +388,17 @@ def test_bad_lines_and_spans_are_refused_and_the_others_are_read(tmp_path: Path)
         '{"other": 1}',
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    items = list(otlp.records(tmp_path / "a.jsonl", []))
-    assert [(item.reasons, item.line) for item in items if isinstance(item, Rejected)] == [
+    made = drafting.drafted("otlp", tmp_path / "a.jsonl")
+    assert [(item.reasons, item.line) for _, item in made.refused[:5]] == [
         (["malformed_json"], 1),
         (["malformed_json"], 2),
         (["missing_id"], 2),
         (["malformed_json"], 3),
         (["malformed_json"], 5),
     ]
-    assert [item for item in items if isinstance(item, Skipped)] == [Skipped("logs")]
-    assert len([item for item in items if isinstance(item, SourceRecord)]) == 1
+    assert made.reasons[5:] == []
+    assert made.skipped == ["logs"]
+    assert len(made.drafts) == 1
 
 
 @pytest.mark.parametrize(
@@ -415,33 +416,37 @@ def test_a_damaged_file_is_reported(tmp_path: Path, name: str, content: bytes) -
 
 
 def test_traces_of_several_files_are_imported(tmp_path: Path) -> None:
-    rules = {**ALWAYS, "task_domain": {"from": "service.name", "map": {"desk": "finance"}}}
+    rules = always(task_domain={"from": "service.name", "map": {"desk": "finance"}})
     root, call = agent(), chat(1, TALK, [text("assistant", "here")])
     (tmp_path / "1.jsonl").write_text(request([call], **{"service.name": "desk"}) + "\n{")
     (tmp_path / "2.json").write_text(request([root, call], **{"service.name": "desk"}))
     (tmp_path / "3.json").write_text("{")
     paths = [str(tmp_path / name) for name in ("2.json", "1.jsonl", "3.json")]
-    summary = import_traces(otlp.FORMAT, paths, tmp_path / "out", load_rules(None, rules))
+    summary = import_traces(otlp.FORMAT, paths, tmp_path / "out", rules)
     assert (summary.traces, summary.refused) == (1, {"malformed_json": 1, "unreadable_file": 1})
     assert len(refusals(tmp_path / "out")) == 2
     row = imported(tmp_path / "out")[f"kp:trace:{TRACE}"]
     assert row["metadata"]["created_at"] == STARTED_AT
     assert row["metadata"]["task_domain"] == "finance"
     assert row["task"]["objective"] == "where?"
-    assert [step["content"] for step in row["steps"]] == ["here"]
+    assert transcript(row) == [("thought", "here")]
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [{}, {"at": {"b": 2, "a": 1}}, {"at": '{"a": 1, "b": 2}'}],
+    ("arguments", "told"),
+    [
+        ({}, "{}"),
+        ({"at": {"b": 2, "a": 1}}, '{"at":{"b":2,"a":1}}'),
+        ({"at": '{"a": 1, "b": 2}'}, r'{"at":"{\"a\": 1, \"b\": 2}"}'),
+    ],
     ids=["none", "plain", "JSON"],
 )
 def test_a_message_and_a_span_may_tell_the_arguments_of_a_call_otherwise(
-    tmp_path: Path, arguments: Span
+    tmp_path: Path, arguments: Span, told: str
 ) -> None:
     ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
     calls = json.dumps([{"tool.name": "look", "tool.args": arguments}])
     call = {"gen_ai.operation.name": "call_llm", "gen_ai.output": calls}
     tool = {**ran, "gen_ai.tool.args": '{"at": {"a": 1, "b": 2}}', "gen_ai.output": "found"}
     spans = [agent(), span(1, attributes=call), span(2, attributes=tool)]
-    assert steps(draft(tmp_path, spans)) == [LOOK, ("observation", "found")]
+    assert steps_of(tmp_path, spans) == [(*LOOK[:2], told), ("observation", "found")]
