@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 
 from kp_batch.conversion.formats import FORMATS
-from kp_batch.conversion.model import Rejected, Skipped, SourceRecord, TraceDraft
-from kp_batch.conversion.rules import load_rules
+from kp_batch.conversion.model import SourceRecord
+from kp_batch.conversion.rules import Rules
 from kp_batch.errors import KpBatchError, UnreadableError
 from kp_batch.imports.run import Imported, import_traces
 from kp_batch.limits import TooLargeError
+from tests.support.drafting import ALWAYS, always, converted, drafted, transcript
 from tests.support.formats.sessions import (
     BEGUN,
     Line,
@@ -33,43 +34,19 @@ from tests.support.formats.sessions import (
     write,
 )
 from tests.support.import_kits import KITS
-from tests.support.importing import imported, refusals
+from tests.support.importing import imported
 
-ALWAYS = {
-    "success": {"always": True},
-    "confidence": {"always": 0.5},
-    "task_domain": {"otherwise": "code"},
-}
-SESSION = {**ALWAYS, "trace": "session"}
+SESSION = always(trace="session")
+GIVEN = '{"at":"é"}'  # to the tools of `use`
 PICTURE = {"type": "image", "source": {"type": "base64", "data": "SECRET"}}
 
 
-def drafts_of(name: str, path: Path, **rules: Any) -> tuple[dict[str, TraceDraft], list[str]]:
-    """The drafts of a file by their native ids, and what is passed over."""
-    loaded_rules = load_rules(None, {**ALWAYS, **rules})
-    form, records, skipped = FORMATS[name].under(loaded_rules), dict[str, list[SourceRecord]](), []
-    for record in form.records(path, []):
-        if isinstance(record, SourceRecord):
-            records.setdefault(record.trace, []).append(record)
-        elif isinstance(record, Skipped):
-            skipped.append(record.kind)
-    drafts = {trace: form.draft(trace, parts, loaded_rules) for trace, parts in records.items()}
-    return {x: draft for x, draft in drafts.items() if isinstance(draft, TraceDraft)}, skipped
+def used(name: str, given: str = "{}") -> tuple[str, str, str]:
+    return "tool_call", name, given
 
 
-def steps(trace: TraceDraft) -> list[tuple[object, object]]:
-    return [
-        (step["type"], step["tool"] if step["type"] == "tool_call" else step["content"])
-        for step in trace.steps
-    ]
-
-
-def tool(name: str, server: str | None = None) -> tuple[str, dict[str, str | None]]:
-    return "tool_call", {"name": name, "mcp_server": server}
-
-
-def read(name: str, source: Path, archive: Path, rules: dict[str, Any]) -> Imported:
-    return import_traces(FORMATS[name], [str(source)], archive, load_rules(None, rules))
+def read(name: str, source: Path, archive: Path, rules: Rules = ALWAYS) -> Imported:
+    return import_traces(FORMATS[name], [str(source)], archive, rules)
 
 
 def use(named: str, name: str = "Bash") -> Line:
@@ -97,19 +74,18 @@ def test_a_trace_is_a_turn_of_the_user(tmp_path: Path) -> None:
         user("p2", [text("<system-reminder>x"), text("and now?"), PICTURE], 8),
         says("a6", text("well"), second=9),
     )
-    drafts, skipped = drafts_of("claude-code", path)
-    assert (list(drafts), skipped) == (["p1", "p2"], [])
-    first = drafts["p1"]
-    assert (first.objective, drafts["p2"].objective) == ("go", "and now?")
-    assert steps(first) == [
+    made = drafted("claude-code", path)
+    first, second = made.drafts.values()
+    assert ([*made.drafts], made.skipped) == (["kp:trace:p1", "kp:trace:p2"], [])
+    assert (first.objective, second.objective) == ("go", "and now?")
+    assert transcript(first) == [
         ("thought", "hm\nso"),
-        tool("Bash"),
-        tool("open__page", "web"),
+        used("Bash", GIVEN),
+        used("web/open__page", GIVEN),
         ("observation", "a\nb"),
         ("observation", ""),
         ("thought", "done"),
     ]
-    assert first.steps[1]["input"] == '{"at":"é"}'
     assert str(first.created_at) == "2026-05-01 09:00:00.500000+00:00"
     assert (first.native.root, first.native.log, first.framework) == ("p1", "s", "claude-code")
     assert (first.origin.agent, first.origin.model, first.origin.version) == ("m", "m", "2.1.1")
@@ -142,26 +118,27 @@ def test_a_trace_is_a_turn_of_the_user(tmp_path: Path) -> None:
 )
 def test_what_nobody_typed_is_no_step(tmp_path: Path, line: Line) -> None:
     lines = user("p", "go"), line, user("o", "<local-command-stdout>x"), says("a", text("so"))
-    drafts, _ = drafts_of("claude-code", claude_file(tmp_path, *lines))
-    assert {trace: steps(draft) for trace, draft in drafts.items()} == {"p": [("thought", "so")]}
+    draft = drafted("claude-code", claude_file(tmp_path, *lines)).draft
+    assert (draft.id, transcript(draft)) == ("kp:trace:p", [("thought", "so")])
 
 
 def test_a_command_is_a_prompt_where_the_model_answers(tmp_path: Path) -> None:
     called = "<command-message>review</command-message>\n<command-name>/review</command-name>"
     prompt = user("p", f"{called}\n<command-args>the last one</command-args>")
     meant = user("x", [text("Look for bugs")], isMeta=True)
-    drafts, _ = drafts_of(
-        "claude-code", claude_file(tmp_path, prompt, meant, says("a", text("so")))
-    )
-    assert [draft.objective for draft in drafts.values()] == ["/review the last one"]
+    path = claude_file(tmp_path, prompt, meant, says("a", text("so")))
+    assert drafted("claude-code", path).draft.objective == "/review the last one"
 
 
 def test_what_is_typed_meanwhile_is_an_observation(tmp_path: Path) -> None:
     queued = {"type": "queued_command", "commandMode": "prompt", "prompt": "and b"}
     line = {**user("q", "", 2), "type": "attachment", "attachment": queued}
     lines = user("p", "do a"), says("a", use("c")), line, says("b", text("done"), second=3)
-    drafts, _ = drafts_of("claude-code", claude_file(tmp_path, *lines))
-    assert steps(drafts["p"]) == [tool("Bash"), ("observation", "and b"), ("thought", "done")]
+    assert transcript(drafted("claude-code", claude_file(tmp_path, *lines)).draft) == [
+        used("Bash", GIVEN),
+        ("observation", "and b"),
+        ("thought", "done"),
+    ]
 
 
 def test_the_first_thought_after_a_failed_tool_may_be_a_recovery(tmp_path: Path) -> None:
@@ -169,8 +146,8 @@ def test_the_first_thought_after_a_failed_tool_may_be_a_recovery(tmp_path: Path)
     lines = user("p", "go"), says("a", use("c")), failed, says("b", text("again"), second=3)
     path = claude_file(tmp_path, *lines)
     for rule, kind in (("after_tool_error", "error_recovery"), (None, "thought")):
-        drafts, _ = drafts_of("claude-code", path, recovery=rule)
-        assert steps(drafts["p"])[-1] == (kind, "again")
+        draft = drafted("claude-code", path, always(recovery=rule)).draft
+        assert transcript(draft)[-1] == (kind, "again")
 
 
 def copied(line: Line) -> Line:
@@ -186,12 +163,12 @@ def test_copied_history_counts_once(tmp_path: Path) -> None:
     write(tmp_path / "in/2.jsonl", *map(copied, old[:2]), *own)
     title = {"type": "summary", "summary": "t", "leafUuid": "a1"}
     write(tmp_path / "in/3.jsonl", title, resumed, old[1])
-    assert read("claude-code", tmp_path / "in", tmp_path / "out", ALWAYS).refused == {}
+    assert read("claude-code", tmp_path / "in", tmp_path / "out").refused == {}
     rows = imported(tmp_path / "out")
-    assert {x.removeprefix("kp:trace:"): len(row["steps"]) for x, row in rows.items()} == {
-        "p1": 1,
-        "p2": 1,
-        "p3": 1,
+    assert {trace: transcript(row) for trace, row in rows.items()} == {
+        "kp:trace:p1": [("thought", "so")],
+        "kp:trace:p2": [("thought", "yes")],
+        "kp:trace:p3": [("thought", "no")],
     }
     assert rows["kp:trace:p1"]["metadata"]["session"] == "s"
     assert rows["kp:trace:p1"]["task"]["objective"] == "go"
@@ -205,9 +182,9 @@ def test_a_session_of_a_fork_has_its_own_turns_and_the_question_that_it_copied(
         {**user("p2", "and this?", 5), "sessionId": "fork"},
         {**says("a2", text("no"), second=6), "sessionId": "fork"},
     )
-    drafts, _ = drafts_of("claude-code", claude_file(tmp_path, *map(copied, old), *own), **SESSION)
-    trace = drafts["fork"]
-    assert (trace.objective, steps(trace)) == (
+    path = claude_file(tmp_path, *map(copied, old), *own)
+    trace = drafted("claude-code", path, SESSION).drafts["kp:trace:fork"]
+    assert (trace.objective, transcript(trace)) == (
         "go",
         [("observation", "and this?"), ("thought", "no")],
     )
@@ -220,7 +197,7 @@ def test_a_turn_that_goes_on_is_made_anew(tmp_path: Path) -> None:
     lines = user("p", "go"), says("a", text("so")), says("b", text("more"), second=3)
     for count in (2, 3):
         claude_file(tmp_path / "in", *lines[:count])
-        read("claude-code", tmp_path / "in", tmp_path / "out", ALWAYS)
+        read("claude-code", tmp_path / "in", tmp_path / "out")
         (row,) = imported(tmp_path / "out").values()
         assert len(row["steps"]) == count - 1
 
@@ -259,15 +236,15 @@ def test_a_turn_of_codex(tmp_path: Path) -> None:
         codex("compacted", 21, message="SECRET"),
         event("task_complete", 22),
     )
-    drafts, skipped = drafts_of("codex", path)
-    assert skipped == ["turn without a prompt"]
-    (trace,) = drafts.values()
+    made = drafted("codex", path)
+    trace = made.draft
+    assert made.skipped == ["turn without a prompt"]
     assert (trace.id, trace.objective) == (f"kp:trace:{uuid_at(1)}", "go")
-    assert steps(trace) == [
+    assert transcript(trace) == [
         ("thought", "hm\nwell\nso"),
-        tool("open", "web"),
+        used("web/open"),
         ("observation", "a"),
-        tool("web_search"),
+        used("web_search", '{"query":"q"}'),
         ("observation", "quick"),
         ("thought", "a\nb"),
     ]
@@ -323,9 +300,8 @@ def test_how_codex_tells_that_a_tool_failed(
     tmp_path: Path, output: object, events: list[Line], *, has_failed: bool
 ) -> None:
     lines = meta(), started(1), asked("go"), *ran("c", output, *events), answer("then")
-    drafts, _ = drafts_of("codex", rollout(tmp_path, *lines), recovery="after_tool_error")
-    (trace,) = drafts.values()
-    assert steps(trace)[-1] == ("error_recovery" if has_failed else "thought", "then")
+    trace = drafted("codex", rollout(tmp_path, *lines), always(recovery="after_tool_error")).draft
+    assert transcript(trace)[-1] == ("error_recovery" if has_failed else "thought", "then")
 
 
 def test_turns_that_a_fork_replays_are_another_sessions(tmp_path: Path) -> None:
@@ -335,13 +311,12 @@ def test_turns_that_a_fork_replays_are_another_sessions(tmp_path: Path) -> None:
     own = started(120), asked("and?"), answer("no", 30)
     fork = meta(id=uuid_at(110), timestamp=at(40))
     path = rollout(tmp_path, fork, parent, *replayed, *by_time, *own)
-    drafts, skipped = drafts_of("codex", path)
-    assert list(drafts) == [uuid_at(120)]
-    assert skipped == ["turn of another session"] * 2
-    whole, _ = drafts_of("codex", path, **SESSION)
-    (trace,) = whole.values()
+    made = drafted("codex", path)
+    assert [*made.drafts] == [f"kp:trace:{uuid_at(120)}"]
+    assert made.skipped == ["turn of another session"] * 2
+    trace = drafted("codex", path, SESSION).draft
     assert (trace.id, trace.objective) == (f"kp:trace:{uuid_at(110)}", "go")
-    assert steps(trace) == [("observation", "and?"), ("thought", "no")]
+    assert transcript(trace) == [("observation", "and?"), ("thought", "no")]
 
 
 def test_without_turns_each_message_of_the_user_begins_one(tmp_path: Path) -> None:
@@ -364,29 +339,30 @@ def test_without_turns_each_message_of_the_user_begins_one(tmp_path: Path) -> No
             "content": [{"type": "output_text", "text": "so"}],
         },
     ]
-    drafts, _ = drafts_of("codex", rollout(tmp_path, header, *bare))
-    assert list(drafts) == ["old/1", "old/2"]
-    assert steps(drafts["old/1"]) == [tool("local_shell"), ("observation", "x")]
-    assert drafts["old/1"].steps[0]["input"] == '{"command":["ls"]}'
-    assert [draft.created_at is None for draft in drafts.values()] == [False, True]
+    drafts = drafted("codex", rollout(tmp_path, header, *bare)).drafts
+    first, second = drafts.values()
+    assert [*drafts] == ["kp:trace:old/1", "kp:trace:old/2"]
+    assert transcript(first) == [used("local_shell", '{"command":["ls"]}'), ("observation", "x")]
+    assert transcript(second) == [("thought", "so")]
+    assert first.created_at
+    assert second.created_at is None
 
 
 def test_a_session_of_codex_may_have_several_files(tmp_path: Path) -> None:
     for second in (0, 40):
         begun = meta(timestamp=at(second)), started(second), asked(f"do {second}", second)
         write(tmp_path / f"in/{second}.jsonl", *begun, answer(f"so {second}", second + 1))
-    read("codex", tmp_path / "in", tmp_path / "out", SESSION)
-    (row,) = imported(tmp_path / "out").values()
-    texts = [row["task"]["objective"], *(step["content"] for step in row["steps"])]
-    assert texts == ["do 0", "so 0", "do 40", "so 40"]
+    trace = drafted("codex", tmp_path / "in", SESSION).draft
+    assert (trace.objective, transcript(trace)) == (
+        "do 0",
+        [("thought", "so 0"), ("observation", "do 40"), ("thought", "so 40")],
+    )
 
 
 def test_a_turn_without_a_uuid_is_named_within_its_session(tmp_path: Path) -> None:
     begun = event("task_started", 1, turn_id="7")
-    drafts, _ = drafts_of(
-        "codex", rollout(tmp_path, meta(id="s"), begun, asked("go"), answer("so"))
-    )
-    assert list(drafts) == ["s/7"]
+    path = rollout(tmp_path, meta(id="s"), begun, asked("go"), answer("so"))
+    assert drafted("codex", path).draft.id == "kp:trace:s/7"
 
 
 @pytest.mark.parametrize(
@@ -394,7 +370,8 @@ def test_a_turn_without_a_uuid_is_named_within_its_session(tmp_path: Path) -> No
 )
 def test_subagents_of_codex_are_passed_over(tmp_path: Path, fields: Line) -> None:
     lines = meta(**fields), started(1), asked("go"), answer("so")
-    assert drafts_of("codex", rollout(tmp_path, *lines)) == ({}, ["session of a subagent"])
+    made = drafted("codex", rollout(tmp_path, *lines))
+    assert (made.drafts, made.skipped) == ({}, ["session of a subagent"])
 
 
 def packed(path: Path) -> Path:
@@ -411,11 +388,10 @@ def test_sessions_packed_with_zstd_are_read_unless_they_stand_unpacked_beside(
     lines = meta(), started(1), asked("go"), answer("so")
     path = rollout(tmp_path / "in", *lines)
     packed(path)
-    assert read("codex", tmp_path / "in", tmp_path / "out", ALWAYS).files == 1
+    assert read("codex", tmp_path / "in", tmp_path / "out").files == 1
     path.unlink()
-    done = read("codex", tmp_path / "in", tmp_path / "other", ALWAYS)
-    assert (done.traces, done.refused) == (1, {})
-    assert imported(tmp_path / "other") == imported(tmp_path / "out")
+    made = converted("codex", tmp_path / "in")
+    assert (made.rows, made.refused) == (imported(tmp_path / "out"), [])
 
 
 def test_a_cut_or_endless_file_of_zstd_is_reported(
@@ -448,13 +424,14 @@ def test_foreign_and_empty_files_are_reported_and_a_file_without_prompts_is_pass
             list(FORMATS[name].records(path, []))
     titled = {"type": "summary", "summary": "t", "leafUuid": "x"}
     path = write(tmp_path / "none.jsonl", titled if name == "claude-code" else meta())
-    assert drafts_of(name, path) == ({}, ["session without a prompt"])
+    made = drafted(name, path)
+    assert (made.drafts, made.skipped) == ({}, ["session without a prompt"])
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex"])
 def test_sessions_are_known_by_what_they_hold(tmp_path: Path, name: str) -> None:
     KITS[name].write(tmp_path / "in", [KITS[name].make("aa", at(0), 1)])
-    done = import_traces(None, [str(tmp_path / "in")], tmp_path / "out", load_rules(None, ALWAYS))
+    done = import_traces(None, [str(tmp_path / "in")], tmp_path / "out", ALWAYS)
     assert done.traces == 1
     (row,) = imported(tmp_path / "out").values()
     assert row["metadata"]["framework"] == name
@@ -462,15 +439,12 @@ def test_sessions_are_known_by_what_they_hold(tmp_path: Path, name: str) -> None
 
 def test_a_prompt_without_a_uuid_is_refused(tmp_path: Path) -> None:
     nameless = claude_file(tmp_path, {**user("p", "go"), "uuid": None}, says("a", text("so")))
-    records = [*FORMATS["claude-code"].records(nameless, [])]
-    assert [record.reasons for record in records if isinstance(record, Rejected)] == [
-        ["missing_id"]
-    ]
+    assert drafted("claude-code", nameless).reasons == [["missing_id"]]
 
 
 def test_an_archive_of_turns_takes_no_sessions(tmp_path: Path) -> None:
     claude_file(tmp_path / "in", user("p", "go"), says("a", text("so")))
-    read("claude-code", tmp_path / "in", tmp_path / "out", ALWAYS)
+    read("claude-code", tmp_path / "in", tmp_path / "out")
     with pytest.raises(KpBatchError, match=r'trace = "session": import into a new folder'):
         read("claude-code", tmp_path / "in", tmp_path / "out", SESSION)
     read("claude-code", tmp_path / "in", tmp_path / "other", SESSION)
@@ -481,12 +455,11 @@ def test_only_formats_of_sessions_take_the_rule(tmp_path: Path) -> None:
     claude_file(tmp_path, user("p", "go"))
     with pytest.raises(KpBatchError, match="otlp has no sessions of several turns"):
         read("otlp", tmp_path, tmp_path / "out", SESSION)
-    read("claude-code", tmp_path, tmp_path / "out", ALWAYS)
+    read("claude-code", tmp_path, tmp_path / "out")
     with pytest.raises(KpBatchError, match="has traces of claude-code"):
         read("otlp", tmp_path, tmp_path / "out", SESSION)
 
 
 def test_a_prompt_without_an_answer_is_refused(tmp_path: Path) -> None:
-    claude_file(tmp_path / "in", user("p", "go"))
-    assert read("claude-code", tmp_path / "in", tmp_path / "out", ALWAYS).refused == {"no_steps": 1}
-    assert [refusal["id"] for refusal in refusals(tmp_path / "out")] == ["kp:trace:p"]
+    ((_, refusal),) = converted("claude-code", claude_file(tmp_path, user("p", "go"))).refused
+    assert (refusal.id, refusal.reasons) == ("kp:trace:p", ["no_steps"])
