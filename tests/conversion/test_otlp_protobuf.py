@@ -21,12 +21,12 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from kp_batch import limits
 from kp_batch.conversion.formats import FORMATS, detect_format, otlp
 from kp_batch.conversion.formats.json_files import opened
-from kp_batch.conversion.model import Rejected, Skipped, SourceRecord, TraceDraft
-from kp_batch.conversion.rules import load_rules
+from kp_batch.conversion.model import Rejected, Skipped, SourceRecord
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.run import import_traces
 from kp_batch.limits import TooLargeError
-from tests.support.formats.otlp import ALWAYS, TALK, TRACE, agent, attributes, chat, request, text
+from tests.support.drafting import ALWAYS, drafted, transcript
+from tests.support.formats.otlp import TALK, TRACE, agent, attributes, chat, request, text
 from tests.support.hostile import lower_limits
 from tests.support.importing import imported, refusals
 from tests.support.otlp_protobuf import (
@@ -149,12 +149,11 @@ def test_a_trace_in_both_is_counted_once(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1/spans.jsonl").write_bytes(LINES)
     (tmp_path / "1/spans.pb").write_bytes(stream(MESSAGES))
-    rules = load_rules(None, ALWAYS)
-    done = import_traces(otlp.FORMAT, [str(tmp_path / "1")], tmp_path / "out", rules)
+    done = import_traces(otlp.FORMAT, [str(tmp_path / "1")], tmp_path / "out", ALWAYS)
     assert (done.traces, done.refused) == (1, {})
     (tmp_path / "1/spans.jsonl").unlink()
     (tmp_path / "1/again.binpb").write_bytes(b"".join(MESSAGES))
-    done = import_traces(otlp.FORMAT, [str(tmp_path / "1")], tmp_path / "out", rules)
+    done = import_traces(otlp.FORMAT, [str(tmp_path / "1")], tmp_path / "out", ALWAYS)
     assert (done.traces, done.refused) == (0, {})  # none is new
 
 
@@ -257,7 +256,7 @@ def _reasons(path: Path) -> Sequence[str]:
 def test_a_cut_stream_is_reported_by_its_name(tmp_path: Path) -> None:
     path = tmp_path / "spans.pb"
     path.write_bytes(stream(MESSAGES)[:-1])
-    done = import_traces(otlp.FORMAT, [str(path)], tmp_path / "out", load_rules(None, ALWAYS))
+    done = import_traces(otlp.FORMAT, [str(path)], tmp_path / "out", ALWAYS)
     assert (done.traces, done.refused) == (1, {"unreadable_file": 1})
     (refusal,) = refusals(tmp_path / "out")
     assert (refusal["id"], refusal["file"], refusal["reasons"]) == (
@@ -266,10 +265,10 @@ def test_a_cut_stream_is_reported_by_its_name(tmp_path: Path) -> None:
         ["unreadable_file"],
     )
     path.write_bytes(stream(MESSAGES))
-    import_traces(otlp.FORMAT, [str(path)], tmp_path / "out", load_rules(None, ALWAYS))
+    import_traces(otlp.FORMAT, [str(path)], tmp_path / "out", ALWAYS)
     assert refusals(tmp_path / "out") == []
     (row,) = imported(tmp_path / "out").values()
-    assert [step["content"] for step in row["steps"]] == ["so", "there"]
+    assert transcript(row) == [("thought", "so"), ("thought", "there")]
 
 
 LOG = {"timeUnixNano": "1", "body": {"stringValue": "hm"}, "attributes": attributes({"a": 1})}
@@ -440,13 +439,12 @@ def test_a_file_that_unpacks_to_too_much_is_too_large(
 
 def test_a_trace_in_the_dialect_of_mlflow_alone_is_refused_by_that_name(tmp_path: Path) -> None:
     mlflow_attributes = {"mlflow.spanType": '"LLM"', "mlflow.spanInputs": '"where?"'}
-    path, rules = tmp_path / "traces.pb", load_rules(None, ALWAYS)
+    path = tmp_path / "traces.pb"
     alone = [{**agent(), "attributes": attributes(mlflow_attributes)}]
     path.write_bytes(encoded(json.loads(request(alone))))
-    refused = otlp.draft(TRACE, items_of(path, SourceRecord), rules)
-    assert isinstance(refused, Rejected)
+    ((_, refused),) = drafted("otlp", path).refused
     assert (refused.id, refused.reasons) == (f"kp:trace:{TRACE}", ["unknown_dialect"])
     assert "MLflow" in refused.message
     both = [agent(attributes=mlflow_attributes), chat(1, TALK, [text("assistant", "so")])]
     path.write_bytes(encoded(json.loads(request(both))))
-    assert isinstance(otlp.draft(TRACE, items_of(path, SourceRecord), rules), TraceDraft)
+    assert drafted("otlp", path).reasons == []

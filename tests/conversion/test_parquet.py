@@ -14,27 +14,16 @@ import pytest
 
 from kp_batch import limits
 from kp_batch.archive.formats import parquet_batches
-from kp_batch.conversion.formats import inspect, langfuse, langsmith, phoenix
-from kp_batch.conversion.model import Format
-from kp_batch.conversion.rules import load_rules
-from kp_batch.imports.run import Imported, import_traces
+from tests.support.drafting import Conversion, always, converted
 from tests.support.formats.rows import LANGFUSE, LANGSMITH, PHOENIX, SCOUT
 from tests.support.hostile import lower_limits
-from tests.support.importing import imported, refusals
 
-RULES = load_rules(
-    None,
-    {
-        "success": {"always": True},
-        "confidence": {"always": 0.5},
-        "task_domain": {"from": "none", "otherwise": "default"},
-    },
-)
-FORMS: Mapping[str, tuple[Format, Mapping[str, Any], str]] = {
-    "phoenix": (phoenix.FORMAT, PHOENIX, "attributes.output.value"),
-    "langsmith": (langsmith.FORMAT, LANGSMITH, "outputs"),
-    "langfuse": (langfuse.FORMAT, LANGFUSE, "output"),
-    "scout": (inspect.FORMAT, SCOUT, "messages"),
+RULES = always(task_domain={"from": "none", "otherwise": "default"})
+FORMS: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
+    "phoenix": ("phoenix", PHOENIX, "attributes.output.value"),
+    "langsmith": ("langsmith", LANGSMITH, "outputs"),
+    "langfuse": ("langfuse", LANGFUSE, "output"),
+    "scout": ("inspect", SCOUT, "messages"),
 }
 of_all = pytest.mark.parametrize("name", FORMS)
 
@@ -70,26 +59,23 @@ def write(path: Path, name: str, values: pa.Array, **options: Any) -> None:
 
 
 def _write(path: Path, columns: Mapping[str, pa.Array], **options: Any) -> None:
-    path.parent.mkdir(exist_ok=True)
     pq.write_table(pa.table({**columns}), path, compression="zstd", **options)
 
 
-def run(tmp_path: Path, name: str) -> Imported:
-    return import_traces(FORMS[name][0], [str(tmp_path / "in")], tmp_path / "out", RULES)
+def made_of(tmp_path: Path, name: str) -> Conversion:
+    return converted(FORMS[name][0], tmp_path, RULES)
 
 
-@pytest.mark.slow
 @of_all
 @pytest.mark.parametrize("hostile", [long_text, texts_alike, many_values])
 def test_a_file_that_unpacks_to_too_much_is_refused_and_the_others_are_imported(
     tmp_path: Path, name: str, hostile: Callable[[Path, str], None]
 ) -> None:
-    write(tmp_path / "in/good.parquet", name, pa.array([FORMS[name][1][FORMS[name][2]]]))
-    hostile(tmp_path / "in/hostile.parquet", name)
-    assert (tmp_path / "in/hostile.parquet").stat().st_size < 12_000
-    assert run(tmp_path, name).refused == {"too_large": 1}
-    assert [refusal["reasons"] for refusal in refusals(tmp_path / "out")] == [["too_large"]]
-    assert set(imported(tmp_path / "out")) == {"kp:trace:good"}
+    write(tmp_path / "good.parquet", name, pa.array([FORMS[name][1][FORMS[name][2]]]))
+    hostile(tmp_path / "hostile.parquet", name)
+    assert (tmp_path / "hostile.parquet").stat().st_size < 12_000
+    made = made_of(tmp_path, name)
+    assert (made.row["id"], made.reasons) == ("kp:trace:good", [["too_large"]])
 
 
 def rows_of(name: str, ids: list[str], texts: pa.Array) -> dict[str, pa.Array]:
@@ -117,39 +103,36 @@ def test_a_trace_with_a_row_that_is_too_large_is_refused_and_the_others_are_impo
     kind = pa.list_(pa.string()) if lists else pa.string()
     texts = pa.array([None if lists else good, large, None if lists else good], kind)
     columns = rows_of(name, ["a", "large", "z"], texts)
-    _write(tmp_path / "in/a.parquet", columns)
-    refused = run(tmp_path, name).refused
-    assert refused.pop("too_large") == 1
-    [reported] = [
-        refusal for refusal in refusals(tmp_path / "out") if refusal["reasons"] == ["too_large"]
-    ]
-    assert (reported["id"], Path(reported["file"]).name) == ("kp:trace:large", "a.parquet")
-    assert lists or set(imported(tmp_path / "out")) == {"kp:trace:a", "kp:trace:z"}
+    _write(tmp_path / "a.parquet", columns)
+    made = made_of(tmp_path, name)
+    too_large = [(x, y.id) for x, y in made.refused if y.reasons == ["too_large"]]
+    assert too_large == [(str(tmp_path / "a.parquet"), "kp:trace:large")]
+    assert lists or made.rows.keys() == {"kp:trace:a", "kp:trace:z"}
 
 
 def test_a_trace_is_refused_whole_where_a_part_of_it_is_too_large(tmp_path: Path) -> None:
     texts = pa.array(["done", "x" * (limits.TEXT_BYTES + 1)])
-    _write(tmp_path / "in/a.parquet", rows_of("langfuse", ["good", "good"], texts))
-    assert run(tmp_path, "langfuse").refused == {"too_large": 1}
-    assert imported(tmp_path / "out") == {}
+    _write(tmp_path / "a.parquet", rows_of("langfuse", ["good", "good"], texts))
+    made = made_of(tmp_path, "langfuse")
+    assert (made.rows, made.reasons) == ({}, [["too_large"]])
 
 
 def test_a_large_row_of_no_trace_is_refused_by_itself(tmp_path: Path) -> None:
     texts = pa.array(["done", "x" * (limits.TEXT_BYTES + 1)])
     rows = rows_of("langsmith", ["good", "other"], texts)
     rows["trace_id"] = pa.array(["good", None])
-    _write(tmp_path / "in/a.parquet", rows)
-    assert run(tmp_path, "langsmith").refused == {"too_large": 1}
-    assert set(imported(tmp_path / "out")) == {"kp:trace:good"}
+    _write(tmp_path / "a.parquet", rows)
+    made = made_of(tmp_path, "langsmith")
+    assert (made.row["id"], made.reasons) == ("kp:trace:good", [["too_large"]])
 
 
 def test_the_trace_of_a_large_row_is_found_where_columns_are_nested(tmp_path: Path) -> None:
     rows = rows_of("phoenix", ["large"], pa.array(["x" * (limits.TEXT_BYTES + 1)]))
     names = ["trace_id", "span_id"]
     ids = pa.StructArray.from_arrays([rows.pop(f"context.{name}") for name in names], names)
-    _write(tmp_path / "in/a.parquet", {**rows, "context": ids})
-    assert run(tmp_path, "phoenix").refused == {"too_large": 1}
-    assert refusals(tmp_path / "out")[0]["id"] == "kp:trace:large"
+    _write(tmp_path / "a.parquet", {**rows, "context": ids})
+    ((_, refusal),) = made_of(tmp_path, "phoenix").refused
+    assert (refusal.id, refusal.reasons) == ("kp:trace:large", ["too_large"])
 
 
 @of_all
@@ -160,9 +143,9 @@ def test_texts_may_be_dictionaries_with_keys_of_any_type(tmp_path: Path, name: s
         folded = {column: pa.array(["", *texts.to_pylist()]) for column, texts in rows.items()}
         kind = pa.dictionary(keys, pa.string())
         columns = {column: texts.cast(kind)[1:] for column, texts in folded.items()}
-        _write(tmp_path / f"in/{number}.parquet", {**columns, "unread": columns[FORMS[name][2]]})
-    assert run(tmp_path, name).refused == {}
-    assert set(imported(tmp_path / "out")) == {f"kp:trace:{number}" for number in range(3)}
+        _write(tmp_path / f"{number}.parquet", {**columns, "unread": columns[FORMS[name][2]]})
+    made = made_of(tmp_path, name)
+    assert (made.reasons, set(made.rows)) == ([], {f"kp:trace:{number}" for number in range(3)})
 
 
 @pytest.mark.parametrize("name", ["phoenix", "langsmith", "langfuse"])
@@ -172,10 +155,8 @@ def test_times_of_twelve_bytes_are_those_that_were_written(tmp_path: Path, name:
     rows = rows_of(name, ["last"], pa.array([good]))
     at = pa.array([datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)], pa.timestamp("us", "UTC"))
     times = {"start_time": at, "end_time": at}
-    _write(tmp_path / "in/a.parquet", {**rows, **times}, use_deprecated_int96_timestamps=True)
-    run(tmp_path, name)
-    [trace] = imported(tmp_path / "out").values()
-    assert trace["metadata"]["created_at"] == "9999-12-31T23:59:59.000000Z"
+    _write(tmp_path / "a.parquet", {**rows, **times}, use_deprecated_int96_timestamps=True)
+    assert made_of(tmp_path, name).row["metadata"]["created_at"] == "9999-12-31T23:59:59.000000Z"
 
 
 @of_all
@@ -183,12 +164,12 @@ def test_text_that_is_no_utf_8_is_told_in_one_line(
     tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     good = FORMS[name][1][FORMS[name][2]]
-    write(tmp_path / "in/good.parquet", name, pa.array([good]))
+    write(tmp_path / "good.parquet", name, pa.array([good]))
     no_text = pa.array([b"\xff\xfe"])
     wrong = pa.StringArray.from_buffers(1, no_text.buffers()[1], no_text.buffers()[2])
-    write(tmp_path / "in/wrong.parquet", name, wrong)
-    assert run(tmp_path, name).refused == {"unreadable_file": 1}
-    assert set(imported(tmp_path / "out")) == {"kp:trace:good"}
+    write(tmp_path / "wrong.parquet", name, wrong)
+    made = made_of(tmp_path, name)
+    assert (made.row["id"], made.reasons) == ("kp:trace:good", [["unreadable_file"]])
     assert "".join(capfd.readouterr()) == ""
 
 
@@ -196,12 +177,13 @@ def test_text_that_is_no_utf_8_is_told_in_one_line(
 def test_a_file_that_lacks_rows_is_told(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path / "in/good.parquet", name, pa.array([FORMS[name][1][FORMS[name][2]]] * 2))
+    write(tmp_path / "good.parquet", name, pa.array([FORMS[name][1][FORMS[name][2]]] * 2))
     read = parquet_batches.ParquetRows.batches
     monkeypatch.setattr(
         parquet_batches.ParquetRows,
         "batches",
         lambda *arguments: (batch.slice(1) for batch in read(*arguments)),
     )
-    assert run(tmp_path, name).refused == {"unreadable_file": 1}
-    assert "tells of 2 rows, and has 1" in refusals(tmp_path / "out")[0]["message"]
+    ((_, refusal),) = made_of(tmp_path, name).refused
+    assert refusal.reasons == ["unreadable_file"]
+    assert "tells of 2 rows, and has 1" in refusal.message

@@ -10,13 +10,6 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 START = 1_772_000_000_123_456_789
 
 
-ALWAYS = {
-    "success": {"always": True},
-    "confidence": {"always": 0.5},
-    "task_domain": {"otherwise": "code"},
-}
-
-
 Span = dict[str, Any]
 
 
