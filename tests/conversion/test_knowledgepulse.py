@@ -100,9 +100,9 @@ def unprivileged(parent: Path, folder: Path) -> Generator[None]:
         folder.chmod(0o755)
 
 
-def test_of_several_units_of_one_id_the_last_one_counts(tmp_path: Path) -> None:
+def test_of_several_units_of_one_id_the_one_that_was_updated_last_counts(tmp_path: Path) -> None:
     with closing(
-        registry(tmp_path / "r.db", [unit("a"), unit("a", task={"objective": "new"})])
+        registry(tmp_path / "r.db", [unit("a", task={"objective": "new"}), unit("a")])
     ) as r:
         r.execute(
             "UPDATE knowledge_units SET updated_at = '2026-01-01' WHERE unit_json LIKE '%do a%'"
