@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from runpy import run_module
 from shutil import copyfile
 
 import pytest
@@ -21,7 +22,9 @@ MADE, DEMO, *SHOWN = [block for block in blocks(README) if block.language in {"s
 
 @pytest.mark.model
 @pytest.mark.prefect
-def test_the_commands_of_the_front_page_print_what_it_shows(tmp_path: Path) -> None:
+def test_the_commands_of_the_front_page_print_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / ".venv").symlink_to(sys.prefix)
     shown = [Block("sh", "kp-batch demo\n", DEMO.text), *SHOWN]  # as `make demo` does
     for block, output in zip(shown, outputs(shown, tmp_path), strict=True):
@@ -33,10 +36,8 @@ def test_the_commands_of_the_front_page_print_what_it_shows(tmp_path: Path) -> N
         [(compared, difference)] = connection.execute(far).fetchall()
     assert (compared, difference < 1e-6) == (575, True)  # as the sample says that an engine had it
     drawn = tmp_path / "drawn.svg"
-    shell(
-        f"{sys.executable} -m tests.support.picture {tmp_path}/kp-batch-demo/warehouse {drawn}",
-        ROOT,
-    )
+    monkeypatch.setattr(sys, "argv", ["", f"{tmp_path}/kp-batch-demo/warehouse", str(drawn)])
+    run_module("tests.support.picture", run_name="__main__")
     [picture] = [link for link in links(README) if link.endswith(".svg")]
     assert words(drawn) == words(ROOT / picture)
 
