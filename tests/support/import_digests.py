@@ -6,30 +6,23 @@ as they were made before, beside such as are made now.
 
 import json
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import astuple
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kp_batch.conversion.apply_rules import Row, apply_rules
-from kp_batch.conversion.formats import FORMATS
-from kp_batch.conversion.model import Present, Rejected, Skipped, SourceRecord, TraceDraft
+from kp_batch.conversion.model import Rejected, Skipped, TraceDraft
 from kp_batch.conversion.rules import load_rules
 from kp_batch.imports.run import IMPORTER
 from tests.support import GOLDEN
 from tests.support.agent_runs import RUNS, SYSTEMS
+from tests.support.drafting import always, drafted
 from tests.support.import_kits import KITS
 
 TOLD = GOLDEN / "imports.json"
-_RULES = {
-    "recovery": "after_tool_error",
-    "success": {"always": True},
-    "confidence": {"always": 0.5},
-    "task_domain": {"otherwise": "default"},
-}
+_RULES = always(recovery="after_tool_error")
 
 
 def fixtures(folder: Path) -> Iterator[tuple[str, str, Path]]:
@@ -51,26 +44,15 @@ def fixtures(folder: Path) -> Iterator[tuple[str, str, Path]]:
 
 def digest(name: str, folder: Path) -> str:
     """Of all that the files of a format come to: drafts, traces, what is refused or passed over."""
-    form = FORMATS[name]
-    rules = load_rules(None, {} if name == "knowledgepulse" else _RULES)
-    files = sorted(str(path) for path in folder.rglob("*") if path.is_file())
-    records: dict[str, list[SourceRecord]] = defaultdict(list)
-    results: list[str] = []
-    for source in form.inputs(files, lambda path: form.sniff(path, Path(path).read_bytes())):
-        for item in form.read(source, lambda path: nullcontext(Path(path))):
-            if isinstance(item, SourceRecord):
-                records[item.trace].append(item)
-            else:
-                results.append(_values(item))
-    for trace, records_of_trace in records.items():
-        draft = form.draft(trace, records_of_trace, rules)
-        results.append(_values(draft))
-        if isinstance(draft, TraceDraft):
-            results.append(_values(apply_rules(draft, rules, name)))
-    return sha256("\n".join(sorted(results)).encode()).hexdigest()[:16]
+    rules = load_rules(None, {}) if name == "knowledgepulse" else _RULES
+    made = drafted(name, folder, rules)
+    drafts = [*made.drafts.values()]
+    results = [*drafts, *(apply_rules(draft, rules, name) for draft in drafts)]
+    results += [*(refusal for _, refusal in made.refused), *map(Skipped, made.skipped)]
+    return sha256("\n".join(sorted(map(_values, results))).encode()).hexdigest()[:16]
 
 
-def _values(result: TraceDraft | Row | Rejected | Skipped | Present) -> str:
+def _values(result: TraceDraft | Row | Rejected | Skipped) -> str:
     """What it tells, whatever its fields are called."""
     return json.dumps(result if isinstance(result, dict) else astuple(result), default=str)
 
