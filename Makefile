@@ -44,7 +44,7 @@ torture: install
 	KP_LAW_EXAMPLES=200 $(BIN)/pytest tests/laws/test_incremental_equals_full.py
 	$(BIN)/python -m tests.support.killing 60
 	$(BIN)/python -m tests.bench.large worst
-	$(BIN)/python -m tests.support.hostile_runs
+	$(BIN)/python -m tests.support.damage
 
 bench: install
 	$(BIN)/python -m tests.bench

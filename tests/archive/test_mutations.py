@@ -26,7 +26,8 @@ from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import step, table, trace, write_jsonl, write_parquet
-from tests.support.mutating import as_json, damaged, damaged_parquet, swapped, write
+from tests.support.damage.chance import damaged, damaged_parquet, damaged_value
+from tests.support.damage.changes import as_json
 from tests.support.runs import facts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -73,6 +74,7 @@ def traces_of(name: str, chance: Random) -> list[dict[str, Any]]:
 
 def test_damaged_lines(tmp_path: Path) -> None:
     archive, lines_by_name = tmp_path / "archive", dict[str, list[bytes]]()
+    archive.mkdir()
     for seed in SEEDS:
         for number in range(FILES):
             chance = Random(f"{seed} {number}")
@@ -81,10 +83,14 @@ def test_damaged_lines(tmp_path: Path) -> None:
             lines = [json.dumps(record).encode() for record in traces]
             lines_by_name[name] = lines
             if chance.random() < 0.5:
-                write(archive / name, damaged(b"\n".join(lines) + b"\n", chance))
+                (archive / name).write_bytes(damaged(b"\n".join(lines) + b"\n", chance))
             else:
                 at = chance.randrange(4)
-                changed = [*lines[:at], as_json(swapped(traces[at], chance)), *lines[at + 1 :]]
+                changed = [
+                    *lines[:at],
+                    as_json(damaged_value(traces[at], chance)),
+                    *lines[at + 1 :],
+                ]
                 write_jsonl(archive / name, changed)
     taken = Taken(archive, tmp_path / "warehouse")
     for name, lines in lines_by_name.items():
@@ -127,12 +133,13 @@ WRITTEN: Sequence[Mapping[str, Any]] = (
 
 def test_damaged_parquet(tmp_path: Path) -> None:
     archive, names = tmp_path / "archive", list[str]()
+    archive.mkdir()
     for seed in SEEDS:
         for number in range(FILES):
             chance = Random(f"{seed} {number}")
             name = f"{seed}-{number}.parquet"
             content = _parquet(name, chance)
-            write(archive / name, damaged_parquet(content, chance))
+            (archive / name).write_bytes(damaged_parquet(content, chance))
             names.append(name)
     taken = Taken(archive, tmp_path / "warehouse")
     for name in sorted({*names} - taken.unreadable):
@@ -147,7 +154,7 @@ def _parquet(name: str, chance: Random) -> bytes:
         state = chance.getstate()
         for record in traces:
             chance.setstate(state)
-            changed.append(swapped({**record, "steps": record["steps"][:1]}, chance))
+            changed.append(damaged_value({**record, "steps": record["steps"][:1]}, chance))
     with suppress(pa.ArrowException, OverflowError, UnicodeError, ValueError, AttributeError):
         if changed:
             return _written(pa.Table.from_pylist(changed), form)
@@ -171,7 +178,8 @@ def _read_parquet(path: Path) -> list[Any]:
     # What Arrow's own types were is no part of what a file says.
     content = path.read_bytes().replace(b"ARROW:schema", b"arrow:schema")
     file = pq.ParquetFile(pa.BufferReader(content))
-    leaves = [file.schema.column(index).path for index in range(len(file.schema))]
+    columns = [file.schema.column(index) for index in range(len(file.schema))]
+    leaves = [column.path for column in columns if str(column.logical_type) != "Null"]
     read = file.read(columns=[leave for leave in leaves if _READ.fullmatch(leave)])
     read.validate(full=True)
     return read.to_pylist()

@@ -22,6 +22,7 @@ from tests.support.archives import (
     write_jsonl,
     write_parquet,
 )
+from tests.support.damage.parquet_files import damage_page, other_kind
 from tests.support.ingesting import take_in
 
 
@@ -156,18 +157,13 @@ def test_text_that_is_no_utf8_in_an_unneeded_column_of_a_reject(tmp_path: Path) 
 
 def test_unneeded_column_damaged_beside_a_reject(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "a.parquet", [trace(), trace(id="")], use_dictionary=False)
-    chunk = pq.read_metadata(path).row_group(0).column(0)
-    content = bytearray(path.read_bytes())
-    content[chunk.data_page_offset : chunk.data_page_offset + 30] = b"\xff" * 30
-    path.write_bytes(content)
+    damage_page(path, 0, "@context")
     assert take_in(tmp_path).rejects.height == 1
 
 
 def test_rows_that_a_damaged_page_hides(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "a.parquet", [trace(), trace(id="b")], use_dictionary=False)
-    content = bytearray(path.read_bytes())
-    content[pq.read_metadata(path).row_group(0).column(1).data_page_offset + 1] = 2  # its kind
-    path.write_bytes(content)
+    damage_page(path, 0, "@type", other_kind)
     write_jsonl(tmp_path / "b.jsonl", [trace()])
     taken = take_in(tmp_path)
     assert taken.counts == {"unreadable_file": 1}

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,22 +16,15 @@ from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import discover
 from kp_batch.errors import UnreadableError
 from tests.support.archives import SCHEMA, read, retyped, step, trace, write_parquet
-from tests.support.hostile import FILES, lower_limits
+from tests.support.damage.places import write
+from tests.support.damage.table import ARCHIVE, Damage, damages_at, lower_limits
 
 TOO_LARGE = ["too_large"]
-# What is reported of the rows of each file, or of a file of which nothing is read.
-EXPECTED_CODES = {
-    **{name: [TOO_LARGE] for name in FILES},
-    **{name: [TOO_LARGE, []] for name in FILES if name.endswith(".jsonl")},
-    "escaped_text.jsonl": [["missing_id"], []],
-    "many_empty_steps.jsonl": [*[["unknown_step_type"]] * 3, []],
-    "parquet_deep_column.parquet": [["unreadable_file"]],
-}
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    lower_limits(monkeypatch, UNPACKED_BYTES=1 << 20)
+    lower_limits(monkeypatch)
     for module in (json_format, parquet_batches):
         monkeypatch.setattr(module, "BATCH_BYTES", 1 << 18)
 
@@ -43,10 +37,13 @@ def codes(path: Path) -> list[list[str]]:
         return [[fault.code for fault in error.faults]]
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if "many_columns" not in name])
-def test_what_is_too_large_is_refused(tmp_path: Path, name: str) -> None:
-    FILES[name](tmp_path / name)
-    assert codes(tmp_path / name) == EXPECTED_CODES[name]
+@pytest.mark.parametrize("damage", damages_at(ARCHIVE), ids=str)
+def test_what_is_too_large_or_damaged_is_refused(tmp_path: Path, damage: Damage) -> None:
+    stay = write(damage, ARCHIVE, tmp_path / "a")
+    [path] = (tmp_path / "a").iterdir()
+    assert codes(path) == [*([reason] for reason in damage.reasons), *([] for _ in stay)]
+    if stay:
+        assert {*read(path).filter(pl.col("reasons").list.len() == 0)["trace_id"]} == stay
 
 
 def test_a_row_that_is_too_large_is_known_by_its_id(tmp_path: Path) -> None:

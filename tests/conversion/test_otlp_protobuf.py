@@ -25,9 +25,9 @@ from kp_batch.conversion.model import Rejected, Skipped, SourceRecord
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.run import import_traces
 from kp_batch.limits import TooLargeError
+from tests.support.damage.table import lower_limits
 from tests.support.drafting import ALWAYS, drafted, transcript
 from tests.support.formats.otlp import TALK, TRACE, agent, attributes, chat, request, text
-from tests.support.hostile import lower_limits
 from tests.support.importing import imported, refusals
 from tests.support.otlp_protobuf import (
     encoded,
@@ -36,6 +36,7 @@ from tests.support.otlp_protobuf import (
     packed,
     stream,
     unfinished,
+    within,
 )
 
 REQUESTS = [
@@ -365,12 +366,6 @@ def large(size: int) -> bytes:
     return encoded(json.loads(request([agent(attributes={"input.value": "x" * size})])))
 
 
-def nested(inner: bytes, *tags: int) -> bytes:
-    for tag in tags:
-        inner = bytes([tag]) + in_varint(inner)
-    return inner
-
-
 IDS = b"\x0a\x10" + b"t" * 16 + b"\x12\x08" + b"s" * 8
 
 
@@ -378,20 +373,20 @@ IDS = b"\x0a\x10" + b"t" * 16 + b"\x12\x08" + b"s" * 8
     "inner",
     [
         lambda most: b"\x0a\0" * most,  # groups
-        lambda most: nested(b"\x12\0" * most, 0x0A),  # scopes
-        lambda most: nested(b"\x12\0" * most, 0x12, 0x0A),  # spans
-        lambda most: nested(IDS + b"\x4a\0" * most, 0x12, 0x12, 0x0A),  # attributes
-        lambda most: nested(IDS + b"\x5a\0" * most, 0x12, 0x12, 0x0A),  # events
-        lambda most: nested(IDS, 0x12, 0x12, 0x0A) + nested(b"\x0a\0" * most, 0x0A, 0x0A),
-        lambda most: nested(
-            IDS + nested(b"\x0a\0" * most, 0x2A, 0x12, 0x4A), 0x12, 0x12, 0x0A
+        lambda most: within(b"\x12\0" * most, 0x0A),  # scopes
+        lambda most: within(b"\x12\0" * most, 0x12, 0x0A),  # spans
+        lambda most: within(IDS + b"\x4a\0" * most, 0x12, 0x12, 0x0A),  # attributes
+        lambda most: within(IDS + b"\x5a\0" * most, 0x12, 0x12, 0x0A),  # events
+        lambda most: within(IDS, 0x12, 0x12, 0x0A) + within(b"\x0a\0" * most, 0x0A, 0x0A),
+        lambda most: within(
+            IDS + within(b"\x0a\0" * most, 0x2A, 0x12, 0x4A), 0x12, 0x12, 0x0A
         ),  # values of a list
-        lambda most: nested(IDS + b"\x6a\0" * most, 0x12, 0x12, 0x0A),  # links
+        lambda most: within(IDS + b"\x6a\0" * most, 0x12, 0x12, 0x0A),  # links
         # Attributes, events and values of two spans.
-        lambda most: nested(IDS + b"\x4a\0" * (most // 2), 0x12, 0x12, 0x0A) * 2,
-        lambda most: nested(IDS + b"\x5a\0" * (most // 2), 0x12, 0x12, 0x0A) * 2,
+        lambda most: within(IDS + b"\x4a\0" * (most // 2), 0x12, 0x12, 0x0A) * 2,
+        lambda most: within(IDS + b"\x5a\0" * (most // 2), 0x12, 0x12, 0x0A) * 2,
         lambda most: (
-            nested(IDS + nested(b"\x0a\0" * (most // 2), 0x2A, 0x12, 0x4A), 0x12, 0x12, 0x0A) * 2
+            within(IDS + within(b"\x0a\0" * (most // 2), 0x2A, 0x12, 0x4A), 0x12, 0x12, 0x0A) * 2
         ),
     ],
 )
@@ -431,7 +426,7 @@ def test_a_message_that_is_too_large_is_refused_alone(
 def test_a_file_that_unpacks_to_too_much_is_too_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
-    lower_limits(monkeypatch, REFUSED=1 << 10, MEMBER_BYTES=1 << 20)
+    lower_limits(monkeypatch, MEMBER_BYTES=1 << 20)
     (tmp_path / "spans.pb").write_bytes(content)
     with pytest.raises(TooLargeError):
         [*otlp.records(tmp_path / "spans.pb", [])]

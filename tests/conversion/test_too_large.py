@@ -1,58 +1,61 @@
 """Small files of other systems that would take gigabytes are refused by name, and no others are."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from kp_batch import limits
+from kp_batch.archive.formats import parquet_batches
 from kp_batch.conversion.formats import FORMATS, langsmith
 from kp_batch.conversion.rules import load_rules
 from kp_batch.imports.run import import_traces
-from tests.support.hostile import lower_limits
-from tests.support.hostile_imports import FILES, GOOD, request, run
+from tests.support.damage.import_files import request, run
+from tests.support.damage.places import write, write_good
+from tests.support.damage.table import damages_at, lower_limits
+from tests.support.import_kits import KITS
 from tests.support.importing import imported, refusals
 
 ANY = {"success": {"always": True}, "confidence": {"always": 0.8}}
 RULES = load_rules(None, {**ANY, "task_domain": {"otherwise": "default"}})
 NATIVE = load_rules(None, {})
-# What is reported as soon as it is known, and not only where more of it was read.
-MESSAGES = {
-    "otlp_spans_of_one.jsonl.gz": "its parts take more than",
-    "samples.eval": "its members unpack to too much",
-    "long_unit.sqlite": "it holds a unit that is too large",
-}
+# What is reported of a trace of several rows, of which one is refused.
+REMAINS = {"empty_objective", "no_steps"}
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    lower_limits(monkeypatch, REFUSED=1 << 10, TRACE_BYTES=1 << 20, MEMBER_BYTES=8 << 20)
+    lower_limits(monkeypatch)
     monkeypatch.setattr(langsmith, "_LITERAL", 1 << 10)
+    monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 1 << 18)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FILES)
-def test_what_is_too_large_is_refused_and_the_rest_imported(tmp_path: Path, name: str) -> None:
-    form, write, reasons, traces = FILES[name]
-    source = tmp_path / "source"
-    source.mkdir()
-    GOOD[form](source)
-    write(source / name)
-    archive = tmp_path / "archive"
-    rules = NATIVE if form == "knowledgepulse" else RULES
-    done = import_traces(FORMATS[form], [str(source)], archive, rules)
-    assert done.traces == 1 + len(traces)
-    assert [*done.refused] == reasons
-    assert {refusal["file"] for refusal in refusals(archive)} <= {str(source / name)}
-    assert {f"kp:trace:{trace}" for trace in traces} <= imported(archive).keys()
+@pytest.mark.parametrize("place", [place for place in KITS if damages_at(place)])
+def test_what_is_too_large_or_damaged_is_refused_and_the_rest_imported(
+    tmp_path: Path, place: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source, archive, tried = tmp_path / "source", tmp_path / "archive", damages_at(place)
+    stay = {write_good(place, source / "good")}
+    stay.update(*(write(damage, place, source / damage.name) for damage in tried))
+    form = FORMATS[KITS[place].name]
+    done = import_traces(form, [str(source)], archive, NATIVE if form.decides else RULES)
+    assert "".join(capfd.readouterr()) == ""
+    assert imported(archive).keys() == {f"kp:trace:{trace}" for trace in stay}
+    assert done.traces == len(stay)
+    reported = {damage.name: set[str]() for damage in tried}
+    messages = {damage.name: damage.message for damage in tried}
     for refusal in refusals(archive):
-        assert MESSAGES.get(name, "") in refusal["message"]
+        name = Path(refusal["file"]).relative_to(source).parts[0]
+        reported[name] |= {*refusal["reasons"]} - REMAINS
+        assert REMAINS & {*refusal["reasons"]} or re.search(messages[name], refusal["message"])
+    assert reported == {damage.name: {*damage.reasons} for damage in tried}
 
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_trace_that_a_run_would_refuse_is_refused_by_its_id(tmp_path: Path, more: int) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text(request("a", "1", "é" * (limits.TEXT_BYTES // 2) + "x" * more), "utf-8")
+    path.write_text(request("a" * 32, "1", "é" * (limits.TEXT_BYTES // 2) + "x" * more), "utf-8")
     import_traces(FORMATS["otlp"], [str(path)], tmp_path / "archive", RULES)
     refused = [(refusal["id"], refusal["reasons"]) for refusal in refusals(tmp_path / "archive")]
     assert refused == [(f"kp:trace:{'a' * 32}", ["too_large"])] * more

@@ -21,7 +21,8 @@ from kp_batch.storage.store import Store, store_at
 from kp_batch.warehouse.lock import leased
 from kp_batch.warehouse.reader import connect
 from tests.support.buckets import fill
-from tests.support.faulty import Faulty, between
+from tests.support.damage.answers import Trouble, between
+from tests.support.damage.table import damages
 from tests.support.formats.atif import result, short
 from tests.support.formats.knowledgepulse import registry, unit
 from tests.support.formats.langfuse import CONVERSATION, lines, manifest, observation, root
@@ -57,7 +58,7 @@ def nights(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faulty]:
+def server(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trouble]:
     """Notes what the server is asked, and may answer badly."""
     with between(s3) as (address, server):
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
@@ -103,7 +104,7 @@ def test_an_archive_in_a_bucket_has_the_bytes_of_one_here(
 
 
 def test_a_night_moves_what_it_changes_and_what_it_has_to_know(
-    nights: Path, url: str, server: Faulty
+    nights: Path, url: str, server: Trouble
 ) -> None:
     import_spans(nights, url)
     import_spans(nights, f"{url}/")  # the same one
@@ -124,7 +125,7 @@ def test_a_night_moves_what_it_changes_and_what_it_has_to_know(
     assert objects(server, url, "PUT") == {f"2/{name}" for name in stored}
 
 
-def objects(server: Faulty, url: str, method: str) -> set[str]:
+def objects(server: Trouble, url: str, method: str) -> set[str]:
     """The objects below a URL that were asked for, but for what locks it."""
     below = url.removeprefix("s3:/") + "/"
     paths = {path.partition("?")[0] for verb, path in server.asked if verb == method}
@@ -306,7 +307,7 @@ def exports(folder: Path) -> tuple[Format, Rules]:
 
 @pytest.mark.parametrize("make", [trials, exports])
 def test_files_that_say_more_about_others_do_so_in_a_bucket_and_once(
-    make: Any, tmp_path: Path, bucket: str, server: Faulty
+    make: Any, tmp_path: Path, bucket: str, server: Trouble
 ) -> None:
     source = tmp_path / "source"
     form, rules = make(source)
@@ -359,7 +360,7 @@ def test_an_archive_below_its_source_is_none_of_it(nights: Path, bucket: str) ->
         assert import_spans(bucket, f"{bucket}/archive").files == 2
 
 
-def test_faults_are_reported_in_one_line(nights: Path, url: str, server: Faulty) -> None:
+def test_faults_are_reported_in_one_line(nights: Path, url: str, server: Trouble) -> None:
     with pytest.raises(WarehouseError, match="neither a warehouse nor an imported archive"):
         import_spans(nights, "gs://box/archive")
     for arguments in ((nights, "s3://kp-none/archive"), ("s3://kp-none/source", url)):
@@ -368,11 +369,12 @@ def test_faults_are_reported_in_one_line(nights: Path, url: str, server: Faulty)
         assert "s3://kp-none" in str(explain_error(none.value))
     import_spans(nights, url)
     late(nights)
-    server.fault = lambda method, path: "403" if method == "PUT" and "2026" in path else None
-    with pytest.raises(PermissionError, match=r"access is denied.*look at the credentials"):
-        import_spans(nights, url)
-    server.fault = lambda method, path: "cut" if method == "GET" and "2026" in path else None
-    with pytest.raises(OSError, match="s3://"):
-        import_spans(nights, url)
-    server.fault = lambda _method, _path: None
+    for bad in filter(lambda damage: damage.reasons, damages("answer")):
+        moved = "PUT" if bad.name == "denied" else "GET"
+        server.answer = lambda method, path, moved=moved, bad=bad: (
+            bad if method == moved and "2026" in path else None
+        )
+        with pytest.raises(OSError, match=bad.message):
+            import_spans(nights, url)
+    server.answer = lambda _method, _path: None
     assert import_spans(nights, url).traces == 3

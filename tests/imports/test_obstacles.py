@@ -24,7 +24,8 @@ from kp_batch.imports.records import NewRecords
 from kp_batch.imports.run import import_traces
 from kp_batch.storage.store import store_at
 from tests.support.buckets import fill
-from tests.support.faulty import between
+from tests.support.damage.answers import between
+from tests.support.damage.table import damages
 from tests.support.importing import (
     RULES,
     import_all,
@@ -308,13 +309,14 @@ def test_a_source_that_cannot_be_reached_is_not_taken_for_one_of_no_format(
     with between(s3) as (address, server):
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
         store_at.cache_clear()
-        for fault, why in (("cut", r"s3://.*"), ("403", "access is denied.*")):
-            server.fault = lambda method, path, fault=fault: (
-                fault if method == "GET" and ".jsonl" in path else None
+        for bad in filter(lambda damage: damage.reasons, damages("answer")):
+            server.answer = lambda method, path, bad=bad: (
+                bad if method == "GET" and ".jsonl" in path else None
             )
-            with pytest.raises(OSError, match=rf"the source cannot be reached: .*{why}") as caught:
+            why = f"the source cannot be reached: .*{bad.message}"
+            with pytest.raises(OSError, match=why) as caught:
                 import_traces(None, [f"{bucket}/nights"], archive, load_rules(None, RULES))
-            assert is_passing(caught.value) == (fault == "cut")
+            assert is_passing(caught.value) == (bad.reasons == ["EIO"])
     store_at.cache_clear()
 
 

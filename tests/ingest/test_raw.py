@@ -22,7 +22,7 @@ from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
 from kp_batch.errors import UnreadableError, is_passing
 from tests.support.archives import SCHEMA, retyped, trace, write_jsonl, write_parquet
-from tests.support.mutating import damage
+from tests.support.damage.parquet_files import damage_page
 from tests.support.rejected_rows import ACCEPTED, EVERYTHING, REFUSED, REFUSED_JSON
 
 WRITERS = {"a.jsonl": write_jsonl, "a.parquet": write_parquet}
@@ -161,7 +161,7 @@ def test_where_another_column_is_damaged_the_json_has_those_that_are_read(
     rows = [trace(id=f"{number}" * 99, confidence=5.0) for number in range(6)]
     path = write_parquet(tmp_path / "a.parquet", rows, row_group_size=2, use_dictionary=False)
     whole = rejected(path)
-    damage(path, group=1, column="@context")
+    damage_page(path, 1, "@context")
     texts = rejected(path)
     assert [texts[row] for row in (0, 1)] == [whole[row] for row in (0, 1)]
     for row in range(2, 6):

@@ -54,6 +54,7 @@ from kp_batch.warehouse.layout import Layout
 from tests.support.archives import SCHEMA, retyped, step, trace, write_jsonl, write_parquet
 from tests.support.buckets import Machine
 from tests.support.commands import check_signal, linux, reading, working
+from tests.support.damage.parquet_files import damage_page
 from tests.support.folders import keep, listing, restore
 from tests.support.odd_rows import BOTH, JSON_ALONE, PARQUET_ALONE
 from tests.support.oracle.exports import distinct_ones
@@ -537,19 +538,6 @@ def test_of_rows_with_one_id_the_one_that_counts_is_exported(various: Path, tmp_
     assert lines(path)[0]["extra"] == 1
 
 
-def damaged(path: Path, column: str) -> None:
-    """Damage a column in all of a Parquet file."""
-    metadata, content = pq.read_metadata(path).row_group(0), bytearray(path.read_bytes())
-    [chunk] = [
-        metadata.column(index)
-        for index in range(metadata.num_columns)
-        if metadata.column(index).path_in_schema == column
-    ]
-    start = chunk.dictionary_page_offset or chunk.data_page_offset
-    content[start : start + 20] = b"\xff" * 20
-    path.write_bytes(content)
-
-
 def test_what_is_not_there_any_more_is_left_out_and_named(various: Path, tmp_path: Path) -> None:
     other = numbered(3, "other")
     changed = place(various, "files/changed.jsonl", CHANGED[0], other, *CHANGED[1:])
@@ -558,7 +546,7 @@ def test_what_is_not_there_any_more_is_left_out_and_named(various: Path, tmp_pat
         various / "archive" / "files" / name for name in ("gone.jsonl", "unread.parquet")
     )
     gone.unlink()
-    damaged(unread, "metadata.visibility")  # which no run reads
+    damage_page(unread, 0, "metadata.visibility")  # which no run reads
     result = chosen(various, "files", tmp_path / "a.jsonl")
     assert ids(tmp_path / "a.jsonl") == [f"files-t{number}" for number in (0, 1, 2, 5)]
     files = {str(file) for file in (changed, shorter, gone, unread)}

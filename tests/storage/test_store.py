@@ -18,7 +18,8 @@ from kp_batch.storage.store import (
     run_parallel,
     store_at,
 )
-from tests.support.faulty import Faulty, between
+from tests.support.damage.answers import Trouble, between
+from tests.support.damage.table import Damage, damages, named
 
 pytestmark = pytest.mark.process
 
@@ -29,7 +30,9 @@ def store(bucket: str) -> Store:
 
 
 @pytest.fixture
-def faulty(s3: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Store, Faulty]]:
+def troubled(
+    s3: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Store, Trouble]]:
     """A store whose answers pass through trouble."""
     with between(s3) as (address, trouble):
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
@@ -110,40 +113,42 @@ def test_no_such_bucket_and_no_such_object_are_named(store: Store) -> None:
         store.read("none")
 
 
-def test_what_is_refused_is_reported_without_a_traceback_of_xml(
-    faulty: tuple[Store, Faulty],
+@pytest.mark.parametrize("damage", damages("answer"), ids=str)
+def test_after_a_bad_answer_it_is_asked_again_or_reports_it_in_one_line(
+    troubled: tuple[Store, Trouble], tmp_path: Path, damage: Damage
 ) -> None:
-    store, trouble = faulty
-    trouble.fault = lambda _method, _path: "403"
-    with pytest.raises(
-        PermissionError, match=r"access is denied.*look at the credentials"
-    ) as refused:
+    store, trouble = troubled
+    content = b"0123456789" * 10
+    store.write("a", content)
+    bad = iter([damage])
+    trouble.answer = lambda method, _path: next(bad, None) if method == "GET" else None
+    if damage.reasons:
+        with pytest.raises(OSError, match=damage.message) as caught:
+            store.download("a", tmp_path / "a")
+        assert [errno.errorcode[caught.value.errno or 0]] == damage.reasons
+        assert is_passing(caught.value) == (damage.reasons == ["EIO"])
+        assert "\n" not in str(caught.value)
+        assert not list(tmp_path.iterdir())  # not even a part
+    store.download("a", tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == content
+
+
+def test_what_may_not_be_written_is_reported(troubled: tuple[Store, Trouble]) -> None:
+    store, trouble = troubled
+    denied = named("answer", "denied")
+    trouble.answer = lambda _method, _path: denied
+    with pytest.raises(PermissionError, match=denied.message) as refused:
         store.write("a", b"1")
     assert refused.value.errno == errno.EACCES
     assert "\n" not in str(refused.value)
 
 
-def test_a_store_that_is_busy_for_a_while_is_asked_again(faulty: tuple[Store, Faulty]) -> None:
-    store, trouble = faulty
-    busy = iter(["503", "503"])
-    trouble.fault = lambda _method, _path: next(busy, None)
+def test_a_store_that_is_busy_for_a_while_is_asked_again(troubled: tuple[Store, Trouble]) -> None:
+    store, trouble = troubled
+    busy = iter([named("answer", "busy")] * 2)
+    trouble.answer = lambda _method, _path: next(busy, None)
     store.write("a", b"1")
     assert store.read("a")[0] == b"1"
-
-
-def test_an_answer_that_is_cut_off_is_an_error_that_passes(
-    faulty: tuple[Store, Faulty], tmp_path: Path
-) -> None:
-    store, trouble = faulty
-    store.write("a", b"0123456789" * 10)
-    cuts = iter(["cut"])
-    trouble.fault = lambda method, _path: next(cuts, None) if method == "GET" else None
-    with pytest.raises(OSError, match="s3://") as caught:
-        store.download("a", tmp_path / "a")
-    assert is_passing(caught.value)
-    assert not list(tmp_path.iterdir())  # not even a part
-    store.download("a", tmp_path / "a")
-    assert (tmp_path / "a").read_bytes() == b"0123456789" * 10
 
 
 def test_after_an_error_no_further_object_is_begun() -> None:

@@ -16,6 +16,7 @@ from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons
 from kp_batch.schemas import ROWS
 from kp_batch.scoring.facts import with_facts
+from tests.support.damage.parquet_files import damage_page
 
 TOOL = pa.struct({"name": pa.string(), "mcp_server": pa.string()})
 STEP = pa.struct(
@@ -146,10 +147,7 @@ def record_scores(folder: Path, seed: int) -> None:
 def write_damaged(path: Path, traces: Sequence[Any], good: int) -> Path:
     """Write a Parquet file of which the first `good` rows, an even number, can be read."""
     write_parquet(path, traces, row_group_size=2, use_dictionary=False)
-    chunk = pq.read_metadata(path).row_group(good // 2).column(2)
-    content = bytearray(path.read_bytes())
-    content[chunk.data_page_offset : chunk.data_page_offset + 30] = b"\xff" * 30
-    path.write_bytes(content)
+    damage_page(path, good // 2, "id")
     return path
 
 

@@ -54,7 +54,7 @@ def otlp(name: str, at: object, score: object, question: str = ASKED) -> Files:
         "gen_ai.input.messages": json.dumps([ask]),
         "gen_ai.output.messages": json.dumps([so]),
     }
-    both = {"traceId": name[0] * 32, "startTimeUnixNano": at, "endTimeUnixNano": at}
+    both = {"traceId": (name * 32)[:32], "startTimeUnixNano": at, "endTimeUnixNano": at}
     root = {**both, "spanId": "a" * 16, "parentSpanId": "", "attributes": [], "events": [event]}
     call = {**both, "spanId": "b" * 16, "parentSpanId": "a" * 16, "attributes": _attributes(values)}
     return {

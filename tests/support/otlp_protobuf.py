@@ -47,6 +47,13 @@ def in_varint(message: bytes) -> bytes:
     return bytes([*before, left]) + message
 
 
+def within(message: bytes, *tags: int) -> bytes:
+    """A message within others, by the tags of their fields."""
+    for tag in tags:
+        message = bytes([tag]) + in_varint(message)
+    return message
+
+
 def stream(messages: Iterable[bytes], frame: Frame = in_four_bytes) -> bytes:
     """Messages one after the other."""
     return b"".join(map(frame, messages))

@@ -1,10 +1,24 @@
 """One row of each format in Parquet."""
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
 START = "2026-03-01T10:00:00Z"
 
 
-# A trace of one row, and the column that holds its text.
-PHOENIX = {
+class Row(NamedTuple):
+    """A trace of one row, whose name is `good`, and the column that holds its text."""
+
+    format: str
+    columns: Mapping[str, Any]
+    text: str
+
+    def named(self, trace: str) -> dict[str, Any]:
+        """The row of another trace."""
+        return {name: trace if value == "good" else value for name, value in self.columns.items()}
+
+
+_PHOENIX = {
     "context.trace_id": "good",
     "context.span_id": "s",
     "parent_id": None,
@@ -14,9 +28,7 @@ PHOENIX = {
     "attributes.input.value": "do it",
     "attributes.output.value": "done",
 }
-
-
-LANGSMITH = {
+_LANGSMITH = {
     "id": "good",
     "trace_id": "good",
     "run_type": "llm",
@@ -27,9 +39,7 @@ LANGSMITH = {
     "inputs": '{"input": "do it"}',
     "outputs": '{"output": "done"}',
 }
-
-
-LANGFUSE = {
+_LANGFUSE = {
     "id": "good",
     "trace_id": "good",
     "type": "GENERATION",
@@ -38,10 +48,14 @@ LANGFUSE = {
     "input": "do it",
     "output": "done",
 }
-
-
-SCOUT = {
+_SCOUT = {
     "transcript_id": "good",
     "date": START,
     "messages": '[{"role": "user", "content": "do it"}, {"role": "assistant", "content": "done"}]',
+}
+ROWS: Mapping[str, Row] = {
+    "phoenix": Row("phoenix", _PHOENIX, "attributes.output.value"),
+    "langsmith in Parquet": Row("langsmith", _LANGSMITH, "outputs"),
+    "langfuse in Parquet": Row("langfuse", _LANGFUSE, "output"),
+    "scout": Row("inspect", _SCOUT, "messages"),
 }

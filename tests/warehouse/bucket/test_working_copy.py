@@ -45,7 +45,8 @@ from kp_batch.warehouse.reader import connect
 from tests.support import commands
 from tests.support.archives import trace, write_jsonl
 from tests.support.buckets import Machine, fill, make_bucket
-from tests.support.faulty import Faulty, between
+from tests.support.damage.answers import Trouble, between
+from tests.support.damage.table import Damage, named
 from tests.support.folders import keep, restore
 from tests.support.lawful import assert_same
 from tests.support.prefect_server import PrefectServer
@@ -249,7 +250,7 @@ def test_what_a_dead_writer_holds_is_taken_over(
 
 
 @contextmanager
-def trouble_before(s3: str) -> Iterator[Faulty]:
+def trouble_before(s3: str) -> Iterator[Trouble]:
     """Lead all requests through a server that makes trouble."""
     with between(s3) as (address, trouble), pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL", address)
@@ -268,8 +269,8 @@ def test_a_store_that_ignores_conditions_is_refused(s3: str, fresh: Machine, arc
 
 BAD_ANSWERS = [
     ("GET", "list-type", "cut"),
-    ("GET", ".parquet", "503"),
-    ("PUT", ".parquet", "503"),
+    ("GET", ".parquet", "busy"),
+    ("PUT", ".parquet", "busy"),
     ("PUT", "manifest.json", "cut"),
 ]
 
@@ -280,15 +281,15 @@ def test_one_bad_answer_of_each_kind_costs_nothing_but_time(
     query = "SELECT trace_id, score, novelty FROM scores ORDER BY ALL"
     scores, faults = first.ask(query), [*BAD_ANSWERS]
 
-    def fault(verb: str, path: str) -> str | None:
-        for method, part, answer in faults:
+    def answer(verb: str, path: str) -> Damage | None:
+        for method, part, name in faults:
             if verb == method and part in path:
-                faults.remove((method, part, answer))
-                return answer
+                faults.remove((method, part, name))
+                return named("answer", name)
         return None
 
     with trouble_before(s3) as trouble:
-        trouble.fault = fault
+        trouble.answer = answer
         second.run(archive, threshold=0.5)
         assert faults == []
     for machine in (first, second):
@@ -299,7 +300,8 @@ def test_one_bad_answer_of_each_kind_costs_nothing_but_time(
 
 def test_who_may_only_read_is_refused(s3: str, first: Machine, archive: Path) -> None:
     with trouble_before(s3) as trouble:
-        trouble.fault = lambda method, _path: None if method in ("GET", "HEAD") else "403"
+        denied = named("answer", "denied")
+        trouble.answer = lambda method, _path: None if method in ("GET", "HEAD") else denied
         done = kp_batch(first, "run", archive)
         assert (done.returncode, done.stdout) == (1, "")
         assert "access is denied" in done.stderr.splitlines()[-1]

@@ -9,24 +9,26 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from urllib.parse import urlsplit
 
-Fault = str  # 503 | 403 | cut
+from tests.support.damage.table import Answer, Damage
+
 _CONDITIONS = ("if-match", "if-none-match")
+_OWN = ("transfer-encoding", "connection", "content-length")  # headers that a server makes itself
 
 
 @dataclass
-class Faulty:
+class Trouble:
     """What it does to the requests that pass."""
 
-    fault: Callable[[str, str], Fault | None] = lambda _method, _path: None
+    answer: Callable[[str, str], Damage | None] = lambda _method, _path: None
     forgets_conditions: bool = False
     delay_s: float = 0.0
     asked: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
 @contextmanager
-def between(address: str) -> Generator[tuple[str, Faulty]]:
+def between(address: str) -> Generator[tuple[str, Trouble]]:
     """Serve what another server serves; gives its own address, and what makes trouble."""
-    faulty, host = Faulty(), urlsplit(address).netloc
+    trouble, host = Trouble(), urlsplit(address).netloc
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -35,44 +37,42 @@ def between(address: str) -> Generator[tuple[str, Faulty]]:
 
         def do(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            faulty.asked.append((self.command, self.path))
-            time.sleep(faulty.delay_s)
-            fault = faulty.fault(self.command, self.path)
-            if fault in ("503", "403"):
-                self.answer(int(fault), {}, b"")
-                return
+            trouble.asked.append((self.command, self.path))
+            time.sleep(trouble.delay_s)
+            if damage := trouble.answer(self.command, self.path):
+                self.send(damage.make(lambda: self.ask(body).content))
+            else:
+                self.send(self.ask(body))
+
+        def ask(self, body: bytes) -> Answer:
             kept = {
                 name: value
                 for name, value in self.headers.items()
-                if not (faulty.forgets_conditions and name.lower() in _CONDITIONS)
+                if not (trouble.forgets_conditions and name.lower() in _CONDITIONS)
             }
             inner = http.client.HTTPConnection(host)
             inner.request(self.command, self.path, body, kept)
             answer = inner.getresponse()
             content = answer.read()
             inner.close()
-            if fault == "cut":
-                self.wfile.write(
-                    b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + content[:9]
-                )
-                self.close_connection = True
-                return
-            self.answer(answer.status, dict(answer.headers), content)
+            of_none = int(answer.headers.get("Content-Length", 0))  # a HEAD asks for no content
+            length = of_none if self.command == "HEAD" else len(content)
+            return Answer(answer.status, content, length, dict(answer.headers))
 
-        def answer(self, status: int, headers: dict[str, str], content: bytes) -> None:
-            self.send_response_only(status)
-            for name, value in headers.items():
-                if name.lower() not in ("transfer-encoding", "connection", "content-length"):
+        def send(self, answer: Answer) -> None:
+            self.send_response_only(answer.status)
+            for name, value in answer.headers.items():
+                if name.lower() not in _OWN:
                     self.send_header(name, value)
-            length = headers.get("Content-Length", "0") if self.command == "HEAD" else len(content)
-            self.send_header("Content-Length", str(length))
+            self.send_header("Content-Length", str(answer.length))
             self.end_headers()
-            self.wfile.write(content if self.command != "HEAD" else b"")
+            self.wfile.write(answer.content)
+            self.close_connection |= len(answer.content) < answer.length and self.command != "HEAD"
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do  # noqa: N815
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", faulty
+        Thread(target=server.serve_forever, args=[0.05], daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", trouble
         server.shutdown()
