@@ -43,6 +43,9 @@ def test_what_is_too_large_or_damaged_is_refused_and_the_rest_imported(
     assert "".join(capfd.readouterr()) == ""
     assert imported(archive).keys() == {f"kp:trace:{trace}" for trace in stay}
     assert done.traces == len(stay)
+    assert {*done.refused} - REMAINS == {reason for damage in tried for reason in damage.reasons}
+    packed = {*source.rglob("*.parquet")} - {source / "many columns" / "a.parquet"}
+    assert all(path.stat().st_size < 24_000 for path in packed)
     reported = {damage.name: set[str]() for damage in tried}
     messages = {damage.name: damage.message for damage in tried}
     for refusal in refusals(archive):
