@@ -48,9 +48,12 @@ def test_the_make_targets_call_what_the_tests_run() -> None:
         ["make", "demo"],
         ["make", "test"],
     ]
+    lint = ["ruff check", "ruff format --check", "pyrefly check", "lint-imports"]
     for target, calls in (
         ("demo", ["kp-batch demo"]),
-        ("test", ["ruff check", "ruff format --check", "pyrefly check", "lint-imports", "pytest"]),
+        ("check", [*lint, "pytest --quick"]),
+        ("test", [*lint, "pytest --telling"]),
+        ("test-all", [*lint, "pytest --numprocesses"]),
     ):
         plan = subprocess.run(
             ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True
