@@ -66,6 +66,7 @@ def run(folder: Path, *options: str, path: str = os.environ["PATH"]) -> tuple[se
     return set(re.findall(r"::test_(\w+) PASSED", done.stdout)), done.stdout
 
 
+@pytest.mark.telling
 def test_check_has_the_quick_ones_and_fails_each_that_is_not(tmp_path: Path) -> None:
     passed, output = run(tmp_path, "--quick")
     assert passed == {"quick", "sleeps"}

@@ -23,6 +23,7 @@ ANOTHER = (
 )
 
 
+@pytest.mark.telling
 @pytest.mark.process
 @pytest.mark.skipif(not os.getuid() and not SETPRIV, reason="root, without setpriv")
 @pytest.mark.parametrize("most", [8, 20, 26])

@@ -224,6 +224,7 @@ def test_a_file_with_a_new_link_or_owner_is_compared_once_and_not_read(
     assert (hashed, read) == (["a.jsonl"] * 2, ["a.jsonl"])
 
 
+@pytest.mark.telling
 def test_content_alone_that_is_new_is_read(first: Night) -> None:
     first.write("short.jsonl", "s1", "s2")
     first.run()
@@ -569,6 +570,7 @@ def test_a_file_that_is_written_further_is_read_up_to_its_last_line(night: Night
     assert night.ids == ["a1", "a2", "b1", "b2", "b3", "b4", "b5"]
 
 
+@pytest.mark.telling
 def test_a_cut_file_that_is_new_is_told_and_read_up_to_its_last_line(
     night: Night, capsys: pytest.CaptureFixture[str]
 ) -> None:

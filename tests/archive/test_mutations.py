@@ -72,6 +72,7 @@ def traces_of(name: str, chance: Random) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.telling
 def test_damaged_lines(tmp_path: Path) -> None:
     archive, lines_by_name = tmp_path / "archive", dict[str, list[bytes]]()
     archive.mkdir()

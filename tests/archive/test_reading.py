@@ -718,6 +718,7 @@ usual_times = st.builds(
 )
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 @given(st.lists(st.none() | usual_times, max_size=9))
 def test_law_a_time_is_the_same_whatever_is_beside_it(texts: list[str | None]) -> None:
@@ -782,6 +783,7 @@ BOUNDS = (-62_135_596_800, 253_402_300_800, -9_223_372_037, 9_223_372_037)  # in
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9, "INT96": 10**6}  # in a second
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 @given(st.sampled_from([*UNITS]), st.data())
 def test_law_a_timestamp_is_read_as_it_stands_or_rejected(unit: str, data: st.DataObject) -> None:

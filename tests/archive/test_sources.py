@@ -182,6 +182,7 @@ def test_a_folder_with_metadata_of_its_own_is_no_table(tmp_path: Path) -> None:
     assert discovered(tmp_path, tmp_path) == ["a/b.jsonl", "a/metadata/c.jsonl"]
 
 
+@pytest.mark.telling
 @pytest.mark.process
 def test_buckets_are_read_by_url(bucket: str) -> None:
     store = store_at(bucket)

@@ -249,6 +249,7 @@ def test_a_shell_completes_runs_and_domains_and_changes_nothing(
     assert contents(scored.warehouse) == before
 
 
+@pytest.mark.telling
 @pytest.mark.process
 def test_a_shell_completes_questions_and_formats() -> None:
     words = {"COMP_WORDS": "kp-batch questions novelty_by_a", "COMP_CWORD": "2"}
@@ -318,6 +319,7 @@ def test_runs_lists_the_runs_the_last_one_first(scored: Scored) -> None:
     ]
 
 
+@pytest.mark.telling
 @pytest.mark.process
 def test_runs_shows_all_it_knows_in_any_width_and_why_a_run_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -499,6 +501,7 @@ def test_a_signal_ends_a_plan_within_two_seconds(
         check_signal(asking, signal.SIGINT, 130)
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "nowhere", "ray://127.0.0.1:9"])
 def test_a_cluster_of_ray_that_does_not_answer_is_one_line(
@@ -595,6 +598,7 @@ def test_a_disk_with_no_room_is_reported_before_anything_starts(
         group.main(["run", "a", "--warehouse", str(tmp_path)], standalone_mode=False)
 
 
+@pytest.mark.telling
 @pytest.mark.process
 def test_help_and_sql_import_nothing_heavy() -> None:
     modules = ("kp_batch.cli", "kp_batch.warehouse.answers", "kp_batch.warehouse.reader")
@@ -614,6 +618,7 @@ def test_sample_makes_an_archive(tmp_path: Path) -> None:
     assert "50 traces in 3 files" in done.stderr
 
 
+@pytest.mark.telling
 @pytest.mark.model
 def test_score_gives_one_trace_its_score(tmp_path: Path) -> None:
     line = (GOLDEN / "traces.jsonl").read_text("utf-8").splitlines()[0]
@@ -636,6 +641,7 @@ WEIGHT_OF_NOVELTY = {
 }
 
 
+@pytest.mark.telling
 @pytest.mark.model
 @pytest.mark.parametrize(
     ("expected", "settings"),

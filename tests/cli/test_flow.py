@@ -42,6 +42,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Path:
     return folder
 
 
+@pytest.mark.telling
 def test_prefect_is_sent_no_setting_that_was_left_out(warehouse: Path, archive: Path) -> None:
     with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
         [(parameters,)] = database.execute("SELECT parameters FROM flow_run").fetchall()
@@ -53,6 +54,7 @@ def test_prefect_is_sent_no_setting_that_was_left_out(warehouse: Path, archive: 
     assert flow_config == {"embedder": "hashing", "allow": [], **of_one_run}
 
 
+@pytest.mark.telling
 def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: Path) -> None:
     summary = json.loads((warehouse / "summary.json").read_text())
     assert summary["counts"]["accepted"] == 120
@@ -85,6 +87,7 @@ def test_run_leaves_nothing_loose_in_the_home_directory(warehouse: Path) -> None
     assert not (warehouse / "staging").exists()
 
 
+@pytest.mark.telling
 def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path) -> None:
     with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
         query = "SELECT key, data FROM artifact WHERE key IS NOT NULL"
@@ -111,6 +114,7 @@ def test_prefect_is_sent_no_text_of_a_trace(warehouse: Path, archive: Path) -> N
     assert not {text for text in shown if text in dump}
 
 
+@pytest.mark.telling
 def test_what_a_run_says_and_its_summary_stand_in_the_log_of_prefect(warehouse: Path) -> None:
     with closing(sqlite3.connect(warehouse / "prefect" / "prefect.db")) as database:
         query = "SELECT message, level, task_run_id IS NULL FROM log ORDER BY timestamp"

@@ -66,6 +66,7 @@ def ask(warehouse: Path, query: str) -> list[tuple[object, ...]]:
         return connection.execute(query).fetchall()
 
 
+@pytest.mark.telling
 @pytest.mark.process
 @asks
 def test_what_writes_names_what_it_may_not_write(
@@ -277,6 +278,7 @@ def test_a_delta_table_is_no_archive(tmp_path: Path, below: str) -> None:
     assert str(caught.value) == f"cannot look into '{table}': {IS_DELTA}"
 
 
+@pytest.mark.telling
 @pytest.mark.process
 def test_tables_and_warehouses_are_seen_in_buckets(bucket: str) -> None:
     names = ["a.jsonl", "t/_delta_log/0.json", "t/b.parquet"]

@@ -52,6 +52,7 @@ def runs(folder: Path, to: str = "wh") -> list[tuple[str, str]]:
     return [(row["run_id"], row["status"]) for row in json.loads(listed.stdout)]
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 def test_a_run_says_that_it_is_done_and_when(folder: Path) -> None:
     done, _ = ended(folder, "--max-reject-share", 1)
@@ -75,6 +76,7 @@ def test_a_run_beyond_a_limit_says_what_is_known_of_it(folder: Path) -> None:
     assert (failed["scores"], failed["audits"]) == ([], [])
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 def test_a_run_whose_audits_fail_has_their_results(folder: Path) -> None:
     audits = ("--max-reject-share", 1, "--audits", folder / "audits.toml")
@@ -134,6 +136,7 @@ def test_a_run_says_that_another_one_writes(folder: Path) -> None:
     assert error == f"kp-batch: {busy['reason']}"
 
 
+@pytest.mark.telling
 @linux
 @pytest.mark.process
 def test_a_run_that_is_ended_says_so(folder: Path) -> None:

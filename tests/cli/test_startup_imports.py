@@ -75,12 +75,14 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return archive, settings.warehouse
 
 
+@pytest.mark.telling
 def test_a_run_that_embeds_without_a_model_imports_none(tmp_path: Path) -> None:
     archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
     modules = imported(FIRST, archive, tmp_path / "warehouse")
     assert not modules & MODELS
 
 
+@pytest.mark.telling
 @pytest.mark.model
 def test_a_run_with_nothing_to_do_imports_no_model_no_chart_and_no_file_system(
     scored: tuple[Path, Path],
@@ -90,12 +92,14 @@ def test_a_run_with_nothing_to_do_imports_no_model_no_chart_and_no_file_system(
     assert not modules & (MODELS | PAGES | REMOTE | {"tqdm"})
 
 
+@pytest.mark.telling
 def test_the_command_line_checks_settings_without_frames(tmp_path: Path) -> None:
     modules = imported(CHECKED, tmp_path / "archive", tmp_path / "warehouse")
     assert "pydantic" in modules
     assert not modules & (MODELS | PAGES | REMOTE | FRAMES | {"duckdb"})
 
 
+@pytest.mark.telling
 @pytest.mark.model
 def test_a_question_is_answered_without_frames_and_settings(scored: tuple[Path, Path]) -> None:
     modules = imported(ASKED, *scored)
@@ -108,6 +112,7 @@ def test_who_waits_for_a_long_command_has_imported_none_of_its_work() -> None:
     assert not waiting & (MODELS | PAGES | REMOTE | FRAMES | {"duckdb", "pydantic"})
 
 
+@pytest.mark.telling
 def test_the_commands_and_their_options_are_there_without_their_work() -> None:
     commands = imported(COMMANDS)
     assert "kp_batch.cli.schema" in commands

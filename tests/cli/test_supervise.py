@@ -129,6 +129,7 @@ def test_how_a_child_ended_is_reported(
     assert [*temporary.iterdir()] == []
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("work", "status", "reason"),
     [
@@ -196,6 +197,7 @@ def test_a_run_that_is_published_is_done_though_nobody_reads_its_result(
     assert done.stderr.endswith(f"the report is in {tmp_path}/w/report.html\n")
 
 
+@pytest.mark.telling
 def test_a_command_has_its_help_where_python_drops_documentation() -> None:
     environment = os.environ | {"PYTHONOPTIMIZE": "2"}
     words = command(["run", "--help"])
@@ -300,6 +302,7 @@ with logged(log):
 """
 
 
+@pytest.mark.telling
 @linux
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_ends_all_and_leaves_nothing(tmp_path: Path, temporary: Path, name: str) -> None:

@@ -118,6 +118,7 @@ def test_every_format_is_damaged() -> None:
     assert FORMS.keys() == FORMATS.keys()
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize("name", FORMS)
 def test_damaged_exports(tmp_path: Path, name: str) -> None:
     whole, mixed = tmp_path / "whole", tmp_path / "mixed"

@@ -233,6 +233,7 @@ def test_so_are_packed_messages(tmp_path: Path, as_json: list[tuple[str, str]]) 
             assert _reasons(path) == ["unreadable_file"]
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_with_flipped_bytes_it_is_read_or_refused(tmp_path: Path, name: str) -> None:

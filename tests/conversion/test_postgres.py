@@ -325,6 +325,7 @@ def test_a_file_that_tells_of_the_same_while_the_server_is_away_is_no_newer(
     assert objective(archive, "a") == "of the database"
 
 
+@pytest.mark.telling
 def test_what_is_in_the_way_is_reported_in_one_line(registry: Registry, archive: Path) -> None:
     registry.do("CREATE ROLE guest LOGIN")
     for url, reason in {
@@ -378,6 +379,7 @@ def test_nothing_is_ever_written(registry: Registry) -> None:
         list(rows_of(registry.url, None))
 
 
+@pytest.mark.telling
 def test_a_password_is_refused_and_never_written(
     registry: Registry, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ from tests.support.reference import PARTS, REFERENCE, written
 
 BEGINNING = "kp-batch run data/sample --embedder hashing"
 TROUBLESHOOTING, WHAT_DUCKDB_SAYS = DOCS / "how-to" / "troubleshooting.md", "What DuckDB says"
+TUTORIAL = DOCS / "tutorial.md"
 RUN = [page for page in PAGES if page != README and any(block.is_run for block in blocks(page))]
 
 
@@ -72,7 +73,11 @@ def clear(folder: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("page", RUN, ids=name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.telling] * (page == TUTORIAL)) for page in RUN],
+    ids=name,
+)
 def test_the_blocks_of_a_page_are_run_and_print_what_it_shows(
     page: Path, folder: Path, scored: Path, installed: Path
 ) -> None:

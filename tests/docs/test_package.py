@@ -22,6 +22,7 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in paths if "__pycache__" not in path.parts}
 
 
+@pytest.mark.telling
 def test_a_wheel_is_built_and_installed_as_the_page_says(sdist: Path, tmp_path: Path) -> None:
     """Without a network: the tools that build it are here, and what it needs is not installed."""
     checkout = copytree(sdist, tmp_path / "checkout")
@@ -49,6 +50,7 @@ def metadata(site: Path) -> Message:
     return Parser().parsestr(path.read_text("utf-8"))
 
 
+@pytest.mark.telling
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout")
 def test_the_source_distribution_holds_what_a_checkout_holds(sdist: Path) -> None:
     listed = ["git", "ls-files", "--", ".", ":!.ci"]
@@ -56,24 +58,28 @@ def test_the_source_distribution_holds_what_a_checkout_holds(sdist: Path) -> Non
     assert set(tracked.splitlines()) - files(sdist) == set()
 
 
+@pytest.mark.telling
 def test_the_source_distribution_holds_no_cache(sdist: Path) -> None:
     names = {path.name for path in sdist.rglob("*")}
     caches = re.compile(r"__pycache__|.*\.pyc|\.\w*(cache|venv|hypothesis)")
     assert [name for name in names if caches.fullmatch(name)] == []
 
 
+@pytest.mark.telling
 def test_the_wheel_ships_kp_batch_alone_and_all_of_it(site: Path) -> None:
     shipped = {path.name for path in site.iterdir() if path.is_dir()}
     assert {name for name in shipped if not name.endswith(".dist-info")} == {"kp_batch"}
     assert files(site / "kp_batch") == files(ROOT / "kp_batch")
 
 
+@pytest.mark.telling
 def test_the_wheel_names_its_licence_and_brings_it(site: Path, metadata: Message) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
     [licence] = site.glob("kp_batch-*.dist-info/licenses/LICENSE")
     assert licence.read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
+@pytest.mark.telling
 def test_the_page_of_an_index_is_the_front_page_without_what_leads_into_a_checkout(
     metadata: Message, tmp_path: Path
 ) -> None:

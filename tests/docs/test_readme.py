@@ -20,6 +20,7 @@ from tests.support.pages import DOCS, README, Block, blocks, links
 MADE, DEMO, *SHOWN = [block for block in blocks(README) if block.language in {"sh", "text"}]
 
 
+@pytest.mark.telling
 @pytest.mark.model
 @pytest.mark.prefect
 def test_the_commands_of_the_front_page_print_what_it_shows(

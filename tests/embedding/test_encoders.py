@@ -182,6 +182,7 @@ def returned(monkeypatch: pytest.MonkeyPatch) -> list[npt.NDArray[np.float32]]:
     return seen
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [1, 2, 384, 8_192, 9_000])
 @pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 1e3, 1e20])
@@ -203,6 +204,7 @@ def test_the_bits_of_the_samples_hashing_vectors_are_those_of_the_formula(
     assert stored.tobytes() == by_the_formula(returned[0]).tobytes()
 
 
+@pytest.mark.telling
 @pytest.mark.model
 def test_the_bits_of_the_models_vectors_are_those_of_the_formula(
     tmp_path: Path, returned: list[npt.NDArray[np.float32]]

@@ -274,6 +274,7 @@ def test_a_window_is_embedded_once_in_a_run_and_across_runs(folder: Path) -> Non
     assert (counts.embedded, counts.windows) == (3, 2)
 
 
+@pytest.mark.telling
 def test_a_shared_vector_is_verified_and_kept_until_its_last_text_is_forgotten(
     folder: Path,
 ) -> None:
@@ -306,6 +307,7 @@ def test_no_text_has_the_hash_of_a_window() -> None:
     assert window_hash(window) != hashlib.sha256(b"like").hexdigest()
 
 
+@pytest.mark.telling
 def test_texts_without_a_space_and_of_one_word_have_windows() -> None:
     windows = MiniLM().windows(["", "x" * 100_000, "金" * 1_000])
     assert [len(window) for window in windows] == [2, 3, WINDOW]

@@ -129,6 +129,7 @@ def test_only_whole_chunks_are_left_in_the_folder(store: Opened, folder: Path) -
     }
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",

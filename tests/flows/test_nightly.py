@@ -24,6 +24,7 @@ def import_settings(tmp_path: Path) -> dict[str, Any]:
     return {"sources": [str(tmp_path / "source")], "archive": str(tmp_path / "archive")}
 
 
+@pytest.mark.telling
 def test_all_settings_are_read_before_the_first_import(
     import_settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,6 +38,7 @@ def test_all_settings_are_read_before_the_first_import(
     assert not Path(import_settings["archive"]).exists()
 
 
+@pytest.mark.telling
 def test_each_warehouse_has_keys_of_its_own() -> None:
     first, second = (artifact_name(Path(folder) / "Ware house's é_") for folder in ("/a", "/b"))
     assert re.fullmatch("ware-house-s-[0-9a-f]{8}", first)
@@ -46,6 +48,7 @@ def test_each_warehouse_has_keys_of_its_own() -> None:
     assert re.fullmatch("[0-9a-f]{8}", odd)
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("config", "name"),
     [
@@ -65,6 +68,7 @@ def test_a_flow_run_is_named_by_its_warehouse(
     assert nightly.import_and_rescore.flow_run_name is FLOW["flow_run_name"]
 
 
+@pytest.mark.telling
 def test_an_import_that_a_limit_fails_ends_the_flow(
     import_settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +81,7 @@ def test_an_import_that_a_limit_fails_ends_the_flow(
         ImportConfig.read({**import_settings, "max_refused": "few"}, 1)
 
 
+@pytest.mark.telling
 def test_an_import_whose_disk_fails_is_tried_again(
     import_settings: dict[str, Any],
     waited: list[float],

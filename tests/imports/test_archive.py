@@ -269,6 +269,7 @@ def test_what_was_read_of_a_file_before_is_not_forgotten(nights: Path, archive: 
     assert said(archive) == {"a": ["1"], "b": ["2", "3", "9"], "c": ["4"], "z": ["8"]}
 
 
+@pytest.mark.telling
 @pytest.mark.process
 def test_one_import_at_a_time_changes_an_archive(nights: Path, archive: Path) -> None:
     busy = rf"writing to {archive} \(.*\); import again later$"

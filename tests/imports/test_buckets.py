@@ -232,6 +232,7 @@ def test_what_another_import_did_just_before_is_not_lost(
     }
 
 
+@pytest.mark.telling
 def test_what_another_writer_stores_meanwhile_is_not_replaced(
     nights: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +271,7 @@ def test_a_day_that_another_writer_stored_meanwhile_is_not_removed(
     assert bucket_files(url)["2026-03-05.parquet"] == b"another's"
 
 
+@pytest.mark.telling
 def test_what_is_imported_into_a_bucket_can_be_scored(
     nights: Path, url: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
@@ -341,6 +343,7 @@ def test_a_source_is_an_object_a_folder_or_a_glob(
             import_spans(nothing, tmp_path / "0")
 
 
+@pytest.mark.telling
 def test_a_registry_that_is_written_to_is_read_with_its_newest_rows(
     tmp_path: Path, bucket: str
 ) -> None:
@@ -354,6 +357,7 @@ def test_a_registry_that_is_written_to_is_read_with_its_newest_rows(
     assert import_traces(knowledgepulse.FORMAT, [bucket], tmp_path / "archive", rules).traces == 2
 
 
+@pytest.mark.telling
 def test_an_archive_below_its_source_is_none_of_it(nights: Path, bucket: str) -> None:
     fill(bucket, nights)
     for _ in range(2):

@@ -203,6 +203,7 @@ def test_who_forgets_in_a_warehouse_is_told_of_the_archive(archive: Path, tmp_pa
     assert holds(str(tmp_path), ["kp:trace:a"]) is False
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 def test_in_any_folder_who_forgets_is_told_of_the_archive_or_that_it_may_keep_the_traces(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -38,6 +38,7 @@ def _limited(command: list[str], limit: int) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.telling
 def test_a_disk_that_fails_is_reported_and_changes_no_day(tmp_path: Path) -> None:
     source, archive, never = (tmp_path / name for name in ("source", "archive", "never"))
     source.mkdir()

@@ -174,6 +174,7 @@ def test_a_warehouse_below_a_source_is_none_of_it(nights: Path, archive: Path) -
     assert (done.traces, done.refused) == (3, {})
 
 
+@pytest.mark.telling
 @pytest.mark.process
 @asks
 def test_a_folder_that_may_not_be_read_is_refused_by_name(

@@ -39,6 +39,7 @@ def contents(archive: Path) -> dict[str, bytes]:
     return {f"{path.relative_to(archive)}": path.read_bytes() for path in paths}
 
 
+@pytest.mark.telling
 def test_several_processes_come_to_what_one_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +103,7 @@ def test_what_processes_ask_of_a_bucket_is_counted(bucket: str, tmp_path: Path) 
     assert in_worker == in_process
 
 
+@pytest.mark.telling
 def test_a_killed_process_is_reported_in_one_line() -> None:
     with Workers(1) as workers:
         pid = workers.submit(os.getpid)()
@@ -111,6 +113,7 @@ def test_a_killed_process_is_reported_in_one_line() -> None:
             sleep()
 
 
+@pytest.mark.telling
 def test_what_is_asked_for_ends_with_its_process() -> None:
     with Workers(2) as workers:
         pids = [call() for call in [workers.submit(os.getpid) for _ in range(8)]]

@@ -64,6 +64,7 @@ def of_every_code(name: str) -> list[Any]:
     return [*rows, *(row for _, row in REFUSED_JSON), *lines]
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 @pytest.mark.parametrize("most", [1 << 20, 1_000])
 @pytest.mark.parametrize("batch", [1, 7, 4_096])

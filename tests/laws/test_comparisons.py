@@ -15,6 +15,7 @@ from tests.support.oracle.history import History, State
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.telling
 def test_law_runs_compare_as_their_scores_do(history: History) -> None:
     for first, second in product(history.states, repeat=2):
         assert_compared(history, first, second)

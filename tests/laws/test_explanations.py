@@ -33,6 +33,7 @@ SAID = ("task_domain", "agent_id", "framework", "success", "source_file", "recor
 TOKENLESS, DAY = "?!", timedelta(days=1)
 
 
+@pytest.mark.telling
 def test_law_every_score_is_explained_by_its_sum_and_its_cache(history: History) -> None:
     for row in history.last.scores[::2]:
         assert_explained(history, row)

@@ -39,6 +39,7 @@ def pairs() -> list[dict[str, Any]]:
     return [each for own in by_names.values() for each in (own[0], own[-1])]
 
 
+@pytest.mark.telling
 def test_law_an_export_has_the_traces_of_a_plain_search(history: History, tmp_path: Path) -> None:
     for wanted in [*CONDITIONS, *pairs()]:
         assert_exported(history, {"min_score": 0.0} | wanted, tmp_path / "a.jsonl")

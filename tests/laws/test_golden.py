@@ -125,6 +125,7 @@ def test_the_live_engines_novelty_gives_exactly_its_score(name: str) -> None:
     )
 
 
+@pytest.mark.telling
 @pytest.mark.model
 @every_cache
 def test_the_replay_scores_as_the_live_engine_did(name: str) -> None:
@@ -132,6 +133,7 @@ def test_the_replay_scores_as_the_live_engine_did(name: str) -> None:
     assert_as_expected(replay(vectors(), times(), max_elements=max_elements, ttl=ttl).novelty, name)
 
 
+@pytest.mark.telling
 @pytest.mark.model
 def test_what_the_live_engine_recorded_is_reproduced_and_a_wrong_ttl_shows(tmp_path: Path) -> None:
     recorded = {line["id"]: line["score"] for line in lines("expected_cap1000_ttl1h.jsonl")}
@@ -155,6 +157,7 @@ def test_what_the_live_engine_recorded_is_reproduced_and_a_wrong_ttl_shows(tmp_p
     assert (days["mean_absolute_difference"] > 1e-4).any()
 
 
+@pytest.mark.telling
 @pytest.mark.model
 @every_cache
 def test_the_cache_scores_as_the_live_engine_did(name: str) -> None:

@@ -612,7 +612,7 @@ class Nights(RuleBasedStateMachine):
 
 
 EXAMPLES = os.environ.get("KP_LAW_EXAMPLES")
-TestNights = Nights.TestCase
+TestNights = pytest.mark.telling(Nights.TestCase)
 TestNights.settings = settings(
     max_examples=int(EXAMPLES or 4),
     stateful_step_count=15,

@@ -10,6 +10,7 @@ from tests.support.killing_imports import torture_imports
 pytestmark = pytest.mark.process
 
 
+@pytest.mark.telling
 def test_runs_killed_at_any_moment_leave_lawful_tables_and_readers_in_peace(tmp_path: Path) -> None:
     assert torture(tmp_path, str(tmp_path / "warehouse"), kills=6, seed=1) > 0
 
@@ -18,5 +19,6 @@ def test_runs_on_a_bucket_killed_at_any_moment_likewise(tmp_path: Path) -> None:
     assert torture_in_bucket(tmp_path, kills=3, seed=1) > 0
 
 
+@pytest.mark.telling
 def test_imports_killed_at_any_moment_are_made_good_to_the_byte(tmp_path: Path) -> None:
     assert torture_imports(tmp_path, kills=5, seed=1) > 0

@@ -62,6 +62,7 @@ def test_law_a_question_answers_as_its_oracle(
     assert_same(rows, ANSWERS[name](history.states[at], *arguments), UNSTATED)
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 def test_law_a_drawn_archive_answers_as_its_oracle(by_chance: History) -> None:
     history, before = by_chance, dict[str, dict[str, object]]()

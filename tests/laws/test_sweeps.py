@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 HOUR = timedelta(hours=1)
 
 
+@pytest.mark.telling
 def test_law_a_sweep_replays_as_plain_loops_do(history: History) -> None:
     groupings = [(), ("agent_id",), ("host",), ("agent_id", "task_domain")]
     caches = list(product(groupings, (1, 3, 1000), (None, HOUR, 20 * HOUR)))

@@ -320,6 +320,7 @@ def test_an_archive_equals_the_cache_one_at_a_time() -> None:
     assert bits(history.replayed(256)) == bits(one_at_a_time(history))
 
 
+@pytest.mark.telling
 def test_vectors_over_8192_dimensions_equal_the_cache_one_at_a_time() -> None:
     history = archive(40, dimensions=9_000)
     assert bits(history.replayed()) == bits(one_at_a_time(history))

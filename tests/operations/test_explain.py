@@ -123,6 +123,7 @@ def test_every_trace_is_explained_as_it_was_scored(made: Path) -> None:
         assert explanation_text(explanation)
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize("made", [of_several_caches], indirect=True)
 @pytest.mark.parametrize(
     ("name", "cache"), [("t32", " of agent_id y, no host"), ("t30", " of agent_id y, host a")]
@@ -167,6 +168,7 @@ def eight(once: Path) -> Path:
     return once
 
 
+@pytest.mark.telling
 def test_the_five_nearest_are_shown_with_what_they_share(eight: Path) -> None:
     explanation = explained(eight, "t7")  # sum all rows
     assert [neighbour.trace_id for neighbour in explanation.neighbours] == [
@@ -297,6 +299,7 @@ def explained_as_of(folder: Path, run: str) -> float:
     return scores.collect().get_column("score").item()
 
 
+@pytest.mark.telling
 def test_a_terminal_shows_the_last_ten_runs_of_the_past(eight: Path) -> None:
     explanation = explained(eight, "t0")
     [entry] = explanation.history
@@ -330,6 +333,7 @@ def test_the_past_ends_where_the_row_of_a_run_is_damaged(
     assert [entry.change for entry in explained(eight, "t0").history] == [None]
 
 
+@pytest.mark.telling
 def test_vectors_that_are_lost_are_reported(eight: Path) -> None:
     shutil.rmtree(eight / "warehouse" / "vectors")
     explanation = explained(eight, "t3")
@@ -371,6 +375,7 @@ def with_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -407,12 +412,14 @@ def test_a_rejected_trace_of_a_like_name_hides_no_other(with_ids: Path) -> None:
     assert explained(with_ids, "ab").trace_id == "ab"
 
 
+@pytest.mark.telling
 def test_a_tool_without_a_name_is_shown_as_one(with_ids: Path) -> None:
     explanation = explained(with_ids, "t")
     assert [step.tool for step in explanation.steps or ()] == [None, ""]
     assert 'tool_call "": b' in explanation_text(explanation)
 
 
+@pytest.mark.telling
 def test_nothing_of_a_trace_reaches_a_terminal_unseen(with_ids: Path) -> None:
     shown = explanation_text(explained(with_ids, "id2"))
     assert all(sign.isprintable() or sign == "\n" for sign in shown)

@@ -131,6 +131,7 @@ def test_an_export_of_all_is_scored_as_its_archive_and_keeps_the_skills(
     assert exported(run_config.warehouse, tmp_path / "a.jsonl", where=where).chosen == 1
 
 
+@pytest.mark.telling
 def test_an_export_changes_nothing_in_the_warehouse(sample: RescoreConfig, tmp_path: Path) -> None:
     before = listing(sample.warehouse)
     exported(sample.warehouse, tmp_path / "a.jsonl", distinct=0.9)
@@ -200,6 +201,7 @@ def test_a_wrong_condition_is_reported_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_where_nothing_matches_the_file_is_there_and_empty(
     sample: RescoreConfig, tmp_path: Path, ending: str, capsys: pytest.CaptureFixture[str]
@@ -315,6 +317,7 @@ def chosen(various: Path, name: str, output: Path, **choice: Any) -> ExportResul
     return replace(result, conditions=())
 
 
+@pytest.mark.telling
 def test_an_export_of_which_nothing_is_left_fails_and_replaces_nothing(
     various: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -343,6 +346,7 @@ def test_copies_are_recognised_by_their_texts_and_other_traces_by_vectors(
     assert chosen(various, "copies", tmp_path / "b.jsonl", distinct=0.5).similar == 4
 
 
+@pytest.mark.telling
 def test_the_command_takes_every_option(
     sample: RescoreConfig, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
@@ -426,6 +430,7 @@ def test_a_pipe_or_a_device_is_written_into_and_stays(
     assert {path.name for path in tmp_path.iterdir()} == {"pipe.jsonl", "device.jsonl"}
 
 
+@pytest.mark.telling
 def test_a_file_is_whole_or_as_it_was(sample: RescoreConfig, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("as it was")
@@ -716,6 +721,7 @@ def test_law_what_is_taken_is_what_a_plain_search_takes(data: st.DataObject) -> 
     assert taken == list(naive(vectors, bound))
 
 
+@pytest.mark.telling
 def test_what_reaches_the_bound_is_alike_and_so_is_a_copy() -> None:
     rng = np.random.default_rng(5)
     pairs = [normalised(rng.standard_normal((2, 24))) for _ in range(20)]
@@ -728,6 +734,7 @@ def test_what_reaches_the_bound_is_alike_and_so_is_a_copy() -> None:
     assert Distinct(1.0).take(np.zeros((2, 24), dtype=np.float32)).tolist() == [True, True]
 
 
+@pytest.mark.telling
 def test_at_the_edge_of_the_band_no_pair_is_passed_over() -> None:
     first = np.array([1, 0], dtype=np.float32)
     for bound in np.linspace(0.1, 0.9, 99, dtype=np.float32):

@@ -129,6 +129,7 @@ def test_the_caches_that_engines_had_fit_their_recorded_scores_best(fleet: Fleet
     assert swept(fleet.own.warehouse, *EVERY).better_fit == ""
 
 
+@pytest.mark.telling
 def test_restarts_are_found_by_the_empty_cache_that_they_left(fleet: Fleet) -> None:
     implied = {row[0] for row in ask(fleet.own, "SELECT trace_id FROM implied_restarts(1e-6)")}
     hidden = {row[0] for row in ask(fleet.own, "SELECT trace_id FROM scores WHERE single_thought")}

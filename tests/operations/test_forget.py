@@ -82,6 +82,7 @@ def readable(folder: Path) -> list[str]:
     return [run for (run,) in runs if can_be_read(folder / "warehouse", run)]
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
@@ -401,6 +402,7 @@ NOTHING = ForgetResult(None, 0, 0, 0, 0, 0, "", 0, 0, 0, 0, ())
 ALL = ForgetResult("now", 1, 2, 1, 1, 2, "a, b", 1, 1_000, 1, 1, ("first", "last"))
 
 
+@pytest.mark.telling
 def test_what_was_forgotten_is_reported() -> None:
     assert forgotten_text(NOTHING) == "nothing to forget"
     assert forgotten_text(ALL).splitlines() == [
@@ -426,6 +428,7 @@ def test_what_was_forgotten_is_reported() -> None:
     assert end == "nothing was changed"
 
 
+@pytest.mark.telling
 def test_what_was_removed_is_reported() -> None:
     assert removed_text(VacuumResult(0, 0, 0, 0)) == "nothing to remove"
     result = VacuumResult(1, 0, 1, 1_000, lost=("a",), readable=("b", "c"))

@@ -72,6 +72,7 @@ def without_sentence_transformers(
     monkeypatch.setattr(live, "find_spec", lambda _: None)
 
 
+@pytest.mark.telling
 @pytest.mark.model
 @pytest.mark.usefixtures("real_encoder")
 def test_it_scores_as_the_live_engine_did() -> None:

@@ -56,6 +56,7 @@ def config_of(folder: Path, **changes: Any) -> Any:
     return effective_config(config(folder, folder / "archive", **changes))
 
 
+@pytest.mark.telling
 def test_a_preview_is_the_comparison_of_the_run_afterwards_and_leaves_nothing(
     scored: Path,
 ) -> None:
@@ -119,6 +120,7 @@ def test_audits_are_reported_before_they_fail_and_limits_hold(scored: Path) -> N
     assert listing(scored / "warehouse") == before
 
 
+@pytest.mark.telling
 def test_a_report_that_cannot_be_written_keeps_no_result_from_being_shown(
     scored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def assert_same(actual: Any, wanted: Any) -> None:
         assert actual[0][name].equals(rows), name
 
 
+@pytest.mark.telling
 def test_a_rollback_publishes_what_a_run_left_and_one_forward_what_was_before(
     nights: Folder,
 ) -> None:
@@ -180,6 +181,7 @@ def test_it_tells_what_it_undoes_and_what_would_come_back(nights: Folder) -> Non
     )
 
 
+@pytest.mark.telling
 def test_it_is_reported_on_few_lines(nights: Folder) -> None:
     folder, (first, second) = nights
     result = rollback(folder / "warehouse", first, dry_run=True)

@@ -186,6 +186,7 @@ def test_a_value_that_is_given_counts_before_the_traces_own(several: Path) -> No
     assert len({str(result) for result in own}) == 3
 
 
+@pytest.mark.telling
 def test_each_of_several_traces_comes_alone_and_now_means_after_all(four: Path) -> None:
     new = said(0, "something else", id="new")
     now = datetime(2026, 1, 5, 23, tzinfo=UTC)  # of the last trace, after which these come
@@ -211,6 +212,7 @@ def test_lines_that_cannot_be_scored_stand_in_their_order_with_all_their_faults(
     assert faults == [("no_steps", "bad_confidence"), ("malformed_json",), ("malformed_json",)]
 
 
+@pytest.mark.telling
 def test_what_is_nested_too_deep_is_reported_on_its_line(tmp_path: Path) -> None:
     deep = tmp_path / "deep.json"
     deep.write_text("[" * 100_000)
@@ -235,6 +237,7 @@ def test_a_time_that_no_clock_has_is_not_needed(created_at: str) -> None:
     assert isinstance(scored, Scored)
 
 
+@pytest.mark.telling
 def test_the_lines_after_a_large_one_that_is_cut_are_scored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -260,6 +263,7 @@ def test_lines_are_read_as_they_are_scored() -> None:
     assert [next(results).line for _ in range(1_000)][-1] == 1_000
 
 
+@pytest.mark.telling
 def test_the_command_writes_a_line_of_json_for_each_line(
     four: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +317,7 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
     assert "is no warehouse" in nowhere.stderr
 
 
+@pytest.mark.telling
 def test_the_command_takes_the_values_that_no_trace_tells(several: Path) -> None:
     new = said(0, "fix it", id="new", agent_id="y")
     text = lines(new).getvalue().decode()

@@ -130,6 +130,7 @@ def test_a_failed_run_changes_no_setting(new: Path) -> None:
     assert [reason["code"] for reason in reasons(new)] == ["after_failure"]
 
 
+@pytest.mark.telling
 def test_what_cannot_begin_leaves_no_run(done: Path) -> None:
     assert rescore_and_report(options(done)).run_id is None
     page = (done / "warehouse" / "report.html").read_bytes()

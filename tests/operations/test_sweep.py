@@ -363,6 +363,7 @@ def test_a_wrong_value_is_reported_with_its_option(
     assert wrong.value.format_message().endswith(f"got {got!r}")
 
 
+@pytest.mark.telling
 def test_the_command_tells_the_same_in_all_forms_and_changes_nothing(
     tmp_path: Path, scored: RescoreConfig
 ) -> None:
@@ -457,6 +458,7 @@ def test_a_cell_is_a_value_in_its_form_and_empty_where_there_is_none() -> None:
     assert {*COLUMNS, "task_domain", "in_force"} == asdict(row).keys()
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(("domains", "more"), [(10, None), (11, "1 more domain"), (12, "2 more d")])
 def test_a_terminal_shows_the_domains_with_the_most_traces(domains: int, more: str | None) -> None:
     one = outcome()
@@ -483,6 +485,7 @@ def test_a_signal_ends_a_sweep_within_two_seconds(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.telling
 @pytest.mark.process
 def test_a_warehouse_in_a_bucket_is_swept_from_its_copy(
     tmp_path: Path, bucket: str, archive: Path, scored: RescoreConfig

@@ -233,6 +233,7 @@ def test_vacuum_removes_what_killed_runs_left_and_files_in_no_log(nights: Nights
         assert views(connection)["scores"] == nights.states[-1]["scores"]
 
 
+@pytest.mark.telling
 def test_vacuum_removes_facts_of_replaced_content_and_vectors_that_nothing_needs(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:

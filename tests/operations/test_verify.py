@@ -360,6 +360,7 @@ def test_vectors_that_are_gone_can_be_made_again_and_no_score_changes(folder: Pa
     assert restored(folder).run_id is None
 
 
+@pytest.mark.telling
 def test_damaged_vectors_that_no_run_needs_are_made_again(folder: Path) -> None:
     path, stored = vectors(folder)
     stored[place(folder, "plan a trip")] = 0
@@ -402,6 +403,7 @@ def test_one_of_each_is_reported_in_the_singular() -> None:
     assert line == "1 trace verified (--seed 0), 1 skipped: its file is gone or changed"
 
 
+@pytest.mark.telling
 def test_changed_and_lost_files_are_skipped_and_counted(folder: Path) -> None:
     write(folder, 0, 1, 2)
     result = checked(folder)
@@ -458,6 +460,7 @@ def test_verifying_changes_nothing(folder: Path) -> None:
     assert ask(settings_of(folder), "SELECT count(*) FROM runs") == [(1,)]
 
 
+@pytest.mark.telling
 def test_a_person_reads_the_column_the_difference_and_the_trace(folder: Path) -> None:
     tamper(folder, setting("t4", "score", pl.col("score") + 0.25))
     lines = verification_text(checked(folder)).splitlines()
@@ -466,6 +469,7 @@ def test_a_person_reads_the_column_the_difference_and_the_trace(folder: Path) ->
     assert line.split() == ["score", "0.25", "0", "t4"]
 
 
+@pytest.mark.telling
 def test_its_json_is_the_golden_text(folder: Path) -> None:
     _, stored = vectors(folder)
     stored[place(folder, "plan a trip"), 7] = np.inf

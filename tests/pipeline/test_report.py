@@ -212,6 +212,7 @@ def test_report_says_in_one_line_what_cannot_be_read(warehouse: Path) -> None:
         report(warehouse, "markdown")
 
 
+@pytest.mark.telling
 @pytest.mark.process
 @pytest.mark.parametrize("output_format", ["table", "csv", "json"])
 def test_a_terminal_obeys_nothing_that_traces_contain(warehouse: Path, output_format: str) -> None:

@@ -72,6 +72,7 @@ def short(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> tuple[Resc
     return settings, rescore_archive(settings)
 
 
+@pytest.mark.telling
 def test_a_second_run_has_nothing_to_do_and_publishes_nothing(
     made: tuple[RescoreConfig, Summary], scored: RescoreConfig
 ) -> None:

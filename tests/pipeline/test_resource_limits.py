@@ -60,6 +60,7 @@ def test_a_replay_that_fits_into_no_memory_does_not_begin(
     assert not Layout(tmp_path / "warehouse").all_vectors.exists()
 
 
+@pytest.mark.telling
 def test_a_replay_that_just_fits_is_carried_out(
     rescore: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch
 ) -> None:

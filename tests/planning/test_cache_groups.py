@@ -280,6 +280,7 @@ def test_a_late_trace_restates_its_own_group_alone(tmp_path: Path) -> None:
     assert scores(tmp_path / "warehouse").equals(scores(tmp_path / "full"))
 
 
+@pytest.mark.telling
 def test_unknown_names_are_refused_with_those_that_there_are(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(
         ArchiveError, match="no rack; there are agent_id, framework, task_domain, host"

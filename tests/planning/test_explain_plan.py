@@ -146,6 +146,7 @@ def test_a_first_run_replays_all(tmp_path: Path) -> None:
     night.check(plan)
 
 
+@pytest.mark.telling
 def test_a_name_of_a_megabyte_is_shortened(night: Night) -> None:
     night.write([TRACES[0]._replace(domain="x" * (1 << 20))])
     assert len(plan_text(night.described())) < 1_000

@@ -285,6 +285,7 @@ def test_rejected_rows_among_the_newly_read_ones_have_a_limit(
     assert not excess or excess.endswith("; to allow it this once: --max-new-rejects 3")
 
 
+@pytest.mark.telling
 def test_a_removed_trace_is_always_told_with_its_file(
     nights: Nights, capsys: pytest.CaptureFixture[str]
 ) -> None:

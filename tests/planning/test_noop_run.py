@@ -74,6 +74,7 @@ def hide_scores(settings: RescoreConfig) -> None:
         path.unlink()
 
 
+@pytest.mark.telling
 def test_nothing_to_do_opens_no_file_of_scores(scored: RescoreConfig) -> None:
     before = last(scored)
     hide_scores(scored)

@@ -93,6 +93,7 @@ WORSE = ("b.jsonl", 1, MALFORMED)
 LATER = [("c.jsonl", 0, ["bad_confidence"]), ("c.jsonl", 1, MALFORMED), ("c.jsonl", 2, MALFORMED)]
 
 
+@pytest.mark.telling
 def test_what_stays_refused_is_reported_by_the_run_that_refused_it(archive: Archive) -> None:
     [(first,)] = archive.ask("SELECT run_id FROM runs")
     before = archive.ask(REFUSED)

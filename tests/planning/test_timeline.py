@@ -118,6 +118,7 @@ def compared(rows: MergedRows, cache: Cache, batch: int = 100) -> NewWindows:
     )
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 @settings(max_examples=2_000)
 @given(timelines=changed_timelines(), before=caches, now=caches, batch=st.integers(1, 9))
@@ -144,6 +145,7 @@ def test_law_a_trace_is_replayed_exactly_where_its_window_holds_others(
         assert sizes_now == [len(new_windows[trace]) for trace in new]
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(timelines=changed_timelines(), cache=caches)

@@ -732,6 +732,7 @@ def test_the_last_usual_week_is_not_over_because_of_a_time_that_is_left_out(
     assert data.over_time["is_over"].to_list() == [True, True, False]
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 def test_times_after_the_run_are_of_the_future_unless_all_are_they_are_left_out(
     tmp_path: Path,

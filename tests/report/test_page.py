@@ -332,6 +332,7 @@ def test_domains_called_like_what_objects_have_are_drawn_like_any_other(
         assert complaints == []
 
 
+@pytest.mark.telling
 @in_browser
 def test_a_chart_that_fails_says_so_and_the_others_are_drawn(
     path: Path, tmp_path: Path, opened: Opening

@@ -714,6 +714,7 @@ def rendered(text: str) -> Elements:
     return Elements(reader.render(text))
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 def test_hostile_names_stand_in_markdown_as_text_and_no_trace_is_named(tmp_path: Path) -> None:
     traces = [

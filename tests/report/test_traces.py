@@ -78,6 +78,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> tuple[Traces, str]:
     return gathered(warehouse)[1], report(warehouse, "html")
 
 
+@pytest.mark.telling
 def test_a_tool_without_a_name_is_listed_as_one(odd: tuple[Traces, str]) -> None:
     traces, _ = odd
     assert traces.details["tools"].n_tools == 2

@@ -210,6 +210,7 @@ def assert_refused(work: Callable[[], object], whys: Mapping[str, str]) -> None:
         assert why in fault, sql
 
 
+@pytest.mark.telling
 def test_sql_that_cannot_run_or_looks_elsewhere_is_refused_by_plan_and_run(
     night: Night, tmp_path: Path
 ) -> None:
@@ -280,6 +281,7 @@ def test_a_run_is_audited_against_what_was_published_before_it(
     assert (result["name"], result["rows"], len(result["first"])) == ("new", 2, 2)
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("text", "faults"),
     [

@@ -153,6 +153,7 @@ def test_agents_are_surer_where_they_succeed(facts: pl.DataFrame) -> None:
     assert facts["confidence"].is_between(0.2, 0.99).all()
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 def test_topics_return_after_days_unless_they_are_steady(tmp_path: Path) -> None:
     rows = pl.concat(read(path) for path in write_sample(tmp_path, traces=4000))
@@ -165,6 +166,7 @@ def test_topics_return_after_days_unless_they_are_steady(tmp_path: Path) -> None
     assert flaky["date"].n_unique() == 21
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("dirty", "count"),

@@ -27,6 +27,7 @@ def weighted(
 share = st.floats(0, 1)
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(
@@ -131,6 +132,7 @@ versions = st.dictionaries(
 )
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(

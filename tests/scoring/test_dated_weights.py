@@ -236,6 +236,7 @@ def test_reasons_name_the_times_at_which_weights_differ() -> None:
     assert weight_changes([EQUAL, may, june], [EQUAL, may]) == []
 
 
+@pytest.mark.telling
 def test_settings_explain_and_score_name_the_date(dated: Archive) -> None:
     warehouse, versions = dated.config().warehouse, dated.config(**DATED).profiles
     named = {setting.name: setting.value for setting in settings(warehouse)}

@@ -94,6 +94,7 @@ def test_a_part_that_a_killed_worker_began_is_done_by_another(tmp_path: Path) ->
     assert min(dying.parts.values()) > 1
 
 
+@pytest.mark.telling
 @pytest.mark.model
 def test_the_parts_of_texts_that_are_embedded_by_their_windows_are_done_by_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

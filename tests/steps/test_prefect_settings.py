@@ -94,12 +94,14 @@ def test_a_profile_in_a_warehouse_names_no_server(
     assert expected in {None, name}
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize("content", ["active = ", "active = 1", "[profiles]\nremote = 1", ""])
 def test_profiles_that_cannot_be_used_configure_nothing(home: Path, content: str) -> None:
     (home / "profiles.toml").write_text(content)
     assert configured_api({"PREFECT_HOME": str(home)}) is None
 
 
+@pytest.mark.telling
 @pytest.mark.prefect
 def test_a_run_is_a_flow_where_a_profile_names_a_server_and_says_so(
     home: Path, monkeypatch: pytest.MonkeyPatch

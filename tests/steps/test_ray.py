@@ -118,6 +118,7 @@ def ask(size: int) -> None:
     TRAFFIC.count(read=size)
 
 
+@pytest.mark.telling
 def test_parts_are_done_by_several_processes_and_come_back_in_order(
     cluster: RayExecutor, tmp_path: Path
 ) -> None:
@@ -139,6 +140,7 @@ def test_a_part_that_asks_for_more_than_there_is_gets_what_there_is(
     assert [*cluster.map(greedy, [1, 2], tmp_path)] == [1, 4]
 
 
+@pytest.mark.telling
 def test_a_fault_in_rust_is_reported(cluster: RayExecutor) -> None:
     with pytest.raises(RuntimeError, match="PanicException: a fault in Rust"):
         list(cluster.map(panic, [1]))
@@ -153,6 +155,7 @@ def test_what_a_part_logs_is_logged_by_the_run(
     assert [record.getMessage() for record in caplog.records] == ["about 5", "about 7"]
 
 
+@pytest.mark.telling
 def test_what_parts_ask_of_object_stores_is_counted_here(cluster: RayExecutor) -> None:
     before = replace(TRAFFIC)
     list(cluster.map(ask, [3, 4, 5]))
@@ -167,6 +170,7 @@ def test_a_part_that_kills_its_worker_each_time_is_named(
     assert len([*tmp_path.glob("9.*")]) == 3
 
 
+@pytest.mark.telling
 def test_tables_are_the_same_as_without_ray(cluster: RayExecutor, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     *_, last = write_sample(archive, traces=300, days=10, seed=5, dirty=0.05)
@@ -245,6 +249,7 @@ def is_at_work(pid: int) -> bool:
     return False
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("version", "paths", "message"),
     [

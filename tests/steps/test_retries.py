@@ -186,6 +186,7 @@ def test_a_file_that_fails_to_the_end_is_unreadable_and_the_others_are_scored(
     )
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize("step", READING)
 def test_a_disk_that_stays_away_fails_the_run_and_prunes_nothing(
     scored: Flaky, waited: list[float], step: str

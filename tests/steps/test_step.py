@@ -70,6 +70,7 @@ def test_a_step_is_tried_again_after_growing_delays_and_says_so(
     ]
 
 
+@pytest.mark.telling
 @pytest.mark.prefect
 def test_a_task_of_prefect_is_tried_again_like_any_step(waited: list[float]) -> None:
     from kp_batch.steps.prefect import _as_tasks
@@ -320,6 +321,7 @@ def calls(executor: Executor) -> None:
 """
 
 
+@pytest.mark.telling
 @pytest.mark.process
 def test_the_arguments_and_the_results_of_steps_are_checked_by_their_types(tmp_path: Path) -> None:
     snippet = tmp_path / "snippet.py"

@@ -74,6 +74,7 @@ def test_a_write_whose_answer_was_lost_finds_its_own_object(store: Store) -> Non
     assert store.write("a", b"1", instead_of="stale") == etag
 
 
+@pytest.mark.telling
 def test_files_of_any_size_go_there_and_come_back(store: Store, tmp_path: Path) -> None:
     for name, content in {"empty": b"", "small": b"x", "parts": bytes(range(256)) * 80_000}.items():
         file = tmp_path / name
@@ -106,6 +107,7 @@ def test_a_url_is_cut_into_its_bucket_and_the_path_there() -> None:
     assert (store.url, path) == ("s3://box", "a/b c%20#?.pq")
 
 
+@pytest.mark.telling
 def test_no_such_bucket_and_no_such_object_are_named(store: Store) -> None:
     with pytest.raises(FileNotFoundError, match=r"NoSuchBucket.*s3://kp-none"):
         list(store_at("s3://kp-none").objects())

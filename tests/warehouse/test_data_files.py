@@ -411,6 +411,7 @@ def test_a_file_that_is_gone_is_not_committed(tmp_path: Path) -> None:
     assert DeltaTable(tmp_path / "scores").version() == published["scores"]
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 def test_every_hundred_versions_are_summed_up_so_that_opening_a_table_takes_no_longer(
     tmp_path: Path,

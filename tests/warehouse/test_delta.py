@@ -173,6 +173,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.telling
 @pytest.mark.process
 def test_somebody_who_writes_into_the_catalog_locks_nobody_out(tmp_path: Path) -> None:
     publish_profile(tmp_path, "one")

@@ -77,6 +77,7 @@ def test_a_later_format_asks_for_a_later_version(tmp_path: Path) -> None:
         read_manifest(tmp_path)
 
 
+@pytest.mark.telling
 @pytest.mark.process
 def test_the_command_that_it_shows_keeps_the_vectors(tmp_path: Path) -> None:
     archive = write_jsonl(

@@ -386,6 +386,7 @@ def test_an_export_of_private_traces_is_the_users_alone(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("name", "more"),
     [("export", ["--min-score", 0]), ("report", []), ("sweep", ["--threshold", 0.5])],
@@ -399,6 +400,7 @@ def test_an_output_takes_the_place_of_a_link(folder: Path, name: str, more: list
     assert not output.is_symlink()
 
 
+@pytest.mark.telling
 def test_an_output_named_as_stdout_is_written_into(folder: Path) -> None:
     with (folder / "page.html").open("wb") as file:
         words = ("report", "--warehouse", str(folder / "warehouse"), "-o", "/dev/stdout")

@@ -34,6 +34,7 @@ def test_a_second_writer_learns_who_writes_since_when(
         pass
 
 
+@pytest.mark.telling
 def test_a_waiting_writer_gets_its_turn(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     assert holder.stdin
     holder.stdin.close()
@@ -70,6 +71,7 @@ def test_another_thread_is_another_writer_unless_the_holder_started_it_for_itsel
         assert pool.submit(holds, tmp_path).result()
 
 
+@pytest.mark.telling
 def test_runs_of_one_process_take_turns(tmp_path: Path) -> None:
     archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
     settings = [

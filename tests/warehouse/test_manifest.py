@@ -122,6 +122,7 @@ def test_all_that_a_run_keeps_is_read_again(tmp_path: Path) -> None:
     assert read_manifest(tmp_path) == published(settings, dict.fromkeys(TABLES, 0))
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["scores", "facts", "runs"])
 def test_a_version_that_a_table_lacks_is_reported_with_what_to_do(

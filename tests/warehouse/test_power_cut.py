@@ -61,6 +61,7 @@ def rows(warehouse: Path) -> dict[str, list[tuple[Any, ...]]]:
     return {name: now.scan(name).collect().rows() for name in TABLES}
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 @pytest.mark.parametrize("work", WRITERS)
 def test_a_power_cut_leaves_what_was_published_before_or_what_is_now(

@@ -635,6 +635,7 @@ def lost(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
+@pytest.mark.telling
 def test_an_error_after_the_publication_undoes_it_not(tmp_path: Path) -> None:
     settings = config(tmp_path, write_jsonl(tmp_path / "a.jsonl", [trace()]))
     with timed(caller=lost), pytest.raises(RuntimeError, match="the server is gone"):

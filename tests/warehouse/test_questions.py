@@ -452,6 +452,7 @@ def test_drift_is_computed_from_what_the_runs_left(warehouse: Path) -> None:
     assert sorted(same.to_series(), key=str) == [0.0, None]
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 def test_drift_refuses_runs_that_are_not_there_or_do_not_compare(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [trace(id="t")])
@@ -490,6 +491,7 @@ def test_every_question_says_what_it_answers_and_is_among_them(warehouse: Path) 
     assert all(comments[name] and "?" in comments[name] for name in names)
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 def test_every_question_has_an_example_with_an_answer(warehouse: Path) -> None:
     listed = questions()

@@ -65,6 +65,7 @@ def runs(warehouse: Path) -> list[str]:
     return [name for (name,) in ask(warehouse, query).rows()]
 
 
+@pytest.mark.telling
 def test_runs_are_numbered_as_they_were_published(warehouse: Path, runs: list[str]) -> None:
     assert sorted(runs) != runs  # their names tell the clock's order
     numbered = ask(warehouse, "SELECT run_id FROM runs ORDER BY number").rows()
@@ -106,6 +107,7 @@ def test_latest_as_of_is_the_last(warehouse: Path) -> None:
         assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(6,)]
 
 
+@pytest.mark.telling
 def test_the_past_of_a_trace_is_shown_in_that_order(warehouse: Path, runs: list[str]) -> None:
     explanation = explain(warehouse, "1-0")
     assert explanation.history[0].run_id == runs[1]
@@ -113,6 +115,7 @@ def test_the_past_of_a_trace_is_shown_in_that_order(warehouse: Path, runs: list[
     assert (moved.first, moved.second, moved.only_in_second) == (runs[1], runs[2], 2)
 
 
+@pytest.mark.telling
 def test_a_vacuum_looks_back_in_that_order(warehouse: Path, runs: list[str]) -> None:
     now = datetime.now(UTC)
     result = vacuum(warehouse, AHEAD / 2, now, dry_run=True)

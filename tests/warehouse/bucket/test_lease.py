@@ -20,6 +20,7 @@ def store(bucket: str) -> Store:
     return store_at(bucket)
 
 
+@pytest.mark.telling
 def test_a_beat_whose_answer_was_lost_does_not_lose_it(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,6 +59,7 @@ def test_threads_that_renew_it_at_once_do_not_lose_it(store: Store) -> None:
         assert store.read(LEASE)[1].etag == own_lease.etag
 
 
+@pytest.mark.telling
 def test_who_lost_it_leaves_the_winner_in_peace(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

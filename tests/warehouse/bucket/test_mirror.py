@@ -192,6 +192,7 @@ def one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirrors, "run_parallel", run)
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 @pytest.mark.parametrize("is_vacuum", [False, True])
 def test_a_writer_that_comes_between_any_two_requests_of_another_harms_nobody(

@@ -120,6 +120,7 @@ def vectors_in(folder: Path) -> list[Path]:
 SCORES = "SELECT * EXCLUDE (run_id) FROM scores ORDER BY trace_id"
 
 
+@pytest.mark.telling
 def test_machines_take_turns_and_have_the_tables_of_one_that_is_local(
     tmp_path: Path, first: Machine, second: Machine, archive: Path
 ) -> None:
@@ -436,6 +437,7 @@ def test_a_manifest_that_is_replaced_during_a_look_comes_with_its_tables(
     assert first.ask(query) == [("0.5", 200)]
 
 
+@pytest.mark.telling
 def test_what_killed_commands_left_in_a_copy_goes(first: Machine) -> None:
     with first.here() as folder:
         leftovers = [
