@@ -212,20 +212,23 @@ PROGRAMS = (
 )
 
 
-def missing_programs() -> list[str]:
+def missing_programs(config: pytest.Config) -> list[str]:
+    """What to say of those that are not there, unless no test of the lane needs them."""
     return [
         f"NO {package.upper()} FOUND: {without}; on Debian: sudo apt-get install {package}"
         for found, package, without in PROGRAMS
-        if found is None
+        if found is None and not config.option.quick
     ]
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say so at the start, when it can still be brought."""
-    return [] if config.option.quick else missing_programs()
+    """Say it at the start, when they can still be brought."""
+    return missing_programs(config)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say so again at the end, where it is read."""
-    for line in missing_programs():
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say it again at the end, where it is read."""
+    for line in missing_programs(config):
         terminalreporter.write_line(line, red=True, bold=True)
