@@ -29,10 +29,16 @@ from kp_batch.text import time_of, time_of_ns, us_of
 
 @dataclass(slots=True)
 class ModelCall:
-    """A call of a model: the messages of its input, and those it answered with."""
+    """A call of a model: the messages of its input, and those it answered with.
+
+    Attributes:
+        may_wrap: whether only its messages say so: then it may as well be around such calls, as
+            cycles and swarms are, and counts where none is within it.
+    """
 
     prompt: Sequence[Message] = ()
     answer: Sequence[Message] = ()
+    may_wrap: bool = False
 
 
 @dataclass(slots=True)
@@ -144,7 +150,7 @@ class _Tree:
         """Whether a span has content that no other one has."""
         content = span.content
         if isinstance(content, ModelCall):
-            return not self._is_within_same_call(span)
+            return not self._wraps_calls(span) and not self._is_within_same_call(span)
         if isinstance(content, ToolRun):
             return not self._is_within_same_run(span, content)
         return content is not None and span.id not in self._answered
@@ -153,9 +159,13 @@ class _Tree:
         for outer in self._above(span):
             if isinstance(outer.content, ToolRun | AgentRun):
                 return False  # which makes calls of its own
-            if outer.content and has_content(outer.content.answer):
+            if outer.content and has_content(outer.content.answer) and not self._wraps_calls(outer):
                 return True
         return False
+
+    def _wraps_calls(self, span: Span) -> bool:
+        is_guess = isinstance(span.content, ModelCall) and span.content.may_wrap
+        return is_guess and span.id in self._answered
 
     def _is_within_same_run(self, span: Span, run: ToolRun) -> bool:
         around = (outer.content for outer in self._above(span) if outer.content)

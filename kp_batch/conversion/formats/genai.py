@@ -49,10 +49,11 @@ _SPEAKERS = {
 def content_of(span: OtelSpan) -> SpanContent | None:
     """The content of a span in this dialect; None if it has none."""
     operation = value_at(span.attributes, "gen_ai.operation.name")
-    if operation not in _OPERATIONS:
+    is_known = operation in _OPERATIONS
+    if not is_known:
         operation = _guess(span)
     if operation in _MODEL:
-        return ModelCall(_prompt(span), _answer(span))
+        return ModelCall(_prompt(span), _answer(span), may_wrap=not is_known)
     if operation in _AGENT:
         return AgentRun(_prompt(span), _answer(span))
     if operation in (_TOOL, _RETRIEVER):
