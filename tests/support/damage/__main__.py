@@ -29,6 +29,8 @@ def main(names: Sequence[str]) -> int:
     """Try what has these names, or all; returns the exit status."""
     places = (ARCHIVE, *KITS)
     rows = [(place, damage.name) for place in places for damage in damages_at(place)]
+    if unknown := {*names} - {name for _, name in rows}:
+        sys.exit(f"nothing is named {', '.join(sorted(unknown))}")
     wrong = 0
     for place, name in rows:
         if not names or name in names:
