@@ -96,6 +96,8 @@ def test_a_run_whose_audits_fail_has_their_results(folder: Path) -> None:
     )
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 def test_a_preview_prints_one_object_if_it_fails_as_well(folder: Path) -> None:
     failed, error = ended(folder, "--preview", status=1)
     assert error == f"kp-batch: {failed['reason']}"

@@ -25,6 +25,8 @@ def as_stored(hashes: list[str]) -> np.ndarray:
     return np.array(hashes, dtype="S64")
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 @given(parts=PARTS, stored=st.lists(PIECES), size=st.integers(1, 4), recent=st.integers(0, 5))
 def test_law_what_is_new_leaves_once_in_chunks_in_its_order(
     parts: list[list[list[int]]], stored: list[list[int]], size: int, recent: int

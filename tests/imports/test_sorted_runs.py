@@ -16,6 +16,8 @@ ROWS = pl.Schema({"key": pl.String, "number": pl.Int64})
 SIZE = pl.col("key").str.len_bytes()
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     rows=st.lists(st.tuples(st.text("abé", max_size=2), st.none() | st.integers(0, 9))),

@@ -303,6 +303,7 @@ def test_every_trace_under_every_profile_is_what_the_engine_gives(
     assert own["score"].to_list() == own["other_score"].to_list()
 
 
+@pytest.mark.slow
 def test_traces_are_compared_under_the_weights_in_force_at_their_time(tmp_path: Path) -> None:
     days = [f"2026-01-{day:02d}T08:00:00Z" for day in (5, 6)]
     write_jsonl(tmp_path / "a.jsonl", [trace(id=day, created_at=day) for day in days])
