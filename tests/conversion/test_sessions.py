@@ -122,6 +122,101 @@ def test_what_nobody_typed_is_no_step(tmp_path: Path, line: Line) -> None:
     assert (draft.id, transcript(draft)) == ("kp:trace:p", [("thought", "so")])
 
 
+REMINDER = "<system-reminder>\nToday is <b>Monday</b>.\n</system-reminder>"
+HINT = "<ide_selection>The user selected lines 1 to 2</ide_selection>"
+
+
+@pytest.mark.parametrize(
+    ("content", "objective"),
+    [
+        (f"{REMINDER}\nList the ropes.", "List the ropes."),
+        (f"List the ropes.\n\n{REMINDER}", "List the ropes."),
+        (f"List the {REMINDER}ropes.{REMINDER}{HINT}", "List the ropes."),
+        ([text(f"{HINT}\n{REMINDER}"), text(f"{HINT}List the ropes.")], "List the ropes."),
+        ("Why does <system-reminder> show?", "Why does <system-reminder> show?"),
+        ("  a\n\n<b>b</b> ", "  a\n\n<b>b</b> "),
+        (f"{REMINDER}<bash-input>ls</bash-input>", None),
+        (f"{REMINDER}\n<system-reminder>cut off", None),
+        ("<teammate-message teammate_id='a'>done</teammate-message>", None),
+    ],
+)
+def test_of_what_a_tool_inserts_into_a_prompt_only_that_is_dropped(
+    tmp_path: Path, content: object, objective: str | None
+) -> None:
+    path = claude_file(tmp_path, user("p", content), says("a", text("so")))
+    made = drafted("claude-code", path)
+    assert [draft.objective for draft in made.drafts.values()] == [objective] * bool(objective)
+    queued = {"type": "queued_command", "commandMode": "prompt", "prompt": content}
+    line = {**user("q", ""), "type": "attachment", "attachment": queued}
+    draft = drafted("claude-code", claude_file(tmp_path, user("p", "go"), line)).draft
+    assert transcript(draft) == [("observation", objective)] * bool(objective)
+
+
+def test_a_reminder_in_the_output_of_a_command_makes_it_no_prompt(tmp_path: Path) -> None:
+    called = user("c", "<command-name>/cost</command-name>")
+    output = user("o", f"{REMINDER}<local-command-stdout>1 $</local-command-stdout>")
+    lines = user("p", "go"), called, output, says("a", text("so"))
+    draft = drafted("claude-code", claude_file(tmp_path, *lines)).draft
+    assert (draft.objective, transcript(draft)) == ("go", [("thought", "so")])
+
+
+def test_many_tags_without_an_end_take_no_time(tmp_path: Path) -> None:
+    content = "go " + "<system-reminder>" * 99_999 + "<ide_selection" * 99_999
+    path = claude_file(tmp_path, user("p", content), says("a", text("so")))
+    assert drafted("claude-code", path).draft.objective == content
+
+
+def test_a_prompt_without_text_ends_the_turn_before(tmp_path: Path) -> None:
+    lines = (
+        user("p1", "go"),
+        says("a1", text("so")),
+        user("p2", [PICTURE, text("")], 2),
+        says("a2", use("c"), second=3),
+        gave("r", "c", [PICTURE], 4),
+        says("a3", text("a mast"), second=5),
+        user("p3", "on", 6),
+        says("a4", text("yes"), second=7),
+    )
+    path = claude_file(tmp_path, *lines)
+    made = drafted("claude-code", path)
+    assert [transcript(draft) for draft in made.drafts.values()] == [
+        [("thought", "so")],
+        [("thought", "yes")],
+    ]
+    assert made.skipped == ["turn without a text"]
+    steps = transcript(drafted("claude-code", path, SESSION).draft)
+    assert [step[0] for step in steps].count("thought") == 3
+
+
+def test_a_picture_that_the_tool_shows_ends_no_turn(tmp_path: Path) -> None:
+    shown = user("x", [PICTURE], 1, isMeta=True)
+    lines = user("p", "go"), says("a", use("c")), shown, gave("r", "c", "x")
+    assert len(transcript(drafted("claude-code", claude_file(tmp_path, *lines)).draft)) == 2
+
+
+@pytest.mark.parametrize("has_events", [True, False])
+def test_a_prompt_of_codex_without_text_ends_the_turn_before(
+    tmp_path: Path, *, has_events: bool
+) -> None:
+    """Where there are no turns."""
+
+    def typed(words: str, second: int) -> Line:
+        if has_events:
+            return asked(words, second)
+        parts = [{"type": "input_text", "text": words}] if words else []
+        parts += [{"type": "input_image", "image_url": "SECRET"}]
+        return item("message", second, role="user", content=parts)
+
+    lines = meta(), typed("go", 1), answer("so", 2), typed("", 3), answer("a mast", 4)
+    path = rollout(tmp_path, *lines, typed("on", 5), answer("yes", 6))
+    made = drafted("codex", path)
+    assert [transcript(draft) for draft in made.drafts.values()] == [
+        [("thought", "so")],
+        [("thought", "yes")],
+    ]
+    assert made.skipped == ["turn without a text"]
+
+
 def test_a_command_is_a_prompt_where_the_model_answers(tmp_path: Path) -> None:
     called = "<command-message>review</command-message>\n<command-name>/review</command-name>"
     prompt = user("p", f"{called}\n<command-args>the last one</command-args>")

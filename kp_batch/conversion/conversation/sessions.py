@@ -4,8 +4,10 @@ A tool's format makes a record of each line that counts, of the parts that becom
 is drafted of these.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePath
 
 from kp_batch.conversion.conversation.messages import (
@@ -26,6 +28,7 @@ from kp_batch.conversion.rules import Rules
 from kp_batch.text import time_of
 
 FIRST_LINES = 100  # among which a session shows that it is one
+WORDLESS = "turn without a text"  # whose prompt is a picture
 _PICTURES = {"image", "input_image", "local_image", "document", "input_file", "input_audio"}
 
 
@@ -48,10 +51,53 @@ class SessionFile:
         yield record
 
 
-def typed(content: object, injected: tuple[str, ...]) -> str:
-    """What a user typed: a content's texts, but for those that begin as injected ones do."""
-    texts = map(text_of_part, parts_of(content))
-    return joined([text for text in texts if not text.lstrip().startswith(injected)])
+@dataclass(frozen=True)
+class Injected:
+    """What a tool puts into the messages of its users, who see nothing of it.
+
+    Attributes:
+        elements: the names of elements, which go with all that they enclose.
+        openings: with which a text begins that is the tool's as a whole.
+    """
+
+    elements: tuple[str, ...]
+    openings: tuple[str, ...]
+
+    @cached_property
+    def _tag(self) -> re.Pattern[str]:
+        names = "|".join(map(re.escape, self.elements))
+        return re.compile(rf"<({names})(?:\s[^<>]*)?>")
+
+    def typed(self, content: object) -> str:
+        """What a user typed of a content."""
+        return joined([self._typed(text_of_part(part)) for part in parts_of(content)])
+
+    def _typed(self, text: str) -> str:
+        if text.lstrip().startswith(self.openings):
+            return ""
+        rest = self.without_elements(text)
+        # An element without an end has all the rest, but not where somebody mentions its tag.
+        return "" if self._tag.match(rest.lstrip()) else rest
+
+    def without_elements(self, text: str) -> str:
+        """A text without what the tool put into it; the same where that is nothing."""
+        kept, begin, endless = list[str](), 0, set[str]()
+        for tag in self._tag.finditer(text):
+            end = f"</{tag[1]}>"
+            if tag.start() < begin or tag[1] in endless:
+                continue
+            place = text.find(end, tag.end())
+            if place < 0:
+                endless.add(tag[1])
+                continue
+            kept.append(text[begin : tag.start()])
+            begin = place + len(end)
+        return "".join([*kept, text[begin:]]).strip() if kept else text
+
+
+def has_pictures(content: object) -> bool:
+    """Whether a content has a picture or a document, which are left out."""
+    return any(kind_of(part) in _PICTURES for part in parts_of(content))
 
 
 def prompt(  # noqa: PLR0913 (all that is known of a turn)

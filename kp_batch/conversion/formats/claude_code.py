@@ -23,10 +23,13 @@ from kp_batch.conversion.model import Format, ReadItem, Rejected, Skipped, Sourc
 from kp_batch.errors import UnreadableError
 from kp_batch.text import sortable
 
-_NOT_TYPED = (
-    *("[Request interrupted by user", "<system-reminder>", "<ide_opened_file>", "<ide_selection>"),
-    *("<local-command-", "<bash-input>", "<bash-stdout>", "<bash-stderr>", "<task-notification>"),
-    *("<teammate-message", "Caveat: The messages below were generated"),
+_INJECTED = sessions.Injected(
+    elements=(
+        *("system-reminder", "ide_opened_file", "ide_selection", "task-notification"),
+        *("local-command-caveat", "local-command-stdout", "local-command-stderr"),
+        *("bash-input", "bash-stdout", "bash-stderr", "teammate-message"),
+    ),
+    openings=("[Request interrupted by user", "Caveat: The messages below were generated"),
 )
 _OUTPUTS = ("<local-command-stdout", "<local-command-stderr")
 _ASIDE = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
@@ -86,13 +89,18 @@ class _Session(sessions.SessionFile):
             if kind_of(part) == "tool_result"
         ]
         yield from self._add(number, line, "tool", {"results": results})
-        is_output = any(text_of_part(part).lstrip().startswith(_OUTPUTS) for part in content)
+        is_output = any(tag in text_of_part(part) for part in content for tag in _OUTPUTS)
         if is_output or not _is_human(line):
             self._command = None  # it was carried out, or the model answers something else
-        text = sessions.typed(content, _NOT_TYPED)
-        if not text or any(line.get(name) for name in _ASIDE) or not _is_human(line):
+        if any(line.get(name) for name in _ASIDE) or not _is_human(line):
             return
-        if name := _NAME.search(text):
+        text = _INJECTED.typed(content)
+        if not text and not results and sessions.has_pictures(content) and not self.by_session:
+            self._trace, self._command = "", None  # what follows is the work on the picture
+            yield Skipped(sessions.WORDLESS)
+        elif not text:
+            return
+        elif name := _NAME.search(text):
             arguments = _ARGUMENTS.search(text)
             text = f"/{name[1].strip()} {arguments[1].strip() if arguments else ''}".strip()
             self._command = (number, line, text)
@@ -149,7 +157,7 @@ def _typed_meanwhile(line: Json) -> str:
     is_prompt = queued.get("type") == "queued_command" and queued.get("commandMode") == "prompt"
     if line.get("type") != "attachment" or not is_prompt or not _is_human(queued):
         return ""
-    return sessions.typed(queued.get("prompt"), _NOT_TYPED)
+    return _INJECTED.typed(queued.get("prompt"))
 
 
 def _is_error(line: Json) -> bool:

@@ -32,10 +32,12 @@ from kp_batch.conversion.model import (
 from kp_batch.errors import UnreadableError
 from kp_batch.text import sortable, time_of
 
-_NOT_TYPED = (
-    *("<environment_context>", "<user_instructions>", "<permissions instructions>"),
-    *("<turn_aborted>", "<user_shell_command>", "<skill>", "<INSTRUCTIONS>"),
-    "# AGENTS.md instructions",
+_INJECTED = sessions.Injected(
+    elements=(
+        *("environment_context", "user_instructions", "permissions instructions"),
+        *("turn_aborted", "user_shell_command", "skill", "INSTRUCTIONS"),
+    ),
+    openings=("# AGENTS.md instructions",),
 )
 _REQUEST = "## My request for Codex:"  # below which an editor puts what was typed
 _FIELDS = (
@@ -154,6 +156,10 @@ class _Session(sessions.SessionFile):
             self._unanswered.append((number, text, time))
             if self.has_events or self.is_bare:
                 yield from self._answered()
+        elif self._is_wordless(kind, payload):
+            yield from self._answered()
+            yield from self.end()
+            yield Skipped(sessions.WORDLESS)
         elif kind == "event_msg" and (ended := _ended(payload)):
             yield from self._add(number, "end", ended)
         elif kind == "response_item":
@@ -195,6 +201,15 @@ class _Session(sessions.SessionFile):
         if self.has_events or not is_users or payload.get("role") != "user":
             return ""
         return _typed(payload.get("content"))
+
+    def _is_wordless(self, kind: str, payload: Json) -> bool:
+        """Whether a prompt is no text, but begins a turn, which no event does."""
+        if self.by_session or (self._turn and self._turn.has_events):
+            return False
+        if kind == "event_msg":
+            return _typed_in_event(payload) is not None and _has_pictures(payload)
+        is_users = payload.get("type") == "message" and payload.get("role") == "user"
+        return is_users and not self.has_events and _has_pictures(payload)
 
     def _prompt(self, number: int, text: str, time: object) -> Iterator[ReadItem]:
         """A prompt begins a turn, or follows its first event; a later one is typed meanwhile."""
@@ -299,7 +314,7 @@ def _text(content: object) -> str:
 
 
 def _typed(content: object) -> str:
-    text = sessions.typed(content, _NOT_TYPED)
+    text = _INJECTED.typed(content)
     return text.rpartition(_REQUEST)[2].strip() if _REQUEST in text else text
 
 
@@ -311,6 +326,13 @@ def _typed_in_event(event: Json) -> str | None:
     if event.get("type") != "item_completed" or item.get("type") != "UserMessage":
         return None
     return _typed(item.get("content"))
+
+
+def _has_pictures(payload: Json) -> bool:
+    """Whether a user shows a picture, in a message or an event."""
+    content = first_of(as_object(payload.get("item")) or payload, "content")
+    is_in_event = any(payload.get(name) for name in ("images", "local_images"))
+    return is_in_event or sessions.has_pictures(content)
 
 
 def _ended(event: Json) -> Json | None:
