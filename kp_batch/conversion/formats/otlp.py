@@ -2,15 +2,14 @@
 
 import base64
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from kp_batch.conversion import dialects
 from kp_batch.conversion.conversation import spans
 from kp_batch.conversion.conversation.attributes import Event, OtelSpan, first_text, texts
 from kp_batch.conversion.conversation.messages import Json, as_object
-from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, Span, SpanContent, ToolRun
-from kp_batch.conversion.formats import genai, openinference
+from kp_batch.conversion.conversation.spans import Span
 from kp_batch.conversion.formats.otlp_files import ENDINGS, LOGS, METRICS, REQUEST, read_requests
 from kp_batch.conversion.model import (
     Drafted,
@@ -153,8 +152,7 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     all_rows = (record.payload for record in records)
     last = spans.latest(all_rows, lambda row: row["end"] is not None)
     rows = [OtelSpan.from_json(row) for row in last]
-    speaking = filter(openinference.is_spoken, rows)
-    of_trace = [score for row in speaking for score in openinference.scores(row, "trace.")]
+    of_trace = [score for row in rows for score in dialects.scores_of_trace(row)]
     draft = spans.draft(trace, map(_span, rows), rules, of_trace)
     if isinstance(draft, Skipped) and any(_MLFLOW in row.attributes for row in rows):
         why = f"it is told in MLflow's own dialect ({_MLFLOW}), which is not read"
@@ -163,12 +161,6 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
 
 
 def _span(row: OtelSpan) -> Span:
-    content, payload, scores = genai.content_of(row), genai.payload(row), genai.scores(row)
-    if openinference.is_spoken(row):
-        content = _joined(openinference.content_of(row), content)
-        value = openinference.payload(row)
-        payload = payload if value is None else value
-        scores = [*openinference.scores(row), *scores]
     attributes = [row.attributes]
     return Span(
         id=row.id,
@@ -176,9 +168,9 @@ def _span(row: OtelSpan) -> Span:
         start=row.start,
         end=row.end,
         has_ended=row.end is not None,
-        content=content,
-        input=payload,
-        scores=scores,
+        content=dialects.content_of(row),
+        input=dialects.payload(row),
+        scores=dialects.scores(row),
         fields={} if row.parent else dict(texts(row.resource)) | dict(texts(row.attributes)),
         origin=Origin(
             agent=first_text(attributes, *_AGENT),
@@ -188,16 +180,6 @@ def _span(row: OtelSpan) -> Span:
         ),
         release=first_text([row.resource], "service.version"),
     )
-
-
-def _joined(one: SpanContent | None, other: SpanContent | None) -> SpanContent | None:
-    """The content of a span in one dialect, or where that has none in the other."""
-    if isinstance(one, ToolRun) and isinstance(other, ToolRun):
-        has_content = one.call.arguments is not None or one.result.content is not None
-        return one if has_content else other
-    if isinstance(one, ModelCall | AgentRun) and isinstance(other, ModelCall | AgentRun):
-        return replace(one, prompt=one.prompt or other.prompt, answer=one.answer or other.answer)
-    return one or other
 
 
 FORMAT = Format(

@@ -1,6 +1,7 @@
 """OpenTelemetry's conventions of spans: `gen_ai.*`, with older events and vendors' own keys."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from kp_batch.conversion.conversation.attributes import (
@@ -15,6 +16,7 @@ from kp_batch.conversion.conversation.attributes import (
 from kp_batch.conversion.conversation.messages import (
     Json,
     Message,
+    Role,
     ToolCall,
     ToolResult,
     list_in,
@@ -24,6 +26,7 @@ from kp_batch.conversion.conversation.messages import (
 )
 from kp_batch.conversion.conversation.payloads import messages_in
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
+from kp_batch.conversion.dialects import converse
 
 _MODEL = ("chat", "text_completion", "generate_content", "call_llm")
 _AGENT = ("invoke_agent", "create_agent", "invoke_workflow", "plan")
@@ -31,17 +34,19 @@ _TOOL, _RETRIEVER = "execute_tool", "retrieval"
 _OPERATIONS = (*_MODEL, *_AGENT, _TOOL, _RETRIEVER)
 _PROMPT = "gen_ai.input.messages"
 _ANSWER = "gen_ai.output.messages"
+_PROVIDER = ("gen_ai.system", "gen_ai.provider.name")
+_STRANDS = "strands-agents"
 _ARGUMENTS = ("gen_ai.tool.call.arguments", "gen_ai.tool.args", "gen_ai.retrieval.query.text")
 _RESULT = (
     *("gen_ai.tool.call.result", "gen_ai.tool.call.response", "gen_ai.output"),
     "gen_ai.retrieval.documents",
 )
-_CHOICE = "gen_ai.choice"
-_SPEAKERS = {
+_CHOICE, _TOOL_MESSAGE = "gen_ai.choice", "gen_ai.tool.message"
+_SPEAKERS: Mapping[str, Role] = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
     "gen_ai.assistant.message": "assistant",
-    "gen_ai.tool.message": "tool",
+    _TOOL_MESSAGE: "tool",
     _CHOICE: "assistant",
 }
 
@@ -57,15 +62,34 @@ def content_of(span: OtelSpan) -> SpanContent | None:
     if operation in _AGENT:
         return AgentRun(_prompt(span), _answer(span))
     if operation in (_TOOL, _RETRIEVER):
-        name = value_at(span.attributes, "gen_ai.tool.name")
-        name = str(name or span.name.removeprefix(f"{operation} "))
-        call_id = str(value_at(span.attributes, "gen_ai.tool.call.id") or "")
-        return ToolRun(
-            ToolCall(name, first_value(span.attributes, _ARGUMENTS), call_id),
-            ToolResult(first_value(span.attributes, _RESULT), call_id, span.failed),
-            is_retriever=operation == _RETRIEVER,
-        )
+        return _run(span, operation)
     return None
+
+
+def _run(span: OtelSpan, operation: str) -> ToolRun:
+    name = value_at(span.attributes, "gen_ai.tool.name")
+    name = str(name or span.name.removeprefix(f"{operation} "))
+    call_id = str(value_at(span.attributes, "gen_ai.tool.call.id") or "")
+    arguments, result = (first_value(span.attributes, names) for names in (_ARGUMENTS, _RESULT))
+    if arguments is None and result is None:
+        arguments, result = _run_of_events(span)
+    failed = span.failed or value_at(span.attributes, "gen_ai.tool.status") == "error"  # Strands'
+    return ToolRun(
+        ToolCall(name, arguments, call_id),
+        ToolResult(result, call_id, failed),
+        is_retriever=operation == _RETRIEVER,
+    )
+
+
+def _run_of_events(span: OtelSpan) -> tuple[object, object]:
+    """The arguments and the result of a tool as Strands tells them; None where it lacks one."""
+    prompt, answer = (_messages(span, name) for name in (_PROMPT, _ANSWER))
+    calls = (call.arguments for message in prompt for call in message.calls)
+    results = (result.content for message in answer for result in message.results)
+    told = {event.name: _fields(event).get("content") for event in span.events}
+    if _CHOICE not in told:
+        return next(calls, None), next(results, None)
+    return told.get(_TOOL_MESSAGE), converse.plain(told[_CHOICE])
 
 
 def payload(span: OtelSpan) -> object:
@@ -101,33 +125,57 @@ def _attribute(span: OtelSpan, name: str) -> object:
 
 
 def _prompt(span: OtelSpan) -> Sequence[Message]:
-    messages = messages_in(_attribute(span, _PROMPT))
+    messages = _messages(span, _PROMPT)
     return messages or _spoken(event for event in span.events if event.name != _CHOICE)
 
 
 def _answer(span: OtelSpan) -> Sequence[Message]:
-    messages = messages_in(_attribute(span, _ANSWER))
+    messages = _messages(span, _ANSWER)
     messages = messages or _spoken(event for event in span.events if event.name == _CHOICE)
     return messages or _vendors_answer(value_at(span.attributes, "gen_ai.output"))
 
 
-def _spoken(events: Iterator[Event]) -> list[Message]:
-    messages = (message_of(_usual(event)) for event in events if event.name in _SPEAKERS)
+def _messages(span: OtelSpan, name: str) -> list[Message]:
+    messages = messages_in(_attribute(span, name))
+    if first_value(span.attributes, _PROVIDER) != _STRANDS:
+        return messages
+    return [replace(x, results=tuple(map(_plain, x.results))) for x in messages]
+
+
+def _plain(result: ToolResult) -> ToolResult:
+    return replace(result, content=converse.plain(result.content))
+
+
+def _spoken(events: Iterable[Event]) -> list[Message]:
+    messages = (
+        message for event in events if event.name in _SPEAKERS for message in _messages_of(event)
+    )
     return [message for message in messages if message]
 
 
-def _usual(event: Event) -> Json:
-    """The message of an event, which is its attributes, or JSON in one of them."""
+def _messages_of(event: Event) -> Iterator[Message | None]:
+    fields, role = _fields(event), _SPEAKERS[event.name]
+    in_blocks = converse.message_of(role, fields.get("content"))
+    yield in_blocks or message_of(_usual(event))
+    yield converse.message_of("tool", fields.get("tool.result"))
+
+
+def _fields(event: Event) -> Json:
+    """What an event tells: its attributes, and those of the JSON in one of them."""
     body = object_in(value_at(event.attributes, "gen_ai.event.content"))
     fields = {**event.attributes, **body}
     inner = parse_json(fields.get("message"))
     if isinstance(inner, dict):
-        fields |= cast("Json", inner)
-    elif isinstance(inner, str):
-        fields["content"] = inner
+        return {**fields, **cast("Json", inner)}
+    return fields if inner is None else {**fields, "content": inner}
+
+
+def _usual(event: Event) -> Json:
+    """The message of an event in the usual shape."""
+    fields = _fields(event)
     message: dict[str, object] = {"role": _SPEAKERS[event.name]}
     if "content" in fields:
-        message["content"] = fields["content"]
+        message["content"] = converse.blocks_in(fields["content"]) or fields["content"]
     if calls := list_at(fields, "tool_calls"):
         message["tool_calls"] = calls
     if (call_id := fields.get("id")) is not None:

@@ -28,14 +28,10 @@ _CALL_ID = "message.tool_call_id"
 _FEEDBACK = {"annotations": "annotation", "evaluations": "evaluation"}
 
 
-def is_spoken(span: OtelSpan) -> bool:
-    """Whether a span may have anything in this dialect."""
-    names = span.attributes
-    return not (isinstance(names, FlatAttributes) and names.prefixes.isdisjoint(_PREFIXES))
-
-
 def content_of(span: OtelSpan) -> spans.SpanContent | None:
     """The content of a span in this dialect; None if it has none."""
+    if not _is_spoken(span):
+        return None
     kind = str(value_at(span.attributes, "openinference.span.kind") or "").upper()
     if kind == "LLM":
         return spans.ModelCall(_prompt(span), _answer(span))
@@ -61,11 +57,19 @@ def payload(span: OtelSpan) -> object:
 
 def scores(span: OtelSpan, scope: str = "") -> list[Score]:
     """The scores of a span; in the scope `trace.` those of the trace, which any span may have."""
+    if not _is_spoken(span):
+        return []
     return scores_of(
         (value_at(item, f"{one}.name"), value_at(item, f"{one}.score"), span.end or span.start)
         for several, one in _FEEDBACK.items()
         for item in list_at(span.attributes, scope + several)
     )
+
+
+def _is_spoken(span: OtelSpan) -> bool:
+    """Whether a span may have anything in this dialect."""
+    names = span.attributes
+    return not (isinstance(names, FlatAttributes) and names.prefixes.isdisjoint(_PREFIXES))
 
 
 def _prompt(span: OtelSpan) -> Sequence[Message]:

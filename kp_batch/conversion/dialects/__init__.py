@@ -1,0 +1,51 @@
+"""The dialects of OpenTelemetry: how each maker tells what an agent did in a span.
+
+A dialect is a module of functions of a span, so that a quirk of one moves no other.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from kp_batch.conversion.conversation.attributes import OtelSpan, Score
+from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
+from kp_batch.conversion.dialects import genai, openinference
+
+_CONTENTS: Sequence[Callable[[OtelSpan], SpanContent | None]] = (
+    openinference.content_of,
+    genai.content_of,
+)
+_PAYLOADS: Sequence[Callable[[OtelSpan], object]] = (openinference.payload, genai.payload)
+
+
+def content_of(span: OtelSpan) -> SpanContent | None:
+    """The content of a span, of all its dialects; None if it is no part of an agent."""
+    content = None
+    for read in _CONTENTS:
+        content = _joined(content, read(span))
+    return content
+
+
+def payload(span: OtelSpan) -> object:
+    """The input of a span, in the first dialect that has one; None if none has."""
+    values = (read(span) for read in _PAYLOADS)
+    return next((value for value in values if value is not None), None)
+
+
+def scores(span: OtelSpan) -> list[Score]:
+    """The scores of a span."""
+    return [*openinference.scores(span), *genai.scores(span)]
+
+
+def scores_of_trace(span: OtelSpan) -> list[Score]:
+    """The scores of its trace that a span has."""
+    return openinference.scores(span, "trace.")
+
+
+def _joined(one: SpanContent | None, other: SpanContent | None) -> SpanContent | None:
+    """The content of a span in one dialect, or where that has none in the other."""
+    if isinstance(one, ToolRun) and isinstance(other, ToolRun):
+        has_content = one.call.arguments is not None or one.result.content is not None
+        return one if has_content else other
+    if isinstance(one, ModelCall | AgentRun) and isinstance(other, ModelCall | AgentRun):
+        return replace(one, prompt=one.prompt or other.prompt, answer=one.answer or other.answer)
+    return one or other
