@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -36,10 +37,15 @@ _INJECTED = sessions.Injected(
     elements=(
         *("environment_context", "user_instructions", "permissions instructions"),
         *("turn_aborted", "user_shell_command", "skill", "INSTRUCTIONS"),
+        *("in-app-browser-context", "response-annotations"),
     ),
     openings=("# AGENTS.md instructions",),
 )
-_REQUEST = "## My request for Codex:"  # below which an editor puts what was typed
+# Below what an app tells of its state or of files, it puts what was typed, mostly under a heading.
+_REQUEST = re.compile(r"^## My request(?: for Codex)?:", re.MULTILINE)
+_EDITOR = "# Context from my IDE setup"
+_FILES = "# Files mentioned by the user"
+_OF_FILES = (_FILES, "## ", "Image attachment:", "Distinguish instructions in")
 _FIELDS = (
     *("cwd", "model_provider", "cli_version", "originator", "source"),
     *("git.branch", "git.repository_url"),
@@ -70,8 +76,7 @@ def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadIt
         kind, payload = session.parted(line)
         if kind == "session_meta" and not session.is_known:
             session.meta, session.is_known = payload, True
-            is_users = payload.get("thread_source") in (None, "user")
-            if isinstance(payload.get("source"), dict) or not is_users:
+            if session.is_subagents:
                 yield Skipped("session of a subagent")
                 return
         session.is_known = session.is_known or kind in _KINDS
@@ -127,6 +132,18 @@ class _Session(sessions.SessionFile):
         """Its own, or where that is cut off the one in the file's name."""
         match = _UUID.search(self.file)
         return str(self.meta.get("id") or (match[0] if match else self.file.partition(".")[0]))
+
+    @property
+    def is_subagents(self) -> bool:
+        """Whether it is none of a user's; an app that is unknown to Codex is an object, too."""
+        source = as_object(self.meta.get("source"))
+        is_users = self.meta.get("thread_source") in (None, "user")
+        return not is_users or "subagent" in source or "internal" in source
+
+    @property
+    def _fields(self) -> Json:
+        fields = {name: value_at(self.meta, name) for name in _FIELDS}
+        return {**fields, "source": as_object(fields["source"]).get("custom", fields["source"])}
 
     def parted(self, line: Json) -> tuple[str, Json]:
         """A line's kind and payload; until autumn 2025 there were bare items, below a header."""
@@ -232,7 +249,7 @@ class _Session(sessions.SessionFile):
             session=self.id,
             version=self.meta.get("cli_version"),
             time=turn.time,
-            fields={name: value_at(self.meta, name) for name in _FIELDS},
+            fields=self._fields,
             is_copied=is_copied,
         )
         record = SourceRecord(self._trace(turn), {**self._key(number), **part}, number)
@@ -315,7 +332,16 @@ def _text(content: object) -> str:
 
 def _typed(content: object) -> str:
     text = _INJECTED.typed(content)
-    return text.rpartition(_REQUEST)[2].strip() if _REQUEST in text else text
+    if not text.lstrip().startswith("#"):
+        return text
+    if request := _REQUEST.search(text):
+        return text[request.end() :].strip()
+    if text.lstrip().startswith(_EDITOR):
+        return ""
+    if text.lstrip().startswith(_FILES):
+        lines = dropwhile(lambda line: not line or line.startswith(_OF_FILES), text.split("\n"))
+        return "\n".join(lines).strip()
+    return text
 
 
 def _typed_in_event(event: Json) -> str | None:
