@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from kp_batch.conversion.conversation.messages import Message, ToolCall, ToolResult
+from kp_batch.conversion.conversation.messages import (
+    Message,
+    ToolCall,
+    ToolResult,
+    bare_arguments,
+)
 from kp_batch.conversion.conversation.payloads import (
     at_path,
     messages_in,
@@ -37,6 +42,12 @@ CALL = ToolCall("look", {"at": 1}, "c1")
         {"kwargs": {"prompt": "why?"}},
         {"lc": 1, "id": ["x", "HumanMessage"], "kwargs": {"content": "why?"}},
         '{"question": "why?"}',
+        {"args": ["why?"], "kwargs": {}},
+        {"args": ["why?", "user-1"], "kwargs": {"limit": 3}},
+        {"args": [{"limit": 3}], "kwargs": {"question": "why?"}},
+        {"args": [[{"role": "user", "content": "why?"}], "user-1"], "kwargs": {}},
+        {"kwargs": {"messages": [{"role": "user", "content": "why?"}]}},
+        '{"args": [], "kwargs": {"prompt": "why?"}}',
     ],
 )
 def test_the_question_stands_in_the_usual_places(payload: object) -> None:
@@ -47,6 +58,37 @@ def test_a_payload_of_another_kind_is_the_question_as_a_whole() -> None:
     assert objective_in({"city": "Bärn"}) == ""
     assert question_in({"city": "Bärn", "days": 2}) == '{"city":"Bärn","days":2}'
     assert [question_in(payload) for payload in (None, "", {}, [])] == [""] * 4
+    assert question_in({"args": [], "kwargs": {"city": "Bärn"}}) == '{"city":"Bärn"}'
+    assert question_in({"args": [3], "kwargs": {}}) == "3"
+    assert question_in({"args": [], "kwargs": {}}) == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "bare"),
+    [
+        ({"args": [], "kwargs": {"at": 1}}, {"at": 1}),
+        ('{"args": [], "kwargs": {"at": 1}}', {"at": 1}),
+        ({"kwargs": {"at": 1}}, {"at": 1}),
+        ({"args": ["a"], "kwargs": {}}, "a"),
+        ({"args": ["a", 1], "kwargs": {}}, ["a", 1]),
+        ({"args": [], "kwargs": {}}, {}),
+        *[
+            (value, value)
+            for value in (
+                {"args": ["a"], "kwargs": {"at": 1}},
+                {"args": ["-l"]},  # of a tool that has such a parameter
+                {"args": "-l", "kwargs": {"at": 1}},
+                {"kwargs": {"at": 1}, "command": "ls"},
+                '{"at": 1}',
+                None,
+            )
+        ],
+    ],
+)
+def test_what_decorators_put_around_arguments_is_no_part_of_them(
+    arguments: object, bare: object
+) -> None:
+    assert bare_arguments(arguments) == bare
 
 
 def test_a_rule_may_name_the_place() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
-from tests.support.agent_runs import LOOKS, ROOT, RUNS, SYSTEMS, TRACE, Step
+from tests.support.agent_runs import LOOKED, LOOKS, ROOT, RUNS, SYSTEMS, THERE, TRACE, Step
 from tests.support.drafting import always, converted, transcript
 from tests.support.importing import write_json
 from tests.support.queries import ask
@@ -51,6 +51,24 @@ def test_a_text_that_a_model_is_given_is_no_message_of_a_user(tmp_path: Path) ->
         row = row_of(tmp_path, system, run)
         assert row["task"]["objective"] == "look for it", system
         assert [step["content"] for step in row["steps"]] == ["hm", "yes"], system
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"args": [], "kwargs": {"at": 1}}, {"at": 1}),
+        ({"kwargs": {"at": 1}}, {"at": 1}),
+        ({"args": [{"at": 1}], "kwargs": {}}, {"at": 1}),
+        ({"args": [1, 2], "kwargs": {}}, [1, 2]),
+        ({"args": [1], "kwargs": {"far": True}}, {"args": [1], "kwargs": {"far": True}}),
+    ],
+)
+def test_arguments_are_told_without_their_wrapper(
+    tmp_path: Path, given: object, told: object
+) -> None:
+    for system in SYSTEMS:
+        row = row_of(tmp_path, system, [ROOT, replace(LOOKED, given=given), THERE])
+        assert steps(row)[0] == (("tool_call", "look"), told), system
 
 
 @pytest.mark.slow

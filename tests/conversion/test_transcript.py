@@ -1,5 +1,9 @@
 """What systems repeat is counted once, in the order of time."""
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,13 +101,77 @@ def test_a_call_in_a_message_and_in_a_span_is_one(
     ]
 
 
-def test_other_calls_of_the_same_tool_are_others() -> None:
+AT_ONE, AT_TWO = ToolCall("look", {"at": 1}, "c1"), ToolCall("look", {"at": 2}, "c2")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"at": 1, "far": False},
+        '{"at": 1, "far": false}',
+        {"kwargs": {"at": 1}},
+        {"args": [], "kwargs": {"at": 1}},
+        {"args": [1], "kwargs": {"far": False}},
+        {"args": [{"at": 1}], "kwargs": {}},
+        [1],
+        "{'at': 1}",
+        {"place": "one"},
+        {},
+        None,
+    ],
+)
+@pytest.mark.parametrize("number", ["c1", ""])
+def test_an_open_call_of_its_name_takes_a_run_that_tells_its_arguments_otherwise(
+    arguments: object, number: str
+) -> None:
+    transcript, asked = Transcript(), replace(AT_ONE, id=number)
+    transcript.add_answer(Message("assistant", calls=(asked,)))
+    transcript.add_tool_run(ToolCall("look", arguments), ToolResult("found"))
+    transcript.add_prompt([Message("tool", results=(ToolResult("found", number),))])
+    assert steps_of(transcript) == [("tool_call", "look"), ("observation", "found")]
+    assert transcript.steps[0]["input"] == '{"at":1}'
+
+
+@pytest.mark.parametrize("order", [[1, 2], [2, 1]])
+@pytest.mark.parametrize("kind", [{"far": False}, {"args": [], "kwargs": {}}])
+def test_of_several_open_calls_that_of_the_same_arguments_takes_a_run(
+    order: list[int], kind: dict[str, Any]
+) -> None:
     transcript = Transcript()
-    transcript.add_answer(Message("assistant", calls=(ToolCall("look", {"at": 1}), CALL)))
-    transcript.add_tool_run(ToolCall("look", {"at": 2}), ToolResult("b"))
-    assert [step_type for step_type, _ in steps_of(transcript)] == ["tool_call"] * 3 + [
-        "observation"
-    ]
+    transcript.add_answer(Message("assistant", calls=(AT_ONE, AT_TWO)))
+    for at in order:
+        given = {**kind, "kwargs": {"at": at}} if "kwargs" in kind else {"at": at, **kind}
+        transcript.add_tool_run(ToolCall("look", given), ToolResult(f"at {at}"))
+    results = [Message("tool", results=(ToolResult(f"at {at}", f"c{at}"),)) for at in (1, 2)]
+    transcript.add_prompt(results)
+    found = [("observation", f"at {at}") for at in order]
+    assert steps_of(transcript) == [("tool_call", "look"), ("tool_call", "look"), *found]
+
+
+def test_other_calls_of_the_same_tool_are_others() -> None:
+    def types(*runs: ToolCall, answered: str = "") -> str:
+        transcript = Transcript()
+        transcript.add_answer(Message("assistant", calls=(AT_ONE,)))
+        transcript.add_prompt(
+            [Message("tool", results=(ToolResult("a", answered),))] * bool(answered)
+        )
+        for run in runs:
+            transcript.add_tool_run(run, ToolResult(f"of {run.arguments}"))
+        return "".join(str(kind)[0] for kind, _ in steps_of(transcript))
+
+    bare = replace(AT_TWO, id="")
+    assert types(bare) == "to"
+    assert types(bare, bare) == "toto"  # it has one run
+    assert types(AT_TWO) == "tto"  # of another id
+    assert types(bare, answered="c1") == "toto"  # it had another result already
+
+
+def test_what_ran_unasked_is_not_taken_for_a_call_of_other_arguments() -> None:
+    transcript = Transcript()
+    transcript.add_tool_run(ToolCall("look", {"at": 1}), ToolResult("a"))
+    transcript.add_answer(Message("assistant", calls=(AT_TWO,)))
+    transcript.add_tool_run(AT_TWO, ToolResult("b"))
+    assert [content for _, content in steps_of(transcript)] == ["look", "a", "look", "b"]
 
 
 def test_the_first_thought_after_a_failed_tool_recovers_where_that_is_asked_for() -> None:

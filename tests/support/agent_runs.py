@@ -341,6 +341,50 @@ RUNS: dict[str, tuple[Sequence[Step], list[str]]] = {
         ],
         [T, C, R, T],
     ),
+    "a tool's span without an id, whose arguments defaults have completed": (
+        [ROOT, LOOKS, replace(LOOKED, given={"at": 1, "far": False}, call=""), THERE],
+        [T, C, R, T],
+    ),
+    "a tool's span without an id, whose arguments are wrapped": (
+        [ROOT, LOOKS, replace(LOOKED, given={"args": [], "kwargs": {"at": 1}}, call=""), THERE],
+        [T, C, R, T],
+    ),
+    "a tool's span without an id, whose arguments are told by their places": (
+        [ROOT, LOOKS, replace(LOOKED, given={"args": [1], "kwargs": {}}, call=""), THERE],
+        [T, C, R, T],
+    ),
+    "a tool's span without an id, whose arguments are of another kind": (
+        [ROOT, LOOKS, replace(LOOKED, given={"place": "1"}, call=""), THERE],
+        [T, C, R, T],
+    ),
+    "tools at once, whose spans have no ids and come in another order": (
+        [
+            ROOT,
+            replace(LOOKS, answer=says("both", LOOK, call("look", "c2", at=2))),
+            replace(LOOKED, id="y", given={"at": 2, "far": False}, call="", answer="seen"),
+            replace(LOOKED, start=4, given={"at": 1, "far": False}, call=""),
+            replace(THERE, given=[*AFTER, result("c2", "seen")]),
+        ],
+        [T, C, C, R, R, T],
+    ),
+    "spans of one tool within each other, of which one has wrapped arguments": (
+        [
+            ROOT,
+            LOOKS,
+            LOOKED,
+            replace(LOOKED, id="u", parent="t", given={"kwargs": {"at": 1}}, call=""),
+            THERE,
+        ],
+        [T, C, R, T],
+    ),
+    "a tool that no model asks for, whose arguments are wrapped": (
+        [
+            ROOT,
+            replace(LOOKED, given={"args": [], "kwargs": {"at": 1}}, call=""),
+            Step("model", "z", "a", 9, 10, ASK, says("there")),
+        ],
+        [C, R, T],
+    ),
     "a retriever, and one that a tool asks": (
         [
             ROOT,

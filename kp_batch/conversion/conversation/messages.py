@@ -11,6 +11,9 @@ Json = Mapping[str, Any]  # an object
 Role = Literal["system", "user", "assistant", "tool"]
 
 
+ALIKE = 2  # see `ToolCall.likeness`
+
+
 @dataclass(slots=True)
 class ToolCall:
     """An agent's call of a tool."""
@@ -21,12 +24,25 @@ class ToolCall:
     server: str | None = None  # the MCP server, where it is known
 
     def is_same_as(self, other: "ToolCall") -> bool:
-        """Whether another one may be of the same call."""
+        """Whether another one may be of the same call, by what it was given."""
+        return self.likeness(other) >= ALIKE
+
+    def likeness(self, other: "ToolCall") -> int:
+        """How likely another one is of the same call.
+
+        Returns:
+            0 if it is of another one; 1 if no more than the name is the same; `ALIKE` if one has
+            all arguments of the other, as where defaults complete them, or where they are not known
+            yet; more if they are equal, or by the ids of both.
+        """
         if self.id and other.id:
-            return self.id == other.id
-        one, another = parse_json_deep(self.arguments), parse_json_deep(other.arguments)
-        # Frameworks that stream their calls record them without arguments at first: {}.
-        return self.name == other.name and (not one or not another or one == another)
+            return (ALIKE + 1) * (self.id == other.id)
+        if self.name != other.name:
+            return 0
+        one, another = _parted(self.arguments), _parted(other.arguments)
+        if one == another:
+            return ALIKE + 1
+        return ALIKE if _has_all(one, another) or _has_all(another, one) else 1
 
 
 @dataclass(slots=True)
@@ -110,6 +126,48 @@ def parse_json_deep(value: object) -> object:
     return parsed
 
 
+def wrapped_arguments(value: object) -> tuple[list[object], Json] | None:
+    """The positional and the named arguments in what decorators record of a function's call.
+
+    They write `{"args": [...], "kwargs": {...}}`; a tool may well have a parameter named `args`,
+    but hardly one named `kwargs`.
+    """
+    payload = object_in(value)
+    args, kwargs = payload.get("args", []), payload.get("kwargs")
+    if not (isinstance(args, list) and isinstance(kwargs, dict) and len(payload) <= len(_WRAPPER)):
+        return None
+    return (args, kwargs) if payload.keys() <= _WRAPPER else None
+
+
+def bare_arguments(value: object) -> object:
+    """Arguments without that wrapper; as they are where they have none, or are of both kinds."""
+    args, kwargs = wrapped_arguments(value) or ([], None)
+    if kwargs is None or (args and kwargs):
+        return value
+    return (args if len(args) > 1 else args[0]) if args else kwargs
+
+
+def _parted(arguments: object) -> tuple[list[object], Json]:
+    """Positional and named arguments, with all JSON in texts parsed."""
+    value = parse_json_deep(bare_arguments(arguments))
+    if wrapped := wrapped_arguments(value):
+        return wrapped
+    if isinstance(value, dict):
+        return [], cast("Json", value)
+    if isinstance(value, list):
+        return cast("list[object]", value), {}
+    return ([] if value in (None, "") else [value]), {}
+
+
+def _has_all(given: tuple[list[object], Json], other: tuple[list[object], Json]) -> bool:
+    """Whether all arguments of another call are among those given, by name, or else by value."""
+    values = {compact(value) for value in (*given[0], *given[1].values())}
+    missing = object()
+    return all(compact(value) in values for value in other[0]) and all(
+        given[1].get(name, missing) == value for name, value in other[1].items()
+    )
+
+
 def first_of(payload: Json, *names: str) -> Any:
     """The value of the first of these keys that an object has, may it be None."""
     return next((payload[name] for name in names if name in payload), None)
@@ -127,6 +185,7 @@ ROLES: Mapping[str, Role] = {
     "tool": "tool",
     "function": "tool",
 }
+_WRAPPER = {"args", "kwargs"}
 _PART_KEYS = ("thought", "function_call", "functionCall", "function_response", "functionResponse")
 _MESSAGE_KEYS = ("tool_calls", "reasoning_content", "reasoning", "additional_kwargs")
 _WRAPPERS = ("gen_ai.event.content", "lc", "data")

@@ -10,6 +10,7 @@ from kp_batch.conversion.conversation.messages import (
     ToolResult,
     as_object,
     as_text,
+    bare_arguments,
     joined,
     list_in,
     message_of,
@@ -17,6 +18,7 @@ from kp_batch.conversion.conversation.messages import (
     parse_json,
     text_of,
     unwrapped,
+    wrapped_arguments,
 )
 
 # The keys where messages, or the question, may be, the best first.
@@ -76,7 +78,7 @@ def objective_in(payload: object) -> str:
 
 def question_in(payload: object) -> str:
     """As `objective_in`; of a payload without any usual place, all of it as text."""
-    value = parse_json(payload)
+    value = bare_arguments(parse_json(payload))
     return objective_in(value) or (as_text(value) if value not in _NOTHING else "")
 
 
@@ -100,6 +102,9 @@ def _text_at_usual_place(value: object) -> str:
     if isinstance(value, list):
         texts = map(_text_at_usual_place, cast("list[object]", value))
         return text_of(value) or next(filter(None, texts), "")
+    if wrapped := wrapped_arguments(value):
+        texts = (_text_at_usual_place(parse_json(item)) for item in (*wrapped[0], wrapped[1]))
+        return next(filter(None, texts), "")
     if isinstance(value, dict):
         payload = cast("Json", value)
         for name in _TEXTS:
@@ -114,6 +119,9 @@ def _messages(value: object) -> list[Message]:
             return [pair]
         items = map(parse_json, cast("list[object]", value))
         return [message for item in items for message in _messages(item)]
+    if wrapped := wrapped_arguments(value):
+        inner = (_messages(parse_json(item)) for item in (*wrapped[0], wrapped[1]))
+        return next(filter(None, inner), [])
     if isinstance(value, dict):
         payload = unwrapped(cast("Json", value))
         if message := message_of(payload):

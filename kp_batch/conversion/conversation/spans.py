@@ -13,7 +13,13 @@ from math import inf
 from typing import Any
 
 from kp_batch.conversion.conversation.attributes import Score, first
-from kp_batch.conversion.conversation.messages import Json, Message, ToolCall, ToolResult
+from kp_batch.conversion.conversation.messages import (
+    Json,
+    Message,
+    ToolCall,
+    ToolResult,
+    bare_arguments,
+)
 from kp_batch.conversion.conversation.payloads import (
     at_path,
     messages_in,
@@ -256,7 +262,8 @@ def _run(content: ToolRun) -> tuple[ToolCall, ToolResult]:
     if inner := result_in(result.content):
         failed = result.failed or inner.failed
         result = replace(inner, id=result.id or inner.id, failed=failed)
-    return replace(call, id=call.id or result.id), result
+    arguments = bare_arguments(call.arguments)
+    return replace(call, arguments=arguments, id=call.id or result.id), result
 
 
 def _start(tree: _Tree) -> datetime | None:

@@ -5,10 +5,12 @@ before it, and a tool call is in a message, in a span of its own, and in later m
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from operator import itemgetter
 
 from kp_batch.conversion.conversation.messages import (
+    ALIKE,
     Message,
     ToolCall,
     ToolResult,
@@ -51,7 +53,7 @@ class Transcript:
             self._add("error_recovery" if self._failed else "thought", content=message.thought)
             self._failed = False
         for call in message.calls:
-            if ran := _take(self._ahead, call):
+            if ran := _take(self._ahead, call, _alike):
                 self._results[f"id {call.id}"] += not ran.id
             else:
                 self._call(call)
@@ -74,16 +76,23 @@ class Transcript:
 
     def add_tool_run(self, call: ToolCall, result: ToolResult) -> None:
         """Take the run of a tool: its call, unless a message had it, and its result."""
-        asked = _take(self._open, call)
-        if not asked and isinstance(parse_json_deep(call.arguments), str):
-            # Arguments that are no JSON, as LangChain writes them: then the name has to do.
-            asked = _take(self._open, replace(call, arguments=None))
+        asked = _take(self._open, call, self._asked)
         if not asked:
             self._call(call)
             self._ahead.append(call)
         call_id = result.id or call.id or (asked.id if asked else "")
         if not (call_id and self._results[f"id {call_id}"]):
             self._observe(ToolResult(result.content, call_id, result.failed))
+
+    def _asked(self, ran: ToolCall, asked: ToolCall) -> tuple[int, bool]:
+        """How likely a tool ran since a message asked for it.
+
+        Spans tell arguments as a function takes them, and often no id: of a call that waits for its
+        result the name has to do.
+        """
+        is_answered = bool(asked.id and self._results[f"id {asked.id}"])
+        likeness = ran.likeness(asked)
+        return (0 if is_answered and likeness < ALIKE else likeness), not is_answered
 
     def _add_user(self, text: str) -> None:
         self._users[text] += 1
@@ -114,13 +123,20 @@ def _key(result: ToolResult) -> str:
     return f"id {result.id}" if result.id else f"content {compact(parse_json_deep(result.content))}"
 
 
-def _take(calls: list[ToolCall], call: ToolCall) -> ToolCall | None:
-    """Remove from a list what is the same call, and give it; None if there is none."""
-    same = [other for other in calls if other.is_same_as(call)]
-    if not same:
+def _alike(one: ToolCall, other: ToolCall) -> tuple[int, bool]:
+    likeness = one.likeness(other)
+    return (likeness if likeness >= ALIKE else 0), True
+
+
+def _take(
+    calls: list[ToolCall],
+    call: ToolCall,
+    likeness: Callable[[ToolCall, ToolCall], tuple[int, bool]],
+) -> ToolCall | None:
+    """Remove from a list what most likely is the same call, and give it; None if none is."""
+    rated = [(likeness(call, other), other) for other in calls]
+    best, taken = max(rated, key=itemgetter(0), default=((0, False), None))
+    if not best[0] or not taken:
         return None
-    arguments = parse_json_deep(call.arguments)
-    alike = (other for other in same if parse_json_deep(other.arguments) == arguments)
-    taken = next(alike, same[0])
     calls.remove(taken)
     return taken
