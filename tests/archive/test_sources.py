@@ -162,6 +162,7 @@ def test_a_table_is_refused_by_its_format_and_never_read_file_by_file(
             discover([f"{table}{below}"])
 
 
+@pytest.mark.telling
 @pytest.mark.process
 @of_tables
 def test_a_table_in_a_bucket_likewise(bucket: str, kind: str, mark: str) -> None:

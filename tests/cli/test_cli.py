@@ -277,6 +277,7 @@ def test_a_shell_is_offered_nothing_of_a_warehouse_that_cannot_be_read(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.telling
 @pytest.mark.process
 def test_a_table_keeps_to_a_width_only_where_there_is_one(
     scored: Scored, monkeypatch: pytest.MonkeyPatch
@@ -433,6 +434,7 @@ def test_what_changes_nothing_leaves_all_files_as_they_are(scored: Scored, tmp_p
         assert listing(copy.warehouse) == before, words
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 def test_forget_removes_a_trace_for_good(scored: Scored, tmp_path: Path) -> None:
     copy = scored.copy(tmp_path / "wh")

@@ -131,6 +131,7 @@ def test_what_a_run_says_and_its_summary_stand_in_the_log_of_prefect(warehouse: 
     assert "Prefect" in summary.splitlines()[0]
 
 
+@pytest.mark.telling
 def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
     tmp_path: Path, archive: Path, prefect: PrefectServer
 ) -> None:

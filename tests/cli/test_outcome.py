@@ -130,6 +130,7 @@ def test_a_run_that_could_not_begin_says_why(
     assert (failed["status"], failed["run_id"], failed["counts"]) == ("failed", None, None)
 
 
+@pytest.mark.telling
 @pytest.mark.process
 def test_a_run_says_that_another_one_writes(folder: Path) -> None:
     (folder / "wh").mkdir()

@@ -87,6 +87,7 @@ def test_a_schema_is_one_of_its_draft(name: str) -> None:
     Draft202012Validator.check_schema(schema_of(name))
 
 
+@pytest.mark.telling
 @pytest.mark.process
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_command_prints_is_of_its_schema_alone(

@@ -106,6 +106,7 @@ def test_a_question_is_answered_without_frames_and_settings(scored: tuple[Path, 
     assert not modules & (MODELS | PAGES | REMOTE | FRAMES | {"pydantic"})
 
 
+@pytest.mark.telling
 def test_who_waits_for_a_long_command_has_imported_none_of_its_work() -> None:
     waiting = imported("import sys, kp_batch.cli")
     assert "kp_batch.cli.supervise" in waiting

@@ -95,6 +95,7 @@ KILLED = (
 ITSELF = "kp-batch: the working process ended by itself, with status {}: it said nothing\n"
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("work", "status", "message"),
     [
@@ -168,6 +169,7 @@ os.write(1, b"library"); os.write(2, b"library"); subprocess.run(["echo", "libra
     assert out.read_text() == "\n"
 
 
+@pytest.mark.telling
 def test_the_child_fits_the_terminal_of_the_command() -> None:
     work = "import shutil; echo(str(shutil.get_terminal_size().columns), err=True)"
     terminal, end = pty.openpty()
@@ -227,6 +229,7 @@ def test_letters_that_the_encoding_of_an_output_lacks_become_others(tmp_path: Pa
     assert json.loads(data) == [{"task_domain": "é▂…"}]
 
 
+@pytest.mark.telling
 def test_no_file_takes_the_numbers_of_closed_streams() -> None:
     opening = "import os, sys; from kp_batch.cli.supervise import _open_closed_streams as opened; "
     script = f"{opening} opened(); sys.exit(min(os.pipe()) <= 2)"
@@ -234,6 +237,7 @@ def test_no_file_takes_the_numbers_of_closed_streams() -> None:
     assert subprocess.run(closing, check=False).returncode == 0
 
 
+@pytest.mark.telling
 def test_a_link_to_stdout_leads_to_that_of_the_command(tmp_path: Path) -> None:
     link = tmp_path / "out.jsonl"
     link.symlink_to("/dev/stdout")
@@ -246,6 +250,7 @@ with output_file(sys.argv[1]) as file:
     assert link.is_symlink()
 
 
+@pytest.mark.telling
 def test_a_failure_that_nobody_foresaw_is_a_line() -> None:
     assert done("1 // 0") == (
         1,
@@ -274,6 +279,7 @@ with output_file("-") as file:
     assert (done.returncode, done.stderr) == (1, f"kp-batch: {fault}\n")
 
 
+@pytest.mark.telling
 def test_no_result_is_reported_where_it_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,6 +329,7 @@ def test_a_signal_ends_all_and_leaves_nothing(tmp_path: Path, temporary: Path, n
     assert sorted(tmp_path.iterdir()) == [folder, temporary]
 
 
+@pytest.mark.telling
 @linux
 @pytest.mark.parametrize("victim", ["parent", "child"])
 def test_nothing_is_left_by_who_is_killed(tmp_path: Path, temporary: Path, victim: str) -> None:
@@ -377,6 +384,7 @@ def test_a_command_that_does_not_write_leaves_the_log_as_it_was(tmp_path: Path) 
     assert [*tmp_path.iterdir()] == [log]
 
 
+@pytest.mark.telling
 def test_who_is_killed_while_it_writes_has_its_log_named(tmp_path: Path) -> None:
     log = tmp_path / "log"
     result = done(WRITING.format(IN_PLACE + "; kill(9)"), log)

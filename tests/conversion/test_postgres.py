@@ -68,6 +68,7 @@ def reasons(archive: Path) -> dict[str, list[str]]:
     return {refusal["id"]: refusal["reasons"] for refusal in refusals(archive)}
 
 
+@pytest.mark.telling
 def test_a_database_is_read_as_a_file_is(registry: Registry, archive: Path) -> None:
     registry.put(kp_trace("a"))
     registry.put(kp_trace("b", 2))
@@ -83,6 +84,7 @@ def test_a_database_is_read_as_a_file_is(registry: Registry, archive: Path) -> N
     assert row["metadata"]["quality_score"] == 0.5
 
 
+@pytest.mark.telling
 def test_an_older_registry_has_fewer_columns_and_may_hold_text(
     registry: Registry, archive: Path
 ) -> None:
@@ -128,6 +130,7 @@ def test_units_without_a_time_or_of_one_to_come_hide_no_others(
     assert "kp:trace:d" in imported(archive)
 
 
+@pytest.mark.telling
 def test_nothing_new_writes_nothing(registry: Registry, archive: Path) -> None:
     registry.put(kp_trace("a"))
     import_all(archive, registry.url)
@@ -313,6 +316,7 @@ def test_a_database_whose_state_cannot_be_asked_is_not_taken_for_read(
     assert refusals(archive) == []
 
 
+@pytest.mark.telling
 def test_a_file_that_tells_of_the_same_while_the_server_is_away_is_no_newer(
     registry: Registry, archive: Path, tmp_path: Path
 ) -> None:
@@ -408,6 +412,7 @@ def test_a_url_is_recognised_by_itself(registry: Registry, archive: Path) -> Non
     assert done.stdout.startswith("1 trace from 1 of 1 file that are new or changed\n")
 
 
+@pytest.mark.telling
 def test_without_its_driver_the_error_names_what_to_install(
     registry: Registry, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -267,6 +267,7 @@ def test_the_offline_package_is_used_where_the_cache_has_nothing(copied: Path) -
     assert find_minilm() == copied
 
 
+@pytest.mark.telling
 @pytest.mark.model
 @pytest.mark.parametrize("name", ["vocab.txt", "1_Pooling/config.json", "modules.json"])
 def test_an_offline_package_with_one_changed_byte_is_refused(copied: Path, name: str) -> None:
@@ -283,6 +284,7 @@ def test_an_offline_package_with_one_changed_byte_is_refused(copied: Path, name:
     assert "pip install 'kp-batch[offline-model]'" in message
 
 
+@pytest.mark.telling
 @pytest.mark.model
 def test_an_offline_package_with_a_file_more_or_less_is_refused(copied: Path) -> None:
     (copied / "modeling.py").write_text("print('run')", "utf-8")
@@ -298,6 +300,7 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
         find_minilm()
 
 
+@pytest.mark.telling
 @pytest.mark.model
 def test_a_local_cache_comes_first_if_its_weights_and_tokenizer_are_right(
     copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -200,6 +200,7 @@ def test_the_company_of_a_text_changes_its_vector_by_less_than_verify_tolerates(
     assert np.abs(together - alone).max() < VECTOR_TOLERANCE[name] / 3
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("processor", "is_native"),
     [([], False), (["avx512_f"], False), (["avx512_bf16"], True), (["avx512_f", "amx_bf16"], True)],

@@ -184,6 +184,7 @@ def die_after(writes: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Store, "delete", mortal(Store.delete))
 
 
+@pytest.mark.telling
 def test_large_files_are_stored_one_after_another(
     nights: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +202,7 @@ def test_large_files_are_stored_one_after_another(
     assert import_spans(nights, url).traces == 5
 
 
+@pytest.mark.telling
 def test_another_import_is_reported_and_waited_for(nights: Path, url: str) -> None:
     with (
         leased(store_at(f"{url}/_import"), "another machine's"),
@@ -212,6 +214,7 @@ def test_another_import_is_reported_and_waited_for(nights: Path, url: str) -> No
     assert import_spans(nights, url).traces == 5
 
 
+@pytest.mark.telling
 def test_what_another_import_did_just_before_is_not_lost(
     nights: Path, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +255,7 @@ def test_what_another_writer_stores_meanwhile_is_not_replaced(
     assert bucket_files(url)["2026-03-03.parquet"] == b"another's"
 
 
+@pytest.mark.telling
 def test_a_day_that_another_writer_stored_meanwhile_is_not_removed(
     nights: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -190,6 +190,7 @@ def test_what_a_registry_has_deleted_stays_and_is_reported(tmp_path: Path) -> No
     assert len(imported(archive)) == 4
 
 
+@pytest.mark.telling
 @pytest.mark.slow
 def test_who_forgets_in_a_warehouse_is_told_of_the_archive(archive: Path, tmp_path: Path) -> None:
     rescore_archive(config(tmp_path, archive))

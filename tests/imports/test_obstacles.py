@@ -148,6 +148,7 @@ def test_tables_of_other_formats_are_no_source_either(tmp_path: Path, archive: P
             import_spans(tmp_path / "table" / below, archive)
 
 
+@pytest.mark.telling
 @pytest.mark.process
 def test_a_delta_table_below_a_source_is_refused_by_name(
     nights: Path, archive: Path, bucket: str
@@ -302,6 +303,7 @@ def test_one_value_over_any_number_of_lines_is_read_whole(
         ] == (expected if isinstance(expected, list) else [expected])
 
 
+@pytest.mark.telling
 @pytest.mark.process
 def test_a_source_that_cannot_be_reached_is_not_taken_for_one_of_no_format(
     nights: Path, archive: Path, bucket: str, s3: str, monkeypatch: pytest.MonkeyPatch

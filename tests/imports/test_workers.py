@@ -80,11 +80,13 @@ def test_other_rules_make_all_anew_in_several_processes(
     assert contents(archives[0]) == contents(archives[1])
 
 
+@pytest.mark.telling
 def test_what_fails_in_a_process_fails_here() -> None:
     with Workers(1) as workers, pytest.raises(ZeroDivisionError, match="by zero"):
         workers.submit(divmod, 1, 0)()
 
 
+@pytest.mark.telling
 def test_what_is_printed_is_no_answer(capfd: pytest.CaptureFixture[str]) -> None:
     with Workers(1) as workers:
         workers.submit(print, "a line")()
@@ -92,6 +94,7 @@ def test_what_is_printed_is_no_answer(capfd: pytest.CaptureFixture[str]) -> None
     assert capfd.readouterr().out == ""
 
 
+@pytest.mark.telling
 def test_what_processes_ask_of_a_bucket_is_counted(bucket: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"x" * 1_000)
     fill(bucket, tmp_path)
@@ -122,6 +125,7 @@ def test_what_is_asked_for_ends_with_its_process() -> None:
     assert not any(map(is_alive, pids))
 
 
+@pytest.mark.telling
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 def test_no_process_outlives_whom_it_works_for() -> None:
     code = (

@@ -21,6 +21,7 @@ def test_law_runs_compare_as_their_scores_do(history: History) -> None:
         assert_compared(history, first, second)
 
 
+@pytest.mark.telling
 def test_law_so_do_those_over_a_drawn_archive(by_chance: History) -> None:
     assert_compared(by_chance, *by_chance.states)
 

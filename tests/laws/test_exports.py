@@ -98,6 +98,7 @@ def assert_counted(result: ExportResult, expected: Exported) -> None:
         assert getattr(result, name) == getattr(expected, name), name
 
 
+@pytest.mark.telling
 def test_a_parquet_file_has_the_same_traces(history: History, tmp_path: Path) -> None:
     for wanted in ({}, {"distinct": 0.7}, {"top": 5}, {"private": True, "distinct": 1.0}):
         choice = {"min_score": 0.0, **wanted}

@@ -425,6 +425,7 @@ ONE = np.ones((2, 1), np.float32)
 TIMES = np.array([0, 1])
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("vectors", "times", "sentence"),
     [
@@ -444,6 +445,7 @@ def test_wrong_vectors_and_times_are_refused(
         replay(vectors, times)
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     "arguments", [{"max_elements": 0}, {"block": 0}, {"ttl": timedelta(0)}, {"ttl": -MICROSECOND}]
 )

@@ -135,6 +135,7 @@ def test_the_cache_of_a_group_is_named(made: Path, name: str, cache: str) -> Non
     assert explanation.cache.oldest == f"2026-01-{5 + int(name[1:]) - 18:02}T08:00:00+00:00"
 
 
+@pytest.mark.telling
 @pytest.mark.model
 def test_a_text_that_is_cut_at_its_encoders_window_is_reported_as_cut(tmp_path: Path) -> None:
     words = {"whole": "fix " * 510, "cut": "fix " * 511}  # and the two special pieces
@@ -214,6 +215,7 @@ def test_law_the_pieces_are_the_texts_and_share_the_same_parts(left: str, right:
         assert all(span.shared for span in first)
 
 
+@pytest.mark.telling
 def test_a_text_that_cannot_be_read_again_is_reported_with_the_reason(eight: Path) -> None:
     (eight / "archive" / "0.jsonl").unlink()
     write(eight, 1, name="1.jsonl", objective="other words")
@@ -396,11 +398,13 @@ def test_a_trace_that_is_not_there_is_reported_with_the_reason(
         explained(with_ids, name)
 
 
+@pytest.mark.telling
 def test_an_id_may_be_written_without_its_scheme(with_ids: Path) -> None:
     assert explained(with_ids, "a1").trace_id == "kp:trace:a1"
     assert explained(with_ids, "kp:trace:b").trace_id == "kp:trace:b"
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(("name", "trace_id"), [("x", "x"), ("z", "kp:trace:z")])
 def test_an_id_that_another_one_begins_with_is_meant_itself(
     with_ids: Path, name: str, trace_id: str
@@ -408,6 +412,7 @@ def test_an_id_that_another_one_begins_with_is_meant_itself(
     assert explained(with_ids, name).trace_id == trace_id
 
 
+@pytest.mark.telling
 def test_a_rejected_trace_of_a_like_name_hides_no_other(with_ids: Path) -> None:
     assert explained(with_ids, "ab").trace_id == "ab"
 
@@ -428,6 +433,7 @@ def test_nothing_of_a_trace_reaches_a_terminal_unseen(with_ids: Path) -> None:
     assert "the same text" in shown
 
 
+@pytest.mark.telling
 def test_a_trace_is_found_whose_facts_are_gone(eight: Path) -> None:
     manifest = require_manifest(eight / "warehouse")
     tables = {name: version for name, version in manifest.tables.items() if name != "facts"}
@@ -462,6 +468,7 @@ def test_texts_stand_beside_each_other_from_shortly_before_they_differ(
     assert len(texts[1]) <= len("was another") + 100
 
 
+@pytest.mark.telling
 def test_a_file_that_is_removed_meanwhile_is_named(
     eight: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -478,6 +485,7 @@ def test_a_file_that_is_removed_meanwhile_is_named(
     assert re.match(r"a file is gone: .*parquet.*; ask again", str(error))
 
 
+@pytest.mark.telling
 def test_the_command_tells_it_in_both_forms_and_changes_nothing(eight: Path) -> None:
     warehouse = eight / "warehouse"
     before = contents(warehouse)

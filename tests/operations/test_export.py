@@ -389,6 +389,7 @@ def test_the_command_takes_every_option(
     assert b" chosen in stdout" in shown.err
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -408,6 +409,7 @@ def test_wrong_usage_is_reported(sample: RescoreConfig, words: Sequence[str], me
     assert message in caught.value.format_message()
 
 
+@pytest.mark.telling
 @linux
 def test_a_pipe_or_a_device_is_written_into_and_stays(
     sample: RescoreConfig, tmp_path: Path
@@ -518,6 +520,7 @@ def test_rows_of_every_shape_come_out_with_the_same_content(tmp_path: Path) -> N
         assert hashes(tmp_path / f"all.{ending}") == wanted
 
 
+@pytest.mark.telling
 def test_lines_keep_all_that_their_file_has_and_columns_what_a_trace_has(
     various: Path, tmp_path: Path
 ) -> None:
@@ -535,6 +538,7 @@ def test_lines_keep_all_that_their_file_has_and_columns_what_a_trace_has(
     assert row["metadata"]["quality_score"] == added["quality_score"]
 
 
+@pytest.mark.telling
 def test_of_rows_with_one_id_the_one_that_counts_is_exported(various: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     assert chosen(various, "again", path) == ExportResult(2, 2, 0, 0, {}, ())
@@ -543,6 +547,7 @@ def test_of_rows_with_one_id_the_one_that_counts_is_exported(various: Path, tmp_
     assert lines(path)[0]["extra"] == 1
 
 
+@pytest.mark.telling
 def test_what_is_not_there_any_more_is_left_out_and_named(various: Path, tmp_path: Path) -> None:
     other = numbered(3, "other")
     changed = place(various, "files/changed.jsonl", CHANGED[0], other, *CHANGED[1:])
@@ -559,6 +564,7 @@ def test_what_is_not_there_any_more_is_left_out_and_named(various: Path, tmp_pat
     assert (result.chosen, result.exported, set(result.unread_files)) == (9, 4, files)
 
 
+@pytest.mark.telling
 def test_private_traces_are_left_out_unless_asked_for(various: Path, tmp_path: Path) -> None:
     assert chosen(various, "private", tmp_path / "a.jsonl", private=False).private == 2
     assert ids(tmp_path / "a.jsonl") == ["private-t2"]
@@ -567,6 +573,7 @@ def test_private_traces_are_left_out_unless_asked_for(various: Path, tmp_path: P
     assert [row["metadata"]["visibility"] for row in rows] == ["private", None, "org"]
 
 
+@pytest.mark.telling
 def test_what_is_not_marked_as_shared_is_private(various: Path, tmp_path: Path) -> None:
     assert chosen(various, "odd", tmp_path / "a.jsonl", private=False).private == len(UNSHARED)
     assert ids(tmp_path / "a.jsonl") == ["odd-t16", "odd-t17", "odd-t18"]
@@ -637,6 +644,7 @@ def test_of_similar_traces_the_best_public_one_stays(various: Path, tmp_path: Pa
     assert ids(path) == ["similar-t0", "similar-t2"]
 
 
+@pytest.mark.telling
 def test_vectors_of_different_encoders_are_never_compared(tmp_path: Path) -> None:
     rows = [("a", "one", 0.9), ("b", "one", 0.8), ("c", "two", 0.7), ("d", "two", 0.6)]
     read = pl.DataFrame(rows, schema=["trace_id", "encoder_id", "score"], orient="row")
@@ -694,6 +702,7 @@ def naive(vectors: Float32s, bound: float) -> Iterator[bool]:
             taken.append(vector)
 
 
+@pytest.mark.telling
 @settings(max_examples=150)
 @given(st.data())
 def test_law_what_is_taken_is_what_a_plain_search_takes(data: st.DataObject) -> None:
@@ -771,6 +780,7 @@ def test_a_warehouse_in_a_bucket_is_exported_from_another_machine(
     assert len(ids(tmp_path / "a.jsonl")) == 2
 
 
+@pytest.mark.telling
 def test_a_terminal_obeys_nothing_in_an_export(monkeypatch: pytest.MonkeyPatch) -> None:
     class OnTerminal(StringIO):
         def isatty(self) -> bool:

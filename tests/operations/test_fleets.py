@@ -139,6 +139,7 @@ def test_restarts_are_found_by_the_empty_cache_that_they_left(fleet: Fleet) -> N
     assert fleet.restarted - implied <= hidden
 
 
+@pytest.mark.telling
 def test_a_worker_for_each_trace_is_no_engine_that_restarts_for_each(tmp_path: Path) -> None:
     """Else the one cache that they would have shared fits: each time it implies a restart."""
     dice = np.random.default_rng(0)

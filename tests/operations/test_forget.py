@@ -136,6 +136,7 @@ def test_a_dry_run_tells_what_forgetting_does_and_changes_nothing(
     assert len(done.lost) == 3
 
 
+@pytest.mark.telling
 def test_a_dry_run_names_unknown_ids(warehouse: Path) -> None:
     result = forget(warehouse, ["kp:trace:1", "bad"], dry_run=True)
     assert (result.traces, result.unseen) == (1, 1)
@@ -144,6 +145,7 @@ def test_a_dry_run_names_unknown_ids(warehouse: Path) -> None:
     assert (result.unseen, result.lost) == (1, ())
 
 
+@pytest.mark.telling
 def test_a_dry_run_ends_as_forgetting_would(warehouse: Path) -> None:
     def run_forget(*words: str) -> tuple[int, str, str]:
         done = invoke("forget", "kp:trace:1", "typo", *words, "--warehouse", warehouse)
@@ -157,6 +159,7 @@ def test_a_dry_run_ends_as_forgetting_would(warehouse: Path) -> None:
     assert run_forget("--dry-run", "--unseen-too") == (0, head, "")
 
 
+@pytest.mark.telling
 def test_what_a_killed_one_left_is_reported_and_removed(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -352,6 +355,7 @@ def test_ids_come_from_a_file_as_well(requested: dict[str, Any], tmp_path: Path)
     }
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize("content", [b"", b"\n\r\n", b"a\n\xff\n"])
 def test_without_any_id_or_with_other_bytes_the_usage_is_wrong(
     requested: dict[str, Any], tmp_path: Path, content: bytes
@@ -366,6 +370,7 @@ def test_without_any_id_or_with_other_bytes_the_usage_is_wrong(
     assert not requested
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize("words", [["forget", "one", "--unseen-too"], ["vacuum", "--keep", "1d"]])
 def test_a_dry_run_is_asked_for(requested: dict[str, Any], words: list[str]) -> None:
     call(*words, "--dry-run")
@@ -379,6 +384,7 @@ def test_how_long_to_keep(requested: dict[str, Any], keep: str, seconds: int) ->
     assert requested["args"][0] == timedelta(seconds=seconds)
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("keep", "message"),
     [

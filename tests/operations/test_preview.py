@@ -85,6 +85,7 @@ def test_a_preview_is_the_comparison_of_the_run_afterwards_and_leaves_nothing(
     assert str(result.comparison.movers[0].objective) not in preview_text(result, shows_text=False)
 
 
+@pytest.mark.telling
 def test_a_first_preview_and_one_of_nothing_have_nothing_to_compare(
     tmp_path: Path, scored: Path
 ) -> None:
@@ -104,6 +105,7 @@ def test_another_encoder_is_previewed_too(scored: Path) -> None:
     assert result.comparison.changes[0].code == "embedder"
 
 
+@pytest.mark.telling
 def test_audits_are_reported_before_they_fail_and_limits_hold(scored: Path) -> None:
     before = listing(scored / "warehouse")
     previews: list[Preview] = []
@@ -133,6 +135,7 @@ def test_a_report_that_cannot_be_written_keeps_no_result_from_being_shown(
     assert previews
 
 
+@pytest.mark.telling
 def test_the_report_goes_neither_into_the_archive_nor_into_the_warehouse(scored: Path) -> None:
     for output in (scored / "warehouse" / "report.html", scored / "archive" / "x.jsonl"):
         with pytest.raises(KpBatchError, match="is in the archive or the warehouse"):

@@ -111,6 +111,7 @@ def test_a_rollback_publishes_what_a_run_left_and_one_forward_what_was_before(
         assert_same(state(warehouse, run_id), expected)
 
 
+@pytest.mark.telling
 def test_it_is_a_run_of_its_own_that_says_from_which_to_which_unless_that_is_published(
     nights: Folder,
 ) -> None:
@@ -202,6 +203,7 @@ def test_it_is_reported_on_few_lines(nights: Folder) -> None:
     ]
 
 
+@pytest.mark.telling
 def test_runs_tells_which_are_kept_and_ids_that_were_kept_out_stay_out(
     nights: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,6 +234,7 @@ def test_it_undoes_files_alone_where_the_settings_are_the_same(nights: Folder) -
     assert_same(state(warehouse), before)
 
 
+@pytest.mark.telling
 def test_an_archive_that_is_gone_keeps_nobody_from_it(nights: Folder) -> None:
     folder, (first, _) = nights
     shutil.rmtree(folder / "archive")
@@ -253,6 +256,7 @@ def test_the_next_run_over_a_mended_archive_leaves_what_one_full_run_would(night
     assert_as_of_one_run(folder, of_one_run(folder))
 
 
+@pytest.mark.telling
 def test_the_rejects_of_a_failed_run_go(nights: Folder) -> None:
     folder, (_, second) = nights
     warehouse, before = folder / "warehouse", state(folder / "warehouse")
@@ -293,6 +297,7 @@ def test_what_was_forgotten_stays_so_while_its_files_are_there(
         rollback(folder / "warehouse", second)
 
 
+@pytest.mark.telling
 def test_what_a_vacuum_took_is_named(nights: Folder) -> None:
     folder, (first, second) = nights
     warehouse = folder / "warehouse"

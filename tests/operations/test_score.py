@@ -176,6 +176,7 @@ def test_law_a_trace_meets_the_cache_of_its_group(
             assert_scored_by_a_run(settings, scored, new["id"])
 
 
+@pytest.mark.telling
 def test_a_value_that_is_given_counts_before_the_traces_own(several: Path) -> None:
     moment = datetime(2026, 2, 1, tzinfo=UTC)
     new = [said(0, "fix it", id="new", agent_id=agent) for agent in ("x", "y", None)]
@@ -200,6 +201,7 @@ def test_each_of_several_traces_comes_alone_and_now_means_after_all(four: Path) 
     assert all(neighbour.age_s >= 0 for neighbour in first.neighbours)
 
 
+@pytest.mark.telling
 def test_lines_that_cannot_be_scored_stand_in_their_order_with_all_their_faults() -> None:
     text = lines(trace(id="a"), trace(steps=[], confidence=7), trace(id="c"))
     text.seek(0, 2)
@@ -223,6 +225,7 @@ def test_what_is_nested_too_deep_is_reported_on_its_line(tmp_path: Path) -> None
     assert "the row is too large" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n \n"])
 def test_one_trace_may_stand_on_many_lines(before: bytes) -> None:
     text = BytesIO(before + json.dumps(trace(id="a"), indent=2).encode())
@@ -289,6 +292,7 @@ def test_the_command_writes_a_line_of_json_for_each_line(
     assert "line 2: bad cannot be scored: steps " in shown
 
 
+@pytest.mark.telling
 @pytest.mark.process
 def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "trace.json"

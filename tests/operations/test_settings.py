@@ -229,6 +229,7 @@ def test_a_plan_tells_that_a_run_would_fail_and_how_much_is_rejected(tmp_path: P
     )
 
 
+@pytest.mark.telling
 def test_a_share_of_unreadable_files_is_exact_and_without_a_limit_all_may_be() -> None:
     counts = replace(NO_COUNTS, accepted=1, rows=1, files=58, unreadable=29)
     counts = replace(counts, unreadable_files=["a"] * 29)

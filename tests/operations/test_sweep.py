@@ -293,6 +293,7 @@ def staged(groups: list[list[Row]]) -> pl.DataFrame:
     )
 
 
+@pytest.mark.telling
 def test_missing_vectors_are_made_by_what_the_message_says(scored: RescoreConfig) -> None:
     shutil.rmtree(Layout(scored.warehouse).all_vectors)
     message = (
@@ -322,12 +323,14 @@ def test_a_warehouse_without_a_score_has_none_to_sweep(tmp_path: Path) -> None:
         swept(tmp_path / "warehouse")
 
 
+@pytest.mark.telling
 def test_a_grouping_of_which_no_trace_has_a_value_is_refused(scored: RescoreConfig) -> None:
     message = "there is no plane; there are agent_id, framework, task_domain, host$"
     with pytest.raises(KpBatchError, match=message):
         swept(scored.warehouse, cache_by=["host", "plane"])
 
 
+@pytest.mark.telling
 def test_windows_that_fit_into_no_memory_are_refused(
     scored: RescoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,6 +339,7 @@ def test_windows_that_fit_into_no_memory_are_refused(
         swept(scored.warehouse)
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("option", "value", "got"),
     [
@@ -414,6 +418,7 @@ def outcome(**changes: Any) -> Outcome:
     return Outcome(**{**cache, **means, **recorded, **reaching, **rest, **changes})
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("in_force", "other", "fits"),
     [
@@ -530,6 +535,7 @@ def points(shown: Page, chart: str, column: str) -> set[str]:
     return {mark[title] for mark in marks(shown, chart, "circle")}
 
 
+@pytest.mark.telling
 def test_the_charts_are_valid(page: tuple[Path, Sweep]) -> None:
     assert len(charts(page[0])) == 5
 

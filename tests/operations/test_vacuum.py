@@ -456,6 +456,7 @@ def traces_of(warehouse: Path) -> list[str]:
     return matches + vectors_in(warehouse, EMBEDDED)
 
 
+@pytest.mark.telling
 def test_what_is_sought_is_found_before_it_is_forgotten(folder: Path) -> None:
     assert {path.partition("/")[0] for path in places(folder / "warehouse", [SECRET])} == {
         "facts",

@@ -234,6 +234,7 @@ def test_a_changed_fingerprint_is_reported_in_some_way(folder: Path, name: str) 
         assert result.wrong
 
 
+@pytest.mark.telling
 def test_a_removed_score_is_missing(folder: Path) -> None:
     tamper(folder, lambda rows: rows.filter(pl.col("trace_id") != "t4"))
     result = checked(folder)
@@ -241,6 +242,7 @@ def test_a_removed_score_is_missing(folder: Path) -> None:
     assert "no score for 1 trace of the archive" in result.wrong
 
 
+@pytest.mark.telling
 def test_a_score_of_no_trace_of_the_archive_shows_in_those_that_meet_it(folder: Path) -> None:
     tamper(
         folder,
@@ -328,6 +330,7 @@ def test_a_vector_that_is_no_number_is_found(folder: Path, value: float, *, embe
     assert "vector of t5 is off by inf" in result.wrong
 
 
+@pytest.mark.telling
 def test_a_damaged_vector_is_an_error_that_names_its_file(folder: Path) -> None:
     path, stored = vectors(folder)
     stored[place(folder, "plan a trip"), 7] += 0.5
@@ -346,6 +349,7 @@ def restored(folder: Path) -> Summary:
     return summary
 
 
+@pytest.mark.telling
 def test_vectors_that_are_gone_can_be_made_again_and_no_score_changes(folder: Path) -> None:
     before = ask(settings_of(folder), "FROM scores ORDER BY trace_id")
     path, stored = vectors(folder)
@@ -398,6 +402,7 @@ def test_a_changed_profile_is_found(folder: Path) -> None:
 # --- what cannot be verified ---
 
 
+@pytest.mark.telling
 def test_one_of_each_is_reported_in_the_singular() -> None:
     line = verification_text(Verification(0, 0, 2, 1, (), "")).splitlines()[0]
     assert line == "1 trace verified (--seed 0), 1 skipped: its file is gone or changed"
@@ -425,6 +430,7 @@ def test_changed_and_lost_files_are_skipped_and_counted(folder: Path) -> None:
     assert text.count("not compared") == len(result.differences)
 
 
+@pytest.mark.telling
 def test_a_file_that_is_a_folder_now_is_skipped(folder: Path) -> None:
     (folder / "archive" / "b.parquet").unlink()
     (folder / "archive" / "b.parquet").mkdir()
@@ -453,6 +459,7 @@ def test_a_sample_is_drawn_by_its_seed(folder: Path) -> None:
     assert drawn == [checked(folder, 4, seed=seed, embed=False).wrong for seed in range(8)]
 
 
+@pytest.mark.telling
 def test_verifying_changes_nothing(folder: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (folder / "warehouse").rglob("*")}
     checked(folder)

@@ -205,6 +205,7 @@ def test_report_of_no_warehouse_says_what_to_do(tmp_path: Path) -> None:
     assert "run an archive first" in done.stderr
 
 
+@pytest.mark.telling
 def test_report_says_in_one_line_what_cannot_be_read(warehouse: Path) -> None:
     for path in warehouse.glob("scores/*/*.parquet"):
         path.unlink()

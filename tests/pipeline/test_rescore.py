@@ -411,6 +411,7 @@ def test_a_panic_of_a_library_leaves_a_failed_run(
     assert ask(settings, "SELECT status, reason FROM runs") == [("failed", "index out of bounds")]
 
 
+@pytest.mark.telling
 def test_a_fault_of_ours_is_one_line_that_names_the_log(tmp_path: Path) -> None:
     error = explain_error(ZeroDivisionError("division\nby zero"), str(tmp_path / "log"))
     assert isinstance(error, KpBatchError)
@@ -439,6 +440,7 @@ def test_scattered_days_are_written_as_a_full_run_writes_them(
     assert scores(settings).equals(scores(whole))
 
 
+@pytest.mark.telling
 def test_vectors_cannot_be_restored_where_no_embedder_makes_any(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace()])
     settings = config(tmp_path, tmp_path / "archive", embedder="none", restore_vectors=True)

@@ -139,6 +139,7 @@ def test_keys_of_paths_are_those_that_duckdb_reads(
     assert {name: row[name] for name in row if name not in ("v", "above")} == keys
 
 
+@pytest.mark.telling
 def test_keys_are_those_below_the_outermost_name(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a" / "host=x" / "rack=1" / "f.jsonl", [trace()])
     of = {

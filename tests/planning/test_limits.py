@@ -129,6 +129,7 @@ def test_a_file_that_is_cut_within_a_line_loses_nothing_and_is_unreadable(nights
     assert 640 + 15 < nights.scores < 640 + 25
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("before", "removed", "limit", "fails"),
     [

@@ -85,6 +85,7 @@ def test_nothing_to_do_opens_no_file_of_scores(scored: RescoreConfig) -> None:
     assert last(scored) == before
 
 
+@pytest.mark.telling
 def test_it_finds_what_a_look_at_all_traces_finds(
     scored: RescoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +97,7 @@ def test_it_finds_what_a_look_at_all_traces_finds(
     assert plan.counts.unreadable == plan.counts.superseded == plan.counts.rejected == 1
 
 
+@pytest.mark.telling
 def test_it_fails_as_a_look_at_all_traces_would(scored: RescoreConfig) -> None:
     with pytest.raises(ArchiveError, match="more than --max-reject-share"):
         rescore_archive(scored.model_copy(update={"max_reject_share": 0.01}))
@@ -106,6 +108,7 @@ def bearing_another(record: RunRecord, kind: str) -> RunRecord:
     return replace(record, fingerprints={**record.fingerprints, kind: ids})
 
 
+@pytest.mark.telling
 def test_it_looks_where_anything_may_differ(scored: RescoreConfig) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run, scan, scorer = begun(scored, folder)
@@ -122,12 +125,14 @@ def test_it_looks_where_anything_may_differ(scored: RescoreConfig) -> None:
         assert not is_up_to_date(run, scorer, scan, record)
 
 
+@pytest.mark.telling
 def test_it_looks_where_a_setting_differs(scored: RescoreConfig) -> None:
     for changes in ({"threshold": 0.1}, {"cache_size": 9}):
         plan, _ = planned(config(scored.warehouse.parent, *map(Path, scored.archive), **changes))
         assert "settings" in plan.pending
 
 
+@pytest.mark.telling
 def test_the_log_counts_the_rows_of_each_day_even_from_a_checkpoint(scored: RescoreConfig) -> None:
     version = require_manifest(scored.warehouse).tables["scores"]
     expected = ask(scored, "SELECT created_at::DATE, count(*) FROM scores GROUP BY 1 ORDER BY 1")

@@ -252,6 +252,7 @@ def test_a_warehouse_whose_name_has_a_star_is_audited(tmp_path: Path) -> None:
         rescore_archive(own)
 
 
+@pytest.mark.telling
 def test_allow_of_no_audit_is_refused(night: Night) -> None:
     with pytest.raises(KpBatchError, match=r"--allow: there is no audit 'x'; there is none"):
         night(trace(id="a"), allow=("x",))

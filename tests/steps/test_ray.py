@@ -146,6 +146,7 @@ def test_a_fault_in_rust_is_reported(cluster: RayExecutor) -> None:
         list(cluster.map(panic, [1]))
 
 
+@pytest.mark.telling
 def test_what_a_part_logs_is_logged_by_the_run(
     cluster: RayExecutor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -273,12 +274,14 @@ def test_a_node_that_cannot_do_the_work_is_named(
         rays.check_node(cluster.ray, node, answer)
 
 
+@pytest.mark.telling
 def test_the_cluster_of_another_run_is_refused(cluster: RayExecutor) -> None:
     [node] = cluster.ray.nodes()
     with pytest.raises(WorkerError, match=r"^the Ray node .* is of another run's --workers"):
         rays.check_node(cluster.ray, node, None)
 
 
+@pytest.mark.telling
 def test_a_cluster_without_room_for_a_part_is_refused(
     cluster: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,6 +336,7 @@ def test_each_gpu_has_one_worker_which_keeps_what_it_has_loaded_there(
     assert len(met(folder / "cores")) == 3
 
 
+@pytest.mark.telling
 def test_an_error_of_a_part_is_raised_here_and_ends_the_others(on_nodes: tuple[Path, str]) -> None:
     folder, printed = on_nodes
     assert printed == "seven\n"
@@ -356,6 +360,7 @@ def test_parts_of_an_iterator_are_taken_as_they_are_done(
     assert not cluster.has_gpu()
 
 
+@pytest.mark.telling
 def test_without_ray_it_is_explained_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -169,6 +169,7 @@ def test_a_file_is_read_again_where_the_disk_failed_for_a_while_in_one_way_or_an
     assert ask(flaky.settings, "SELECT count(*) FROM scores") == [(2,)]
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize("step", ["digest", "rows"])
 def test_a_file_that_fails_to_the_end_is_unreadable_and_the_others_are_scored(
     flaky: Flaky, waited: list[float], caplog: pytest.LogCaptureFixture, step: str

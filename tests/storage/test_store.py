@@ -54,6 +54,7 @@ def test_a_write_may_have_a_condition(store: Store) -> None:
     assert stored == store.head("a")
 
 
+@pytest.mark.telling
 def test_to_replace_what_is_gone_is_a_conflict_though_s3_tells_that_there_is_none(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

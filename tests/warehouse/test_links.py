@@ -120,6 +120,7 @@ def test_a_link_in_a_table_is_refused_by_name(folder: Path, work: Callable[[Path
     work(folder)
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize("name", ["staging", "prefect", "kp.lock", "forgetting"])
 def test_a_link_in_place_of_what_a_writer_writes_into_is_refused_by_name(
     folder: Path, name: str
@@ -157,6 +158,7 @@ def test_a_warehouse_may_be_a_link_and_stand_below_one(folder: Path) -> None:
     assert ask(config(folder, folder), "SELECT count(*) FROM scores") == [(2,)]
 
 
+@pytest.mark.telling
 def test_vacuum_and_forget_remove_what_is_ours_by_name_and_a_dry_run_counts_it(
     folder: Path,
 ) -> None:
@@ -306,6 +308,7 @@ def remote(folder: Path, *files: Path) -> None:
     (folder / "bucket.json").write_text(json.dumps(record), "utf-8")
 
 
+@pytest.mark.telling
 def test_a_record_in_a_local_warehouse_has_nothing_fetched(
     folder: Path, downloads: list[tuple[str, str]]
 ) -> None:
@@ -319,6 +322,7 @@ def test_a_record_in_a_local_warehouse_has_nothing_fetched(
     assert downloads == []
 
 
+@pytest.mark.telling
 def test_the_record_of_a_copy_has_its_own_object_fetched_alone(
     downloads: list[tuple[str, str]],
 ) -> None:
@@ -409,6 +413,7 @@ def test_an_output_named_as_stdout_is_written_into(folder: Path) -> None:
     assert Path("/dev/stdout").is_symlink()
 
 
+@pytest.mark.telling
 def test_an_import_writes_into_no_folder_behind_a_link_and_removes_its_own_files_alone(
     folder: Path,
 ) -> None:

@@ -177,6 +177,7 @@ UNREADABLE: dict[str, tuple[dict[str, Any], dict[str, int], str]] = {
 }
 
 
+@pytest.mark.telling
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_a_manifest_that_nobody_could_read_is_not_published(one: Path, name: str) -> None:
     wrong, versions, message = UNREADABLE[name]
@@ -230,6 +231,7 @@ def test_what_is_published_is_read_without_the_catalog(
     assert require_manifest(one).tables == {"profiles": 0}
 
 
+@pytest.mark.telling
 def test_a_current_catalog_is_read_without_delta_rs(one: Path) -> None:
     probe = (
         "import sys; from pathlib import Path; from kp_batch.warehouse.reader import connect;"
@@ -567,6 +569,7 @@ def test_a_damaged_manifest_json_is_refused_with_what_helps(one: Path, damage: s
         pytest.fail("nobody writes to what is damaged")
 
 
+@pytest.mark.telling
 def test_tables_that_are_gone_are_reported_in_one_line(one: Path) -> None:
     (one / "kp.duckdb").unlink()
     for path in (one / "profiles").glob("*.parquet"):

@@ -116,6 +116,7 @@ def runs_by_night(folder: Path) -> dict[str, tuple[str, Tables]]:
     return runs
 
 
+@pytest.mark.telling
 def test_every_run_leaves_other_tables(runs_by_night: dict[str, tuple[str, Tables]]) -> None:
     assert tuple(runs_by_night) == NAMES
     assert len({run_id for run_id, _ in runs_by_night.values()}) == len(NAMES)
@@ -234,6 +235,7 @@ def test_the_beginning_of_one_run_alone_is_enough(
         assert tables(connection) == published
 
 
+@pytest.mark.telling
 def test_the_beginning_of_several_runs_is_reported_with_some_of_them(
     folder: Path, runs_by_night: dict[str, tuple[str, Tables]]
 ) -> None:
@@ -247,6 +249,7 @@ def test_the_beginning_of_several_runs_is_reported_with_some_of_them(
     assert f": {', '.join(ids[:3])} and 5 more; write more" in str(caught.value)
 
 
+@pytest.mark.telling
 def test_what_grows_ends_with_the_run_for_polars_too(
     folder: Path, runs_by_night: dict[str, tuple[str, Tables]]
 ) -> None:
@@ -271,6 +274,7 @@ def test_a_snapshot_names_the_files_of_the_days_that_are_asked_for(
     assert counts == [0, 1]
 
 
+@pytest.mark.telling
 def test_a_whole_run_id_is_no_beginning(two_runs: tuple[Path, str]) -> None:
     warehouse, first = two_runs
     manifest = read_manifest(warehouse)
@@ -360,6 +364,7 @@ def test_a_run_whose_files_were_removed_is_named(two_runs: tuple[Path, str], nam
         assert len(tables(connection)["scores"]) == 1
 
 
+@pytest.mark.telling
 def test_a_run_whose_table_is_gone_is_reported(two_runs: tuple[Path, str]) -> None:
     warehouse, first = two_runs
     (warehouse / "scores").rename(warehouse / "elsewhere")

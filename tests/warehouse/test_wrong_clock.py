@@ -75,6 +75,7 @@ def test_runs_are_numbered_as_they_were_published(warehouse: Path, runs: list[st
     ]
 
 
+@pytest.mark.telling
 def test_the_last_run_is_the_one_that_was_published_last(warehouse: Path, runs: list[str]) -> None:
     assert ask(warehouse, "SELECT latest(), previous()").row(0) == (runs[2], runs[1])
     listed = ask(warehouse, LISTED).get_column("run_id").to_list()

@@ -80,6 +80,7 @@ def test_who_lost_it_leaves_the_winner_in_peace(
     assert store.read(LEASE) == (b"{}", ANY)
 
 
+@pytest.mark.telling
 def test_who_cannot_ask_is_sure_of_it_for_a_moment_only(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -190,6 +190,7 @@ def test_of_two_writers_one_publishes_and_the_other_is_refused(
     assert first.ask(SCORES) == second.ask(SCORES)
 
 
+@pytest.mark.telling
 def test_a_writer_whose_lease_ran_out_publishes_over_no_vacuum(
     first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +229,7 @@ def test_a_publication_whose_answer_was_lost_remains(
         ]
 
 
+@pytest.mark.telling
 def test_a_writer_is_named_to_others_and_waited_for(fresh: Machine, another: Machine) -> None:
     with fresh.here() as folder, writing(folder, wait=False), another.here() as other:
         words = f"^another run is writing to {fresh.url} .process {os.getpid()} on .*--wait"
@@ -318,6 +320,7 @@ def test_a_slow_store_is_asked_many_things_at_once(s3: str, fresh: Machine, arch
     assert fresh.ask("SELECT count(*) FROM scores") == [(200,)]
 
 
+@pytest.mark.telling
 def test_a_bucket_that_was_emptied_takes_nothing_away_here(first: Machine, archive: Path) -> None:
     store_at(first.url).delete([*names(first.url)])
     with pytest.raises(WarehouseError, match=r"what was published in .* is gone from there"):
@@ -454,6 +457,7 @@ def test_what_killed_commands_left_in_a_copy_goes(first: Machine) -> None:
         assert being_fetched.exists()
 
 
+@pytest.mark.telling
 def test_a_vector_whose_download_is_cut_may_be_fetched_later(
     second: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -668,6 +672,7 @@ def test_no_secret_is_left_anywhere(
         assert not [content for content in contents if secret in content]
 
 
+@pytest.mark.telling
 def test_a_catalog_for_others_names_the_objects(tmp_path: Path, first: Machine) -> None:
     catalog = tmp_path / "for-others" / "kp.duckdb"
     done = kp_batch(first, "catalog", "-o", catalog)
@@ -713,6 +718,7 @@ def test_buckets_of_one_name_in_several_places_have_a_copy_each(
     assert not any(url_of(Path(folder)) for folder in folders)
 
 
+@pytest.mark.telling
 @pytest.mark.usefixtures("no_page")
 def test_commands_take_the_url_of_a_warehouse(
     fresh: Machine, another: Machine, archive: Path
@@ -749,6 +755,7 @@ def test_a_copy_is_named_by_its_url(url: str) -> None:
     assert url_of(folder) == shown(folder) == url.rstrip("/")
 
 
+@pytest.mark.telling
 def test_only_buckets_have_copies(tmp_path: Path) -> None:
     assert folder_of(tmp_path) == tmp_path
     assert url_of(tmp_path) is None
