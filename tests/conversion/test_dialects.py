@@ -141,3 +141,194 @@ def test_a_tool_of_strands_has_failed_where_its_status_says_so(tmp_path: Path) -
     recovering = always(recovery="after_tool_error")
     steps = transcript(drafting.drafted("otlp", path, recovering).draft)
     assert steps[-1] == ("error_recovery", "so")
+
+
+def below(attributes: Span, number: int = 1, **own: Any) -> Span:
+    return span(number, attributes=attributes, **own)
+
+
+def root(**attributes: Any) -> Span:
+    return span(0, None, attributes=attributes)
+
+
+def test_the_root_of_the_ai_sdk_counts_where_its_calls_are_not_recorded(tmp_path: Path) -> None:
+    run = {"ai.operationId": "ai.generateObject", "ai.response.object": '{"open":true}'}
+    asked = root(**run, **{"ai.prompt": '{"system": "be kind", "prompt": "where?"}'})
+    assert told(tmp_path, asked) == ("where?", [("thought", '{"open":true}')])
+    talked = root(**run, **{"ai.prompt": '{"messages": [{"role": "user", "content": "where?"}]}'})
+    assert told(tmp_path, talked) == ("where?", [("thought", '{"open":true}')])
+
+
+def test_older_names_of_the_ai_sdk_and_its_reasoning_are_read(tmp_path: Path) -> None:
+    calls = '[{"toolCallType": "function", "toolCallId": "c1", "toolName": "look", "args": "{}"}]'
+    old = {
+        "ai.operationId": "ai.streamText.doStream",
+        "ai.prompt.messages": '[{"role": "user", "content": [{"type": "text", "text": "where?"}]}]',
+        "ai.result.text": "so",
+        "ai.result.toolCalls": calls,
+        "ai.response.reasoning": "hm",
+    }
+    asked = root(**{"ai.operationId": "ai.streamText", "ai.prompt": "{}"})
+    steps = [("thought", "hm\nso"), ("tool_call", "look", "{}")]
+    assert told(tmp_path, asked, below(old)) == ("where?", steps)
+
+
+NUMBERED: Span = {
+    "gen_ai.prompt.0.role": "user",
+    "gen_ai.prompt.0.content": '[{"type": "text", "text": "where?"}]',
+    "gen_ai.completion.0.role": "thinking",
+    "gen_ai.completion.0.content": "hm",
+    "gen_ai.completion.1.content": "so",
+    "gen_ai.completion.1.function_call.name": "look",
+    "gen_ai.completion.1.function_call.arguments": '{"at":1}',
+}
+
+
+@pytest.mark.parametrize(
+    "named", [{}, {"gen_ai.operation.name": "chat"}, {"llm.request.type": "chat"}]
+)
+def test_messages_of_openllmetry_are_numbered(tmp_path: Path, named: Span) -> None:
+    workflow = root(**{"traceloop.span.kind": "workflow"})
+    steps = [("thought", "hm\nso"), LOOK]
+    assert told(tmp_path, workflow, below({**named, **NUMBERED})) == ("where?", steps)
+    oldest = {"llm.prompts.0.content": "where?", "llm.completions.0.content": "so"}
+    assert told(tmp_path, workflow, below(oldest)) == ("where?", [("thought", "so")])
+
+
+@pytest.mark.parametrize(
+    ("given", "back"),
+    [
+        ('{"args": [], "kwargs": {"at":1}}', '"found"'),
+        ('{"args": [{"at":1}], "kwargs": {}}', "found"),
+        ('{"input_str": "1", "inputs": {"at":1}}', '{"output": "found", "kwargs": {}}'),
+    ],
+)
+def test_openllmetry_tells_what_a_tool_is_given_as_its_caller_does(
+    tmp_path: Path, given: str, back: str
+) -> None:
+    named = {"traceloop.span.kind": "tool", "traceloop.entity.name": "look"}
+    values = {"traceloop.entity.input": given, "traceloop.entity.output": back}
+    tool = below({**named, **values}, 2)
+    steps = [("thought", "hm\nso"), LOOK, ("observation", "found")]
+    assert told(tmp_path, root(), below(NUMBERED), tool) == ("where?", steps)
+    assert told(tmp_path, root(), tool)[1] == steps[1:]
+
+
+PARTS = [{"kind": "thinking", "text": "hm"}, {"kind": "text", "text": "so"}]
+SAID = {"role": "assistant", "content": PARTS}
+
+
+def test_a_conversation_of_pydantic_ai_counts_where_its_calls_are_not_recorded(
+    tmp_path: Path,
+) -> None:
+    events = [
+        {"event.name": "gen_ai.user.message", "role": "user", "content": ["where?", {"kind": "x"}]},
+        {"event.name": "gen_ai.assistant.message", **SAID},
+    ]
+    named = {"agent_name": "helper", "model_name": "gpt-x"}
+    old = root(**named, all_messages_events=json.dumps(events))
+    assert told(tmp_path, old) == ("where?", [("thought", "hm\nso")])
+    messages = [*TALK, text("assistant", "so")]
+    new = root(**named, **{"pydantic_ai.all_messages": json.dumps(messages)})
+    assert told(tmp_path, new) == ("where?", [("thought", "so")])
+    called = {"events": json.dumps([events[0], {"event.name": "gen_ai.choice", "message": SAID}])}
+    assert told(tmp_path, old, below(called)) == ("where?", [("thought", "hm\nso")])
+    assert made_of(tmp_path, old).draft.origin.agent == "helper"
+
+
+def test_results_that_adk_has_at_once_and_in_an_event_count_once(tmp_path: Path) -> None:
+    tool: Span = {"gen_ai.operation.name": "execute_tool"}
+    given = {"function_response": {"name": "look", "response": {"result": "found"}}}
+    event = json.dumps({"id": "e", "content": {"role": "user", "parts": [given]}})
+    spans = [
+        below(
+            {
+                **tool,
+                "gen_ai.tool.name": "look",
+                "gcp.vertex.agent.tool_call_args": '{"at":1}',
+                "gcp.vertex.agent.tool_response": event,
+                "gcp.vertex.agent.llm_request": "{}",
+            }
+        ),
+        below(
+            {
+                **tool,
+                "gen_ai.tool.name": "(merged tools)",
+                "gcp.vertex.agent.tool_call_args": "N/A",
+                "gcp.vertex.agent.tool_response": event,
+            },
+            2,
+        ),
+    ]
+    assert told(tmp_path, agent(), *spans)[1] == [LOOK, ("observation", "found")]
+
+
+@pytest.mark.parametrize("named", [{}, {"gen_ai.operation.name": "chat"}])
+@pytest.mark.parametrize(
+    ("prompt", "answer"),
+    [
+        ('[{"role": "user", "content": "where?"}]', '[{"role": "assistant", "content": "so"}]'),
+        ("where?", "so"),
+    ],
+)
+def test_an_event_holds_the_prompt_and_one_the_answer_in_the_conventions_up_to_1_27(
+    tmp_path: Path, named: Span, prompt: str, answer: str
+) -> None:
+    events = [
+        ("gen_ai.content.prompt", {"gen_ai.prompt": prompt}),
+        ("gen_ai.content.completion", {"gen_ai.completion": answer}),
+    ]
+    call = below({"gen_ai.system": "openai", **named}, events=events)
+    assert told(tmp_path, root(), call) == ("where?", [("thought", "so")])
+
+
+def test_what_fills_in_a_prompt_of_langsmith_is_no_call_of_a_model(tmp_path: Path) -> None:
+    said = '{"messages": [{"role": "user", "content": "where?"}, {"role": "ai", "content": "a"}]}'
+    chat_: Span = {"gen_ai.operation.name": "chat", "gen_ai.prompt": "{}"}
+    template = {**chat_, "langsmith.span.kind": "prompt", "gen_ai.completion": said}
+    answer = '{"messages": [{"role": "ai", "content": "so"}]}'
+    call = {**chat_, "langsmith.span.kind": "llm", "gen_ai.completion": answer}
+    asked = root(**{"langsmith.span.kind": "chain", "gen_ai.prompt": '{"question": "where?"}'})
+    assert told(tmp_path, asked, below(template), below(call, 2)) == ("where?", [("thought", "so")])
+
+
+@pytest.mark.parametrize(
+    ("attributes", "dialect", "example"),
+    [
+        ({"langfuse.observation.input": "where?"}, "Langfuse", "langfuse.observation.input"),
+        ({"genkit:input": "where?"}, "Genkit", "genkit:input"),
+        ({"lmnr.span.type": "LLM"}, "Laminar", "lmnr.span.type"),
+        ({"gen_ai.operation.name": "ponder"}, "operations of its own", "ponder"),
+    ],
+)
+def test_a_dialect_that_is_not_read_is_refused_by_its_name(
+    tmp_path: Path, attributes: Span, dialect: str, example: str
+) -> None:
+    made = made_of(tmp_path, root(), below(attributes))
+    ((_, refused),) = made.refused
+    assert (refused.reasons, made.skipped) == (["unknown_dialect"], [])
+    assert dialect in refused.message
+    assert example in refused.message
+
+
+def test_and_so_it_is_where_only_its_content_is_missing(tmp_path: Path) -> None:
+    hidden = {"gen_ai.operation.name": "chat", "langfuse.observation.input": "where?"}
+    assert made_of(tmp_path, agent(), below(hidden)).reasons == [["unknown_dialect"]]
+    # A trace that has all in a dialect that is read may be told in others as well.
+    said = chat(2, TALK, [text("assistant", "so")])
+    assert told(tmp_path, agent(), below(hidden), said) == ("where?", [("thought", "so")])
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"gen_ai.operation.name": "embeddings", "gen_ai.request.model": "e"},
+        {"llm.request.type": "embedding", "gen_ai.system": "openai"},
+        {"ai.operationId": "ai.embed.doEmbed", "ai.values": "[]"},
+        {"traceloop.span.kind": "task", "traceloop.entity.name": "clean"},
+        {"http.request.method": "GET"},
+    ],
+)
+def test_what_is_no_agents_at_all_is_passed_over(tmp_path: Path, attributes: Span) -> None:
+    made = made_of(tmp_path, root(), below(attributes))
+    assert (made.refused, made.skipped) == ([], ["no span of an agent"])

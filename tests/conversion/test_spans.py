@@ -10,7 +10,7 @@ import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
-from tests.support.agent_runs import LOOKED, LOOKS, ROOT, RUNS, SYSTEMS, THERE, TRACE, Step
+from tests.support.agent_runs import LOOKED, LOOKS, ROOT, RUNS, SYSTEMS, TEXTS, THERE, TRACE, Step
 from tests.support.drafting import always, converted, transcript
 from tests.support.importing import write_json
 from tests.support.queries import ask
@@ -47,7 +47,7 @@ def test_every_system_tells_the_same_run_in_whatever_order(tmp_path: Path, name:
 def test_a_text_that_a_model_is_given_is_no_message_of_a_user(tmp_path: Path) -> None:
     first = replace(LOOKS, given="look for it", answer="hm")
     run = [ROOT, first, replace(first, id="n", given="is it there?", answer="yes", start=2)]
-    for system in [name for name in SYSTEMS if name != "otlp"]:  # in which all are messages
+    for system in TEXTS:
         row = row_of(tmp_path, system, run)
         assert row["task"]["objective"] == "look for it", system
         assert [step["content"] for step in row["steps"]] == ["hm", "yes"], system

@@ -8,7 +8,7 @@ import pytest
 
 from kp_batch import limits
 from kp_batch.archive.formats import parquet_batches
-from kp_batch.conversion.formats import FORMATS, langsmith
+from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import load_rules
 from kp_batch.imports.run import import_traces
 from tests.support.damage.import_files import request, run
@@ -27,7 +27,7 @@ REMAINS = {"empty_objective", "no_steps"}
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     lower_limits(monkeypatch)
-    monkeypatch.setattr(langsmith, "_LITERAL", 1 << 10)
+    monkeypatch.setattr("kp_batch.conversion.dialects.langsmith._LITERAL", 1 << 10)
     monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 1 << 18)
 
 

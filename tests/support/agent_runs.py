@@ -4,12 +4,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-Row = dict[str, Any]
+from tests.support.agent_dialects import DIALECTS, Row, Told
+
 START = datetime(2026, 8, 3, 9, tzinfo=UTC)
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -128,11 +130,13 @@ def _message(message: Row) -> Row:
     return {name: each for name, each in attributes_of_message.items() if each is not None}
 
 
-def otlp(folder: Path, run: Sequence[Step], attributes: Callable[[Step], Row] = _genai) -> None:
-    """As OTLP JSON, a span a line, in the conventions of OpenTelemetry."""
+def otlp(
+    folder: Path, run: Sequence[Step], told: Callable[[Step], Told] = lambda x: (_genai(x), [])
+) -> None:
+    """As OTLP JSON, a span a line, in the conventions of OpenTelemetry, or as a maker tells it."""
     lines: list[object] = []
     for step in run:
-        own = {} if step.kind == "chain" else attributes(step)
+        own, events = ({}, []) if step.kind == "chain" else told(step)
         span = {
             "traceId": TRACE,
             "spanId": _span_id(step.id),
@@ -141,19 +145,24 @@ def otlp(folder: Path, run: Sequence[Step], attributes: Callable[[Step], Row] = 
             "startTimeUnixNano": str(int(_at(step.start).timestamp() * 10**6) * 1_000),
             "endTimeUnixNano": str(int(_at(step.end).timestamp() * 10**6) * 1_000),
             "status": {"code": 2 if step.failed else 1},
-            "attributes": [
-                {"key": key, "value": {"stringValue": each}}
-                for key, each in own.items()
-                if each is not None
+            "attributes": _attributes(own),
+            "events": [
+                {"name": name, "timeUnixNano": "1", "attributes": _attributes(each)}
+                for name, each in events
             ],
         }
         lines.append({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
     _write(folder / "spans.jsonl", lines)
 
 
+def _attributes(own: Row) -> list[Row]:
+    told = [(key, each) for key, each in own.items() if each is not None]
+    return [{"key": key, "value": {"stringValue": each}} for key, each in told]
+
+
 def openinference(folder: Path, run: Sequence[Step]) -> None:
     """Likewise, in OpenInference's conventions."""
-    otlp(folder, run, _openinference)
+    otlp(folder, run, lambda step: (_openinference(step), []))
 
 
 def phoenix(folder: Path, run: Sequence[Step]) -> None:
@@ -248,7 +257,10 @@ SYSTEMS: Mapping[str, Callable[[Path, Sequence[Step]], None]] = {
     "phoenix": phoenix,
     "langfuse": langfuse,
     "langsmith": langsmith,
+    **{name: partial(otlp, told=dialect) for name, dialect in DIALECTS.items()},
 }
+# Those in which a model's input may be a text, which is no message.
+TEXTS = ("otlp in OpenInference", "phoenix", "langfuse", "langsmith")
 
 
 ASK = [user("where is it?")]

@@ -1,5 +1,6 @@
 """Finds the messages, and the question, in payloads: JSON of many shapes."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import cast
 
@@ -35,8 +36,13 @@ _TEXTS = (
 
 def messages_in(payload: object) -> list[Message]:
     """All messages in a payload, in their order; reasoning by itself joins the next one."""
+    return with_reasoning(_messages(parse_json(payload)))
+
+
+def with_reasoning(told: Iterable[Message]) -> list[Message]:
+    """Messages in which reasoning by itself joins the next one."""
     messages: list[Message] = []
-    for message in _messages(parse_json(payload)):
+    for message in told:
         last = messages[-1] if messages else None
         if last and message.text and last == Message("assistant", reasoning=last.reasoning):
             messages[-1] = replace(message, reasoning=joined([last.reasoning, message.reasoning]))

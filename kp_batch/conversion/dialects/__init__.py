@@ -8,18 +8,41 @@ from dataclasses import replace
 
 from kp_batch.conversion.conversation.attributes import OtelSpan, Score
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
-from kp_batch.conversion.dialects import genai, openinference
+from kp_batch.conversion.dialects import (
+    adk,
+    ai_sdk,
+    genai,
+    langsmith,
+    openinference,
+    openllmetry,
+    pydantic_ai,
+)
 
+_REPEATED: Sequence[Callable[[OtelSpan], bool]] = (adk.is_repeated, langsmith.is_template)
+# The first one counts where several tell a content. OpenTelemetry's own stands before those of
+# makers who add theirs to it.
 _CONTENTS: Sequence[Callable[[OtelSpan], SpanContent | None]] = (
     openinference.content_of,
+    langsmith.content_of,
     genai.content_of,
+    ai_sdk.content_of,
+    openllmetry.content_of,
+    pydantic_ai.content_of,
+    adk.content_of,
 )
-_PAYLOADS: Sequence[Callable[[OtelSpan], object]] = (openinference.payload, genai.payload)
+_PAYLOADS: Sequence[Callable[[OtelSpan], object]] = (
+    openinference.payload,
+    genai.payload,
+    ai_sdk.payload,
+    openllmetry.payload,
+)
 
 
 def content_of(span: OtelSpan) -> SpanContent | None:
     """The content of a span, of all its dialects; None if it is no part of an agent."""
     content = None
+    if any(is_repeated(span) for is_repeated in _REPEATED):
+        return None
     for read in _CONTENTS:
         content = _joined(content, read(span))
     return content

@@ -24,7 +24,7 @@ from kp_batch.conversion.conversation.messages import (
     object_in,
     parse_json,
 )
-from kp_batch.conversion.conversation.payloads import messages_in
+from kp_batch.conversion.conversation.payloads import messages_in, messages_of
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
 from kp_batch.conversion.dialects import converse
 
@@ -34,6 +34,9 @@ _TOOL, _RETRIEVER = "execute_tool", "retrieval"
 _OPERATIONS = (*_MODEL, *_AGENT, _TOOL, _RETRIEVER)
 _PROMPT = "gen_ai.input.messages"
 _ANSWER = "gen_ai.output.messages"
+# Up to 1.27, as attributes of spans or events.
+_OLD_PROMPT, _OLD_ANSWER = "gen_ai.prompt", "gen_ai.completion"
+_OLD_CHOICE = "gen_ai.content.completion"
 _PROVIDER = ("gen_ai.system", "gen_ai.provider.name")
 _STRANDS = "strands-agents"
 _ARGUMENTS = ("gen_ai.tool.call.arguments", "gen_ai.tool.args", "gen_ai.retrieval.query.text")
@@ -94,8 +97,8 @@ def _run_of_events(span: OtelSpan) -> tuple[object, object]:
 
 def payload(span: OtelSpan) -> object:
     """The input of a span; None if it has none."""
-    value = _attribute(span, _PROMPT)
-    if value is not None:
+    values = (_attribute(span, name) for name in (_PROMPT, _OLD_PROMPT))
+    if (value := next((x for x in values if x is not None), None)) is not None:
         return value
     return [_usual(event) for event in span.events if event.name in _SPEAKERS] or None
 
@@ -114,7 +117,7 @@ def _guess(span: OtelSpan) -> str | None:
     """The operation of a span that names none of these."""
     if value_at(span.attributes, "gen_ai.tool.name"):
         return _TOOL
-    speaks = any(event.name in _SPEAKERS for event in span.events)
+    speaks = any(event.name in (*_SPEAKERS, _OLD_CHOICE) for event in span.events)
     return _MODEL[0] if speaks or _attribute(span, _ANSWER) is not None else None
 
 
@@ -126,13 +129,22 @@ def _attribute(span: OtelSpan, name: str) -> object:
 
 def _prompt(span: OtelSpan) -> Sequence[Message]:
     messages = _messages(span, _PROMPT)
-    return messages or _spoken(event for event in span.events if event.name != _CHOICE)
+    messages = messages or spoken(event for event in span.events if event.name != _CHOICE)
+    return messages or _of_old(_attribute(span, _OLD_PROMPT), "user")
 
 
 def _answer(span: OtelSpan) -> Sequence[Message]:
     messages = _messages(span, _ANSWER)
-    messages = messages or _spoken(event for event in span.events if event.name == _CHOICE)
+    messages = messages or spoken(event for event in span.events if event.name == _CHOICE)
+    messages = messages or _of_old(_attribute(span, _OLD_ANSWER), "assistant")
     return messages or _vendors_answer(value_at(span.attributes, "gen_ai.output"))
+
+
+def _of_old(value: object, role: Role) -> list[Message]:
+    """The messages that the conventions had in one value before they had events for each."""
+    if isinstance(value, str) and isinstance(parse_json(value), str):
+        return [Message(role, value)]
+    return messages_of(value) if value and role == "assistant" else messages_in(value)
 
 
 def _messages(span: OtelSpan, name: str) -> list[Message]:
@@ -146,7 +158,8 @@ def _plain(result: ToolResult) -> ToolResult:
     return replace(result, content=converse.plain(result.content))
 
 
-def _spoken(events: Iterable[Event]) -> list[Message]:
+def spoken(events: Iterable[Event]) -> list[Message]:
+    """The messages of these events."""
     messages = (
         message for event in events if event.name in _SPEAKERS for message in _messages_of(event)
     )

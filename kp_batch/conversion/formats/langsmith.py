@@ -1,9 +1,7 @@
 """LangSmith's runs: the bulk export's Parquet, or JSON lines."""
 
-import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import cast
 from uuid import UUID
 
 import pyarrow as pa
@@ -12,13 +10,9 @@ from kp_batch.conversion.conversation import spans
 from kp_batch.conversion.conversation.attributes import Score, first_text, scores_of, texts
 from kp_batch.conversion.conversation.messages import (
     Json,
-    Message,
-    ToolCall,
-    ToolResult,
     object_in,
-    parse_json,
 )
-from kp_batch.conversion.conversation.payloads import messages_in, objective_in, without_role
+from kp_batch.conversion.dialects.langsmith import content_of_run
 from kp_batch.conversion.formats.json_files import records_of_lines
 from kp_batch.conversion.formats.parquet_rows import records_of, rows_as
 from kp_batch.conversion.model import (
@@ -39,7 +33,6 @@ _BATCH_ROWS = 256  # of a Parquet file
 _NEEDED = ("id", "trace_id", "run_type")
 _MODELS = ("metadata.ls_model_name", "invocation_params.model", "invocation_params.model_name")
 _NAMES = ("name", "session_id", "session_name")
-_LITERAL = 1 << 18  # letters: parsed, each takes up to 500 bytes
 
 
 # The fields of the bulk export and of the API that count.
@@ -118,7 +111,7 @@ def _span(run: Json) -> spans.Span:
         start=spans.nanoseconds(run.get("start_time")),
         end=spans.nanoseconds(run.get("end_time")),
         has_ended=not _is_pending(run),
-        content=_content_of(run),
+        content=content_of_run(run),
         input=run.get("inputs"),
         # Its own time in the dotted order, which counts runs that start at once.
         sequence=(run.get("dotted_order") or "").rpartition(".")[2].partition("Z")[0],
@@ -131,62 +124,6 @@ def _span(run: Json) -> spans.Span:
             version=first_text(metadata, "version", "revision_id"),
         ),
     )
-
-
-def _content_of(run: Json) -> spans.SpanContent | None:
-    if run["run_type"] == "llm":
-        return spans.ModelCall(messages_in(run.get("inputs")), _answer(run.get("outputs")))
-    if run["run_type"] in ("tool", "retriever"):
-        return spans.ToolRun(_call(run), _result(run), is_retriever=run["run_type"] == "retriever")
-    return None
-
-
-def _answer(outputs: object) -> list[Message]:
-    """The messages of a model's output; else its text, as models without messages have."""
-    if answer := [message for message in messages_in(outputs) if message.role == "assistant"]:
-        return answer
-    value = parse_json(outputs)
-    return [without_role(value) or Message("assistant", _text_of(value))]
-
-
-def _text_of(value: object) -> str:
-    while isinstance(value, list) and value:
-        value = cast("list[object]", value)[0]
-    if isinstance(value, dict) and "generations" in value:
-        return _text_of(value["generations"])
-    return objective_in(value) if isinstance(value, (str, dict)) else ""
-
-
-def _call(run: Json) -> ToolCall:
-    arguments, call_id = parse_json(run.get("inputs")), ""
-    if isinstance(arguments, dict):
-        inputs = cast("Json", arguments)
-        if inputs.get("type") == "tool_call" and "args" in inputs:
-            arguments, call_id = inputs["args"], str(inputs.get("id") or "")
-        elif set(inputs) == {"input"} and isinstance(inputs["input"], str):
-            arguments = _arguments(inputs["input"]) or arguments
-    return ToolCall(run.get("name") or "", arguments, call_id)
-
-
-def _arguments(text: str) -> Json | None:
-    """Arguments as LangChain writes them: in Python's notation, if that is short, or as JSON."""
-    value = parse_json(text)
-    if isinstance(value, str) and value.startswith("{") and len(value) <= _LITERAL:
-        try:
-            value = ast.literal_eval(value)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return None
-    return value if isinstance(value, dict) else None
-
-
-def _result(run: Json) -> ToolResult:
-    failed = run.get("status") == "error" or run["error"]
-    content = parse_json(run.get("outputs"))
-    if content == {}:
-        content = None  # what LangSmith has where nothing came out
-    if isinstance(content, dict) and set(content) == {"output"}:
-        content = content["output"]
-    return ToolResult(content, failed=failed)
 
 
 def _feedback(run: Json) -> Mapping[str, Json]:

@@ -10,6 +10,7 @@ from kp_batch.conversion.conversation import spans
 from kp_batch.conversion.conversation.attributes import Event, OtelSpan, first_text, texts
 from kp_batch.conversion.conversation.messages import Json, as_object
 from kp_batch.conversion.conversation.spans import Span
+from kp_batch.conversion.dialects.unread import dialect_of, operation_of
 from kp_batch.conversion.formats.otlp_files import ENDINGS, LOGS, METRICS, REQUEST, read_requests
 from kp_batch.conversion.model import (
     Drafted,
@@ -19,6 +20,7 @@ from kp_batch.conversion.model import (
     Rejected,
     Skipped,
     SourceRecord,
+    TraceDraft,
     by_ending,
 )
 from kp_batch.conversion.rules import Rules
@@ -28,9 +30,8 @@ _OTHER_SIGNALS = {LOGS: "logs", METRICS: "metrics"}
 _ERROR = (2, "STATUS_CODE_ERROR")
 _MALFORMED = "malformed_json"
 _AGENT = ("gen_ai.agent.name", "agent.name")
-_MODEL = ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name")
+_MODEL = ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name", "ai.model.id")
 _SESSION = ("gen_ai.conversation.id", "session.id")
-_MLFLOW = "mlflow.spanType"
 _FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
@@ -154,10 +155,21 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     rows = [OtelSpan.from_json(row) for row in last]
     of_trace = [score for row in rows for score in dialects.scores_of_trace(row)]
     draft = spans.draft(trace, map(_span, rows), rules, of_trace)
-    if isinstance(draft, Skipped) and any(_MLFLOW in row.attributes for row in rows):
-        why = f"it is told in MLflow's own dialect ({_MLFLOW}), which is not read"
-        return Rejected(["unknown_dialect"], why, id=f"kp:trace:{trace}")
-    return draft
+    told = _unread(draft, rows)
+    if not told:
+        return draft
+    dialect, example = told
+    why = f"it is told in the dialect of {dialect} ({example}), which is not read"
+    return Rejected(["unknown_dialect"], why, id=f"kp:trace:{trace}")
+
+
+def _unread(draft: Drafted, rows: Sequence[OtelSpan]) -> tuple[str, str] | None:
+    """The dialect that is not read of a trace without content, with an example; None if none is."""
+    if isinstance(draft, Skipped):
+        return dialect_of(rows) or operation_of(rows)
+    if isinstance(draft, TraceDraft) and not (draft.objective and draft.steps):
+        return dialect_of(rows)
+    return None
 
 
 def _span(row: OtelSpan) -> Span:

@@ -1,0 +1,68 @@
+"""The spans of Google's Agent Development Kit 1: calls and runs in JSON of its own."""
+
+from dataclasses import replace
+
+from kp_batch.conversion.conversation.attributes import OtelSpan, value_at
+from kp_batch.conversion.conversation.messages import (
+    Message,
+    ToolCall,
+    ToolResult,
+    id_text,
+    object_in,
+)
+from kp_batch.conversion.conversation.payloads import messages_in
+from kp_batch.conversion.conversation.spans import ModelCall, SpanContent, ToolRun
+
+_PREFIX = "gcp.vertex.agent."
+_MERGED = "(merged tools)"
+_UNKNOWN = ("N/A", "<not specified>", "<not serializable>")
+
+
+def content_of(span: OtelSpan) -> SpanContent | None:
+    """The content of a span in this dialect; None if it has none."""
+    arguments, result = _told(span, "tool_call_args"), _told(span, "tool_response")
+    if arguments is not None or result is not None:
+        name = value_at(span.attributes, "gen_ai.tool.name")
+        name = str(name or span.name.removeprefix("execute_tool "))
+        call_id = id_text(value_at(span.attributes, "gen_ai.tool.call.id"))
+        return ToolRun(
+            ToolCall(name, arguments, call_id), ToolResult(_result(result), call_id, span.failed)
+        )
+    request, response = (
+        object_in(_told(span, "llm_request")),
+        object_in(_told(span, "llm_response")),
+    )
+    if request or response:
+        return ModelCall(_messages(request.get("contents")), _messages(response.get("content")))
+    return None
+
+
+def is_repeated(span: OtelSpan) -> bool:
+    """Whether a span has the results of several tools at once, which have spans of their own."""
+    return value_at(span.attributes, "gen_ai.tool.name") == _MERGED
+
+
+def _told(span: OtelSpan, name: str) -> object:
+    value = value_at(span.attributes, f"{_PREFIX}{name}")
+    return None if value in _UNKNOWN else value
+
+
+def _result(value: object) -> object:
+    """A tool's result, which the first versions told in an event."""
+    messages = messages_in(object_in(value).get("content"))
+    results = [result.content for message in messages for result in message.results]
+    return _bare(results[0] if results else value)
+
+
+def _messages(contents: object) -> list[Message]:
+    told = messages_in(contents)
+    return [
+        replace(x, results=tuple(replace(y, content=_bare(y.content)) for y in x.results))
+        for x in told
+    ]
+
+
+def _bare(result: object) -> object:
+    """A result that is no object, without the one that ADK puts it into."""
+    inner = object_in(result)
+    return inner["result"] if inner.keys() == {"result"} else result

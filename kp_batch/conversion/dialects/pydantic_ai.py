@@ -1,0 +1,67 @@
+"""Pydantic AI's own attributes: `events` up to 0.8, and what its spans of agents and tools have."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from kp_batch.conversion.conversation.attributes import Event, OtelSpan, value_at
+from kp_batch.conversion.conversation.messages import (
+    Json,
+    Message,
+    ToolCall,
+    ToolResult,
+    id_text,
+    list_in,
+)
+from kp_batch.conversion.conversation.payloads import messages_in
+from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
+from kp_batch.conversion.dialects.genai import spoken
+
+_CHOICE = "gen_ai.choice"
+
+
+def content_of(span: OtelSpan) -> SpanContent | None:
+    """The content of a span in this dialect; None if it has none."""
+    events = _events(span, "events")
+    if events:
+        prompt = [event for event in events if event.name != _CHOICE]
+        answer = [event for event in events if event.name == _CHOICE]
+        return ModelCall(spoken(prompt), spoken(answer))
+    arguments, result = (value_at(span.attributes, f"tool_{x}") for x in ("arguments", "response"))
+    if (name := value_at(span.attributes, "gen_ai.tool.name")) and (arguments or result):
+        call_id = id_text(value_at(span.attributes, "gen_ai.tool.call.id"))
+        call = ToolCall(str(name), arguments, call_id)
+        return ToolRun(call, ToolResult(result, call_id, span.failed))
+    conversation = _conversation(span)
+    names = [value_at(span.attributes, f"{x}_name") for x in ("agent", "model")]
+    if conversation or all(names):
+        return AgentRun((), conversation, str(names[0] or ""))
+    return None
+
+
+def _conversation(span: OtelSpan) -> Sequence[Message]:
+    """All messages of an agent's run, which its span has."""
+    messages = messages_in(value_at(span.attributes, "pydantic_ai.all_messages"))
+    return messages or spoken(_events(span, "all_messages_events"))
+
+
+def _events(span: OtelSpan, name: str) -> list[Event]:
+    """The events that an attribute holds, in place of the span's own."""
+    items = [item for item in list_in(value_at(span.attributes, name)) if isinstance(item, dict)]
+    named = ((str(item.get("event.name") or ""), cast("Json", item)) for item in items)
+    return [Event(kind, 0, _typed(body)) for kind, body in named if kind.startswith("gen_ai.")]
+
+
+def _typed(body: Json) -> Json:
+    """An event's body with the kinds of its content's parts as their types."""
+    inner, parts = body.get("message"), body.get("content")
+    if isinstance(inner, dict):
+        return {**body, "message": _typed(cast("Json", inner))}
+    if isinstance(parts, list):
+        return {**body, "content": [_part(part) for part in cast("list[object]", parts)]}
+    return body
+
+
+def _part(part: object) -> object:
+    if isinstance(part, dict) and "kind" in part:
+        return {"type": part["kind"], **cast("Json", part)}
+    return part
