@@ -13,6 +13,7 @@ from kp_batch.conversion.rules import Rules
 from kp_batch.errors import KpBatchError, UnreadableError
 from kp_batch.imports.run import Imported, import_traces
 from kp_batch.limits import TooLargeError
+from tests.support import GOLDEN
 from tests.support.drafting import ALWAYS, always, converted, drafted, transcript
 from tests.support.formats.sessions import (
     BEGUN,
@@ -286,6 +287,124 @@ def test_a_session_of_a_fork_has_its_own_turns_and_the_question_that_it_copied(
     assert trace.created_at
     assert trace.created_at.second == 5
     assert (trace.native.root, trace.native.log) == ("p2", "fork")
+
+
+IGNORED: dict[str, list[Line]] = {
+    "claude-code": [
+        {"type": "queue-operation", "sessionId": "s", "content": "SECRET", "timestamp": at(1)},
+        {"type": "file-history-snapshot", "messageId": "x", "snapshot": {}},
+        {"type": "system", "subtype": "turn_duration", "sessionId": "s", "uuid": "x"},
+        user("x", [text(REMINDER)], isMeta=True),
+    ],
+    "codex": [
+        event("token_count", 1, info="SECRET"),
+        event("agent_message", 2, message="so"),
+        codex("world_state", 3, x=1),
+        item("message", 3, role="developer", content=[{"type": "input_text", "text": "x"}]),
+    ],
+}
+
+
+def sessions_of(name: str) -> dict[str, list[Line]]:
+    """The lines of real files."""
+    files = sorted((GOLDEN / "imports" / name).rglob("*.jsonl"))
+    return {
+        str(path): [json.loads(line) for line in path.read_text().split("\n") if line]
+        for path in files
+    }
+
+
+def records_in(name: str, path: Path) -> list[tuple[str, object]]:
+    records = FORMATS[name].records(path, [])
+    return [(x.trace, x.payload) for x in records if isinstance(x, SourceRecord)]
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex"])
+def test_a_record_is_the_same_wherever_lines_that_do_not_count_stand(
+    tmp_path: Path, name: str
+) -> None:
+    for file, lines in sessions_of(name).items():
+        path = tmp_path / Path(file).name
+        mixed = [each for line in lines[1:] for each in (*IGNORED[name], line)]
+        now = records_in(name, write(path, lines[0], *mixed))
+        assert now == records_in(name, write(path, *lines))
+
+
+@pytest.mark.parametrize("name", ["claude-code", "codex"])
+def test_inserted_reminders_change_no_transcript(tmp_path: Path, name: str) -> None:
+    inserted = {"claude-code": REMINDER, "codex": f"{BROWSER}\n"}[name]
+
+    def reminded(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return [*map(reminded, value)] if isinstance(value, list) else value
+        line = {key: reminded(each) for key, each in value.items()}
+        for holder, key in ((line, "content"), (line, "message")):
+            is_users = line.get("role") == "user" or line.get("type") == "user_message"
+            if is_users and isinstance(holder.get(key), str):
+                holder[key] = f"{inserted}{holder[key]}"
+        return line
+
+    count = 0
+    for place, lines in enumerate(sessions_of(name).values()):
+        path = tmp_path / f"{place}.jsonl"
+        then = drafted(name, write(path, *lines)).drafts
+        changed = [reminded(line) for line in lines]
+        count += changed != lines
+        now = drafted(name, write(path, *changed)).drafts
+        assert {id_: (x.objective, x.steps) for id_, x in now.items()} == {
+            id_: (x.objective, x.steps) for id_, x in then.items()
+        }
+    assert count > 1
+
+
+def test_a_line_that_is_taken_out_doubles_no_step(tmp_path: Path) -> None:
+    """Of a file whose records still count when it has them no more."""
+    count = event("token_count", 1, info="SECRET")
+    lines = [meta(), started(1), asked("go"), count, *ran("c", "a"), answer("so", 2)]
+    lines += [*ran("c", "a"), answer("so", 2), answer("so", 2)]
+    for each in (lines, [line for line in lines if line != count]):
+        rollout(tmp_path / "in", *each)
+        read("codex", tmp_path / "in", tmp_path / "out")
+        (row,) = imported(tmp_path / "out").values()
+        assert transcript(row) == [
+            used("exec"),
+            ("observation", "a"),
+            ("thought", "so"),
+            used("exec"),
+            ("observation", "a"),
+            ("thought", "so\nso"),
+        ]
+
+
+def test_a_bare_line_that_is_taken_out_doubles_no_step(tmp_path: Path) -> None:
+    header = {"id": "old", "timestamp": at(0)}
+    said = [{"type": "message", "role": "user", "content": "go"}]
+    for words in ("so", "yes", "so"):
+        said += [{"type": "message", "role": "assistant", "content": words}]
+        said += [{"type": "function_call", "name": "ls", "arguments": "{}"}]
+    for lines in ([header, {"record_type": "state"}, *said], [header, *said]):
+        rollout(tmp_path / "in", *lines)
+        read("codex", tmp_path / "in", tmp_path / "out")
+        (row,) = imported(tmp_path / "out").values()
+        thoughts = [step["content"] for step in row["steps"] if step["content"]]
+        assert thoughts == ["so", "yes", "so"]
+
+
+def test_a_record_that_is_changed_in_its_file_replaces_the_former_one(tmp_path: Path) -> None:
+    parts = {
+        "codex": (meta(), started(1), asked("go x"), *ran("c", "x")),
+        "claude-code": (user("p", "go x"), says("a", use("c")), gave("r", "c", "x")),
+    }
+    for name, lines in parts.items():
+        path, archive = tmp_path / name / "in.jsonl", tmp_path / f"{name}-out"
+        for word in ("x", "y"):
+            write(path, *lines)
+            changed = path.read_text().replace('"go x"', f'"go {word}"')
+            path.write_text(changed.replace(': "x"', f': "{word}"'))
+            read(name, path, archive)
+            (row,) = imported(archive).values()
+            assert row["task"]["objective"] == f"go {word}"
+            assert transcript(row)[1:] == [("observation", word)]
 
 
 def test_a_turn_that_goes_on_is_made_anew(tmp_path: Path) -> None:

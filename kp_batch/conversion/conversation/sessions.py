@@ -5,16 +5,20 @@ is drafted of these.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
 from pathlib import PurePath
 
+from kp_batch import limits
 from kp_batch.conversion.conversation.messages import (
     Json,
     Message,
     ToolCall,
     ToolResult,
+    as_object,
     compact,
     joined,
     kind_of,
@@ -25,7 +29,7 @@ from kp_batch.conversion.conversation.messages import (
 from kp_batch.conversion.conversation.transcript import Transcript
 from kp_batch.conversion.model import Native, Origin, SourceRecord, TraceDraft
 from kp_batch.conversion.rules import Rules
-from kp_batch.text import time_of
+from kp_batch.text import sortable, time_of
 
 FIRST_LINES = 100  # among which a session shows that it is one
 WORDLESS = "turn without a text"  # whose prompt is a picture
@@ -37,8 +41,25 @@ class SessionFile:
     """A file, read from its first line on."""
 
     by_session: bool  # whether a trace is all of it; else it is a turn
-    _at: str = ""  # the last time of a line
+    now: object = None  # the time of the line that is read; None if it has none
+    _at: str = ""  # the last time of a line that counts
+    _equals: Counter[str] = field(default_factory=Counter[str])  # records by what they are
     _copied: SourceRecord | None = None  # the first prompt, where it is another session's
+
+    def key(self, *what: object) -> dict[str, object]:
+        """The beginning of a record: its id and its time.
+
+        It is known by what it is, and by which of equal ones it is: lines that do not count may
+        come and go before it.
+        """
+        try:
+            content = limits.dump(what)
+        except RecursionError:  # such a record is refused anyway
+            content = b""
+        digest = blake2b(content, digest_size=12).hexdigest()
+        self._equals[digest] += 1
+        self._at = sortable(self.now) or self._at
+        return {"id": f"{digest} {self._equals[digest]}", "time": self._at}
 
     def begin(self, record: SourceRecord, *, is_copied: bool) -> Iterator[SourceRecord]:
         """Begin a turn; of those that another session has, a trace has no more than the first."""
@@ -73,11 +94,10 @@ class Injected:
         return joined([self._typed(text_of_part(part)) for part in parts_of(content)])
 
     def _typed(self, text: str) -> str:
-        if text.lstrip().startswith(self.openings):
-            return ""
         rest = self.without_elements(text)
+        begin = rest.lstrip()
         # An element without an end has all the rest, but not where somebody mentions its tag.
-        return "" if self._tag.match(rest.lstrip()) else rest
+        return "" if begin.startswith(self.openings) or self._tag.match(begin) else rest
 
     def without_elements(self, text: str) -> str:
         """A text without what the tool put into it; the same where that is nothing."""
@@ -184,18 +204,24 @@ def draft(
 
 
 def _distinct(records: Iterable[SourceRecord]) -> list[Json]:
-    """The lines in their order; of copies of one, which may differ in little, the upper one.
+    """The lines in their order, each once: of several contents of one, the one read last.
 
-    A session that goes on with another one has a title above what it has copied.
+    Of a prompt that sessions share it is the upper one: a session that goes on with another one
+    has a title above what it has copied.
     """
     lines: dict[tuple[object, object], tuple[int, Json]] = {}
     for record in records:
+        key = record.payload["id"], record.payload["role"]
         number, line = record.line or 0, record.payload
-        other, _ = lines.setdefault((line["id"], line["role"]), (number, line))
-        if number < other:
-            lines[line["id"], line["role"]] = number, line
+        other, before = lines.get(key, (number, line))
+        if number < other or _session(line) == _session(before):
+            lines[key] = number, line
     ordered = [line for _, line in lines.values()]
     return sorted(ordered, key=lambda line: line.get("order") or line["time"])
+
+
+def _session(line: Json) -> object:
+    return as_object(line.get("turn")).get("session")
 
 
 def _messages(lines: Iterable[Json]) -> list[Message]:

@@ -21,7 +21,6 @@ from kp_batch.conversion.conversation.messages import (
 from kp_batch.conversion.formats.json_files import read_json_lines
 from kp_batch.conversion.model import Format, ReadItem, Rejected, Skipped, SourceRecord, by_ending
 from kp_batch.errors import UnreadableError
-from kp_batch.text import sortable
 
 _INJECTED = sessions.Injected(
     elements=(
@@ -70,7 +69,7 @@ class _Session(sessions.SessionFile):
 
     def take(self, number: int, line: Json) -> Iterator[ReadItem]:
         """The records of a line."""
-        self._at = sortable(line.get("timestamp")) or self._at
+        self.now = line.get("timestamp")
         if line.get("isSidechain"):
             self.has_aside = True
         elif line.get("type") == "user":
@@ -134,12 +133,13 @@ class _Session(sessions.SessionFile):
             fields={name: line.get(name) for name in _FIELDS},
             is_copied=is_copied,
         )
-        record = SourceRecord(trace, {"id": id_, "time": self._at, **part}, number)
+        record = SourceRecord(trace, {**self.key(id_), "id": id_, **part}, number)
         yield from self.begin(record, is_copied=is_copied)
 
     def _add(self, number: int, line: Json, role: str, part: Json) -> Iterator[ReadItem]:
         if self._trace and any(part.values()):
-            key = {"id": line.get("uuid") or f"line {number}", "time": self._at, "role": role}
+            key = self.key(self._trace, role, part)
+            key |= {"id": line.get("uuid") or key["id"], "role": role}
             yield SourceRecord(self._trace, {**key, **part}, number)
 
 

@@ -124,7 +124,7 @@ class _Session(sessions.SessionFile):
     _turn: "_Turn | None" = None
     _count: int = 0  # of turns with a prompt
     _model: object = None
-    _thought: int = 0  # the line of the first part of a thought that goes on; 0 if none does
+    _thought: str = ""  # the id of the first part of a thought that goes on; '' if none does
     _unanswered: list[tuple[int, str, object]] = field(default_factory=list[Any])
 
     @property
@@ -158,7 +158,7 @@ class _Session(sessions.SessionFile):
     def take(self, number: int, kind: str, payload: Json, time: object) -> Iterator[ReadItem]:
         """The records of a line."""
         event = payload.get("type")
-        self._at = sortable(time) or self._at
+        self.now = time
         if kind == "turn_context":
             self._model = payload.get("model") or self._model
         elif kind == "event_msg" and event in ("task_started", "turn_started"):
@@ -167,7 +167,7 @@ class _Session(sessions.SessionFile):
             self.has_turn = True
         elif kind == "event_msg" and event in ("task_complete", "turn_complete", "turn_aborted"):
             yield from self._answered()
-            yield from self._add(number, "end", {"call": None, "failed": False})
+            yield from self._add(number, "end", {"call": None, "failed": False}, "turn")
             yield from self.end()
         elif text := self._typed(kind, payload):
             self._unanswered.append((number, text, time))
@@ -178,7 +178,7 @@ class _Session(sessions.SessionFile):
             yield from self.end()
             yield Skipped(sessions.WORDLESS)
         elif kind == "event_msg" and (ended := _ended(payload)):
-            yield from self._add(number, "end", ended)
+            yield from self._add(number, "end", ended, str(ended["call"]))
         elif kind == "response_item":
             if event != "message" or payload.get("role") == "assistant":
                 yield from self._answered()
@@ -186,7 +186,7 @@ class _Session(sessions.SessionFile):
 
     def end(self) -> Iterator[ReadItem]:
         """Leave a turn."""
-        turn, self._turn, self._thought = self._turn, None, 0
+        turn, self._turn, self._thought = self._turn, None, ""
         self._unanswered.clear()
         if turn and self._is_others(turn):
             yield Skipped("turn of another session")
@@ -198,7 +198,7 @@ class _Session(sessions.SessionFile):
         prompts = self._unanswered
         self._unanswered = []
         for number, text, time in prompts:
-            self._thought = 0
+            self._thought = ""
             yield from self._prompt(number, text, time)
 
     def _is_others(self, turn: "_Turn") -> bool:
@@ -252,47 +252,50 @@ class _Session(sessions.SessionFile):
             fields=self._fields,
             is_copied=is_copied,
         )
-        record = SourceRecord(self._trace(turn), {**self._key(number), **part}, number)
+        record = SourceRecord(self._trace(turn), {**self._key(turn, "prompt"), **part}, number)
         yield from self.begin(record, is_copied=is_copied)
 
     def _trace(self, turn: "_Turn") -> str:
         return self.id if self.by_session else turn.trace
 
-    def _key(self, number: int) -> Json:
-        """The key of a record, and its order: a thread may have several files."""
+    def _key(self, turn: "_Turn", *what: object) -> Json:
+        """The key of a record, and its order: that of its file, one of several of a thread."""
         begun = sortable(self.meta.get("timestamp"))
-        return {"id": f"{begun} {number}", "order": [begun, number], "time": self._at}
+        key = self.key(begun, turn.trace, *what)
+        return {**key, "time": key["time"] or begun, "order": [begun]}
 
     def _item(self, number: int, kind: str, item: Json) -> Iterator[ReadItem]:
         call_id = item.get("call_id") or item.get("id")
+        own = f"{kind} {call_id}" if call_id else ""
         if kind == "reasoning":
             parts = (item.get("summary"), item.get("content"))
-            yield from self._think(number, joined([_text(part) for part in parts]))
+            yield from self._think(number, joined([_text(part) for part in parts]), own)
         elif kind == "message" and item.get("role") == "assistant":
-            yield from self._think(number, text_of(item.get("content")))
+            yield from self._think(number, text_of(item.get("content")), own)
         elif kind.endswith("_call"):
-            self._thought = 0
+            self._thought = ""
             name = item.get("name") or kind.removesuffix("_call")
             arguments = first_of(item, "arguments", "input", "action")
             part = sessions.call(name, arguments, call_id, item.get("namespace"))
-            yield from self._add(number, "assistant", {"calls": [part], "model": self._model})
+            yield from self._add(number, "assistant", {"calls": [part], "model": self._model}, own)
         elif kind.endswith("_output"):
-            self._thought = 0
+            self._thought = ""
             content, has_failed = _output(item)
             part = sessions.result(content, call_id, has_failed)
-            yield from self._add(number, "tool", {"results": [part]})
+            yield from self._add(number, "tool", {"results": [part]}, own)
 
-    def _think(self, number: int, text: str) -> Iterator[ReadItem]:
-        if text:
-            self._thought = self._thought or number
-            message = self._key(self._thought)["id"]
-            part = {"text": text, "model": self._model, "message": message}
-            yield from self._add(number, "assistant", part)
+    def _think(self, number: int, text: str, own: str) -> Iterator[ReadItem]:
+        part = {"text": text, "model": self._model}
+        for record in self._add(number, "assistant", part, own) if text else ():
+            self._thought = self._thought or record.payload["id"]
+            record.payload["message"] = self._thought
+            yield record
 
-    def _add(self, number: int, role: str, part: Json) -> Iterator[ReadItem]:
+    def _add(self, number: int, role: str, part: Json, own: str = "") -> Iterator[SourceRecord]:
+        """The record of a part, known by its own id if it has one."""
         turn = self._turn
         if turn and turn.has_prompt and not self._is_others(turn):
-            record = {**self._key(number), "role": role, **part}
+            record = {**self._key(turn, role, own or part), "role": role, **part}
             yield SourceRecord(self._trace(turn), record, number)
 
 
