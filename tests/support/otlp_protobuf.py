@@ -64,6 +64,11 @@ def packed(message: bytes) -> bytes:
     return zstd.compress(message)
 
 
+def marked(content: bytes, frame: int = 0) -> bytes:
+    """A packed content behind a frame that readers skip, of 16 kinds, as pzstd writes it."""
+    return bytes([0x50 + frame]) + b"\x2a\x4d\x18\x04\x00\x00\x00" + bytes(4) + content
+
+
 def unfinished(content: bytes, pieces: int = 3) -> bytes:
     """A file with zstd that is written to, as it is after each of so many pieces."""
     packer, size = zstd.ZstdCompressor(), len(content) // pieces + 1

@@ -32,7 +32,9 @@ else:
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-ZSTD = b"\x28\xb5\x2f\xfd"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+# Of what may stand before: pzstd tells sizes there, and readers skip it.
+_SKIPPED = tuple(bytes([0x50 + kind]) + b"\x2a\x4d\x18" for kind in range(16))
 _GZIP = b"\x1f\x8b"
 _BUFFER = 1 << 20
 _MALFORMED = "malformed_json"
@@ -57,13 +59,18 @@ def unpacked(file: io.BufferedReader, *, may_lack_end: bool = False) -> io.Buffe
         file: which may be packed.
         may_lack_end: whether its zstd may end early, as that of a file does which is written to.
     """
-    head = file.peek(len(ZSTD))
+    head = file.peek(len(_ZSTD))
     if head.startswith(_GZIP):
         return io.BufferedReader(_Unpacked(file, gzip.GzipFile(fileobj=file)), _BUFFER)
-    if head.startswith(ZSTD):
+    if is_zstd(head):
         inner = _Unpacked(file, zstd.ZstdFile(file), may_lack_end=may_lack_end)
         return io.BufferedReader(inner, _BUFFER)
     return file
+
+
+def is_zstd(head: bytes) -> bool:
+    """Whether a content that begins so is packed with zstd."""
+    return head.startswith((_ZSTD, *_SKIPPED))
 
 
 class _Unpacked(io.RawIOBase):

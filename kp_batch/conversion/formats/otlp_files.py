@@ -21,8 +21,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from kp_batch import limits
 from kp_batch.conversion.conversation.messages import Json
 from kp_batch.conversion.formats.json_files import (
-    ZSTD,
     CutError,
+    is_zstd,
     opened,
     parsed,
     read_json_values,
@@ -58,7 +58,7 @@ def read_requests(path: Path) -> Iterator[Request]:
     """
     with opened(path, may_lack_end=True) as file:
         head = file.read(_HEAD)
-    is_stream = head[4:].startswith(ZSTD)  # of messages that are packed one by one
+    is_stream = is_zstd(head[4:])  # of messages that are packed one by one
     if not is_stream and (path.name.lower().endswith(_JSON_ENDINGS) or _begins_json(head)):
         return read_json_values(path)
     if not head:
@@ -123,7 +123,7 @@ def _messages(file: BufferedReader) -> Iterator[tuple[int, bytes]]:
 
 def _unpacked(number: int, message: bytes) -> bytes | Rejected:
     """The content of a message, which may be packed; of one that is too large, the beginning."""
-    if not message.startswith(ZSTD):
+    if not is_zstd(message):
         return message
     try:
         with unpacked(BufferedReader(BytesIO(message))) as file:
