@@ -278,6 +278,21 @@ def test_the_objective_is_the_users_or_the_roots(
     assert drafted(tmp_path, rows).objective == objective
 
 
+def test_each_turn_of_a_chat_has_its_own_question(tmp_path: Path) -> None:
+    asked = ["How do I reset it?", "Now cancel it.", "What is in the bill?"]
+    said: list[Row] = [{"role": "system", "content": "You help."}]
+    for number, question in enumerate(asked):
+        said.append({"role": "user", "content": question})
+        trace = {"id": "t", "timestamp": at(0), "input": question}
+        answer = {"role": "assistant", "content": f"so {number}"}
+        row = observation(
+            "ask", 0, input=json.dumps(said), output=json.dumps(answer), parent_observation_id=None
+        )
+        draft = drafted(tmp_path, [trace, row])
+        assert (draft.objective, transcript(draft)) == (question, [("thought", f"so {number}")])
+        said.append(answer)
+
+
 def test_a_rule_finds_the_objective(tmp_path: Path) -> None:
     root_input = json.dumps({"question": "what?", "deep": {"er": "why?"}})
     rules = always(objective="deep.er")

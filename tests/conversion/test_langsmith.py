@@ -236,7 +236,8 @@ def test_the_objective(path: Path) -> None:
     history = {"question": "now?", "chat_history": []}
     hidden = llm("a", 1, None, None)
     assert drafted([root(inputs=history), hidden], path).objective == "now?"
-    assert drafted([root(inputs=history), asks], path).objective == "asked"
+    assert drafted([root(inputs=history), asks], path).objective == "now?"
+    assert drafted([root(inputs={"chat_history": []}), asks], path).objective == "asked"
     inner = run("b", 1, inputs={"query": "inner"})
     assert drafted([root(inputs=None), hidden, inner], path).objective == "inner"
     assert drafted([root(inputs=None), hidden], path).objective == ""

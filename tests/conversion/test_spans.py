@@ -1,7 +1,7 @@
 """One run comes to the same trace, whichever system of spans tells it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,19 @@ import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
-from tests.support.agent_runs import LOOKED, LOOKS, ROOT, RUNS, SYSTEMS, TEXTS, THERE, TRACE, Step
+from tests.support.agent_runs import (
+    LOOKED,
+    LOOKS,
+    OF_AGENTS,
+    ROOT,
+    RUNS,
+    SYSTEMS,
+    TELLING,
+    TEXTS,
+    THERE,
+    TRACE,
+    Step,
+)
 from tests.support.drafting import always, converted, transcript
 from tests.support.importing import write_json
 from tests.support.queries import ask
@@ -32,8 +44,18 @@ def steps(row: dict[str, Any]) -> list[object]:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_every_system_tells_the_same_run_in_whatever_order(tmp_path: Path, name: str) -> None:
-    run, types = RUNS[name]
-    rows = {system: row_of(tmp_path, system, run[:: (-1) ** n]) for n, system in enumerate(SYSTEMS)}
+    assert_same(tmp_path, SYSTEMS, *RUNS[name])
+
+
+@pytest.mark.parametrize("name", OF_AGENTS)
+def test_and_one_of_an_agent_that_tells_what_it_is_asked(tmp_path: Path, name: str) -> None:
+    assert_same(tmp_path, TELLING, *OF_AGENTS[name])
+
+
+def assert_same(
+    tmp_path: Path, systems: Iterable[str], run: Sequence[Step], types: list[str]
+) -> None:
+    rows = {system: row_of(tmp_path, system, run[:: (-1) ** n]) for n, system in enumerate(systems)}
     first = rows["otlp"]
     assert (first["id"], first["task"]["objective"]) == (f"kp:trace:{TRACE}", "where is it?")
     assert [step["type"] for step in first["steps"]] == types

@@ -26,8 +26,10 @@ class Step:
         parent: the step that it is within; '' for the root.
         start: in seconds after the run's start.
         end: likewise.
-        given: the messages of a model, in OpenAI's shape, or a text; the arguments of a tool.
-        answer: the message of a model, or a text; the result of a tool. None: not recorded.
+        given: the messages of a model, in OpenAI's shape, or a text; the arguments of a tool; the
+            text that an agent is asked.
+        answer: the message of a model, or a text; the result of a tool; the text that an agent
+            answers. None: not recorded.
         name: of the tool or agent.
         call: the id of the call.
         failed: whether the tool has.
@@ -76,7 +78,13 @@ def _span_id(letter: str) -> str:
 
 def _genai(step: Step) -> Row:
     if step.kind == "agent":
-        return {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": step.name}
+        named = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": step.name}
+        sides = {
+            "input": step.given and user(step.given),
+            "output": step.answer and says(step.answer),
+        }
+        told = {f"gen_ai.{x}.messages": json.dumps([each]) for x, each in sides.items() if each}
+        return {**named, **told}
     if step.kind == "model":
         answer = [] if step.answer is None else [step.answer]
         return {
@@ -109,7 +117,7 @@ def _openinference(step: Step) -> Row:
         arguments, answer = _texts(step)
         tool = {"tool.name": step.name, "tool.id": step.call, "input.value": arguments}
         return {**kind, **tool, "output.value": answer}
-    return kind
+    return {**kind, "input.value": step.given, "output.value": step.answer}
 
 
 def _message(message: Row) -> Row:
@@ -216,8 +224,8 @@ def langsmith(folder: Path, run: Sequence[Step]) -> None:
     by_id = {step.id: step for step in run}
     for step in run:
         inputs, answer = step.given, step.answer
-        if step.kind == "model" and isinstance(inputs, str):
-            inputs, answer = {"input": inputs}, {"output": answer}
+        if step.kind == "agent" or (step.kind == "model" and isinstance(inputs, str)):
+            inputs, answer = inputs and {"input": inputs}, answer and {"output": answer}
         elif step.kind == "model":
             inputs, answer = {"messages": inputs}, {"messages": [answer] if answer else []}
         elif answer is not None:
@@ -266,6 +274,14 @@ TEXTS = ("otlp in OpenInference", "phoenix", "langfuse", "langsmith")
 ASK = [user("where is it?")]
 LOOK = call("look", "c1", at=1)
 ROOT = Step("agent", "a", "", 0, 60, name="helper")
+BEFORE = [  # of the same chat
+    user("what is it?"),
+    says("so", call("look", "c0", at=0)),
+    result("c0", "a key"),
+    says("a key"),
+    user("and whose?"),
+    says("mine"),
+]
 AFTER = [*ASK, says("hm", LOOK), result("c1", "found")]
 LOOKS = Step("model", "m", "a", 1, 2, ASK, says("hm", LOOK))
 LOOKED = Step("tool", "t", "a", 3, 8, {"at": 1}, "found", "look", "c1")
@@ -410,3 +426,37 @@ RUNS: dict[str, tuple[Sequence[Step], list[str]]] = {
         [C, R, T, C, R, T],
     ),
 }
+# Those of which the agents tell what they are asked, and answer; and the systems that have that.
+OF_AGENTS: dict[str, tuple[Sequence[Step], list[str]]] = {
+    "a turn of a chat, whose models are given those before": (
+        [
+            replace(ROOT, given="where is it?"),
+            replace(LOOKS, given=[*BEFORE, *ASK]),
+            LOOKED,
+            replace(THERE, given=[*BEFORE, *AFTER, user("thanks")]),
+        ],
+        [T, C, R, R, T],
+    ),
+    "a turn of a chat, whose models are given the question among other texts": (
+        [
+            replace(ROOT, given="where is it?"),
+            replace(LOOKS, given=[*BEFORE, user("It is 9:00. where is it? Be brief.")]),
+            LOOKED,
+            replace(THERE, given=[*BEFORE, user("It is 9:00. where is it? Be brief."), *AFTER[1:]]),
+        ],
+        [T, C, R, T],
+    ),
+    "a turn of a chat, which a model sorts before another one answers": (
+        [
+            replace(ROOT, given="where is it?"),
+            Step(
+                "model", "s", "a", 0.5, 0.9, [user("Which kind is 'where is it?'")], says("place")
+            ),
+            replace(LOOKS, given=[*BEFORE, *ASK]),
+            LOOKED,
+            replace(THERE, given=[*BEFORE, *AFTER]),
+        ],
+        [T, T, C, R, T],
+    ),
+}
+TELLING = ("otlp", *TEXTS)

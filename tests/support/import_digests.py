@@ -17,7 +17,7 @@ from kp_batch.conversion.model import Rejected, Skipped, TraceDraft
 from kp_batch.conversion.rules import load_rules
 from kp_batch.imports.run import IMPORTER
 from tests.support import GOLDEN
-from tests.support.agent_runs import RUNS, SYSTEMS
+from tests.support.agent_runs import OF_AGENTS, RUNS, SYSTEMS, TELLING
 from tests.support.drafting import always, drafted
 from tests.support.import_kits import KITS
 
@@ -32,7 +32,7 @@ def fixtures(folder: Path) -> Iterator[tuple[str, str, Path]]:
         trace = kit.make("aa", kit.at, 1.0)
         made[name] = kit.name, lambda path, kit=kit, trace=trace: kit.write(path, [trace])
     for system, write in SYSTEMS.items():
-        for name, (run, _) in RUNS.items():
+        for name, (run, _) in (RUNS | (OF_AGENTS if system in TELLING else {})).items():
             form = system.partition(" ")[0]
             made[f"{system}: {name}"] = form, lambda path, x=write, run=run: x(path, run)
     for number, (name, (form, write)) in enumerate(made.items()):

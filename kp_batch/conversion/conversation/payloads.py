@@ -30,8 +30,9 @@ _MESSAGES = (
 _NOTHING: tuple[object, ...] = (None, "", [], {})
 _TEXTS = (
     *("messages", "contents", "input", "inputs", "query", "question", "prompt", "task"),
-    *("text", "content", "parts", "output", "answer", "description", "kwargs"),
+    *("message", "text", "content", "parts", "output", "answer", "description", "kwargs"),
 )
+_NO_QUESTIONS = ("messages", "contents", "parts", "output", "answer")
 
 
 def messages_in(payload: object) -> list[Message]:
@@ -80,6 +81,23 @@ def objective_in(payload: object) -> str:
     value = parse_json(payload)
     asked = (message.text for message in _messages(value) if message.role == "user")
     return next(filter(None, asked), None) or _text_at_usual_place(value)
+
+
+def own_question_in(payload: object) -> str:
+    """The question of a payload beside, or instead of, any messages; '' if it has none.
+
+    It is the payload, where that is a text, or the text at one of the usual places.
+    """
+    value = parse_json(payload)
+    if isinstance(value, str):
+        return value if value.strip() else ""
+    if wrapped := wrapped_arguments(value):
+        return next(filter(None, map(own_question_in, (*wrapped[0], wrapped[1]))), "")
+    content = as_object(value)
+    if not content or message_of(unwrapped(content)):
+        return ""
+    texts = (own_question_in(content.get(name)) for name in _TEXTS if name not in _NO_QUESTIONS)
+    return next(filter(None, texts), "")
 
 
 def question_in(payload: object) -> str:

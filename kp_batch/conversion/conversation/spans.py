@@ -24,6 +24,7 @@ from kp_batch.conversion.conversation.payloads import (
     at_path,
     messages_in,
     objective_in,
+    own_question_in,
     question_in,
     result_in,
 )
@@ -119,7 +120,7 @@ def draft(trace: str, spans: Iterable[Span], rules: Rules, scores: Iterable[Scor
         id=name,
         created_at=_start(tree),
         ended_at=_end(tree),
-        objective=_objective(tree, transcript, rules.objective),
+        objective=transcript.objective or _question(tree),
         steps=transcript.steps,
         scores=_scores(tree, scores),
         fields=_fields(tree),
@@ -241,7 +242,8 @@ def has_content(messages: Sequence[Message]) -> bool:
 
 def _transcript(tree: _Tree, rules: Rules) -> Transcript:
     transcript = Transcript(recovery=rules.recovers)
-    transcript.add_prompt(messages_in(tree.input))
+    question = at_path(tree.input, rules.objective) or own_question_in(tree.input)
+    transcript.ask(question, messages_in(tree.input))
     for span in filter(tree.counts, tree.spans):
         content = span.content
         if isinstance(content, ToolRun):
@@ -283,15 +285,10 @@ def _latest(times: Iterable[int | None]) -> datetime | None:
     return max(filter(None, parsed), default=None)
 
 
-def _objective(tree: _Tree, transcript: Transcript, path: str | None) -> str:
-    """The text at a path of the root's input, if rules have one; else a user's first question.
-
-    Else the root's input, or that of the earliest span that has one.
-    """
-    objective = at_path(tree.input, path) or transcript.objective
+def _question(tree: _Tree) -> str:
+    """The root's input, where no user asks anything; or that of the earliest span that has one."""
     inputs = (span.input for span in tree.spans if not isinstance(span.content, ToolRun))
-    asked = filter(None, map(objective_in, inputs))
-    return objective or question_in(tree.input) or next(asked, "")
+    return question_in(tree.input) or next(filter(None, map(objective_in, inputs)), "")
 
 
 def _scores(tree: _Tree, of_trace: Iterable[Score]) -> dict[str, float]:

@@ -5,7 +5,7 @@ before it, and a tool call is in a message, in a span of its own, and in later m
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -35,6 +35,15 @@ class Transcript:
     _open: list[ToolCall] = field(default_factory=list[ToolCall])  # in a message, and not run yet
     _ahead: list[ToolCall] = field(default_factory=list[ToolCall])  # run, and in no message yet
     _failed: bool = False
+    _is_asking: bool = False  # whether no model was given the question itself yet
+    _is_first: bool = False  # whether none was given anything by a user yet
+
+    def ask(self, question: str, messages: Iterable[Message]) -> None:
+        """Take what the root was given, before all else: its own question, if it has one."""
+        self.objective = question
+        self._is_asking = self._is_first = bool(question)
+        self.add_prompt(messages)
+        self._is_asking = self._is_first = bool(self.objective)
 
     def add_conversation(self, messages: Iterable[Message]) -> None:
         """Take a conversation, in which nothing is repeated."""
@@ -63,6 +72,9 @@ class Transcript:
 
     def add_prompt(self, messages: Iterable[Message]) -> None:
         """Take the new messages of users and results of tools in the input of a model's call."""
+        messages = [*messages]
+        if self._is_asking:
+            self._remember(self._said_before(messages))
         users, results = Counter[str](), Counter[str]()
         for message in messages:
             for result in message.results:
@@ -83,6 +95,31 @@ class Transcript:
         call_id = result.id or call.id or (asked.id if asked else "")
         if not (call_id and self._results[f"id {call_id}"]):
             self._observe(ToolResult(result.content, call_id, result.failed))
+
+    def _said_before(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """The messages up to the question: those of the turns before, which other traces have.
+
+        Where no message is the question, the last one with it within counts, or else the first.
+        """
+        question = self.objective.strip()
+        texts = [message.text.strip() if message.role == "user" else "" for message in messages]
+        places = [place for place, text in enumerate(texts) if text]
+        same = [place for place in places if texts[place] == question]
+        self._is_asking = not same
+        if not same and self._is_first:
+            same = [place for place in places if question in texts[place]] or places[:1]
+        self._is_first = self._is_first and not places
+        return messages[: same[-1] + 1] if same else ()
+
+    def _remember(self, messages: Iterable[Message]) -> None:
+        """Count messages as told; their results, too, unless they may be of this trace's calls."""
+        users, results = Counter[str](), Counter[str]()
+        for message in messages:
+            users.update([message.text] if message.role == "user" and message.text else ())
+            results.update(map(_key, message.results))
+        self._users |= users
+        if not any(step["type"] == "tool_call" for step in self.steps):
+            self._results |= results
 
     def _asked(self, ran: ToolCall, asked: ToolCall) -> tuple[int, bool]:
         """How likely a tool ran since a message asked for it.
