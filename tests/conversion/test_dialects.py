@@ -295,9 +295,10 @@ def test_what_fills_in_a_prompt_of_langsmith_is_no_call_of_a_model(tmp_path: Pat
 @pytest.mark.parametrize(
     ("attributes", "dialect", "example"),
     [
-        ({"langfuse.observation.input": "where?"}, "Langfuse", "langfuse.observation.input"),
-        ({"genkit:input": "where?"}, "Genkit", "genkit:input"),
+        ({"langfuse.observation.type": "generation"}, "Langfuse", "langfuse.observation.type"),
+        ({"genkit:metadata:subtype": "model"}, "Genkit", "genkit:metadata:subtype"),
         ({"lmnr.span.type": "LLM"}, "Laminar", "lmnr.span.type"),
+        ({"braintrust.span_attributes": '{"type":"llm"}'}, "Braintrust", "braintrust."),
         ({"gen_ai.operation.name": "ponder"}, "operations of its own", "ponder"),
     ],
 )
@@ -311,8 +312,16 @@ def test_a_dialect_that_is_not_read_is_refused_by_its_name(
     assert example in refused.message
 
 
+def test_so_is_one_that_its_spans_are_named_by(tmp_path: Path) -> None:
+    tool = span(1, name="claude_code.tool", attributes={"duration_ms": "5"})
+    ((_, refused),) = made_of(tmp_path, root(), tool).refused
+    assert refused.message == (
+        "it is told in the dialect of Claude Code (claude_code.tool), which is not read"
+    )
+
+
 def test_and_so_it_is_where_only_its_content_is_missing(tmp_path: Path) -> None:
-    hidden = {"gen_ai.operation.name": "chat", "langfuse.observation.input": "where?"}
+    hidden = {"gen_ai.operation.name": "chat", "langfuse.observation.type": "generation"}
     assert made_of(tmp_path, agent(), below(hidden)).reasons == [["unknown_dialect"]]
     # A trace that has all in a dialect that is read may be told in others as well.
     said = chat(2, TALK, [text("assistant", "so")])
@@ -327,6 +336,8 @@ def test_and_so_it_is_where_only_its_content_is_missing(tmp_path: Path) -> None:
         {"ai.operationId": "ai.embed.doEmbed", "ai.values": "[]"},
         {"traceloop.span.kind": "task", "traceloop.entity.name": "clean"},
         {"http.request.method": "GET"},
+        {"langfuse.observation.type": "span", "langfuse.observation.input": "1"},
+        {"braintrust.span_attributes": '{"type":"eval"}', "genkit:metadata:subtype": "flow"},
     ],
 )
 def test_what_is_no_agents_at_all_is_passed_over(tmp_path: Path, attributes: Span) -> None:

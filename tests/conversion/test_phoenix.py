@@ -116,6 +116,21 @@ def test_columns_are_dotted_or_nested(tmp_path: Path, form: Any) -> None:
     assert trace.fields["tag.tags"] == ["vip", "flights"]
 
 
+@pytest.mark.parametrize("form", [list[object], nested])
+def test_other_dialects_are_read_or_refused_as_those_of_otlp(tmp_path: Path, form: Any) -> None:
+    numbered = {
+        "gen_ai.prompt": [{"role": "user", "content": "where?"}],
+        "gen_ai.completion": [{"role": "assistant", "content": "here"}],
+        "llm.request.type": "chat",
+    }
+    rows = form([row(1, numbered), row(0, {"traceloop.span.kind": "workflow"})])
+    trace = read(written(tmp_path / "a.parquet", rows)).draft
+    assert (trace.objective, transcript(trace)) == ("where?", [("thought", "here")])
+    rows = form([row(1, {"mlflow.spanType": "LLM"}), row(0, {})])
+    made = read(written(tmp_path / "a.parquet", rows))
+    assert made.reasons == [["unknown_dialect"]]
+
+
 def test_the_kind_may_stand_only_in_its_column(tmp_path: Path) -> None:
     rows = [
         row(0, {}, span_kind="AGENT"),

@@ -45,7 +45,16 @@ def content_of(span: OtelSpan) -> SpanContent | None:
         return None
     for read in _CONTENTS:
         content = _joined(content, read(span))
+        if _is_whole(content):
+            break
     return content
+
+
+def _is_whole(content: SpanContent | None) -> bool:
+    """Whether no other dialect can add to a content."""
+    if isinstance(content, ToolRun):
+        return content.call.arguments is not None or content.result.content is not None
+    return content is not None and bool(content.prompt and content.answer)
 
 
 def payload(span: OtelSpan) -> object:
@@ -67,8 +76,7 @@ def scores_of_trace(span: OtelSpan) -> list[Score]:
 def _joined(one: SpanContent | None, other: SpanContent | None) -> SpanContent | None:
     """The content of a span in one dialect, or where that has none in the other."""
     if isinstance(one, ToolRun) and isinstance(other, ToolRun):
-        has_content = one.call.arguments is not None or one.result.content is not None
-        return one if has_content else other
+        return one if _is_whole(one) else other
     if isinstance(one, ModelCall | AgentRun) and isinstance(other, ModelCall | AgentRun):
         return replace(one, prompt=one.prompt or other.prompt, answer=one.answer or other.answer)
     return one or other

@@ -83,9 +83,9 @@ def _output(value: object) -> object:
 
 
 def _numbered(span: OtelSpan, names: Sequence[str]) -> list[Json]:
-    """The messages that a span has an attribute each for a part of."""
+    """The messages of which a span has an attribute for each part; in Phoenix's rows, a list."""
     for name in names:
-        if value_at(span.attributes, name) is None:
+        if not isinstance(value_at(span.attributes, name), str):
             items = [item for item in list_at(span.attributes, name) if isinstance(item, dict)]
             if items:
                 return cast("list[Json]", items)

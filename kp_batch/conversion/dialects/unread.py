@@ -1,29 +1,28 @@
 """Dialects of agents that are not read: a trace in one of these alone is refused by its name."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from kp_batch.conversion.conversation.attributes import OtelSpan, value_at
+from kp_batch.conversion.conversation.messages import object_in
 
-# By the beginnings of the names of attributes that only these have.
-_NAMES: Mapping[str, tuple[str, ...]] = {
-    "MLflow": ("mlflow.spanType", "mlflow.spanInputs", "mlflow.spanOutputs"),
-    "Langfuse": ("langfuse.observation.", "langfuse.trace."),
-    "Laminar": ("lmnr.span.",),
-    "Braintrust": ("braintrust.",),
-    "Claude Code": ("claude_code.", "llm_request."),
-    "LiveKit": ("lk.",),
-    "Genkit": ("genkit:",),
-    "Haystack": ("haystack.",),
-    "Mastra": ("mastra.",),
-    "Spring AI": ("spring.ai.",),
-    "Weave": ("weave.",),
-    "Opik": ("opik.",),
-    "HoneyHive": ("honeyhive_", "honeyhive."),
-    "AgentOps": ("agentops.span.", "agentops.entity."),
-    "traceAI": ("fi.span.kind",),
-    "OpenAI Agents": ("agent.span.type",),
-    "Prompt flow": ("promptflow.",),
+# The attribute that tells what a span is of, and what is an agent's; without any, each value is.
+_KINDS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "mlflow.spanType": ("MLflow", ()),
+    "mlflow.spanInputs": ("MLflow", ()),
+    "langfuse.observation.type": ("Langfuse", ("generation", "agent", "tool")),
+    "lmnr.span.type": ("Laminar", ("llm", "tool", "cached")),
+    "fi.span.kind": ("traceAI", ("llm", "tool", "agent")),
+    "braintrust.span_attributes": ("Braintrust", ("llm", "tool")),
+    "genkit:metadata:subtype": ("Genkit", ("model", "tool", "tool.v2", "agent")),
+    "mastra.span.type": ("Mastra", ("agent_run", "model_generation", "tool_call", "mcp_tool_call")),
+    "agentops.span.kind": ("AgentOps", ("llm", "tool", "agent")),
+    "honeyhive_event_type": ("HoneyHive", ("model", "tool")),
+    "spring.ai.kind": ("Spring AI", ("chat_client", "tool_call")),
+    "lk.input_text": ("LiveKit", ()),
+    "lk.response.text": ("LiveKit", ()),
+    "lk.function_tool.output": ("LiveKit", ()),
 }
+_SPANS = {"claude_code.": "Claude Code", "haystack.agent.": "Haystack"}  # by their names
 _OPERATION = "gen_ai.operation.name"
 # What is done with models besides an agent's work.
 _NO_AGENTS = (
@@ -33,10 +32,17 @@ _NO_AGENTS = (
 
 
 def dialect_of(spans: Iterable[OtelSpan]) -> tuple[str, str] | None:
-    """The dialect of a trace's spans, and an attribute of it; None if it is in none of these."""
-    names = (name for span in spans for name in span.attributes)
-    found = ((dialect, name) for name in names for dialect in _dialects(name))
-    return next(found, None)
+    """The dialect of a trace's spans, with an example; None if they are in none of these."""
+    for span in spans:
+        for start, dialect in _SPANS.items():
+            if span.name.startswith(start):
+                return dialect, span.name
+        for name, (dialect, kinds) in _KINDS.items():
+            value = value_at(span.attributes, name)
+            kind = str(object_in(value).get("type") or value).lower()  # Braintrust's is within
+            if value is not None and (not kinds or kind in kinds):
+                return dialect, name
+    return None
 
 
 def operation_of(spans: Iterable[OtelSpan]) -> tuple[str, str] | None:
@@ -46,7 +52,3 @@ def operation_of(spans: Iterable[OtelSpan]) -> tuple[str, str] | None:
         if operation and operation.lower() not in _NO_AGENTS:
             return "OpenTelemetry, with operations of its own", f"{_OPERATION}: {operation}"
     return None
-
-
-def _dialects(name: str) -> Iterator[str]:
-    return (dialect for dialect, starts in _NAMES.items() if name.startswith(starts))
