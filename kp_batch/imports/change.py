@@ -20,6 +20,7 @@ from kp_batch.imports.records import (
     traces_of,
 )
 from kp_batch.imports.rejects import NAMES
+from kp_batch.imports.rereading import whole_files
 from kp_batch.imports.state import (
     ImportState,
     KnownSource,
@@ -106,24 +107,37 @@ class ArchiveChange:
         self.write_refusals()
         return Forgotten(len(touched), len(contents), self.store())
 
-    def build(self, *, all_anew: bool = False, is_rewritten: bool = False) -> None:
+    def whole(self, files: Mapping[str, bool]) -> set[str]:
+        """Of streams that were read again, those that are replaced; see `whole_files`."""
+        with reading_state(self._archive):
+            return whole_files(files, self._segments, self._job.new.records.runs())
+
+    def build(
+        self,
+        *,
+        all_anew: bool = False,
+        is_rewritten: bool = False,
+        replaced: Collection[str] = (),
+    ) -> None:
         """Build the traces that have new records, or of which records are void now.
 
         Args:
             all_anew: whether all traces are built.
             is_rewritten: whether no segment stays as it is.
+            replaced: files that were read again, in the place of all that they told before.
         """
         new, state = self._job.new, self._state
-        replaced = [path for path, known in self._known.items() if known.since == new.number]
-        self._old = self._old_segments(is_rewritten=is_rewritten or all_anew)
+        rewritten = [path for path, known in self._known.items() if known.since == new.number]
+        is_rewritten = is_rewritten or all_anew or bool(replaced)
+        self._old = self._old_segments(replaced, is_rewritten=is_rewritten)
         with reading_state(self._archive):
-            new.touch(traces_of(self._segments, pl.col("file").is_in(replaced)))
+            new.touch(traces_of(self._segments, pl.col("file").is_in([*rewritten, *replaced])))
             if not state.is_done:
                 new.touch(traces_of(self._segments, pl.col("told") == state.number))
             self._join = Join(new, self._old, self._folder / "segments", all_anew=all_anew)
             self._join.build(self._job.build)
 
-    def _old_segments(self, *, is_rewritten: bool) -> Segments:
+    def _old_segments(self, replaced: Collection[str], *, is_rewritten: bool) -> Segments:
         """The segments of before; the new one takes in those that are not much larger."""
         paths = self._paths(self._state.records)
         unchanged, size = len(paths), self._job.new.bytes()
@@ -138,6 +152,7 @@ class ArchiveChange:
             skipped=self._paths([x.name for x in self._live if x.name not in again]),
             skipped_rewritten=self._paths(again),
             since={path: known.since for path, known in self._known.items() if known.since},
+            replaced=replaced,
             is_registry=self._job.form.source == "registry",
             forgotten=self._forgotten,
         )
@@ -149,6 +164,11 @@ class ArchiveChange:
             names = " or ".join(NAMES.values())
             warn(f"{self._archive.name} has damaged lines in {names}; they are left out")
         return self._standing
+
+    @property
+    def kept(self) -> int:
+        """How many traces were built of records that this import has not read."""
+        return self._join.kept
 
     def count_expired(self) -> int:
         """How many skipped traces go, as they had no new record for so long."""

@@ -16,6 +16,7 @@ import polars as pl
 
 from kp_batch import limits
 from kp_batch.conversion.model import SourceRecord
+from kp_batch.imports.rereading import without_replaced
 from kp_batch.imports.sorted_runs import RowGroupWriter, SortedRuns, merged, pieces
 from kp_batch.text import encodable
 
@@ -136,6 +137,8 @@ class Segments:
         skipped: likewise, of traces that are no agent's.
         skipped_rewritten: likewise; all their rows go into the new one.
         since: of files whose content was replaced, the number of the import that did so.
+        replaced: files that this import has read again, in the place of what they told before;
+            then no segment stays unchanged.
         is_registry: whether of each trace only the last record of a file counts.
         forgotten: rows of `FORGOTTEN`: what is kept out for good.
     """
@@ -145,6 +148,7 @@ class Segments:
     skipped: Sequence[Path] = ()
     skipped_rewritten: Sequence[Path] = ()
     since: Mapping[str, int] = field(default_factory=dict[str, int])
+    replaced: Collection[str] = ()
     is_registry: bool = False
     forgotten: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=FORGOTTEN))
 
@@ -168,13 +172,14 @@ class Join:
         folder.mkdir()
         self.paths = folder / "kept", folder / "skipped"
         self.rows = 0, 0  # of each segment
+        self.kept = 0  # traces that have a day, of records that this import has not read
 
     def build(self, build: Build) -> None:
         """Build traces, and write their rows: of some, while the next ones are built."""
         kept, skipped = (RowGroupWriter(path, RECORDS, _SIZE) for path in self.paths)
         with kept, skipped:
             for batch in _one_ahead(self._begin(rows, build) for rows in self._rows()):
-                rows, traces = self._finish(batch)
+                rows, traces = self._finish(batch, batch.new_outcomes())
                 kept.write(rows.join(traces, on="trace", how="anti", maintain_order="left"))
                 skipped.write(rows.join(traces, on="trace", how="semi", maintain_order="left"))
         self.rows = kept.rows, skipped.rows
@@ -194,6 +199,9 @@ class Join:
                 for rows in _rows_of(traces, paths)
             ]
             rows = pl.concat([piece, *others]).sort(_ORDER, nulls_last=True) if others else piece
+            if old.replaced:
+                rows = without_replaced(_with_digests(rows), old.replaced, self._new.number)
+                rows = rows.sort(_ORDER, nulls_last=True)
             yield self._without_forgotten(_with_digests(_limited(rows)))
 
     def _without_forgotten(self, rows: pl.DataFrame) -> pl.DataFrame:
@@ -209,16 +217,20 @@ class Join:
         records, outcomes = rows.filter(is_record), rows.filter(~is_record)
         texts = records.filter(pl.col("json").is_not_null()).unique(_CONTENT, keep="first")
         texts = texts.select(*_CONTENT, "json")
-        valid = self._valid(records).drop("json")
+        is_kept = ~(pl.col("origin") == _NEW).any().over(_CONTENT)
+        valid = self._valid(records.with_columns(is_kept=is_kept)).drop("json")
+        kept, valid = valid.filter("is_kept").select("trace").unique(), valid.drop("is_kept")
         contents = valid.unique(_CONTENT, keep="first", maintain_order=True)
         contents = contents.join(texts, on=_CONTENT, how="left", maintain_order="left")
         traces = list(_traces(self._changed(rows, contents), contents, outcomes))
         unchanged = rows.filter(pl.col("origin") == _UNCHANGED).select("trace")
-        return _Batch(unchanged, _new_rows(valid, records, texts), outcomes, traces, build(traces))
+        rows = _new_rows(valid, records, texts)
+        return _Batch(unchanged, kept, rows, outcomes, traces, build(traces))
 
-    def _finish(self, batch: "_Batch") -> tuple[pl.DataFrame, pl.DataFrame]:
+    def _finish(self, batch: "_Batch", outcomes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rows to write, and which traces of these are skipped, once a batch is built."""
-        outcomes = batch.new_outcomes()
+        has_day = outcomes.filter(pl.col("day").is_not_null())
+        self.kept += len(has_day.join(batch.kept, on="trace", how="semi"))
         old = batch.old_outcomes.filter(~pl.col("origin").is_in([_NEW, _UNCHANGED]))
         # Of a trace that is built its former days count until it was put into its new one.
         is_built = pl.col("trace").is_in(outcomes["trace"].implode())
@@ -254,6 +266,7 @@ class _Batch:
     """Rows of some traces, while these are built."""
 
     unchanged: pl.DataFrame  # traces that have rows in unchanged segments
+    kept: pl.DataFrame  # traces that have records which are not read now
     records: pl.DataFrame  # to write
     old_outcomes: pl.DataFrame
     traces: Sequence[TraceRecords]  # that are built

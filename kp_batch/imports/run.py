@@ -26,24 +26,27 @@ from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired
 from kp_batch.imports.job import ImportJob
 from kp_batch.imports.limits import ImportLimits, check_limits
 from kp_batch.imports.rejects import NAMES
+from kp_batch.imports.rereading import moved_files
 from kp_batch.imports.sorted_runs import RUN_BYTES
 from kp_batch.imports.sources import (
     Sniffed,
     Source,
     content_of,
+    file_stamp,
     files_of,
     is_closed,
     local_path,
     newer,
+    size_of,
     source_of,
     unread,
 )
 from kp_batch.imports.state import ImportState, KnownSource, state_file
 from kp_batch.imports.workers import Workers
-from kp_batch.log import progress
+from kp_batch.log import progress, warn
 from kp_batch.steps.step import cut
 from kp_batch.storage.urls import is_url
-from kp_batch.text import count_of, shortened
+from kp_batch.text import be, count_of, shortened
 
 IMPORTER = 7  # the version of how records become traces
 _LARGE = 64 << 20  # bytes
@@ -65,6 +68,9 @@ class Imported:
     passed_over: dict[str, int] = field(default_factory=dict[str, int])  # no agent's, by kind
     expired: int = 0  # traces among these whose records were kept long enough
     deleted: int = 0  # traces that a registry has no more; they stay
+    kept: int = (
+        0  # traces of what an earlier version has read, as their sources were not read again
+    )
     unmapped_domains: dict[str, int] = field(default_factory=dict[str, int])  # not in the map
     rules: dict[str, Any]
 
@@ -79,7 +85,8 @@ def import_traces(
     """Import traces; see `Format` and `Rules`.
 
     Files that are known are not read again; of a database that is known, new rows are read. Other
-    rules, or another version of the importer, build all traces anew of the records of the archive.
+    rules build all traces anew of the records of the archive. Another version of the importer
+    reads all files again, and builds of the records of the archive what none of them tells.
 
     Args:
         form: of the sources; None for that of the archive, or for a new one that of the files.
@@ -126,7 +133,8 @@ class _Plan:
         form = form or FORMATS.get(state.format) or detect_format([*files], content_of, local_path)
         _check_format(archive, state, form)
         known = state.known_sources(archive)
-        source = source_of(form, files, Sniffed(form, files, known))
+        sniffed = {path: each for path, each in known.items() if each.importer == IMPORTER}
+        source = source_of(form, files, Sniffed(form, files, sniffed))
         return cls(archive, form, rules, state, known, source)
 
     def at(self, archive: Archive) -> "_Plan":
@@ -138,10 +146,25 @@ class _Plan:
 
     @cached_property
     def new(self) -> Mapping[str, Input]:
-        """The new and changed files, in the order of their paths."""
-        stamps = {path: known.fingerprint or "" for path, known in self.known.items()}
+        """The files to read, in the order of their paths: new and changed, and outdated ones."""
+        known = {path: each for path, each in self.known.items() if path not in self.outdated}
+        stamps = {path: each.fingerprint or "" for path, each in known.items()}
         changed = sorted(x for x, now in self.source.stamps.items() if stamps.get(x) != now)
         return {path: newer(self.source.inputs[path], stamps.get(path, "")) for path in changed}
+
+    @cached_property
+    def outdated(self) -> Mapping[str, str]:
+        """The files that another importer has read, wherever they are now, with their stamps."""
+        return {
+            path: file_stamp(known.fingerprint)
+            for path, known in self.known.items()
+            if known.fingerprint is not None and known.importer != IMPORTER
+        }
+
+    @property
+    def is_of_another_importer(self) -> bool:
+        """Whether another version of the importer made the archive."""
+        return bool(self.state.format) and self.state.importer != IMPORTER
 
     @property
     def is_all_anew(self) -> bool:
@@ -214,7 +237,8 @@ def _import(plan: _Plan, folder: Path, limits: ImportLimits) -> Imported:
         change = ArchiveChange(plan.archive, state, known, job, folder)
         again = [path for path in readable if path in plan.known]
         deleted = change.count_deleted(again) if plan.form.source == "registry" else 0
-        change.build(all_anew=plan.is_all_anew)
+        replaced = _replaced(plan, readable, change)
+        change.build(all_anew=plan.is_all_anew, replaced=replaced)
     if plan.is_all_anew or not plan.state.format:
         job.check_names()
     standing = change.write_refusals()
@@ -229,6 +253,7 @@ def _import(plan: _Plan, folder: Path, limits: ImportLimits) -> Imported:
         passed_over=dict(job.skipped),
         expired=change.count_expired(),
         deleted=deleted,
+        kept=_tell_kept(plan, change.kept),
         unmapped_domains=dict(job.counts.unmapped),
         files_changed=change.store(),
     )
@@ -246,17 +271,52 @@ def _read(job: ImportJob, plan: _Plan) -> set[str]:
     return readable
 
 
+def _replaced(plan: _Plan, readable: Collection[str], change: ArchiveChange) -> set[str]:
+    """The files whose former records are void, as an older importer had read them."""
+    if plan.form.source == "registry" or not plan.outdated:
+        return set()  # what a registry tells of a unit replaces what it told before in any case
+    stamps = {path: file_stamp(plan.source.stamps[path]) for path in readable}
+    gone = {path: x for path, x in plan.outdated.items() if path not in plan.source.inputs}
+    new = {path: stamp for path, stamp in stamps.items() if path not in plan.known}
+    moved = moved_files(gone, new)
+    again = {path: x for path, x in plan.outdated.items() if path in readable}
+    if plan.form.source == "document":
+        return moved | again.keys()
+    not_cut = {path: x for path, x in again.items() if size_of(stamps[path]) >= size_of(x)}
+    has_changed = {path: stamps[path] != stamp for path, stamp in not_cut.items()}
+    return change.whole(has_changed | dict.fromkeys(moved, False))
+
+
+def _tell_kept(plan: _Plan, kept: int) -> int:
+    """Tell what another importer could not read again; returns how many traces that is."""
+    if not kept or not plan.is_of_another_importer:
+        return 0
+    gone = sorted(set(plan.outdated) - set(plan.source.inputs))
+    example = f", such as {gone[0]}" if gone else ""
+    warn(
+        f"{count_of(kept, 'trace')} {be(kept)} made of what an earlier version of kp-batch has "
+        f"read: not all of their sources could be read again{example}; if you have them elsewhere, "
+        "import them again"
+    )
+    return kept
+
+
 def _known(plan: _Plan, readable: Collection[str], number: int) -> dict[str, KnownSource]:
     """The files as they are known from now on."""
     known = {**plan.known}
     for path, (stamp, sniffed) in plan.source.sniffed.new.items():
-        known[path] = replace(known.get(path, KnownSource()), seen=stamp, sniffed=sniffed)
+        before = known.get(path, KnownSource())
+        importer = IMPORTER if before.fingerprint is None else before.importer
+        known[path] = replace(before, seen=stamp, sniffed=sniffed, importer=importer)
     for path, file in plan.new.items():
         before = known.get(path, KnownSource())
         if path in readable:
             is_replaced = plan.form.source == "document" and before.fingerprint is not None
             since = number if is_replaced else before.since
-            known[path] = replace(before, fingerprint=plan.source.stamps[path], since=since)
+            stamp = plan.source.stamps[path]
+            # What an outdated one told is removed: no import has to be told of.
+            since = None if path in plan.outdated else since
+            known[path] = KnownSource(stamp, since, before.seen, before.sniffed, IMPORTER)
         elif before.fingerprint is not None:
             known[path] = replace(before, fingerprint=unread(file))
     return known
@@ -315,6 +375,8 @@ def _lines(done: Imported, archive: str) -> Iterator[str]:
     yield f"  changed    {count_of(done.files_changed, 'file')} of {archive}"
     if done.deleted:
         yield f"  deleted    {count_of(done.deleted, 'trace')} there; as before here"
+    if done.kept:
+        yield f"  kept       {count_of(done.kept, 'trace')} as an earlier version has read them"
     for title, counts in (
         ("refused", done.refused),
         ("waiting", done.waiting),

@@ -81,7 +81,7 @@ def source_of(form: Format, stamps: Mapping[str, str], sniffed: Sniffed) -> Sour
     return Source(
         inputs,
         {path: _input_stamp(file, stamps) for path, file in inputs.items()},
-        {path: _size(stamps.get(path, "")) for path in inputs},
+        {path: size_of(stamps.get(path, "")) for path in inputs},
         sniffed,
     )
 
@@ -166,7 +166,13 @@ def _path_and_stamp(file: SourceFile) -> tuple[str, str]:
     return f"{file.path}/" if is_folder else file.path, _fault(file.fault)
 
 
-def _size(stamp: str) -> int:
+def file_stamp(fingerprint: str) -> str:
+    """The stamp of a file, of that with its sidecars; empty where it is unknown, or a database."""
+    value = json.loads(fingerprint or "null")
+    return str(value[1] or "") if isinstance(value, list) else ""
+
+
+def size_of(stamp: str) -> int:
     """The size of a file, of its stamp; 0 of databases, and of what cannot be read."""
     size, _, _ = stamp.partition(" ")
     return int(size) if size.isdecimal() else 0

@@ -29,7 +29,7 @@ STATE = f"{OWN}/state.json"
 _SOURCES = pl.Schema(
     {
         **dict.fromkeys(("path", "fingerprint", "seen", "sniffed"), pl.String()),
-        "since": pl.Int64(),
+        **dict.fromkeys(("since", "importer"), pl.Int64()),
     }
 )
 _ANEW = "import the sources into a new folder, and remove this one"
@@ -46,12 +46,14 @@ class KnownSource:
         since: the number of the import that replaced the records that it had before.
         seen: its stamp when it was sniffed.
         sniffed: what came of that, as JSON; see `Format.sniff`.
+        importer: the version that read it; if it was only sniffed, the version that did so.
     """
 
     fingerprint: str | None = None
     since: int | None = None
     seen: str | None = None
     sniffed: str | None = None
+    importer: int | None = None
 
 
 class _Model(BaseModel):
@@ -123,8 +125,10 @@ class ImportState(_Model):
 
     def known_sources(self, archive: Archive) -> dict[str, KnownSource]:
         """The files that were read or sniffed, by their paths."""
-        rows = _read(archive, self.sources, _SOURCES).iter_rows(named=True)
-        return {row.pop("path"): KnownSource(**row) for row in rows}
+        sources = _read(archive, self.sources, _SOURCES)
+        # Archives that do not tell it were read by one version.
+        rows = sources.with_columns(pl.col("importer").fill_null(self.importer))
+        return {row.pop("path"): KnownSource(**row) for row in rows.iter_rows(named=True)}
 
     def forgotten_rows(self, archive: Archive) -> pl.DataFrame:
         """Rows of `records.FORGOTTEN`."""
@@ -148,7 +152,8 @@ def _read(archive: Archive, name: str | None, schema: pl.Schema) -> pl.DataFrame
     if name is None:
         return pl.DataFrame(schema=schema)
     with reading_state(archive):
-        return pl.read_parquet(state_file(archive, name), schema=schema, glob=False)
+        path = state_file(archive, name)
+        return pl.read_parquet(path, schema=schema, glob=False, missing_columns="insert")
 
 
 @contextmanager

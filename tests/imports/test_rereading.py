@@ -1,0 +1,275 @@
+"""A newer importer: what it reads again, and what it makes of what it cannot read any more."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kp_batch.conversion.model import Format, SourceRecord
+from kp_batch.conversion.rules import load_rules
+from kp_batch.errors import KpBatchError
+from kp_batch.imports import run as importing
+from kp_batch.imports.days import DailyPartitions
+from kp_batch.imports.limits import ImportLimits
+from kp_batch.imports.run import Imported, as_text, import_traces
+from kp_batch.imports.state import ImportState
+from tests.support.importing import (
+    RULES,
+    import_all,
+    imported,
+    kp_trace,
+    refusals,
+    said,
+    span,
+    spans_format,
+    write_json,
+    write_lines,
+)
+
+
+def older(path: Path, others: Sequence[Path]) -> Iterator[Any]:
+    """An older reader: it doubles what is said, and names the trace `b` otherwise."""
+    for item in spans_format().records(path, others):
+        if isinstance(item, SourceRecord):
+            payload = {**item.payload, "say": item.payload["say"] * 2}
+            trace = "old-b" if item.trace == "b" else item.trace
+            yield SourceRecord(trace, payload, item.line)
+        else:
+            yield item
+
+
+class Machine:
+    """Imports by an older version, and by this one."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.source, self.archive = folder / "source", folder / "archive"
+        self._folder, self._patch = folder, monkeypatch
+        self.form = spans_format()
+
+    def write(self, name: str, *spans: dict[str, Any]) -> None:
+        write_lines(self.source / name, list(spans))
+
+    def before(self, *names: str) -> Imported:
+        """Import as the older version does."""
+        with self._patch.context() as patch:
+            patch.setattr(importing, "IMPORTER", importing.IMPORTER - 1)
+            return self._import(replace(self.form, records=older), names)
+
+    def now(self, *names: str, limits: ImportLimits = ImportLimits()) -> Imported:  # noqa: B008
+        """Import as this version does."""
+        return self._import(self.form, names, limits)
+
+    def fresh(self) -> dict[str, bytes]:
+        """What this version makes of the sources."""
+        archive = self._folder / "fresh"
+        import_traces(self.form, [str(self.source)], archive, load_rules(None, RULES))
+        return contents(archive)
+
+    def _import(
+        self,
+        form: Format,
+        names: Sequence[str],
+        limits: ImportLimits = ImportLimits(),  # noqa: B008
+    ) -> Imported:
+        sources = [str(self.source / name) for name in names] or [str(self.source)]
+        return import_traces(form, sources, self.archive, load_rules(None, RULES), limits)
+
+
+def contents(archive: Path) -> dict[str, bytes]:
+    """The days, and the lists of what is refused and what waits."""
+    files = [*archive.glob("*.parquet"), *archive.glob("_*.jsonl")]
+    return {path.name: path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Three files: two of them tell of the same trace, and one has what is refused."""
+    machine = Machine(tmp_path, monkeypatch)
+    machine.write("1.jsonl", span("a", 1), span("b", 2))
+    machine.write("2.jsonl", span("b", 3), span("c", 4))
+    machine.write("3.jsonl", span("d", 5), {**span("odd", 6), "at": "never"})
+    return machine
+
+
+@pytest.mark.parametrize("nights", [[""], ["2.jsonl", "1.jsonl", "3.jsonl"]])
+def test_what_is_there_is_read_again_and_makes_what_a_new_import_makes(
+    machine: Machine, nights: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in nights:
+        machine.before(name)
+    assert said(machine.archive)["a"] == ["11"]
+    done = machine.now()
+    assert (done.files_read, done.traces, done.kept) == (3, 4, 0)
+    assert contents(machine.archive) == machine.fresh()
+    assert "earlier version" not in caplog.text
+    assert "kept" not in as_text(done, "x")
+    again = machine.now()
+    assert (again.files_read, again.traces, again.files_changed) == (0, 0, 0)
+
+
+def test_what_is_gone_is_made_of_what_was_read_and_told(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine.before()
+    for name in ("1.jsonl", "2.jsonl"):
+        (machine.source / name).unlink()
+    done = machine.now()
+    assert (done.files_read, done.traces, done.kept) == (1, 4, 3)
+    assert said(machine.archive) == {"a": ["11"], "old-b": ["22", "33"], "c": ["44"], "d": ["5"]}
+    assert "  kept       3 traces as an earlier version has read them" in as_text(done, "x")
+    assert caplog.messages[-1] == (
+        "3 traces are made of what an earlier version of kp-batch has read: not all of their "
+        f"sources could be read again, such as {machine.source}/1.jsonl; if you have them "
+        "elsewhere, import them again"
+    )
+    assert machine.now().kept == 0
+
+
+@pytest.mark.parametrize("order", [*permutations(("1.jsonl", "2.jsonl", "3.jsonl"))])
+def test_what_comes_back_later_is_read_then(machine: Machine, order: Sequence[str]) -> None:
+    machine.before()
+    for name in order:
+        machine.now(name)
+    assert contents(machine.archive) == machine.fresh()
+
+
+@pytest.mark.parametrize("name", ["0.jsonl", "4.jsonl"])
+def test_a_file_that_was_renamed_replaces_what_it_told(machine: Machine, name: str) -> None:
+    machine.before()
+    (machine.source / "1.jsonl").rename(machine.source / name)
+    assert machine.now().kept == 0
+    assert contents(machine.archive) == machine.fresh()
+
+
+def test_a_file_that_was_added_to_replaces_what_it_told(machine: Machine) -> None:
+    machine.before()
+    machine.write("1.jsonl", span("a", 1), span("b", 2), span("e", 7))
+    machine.before()
+    machine.write("1.jsonl", span("a", 1), span("b", 2), span("e", 7), span("e", 8))
+    assert machine.now().kept == 0
+    assert contents(machine.archive) == machine.fresh()
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_what_a_rotated_file_held_before_stays(machine: Machine, *, is_seen: bool) -> None:
+    machine.before()
+    machine.write("1.jsonl", *(span("e", second) for second in range(10, 20)))
+    if is_seen:
+        machine.before()
+    assert machine.now().kept >= 1
+    told = said(machine.archive)
+    assert told["a"] == ["11"]
+    assert set(told["e"]) >= {str(second) for second in range(10, 20)}
+
+
+def test_what_was_rotated_into_another_file_is_read_there(machine: Machine) -> None:
+    machine.before()
+    (machine.source / "1.jsonl").rename(machine.source / "1.old.jsonl")
+    machine.write("1.jsonl", span("e", 9))
+    machine.before()
+    machine.now()
+    told = said(machine.archive)
+    assert (told["a"], told["b"]) == (["1"], ["2", "3"])
+
+
+def test_what_was_read_again_does_not_become_the_newest(machine: Machine) -> None:
+    def draft(trace: str, records: Sequence[SourceRecord], rules: Any) -> Any:
+        return spans_format().draft(trace, records[-1:], rules)
+
+    machine.form = replace(machine.form, draft=draft)
+    machine.write("0.jsonl", {**span("a", 1), "say": "new"})
+    machine.before("1.jsonl")
+    machine.before("0.jsonl")
+    (machine.source / "0.jsonl").unlink()
+    machine.now()
+    assert said(machine.archive)["a"] == ["newnew"]
+
+
+@pytest.mark.parametrize("dies", ["upsert", "save"])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_kill_leaves_what_the_next_import_ends(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, dies: str, *, before: bool
+) -> None:
+    machine.before()
+    where = {"upsert": DailyPartitions, "save": ImportState}[dies]
+    done = getattr(where, dies)
+
+    def killed(*arguments: Any) -> None:
+        if not before:
+            done(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, dies, killed)
+        with pytest.raises(KeyboardInterrupt):
+            machine.now()
+    machine.now()
+    assert contents(machine.archive) == machine.fresh()
+
+
+def test_what_cannot_be_read_now_is_read_again_once_it_can(machine: Machine) -> None:
+    machine.before()
+    whole = (machine.source / "1.jsonl").read_bytes()
+    (machine.source / "1.jsonl").write_bytes(b"")
+    assert machine.now().kept == 2
+    assert said(machine.archive)["a"] == ["11"]
+    (machine.source / "1.jsonl").write_bytes(whole)
+    machine.now()
+    assert contents(machine.archive) == machine.fresh()
+
+
+def test_a_document_and_its_changes_are_replaced(machine: Machine) -> None:
+    machine.form = replace(machine.form, source="document")
+    machine.before()
+    machine.write("1.jsonl", span("e", 1), span("b", 9))
+    machine.before()
+    machine.write("1.jsonl", span("f", 1), span("b", 8))
+    assert machine.now().kept == 0
+    assert contents(machine.archive) == machine.fresh()
+    machine.write("1.jsonl", span("a", 1))
+    machine.now()
+    assert said(machine.archive) == {"a": ["1"], "b": ["3"], "c": ["4"], "d": ["5"]}
+
+
+def test_what_a_registry_has_deleted_is_kept_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, archive = tmp_path / "export.json", tmp_path / "archive"
+    write_json(source, {"data": {"knowledge_units": [kp_trace(name) for name in "ab"]}})
+    with monkeypatch.context() as patch:
+        patch.setattr(importing, "IMPORTER", 1)
+        import_all(source, archive)
+    write_json(source, {"data": {"knowledge_units": [kp_trace("a")]}})
+    done = import_all(source, archive)
+    assert (done.files_read, done.deleted, done.kept) == (1, 1, 1)
+    assert len(imported(archive)) == 2
+
+
+def test_what_was_refused_before_counts_again(machine: Machine) -> None:
+    machine.before()
+    with pytest.raises(KpBatchError, match=r"^1 of 5 traces is refused, more than --max-refused 0"):
+        machine.now(limits=ImportLimits(max_refused="0"))
+    assert said(machine.archive)["a"] == ["11"]
+    machine.now(limits=ImportLimits(max_refused="1"))
+    assert len(refusals(machine.archive)) == 1
+    machine.now(limits=ImportLimits(max_refused="0"))
+
+
+def test_a_file_is_looked_into_again(machine: Machine) -> None:
+    seen: list[str] = []
+
+    def inputs(paths: Sequence[str], look: Any) -> Any:
+        return (each for each in spans_format().inputs(paths, look) if look(each.path) is None)
+
+    def sniff(path: str, _: bytes) -> None:
+        seen.append(path)
+
+    machine.form = replace(machine.form, inputs=inputs, sniff=sniff)
+    machine.before()
+    machine.now()
+    assert len(seen) == 6
+    machine.now()
+    assert len(seen) == 6
