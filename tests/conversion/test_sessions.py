@@ -218,6 +218,83 @@ def test_a_prompt_of_codex_without_text_ends_the_turn_before(
     assert made.skipped == ["turn without a text"]
 
 
+PEER = """Another Claude session sent a message:
+<teammate-message teammate_id="a" color="green">
+{"type":"idle_notification"}
+</teammate-message>
+
+This came from another Claude session — not typed by your user."""
+NOTICE = """A background agent completed a task:
+<task-notification>
+<task-id>1</task-id>
+</task-notification>"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "[Your previous response had no visible output. Please continue.]",
+        NOTICE,
+        f"[SYSTEM NOTIFICATION - NOT USER INPUT]\nThis is an automated event.\n{NOTICE}",
+        PEER,
+        "Another Claude session sent a message while you were working:\nyes\n\nThis came from",
+        '<agent-message from="a">done</agent-message>',
+        "Stop hook feedback:\n- [test.sh]: it fails",
+        "This session is being continued from a previous conversation that ran out of context.",
+    ],
+)
+def test_what_the_tool_says_as_the_user_is_no_step(tmp_path: Path, words: str) -> None:
+    queued = {"type": "queued_command", "commandMode": "prompt", "prompt": words}
+    lines = (
+        user("p", "go"),
+        says("a", use("c")),
+        {**user("q", ""), "type": "attachment", "attachment": queued},
+        user("x", words),
+        user("y", [text(f"{REMINDER}\n{words}")]),
+        says("b", text("so")),
+    )
+    draft = drafted("claude-code", claude_file(tmp_path, *lines)).draft
+    assert transcript(draft) == [used("Bash", GIVEN), ("thought", "so")]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Another Claude session sent a message: what does that mean?",
+        "A background task failed:\nno rope",
+        "Why is there [Your previous response had no visible output?",
+    ],
+)
+def test_what_users_type_about_such_is_a_prompt(tmp_path: Path, words: str) -> None:
+    path = claude_file(tmp_path, user("p", words), says("a", text("so")))
+    assert drafted("claude-code", path).draft.objective == words
+
+
+def test_what_people_type_in_a_chat_is_a_prompt(tmp_path: Path) -> None:
+    def sent(words: str) -> str:
+        return f'<channel source="telegram" chat_id="7" user="ida">\n{words}\n</channel>'
+
+    origin = {"kind": "channel", "server": "plugin:telegram:telegram"}
+    queued = {"type": "queued_command", "commandMode": "prompt", "origin": origin, "isMeta": True}
+    queued["prompt"] = sent("and the key?")
+    lines = (
+        user("p", sent("Is the lock open?"), isMeta=True, origin=origin),
+        says("a", use("c")),
+        {**user("q", "", 1), "type": "attachment", "attachment": queued},
+        says("b", text("yes")),
+        user("x", sent("for a subagent"), isMeta=True, isSidechain=True, origin=origin),
+        user("p2", [text(sent(f"Thanks.{REMINDER}"))], 5, isMeta=True, origin=origin),
+        says("c", text("so"), second=6),
+    )
+    first, second = drafted("claude-code", claude_file(tmp_path, *lines)).drafts.values()
+    assert (first.objective, second.objective) == ("Is the lock open?", "Thanks.")
+    assert transcript(first) == [
+        used("Bash", GIVEN),
+        ("observation", "and the key?"),
+        ("thought", "yes"),
+    ]
+
+
 def test_a_command_is_a_prompt_where_the_model_answers(tmp_path: Path) -> None:
     called = "<command-message>review</command-message>\n<command-name>/review</command-name>"
     prompt = user("p", f"{called}\n<command-args>the last one</command-args>")

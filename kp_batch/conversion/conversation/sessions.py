@@ -78,16 +78,22 @@ class Injected:
 
     Attributes:
         elements: the names of elements, which go with all that they enclose.
-        openings: with which a text begins that is the tool's as a whole.
+        openings: patterns of what a text begins with that is the tool's as a whole.
+        banner: a pattern of a sentence above an element, which goes with it.
     """
 
     elements: tuple[str, ...]
     openings: tuple[str, ...]
+    banner: str = ""
 
     @cached_property
     def _tag(self) -> re.Pattern[str]:
         names = "|".join(map(re.escape, self.elements))
-        return re.compile(rf"<({names})(?:\s[^<>]*)?>")
+        return re.compile(rf"(?:{self.banner})?<({names})(?:\s[^<>]*)?>")
+
+    @cached_property
+    def _opening(self) -> re.Pattern[str]:
+        return re.compile("|".join(self.openings))
 
     def typed(self, content: object) -> str:
         """What a user typed of a content."""
@@ -97,7 +103,7 @@ class Injected:
         rest = self.without_elements(text)
         begin = rest.lstrip()
         # An element without an end has all the rest, but not where somebody mentions its tag.
-        return "" if begin.startswith(self.openings) or self._tag.match(begin) else rest
+        return "" if self._opening.match(begin) or self._tag.match(begin) else rest
 
     def without_elements(self, text: str) -> str:
         """A text without what the tool put into it; the same where that is nothing."""

@@ -26,10 +26,25 @@ _INJECTED = sessions.Injected(
     elements=(
         *("system-reminder", "ide_opened_file", "ide_selection", "task-notification"),
         *("local-command-caveat", "local-command-stdout", "local-command-stderr"),
-        *("bash-input", "bash-stdout", "bash-stderr", "teammate-message"),
+        *("bash-input", "bash-stdout", "bash-stderr", "new-diagnostics"),
+        *("teammate-message", "agent-message", "cross-session-message", "user-prompt-submit-hook"),
     ),
-    openings=("[Request interrupted by user", "Caveat: The messages below were generated"),
+    openings=(
+        r"\[Request interrupted by user",
+        r"\[Your previous response had no visible output",
+        r"\[SYSTEM NOTIFICATION - NOT USER INPUT\]",
+        r"\[Subagent hand-back\]",
+        r"Another Claude session sent a message[\w ]*:\s*?(?:\n|$)",
+        "This came from another Claude session",
+        "Stop hook feedback:",
+        "Caveat: The messages below were generated",
+        "This session is being continued from a previous conversation",
+        "Base directory for this skill:",
+    ),
+    banner=r"A background [^\n<]{1,80}:\s{1,9}",
 )
+_PEOPLE = (None, "human", "channel")  # from whom prompts come
+_CHANNEL = re.compile(r"</?channel(?:\s[^<>]*)?>")  # around what people type elsewhere
 _OUTPUTS = ("<local-command-stdout", "<local-command-stderr")
 _ASIDE = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
 _OWN = ("sessionId", "leafUuid", "messageId")  # one of which each kind of line has
@@ -89,11 +104,11 @@ class _Session(sessions.SessionFile):
         ]
         yield from self._add(number, line, "tool", {"results": results})
         is_output = any(tag in text_of_part(part) for part in content for tag in _OUTPUTS)
-        if is_output or not _is_human(line):
+        if is_output or _came_from(line) not in _PEOPLE:
             self._command = None  # it was carried out, or the model answers something else
-        if any(line.get(name) for name in _ASIDE) or not _is_human(line):
+        if not _is_typed(line):
             return
-        text = _INJECTED.typed(content)
+        text = _words(line, content)
         if not text and not results and sessions.has_pictures(content) and not self.by_session:
             self._trace, self._command = "", None  # what follows is the work on the picture
             yield Skipped(sessions.WORDLESS)
@@ -147,17 +162,29 @@ def _content(line: Json) -> list[object]:
     return parts_of(as_object(line.get("message")).get("content"))
 
 
-def _is_human(line: Json) -> bool:
-    return as_object(line.get("origin")).get("kind") in (None, "human")
+def _came_from(line: Json) -> object:
+    return as_object(line.get("origin")).get("kind")
+
+
+def _is_typed(line: Json) -> bool:
+    """Whether a user's line may be typed: here, or in a chat, whose lines are marked as aside."""
+    aside = {name for name in _ASIDE if line.get(name)}
+    is_of_chat = _came_from(line) == "channel"
+    return _came_from(line) in _PEOPLE and (not aside or (is_of_chat and aside == {"isMeta"}))
+
+
+def _words(line: Json, content: object) -> str:
+    text = _INJECTED.typed(content)
+    return _CHANNEL.sub("", text).strip() if _came_from(line) == "channel" else text
 
 
 def _typed_meanwhile(line: Json) -> str:
     """What a user typed while the agent was at work; '' if a line is nothing like that."""
     queued = as_object(line.get("attachment"))
     is_prompt = queued.get("type") == "queued_command" and queued.get("commandMode") == "prompt"
-    if line.get("type") != "attachment" or not is_prompt or not _is_human(queued):
+    if line.get("type") != "attachment" or not is_prompt or _came_from(queued) not in _PEOPLE:
         return ""
-    return _INJECTED.typed(queued.get("prompt"))
+    return _words(queued, queued.get("prompt"))
 
 
 def _is_error(line: Json) -> bool:
