@@ -314,6 +314,34 @@ def test_what_is_typed_meanwhile_is_an_observation(tmp_path: Path) -> None:
     ]
 
 
+def test_lines_that_repeat_the_blocks_of_their_message_add_only_what_is_new(tmp_path: Path) -> None:
+    thinking = {"type": "thinking", "thinking": "ropes", "signature": "x"}
+    blocks = [thinking, text("I read."), use("c1"), use("c2"), text("And I look.")]
+    early = {**use("c1"), "input": {}}
+    lines = (
+        user("p", "go"),
+        says("a1", thinking, of="m", second=1),
+        says("a2", *blocks[:2], early, of="m", second=2),
+        gave("r1", "c1", "one", 2),
+        says("a3", *blocks[:4], of="m", second=3),
+        says("a4", blocks[4], of="m", second=3),
+        says("a5", *blocks, of="m", second=4),
+        gave("r2", "c2", "two", 5),
+        says("b", text("I read."), second=6),
+        says("c", text("I read."), second=7),
+    )
+    draft = drafted("claude-code", claude_file(tmp_path, *lines)).draft
+    assert transcript(draft) == [
+        ("thought", "ropes\nI read.\nAnd I look."),
+        used("Bash", GIVEN),
+        used("Bash", GIVEN),
+        ("observation", "one"),
+        ("observation", "two"),
+        ("thought", "I read."),
+        ("thought", "I read."),
+    ]
+
+
 def test_the_first_thought_after_a_failed_tool_may_be_a_recovery(tmp_path: Path) -> None:
     failed = gave("r", "c", "Exit code 1", is_error=True)
     lines = user("p", "go"), says("a", use("c")), failed, says("b", text("again"), second=3)

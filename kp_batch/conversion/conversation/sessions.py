@@ -248,16 +248,28 @@ def _messages(lines: Iterable[Json]) -> list[Message]:
 def _message(lines: Sequence[Json], failed: dict[object, bool]) -> Message:
     return Message(
         role=lines[0]["role"],
-        text=joined([line.get("text") or "" for line in lines]),
-        reasoning=joined([line.get("reasoning") or "" for line in lines]),
-        calls=tuple(
-            ToolCall(x["name"], x["given"], x["id"], x["server"])
-            for line in lines
-            for x in line.get("calls", ())
+        text=joined([*(line.get("text") or "" for line in lines), *_once(lines, "texts")]),
+        reasoning=joined(
+            [*(line.get("reasoning") or "" for line in lines), *_once(lines, "thinking")]
         ),
+        calls=_calls(lines),
         results=tuple(
             ToolResult(x["content"], x["id"], failed.get(x["id"], bool(x["failed"])))
             for line in lines
             for x in line.get("results", ())
         ),
     )
+
+
+def _once(lines: Sequence[Json], name: str) -> list[str]:
+    """The blocks of a message, of which a line may repeat those before."""
+    return [*dict.fromkeys(block for line in lines for block in line.get(name, ()))]
+
+
+def _calls(lines: Sequence[Json]) -> tuple[ToolCall, ...]:
+    """Likewise its calls: where the first one stands, as the last one has it."""
+    calls: dict[object, ToolCall] = {}
+    for line in lines:
+        for x in line.get("calls", ()):
+            calls[x["id"] or len(calls)] = ToolCall(x["name"], x["given"], x["id"], x["server"])
+    return tuple(calls.values())

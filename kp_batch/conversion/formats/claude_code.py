@@ -11,11 +11,9 @@ from kp_batch.conversion.conversation import sessions
 from kp_batch.conversion.conversation.messages import (
     Json,
     as_object,
-    joined,
     kind_of,
     parts_of,
     reasoning_of,
-    text_of,
     text_of_part,
 )
 from kp_batch.conversion.formats.json_files import read_json_lines
@@ -200,8 +198,10 @@ def _answer(line: Json) -> Json:
         if kind_of(part) in ("tool_use", "server_tool_use")
     ]
     answer = {
-        "reasoning": joined([reasoning_of(part) for part in parts if kind_of(part) == "thinking"]),
-        "text": text_of(parts),
+        "thinking": [
+            x for part in parts if kind_of(part) == "thinking" and (x := reasoning_of(part))
+        ],
+        "texts": [text for part in parts if (text := text_of_part(part))],
         "calls": calls,
     }
     if not any(answer.values()):
