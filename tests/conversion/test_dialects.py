@@ -173,6 +173,32 @@ def test_older_names_of_the_ai_sdk_and_its_reasoning_are_read(tmp_path: Path) ->
     assert told(tmp_path, asked, below(old)) == ("where?", steps)
 
 
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        ({"output": {"type": "text", "value": "found"}}, "found"),
+        ({"output": {"type": "json", "value": {"at": 1}}}, '{"at":1}'),
+        ({"output": {"type": "content", "value": [{"type": "text", "text": "found"}]}}, "found"),
+        ({"output": {"type": "execution-denied", "reason": "no"}}, "no"),
+        ({"output": {"type": "error-text", "value": "no"}}, "no"),
+        ({"result": "found"}, "found"),
+    ],
+)
+def test_results_in_messages_of_the_ai_sdk_have_a_type(
+    tmp_path: Path, part: Span, told: str
+) -> None:
+    result = {"type": "tool-result", "toolCallId": "c1", "toolName": "look", **part}
+    parts = [{"type": "image", "image": "aaaa"}, {"type": "text", "text": "where?"}]
+    prompt = [{"role": "user", "content": parts}, {"role": "tool", "content": [result]}]
+    call = {"ai.operationId": "ai.generateText.doGenerate", "ai.response.text": "so"}
+    call["ai.prompt.messages"] = json.dumps(prompt)
+    draft = made_of(tmp_path, root(), below(call)).draft
+    assert (draft.objective, transcript(draft)) == (
+        "where?",
+        [("observation", told), ("thought", "so")],
+    )
+
+
 NUMBERED: Span = {
     "gen_ai.prompt.0.role": "user",
     "gen_ai.prompt.0.content": '[{"type": "text", "text": "where?"}]',

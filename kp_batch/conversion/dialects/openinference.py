@@ -1,6 +1,6 @@
 """OpenInference's dialect of spans: `openinference.span.kind`, `llm.*`, `tool.*`, annotations."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kp_batch.conversion.conversation import spans
 from kp_batch.conversion.conversation.attributes import (
@@ -14,17 +14,21 @@ from kp_batch.conversion.conversation.attributes import (
     value_at,
 )
 from kp_batch.conversion.conversation.messages import (
-    Json,
+    ROLES,
     Message,
+    Role,
     ToolCall,
     ToolResult,
-    message_of,
+    id_text,
+    joined,
 )
 from kp_batch.conversion.conversation.payloads import messages_in
 
 _HIDDEN = "__REDACTED__"  # in the place of content that was left out on purpose
 _PREFIXES = ("openinference", "input", "annotations", "evaluations", "trace")  # of names
-_CALL_ID = "message.tool_call_id"
+_PART_TEXT = "message_content.text"
+_TEXTS = ("text", "input_text", "output_text", "refusal", "summary_text")
+_REASONING = ("reasoning", "thinking")
 _FEEDBACK = {"annotations": "annotation", "evaluations": "evaluation"}
 
 
@@ -101,42 +105,44 @@ def _texts(span: OtelSpan, several: str, one: str) -> list[str]:
 
 
 def _messages(span: OtelSpan, name: str) -> list[Message]:
-    messages = (message_of(_usual(item)) for item in list_at(span.attributes, name))
-    return [message for message in messages if message]
+    told = ((_role_of(item), item) for item in list_at(span.attributes, name))
+    return [_message(role, item) for role, item in told if role]
 
 
-def _usual(item: object) -> Json:
-    """A message in the shape of the conventions' parts."""
-    role, text = value_at(item, "message.role"), _shown(value_at(item, "message.content"))
-    parts = [_part(part) for part in list_at(item, "message.contents")]
-    if text is not None:  # which the parts have once more
-        parts = [part for part in parts if part["type"] != "text"]
-        parts.append({"type": "text", "text": text})
-    calls = [_call(call) for call in list_at(item, "message.tool_calls")]
-    if name := value_at(item, "message.function_call_name"):
-        arguments = value_at(item, "message.function_call_arguments_json")
-        calls.append({"name": name, "arguments": arguments})
+def _role_of(item: object) -> Role | None:
+    return ROLES.get(str(value_at(item, "message.role") or "").lower())
+
+
+def _message(role: Role, item: object) -> Message:
+    parts = list_at(item, "message.contents")
+    whole = _shown(value_at(item, "message.content"))  # which the parts have once more
+    texts = _of_kind(parts, _TEXTS) if whole is None else [whole]
+    text = joined([each for each in texts if isinstance(each, str)])
     if role == "tool":
-        texts = [str(part["text"]) for part in parts if part.get("text") is not None]
-        content = "\n".join(texts) if texts else None
-        return {"role": role, "content": content, "tool_call_id": value_at(item, _CALL_ID)}
-    return {"role": role, "content": parts, "tool_calls": calls}
+        call_id = id_text(value_at(item, "message.tool_call_id"))
+        return Message(role, results=(ToolResult(text if texts else None, call_id),))
+    reasoning = joined([str(each) for each in _of_kind(parts, _REASONING)])
+    return Message(role, text, reasoning, tuple(_calls(item, parts)))
 
 
-def _part(item: object) -> dict[str, object]:
-    name = value_at(item, "tool_call.function.name")
-    if name is not None:
-        return {"type": "tool_use", **_call(item)}
-    text = _shown(value_at(item, "message_content.text"))
-    return {"type": value_at(item, "message_content.type") or "text", "text": text}
+def _of_kind(parts: Sequence[object], kinds: Sequence[str]) -> list[object]:
+    """The texts of the parts of these kinds."""
+    told = [(value_at(part, "message_content.type") or "text", part) for part in parts]
+    texts = (_shown(value_at(part, _PART_TEXT)) for kind, part in told if kind in kinds)
+    return [text for text in texts if text is not None]
 
 
-def _call(item: object) -> dict[str, object]:
-    return {
-        "id": value_at(item, "tool_call.id"),
-        "name": value_at(item, "tool_call.function.name"),
-        "arguments": value_at(item, "tool_call.function.arguments"),
-    }
+def _calls(item: object, parts: Sequence[object]) -> Iterator[ToolCall]:
+    """The calls of a message, of which its parts may have some once more."""
+    seen: set[str] = set()
+    for call in (*parts, *list_at(item, "message.tool_calls")):
+        name = value_at(call, "tool_call.function.name")
+        id_ = id_text(value_at(call, "tool_call.id"))
+        if name is not None and not (id_ and id_ in seen):
+            seen.add(id_)
+            yield ToolCall(str(name), value_at(call, "tool_call.function.arguments"), id_)
+    if name := value_at(item, "message.function_call_name"):
+        yield ToolCall(str(name), value_at(item, "message.function_call_arguments_json"))
 
 
 def _shown(value: object) -> object:

@@ -27,7 +27,8 @@ _OPERATION = "gen_ai.operation.name"
 # What is done with models besides an agent's work.
 _NO_AGENTS = (
     *("embeddings", "embedding", "rerank", "reranking", "moderation", "moderations"),
-    *("image_generation", "speech", "transcription", "translation", "chain"),
+    *("image", "image_generation", "text_to_image", "audio", "speech", "text_to_speech"),
+    *("speech_to_text", "transcription", "translation", "vectordb", "chain", "parser"),
 )
 
 
