@@ -66,6 +66,17 @@ def assert_same(
         assert row["metadata"]["created_at"] == "2026-08-03T09:00:00.000000Z"
 
 
+def test_agents_within_each_other_answer_from_the_innermost_on(tmp_path: Path) -> None:
+    finder = Step("agent", "b", "t", 4, 7, "look at 1", "it is here", "finder")
+    inner = replace(LOOKED, id="u", parent="b", start=5, end=6, given={"deep": 1}, call="c2")
+    run = [replace(ROOT, given="where is it?", answer="there"), LOOKED, finder, inner]
+    told = "look found look·at·1 look found it·is·here there"
+    for system in [name for name in TELLING if name != "langsmith"]:  # which has no agents
+        row = row_of(tmp_path, system, run)
+        texts = [step["content"] or step["tool"]["name"] for step in row["steps"]]
+        assert " ".join(text.replace(" ", "·") for text in texts) == told, system
+
+
 def test_a_text_that_a_model_is_given_is_no_message_of_a_user(tmp_path: Path) -> None:
     first = replace(LOOKS, given="look for it", answer="hm")
     run = [ROOT, first, replace(first, id="n", given="is it there?", answer="yes", start=2)]

@@ -458,5 +458,22 @@ OF_AGENTS: dict[str, tuple[Sequence[Step], list[str]]] = {
         ],
         [T, T, C, R, T],
     ),
+    "an agent without spans of its model": (
+        [replace(ROOT, given="where is it?", answer="there"), LOOKED],
+        [C, R, T],
+    ),
+    "an agent with a span of its model, which answers within": (
+        [replace(ROOT, given="where is it?", answer="there"), LOOKS, LOOKED, THERE],
+        [T, C, R, T],
+    ),
+    "an agent of which only a tool has a span of a model": (
+        [
+            replace(ROOT, given="where is it?", answer="there"),
+            LOOKED,
+            Step("model", "i", "t", 4, 5, [user("where is it?")], says("it is here")),
+            replace(LOOKED, id="u", start=9, end=12, given={"at": 2}, call="c2"),
+        ],
+        [C, R, T, C, R, T],
+    ),
 }
 TELLING = ("otlp", *TEXTS)

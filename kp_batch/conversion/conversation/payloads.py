@@ -52,6 +52,12 @@ def with_reasoning(told: Iterable[Message]) -> list[Message]:
     return messages
 
 
+def asked_in(payload: object) -> list[Message]:
+    """What an agent is asked: the messages in its input, or else the text that this has."""
+    question = own_question_in(payload)
+    return messages_in(payload) or ([Message("user", question)] if question else [])
+
+
 def messages_of(payload: object) -> list[Message]:
     """The messages of a model's output; else all of it as one, with its role left out, or text."""
     output = parse_json(payload)

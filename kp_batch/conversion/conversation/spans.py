@@ -8,6 +8,7 @@ same call, of which the outer span counts.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from heapq import heappop, heappush
 from itertools import chain, takewhile
 from math import inf
 from typing import Any
@@ -59,7 +60,10 @@ class ToolRun:
 
 @dataclass(slots=True)
 class AgentRun:
-    """A run of an agent, of which the messages count where it has no call of a model."""
+    """A run of an agent, of which the messages count where it has no call of a model.
+
+    Its answer stands after all spans within it: it rests on what tools have found.
+    """
 
     prompt: Sequence[Message] = ()
     answer: Sequence[Message] = ()
@@ -162,6 +166,31 @@ class _Tree:
             return not self._is_within_same_run(span, content)
         return content is not None and span.id not in self._answered
 
+    def contents(self) -> Iterator[SpanContent]:
+        """What counts, in order: agents at their start, and once more with their answer."""
+        lasts, answers = self._lasts(), list[tuple[int, int, AgentRun]]()
+        for place, span in enumerate(self.spans):
+            content = span.content if self.counts(span) else None
+            if isinstance(content, AgentRun):
+                before, answer = _parted(content.answer)
+                yield AgentRun(content.prompt, before)
+                # Of agents within each other the inner one answers first.
+                heappush(answers, (lasts[span.id], -place, AgentRun(answer=answer)))
+            elif content:
+                yield content
+            while answers and answers[0][0] <= place:
+                yield heappop(answers)[2]
+
+    def _lasts(self) -> dict[str, int]:
+        """The place of the last span within each one, or of its own."""
+        lasts: dict[str, int] = {}
+        for place, span in reversed([*enumerate(self.spans)]):
+            for outer in chain([span], self._above(span)):
+                if outer.id in lasts:
+                    break
+                lasts[outer.id] = place
+        return lasts
+
     def _is_within_same_call(self, span: Span) -> bool:
         for outer in self._above(span):
             if isinstance(outer.content, ToolRun | AgentRun):
@@ -191,13 +220,13 @@ class _Tree:
             parent = self._by_id.get(parent.parent or "")
 
     def _above_answers(self) -> set[str]:
-        """The ids of the spans that have one with an answer below them."""
+        """The ids of the spans with an answer below them that no tool has asked for."""
         above: set[str] = set()
         for span in self.spans:
             content = span.content
             if isinstance(content, ModelCall | AgentRun) and has_content(content.answer):
                 for outer in self._above(span):
-                    if outer.id in above:
+                    if outer.id in above or isinstance(outer.content, ToolRun):
                         break
                     above.add(outer.id)
         return above
@@ -240,15 +269,21 @@ def has_content(messages: Sequence[Message]) -> bool:
     return any(message.thought or message.calls or message.results for message in messages)
 
 
+def _parted(answer: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
+    """An agent's messages up to the last call or result; and its answer, which follows."""
+    places = (place for place, each in enumerate(answer, 1) if each.calls or each.results)
+    begin = max(places, default=0)
+    return answer[:begin], answer[begin:]
+
+
 def _transcript(tree: _Tree, rules: Rules) -> Transcript:
     transcript = Transcript(recovery=rules.recovers)
     question = at_path(tree.input, rules.objective) or own_question_in(tree.input)
     transcript.ask(question, messages_in(tree.input))
-    for span in filter(tree.counts, tree.spans):
-        content = span.content
+    for content in tree.contents():
         if isinstance(content, ToolRun):
             transcript.add_tool_run(*_run(content))
-        elif content:
+        else:
             transcript.add_prompt(content.prompt)
             for message in content.answer:
                 if message.role == "assistant":

@@ -12,9 +12,15 @@ from kp_batch.conversion.conversation.messages import (
     ToolResult,
     parse_json,
 )
-from kp_batch.conversion.conversation.payloads import messages_in, objective_in, without_role
+from kp_batch.conversion.conversation.payloads import (
+    asked_in,
+    messages_in,
+    objective_in,
+    without_role,
+)
 
 _KIND = "langsmith.span.kind"
+AGENT = "agent"  # no type of LangSmith's: a chain that is the root, where there are tools
 _LITERAL = 1 << 18  # letters: parsed, each takes up to 500 bytes
 
 
@@ -40,6 +46,8 @@ def content_of_run(run: Json) -> spans.SpanContent | None:
         return spans.ModelCall(messages_in(run.get("inputs")), _answer(run.get("outputs")))
     if run["run_type"] in ("tool", "retriever"):
         return spans.ToolRun(_call(run), _result(run), is_retriever=run["run_type"] == "retriever")
+    if run["run_type"] == AGENT:
+        return spans.AgentRun(asked_in(run.get("inputs")), _answer(run.get("outputs")))
     return None
 
 

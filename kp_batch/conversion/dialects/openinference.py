@@ -22,7 +22,7 @@ from kp_batch.conversion.conversation.messages import (
     id_text,
     joined,
 )
-from kp_batch.conversion.conversation.payloads import messages_in
+from kp_batch.conversion.conversation.payloads import asked_in, messages_in
 
 _HIDDEN = "__REDACTED__"  # in the place of content that was left out on purpose
 _PREFIXES = ("openinference", "input", "annotations", "evaluations", "trace")  # of names
@@ -49,8 +49,8 @@ def content_of(span: OtelSpan) -> spans.SpanContent | None:
             is_retriever=kind == "RETRIEVER",
         )
     if kind == "AGENT":
-        prompt, answer = (_messages(span, f"llm.{side}_messages") for side in ("input", "output"))
-        return spans.AgentRun(prompt, answer, agent_name(span.name))
+        prompt = _messages(span, "llm.input_messages") or asked_in(payload(span))
+        return spans.AgentRun(prompt, _answer(span), agent_name(span.name))
     return None
 
 

@@ -26,7 +26,7 @@ from kp_batch.conversion.conversation.messages import (
     object_in,
     parse_json,
 )
-from kp_batch.conversion.conversation.payloads import messages_in, messages_of
+from kp_batch.conversion.conversation.payloads import asked_in, messages_in, messages_of
 from kp_batch.conversion.formats.json_files import is_empty, read_json, records_of_lines
 from kp_batch.conversion.formats.parquet_rows import records_of, rows_as
 from kp_batch.conversion.model import (
@@ -273,13 +273,20 @@ def _content_of(row: Json) -> spans.SpanContent | None:
         return spans.ModelCall(messages_in(row.get("input")), _answer(row))
     if kind in ("TOOL", "RETRIEVER"):
         return _tool_run(row)
-    return spans.AgentRun(name=agent_name(str(row.get("name") or ""))) if kind == "AGENT" else None
+    if kind == "AGENT":
+        name = agent_name(str(row.get("name") or ""))
+        return spans.AgentRun(asked_in(row.get("input")), _output(row), name)
+    return None
+
+
+def _output(row: Json) -> list[Message]:
+    output = row.get("output")
+    return [] if output in (None, "") else messages_of(output)
 
 
 def _answer(row: Json) -> list[Message]:
     """The messages of a model's output, and the calls in their own columns."""
-    output = row.get("output")
-    answer = [] if output in (None, "") else messages_of(output)
+    answer = _output(row)
     if any(message.calls for message in answer):
         return answer
     return [*answer, Message("assistant", calls=tuple(_calls(row)))]

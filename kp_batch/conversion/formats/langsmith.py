@@ -12,7 +12,7 @@ from kp_batch.conversion.conversation.messages import (
     Json,
     object_in,
 )
-from kp_batch.conversion.dialects.langsmith import content_of_run
+from kp_batch.conversion.dialects.langsmith import AGENT, content_of_run
 from kp_batch.conversion.formats.json_files import records_of_lines
 from kp_batch.conversion.formats.parquet_rows import records_of, rows_as
 from kp_batch.conversion.model import (
@@ -87,7 +87,8 @@ def _extra(row: Json) -> Json:
 def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     """See `Format`."""
     runs = spans.latest((record.payload for record in records), _age)
-    return spans.draft(trace, map(_span, runs), rules)
+    has_tools = any(run["run_type"] in ("tool", "retriever") for run in runs)
+    return spans.draft(trace, (_span(run, has_tools=has_tools) for run in runs), rules)
 
 
 def _age(run: Json) -> tuple[bool, str, int]:
@@ -101,9 +102,11 @@ def _is_pending(run: Json) -> bool:
     return status == "pending" if status else run.get("end_time", "") is None
 
 
-def _span(run: Json) -> spans.Span:
+def _span(run: Json, *, has_tools: bool) -> spans.Span:
     parent = run.get("parent_run_id", "")
     is_root = run["id"] == run["trace_id"] or parent is None
+    if is_root and has_tools and run["run_type"] == "chain":
+        run = {**run, "run_type": AGENT}
     metadata = [run["extra"].get("metadata")]
     return spans.Span(
         id=run["id"],
