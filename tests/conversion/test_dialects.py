@@ -262,6 +262,19 @@ def test_a_conversation_of_pydantic_ai_counts_where_its_calls_are_not_recorded(
     assert made_of(tmp_path, old).draft.origin.agent == "helper"
 
 
+def test_the_history_that_an_agent_of_pydantic_ai_is_given_is_no_part_of_its_run(
+    tmp_path: Path,
+) -> None:
+    turns = [text("user", "before?"), text("assistant", "no"), *TALK, text("assistant", "so")]
+    named = {"agent_name": "helper", "model_name": "gpt-x", "pydantic_ai.new_message_index": 2}
+    asked = root(**named, **{"pydantic_ai.all_messages": json.dumps(turns)})
+    assert told(tmp_path, asked) == ("where?", [("thought", "so")])
+    assert told(tmp_path, asked, chat(1, turns[:-1], turns[-1:])) == (
+        "where?",
+        [("thought", "so")],
+    )
+
+
 def test_results_that_adk_has_at_once_and_in_an_event_count_once(tmp_path: Path) -> None:
     tool: Span = {"gen_ai.operation.name": "execute_tool"}
     given = {"function_response": {"name": "look", "response": {"result": "found"}}}

@@ -35,6 +35,7 @@ _PAYLOADS: Sequence[Callable[[OtelSpan], object]] = (
     genai.payload,
     ai_sdk.payload,
     openllmetry.payload,
+    pydantic_ai.payload,
 )
 
 

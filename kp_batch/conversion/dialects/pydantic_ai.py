@@ -9,6 +9,7 @@ from kp_batch.conversion.conversation.messages import (
     Message,
     ToolCall,
     ToolResult,
+    as_object,
     id_text,
     list_in,
 )
@@ -38,10 +39,22 @@ def content_of(span: OtelSpan) -> SpanContent | None:
     return None
 
 
+def payload(span: OtelSpan) -> object:
+    """What the user asks of an agent, whose span has all messages, those before it as well."""
+    asked = [item for item in _new_messages(span) if as_object(item).get("role") == "user"]
+    return asked[:1] or None
+
+
 def _conversation(span: OtelSpan) -> Sequence[Message]:
     """All messages of an agent's run, which its span has."""
-    messages = messages_in(value_at(span.attributes, "pydantic_ai.all_messages"))
-    return messages or spoken(_events(span, "all_messages_events"))
+    return messages_in(_new_messages(span)) or spoken(_events(span, "all_messages_events"))
+
+
+def _new_messages(span: OtelSpan) -> list[object]:
+    """An agent's messages in JSON, without the history that it was given."""
+    start = value_at(span.attributes, "pydantic_ai.new_message_index")
+    messages = list_in(value_at(span.attributes, "pydantic_ai.all_messages"))
+    return messages[start if isinstance(start, int) else 0 :]
 
 
 def _events(span: OtelSpan, name: str) -> list[Event]:
