@@ -594,7 +594,14 @@ FINE = "Wall time: 1 s\nProcess exited with code 0\nOutput:\nExit code: 1"
 
 
 def completed(**fields: Any) -> Line:
-    return event("item_completed", item={"type": "CommandExecution", "id": "c", **fields})
+    return event("item_completed", item={"type": "CommandExecution", "id": "c"} | fields)
+
+
+def listed(*parts: str | Line) -> list[Line]:
+    """An output of several parts."""
+    return [
+        {"type": "input_text", "text": part} if isinstance(part, str) else part for part in parts
+    ]
 
 
 @pytest.mark.parametrize(
@@ -613,6 +620,14 @@ def completed(**fields: Any) -> Line:
         ("Process exited with code 3\nOutput:\n", [], True),
         (FINE, [], False),
         ("Exit code: 1\nOutput:\nno", [event("exec_command_end", call_id="c", exit_code=0)], False),
+        (listed("Script failed\nWall time 0.2 seconds\nOutput:\n", "no rope"), [], True),
+        (listed("Script completed\nWall time 1 s\nOutput:\n", "Script failed"), [], False),
+        (listed("Exit code: 1\nOutput:\nno"), [], True),
+        (listed('{"output": "no", "metadata": {"exit_code": 1}}'), [], True),
+        (listed("Process exited with code 0\nOutput:\n", PICTURE), [], False),
+        ("no", [completed(id="exec-1", status="failed"), completed(id="exec-2")], True),
+        ("no", [event("exec_command_end", call_id="exec-1", exit_code=2)], True),
+        ("no", [completed(id="exec-1", exit_code=0)], False),
     ],
 )
 def test_how_codex_tells_that_a_tool_failed(
@@ -621,6 +636,46 @@ def test_how_codex_tells_that_a_tool_failed(
     lines = meta(), started(1), asked("go"), *ran("c", output, *events), answer("then")
     trace = drafted("codex", rollout(tmp_path, *lines), always(recovery="after_tool_error")).draft
     assert transcript(trace)[-1] == ("error_recovery" if has_failed else "thought", "then")
+
+
+def test_what_fails_after_a_call_is_answered_is_no_failure_of_it(tmp_path: Path) -> None:
+    late = completed(id="exec-1", status="failed")
+    lines = meta(), started(1), asked("go"), *ran("c", "x"), late, answer("then")
+    rules = always(recovery="after_tool_error")
+    assert transcript(drafted("codex", rollout(tmp_path, *lines), rules).draft)[-1][0] == "thought"
+    begun = item("function_call", 2, name="exec", arguments="{}", call_id="open")
+    lines = meta(), started(1), asked("go"), begun, started(5), asked("on", 5), late
+    path = rollout(tmp_path, *lines, *ran("d", "x"), answer("then"))
+    assert [transcript(x)[-1][0] for x in drafted("codex", path, rules).drafts.values()] == [
+        "tool_call",
+        "thought",
+    ]
+
+
+def test_what_is_injected_into_a_file_without_events_begins_no_turn(tmp_path: Path) -> None:
+    def told(*texts: str) -> Line:
+        return {"type": "message", "role": "user", "content": listed(*texts)}
+
+    picture = {"type": "input_image", "image_url": "SECRET"}
+    shown = told("go", '<image name=[Image #1] path="a.png">')
+    shown["content"] += [picture, *listed("</image>")]
+    lines = [
+        told("<recommended_plugins>\nx\n</recommended_plugins>"),
+        told(
+            "<permissions instructions>x</permissions instructions>",
+            '<app-context a="b">x</app-context>',
+        ),
+        shown,
+        {"type": "function_call", "call_id": "c", "name": "ls", "arguments": "{}"},
+        told('<subagent_notification>\n{"status": "done"}\n</subagent_notification>'),
+        {"type": "function_call_output", "call_id": "c", "output": "x"},
+        told("<b>on</b>"),
+        {"type": "message", "role": "assistant", "content": "so"},
+    ]
+    header = {"id": "old", "timestamp": at(0)}
+    first, second = drafted("codex", rollout(tmp_path, header, *lines)).drafts.values()
+    assert (first.objective, second.objective) == ("go", "<b>on</b>")
+    assert transcript(first) == [used("ls"), ("observation", "x")]
 
 
 def test_turns_that_a_fork_replays_are_another_sessions(tmp_path: Path) -> None:

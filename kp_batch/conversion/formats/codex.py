@@ -19,6 +19,7 @@ from kp_batch.conversion.conversation.messages import (
     object_in,
     parts_of,
     text_of,
+    text_of_part,
 )
 from kp_batch.conversion.formats.json_files import read_json_lines
 from kp_batch.conversion.model import (
@@ -41,6 +42,12 @@ _INJECTED = sessions.Injected(
     ),
     openings=("# AGENTS.md instructions",),
 )
+# All of a part that is injected into a message: an element, or a tag of a picture.
+_ALONE = re.compile(
+    r"\s*(?:<([a-zA-Z]{1,40}(?:[-_ ][a-zA-Z]{1,40}){1,3})(?:\s[^<>]*)?>.*</\1>"
+    r"|</?image(?:\s[^<>]*)?>)\s*",
+    re.DOTALL,
+)
 # Below what an app tells of its state or of files, it puts what was typed, mostly under a heading.
 _REQUEST = re.compile(r"^## My request(?: for Codex)?:", re.MULTILINE)
 _EDITOR = "# Context from my IDE setup"
@@ -51,7 +58,9 @@ _FIELDS = (
     *("git.branch", "git.repository_url"),
 )
 _KINDS = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
-_EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (-?\d+)\s*$", re.MULTILINE)
+_FAILED = re.compile(
+    r"^(?:Script failed|(?:Exit code:|Process exited with code) (?!0\s*$)-?\d+)\s*$", re.MULTILINE
+)
 _ENDS = {"exec_command_end", "patch_apply_end", "mcp_tool_call_end"}
 _MESSAGES = ("UserMessage", "AgentMessage", "Reasoning")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
@@ -178,7 +187,7 @@ class _Session(sessions.SessionFile):
             yield from self.end()
             yield Skipped(sessions.WORDLESS)
         elif kind == "event_msg" and (ended := _ended(payload)):
-            yield from self._add(number, "end", ended, str(ended["call"]))
+            yield from self._add(number, "end", self._within(ended), str(ended["call"]))
         elif kind == "response_item":
             if event != "message" or payload.get("role") == "assistant":
                 yield from self._answered()
@@ -217,7 +226,8 @@ class _Session(sessions.SessionFile):
         is_users = kind == "response_item" and payload.get("type") == "message"
         if self.has_events or not is_users or payload.get("role") != "user":
             return ""
-        return _typed(payload.get("content"))
+        parts = parts_of(payload.get("content"))
+        return _typed([part for part in parts if not _ALONE.fullmatch(text_of_part(part))])
 
     def _is_wordless(self, kind: str, payload: Json) -> bool:
         """Whether a prompt is no text, but begins a turn, which no event does."""
@@ -277,12 +287,24 @@ class _Session(sessions.SessionFile):
             name = item.get("name") or kind.removesuffix("_call")
             arguments = first_of(item, "arguments", "input", "action")
             part = sessions.call(name, arguments, call_id, item.get("namespace"))
+            if self._turn and call_id:
+                self._turn.calls.add(str(call_id))
+                self._turn.open[str(call_id)] = None
             yield from self._add(number, "assistant", {"calls": [part], "model": self._model}, own)
         elif kind.endswith("_output"):
             self._thought = ""
             content, has_failed = _output(item)
+            if self._turn:
+                self._turn.open.pop(str(call_id), None)
             part = sessions.result(content, call_id, has_failed)
             yield from self._add(number, "tool", {"results": [part]}, own)
+
+    def _within(self, ended: Json) -> Json:
+        """How a call ended: what fails in a script is a failure of the call that runs it."""
+        turn = self._turn
+        if turn and turn.open and ended["failed"] and ended["call"] not in turn.calls:
+            return {**ended, "call": next(reversed(turn.open))}
+        return ended
 
     def _think(self, number: int, text: str, own: str) -> Iterator[ReadItem]:
         part = {"text": text, "model": self._model}
@@ -309,6 +331,8 @@ class _Turn:
         time: of the line that begins it.
         has_events: of its beginning and end; else the next prompt ends it.
         trace: its id as a trace.
+        calls: the ids of its calls.
+        open: of those that have no output yet.
     """
 
     id: str
@@ -317,6 +341,8 @@ class _Turn:
     has_events: bool = True
     trace: str = ""
     has_prompt: bool = False
+    calls: set[str] = field(default_factory=set[str])
+    open: dict[str, None] = field(default_factory=dict[str, None])
 
 
 def _seconds_of(name: str) -> float | None:
@@ -391,12 +417,11 @@ def _output(item: Json) -> tuple[object, bool]:
     if isinstance(content, dict) and "content" in content:
         has_failed = has_failed or content.get("success") is False
         content = content["content"]
-    if not isinstance(content, str):
-        return content, has_failed
-    code = value_at(object_in(content), "metadata.exit_code")
-    head, is_output, _ = content.partition("Output:\n")
-    match = _EXIT.search(head) if is_output else None
-    return content, has_failed or code not in (None, 0) or bool(match and match[1] != "0")
+    text = content if isinstance(content, str) else text_of(content)
+    code = value_at(object_in(text), "metadata.exit_code")
+    head, is_output, _ = text.partition("Output:\n")
+    is_told = is_output and _FAILED.search(head)
+    return content, has_failed or code not in (None, 0) or bool(is_told)
 
 
 FORMAT = Format(
