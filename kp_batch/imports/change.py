@@ -11,6 +11,7 @@ import polars as pl
 
 from kp_batch.imports.archive import Archive
 from kp_batch.imports.job import ImportJob
+from kp_batch.imports.known import check_ids, check_paths, files_of_segments, refused_files
 from kp_batch.imports.records import (
     FORGOTTEN,
     Join,
@@ -90,6 +91,23 @@ class ArchiveChange:
         read = [*new.records.runs(), *new.present.runs()]
         with reading_state(self._archive):
             return count_missing(self._segments, read, files)
+
+    def check_known(self, traces: Sequence[str], files: Sequence[str]) -> None:
+        """Refuse traces and files, or folders of these, of which nothing is kept; see `forget`.
+
+        Raises:
+            KpBatchError: names some of them.
+        """
+        with reading_state(self._archive):
+            if traces:
+                forgotten = self._forgotten.filter(pl.col("digest").is_null())["trace"]
+                known = pl.concat([traces_of(self._segments), forgotten]).unique()
+                id_of = self._job.form.id_of
+                check_ids([*map(id_of, traces)], {*map(id_of, known)})
+            if files:
+                known_files = {path for path, each in self._known.items() if each.fingerprint}
+                known_files |= files_of_segments(self._segments)
+                check_paths(files, known_files.union(refused_files(self._archive)))
 
     def forget(self, traces: Sequence[str], files: Sequence[str]) -> Forgotten:
         """Forget traces, and records that no other files have; see `run.forget`."""

@@ -334,6 +334,7 @@ def forget(
             have later count.
 
     Raises:
+        KpBatchError: nothing is kept of one of them; nothing was changed.
         ArchiveError: nothing was imported into it.
     """
     with (
@@ -348,8 +349,10 @@ def forget(
         scratch, known = Path(name) / "scratch", state.known_sources(opened)
         job = ImportJob(form, rules, scratch, state.number + 1, Workers(0))
         change = ArchiveChange(opened, state, known, job, scratch)
+        traces = [form.trace_of(id_) for id_ in ids]
         paths = [file if is_url(file) else absolute(file) for file in files]
-        return change.forget([form.trace_of(id_) for id_ in ids], paths)
+        change.check_known(traces, paths)
+        return change.forget(traces, paths)
 
 
 _LABEL = 60  # characters: it may be a name from the source

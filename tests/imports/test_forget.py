@@ -69,16 +69,49 @@ def contains(archive: Path, text: str) -> bool:
 
 
 def test_a_trace_is_gone_for_good(source: Path, archive: Path) -> None:
-    done = forget(archive, ids=["kp:trace:b", "kp:trace:odd", "kp:trace:never"])
-    assert done == Forgotten(traces=3, records=0, files_changed=1)
+    done = forget(archive, ids=["kp:trace:b", "kp:trace:odd"])
+    assert done == Forgotten(traces=2, records=0, files_changed=1)
     assert said(archive) == {"a": ["1"], "c": ["4"]}
     assert refusals(archive) == []
     assert not contains(archive, '"say": "2"')
-    write_lines(source / "3.jsonl", [span("b", 9), span("never", 9), span("a", 9)])
+    write_lines(source / "3.jsonl", [span("b", 9), span("a", 9)])
     import_spans(source, archive)
     assert said(archive) == {"a": ["1", "9"], "c": ["4"]}
     import_spans(source, archive, confidence={"always": 0.9})  # all anew
     assert said(archive) == {"a": ["1", "9"], "c": ["4"]}
+    assert forget(archive, ids=["kp:trace:b"]).traces == 1  # as before
+
+
+@pytest.mark.parametrize(
+    ("what", "named", "message"),
+    [
+        ("--forget", ["typo"], "1 of 1 id is unknown: kp:trace:typo; nothing was changed"),
+        ("--forget", ["kp:trace:a", "no", "no"], "1 of 2 ids is unknown: kp:trace:no; nothing"),
+        ("--forget", ["kp:trace:od"], "kp:trace:od (did you mean kp:trace:odd?); nothing"),
+        ("--forget", ["kp:trace:ood"], "kp:trace:ood (did you mean kp:trace:odd?); nothing"),
+        ("--forget", list("wxyz"), "4 of 4 ids are unknown: kp:trace:w, "),
+        ("--forget-source", ["{}/source/9.jsonl"], "1 of 1 path is unknown: {}/source/9.jsonl ("),
+        ("--forget-source", ["{}/sorce"], "1 of 1 path is unknown: {}/sorce (did you mean "),
+        ("--forget-source", ["{}/source", "{}/no"], "1 of 2 paths is unknown: {}/no; nothing"),
+    ],
+)
+def test_what_is_nowhere_is_refused_and_nothing_changes(
+    archive: Path, tmp_path: Path, what: str, named: list[str], message: str
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in archive.rglob("*.[pj]*")}
+    named = [name.format(tmp_path) for name in named]
+    done = invoke("import", what, *named, "-o", archive)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert message.format(tmp_path) in done.stderr
+    assert {path: path.stat().st_mtime_ns for path in archive.rglob("*.[pj]*")} == before
+
+
+def test_a_file_of_which_nothing_could_be_read_is_forgotten(source: Path, archive: Path) -> None:
+    (source / "3.jsonl").write_text("")
+    import_spans(source, archive)
+    assert len(refusals(archive)) == 2
+    assert forget(archive, files=[str(source / "3.jsonl")]).traces == 0
+    assert len(refusals(archive)) == 1
 
 
 def test_what_was_read_of_a_source_alone_is_gone_and_not_its_path(

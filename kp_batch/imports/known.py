@@ -1,0 +1,93 @@
+"""Whether an archive keeps anything of the traces and files that somebody wants to be forgotten."""
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+import polars as pl
+
+from kp_batch.errors import KpBatchError
+from kp_batch.imports.archive import Archive
+from kp_batch.imports.rejects import NAMES
+from kp_batch.text import be, count_of, shortened
+
+_NAMED = 3
+_LETTERS = 80  # of a name that is shown
+_COMPARED = 10_000  # names: more take seconds
+
+
+def check_ids(ids: Sequence[str], known: Collection[str]) -> None:
+    """Refuse ids that are unknown.
+
+    Raises:
+        KpBatchError: names some of them, with those that may be meant.
+    """
+    _check(ids, [id_ for id_ in dict.fromkeys(ids) if id_ not in known], known, "id")
+
+
+def check_paths(paths: Sequence[str], files: Collection[str]) -> None:
+    """Refuse paths that are neither files, nor folders of files; see `check_ids`."""
+    folders = {folder for file in files for folder in _folders(file)}
+    known = {*files, *folders}
+    _check(paths, [x for x in dict.fromkeys(paths) if x.rstrip("/") not in known], known, "path")
+
+
+def _folders(file: str) -> Iterator[str]:
+    while folder := file.rpartition("/")[0]:
+        yield folder
+        file = folder
+
+
+def files_of_segments(segments: Sequence[Path]) -> set[str]:
+    """The files that segments have records of."""
+    if not segments:
+        return set()
+    files = pl.scan_parquet(list(segments), glob=False).select(pl.col("file").unique())
+    return set(files.drop_nulls().collect().to_series())
+
+
+def refused_files(archive: Archive) -> Iterator[str]:
+    """The files that are named in the lists of what is refused and what waits."""
+    for name in NAMES.values():
+        path = archive.local_path(name)
+        if path.exists():
+            yield from _files_in(path)
+
+
+def _files_in(path: Path) -> Iterator[str]:
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                yield str(json.loads(line)["file"])
+            except (ValueError, TypeError, KeyError):
+                continue  # it is damaged
+
+
+def _check(given: Sequence[str], unknown: list[str], known: Collection[str], noun: str) -> None:
+    if not unknown:
+        return
+    words = [f"{shortened(x, _LETTERS)}{_suggestion(x, known)}" for x in unknown[:_NAMED]]
+    more = len(unknown) - len(words)
+    words += [f"{more:,} more"] if more else []
+    message = (
+        f"{len(unknown):,} of {count_of(len(set(given)), noun)} {be(len(unknown))} unknown: "
+        f"{', '.join(words)}; nothing was changed"
+    )
+    raise KpBatchError(message)
+
+
+def _suggestion(name: str, known: Collection[str]) -> str:
+    """A known name that holds this one, or resembles it, as a question."""
+    head = _head(name)
+    rest = name.removeprefix(head)
+    others = sorted(x.removeprefix(head) for x in known if _head(x) == head)
+    near = [x for x in others if rest in x] or get_close_matches(rest, others[:_COMPARED], n=1)
+    return f" (did you mean {shortened(head + near[0], _LETTERS)}?)" if near else ""
+
+
+def _head(name: str) -> str:
+    """What many names have in common: the prefix of ids, or a folder."""
+    folder, slash, _ = name.rpartition("/")
+    prefix = "kp:trace:"
+    return prefix if name.startswith(prefix) else folder + slash
