@@ -302,12 +302,20 @@ def test_results_that_adk_has_at_once_and_in_an_event_count_once(tmp_path: Path)
     assert told(tmp_path, agent(), *spans)[1] == [LOOK, ("observation", "found")]
 
 
+def test_where_adk_and_others_record_no_content_it_is_missing(tmp_path: Path) -> None:
+    adk = {"gcp.vertex.agent.llm_request": "{}", "gcp.vertex.agent.llm_response": "{}"}
+    for hidden in (adk, {"llm.request.type": "chat"}, {"ai.operationId": "ai.streamText"}):
+        trace = made_of(tmp_path, root(), below(hidden)).draft
+        assert (trace.objective, transcript(trace)) == ("", [])
+
+
 @pytest.mark.parametrize("named", [{}, {"gen_ai.operation.name": "chat"}])
 @pytest.mark.parametrize(
     ("prompt", "answer"),
     [
         ('[{"role": "user", "content": "where?"}]', '[{"role": "assistant", "content": "so"}]'),
         ("where?", "so"),
+        ("system: be kind\nuser: where?", "so"),  # OpenLIT's
     ],
 )
 def test_an_event_holds_the_prompt_and_one_the_answer_in_the_conventions_up_to_1_27(
@@ -317,8 +325,10 @@ def test_an_event_holds_the_prompt_and_one_the_answer_in_the_conventions_up_to_1
         ("gen_ai.content.prompt", {"gen_ai.prompt": prompt}),
         ("gen_ai.content.completion", {"gen_ai.completion": answer}),
     ]
-    call = below({"gen_ai.system": "openai", **named}, events=events)
-    assert told(tmp_path, root(), call) == ("where?", [("thought", "so")])
+    call = {"gen_ai.system": "openai", **named}
+    steps = [("thought", "so")]
+    assert told(tmp_path, root(), below(call, events=events)) == ("where?", steps)
+    assert told(tmp_path, span(0, None, attributes=call, events=events)) == ("where?", steps)
 
 
 def test_what_fills_in_a_prompt_of_langsmith_is_no_call_of_a_model(tmp_path: Path) -> None:

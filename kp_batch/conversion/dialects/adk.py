@@ -28,13 +28,12 @@ def content_of(span: OtelSpan) -> SpanContent | None:
         return ToolRun(
             ToolCall(name, arguments, call_id), ToolResult(_result(result), call_id, span.failed)
         )
-    request, response = (
-        object_in(_told(span, "llm_request")),
-        object_in(_told(span, "llm_response")),
-    )
-    if request or response:
-        return ModelCall(_messages(request.get("contents")), _messages(response.get("content")))
-    return None
+    request, response = _told(span, "llm_request"), _told(span, "llm_response")
+    # A tool's span has these, too, and each is `{}` where content is not recorded.
+    if (request is None and response is None) or value_at(span.attributes, "gen_ai.tool.name"):
+        return None
+    prompt, answer = object_in(request).get("contents"), object_in(response).get("content")
+    return ModelCall(_messages(prompt), _messages(answer))
 
 
 def is_repeated(span: OtelSpan) -> bool:

@@ -1,5 +1,6 @@
 """OpenTelemetry's conventions of spans: `gen_ai.*`, with older events and vendors' own keys."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
@@ -14,6 +15,7 @@ from kp_batch.conversion.conversation.attributes import (
     value_at,
 )
 from kp_batch.conversion.conversation.messages import (
+    ROLES,
     Json,
     Message,
     Role,
@@ -36,6 +38,7 @@ _PROMPT = "gen_ai.input.messages"
 _ANSWER = "gen_ai.output.messages"
 # Up to 1.27, as attributes of spans or events.
 _OLD_PROMPT, _OLD_ANSWER = "gen_ai.prompt", "gen_ai.completion"
+_ROLE = re.compile(r"^(system|developer|user|assistant|tool): ", re.MULTILINE)
 _OLD_CHOICE = "gen_ai.content.completion"
 _PROVIDER = ("gen_ai.system", "gen_ai.provider.name")
 _STRANDS = "strands-agents"
@@ -97,9 +100,13 @@ def _run_of_events(span: OtelSpan) -> tuple[object, object]:
 
 def payload(span: OtelSpan) -> object:
     """The input of a span; None if it has none."""
-    values = (_attribute(span, name) for name in (_PROMPT, _OLD_PROMPT))
-    if (value := next((x for x in values if x is not None), None)) is not None:
+    value = _attribute(span, _PROMPT)
+    if value is not None:
         return value
+    old = _attribute(span, _OLD_PROMPT)
+    if old is not None:
+        messages = _after_roles(old) if isinstance(old, str) else []
+        return [{"role": each.role, "content": each.text} for each in messages] or old
     return [_usual(event) for event in span.events if event.name in _SPEAKERS] or None
 
 
@@ -143,8 +150,15 @@ def _answer(span: OtelSpan) -> Sequence[Message]:
 def _of_old(value: object, role: Role) -> list[Message]:
     """The messages that the conventions had in one value before they had events for each."""
     if isinstance(value, str) and isinstance(parse_json(value), str):
-        return [Message(role, value)]
+        return _after_roles(value) or [Message(role, value)]
     return messages_of(value) if value and role == "assistant" else messages_in(value)
+
+
+def _after_roles(text: str) -> list[Message]:
+    """The messages of a text that names the role before each, as OpenLIT writes them."""
+    before, *told = _ROLE.split(text)
+    pairs = zip(told[::2], told[1::2], strict=True)
+    return [] if before else [Message(ROLES[role], words.strip()) for role, words in pairs]
 
 
 def _messages(span: OtelSpan, name: str) -> list[Message]:
