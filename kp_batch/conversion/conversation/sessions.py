@@ -6,19 +6,20 @@ is drafted of these.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import PurePath
+from typing import Any
 
 from kp_batch import limits
 from kp_batch.conversion.conversation.messages import (
     Json,
     Message,
+    Role,
     ToolCall,
     ToolResult,
-    as_object,
     compact,
     joined,
     kind_of,
@@ -183,93 +184,160 @@ def result(content: object, call_id: object, has_failed: object) -> dict[str, ob
     return {"content": content, "id": str(call_id or ""), "failed": bool(has_failed)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """What a prompt tells of its turn; see `prompt`."""
+
+    root: str
+    session: str
+    version: object
+    time: object
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a call ended, told apart from its result."""
+
+    call: object  # its id
+    failed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A line that counts, or a part of one, as its record has it.
+
+    Attributes:
+        id: what it is known by, with its role.
+        order: what lines are sorted by: when its file began, or else its time.
+        text: which no other line repeats, unlike `texts`; likewise `reasoning` and `thinking`.
+        message: of which it is a part; None if it is a message by itself.
+        turn: that it begins.
+        is_copied: whether that is another session's turn: then only its text counts.
+    """
+
+    id: str
+    role: Role
+    time: str
+    order: tuple[Any, ...]
+    message: str | None
+    text: str
+    texts: Sequence[str]
+    reasoning: str
+    thinking: Sequence[str]
+    calls: Sequence[ToolCall]
+    results: Sequence[ToolResult]
+    model: str
+    turn: Turn | None
+    ended: Ended | None
+    is_copied: bool
+
+    @classmethod
+    def of(cls, record: Json) -> "Line":
+        """The line of a record."""
+        is_end, time = record["role"] == "end", record["time"]
+        return cls(
+            id=record["id"],
+            role="tool" if is_end else record["role"],
+            time=time,
+            order=tuple(record.get("order") or [time]),
+            message=record.get("message"),
+            text=record.get("text") or "",
+            texts=record.get("texts", ()),
+            reasoning=record.get("reasoning") or "",
+            thinking=record.get("thinking", ()),
+            calls=[
+                ToolCall(x["name"], x["given"], x["id"], x["server"])
+                for x in record.get("calls", ())
+            ],
+            results=[
+                ToolResult(x["content"], x["id"], bool(x["failed"]))
+                for x in record.get("results", ())
+            ],
+            model=str(record.get("model") or ""),
+            turn=Turn(**record["turn"]) if record.get("turn") else None,
+            ended=Ended(record["call"], bool(record["failed"])) if is_end else None,
+            is_copied=bool(record.get("copied")),
+        )
+
+
 def draft(
     trace: str, records: Sequence[SourceRecord], rules: Rules, *, framework: str
 ) -> TraceDraft:
-    """See `Format`; records are sorted by their `order`, or else their `time`, a sortable text."""
+    """See `Format`."""
     lines = _distinct(records)
-    own = [line for line in lines if not line.get("copied")]
-    turn: Json = next(line["turn"] for line in own if line.get("turn"))
+    own = [line for line in lines if not line.is_copied]
+    turn = next(line.turn for line in own if line.turn)
     transcript = Transcript(recovery=rules.recovers)
     transcript.add_conversation(_messages(lines))
-    models = [*dict.fromkeys(str(line["model"]) for line in own if line.get("model"))]
-    fields = {name: [value] for name, value in turn["fields"].items()}
-    version = turn["version"]
+    models = [*dict.fromkeys(line.model for line in own if line.model)]
+    fields = {name: [value] for name, value in turn.fields.items()}
     first = models[0] if models else None
+    version = str(turn.version) if turn.version else None
     return TraceDraft(
         id=f"kp:trace:{trace}",
-        created_at=time_of(turn["time"]),
-        ended_at=time_of(max(line["time"] for line in own)),
+        created_at=time_of(turn.time),
+        ended_at=time_of(max(line.time for line in own)),
         objective=transcript.objective,
         steps=transcript.steps,
         fields={**fields, "model": models} if models else fields,
-        origin=Origin(first, first, turn["session"], str(version) if version else None),
+        origin=Origin(first, first, turn.session, version),
         framework=framework,
-        native=Native(root=turn["root"], log=turn["session"]),
+        native=Native(root=turn.root, log=turn.session),
     )
 
 
-def _distinct(records: Iterable[SourceRecord]) -> list[Json]:
+def _distinct(records: Iterable[SourceRecord]) -> list[Line]:
     """The lines in their order, each once: of several contents of one, the one read last.
 
     Of a prompt that sessions share it is the upper one: a session that goes on with another one
     has a title above what it has copied.
     """
-    lines: dict[tuple[object, object], tuple[int, Json]] = {}
+    lines: dict[tuple[str, str, bool], tuple[int, Line]] = {}
     for record in records:
-        key = record.payload["id"], record.payload["role"]
-        number, line = record.line or 0, record.payload
+        number, line = record.line or 0, Line.of(record.payload)
+        key = line.id, line.role, line.ended is None
         other, before = lines.get(key, (number, line))
         if number < other or _session(line) == _session(before):
             lines[key] = number, line
-    ordered = [line for _, line in lines.values()]
-    return sorted(ordered, key=lambda line: line.get("order") or line["time"])
+    return sorted((line for _, line in lines.values()), key=lambda line: line.order)
 
 
-def _session(line: Json) -> object:
-    return as_object(line.get("turn")).get("session")
+def _session(line: Line) -> str | None:
+    return line.turn.session if line.turn else None
 
 
-def _messages(lines: Iterable[Json]) -> list[Message]:
-    """The messages: several lines may be parts of one, which has the place of the first.
-
-    Whether a tool has failed may be in a line apart from its result.
-    """
+def _messages(lines: Iterable[Line]) -> list[Message]:
+    """The messages: several lines may be parts of one, which has the place of the first."""
     failed: dict[object, bool] = {}  # by the calls' ids
-    messages: dict[object, list[Json]] = {}
+    messages: dict[object, list[Line]] = {}
     for line in lines:
-        if line["role"] == "end":
-            failed[line["call"]] = bool(line["failed"])
+        if line.ended:
+            failed[line.ended.call] = line.ended.failed
         else:
-            messages.setdefault(line.get("message") or (line["id"], line["role"]), []).append(line)
+            messages.setdefault(line.message or (line.id, line.role), []).append(line)
     return [_message(parts, failed) for parts in messages.values()]
 
 
-def _message(lines: Sequence[Json], failed: dict[object, bool]) -> Message:
+def _message(lines: Sequence[Line], failed: Mapping[object, bool]) -> Message:
+    texts = dict.fromkeys(text for line in lines for text in line.texts)
+    thinking = dict.fromkeys(text for line in lines for text in line.thinking)
     return Message(
-        role=lines[0]["role"],
-        text=joined([*(line.get("text") or "" for line in lines), *_once(lines, "texts")]),
-        reasoning=joined(
-            [*(line.get("reasoning") or "" for line in lines), *_once(lines, "thinking")]
-        ),
+        role=lines[0].role,
+        text=joined([*(line.text for line in lines), *texts]),
+        reasoning=joined([*(line.reasoning for line in lines), *thinking]),
         calls=_calls(lines),
         results=tuple(
-            ToolResult(x["content"], x["id"], failed.get(x["id"], bool(x["failed"])))
+            replace(result, failed=failed.get(result.id, result.failed))
             for line in lines
-            for x in line.get("results", ())
+            for result in line.results
         ),
     )
 
 
-def _once(lines: Sequence[Json], name: str) -> list[str]:
-    """The blocks of a message, of which a line may repeat those before."""
-    return [*dict.fromkeys(block for line in lines for block in line.get(name, ()))]
-
-
-def _calls(lines: Sequence[Json]) -> tuple[ToolCall, ...]:
-    """Likewise its calls: where the first one stands, as the last one has it."""
+def _calls(lines: Iterable[Line]) -> tuple[ToolCall, ...]:
+    """The calls of a message: where the first of copies stands, as the last one has it."""
     calls: dict[object, ToolCall] = {}
-    for line in lines:
-        for x in line.get("calls", ()):
-            calls[x["id"] or len(calls)] = ToolCall(x["name"], x["given"], x["id"], x["server"])
+    for each in (call for line in lines for call in line.calls):
+        calls[each.id or len(calls)] = each
     return tuple(calls.values())
