@@ -192,3 +192,166 @@ def test_the_items_of_a_response_are_one_message_with_its_reasoning() -> None:
         Message("assistant", calls=(ToolCall("look", "{}", "c1"),)),
         Message("tool", results=(ToolResult("R", "c1"),)),
     ]
+
+
+ACTION = {"type": "search", "query": "east lock"}
+FOUND = [{"title": "Lock news"}]
+HOSTED: list[tuple[Any, list[ToolCall], list[ToolResult]]] = [
+    # OpenAI's responses.
+    (
+        {"type": "web_search_call", "id": "w1", "status": "completed", "action": ACTION},
+        [ToolCall("web_search", ACTION, "w1")],
+        [],
+    ),
+    (
+        {"type": "file_search_call", "id": "f1", "queries": ["lock"], "results": FOUND},
+        [ToolCall("file_search", ["lock"], "f1")],
+        [ToolResult(FOUND, "f1")],
+    ),
+    (
+        {"type": "file_search_call", "id": "f1", "queries": ["lock"], "results": None},
+        [ToolCall("file_search", ["lock"], "f1")],
+        [],
+    ),
+    (
+        {
+            "type": "mcp_call",
+            "id": "m1",
+            "server_label": "harbour",
+            "name": "lock_log",
+            "arguments": "{}",
+            "output": "opened at 8",
+            "error": None,
+        },
+        [ToolCall("lock_log", "{}", "m1", "harbour")],
+        [ToolResult("opened at 8", "m1")],
+    ),
+    (
+        {"type": "mcp_call", "id": "m1", "name": "lock_log", "arguments": "{}", "error": "no way"},
+        [ToolCall("lock_log", "{}", "m1")],
+        [ToolResult("no way", "m1", failed=True)],
+    ),
+    (
+        {"type": "custom_tool_call", "call_id": "c1", "id": "t1", "name": "note", "input": "lock"},
+        [ToolCall("note", "lock", "c1")],
+        [],
+    ),
+    (
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "R"},
+        [],
+        [ToolResult("R", "c1")],
+    ),
+    (
+        {"type": "code_interpreter_call", "id": "i1", "code": "1 + 1", "outputs": [{"logs": "2"}]},
+        [ToolCall("code_interpreter", "1 + 1", "i1")],
+        [ToolResult([{"logs": "2"}], "i1")],
+    ),
+    (
+        {"type": "local_shell_call", "call_id": "c1", "action": {"command": ["ls"]}},
+        [ToolCall("local_shell", {"command": ["ls"]}, "c1")],
+        [],
+    ),
+]
+PARTS: list[tuple[Any, list[ToolCall], list[ToolResult]]] = [
+    *[each for each in HOSTED if each[1]],  # as LangChain has them
+    # Anthropic's.
+    (
+        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "lock"}},
+        [ToolCall("web_search", {"query": "lock"}, "s1")],
+        [],
+    ),
+    (
+        {"type": "web_search_tool_result", "tool_use_id": "s1", "content": FOUND},
+        [],
+        [ToolResult(FOUND, "s1")],
+    ),
+    (
+        {
+            "type": "web_search_tool_result",
+            "tool_use_id": "s1",
+            "content": {"type": "web_search_tool_result_error", "error_code": "unavailable"},
+        },
+        [],
+        [
+            ToolResult(
+                {"type": "web_search_tool_result_error", "error_code": "unavailable"},
+                "s1",
+                failed=True,
+            )
+        ],
+    ),
+    (
+        {"type": "mcp_tool_use", "id": "s1", "name": "log", "server_name": "harbour", "input": {}},
+        [ToolCall("log", {}, "s1", "harbour")],
+        [],
+    ),
+    (
+        {
+            "type": "mcp_tool_result",
+            "tool_use_id": "s1",
+            "is_error": True,
+            "content": [{"type": "text", "text": "no"}],
+        },
+        [],
+        [ToolResult("no", "s1", failed=True)],
+    ),
+    # OpenTelemetry's.
+    (
+        {"type": "server_tool_call", "id": "s1", "name": "web_search", "server_tool_call": ACTION},
+        [ToolCall("web_search", ACTION, "s1")],
+        [],
+    ),
+    (
+        {
+            "type": "server_tool_call_response",
+            "id": "s1",
+            "server_tool_call_response": {"results": FOUND},
+        },
+        [],
+        [ToolResult({"results": FOUND}, "s1")],
+    ),
+    # LangChain's own.
+    (
+        {"type": "server_tool_call", "id": "s1", "name": "web_search", "args": {"query": "lock"}},
+        [ToolCall("web_search", {"query": "lock"}, "s1")],
+        [],
+    ),
+    (
+        {"type": "server_tool_result", "tool_call_id": "s1", "status": "error", "output": FOUND},
+        [],
+        [ToolResult(FOUND, "s1", failed=True)],
+    ),
+    # Gemini's.
+    (
+        {"executableCode": {"language": "PYTHON", "code": "1 + 1"}},
+        [ToolCall("code_execution", "1 + 1")],
+        [],
+    ),
+    (
+        {"code_execution_result": {"outcome": "OUTCOME_OK", "output": "2"}},
+        [],
+        [ToolResult("2")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("item", "calls", "results"), HOSTED)
+def test_an_item_of_a_tool_that_a_provider_runs_is_a_call_and_its_result(
+    item: dict[str, Any], calls: list[ToolCall], results: list[ToolResult]
+) -> None:
+    role = "assistant" if calls else "tool"
+    assert messages_in([item]) == [Message(role, calls=tuple(calls), results=tuple(results))]
+
+
+@pytest.mark.parametrize(("part", "calls", "results"), PARTS)
+def test_a_part_of_a_tool_that_a_provider_runs_is_a_call_or_a_result(
+    part: dict[str, Any], calls: list[ToolCall], results: list[ToolResult]
+) -> None:
+    message = {"role": "assistant", "content": [part, {"type": "text", "text": "so"}]}
+    told = Message("assistant", "so", calls=tuple(calls), results=tuple(results))
+    assert messages_in([message]) == [told]
+
+
+def test_other_payloads_with_such_a_type_are_no_calls() -> None:
+    for payload in ({"type": "tool_call", "name": "look"}, {"type": "web_search", "query": "q"}):
+        assert messages_in(payload) == []

@@ -11,6 +11,9 @@ import pytest
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
 from tests.support.agent_runs import (
+    AFTER,
+    ASK,
+    LOOK,
     LOOKED,
     LOOKS,
     OF_AGENTS,
@@ -35,7 +38,7 @@ def row_of(tmp_path: Path, system: str, run: Sequence[Step]) -> dict[str, Any]:
     return converted(system.partition(" ")[0], tmp_path / system, RULES).row
 
 
-def steps(row: dict[str, Any]) -> list[object]:
+def steps(row: dict[str, Any]) -> list[tuple[tuple[object, ...], object]]:
     """Its steps; arguments may be written with spaces or without."""
     inputs = [step["input"] and json.loads(step["input"]) for step in row["steps"]]
     bare = {"steps": [{**step, "input": None} for step in row["steps"]]}
@@ -75,6 +78,21 @@ def test_agents_within_each_other_answer_from_the_innermost_on(tmp_path: Path) -
         row = row_of(tmp_path, system, run)
         texts = [step["content"] or step["tool"]["name"] for step in row["steps"]]
         assert " ".join(text.replace(" ", "·") for text in texts) == told, system
+
+
+@pytest.mark.parametrize("system", ["otlp", "langfuse", "langsmith"])
+def test_a_tool_that_the_model_s_provider_runs_is_told_once(tmp_path: Path, system: str) -> None:
+    hosted = [
+        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "it"}},
+        {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"title": "news"}]},
+        {"type": "text", "text": "hm"},
+    ]
+    asks = {"role": "assistant", "content": hosted, "tool_calls": [LOOK]}
+    later = replace(THERE, given=[*ASK, asks, *AFTER[2:]])
+    row = row_of(tmp_path, system, [ROOT, replace(LOOKS, answer=asks), LOOKED, later])
+    assert [told[1] for told, _ in steps(row)] == [
+        *("hm", "web_search", "look", '[{"title":"news"}]', "found", "there")
+    ]
 
 
 def test_a_text_that_a_model_is_given_is_no_message_of_a_user(tmp_path: Path) -> None:

@@ -190,6 +190,14 @@ _PART_KEYS = ("thought", "function_call", "functionCall", "function_response", "
 _MESSAGE_KEYS = ("tool_calls", "reasoning_content", "reasoning", "additional_kwargs")
 _WRAPPERS = ("gen_ai.event.content", "lc", "data")
 _BODY = ("content", "parts", "tool_calls", "function_call")
+_CALLS = ("tool_call", "tool_use", "server_tool_use", "mcp_tool_use")
+_ARGUMENTS = (  # of calls; the latter of tools that the model's provider runs
+    *("arguments", "input", "args"),
+    *("action", "operation", "queries", "code", "server_tool_call"),
+)
+_RESULTS = ("tool_result", "tool_call_response", "function_response", "_call_output")
+_CONTENTS = ("response", "result", "content", "output", "server_tool_call_response")
+_FAILED = ("failed", "error")
 _TEXTS = ("text", "input_text", "output_text", "refusal", "summary_text")
 _TEXT_KINDS = ("", *_TEXTS)
 
@@ -225,15 +233,15 @@ def message_of(payload: Json) -> Message | None:
 
 def _response_item(payload: Json) -> Message | None:
     """An item of OpenAI's responses that is no message."""
-    kind = payload.get("type")
-    if kind == "function_call":
-        id_ = id_text(payload.get("call_id") or payload.get("id"))
-        call = ToolCall(str(payload.get("name") or ""), payload.get("arguments"), id_)
-        return Message("assistant", calls=(call,))
-    if kind == "function_call_output":
-        result = ToolResult(payload.get("output"), id_text(payload.get("call_id")))
-        return Message("tool", results=(result,))
-    if kind == "reasoning" and "role" not in payload:
+    kind = kind_of(payload)
+    if "role" in payload:
+        return None
+    if kind.endswith("_call_output"):
+        return Message("tool", results=tuple(_results_of([payload])))
+    if kind.endswith("_call") and kind != "tool_call":
+        calls, results = tuple(_calls_of([payload])), tuple(_results_of([payload]))
+        return Message("assistant", calls=calls, results=results)
+    if kind == "reasoning":
         return Message("assistant", reasoning=text_of(payload.get("summary")))
     return None
 
@@ -336,15 +344,29 @@ def reasoning_of(part: object) -> str:
 
 def _calls_of(parts: Sequence[object]) -> Iterator[ToolCall]:
     for part in map(as_object, parts):
-        if kind_of(part) in ("tool_call", "tool_use", "server_tool_use") or _is_bare_call(part):
-            name, id_ = part.get("name"), part.get("id")
+        kind = kind_of(part)
+        if kind.endswith(("_call", "tool_use")) or _is_bare_call(part):
+            # Of tools that the model's provider runs, some are named by the type alone.
+            type_ = "" if kind in _CALLS else kind.removesuffix("_call")
+            server = part.get("server_label") or part.get("server_name")
             yield ToolCall(
-                str(name or part.get("toolName") or ""),
-                first_of(part, "arguments", "input", "args"),
-                id_text(id_ or part.get("toolCallId")),
+                str(part.get("name") or part.get("toolName") or type_),
+                first_of(part, *_ARGUMENTS),
+                _first_id(part, "call_id", "id", "toolCallId"),
+                str(server) if server else None,
             )
         elif isinstance(call := part.get("function_call") or part.get("functionCall"), Mapping):
             yield ToolCall(str(call.get("name") or ""), call.get("args"), id_text(call.get("id")))
+        elif code := _gemini(part, "executable_code", "executableCode"):
+            yield ToolCall("code_execution", code.get("code"))
+
+
+def _gemini(part: Json, *names: str) -> Json:
+    return next((part[name] for name in names if isinstance(part.get(name), dict)), {})
+
+
+def _first_id(part: Json, *names: str) -> str:
+    return id_text(next((part[name] for name in names if part.get(name)), None))
 
 
 def _is_bare_call(part: Json) -> bool:
@@ -355,17 +377,30 @@ def _is_bare_call(part: Json) -> bool:
 def _results_of(parts: Sequence[object]) -> list[ToolResult]:
     results: list[ToolResult] = []
     for part in map(as_object, parts):
-        if kind_of(part) in ("tool_result", "tool_call_response", "function_response"):
-            content = first_of(part, "response", "result", "content", "output")
-            names = ("tool_use_id", "id", "call_id", "toolCallId")
-            id_ = next((part[name] for name in names if part.get(name)), None)
-            failed = part.get("is_error") or kind_of(content).startswith("error_")
-            results.append(ToolResult(_plain(content), id_text(id_), bool(failed)))
-        elif isinstance(
-            response := part.get("function_response") or part.get("functionResponse"), Mapping
-        ):
+        kind = kind_of(part)
+        response = part.get("function_response") or part.get("functionResponse")
+        if kind.endswith(_RESULTS):
+            content = first_of(part, *_CONTENTS)
+            id_ = _first_id(part, "tool_use_id", "tool_call_id", "call_id", "id", "toolCallId")
+            what = kind_of(content)
+            failed = what.startswith("error_") or what.endswith("_error") or _has_failed(part)
+            results.append(ToolResult(_plain(content), id_, failed))
+        elif isinstance(response, Mapping):
             results.append(ToolResult(response.get("response"), id_text(response.get("id"))))
+        elif ran := _gemini(part, "code_execution_result", "codeExecutionResult"):
+            failed = str(ran.get("outcome") or "OUTCOME_OK") != "OUTCOME_OK"
+            results.append(ToolResult(ran.get("output"), failed=failed))
+        elif kind.endswith("_call") and kind not in _CALLS:  # with the result within
+            held = (part.get(name) for name in ("output", "outputs", "results", "error"))
+            content = next((each for each in held if each is not None), None)
+            if content is not None:
+                id_ = _first_id(part, "call_id", "id")
+                results.append(ToolResult(_plain(content), id_, _has_failed(part)))
     return results
+
+
+def _has_failed(part: Json) -> bool:
+    return bool(part.get("is_error") or part.get("error")) or part.get("status") in _FAILED
 
 
 def _plain(content: object) -> object:
