@@ -303,6 +303,12 @@ def test_a_command_is_a_prompt_where_the_model_answers(tmp_path: Path) -> None:
     assert drafted("claude-code", path).draft.objective == "/review the last one"
 
 
+def test_a_prompt_that_mentions_a_command_is_no_command(tmp_path: Path) -> None:
+    words = "Why is <command-name>/cost</command-name> in my logs?"
+    path = claude_file(tmp_path, user("p", words), says("a", text("so")))
+    assert drafted("claude-code", path).draft.objective == words
+
+
 def test_what_is_typed_meanwhile_is_an_observation(tmp_path: Path) -> None:
     queued = {"type": "queued_command", "commandMode": "prompt", "prompt": "and b"}
     line = {**user("q", "", 2), "type": "attachment", "attachment": queued}
@@ -419,20 +425,21 @@ def sessions_of(name: str) -> dict[str, list[Line]]:
     }
 
 
-def records_in(name: str, path: Path) -> list[tuple[str, object]]:
-    records = FORMATS[name].records(path, [])
+def records_in(name: str, path: Path, rules: Rules) -> list[tuple[str, object]]:
+    records = FORMATS[name].under(rules).records(path, [])
     return [(x.trace, x.payload) for x in records if isinstance(x, SourceRecord)]
 
 
+@pytest.mark.parametrize("rules", [ALWAYS, SESSION])
 @pytest.mark.parametrize("name", ["claude-code", "codex"])
 def test_a_record_is_the_same_wherever_lines_that_do_not_count_stand(
-    tmp_path: Path, name: str
+    tmp_path: Path, name: str, rules: Rules
 ) -> None:
     for file, lines in sessions_of(name).items():
         path = tmp_path / Path(file).name
         mixed = [each for line in lines[1:] for each in (*IGNORED[name], line)]
-        now = records_in(name, write(path, lines[0], *mixed))
-        assert now == records_in(name, write(path, *lines))
+        now = records_in(name, write(path, lines[0], *mixed), rules)
+        assert now == records_in(name, write(path, *lines), rules)
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex"])

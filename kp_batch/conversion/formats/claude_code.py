@@ -112,7 +112,7 @@ class _Session(sessions.SessionFile):
             yield Skipped(sessions.WORDLESS)
         elif not text:
             return
-        elif name := _NAME.search(text):
+        elif text.lstrip().startswith("<command-") and (name := _NAME.search(text)):
             arguments = _ARGUMENTS.search(text)
             text = f"/{name[1].strip()} {arguments[1].strip() if arguments else ''}".strip()
             self._command = (number, line, text)
