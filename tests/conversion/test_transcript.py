@@ -83,15 +83,16 @@ def test_history_is_counted_once() -> None:
     st.sampled_from(['{"at": 1}', None]),
     st.sampled_from(["c1", ""]),
     st.sampled_from(["c1", ""]),
+    st.sampled_from(["c1", ""]),
 )
 def test_a_call_in_a_message_and_in_a_span_is_one(
-    order: list[str], arguments: str | None, call_id: str, result_id: str
+    order: list[str], arguments: str | None, asked_id: str, call_id: str, result_id: str
 ) -> None:
     transcript = Transcript()
     ran = ToolCall("look", arguments, call_id)
     for action in order:
         if action == "say":
-            transcript.add_answer(Message("assistant", calls=(CALL,)))
+            transcript.add_answer(Message("assistant", calls=(replace(CALL, id=asked_id),)))
         else:
             transcript.add_tool_run(ran, ToolResult("found"))
     transcript.add_prompt([Message("tool", results=(ToolResult("found", result_id),))])
@@ -146,6 +147,28 @@ def test_of_several_open_calls_that_of_the_same_arguments_takes_a_run(
     transcript.add_prompt(results)
     found = [("observation", f"at {at}") for at in order]
     assert steps_of(transcript) == [("tool_call", "look"), ("tool_call", "look"), *found]
+
+
+def test_a_result_that_its_span_lacks_is_told_by_the_next_prompt() -> None:
+    found = Message("tool", results=(ToolResult("found", "c1"),))
+    for order in ([0, 1], [1, 0]):
+        transcript = Transcript()
+        for action in order:
+            if action:
+                transcript.add_answer(Message("assistant", calls=(AT_ONE,)))
+            else:
+                transcript.add_tool_run(replace(AT_ONE, id=""), ToolResult())
+        transcript.add_prompt([found])
+        assert steps_of(transcript) == [("tool_call", "look"), ("observation", "found")]
+
+
+def test_results_of_several_calls_that_are_alike_are_several() -> None:
+    transcript = Transcript()
+    transcript.add_tool_run(ToolCall("see"), ToolResult("ok"))
+    transcript.add_answer(Message("assistant", calls=(AT_ONE, AT_TWO)))
+    transcript.add_prompt([Message("tool", results=(ToolResult("ok", x),)) for x in ("c1", "c2")])
+    told = [kind for kind, _ in steps_of(transcript)]
+    assert told == ["tool_call", "observation", "tool_call", "tool_call"] + ["observation"] * 2
 
 
 def test_other_calls_of_the_same_tool_are_others() -> None:

@@ -34,6 +34,9 @@ class Transcript:
     _results: Counter[str] = field(default_factory=Counter[str])
     _open: list[ToolCall] = field(default_factory=list[ToolCall])  # in a message, and not run yet
     _ahead: list[ToolCall] = field(default_factory=list[ToolCall])  # run, and in no message yet
+    _silent: list[ToolCall] = field(default_factory=list[ToolCall])  # of these, without a result
+    _ids: set[str] = field(default_factory=set[str])  # of calls
+    _nameless: Counter[str] = field(default_factory=Counter[str])  # results without an id
     _failed: bool = False
     _is_asking: bool = False  # whether no model was given the question itself yet
     _is_first: bool = False  # whether none was given anything by a user yet
@@ -63,7 +66,9 @@ class Transcript:
             self._failed = False
         for call in message.calls:
             if ran := _take(self._ahead, call, _alike):
-                self._results[f"id {call.id}"] += not ran.id
+                self._ids.add(call.id)
+                is_told = not any(ran is silent for silent in self._silent)
+                self._results[f"id {call.id}"] += is_told and not ran.id
             else:
                 self._call(call)
                 self._open.append(call)
@@ -78,6 +83,7 @@ class Transcript:
         users, results = Counter[str](), Counter[str]()
         for message in messages:
             for result in message.results:
+                self._recognise(result)
                 results[_key(result)] += 1
                 if results[_key(result)] > self._results[_key(result)]:
                     self._observe(result)
@@ -92,9 +98,19 @@ class Transcript:
         if not asked:
             self._call(call)
             self._ahead.append(call)
+            if result.content is None:
+                self._silent.append(call)
         call_id = result.id or call.id or (asked.id if asked else "")
         if not (call_id and self._results[f"id {call_id}"]):
             self._observe(ToolResult(result.content, call_id, result.failed))
+
+    def _recognise(self, result: ToolResult) -> None:
+        """Take a result for one that had no id before, if it has one that no call has."""
+        content = _key(ToolResult(result.content))
+        is_known = result.id in self._ids or self._results[f"id {result.id}"]
+        if result.id and self._nameless[content] and not is_known:
+            self._nameless[content] -= 1
+            self._results[f"id {result.id}"] = 1
 
     def _said_before(self, messages: Sequence[Message]) -> Sequence[Message]:
         """The messages up to the question: those of the turns before, which other traces have.
@@ -143,11 +159,14 @@ class Transcript:
         if result.content is None:
             return
         # Repeated, it may have lost its id, or gained one: see `add_answer`.
-        self._results.update({_key(result), _key(ToolResult(result.content))})
+        content = _key(ToolResult(result.content))
+        self._results.update({_key(result), content})
+        self._nameless[content] += not result.id
         self._add("observation", content=as_text(result.content))
 
     def _call(self, call: ToolCall) -> None:
         arguments = None if call.arguments is None else as_text(call.arguments)
+        self._ids.add(call.id)
         tool = {"name": call.name, "mcp_server": call.server}
         self._add("tool_call", tool=tool, input=arguments)
 
