@@ -106,9 +106,10 @@ class Transcript:
 
     def _recognise(self, result: ToolResult) -> None:
         """Take a result for one that had no id before, if it has one that no call has."""
+        if not result.id or result.id in self._ids or self._results[f"id {result.id}"]:
+            return  # as most are, which are given to a model again and again
         content = _key(ToolResult(result.content))
-        is_known = result.id in self._ids or self._results[f"id {result.id}"]
-        if result.id and self._nameless[content] and not is_known:
+        if self._nameless[content]:
             self._nameless[content] -= 1
             self._results[f"id {result.id}"] = 1
 
