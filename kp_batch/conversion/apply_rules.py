@@ -1,6 +1,6 @@
 """Applies rules to the draft of a trace: a row of an archive, or why it is refused."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -107,7 +107,15 @@ def _message(draft: TraceDraft, rules: Rules, reasons: list[str]) -> str:
         parts.append(_about_domain(rules.task_domain, draft.fields))
     if limits.TOO_LARGE in reasons:
         parts.append(str(TooLargeError()))
-    return "; ".join(parts)
+    parts += (f"no rule decides it: give {_OPTIONS[rule]}" for rule in lacking(rules, reasons))
+    return "; ".join(parts) or ", ".join(_IN_WORDS.get(x, x) for x in reasons)
+
+
+def lacking(rules: Rules, reasons: Collection[str]) -> list[str]:
+    """The rules for whose want a trace is refused for these reasons."""
+    return [
+        name for reason, name in _DECIDED.items() if reason in reasons and not getattr(rules, name)
+    ]
 
 
 def _about_domain(rule: Domain, fields: Mapping[str, Sequence[str]]) -> str:
@@ -123,10 +131,45 @@ def _about_confidence(name: str, values: Mapping[str, float], scores: str) -> st
     return f"no score {name!r}; there is: {scores}"
 
 
+_DECIDED = {  # the rule that decides it, by the reason to refuse a trace
+    "missing_success": "success",
+    "bad_confidence": "confidence",
+    "empty_domain": "task_domain",
+}
+_OPTIONS = {
+    "success": "--success score:NAME:AT_LEAST or --success always",
+    "confidence": "--confidence score:NAME:MIN:MAX or a number from 0 to 1",
+    "task_domain": "--domain FIELD, or --domain =DOMAIN for all",
+}
+_IN_WORDS = {
+    "bad_created_at": "the time at which it began is not told",
+    "empty_objective": "it has no question",
+    "no_steps": "it has no steps",
+}
 _RULES = {  # to suggest where they are missing
     "success": '[success] with score = "NAME" and at_least = 1.0, or always = true',
     "confidence": '[confidence] with score = "NAME", min = 0 and max = 1, or always = 0.8',
 }
+
+
+def check_rules_decide(form: Format, rules: Rules, reasons: Collection[str]) -> None:
+    """Refuse rules for whose want no trace of a format can be imported.
+
+    Args:
+        form: of the traces.
+        rules: of the import.
+        reasons: for which traces are refused.
+
+    Raises:
+        KpBatchError: names the options that are missing.
+    """
+    missing = [x for x in lacking(rules, reasons) if x not in form.decides]
+    if missing:
+        options = "; and ".join(_OPTIONS[name] for name in missing)
+        raise KpBatchError(
+            "all traces are refused, as no rule decides what they do not tell: give "
+            f"{options}; no trace is imported"
+        )
 
 
 def check_rules(form: Format, rules: Rules) -> None:

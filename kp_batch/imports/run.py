@@ -16,7 +16,7 @@ from typing import Any, cast
 import polars as pl
 
 from kp_batch.archive.sources import absolute
-from kp_batch.conversion.apply_rules import check_rules
+from kp_batch.conversion.apply_rules import check_rules, check_rules_decide
 from kp_batch.conversion.formats import FORMATS, detect_format
 from kp_batch.conversion.model import Format, Input
 from kp_batch.conversion.rules import Rules
@@ -241,6 +241,8 @@ def _import(plan: _Plan, folder: Path, limits: ImportLimits) -> Imported:
         change.build(all_anew=plan.is_all_anew, replaced=replaced)
     if plan.is_all_anew or not plan.state.format:
         job.check_names()
+    if not job.traces:
+        check_rules_decide(plan.form, plan.rules, job.refusals.refused)
     standing = change.write_refusals()
     check_limits(limits, job.refusals, job.traces, len(plan.source.inputs))
     return replace(

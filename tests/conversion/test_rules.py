@@ -80,9 +80,9 @@ def test_success(rule: dict[str, Any], scores: dict[str, float], success: object
         ),
         ({"fields": {"tags": ["new"]}}, ["empty_domain"], "the map has none of the values new"),
         (
-            {"created_at": None, "objective": "", "steps": [], "faults": ["invalidated"]},
-            ["invalidated", "bad_created_at", "empty_objective", "no_steps"],
-            "",
+            {"created_at": None, "steps": [], "faults": ["invalidated"]},
+            ["invalidated", "bad_created_at", "no_steps"],
+            "invalidated, the time at which it began is not told, it has no steps",
         ),
     ],
 )

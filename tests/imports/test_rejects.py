@@ -211,6 +211,48 @@ def test_the_command_tells_warnings_and_progress_without_a_terminal_too(archive:
     assert invoke("import", "otlp", SPANS, "-o", archive, *rules).stderr.count("\n") == 1
 
 
+def test_an_import_that_refuses_all_for_want_of_a_rule_names_its_option(
+    archive: Path,
+) -> None:
+    rules = ("--success", "always", "--confidence", "0.8")
+    arguments = ("import", "otlp", SPANS, "-o", archive, *rules)
+    done = invoke(*arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == (
+        "kp-batch: all traces are refused, as no rule decides what they do not tell: give "
+        "--domain FIELD, or --domain =DOMAIN for all; no trace is imported"
+    )
+    assert not (archive / "_refused.jsonl").exists()
+    assert invoke(*arguments, "--domain", "=x").returncode == 0
+
+
+def test_a_registry_whose_only_new_unit_lacks_what_it_tells_fails_no_night(
+    tmp_path: Path, archive: Path
+) -> None:
+    unit = kp_trace("a")
+    write_json(tmp_path / "a.json", {**unit, "metadata": {**unit["metadata"], "task_domain": None}})
+    done = invoke("import", "knowledgepulse", tmp_path / "a.json", "-o", archive)
+    assert done.returncode == 0
+    [refusal] = refusals(archive)
+    assert refusal["message"]
+
+
+def test_a_refusal_for_want_of_a_rule_among_others_says_so(source: Path, archive: Path) -> None:
+    form = spans()
+
+    def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Any:
+        result = form.draft(trace, records, rules)
+        is_named = isinstance(result, TraceDraft) and trace == "a"
+        return replace(result, task_domain="x") if is_named else result
+
+    rules = load_rules(None, {**RULES, "task_domain": None})
+    done = import_traces(replace(form, draft=draft), [str(source)], archive, rules)
+    assert done.traces == 1
+    messages = {refusal["id"]: refusal["message"] for refusal in refusals(archive)}
+    assert "no rule decides it: give --domain FIELD" in messages["kp:trace:b"]
+    assert all(messages.values())
+
+
 def test_the_command_takes_limits(tmp_path: Path, archive: Path) -> None:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "cut.json").write_text("{")
