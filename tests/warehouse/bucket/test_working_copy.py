@@ -719,7 +719,6 @@ def test_buckets_of_one_name_in_several_places_have_a_copy_each(
 
 
 @pytest.mark.telling
-@pytest.mark.usefixtures("no_page")
 def test_commands_take_the_url_of_a_warehouse(
     fresh: Machine, another: Machine, archive: Path
 ) -> None:
