@@ -13,7 +13,7 @@ from kp_batch.imports.rejects import NAMES
 from kp_batch.text import be, count_of, shortened
 
 _NAMED = 3
-_LETTERS = 80  # of a name that is shown
+_LETTERS = 400  # of a name that is shown; what differs in paths stands at their end
 _COMPARED = 10_000  # names: more take seconds
 
 

@@ -31,6 +31,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 1 << 18)
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [place for place in KITS if damages_at(place)])
 def test_what_is_too_large_or_damaged_is_refused_and_the_rest_imported(
     tmp_path: Path, place: str, capfd: pytest.CaptureFixture[str]

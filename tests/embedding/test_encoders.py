@@ -94,6 +94,8 @@ def test_hashing_depends_on_nothing_but_the_text() -> None:
     assert together.tobytes() == b"".join(Hashing().encode([text]).tobytes() for text in texts)
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 @given(texts=st.lists(st.text() | st.sampled_from(["Ein Wort", "x y", "\0", "金融 data"])))
 def test_hashing_counts_as_scikit_learn_does(texts: list[str]) -> None:
     counted = HashingVectorizer(
