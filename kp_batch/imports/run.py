@@ -68,9 +68,7 @@ class Imported:
     passed_over: dict[str, int] = field(default_factory=dict[str, int])  # no agent's, by kind
     expired: int = 0  # traces among these whose records were kept long enough
     deleted: int = 0  # traces that a registry has no more; they stay
-    kept: int = (
-        0  # traces of what an earlier version has read, as their sources were not read again
-    )
+    kept: int = 0  # traces of what an earlier version has read, and this one could not
     unmapped_domains: dict[str, int] = field(default_factory=dict[str, int])  # not in the map
     rules: dict[str, Any]
 

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, cast
 
 from kp_batch.limits import loads
@@ -22,6 +23,7 @@ class ToolCall:
     arguments: object = None  # JSON, or a text that may be JSON; None if unknown
     id: str = ""  # empty where the format has none
     server: str | None = None  # the MCP server, where it is known
+    _given: "_Arguments | None" = field(default=None, init=False, repr=False, compare=False)
 
     def is_same_as(self, other: "ToolCall") -> bool:
         """Whether another one may be of the same call, by what it was given."""
@@ -39,10 +41,36 @@ class ToolCall:
             return (ALIKE + 1) * (self.id == other.id)
         if self.name != other.name:
             return 0
-        one, another = _parted(self.arguments), _parted(other.arguments)
+        one, another = self.given, other.given
         if one == another:
             return ALIKE + 1
-        return ALIKE if _has_all(one, another) or _has_all(another, one) else 1
+        return ALIKE if one.has_all(another) or another.has_all(one) else 1
+
+    @property
+    def given(self) -> "_Arguments":
+        """The arguments, parsed once, however many other calls they are compared with."""
+        if self._given is None:
+            self._given = _parted(self.arguments)
+        return self._given
+
+
+@dataclass
+class _Arguments:
+    """What a call was given, with all JSON in texts parsed."""
+
+    positional: list[object]
+    named: Json
+
+    @cached_property
+    def values(self) -> set[str]:
+        return {compact(value) for value in (*self.positional, *self.named.values())}
+
+    def has_all(self, other: "_Arguments") -> bool:
+        """Whether all arguments of another call are among these, by name, or else by value."""
+        missing = object()
+        return all(compact(value) in self.values for value in other.positional) and all(
+            self.named.get(name, missing) == value for name, value in other.named.items()
+        )
 
 
 @dataclass(slots=True)
@@ -147,25 +175,15 @@ def bare_arguments(value: object) -> object:
     return (args if len(args) > 1 else args[0]) if args else kwargs
 
 
-def _parted(arguments: object) -> tuple[list[object], Json]:
-    """Positional and named arguments, with all JSON in texts parsed."""
+def _parted(arguments: object) -> _Arguments:
     value = parse_json_deep(bare_arguments(arguments))
     if wrapped := wrapped_arguments(value):
-        return wrapped
+        return _Arguments(*wrapped)
     if isinstance(value, dict):
-        return [], cast("Json", value)
+        return _Arguments([], cast("Json", value))
     if isinstance(value, list):
-        return cast("list[object]", value), {}
-    return ([] if value in (None, "") else [value]), {}
-
-
-def _has_all(given: tuple[list[object], Json], other: tuple[list[object], Json]) -> bool:
-    """Whether all arguments of another call are among those given, by name, or else by value."""
-    values = {compact(value) for value in (*given[0], *given[1].values())}
-    missing = object()
-    return all(compact(value) in values for value in other[0]) and all(
-        given[1].get(name, missing) == value for name, value in other[1].items()
-    )
+        return _Arguments(cast("list[object]", value), {})
+    return _Arguments([] if value in (None, "") else [value], {})
 
 
 def first_of(payload: Json, *names: str) -> Any:
