@@ -35,6 +35,8 @@ def test_the_limit_follows_the_machine_and_what_cannot_be_spilled(
     assert duckdb_limit(most, scores) == limit
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 def test_what_does_not_fit_is_kept_in_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

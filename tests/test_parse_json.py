@@ -46,6 +46,8 @@ def test_odd_texts(text: str, encoding: str | None) -> None:
     assert outcome(parse, source) == outcome(json.loads, source)
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 @given(values, st.booleans(), st.sampled_from([None, 1]))
 def test_any_value(value: Any, ascii_alone: bool, indent: int | None) -> None:  # noqa: FBT001
     text = json.dumps(value, ensure_ascii=ascii_alone, indent=indent)

@@ -105,6 +105,8 @@ def _runs(node: ast.AST) -> bool:
     return is_method and _called(node) in {"execute", "executemany", "sql", "query"}
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 def test_no_other_module_puts_sql_together(modules: dict[Path, ast.Module]) -> None:
     assert len(modules) > 100
     statements = [

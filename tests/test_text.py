@@ -33,6 +33,8 @@ def test_tables_with_wide_characters_stay_in_line() -> None:
     ]
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 def test_a_warehouse_in_a_bucket_is_named_by_its_url(tmp_path: Path) -> None:
     own = config(tmp_path, write_jsonl(tmp_path / "a.jsonl", [trace(id="t")]))
     rescore_archive(own)

@@ -293,6 +293,8 @@ def test_a_table_keeps_to_a_width_only_where_there_is_one(
     assert len(top) > 500
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 def test_sql_answers_as_of_a_run(scored: Scored) -> None:
     query = "SELECT count(DISTINCT run_id) AS ids, (SELECT count(*) FROM runs) AS runs FROM scores"
     ask = ["sql", query, "--warehouse", scored.warehouse, "--format", "csv"]
@@ -568,6 +570,8 @@ def test_a_wrong_query_is_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in wrong.stderr
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 def test_what_the_system_refuses_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for arguments in (

@@ -257,6 +257,8 @@ def test_a_warehouse_is_no_archive(warehouse: Path) -> None:
         )
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 def test_a_delta_table_in_the_archive_is_one_reject(archive: Path, tmp_path: Path) -> None:
     pl.DataFrame({"id": ["1"]}).write_delta(archive / "table")
     settings = RescoreConfig(archive=(str(archive),), warehouse=tmp_path / "w", embedder="none")

@@ -77,6 +77,8 @@ def test_traces_stand_in_the_files_of_their_days(source: Path, archive: Path) ->
     assert metadata[b"kp_batch.rules"] == b"{}"
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 def test_what_is_imported_can_be_scored(source: Path, archive: Path, tmp_path: Path) -> None:
     import_all(source, archive)
     rescore_archive(config(tmp_path, archive))
@@ -305,6 +307,8 @@ def test_a_trace_that_moves_between_days_that_gain_is_always_in_one(
     }
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 def test_row_groups_depend_on_nothing_but_the_day(tmp_path: Path) -> None:
     folder = tmp_path / "spans"
     folder.mkdir()

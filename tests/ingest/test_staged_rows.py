@@ -28,6 +28,8 @@ def written(path: Path, frames: list[pl.DataFrame], most: int) -> list[int]:
     return [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 @given(st.lists(st.lists(st.text("ab", max_size=20), max_size=9), max_size=9), st.integers(1, 12))
 def test_law_rows_come_back_in_groups_of_at_most_so_many(
     tmp_path_factory: pytest.TempPathFactory, names: list[list[str]], most: int

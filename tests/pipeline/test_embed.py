@@ -140,6 +140,8 @@ def test_texts_are_tokenised_while_windows_are_embedded(tmp_path: Path) -> None:
     assert_embedded(tmp_path, TEXTS)
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 def test_a_model_that_fails_ends_the_stream_and_what_was_stored_stays(tmp_path: Path) -> None:
     class Failing(Sleeping):
         def encode_windows(self, windows: Sequence[Window]) -> Float32s:

@@ -2,6 +2,7 @@ import math
 from typing import Any
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ rows = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 @given(st.lists(rows, min_size=1, max_size=5))
 def test_law_a_breakdown_ends_with_the_score_and_its_parts_sum_to_it(
     drawn_rows: list[dict[str, Any]],

@@ -168,6 +168,8 @@ def test_law_a_trace_takes_the_weights_in_force_at_its_time(
         assert in_force.get(row[0], in_force["default"]) == profile
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 def test_ten_thousand_dates_are_searched() -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     hours = [start + timedelta(hours=hour) for hour in range(10_000)]

@@ -339,6 +339,8 @@ def test_near_duplicates_are_those_over_the_given_similarity(
     assert_same(answer, wanted)
 
 
+@pytest.mark.telling
+@pytest.mark.slow
 def test_traces_of_one_text_are_near_duplicates_at_one(tmp_path: Path) -> None:
     words = [trace(id=f"{n}-{letter}", objective=f"say {n}") for n in range(20) for letter in "ab"]
     own = RescoreConfig(
