@@ -182,6 +182,8 @@ def check_rules(form: Format, rules: Rules) -> None:
         raise KpBatchError(
             f'{form.name} has no sessions of several turns: leave out the rule trace = "session"'
         )
+    if rules.root and not form.has_spans:
+        raise KpBatchError(f'{form.name} has no spans: leave out the rule root = "{rules.root}"')
     missing = [
         example
         for name, example in _RULES.items()

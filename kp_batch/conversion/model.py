@@ -141,6 +141,7 @@ class Format:
             has no more still count. A "document" is complete: records that it had before it was
             rewritten count no more. Records of a "registry" still count, too, but traces that it
             has no more are counted as deleted.
+        has_spans: whether a trace is a tree of spans, whose root another system may have.
         prefix: before a trace's native id, in its id in the archive.
         sessions: reads an input as `records` does, where a trace is a session and not a turn of it.
             None for a format that has no sessions.
@@ -157,6 +158,7 @@ class Format:
     sniff: Callable[[str, bytes], Any] = lambda _path, _content: None
     decides: frozenset[str] = frozenset()
     source: Literal["stream", "document", "registry"] = "stream"
+    has_spans: bool = False
     prefix: str = "kp:trace:"
     sessions: Callable[[Path, Sequence[Path]], Iterator[ReadItem]] | None = None
     rows: Callable[[str, str | None], Iterator[ReadItem]] | None = None

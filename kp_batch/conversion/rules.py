@@ -102,12 +102,18 @@ class Rules(_Table):
     created_at: Literal["start", "end"] = "start"  # of the task; live engines score at its end
     agent_id: str | None = None  # the native field that names the agent, if another one does
     recovery: Literal["after_tool_error"] | None = None
+    root: Literal["topmost", "topmost_at_once"] | None = None  # where another system has it
     objective: str | None = None  # the path of the question in a root's input
 
     @property
     def recovers(self) -> bool:
         """Whether the first thought after a failed tool is an error recovery."""
         return self.recovery == "after_tool_error"
+
+    @property
+    def settled(self) -> Self:
+        """The rules for a trace of which no more is to come."""
+        return self.model_copy(update={"root": "topmost_at_once"}) if self.root else self
 
     def as_json(self) -> str:
         """The rules, as the metadata of files has them: without defaults."""

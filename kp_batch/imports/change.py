@@ -32,6 +32,7 @@ from kp_batch.imports.state import (
     store_frame,
     store_sources,
 )
+from kp_batch.imports.waiting import Waiting
 from kp_batch.log import warn
 
 _SKIPPED_FOR = timedelta(days=30)  # that records of skipped traces are kept
@@ -45,6 +46,11 @@ def now() -> datetime:
 def is_expired(skipped: SkippedSegment) -> bool:
     """Whether the records of skipped traces were kept for long enough."""
     return skipped.read < now() - _SKIPPED_FOR
+
+
+def waiting_of(state: ImportState, archive: Archive) -> Waiting:
+    """The traces of an archive that wait."""
+    return Waiting(state.waiting_rows(archive), now())
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ class ArchiveChange:
         self._archive, self._state, self._known = archive, state, known
         self._job, self._folder = job, folder
         self._forgotten = state.forgotten_rows(archive)
+        self._waiting = waiting_of(state, archive)
         self._live = [segment for segment in state.skipped if not is_expired(segment)]
         self._segments = self._paths([*state.records, *(segment.name for segment in self._live)])
         self._standing: dict[str, int] = {}
@@ -152,7 +159,10 @@ class ArchiveChange:
             new.touch(traces_of(self._segments, pl.col("file").is_in([*rewritten, *replaced])))
             if not state.is_done:
                 new.touch(traces_of(self._segments, pl.col("told") == state.number))
-            self._join = Join(new, self._old, self._folder / "segments", all_anew=all_anew)
+            if self._job.rules.root:
+                new.touch(self._waiting.settled)
+            folder = self._folder / "segments"
+            self._join = Join(new, self._old, self._waiting, folder, all_anew=all_anew)
             self._join.build(self._job.build)
 
     def _old_segments(self, replaced: Collection[str], *, is_rewritten: bool) -> Segments:
@@ -215,6 +225,7 @@ class ArchiveChange:
             "skipped": tuple(skipped),
             "sources": store_sources(archive, number, self._known),
             "forgotten": store_frame(archive, number, "forgotten", self._forgotten),
+            "waiting": store_frame(archive, number, "waiting", self._waiting.rows()),
         }
         state = self._state.model_copy(update=changes)
         state.save(archive)

@@ -28,7 +28,7 @@ from kp_batch.conversion.rules import Rules
 from kp_batch.errors import KpBatchError, ResourceError, UnreadableError, is_of_machine, is_passing
 from kp_batch.imports.days import DailyPartitions, day_of, rows_of
 from kp_batch.imports.records import NewRecords, Outcome, TraceRecords
-from kp_batch.imports.rejects import Refusals
+from kp_batch.imports.rejects import Refusals, waits
 from kp_batch.imports.sources import local_path
 from kp_batch.imports.workers import Workers
 from kp_batch.limits import (
@@ -167,7 +167,8 @@ def _built(
 ) -> Row | Rejected | Skipped:
     id_ = form.id_of(trace.trace)
     try:
-        draft = form.draft(trace.trace, list(_parsed(trace)), rules)
+        chosen = rules.settled if trace.is_settled else rules
+        draft = form.draft(trace.trace, list(_parsed(trace)), chosen)
         if not isinstance(draft, TraceDraft):
             return draft
         counts.count(draft, rules)
@@ -267,7 +268,8 @@ class ImportJob:
             elif result:
                 self.traces, day = self.traces + 1, result
             self.days.move(id_, day, trace.days)
-            yield Outcome(day, isinstance(result, Skipped))
+            is_waiting = isinstance(result, Rejected) and waits(result) and not trace.is_settled
+            yield Outcome(day, isinstance(result, Skipped), is_waiting)
 
     def check_names(self) -> None:
         """Refuse rules that name a score or a field that no trace has, where traces have others.

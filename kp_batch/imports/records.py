@@ -18,6 +18,7 @@ from kp_batch import limits
 from kp_batch.conversion.model import SourceRecord
 from kp_batch.imports.rereading import without_replaced
 from kp_batch.imports.sorted_runs import RowGroupWriter, SortedRuns, merged, pieces
+from kp_batch.imports.waiting import Waiting
 from kp_batch.text import encodable
 
 RECORDS = pl.Schema(
@@ -53,6 +54,8 @@ class TraceRecords:
         lines: of the first record of each content, where its file has lines.
         file: of the first record.
         days: in which the trace may be.
+        is_new: whether any of them is read by this import.
+        is_settled: whether no more is waited for: the trace has a day, or nothing came for long.
     """
 
     trace: str
@@ -60,14 +63,17 @@ class TraceRecords:
     lines: Sequence[int | None]
     file: str
     days: Sequence[str]
+    is_new: bool = True
+    is_settled: bool = False
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a trace: the day in which it is put, if any; or that it is no agent's."""
+    """What became of a trace: the day in which it is put, if any; or else why it has none."""
 
     day: str | None = None
-    is_skipped: bool = False
+    is_skipped: bool = False  # as it is no agent's
+    waits: bool = False  # for more records
 
 
 # Begins to build traces; the function that it returns waits for the outcome of each.
@@ -159,12 +165,21 @@ class Join:
     Args:
         new: the records that an import has read.
         old: the segments of earlier imports.
+        waiting: the traces that wait; takes what becomes of each trace.
         folder: for the two new segments: `kept` and `skipped`.
         all_anew: whether all traces are built, and not only those with new contents.
     """
 
-    def __init__(self, new: NewRecords, old: Segments, folder: Path, *, all_anew: bool) -> None:
-        self._new, self._old, self._all_anew = new, old, all_anew
+    def __init__(
+        self,
+        new: NewRecords,
+        old: Segments,
+        waiting: Waiting,
+        folder: Path,
+        *,
+        all_anew: bool,
+    ) -> None:
+        self._new, self._old, self._waiting, self._all_anew = new, old, waiting, all_anew
         self._since = pl.DataFrame(
             {"file": list(old.since), "since": list(old.since.values())},
             schema={"file": pl.String, "since": pl.Int64},
@@ -179,7 +194,7 @@ class Join:
         kept, skipped = (RowGroupWriter(path, RECORDS, _SIZE) for path in self.paths)
         with kept, skipped:
             for batch in _one_ahead(self._begin(rows, build) for rows in self._rows()):
-                rows, traces = self._finish(batch, batch.new_outcomes())
+                rows, traces = self._finish(batch, self._outcomes(batch))
                 kept.write(rows.join(traces, on="trace", how="anti", maintain_order="left"))
                 skipped.write(rows.join(traces, on="trace", how="semi", maintain_order="left"))
         self.rows = kept.rows, skipped.rows
@@ -222,10 +237,42 @@ class Join:
         kept, valid = valid.filter("is_kept").select("trace").unique(), valid.drop("is_kept")
         contents = valid.unique(_CONTENT, keep="first", maintain_order=True)
         contents = contents.join(texts, on=_CONTENT, how="left", maintain_order="left")
-        traces = list(_traces(self._changed(rows, contents), contents, outcomes))
+        traces = list(self._traces(self._changed(rows, contents), contents, outcomes))
         unchanged = rows.filter(pl.col("origin") == _UNCHANGED).select("trace")
         rows = _new_rows(valid, records, texts)
         return _Batch(unchanged, kept, rows, outcomes, traces, build(traces))
+
+    def _traces(
+        self, changed: pl.DataFrame, contents: pl.DataFrame, outcomes: pl.DataFrame
+    ) -> Iterator[TraceRecords]:
+        """The records of the traces to build."""
+        is_new = (pl.col("told") == self._new.number).any()
+        by_trace = contents.group_by("trace", maintain_order=True).agg(
+            "json", "line", pl.first("file"), is_new=is_new
+        )
+        days = outcomes.group_by("trace").agg(pl.col("day").drop_nulls().unique().sort())
+        is_settled = pl.col("trace").is_in(self._waiting.settled.implode())
+        rows = changed.with_columns(is_settled=is_settled)
+        rows = rows.join(by_trace, on="trace", how="left", maintain_order="left")
+        rows = rows.join(days, on="trace", how="left", maintain_order="left")
+        columns = ("trace", "json", "line", "file", "day", "is_new", "is_settled")
+        for trace, texts, lines, file, in_days, new, settled in rows.select(columns).iter_rows():
+            yield TraceRecords(
+                trace,
+                texts or (),
+                lines or (),
+                file or "",
+                in_days or (),
+                is_new=bool(new),
+                is_settled=bool(in_days) or (settled and not new),
+            )
+
+    def _outcomes(self, batch: "_Batch") -> pl.DataFrame:
+        """The outcomes of the traces of a batch, once they are built."""
+        pairs = [*zip(batch.traces, batch.built(), strict=True)]
+        self._waiting.take([(trace.trace, end.waits, trace.is_new) for trace, end in pairs])
+        rows = [(trace.trace, end.day, end.is_skipped) for trace, end in pairs]
+        return pl.DataFrame(rows, schema=_OUTCOMES, orient="row")
 
     def _finish(self, batch: "_Batch", outcomes: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """The rows to write, and which traces of these are skipped, once a batch is built."""
@@ -271,12 +318,6 @@ class _Batch:
     old_outcomes: pl.DataFrame
     traces: Sequence[TraceRecords]  # that are built
     built: Callable[[], Iterable[Outcome]]
-
-    def new_outcomes(self) -> pl.DataFrame:
-        """The outcomes of the traces, once they are built."""
-        pairs = zip(self.traces, self.built(), strict=True)
-        rows = [(records.trace, outcome.day, outcome.is_skipped) for records, outcome in pairs]
-        return pl.DataFrame(rows, schema=_OUTCOMES, orient="row")
 
 
 def _one_ahead(batches: Iterable[_Batch]) -> Iterator[_Batch]:
@@ -326,18 +367,6 @@ def _skipped_traces(rows: pl.DataFrame) -> pl.DataFrame:
     was = (pl.col("origin") == _SKIPPED).any()
     by_trace = rows.group_by("trace").agg(is_skipped=pl.coalesce(pl.max("is_skipped"), was))
     return by_trace.filter("is_skipped").select("trace")
-
-
-def _traces(
-    changed: pl.DataFrame, contents: pl.DataFrame, outcomes: pl.DataFrame
-) -> Iterator[TraceRecords]:
-    """The records of the traces to build."""
-    by_trace = contents.group_by("trace", maintain_order=True).agg("json", "line", pl.first("file"))
-    days = outcomes.group_by("trace").agg(pl.col("day").drop_nulls().unique().sort())
-    rows = changed.join(by_trace, on="trace", how="left", maintain_order="left")
-    rows = rows.join(days, on="trace", how="left", maintain_order="left")
-    for trace, texts, lines, file, trace_days in rows.iter_rows():
-        yield TraceRecords(trace, texts or (), lines or (), file or "", trace_days or ())
 
 
 def _new_rows(valid: pl.DataFrame, records: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:

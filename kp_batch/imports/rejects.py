@@ -17,9 +17,14 @@ from kp_batch.imports.archive import Archive
 from kp_batch.imports.sorted_runs import SortedRuns
 from kp_batch.text import encodable, shortened
 
-WAITING = ("incomplete", "unfinished_run")  # reasons that a later import finds gone
+_WAITING = ("incomplete", "unfinished_run")  # reasons that a later import finds gone
 NAMES = {"refused": "_refused.jsonl", "waiting": "_waiting.jsonl"}
 _EXAMPLE = 300  # characters of a refusal that a message shows
+
+
+def waits(refused: Rejected) -> bool:
+    """Whether it is only refused until a later import."""
+    return not set(_WAITING).isdisjoint(refused.reasons)
 
 
 class Refusals:
@@ -47,7 +52,7 @@ class Refusals:
 
     def add(self, refused: Rejected, file: str, *, is_file: bool = False) -> None:
         """Take a refusal: of a file that cannot be read, or of a part of it."""
-        if not set(WAITING).isdisjoint(refused.reasons):
+        if waits(refused):
             self.waiting.update(refused.reasons)
         else:
             self.refused.update(refused.reasons)
@@ -80,7 +85,7 @@ class Refusals:
             "read_ids": self._ids.names(),
             "read_files": self._files.names(),
             "old_refusals": [escape(str(path)) for path in (none, *before)],
-            "waiting": list(WAITING),
+            "waiting": list(_WAITING),
             "forgotten": [path.rstrip("/") for path in self.forgotten],
         }
         with duckdb.connect(config=duckdb_config(self._folder / "spill")) as connection:

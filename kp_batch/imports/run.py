@@ -22,7 +22,7 @@ from kp_batch.conversion.model import Format, Input
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.imports.archive import Archive, target_of
-from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired
+from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired, waiting_of
 from kp_batch.imports.job import ImportJob
 from kp_batch.imports.limits import ImportLimits, check_limits
 from kp_batch.imports.rejects import NAMES
@@ -184,8 +184,13 @@ class _Plan:
     def is_empty(self) -> bool:
         """Whether there is nothing to do, so that the archive need not be locked."""
         state = self.state
-        is_due = any(map(is_expired, state.skipped))
+        is_due = any(map(is_expired, state.skipped)) or self._has_settled
         return state.is_done and not (self.new or self.is_all_anew or state.closed or is_due)
+
+    @property
+    def _has_settled(self) -> bool:
+        """Whether nothing is waited for any more of traces that wait for their root."""
+        return bool(self.rules.root) and len(waiting_of(self.state, self.archive).settled) > 0
 
     def nothing_done(self) -> Imported:
         """The result where nothing is read."""

@@ -21,6 +21,7 @@ from kp_batch.archive.folders import Glob
 from kp_batch.errors import KpBatchError
 from kp_batch.imports.archive import OWN, Archive
 from kp_batch.imports.records import FORGOTTEN, traces_of
+from kp_batch.imports.waiting import WAITING
 from kp_batch.storage.store import store_at
 from kp_batch.storage.urls import is_url
 from kp_batch.text import one_line
@@ -80,6 +81,7 @@ class ImportState(_Model):
     skipped: tuple[SkippedSegment, ...] = ()
     sources: _File | None = None
     forgotten: _File | None = None
+    waiting: _File | None = None
     standing: dict[str, int] = {}  # how many refusals of each kind there are in all
     closed: int = 0  # folders that could not be read
 
@@ -110,7 +112,7 @@ class ImportState(_Model):
         """Replace the state of the archive, and remove the files that this one does not name."""
         with archive.writing(STATE) as path:
             path.write_text(json.dumps(self.model_dump(mode="json"), indent=1) + "\n", "utf-8")
-        files = (*self.segments, self.sources, self.forgotten)
+        files = (*self.segments, self.sources, self.forgotten, self.waiting)
         archive.remove(archive.state_files() - {STATE, *(f"{OWN}/{name}" for name in files)})
 
     @property
@@ -133,6 +135,10 @@ class ImportState(_Model):
     def forgotten_rows(self, archive: Archive) -> pl.DataFrame:
         """Rows of `records.FORGOTTEN`."""
         return _read(archive, self.forgotten, FORGOTTEN)
+
+    def waiting_rows(self, archive: Archive) -> pl.DataFrame:
+        """Rows of `waiting.WAITING`."""
+        return _read(archive, self.waiting, WAITING)
 
 
 def state_file(archive: Archive, name: str) -> Path:

@@ -25,8 +25,10 @@ from tests.support.agent_runs import (
     THERE,
     TRACE,
     Step,
+    says,
+    user,
 )
-from tests.support.drafting import always, converted, transcript
+from tests.support.drafting import ALWAYS, always, converted, drafted, transcript
 from tests.support.importing import write_json
 from tests.support.queries import ask
 
@@ -78,6 +80,44 @@ def test_agents_within_each_other_answer_from_the_innermost_on(tmp_path: Path) -
         row = row_of(tmp_path, system, run)
         texts = [step["content"] or step["tool"]["name"] for step in row["steps"]]
         assert " ".join(text.replace(" ", "·") for text in texts) == told, system
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_root_whose_parent_another_system_has_is_the_topmost_span(
+    tmp_path: Path, system: str
+) -> None:
+    run, _ = RUNS["a model within the tool that a model's span holds"]
+    form, whole = system.partition(" ")[0], tmp_path / "whole"
+    SYSTEMS[system](whole, run)
+    SYSTEMS[system](tmp_path / "part", [replace(run[0], parent="f"), *run[1:]])
+    refused = converted(form, tmp_path / "part", RULES)
+    assert refused.reasons == [["incomplete"]]
+    assert 'the rule root = "topmost" takes' in refused.refused[0][1].message
+    told = drafted(form, tmp_path / "part", always(recovery=RULES.recovery, root="topmost_at_once"))
+    assert told.draft == drafted(form, whole, RULES).draft
+
+
+def test_a_span_without_its_parent_is_no_root_beside_one(tmp_path: Path) -> None:
+    lost = replace(LOOKS, parent="f", start=-9)
+    SYSTEMS["otlp"](tmp_path / "otlp", [ROOT, lost, LOOKED])
+    told = [
+        drafted("otlp", tmp_path / "otlp", rules).draft
+        for rules in (ALWAYS, always(root="topmost_at_once"))
+    ]
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("parents", ["fff", "faf"])
+def test_without_any_root_what_is_within_nothing_is_topmost(tmp_path: Path, parents: str) -> None:
+    at = {"a": "asked", "b": "again", "c": "more"}
+    run = [
+        Step("model", id_, parent, start, start + 1, [user(text)], says(f"{text}!"))
+        for start, ((id_, text), parent) in enumerate(zip(at.items(), parents, strict=True))
+    ]
+    SYSTEMS["otlp"](tmp_path / "otlp", run)
+    row = converted("otlp", tmp_path / "otlp", always(root="topmost_at_once")).row
+    assert row["task"]["objective"] == "asked"
+    assert row["steps"][0]["content"] == "asked!"
 
 
 @pytest.mark.parametrize("system", ["otlp", "langfuse", "langsmith"])

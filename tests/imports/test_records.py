@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from kp_batch.imports.records import (
     count_missing,
     traces_of,
 )
+from kp_batch.imports.waiting import WAITING, Waiting
 
 FileRecord = tuple[str, str, Any]  # a file, a trace, a content
 
@@ -51,7 +53,9 @@ class Nights:
         for file in void:
             new.void(file)
         new.touch(pl.Series(touch, dtype=pl.String))
-        join = Join(new, Segments(**old), self._folder / f"{self._number}", all_anew=all_anew)
+        waiting = Waiting(pl.DataFrame(schema=WAITING), datetime.now(UTC))
+        folder = self._folder / f"{self._number}"
+        join = Join(new, Segments(**old), waiting, folder, all_anew=all_anew)
         join.build(lambda traces: lambda: map(self._build, traces))
         return join.paths
 

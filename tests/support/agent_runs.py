@@ -251,7 +251,7 @@ def langsmith(folder: Path, run: Sequence[Step]) -> None:
 
 def _dotted(step: Step, by_id: Mapping[str, Step]) -> str:
     own = f"{_at(step.start):%Y%m%dT%H%M%S%f}Z{step.id}"
-    return f"{_dotted(by_id[step.parent], by_id)}.{own}" if step.parent else own
+    return f"{_dotted(by_id[step.parent], by_id)}.{own}" if step.parent in by_id else own
 
 
 def _write(path: Path, rows: Sequence[object]) -> None:

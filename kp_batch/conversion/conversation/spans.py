@@ -102,6 +102,23 @@ def nanoseconds(text: object) -> int | None:
     return None if time is None else us_of(time) * 1_000
 
 
+def rooted(
+    rows: Sequence[Json], parent: str, is_root: Callable[[Json], bool], rules: Rules
+) -> Sequence[Json]:
+    """The rows of a trace's spans; the topmost as roots, if none is one and no more is to come.
+
+    Args:
+        rows: each with its `id`.
+        parent: the key of the parent's id.
+        is_root: whether a row is a root.
+        rules: whether more is to come.
+    """
+    if rules.root != "topmost_at_once" or any(map(is_root, rows)):
+        return rows
+    here = {row["id"] for row in rows}
+    return [row if row.get(parent) in here else {**row, parent: ""} for row in rows]
+
+
 def draft(trace: str, spans: Iterable[Span], rules: Rules, scores: Iterable[Score] = ()) -> Drafted:
     """The draft of a trace, of its spans.
 
@@ -116,7 +133,8 @@ def draft(trace: str, spans: Iterable[Span], rules: Rules, scores: Iterable[Scor
     if not any(span.content for span in tree.spans):
         return Skipped("no span of an agent")
     if not tree.roots:
-        return Rejected(["incomplete"], "its root is not here yet", id=name)
+        why = f"its root is not here yet{_REMEDIES.get(rules.root, '')}"
+        return Rejected(["incomplete"], why, id=name)
     if not all(root.has_ended for root in tree.roots):
         return Rejected(["incomplete"], "its root has not ended yet", id=name)
     transcript = _transcript(tree, rules)
@@ -131,6 +149,12 @@ def draft(trace: str, spans: Iterable[Span], rules: Rules, scores: Iterable[Scor
         origin=_origin(tree),
         native=Native(root=first(root.id for root in tree.roots)),
     )
+
+
+_REMEDIES = {
+    None: '; if another system has it, the rule root = "topmost" takes the topmost span for it',
+    "topmost": "; the topmost span is taken for it once nothing of the trace came for a day",
+}
 
 
 class _Tree:

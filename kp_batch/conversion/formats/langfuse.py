@@ -229,7 +229,8 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
         return Skipped("scores of a trace that is not there")
     if not observations:
         return Rejected(["incomplete"], "it has no observations yet", id=f"kp:trace:{trace}")
-    tree = [_span(observation) for observation in observations]
+    rooted = spans.rooted(observations, "parent_observation_id", _is_root, rules)
+    tree = [_span(observation) for observation in rooted]
     roots = [span for span in tree if not span.parent]
     tree += [_span_of_trace(row, roots) for row in traces]
     return spans.draft(trace, tree, rules, _scores(scores, {"", *(root.id for root in roots)}))
@@ -244,8 +245,12 @@ def _has_ended(row: Json) -> bool:
     return row.get("end_time", "") is not None
 
 
+def _is_root(row: Json) -> bool:
+    return not row.get("parent_observation_id") or row.get("is_root_observation") is True
+
+
 def _span(row: Json) -> spans.Span:
-    is_root = not row.get("parent_observation_id") or row.get("is_root_observation") is True
+    is_root = _is_root(row)
     return spans.Span(
         id=row["id"],
         parent="" if is_root else str(row.get("parent_observation_id")),
@@ -369,4 +374,5 @@ FORMAT = Format(
     sniff=sniff,
     records=records,
     draft=draft,
+    has_spans=True,
 )

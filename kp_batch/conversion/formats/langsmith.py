@@ -88,7 +88,8 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     """See `Format`."""
     runs = spans.latest((record.payload for record in records), _age)
     has_tools = any(run["run_type"] in ("tool", "retriever") for run in runs)
-    return spans.draft(trace, (_span(run, has_tools=has_tools) for run in runs), rules)
+    rooted = spans.rooted(runs, "parent_run_id", _is_root, rules)
+    return spans.draft(trace, (_span(run, has_tools=has_tools) for run in rooted), rules)
 
 
 def _age(run: Json) -> tuple[bool, str, int]:
@@ -102,15 +103,18 @@ def _is_pending(run: Json) -> bool:
     return status == "pending" if status else run.get("end_time", "") is None
 
 
+def _is_root(run: Json) -> bool:
+    return run["id"] == run["trace_id"] or not run.get("parent_run_id", "unknown")
+
+
 def _span(run: Json, *, has_tools: bool) -> spans.Span:
-    parent = run.get("parent_run_id", "")
-    is_root = run["id"] == run["trace_id"] or parent is None
+    is_root = _is_root(run)
     if is_root and has_tools and run["run_type"] == "chain":
         run = {**run, "run_type": AGENT}
     metadata = [run["extra"].get("metadata")]
     return spans.Span(
         id=run["id"],
-        parent="" if is_root else parent or None,
+        parent="" if is_root else run.get("parent_run_id") or None,
         start=spans.nanoseconds(run.get("start_time")),
         end=spans.nanoseconds(run.get("end_time")),
         has_ended=not _is_pending(run),
@@ -151,4 +155,5 @@ FORMAT = Format(
     inputs=by_ending(".parquet", ".jsonl", ".jsonl.gz"),
     records=records,
     draft=draft,
+    has_spans=True,
 )

@@ -152,7 +152,8 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     """See `Format`; the records are those of `OtelSpan`."""
     all_rows = (record.payload for record in records)
     last = spans.latest(all_rows, lambda row: row["end"] is not None)
-    rows = [OtelSpan.from_json(row) for row in last]
+    rooted = spans.rooted(last, "parent", lambda row: not row["parent"], rules)
+    rows = [OtelSpan.from_json(row) for row in rooted]
     of_trace = [score for row in rows for score in dialects.scores_of_trace(row)]
     draft = spans.draft(trace, map(_span, rows), rules, of_trace)
     told = _unread(draft, rows)
@@ -200,4 +201,5 @@ FORMAT = Format(
     inputs=by_ending(*ENDINGS),
     records=records,
     draft=draft,
+    has_spans=True,
 )

@@ -101,4 +101,5 @@ FORMAT = Format(
     inputs=by_ending(".parquet"),
     records=records,
     draft=draft,
+    has_spans=True,
 )
