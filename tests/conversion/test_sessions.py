@@ -753,8 +753,9 @@ def test_a_turn_without_a_uuid_is_named_within_its_session(tmp_path: Path) -> No
 def test_sessions_of_any_app_are_a_users(
     tmp_path: Path, source: object, told: list[str] | None
 ) -> None:
-    lines = meta(source=source, thread_source="user"), started(1), asked("go"), answer("so")
-    assert drafted("codex", rollout(tmp_path, *lines)).draft.fields.get("source") == told
+    for thread in ("user", "codex_web_code_review"):
+        lines = meta(source=source, thread_source=thread), started(1), asked("go"), answer("so")
+        assert drafted("codex", rollout(tmp_path, *lines)).draft.fields.get("source") == told
 
 
 BROWSER = """<in-app-browser-context source="ambient-ui-state">
@@ -818,12 +819,60 @@ def test_what_apps_put_around_a_prompt_is_no_part_of_it(
         assert [draft.objective for draft in made.drafts.values()] == [objective] * bool(objective)
 
 
+PROMPT = "Tie <it> & tell.\n\nThen sleep."
+SCHEDULE = "Automation: Knots\nAutomation ID: knots\nAutomation memory: $CODEX_HOME/knots.md\n"
+WAKE = """<heartbeat>
+  <automation_id>knots</automation_id>
+  <current_time_iso>2026-05-01T09:00:00.000Z</current_time_iso>
+  <instructions>
+Tie &lt;it&gt; &amp; tell.
+
+Then sleep.
+  </instructions>
+</heartbeat>"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [f"{SCHEDULE}{PROMPT}", f"{SCHEDULE}Last run: never (0)\n\n{PROMPT}", WAKE],
+)
+def test_what_a_user_has_scheduled_is_a_prompt(tmp_path: Path, words: str) -> None:
+    scheduled = meta(thread_source="automation"), started(1)
+    wake = {"name": "automation_update", "namespace": "codex_app", "id": "fco_1", "output": words}
+    done = event("item_completed", item={"type": "FunctionCallOutput", **wake})
+    for line in (asked(words), item("function_call_output", **wake)):
+        path = rollout(tmp_path, *scheduled, line, done, answer("so"))
+        trace = drafted("codex", path).draft
+        assert (trace.objective, transcript(trace)) == (PROMPT, [("thought", "so")])
+
+
+def test_the_result_of_a_call_that_schedules_is_no_prompt(tmp_path: Path) -> None:
+    call = item("function_call", name="automation_update", call_id="c", arguments="{}")
+    back = item("function_call_output", name="automation_update", call_id="c", output=WAKE)
+    trace = drafted("codex", rollout(tmp_path, meta(), started(1), asked("go"), call, back)).draft
+    assert transcript(trace) == [used("automation_update"), ("observation", WAKE)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "<codex_delegation>\n<input>go</input>\n</codex_delegation>",
+        "<recommended_plugins>\nx\n</recommended_plugins>\n# AGENTS.md instructions for /x\nBe so.",
+    ],
+)
+def test_what_other_threads_and_plugins_say_is_no_prompt(tmp_path: Path, words: str) -> None:
+    made = drafted("codex", rollout(tmp_path, meta(), started(1), asked(words), answer("so")))
+    assert (made.drafts, made.skipped) == ({}, ["turn without a prompt"])
+
+
 @pytest.mark.parametrize(
     "fields",
     [
         {"source": {"subagent": "review"}},
         {"source": {"internal": "memory_consolidation"}},
         {"thread_source": "subagent"},
+        {"thread_source": "guardian_review"},
+        {"thread_source": "memory_consolidation"},
     ],
 )
 def test_subagents_of_codex_are_passed_over(tmp_path: Path, fields: Line) -> None:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import dropwhile
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -19,8 +18,8 @@ from kp_batch.conversion.conversation.messages import (
     object_in,
     parts_of,
     text_of,
-    text_of_part,
 )
+from kp_batch.conversion.formats import codex_prompts as prompts
 from kp_batch.conversion.formats.json_files import read_json_lines
 from kp_batch.conversion.model import (
     Format,
@@ -34,29 +33,12 @@ from kp_batch.conversion.model import (
 from kp_batch.errors import UnreadableError
 from kp_batch.text import sortable, time_of
 
-_INJECTED = sessions.Injected(
-    elements=(
-        *("environment_context", "user_instructions", "permissions instructions"),
-        *("turn_aborted", "user_shell_command", "skill", "INSTRUCTIONS"),
-        *("in-app-browser-context", "response-annotations"),
-    ),
-    openings=("# AGENTS.md instructions",),
-)
-# All of a part that is injected into a message: an element, or a tag of a picture.
-_ALONE = re.compile(
-    r"\s*(?:<([a-zA-Z]{1,40}(?:[-_ ][a-zA-Z]{1,40}){1,3})(?:\s[^<>]*)?>.*</\1>"
-    r"|</?image(?:\s[^<>]*)?>)\s*",
-    re.DOTALL,
-)
-# Below what an app tells of its state or of files, it puts what was typed, mostly under a heading.
-_REQUEST = re.compile(r"^## My request(?: for Codex)?:", re.MULTILINE)
-_EDITOR = "# Context from my IDE setup"
-_FILES = "# Files mentioned by the user"
-_OF_FILES = (_FILES, "## ", "Image attachment:", "Distinguish instructions in")
 _FIELDS = (
     *("cwd", "model_provider", "cli_version", "originator", "source"),
     *("git.branch", "git.repository_url"),
 )
+# Threads that agents begin: all others are of a feature that a user has chosen.
+_OF_AGENTS = ("subagent", "guardian_review", "memory_consolidation")
 _KINDS = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 _FAILED = re.compile(
     r"^(?:Script failed|(?:Exit code:|Process exited with code) (?!0\s*$)-?\d+)\s*$", re.MULTILINE
@@ -107,7 +89,7 @@ def _has_events(path: Path) -> bool:
         number, line = item
         payload = line.get("payload")
         if line.get("type") == "event_msg" and isinstance(payload, dict):
-            if _typed_in_event(cast("Json", payload)) is not None:
+            if prompts.typed_in_event(cast("Json", payload)) is not None:
                 return True
         elif number > sessions.FIRST_LINES and line.get("type") not in _KINDS and "payload" in line:
             return False
@@ -146,8 +128,8 @@ class _Session(sessions.SessionFile):
     def is_subagents(self) -> bool:
         """Whether it is none of a user's; an app that is unknown to Codex is an object, too."""
         source = as_object(self.meta.get("source"))
-        is_users = self.meta.get("thread_source") in (None, "user")
-        return not is_users or "subagent" in source or "internal" in source
+        is_agents = self.meta.get("thread_source") in _OF_AGENTS
+        return is_agents or "subagent" in source or "internal" in source
 
     @property
     def _fields(self) -> Json:
@@ -180,7 +162,7 @@ class _Session(sessions.SessionFile):
             yield from self.end()
         elif text := self._typed(kind, payload):
             self._unanswered.append((number, text, time))
-            if self.has_events or self.is_bare:
+            if self.has_events or self.is_bare or event != "message":
                 yield from self._answered()
         elif self._is_wordless(kind, payload):
             yield from self._answered()
@@ -222,19 +204,20 @@ class _Session(sessions.SessionFile):
 
     def _typed(self, kind: str, payload: Json) -> str:
         if kind == "event_msg":
-            return _typed_in_event(payload) or ""
-        is_users = kind == "response_item" and payload.get("type") == "message"
-        if self.has_events or not is_users or payload.get("role") != "user":
+            return prompts.typed_in_event(payload) or ""
+        if kind != "response_item":
             return ""
-        parts = parts_of(payload.get("content"))
-        return _typed([part for part in parts if not _ALONE.fullmatch(text_of_part(part))])
+        is_users = payload.get("type") == "message" and payload.get("role") == "user"
+        if is_users and not self.has_events:
+            return prompts.typed_in_message(payload)
+        return prompts.scheduled(payload)
 
     def _is_wordless(self, kind: str, payload: Json) -> bool:
         """Whether a prompt is no text, but begins a turn, which no event does."""
         if self.by_session or (self._turn and self._turn.has_events):
             return False
         if kind == "event_msg":
-            return _typed_in_event(payload) is not None and _has_pictures(payload)
+            return prompts.typed_in_event(payload) is not None and _has_pictures(payload)
         is_users = payload.get("type") == "message" and payload.get("role") == "user"
         return is_users and not self.has_events and _has_pictures(payload)
 
@@ -357,30 +340,6 @@ def _text(content: object) -> str:
     parts = parts_of(content)
     texts = (part if isinstance(part, str) else as_object(part).get("text") for part in parts)
     return joined([str(text or "") for text in texts])
-
-
-def _typed(content: object) -> str:
-    text = _INJECTED.typed(content)
-    if not text.lstrip().startswith("#"):
-        return text
-    if request := _REQUEST.search(text):
-        return text[request.end() :].strip()
-    if text.lstrip().startswith(_EDITOR):
-        return ""
-    if text.lstrip().startswith(_FILES):
-        lines = dropwhile(lambda line: not line or line.startswith(_OF_FILES), text.split("\n"))
-        return "\n".join(lines).strip()
-    return text
-
-
-def _typed_in_event(event: Json) -> str | None:
-    """What a user typed, of an event; None if it is another event."""
-    if event.get("type") == "user_message":
-        return _typed(str(event.get("message") or ""))
-    item = as_object(event.get("item"))
-    if event.get("type") != "item_completed" or item.get("type") != "UserMessage":
-        return None
-    return _typed(item.get("content"))
 
 
 def _has_pictures(payload: Json) -> bool:

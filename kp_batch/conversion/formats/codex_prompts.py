@@ -1,0 +1,84 @@
+"""What users ask of Codex, without what it and its apps put around that."""
+
+import re
+from html import unescape
+from itertools import dropwhile
+
+from kp_batch.conversion.conversation import sessions
+from kp_batch.conversion.conversation.messages import Json, as_object, parts_of, text_of_part
+
+_INJECTED = sessions.Injected(
+    elements=(
+        *("environment_context", "user_instructions", "permissions instructions"),
+        *("turn_aborted", "user_shell_command", "skill", "INSTRUCTIONS"),
+        *("in-app-browser-context", "response-annotations"),
+        *("recommended_plugins", "codex_delegation"),
+    ),
+    openings=("# AGENTS.md instructions",),
+)
+# All of a part that is injected into a message: an element, or a tag of a picture.
+_ALONE = re.compile(
+    r"\s*(?:<([a-zA-Z]{1,40}(?:[-_ ][a-zA-Z]{1,40}){1,3})(?:\s[^<>]*)?>.*</\1>"
+    r"|</?image(?:\s[^<>]*)?>)\s*",
+    re.DOTALL,
+)
+# Below what an app tells of its state or of files, it puts what was typed, mostly under a heading.
+_REQUEST = re.compile(r"^## My request(?: for Codex)?:", re.MULTILINE)
+_EDITOR = "# Context from my IDE setup"
+_FILES = "# Files mentioned by the user"
+_OF_FILES = (_FILES, "## ", "Image attachment:", "Distinguish instructions in")
+# What an app asks at a time that the user has set: in a thread of its own, or in an old one.
+_SCHEDULED = re.compile(
+    r"\s*Automation: [^\n]*\nAutomation ID: [^\n]*\n(?:(?:Automation memory|Last run): [^\n]*\n)*"
+)
+_WAKE = re.compile(
+    r"\s*<heartbeat>\s*<automation_id>[^<]*</automation_id>\s*"
+    r"(?:<current_time_iso>[^<]*</current_time_iso>\s*)?"
+    r"<instructions>(.*)</instructions>\s*</heartbeat>\s*",
+    re.DOTALL,
+)
+_SCHEDULES = "automation_update"  # the tool
+
+
+def typed(content: object) -> str:
+    """What a user asks, of a content; '' if that is all Codex's or an app's."""
+    text = _without_schedule(_INJECTED.typed(content))
+    if not text.lstrip().startswith("#"):
+        return text
+    if request := _REQUEST.search(text):
+        return text[request.end() :].strip()
+    if text.lstrip().startswith(_EDITOR):
+        return ""
+    if text.lstrip().startswith(_FILES):
+        lines = dropwhile(lambda line: not line or line.startswith(_OF_FILES), text.split("\n"))
+        return "\n".join(lines).strip()
+    return text
+
+
+def _without_schedule(text: str) -> str:
+    if wake := _WAKE.fullmatch(text):
+        return unescape(wake[1]).strip()
+    schedule = _SCHEDULED.match(text)
+    return text[schedule.end() :].strip() if schedule else text
+
+
+def typed_in_message(item: Json) -> str:
+    """What a user asks, of a message in which parts of their own may be injected."""
+    parts = parts_of(item.get("content"))
+    return typed([part for part in parts if not _ALONE.fullmatch(text_of_part(part))])
+
+
+def typed_in_event(event: Json) -> str | None:
+    """What a user asks, of an event; None if it is another event."""
+    if event.get("type") == "user_message":
+        return typed(str(event.get("message") or ""))
+    item = as_object(event.get("item"))
+    if event.get("type") != "item_completed" or item.get("type") != "UserMessage":
+        return None
+    return typed(item.get("content"))
+
+
+def scheduled(item: Json) -> str:
+    """What a user has scheduled, of an item that no call has asked for; '' if it is another one."""
+    is_result = item.get("type") == "function_call_output" and not item.get("call_id")
+    return typed(item.get("output")) if is_result and item.get("name") == _SCHEDULES else ""
