@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
@@ -40,6 +41,7 @@ _ORDER = ("trace", "told", "file", "position")  # the order in which contents we
 _CONTENT = ("trace", "digest")
 _LENGTH = pl.col("json").str.len_bytes().fill_null(0)
 _SIZE = _LENGTH + 32
+_TRACES = 4_000  # whose rows in other segments are read at once
 _NEW, _REWRITTEN, _UNCHANGED, _SKIPPED = "new", "rewritten", "unchanged", "skipped"
 
 
@@ -206,7 +208,7 @@ class Join:
         rewritten += [(path, _SKIPPED) for path in old.skipped_rewritten]
         streams = [map(partial(_with_origin, _NEW), run) for run in self._new.pieces()]
         streams += [map(partial(_with_origin, origin), pieces(path)) for path, origin in rewritten]
-        for piece in merged(streams, _ORDER):
+        for piece in chain.from_iterable(map(_of_few_traces, merged(streams, _ORDER))):
             traces = piece.filter(pl.col("origin") == _NEW)["trace"].unique().sort()
             others = [
                 _with_origin(origin, rows)
@@ -343,6 +345,14 @@ def _rows_of(traces: pl.Series, segments: Sequence[Path]) -> Iterator[pl.DataFra
     for path in segments:
         rows = pl.scan_parquet(path, glob=False).filter(is_near)
         yield rows.filter(pl.col("trace").is_in(traces.implode())).collect()
+
+
+def _of_few_traces(rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """Parts of rows: what a trace has in other segments may be long, and its new rows short."""
+    if len(rows) <= _TRACES:
+        return [rows]
+    part = pl.col("trace").rle_id() // _TRACES
+    return rows.with_columns(part=part).partition_by("part", include_key=False)
 
 
 def _limited(rows: pl.DataFrame) -> pl.DataFrame:
