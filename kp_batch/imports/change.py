@@ -11,13 +11,20 @@ import polars as pl
 
 from kp_batch.imports.archive import Archive
 from kp_batch.imports.job import ImportJob
-from kp_batch.imports.known import check_ids, check_paths, files_of_segments, refused_files
+from kp_batch.imports.known import (
+    check_ids,
+    check_paths,
+    files_of_segments,
+    lies_in,
+    refused_files,
+)
 from kp_batch.imports.records import (
     FORGOTTEN,
     Join,
     Segments,
     contents_only_in,
     count_missing,
+    is_in,
     traces_of,
 )
 from kp_batch.imports.rejects import NAMES
@@ -118,17 +125,22 @@ class ArchiveChange:
 
     def forget(self, traces: Sequence[str], files: Sequence[str]) -> Forgotten:
         """Forget traces, and records that no other files have; see `run.forget`."""
+        read = [x.importer for path, x in self._known.items() if lies_in(path, files)]
+        importer = min((x for x in read if x is not None), default=self._state.importer)
         with reading_state(self._archive):
             contents = contents_only_in(files, self._segments)
+            told = traces_of(self._segments, is_in(files))
+        contents = contents.with_columns(importer=pl.lit(importer, pl.Int64))
         ids = pl.DataFrame({"trace": traces}, schema={"trace": pl.String})
-        forgotten = pl.concat([self._forgotten, ids, contents], how="diagonal").unique()
+        forgotten = pl.concat([self._forgotten, ids, contents], how="diagonal")
+        forgotten = forgotten.unique(["trace", "digest"], keep="first", maintain_order=True)
         self._forgotten = forgotten.sort(FORGOTTEN.names(), nulls_last=True)
         touched = pl.concat([ids["trace"], contents["trace"]]).unique()
-        self._job.new.touch(touched)
+        self._job.new.touch(pl.concat([touched, told]).unique())
         for trace in traces:
             self._job.refusals.read_trace(self._job.form.id_of(trace))
         self._job.refusals.forgotten += files
-        self.build(is_rewritten=True)
+        self.build(gone=files)
         self.write_refusals()
         return Forgotten(len(touched), len(contents), self.store())
 
@@ -141,20 +153,21 @@ class ArchiveChange:
         self,
         *,
         all_anew: bool = False,
-        is_rewritten: bool = False,
         replaced: Collection[str] = (),
+        gone: Sequence[str] | None = None,
     ) -> None:
         """Build the traces that have new records, or of which records are void now.
 
         Args:
             all_anew: whether all traces are built.
-            is_rewritten: whether no segment stays as it is.
             replaced: files that were read again, in the place of all that they told before.
+            gone: files, and folders of files, that are forgotten, where anything is: then no
+                segment stays as it is.
         """
         new, state = self._job.new, self._state
         rewritten = [path for path, known in self._known.items() if known.since == new.number]
-        is_rewritten = is_rewritten or all_anew or bool(replaced)
-        self._old = self._old_segments(replaced, is_rewritten=is_rewritten)
+        is_rewritten = all_anew or bool(replaced) or gone is not None
+        self._old = self._old_segments(replaced, gone or (), is_rewritten=is_rewritten)
         with reading_state(self._archive):
             new.touch(traces_of(self._segments, pl.col("file").is_in([*rewritten, *replaced])))
             if not state.is_done:
@@ -165,7 +178,9 @@ class ArchiveChange:
             self._join = Join(new, self._old, self._waiting, folder, all_anew=all_anew)
             self._join.build(self._job.build)
 
-    def _old_segments(self, replaced: Collection[str], *, is_rewritten: bool) -> Segments:
+    def _old_segments(
+        self, replaced: Collection[str], gone: Sequence[str], *, is_rewritten: bool
+    ) -> Segments:
         """The segments of before; the new one takes in those that are not much larger."""
         paths = self._paths(self._state.records)
         unchanged, size = len(paths), self._job.new.bytes()
@@ -174,6 +189,8 @@ class ArchiveChange:
             size += paths[unchanged].stat().st_size
         today = now().date()
         again = [x.name for x in self._live if is_rewritten or x.read.date() == today]
+        is_of_another = pl.col("importer").ne_missing(self._state.importer)
+        is_of_another &= pl.col("digest").is_not_null()
         return Segments(
             unchanged=paths[:unchanged],
             rewritten=paths[unchanged:],
@@ -183,6 +200,8 @@ class ArchiveChange:
             replaced=replaced,
             is_registry=self._job.form.source == "registry",
             forgotten=self._forgotten,
+            gone=gone,
+            closed=self._forgotten.filter(is_of_another)["trace"],
         )
 
     def write_refusals(self) -> dict[str, int]:

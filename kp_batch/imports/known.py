@@ -33,6 +33,11 @@ def check_paths(paths: Sequence[str], files: Collection[str]) -> None:
     _check(paths, [x for x in dict.fromkeys(paths) if x.rstrip("/") not in known], known, "path")
 
 
+def lies_in(file: str, names: Sequence[str]) -> bool:
+    """Whether a file is one of these, or in a folder among them."""
+    return not {file, *_folders(file)}.isdisjoint(name.rstrip("/") for name in names)
+
+
 def _folders(file: str) -> Iterator[str]:
     while folder := file.rpartition("/")[0]:
         yield folder

@@ -34,7 +34,13 @@ RECORDS = pl.Schema(
         "day": pl.String,  # where the trace was put; null if in none
     }
 )
-FORGOTTEN = pl.Schema({"trace": pl.String, "digest": pl.Binary})  # null: all of the trace
+FORGOTTEN = pl.Schema(
+    {
+        "trace": pl.String,
+        "digest": pl.Binary,  # null: all of the trace
+        "importer": pl.Int64,  # the version that read it; null: 6 or before, or all of the trace
+    }
+)
 _PRESENT = pl.Schema({"trace": pl.String, "file": pl.String})
 _OUTCOMES = pl.Schema({"trace": pl.String, "day": pl.String, "is_skipped": pl.Boolean})
 _ORDER = ("trace", "told", "file", "position")  # the order in which contents were first read
@@ -149,6 +155,9 @@ class Segments:
             then no segment stays unchanged.
         is_registry: whether of each trace only the last record of a file counts.
         forgotten: rows of `FORGOTTEN`: what is kept out for good.
+        closed: traces of which an older importer has read what is forgotten: nobody knows what this
+            one makes of that, so that they take no records of files that they have none of.
+        gone: files, or folders of files, that are forgotten.
     """
 
     rewritten: Sequence[Path] = ()
@@ -159,6 +168,8 @@ class Segments:
     replaced: Collection[str] = ()
     is_registry: bool = False
     forgotten: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=FORGOTTEN))
+    closed: pl.Series = field(default_factory=lambda: pl.Series(dtype=pl.String))
+    gone: Sequence[str] = ()
 
 
 class Join:
@@ -216,10 +227,18 @@ class Join:
                 for rows in _rows_of(traces, paths)
             ]
             rows = pl.concat([piece, *others]).sort(_ORDER, nulls_last=True) if others else piece
+            rows = self._without_closed(rows)
             if old.replaced:
                 rows = without_replaced(_with_digests(rows), old.replaced, self._new.number)
                 rows = rows.sort(_ORDER, nulls_last=True)
             yield self._without_forgotten(_with_digests(_limited(rows)))
+
+    def _without_closed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        if self._old.closed.is_empty():
+            return rows
+        is_closed = pl.col("trace").is_in(self._old.closed.implode())
+        is_known = (pl.col("told") < self._new.number).any().over("trace", "file")
+        return rows.filter(pl.col("file").is_null() | ~is_closed | is_known)
 
     def _without_forgotten(self, rows: pl.DataFrame) -> pl.DataFrame:
         forgotten = self._old.forgotten
@@ -292,6 +311,7 @@ class Join:
 
     def _valid(self, records: pl.DataFrame) -> pl.DataFrame:
         """The records that count, each content of a file once: where it was read first."""
+        records = records.filter(~is_in(self._old.gone))
         if self._old.is_registry:
             by_file = ["trace", "file"]
             is_again = pl.col("digest").eq_missing(pl.col("digest").shift().over(by_file))
@@ -422,15 +442,19 @@ def count_missing(before: Sequence[Path], now: Sequence[Path], files: Collection
     return int(old.join(new, on=["trace", "file"], how="anti").select(pl.len()).collect().item())
 
 
-def contents_only_in(files: Sequence[str], segments: Sequence[Path]) -> pl.DataFrame:
-    """The contents, as `FORGOTTEN` has them, that no others than these files, or folders, have."""
+def is_in(files: Sequence[str]) -> pl.Expr:
+    """Whether a row is of one of these files, or of a file in one of these folders."""
     names = [file.rstrip("/") for file in files]
-    is_in_files = pl.any_horizontal(
+    return pl.any_horizontal(
         pl.col("file").is_in(names), *(pl.col("file").str.starts_with(f"{x}/") for x in names)
     )
-    contents = [pl.DataFrame(schema=FORGOTTEN)]
+
+
+def contents_only_in(files: Sequence[str], segments: Sequence[Path]) -> pl.DataFrame:
+    """The contents, by trace and digest, that no others than these files, or folders, have."""
+    contents = [pl.DataFrame(schema={name: FORGOTTEN[name] for name in _CONTENT})]
     for rows in merged([pieces(path) for path in segments], _ORDER):
         records = _with_digests(rows).filter(pl.col("file").is_not_null())
-        by_content = records.group_by(_CONTENT, maintain_order=True).agg(alone=is_in_files.all())
-        contents.append(by_content.filter("alone").select(FORGOTTEN.names()))
+        by_content = records.group_by(_CONTENT, maintain_order=True).agg(alone=is_in(files).all())
+        contents.append(by_content.filter("alone").select(_CONTENT))
     return pl.concat(contents)

@@ -131,6 +131,16 @@ def test_what_was_read_of_a_source_alone_is_gone_and_not_its_path(
     assert said(archive) == {"a": ["1"], "b": ["2", "7"]}
 
 
+def test_what_two_files_have_is_gone_once_both_are_forgotten(source: Path, archive: Path) -> None:
+    write_lines(source / "3.jsonl", [span("c", 4)])
+    import_spans(source, archive)
+    assert forget(archive, files=[str(source / "3.jsonl")]).records == 0
+    assert said(archive)["c"] == ["4"]
+    forget(archive, files=[str(source / "2.jsonl")])
+    assert said(archive) == {"a": ["1"], "b": ["2"]}
+    assert not contains(archive, '"say": "4"')
+
+
 def test_a_kill_leaves_what_the_next_import_ends(
     source: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

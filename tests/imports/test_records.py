@@ -13,7 +13,6 @@ from kp_batch import limits
 from kp_batch.conversion.model import SourceRecord
 from kp_batch.imports import records
 from kp_batch.imports.records import (
-    FORGOTTEN,
     Join,
     NewRecords,
     Outcome,
@@ -180,8 +179,7 @@ def test_what_is_forgotten_stays_out(nights: Nights) -> None:
     first, _ = nights.night([("a", "t", 1), ("a", "u", 2), ("b", "u", 3), ("b", "v", 4)])
     alone = contents_only_in(["b"], [first])
     assert alone["trace"].to_list() == ["u", "v"]
-    ids = pl.DataFrame({"trace": ["t"], "digest": [None]}, schema=FORGOTTEN)
-    gone = pl.concat([ids, alone])
+    gone = pl.concat([pl.DataFrame({"trace": ["t"]}), alone], how="diagonal")
     second, _ = nights.night(touch=["t", "u", "v"], rewritten=[first], forgotten=gone)
     assert nights.built == {"t": [], "u": [2], "v": []}
     assert [row for row in rows(second) if row[2]] == [("u", 1, "a", "2")]

@@ -6,6 +6,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from kp_batch.conversion.model import Format, SourceRecord
@@ -14,7 +15,7 @@ from kp_batch.errors import KpBatchError
 from kp_batch.imports import run as importing
 from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.limits import ImportLimits
-from kp_batch.imports.run import Imported, as_text, import_traces
+from kp_batch.imports.run import Imported, as_text, forget, import_traces
 from kp_batch.imports.state import ImportState
 from tests.support.importing import (
     RULES,
@@ -57,6 +58,12 @@ class Machine:
         with self._patch.context() as patch:
             patch.setattr(importing, "IMPORTER", importing.IMPORTER - 1)
             return self._import(replace(self.form, records=older), names)
+
+    def forget_before(self, *names: str) -> None:
+        """Forget what the older version has read of files."""
+        with self._patch.context() as patch:
+            patch.setattr(importing, "FORMATS", {"spans": self.form})
+            forget(self.archive, files=[str(self.source / name) for name in names])
 
     def now(self, *names: str, limits: ImportLimits = ImportLimits()) -> Imported:  # noqa: B008
         """Import as this version does."""
@@ -246,6 +253,27 @@ def test_what_a_registry_has_deleted_is_kept_and_told(
     done = import_all(source, archive)
     assert (done.files_read, done.deleted, done.kept) == (1, 1, 1)
     assert len(imported(archive)) == 2
+
+
+@pytest.mark.parametrize("is_of_six", [False, True])
+def test_what_was_forgotten_does_not_come_back(machine: Machine, *, is_of_six: bool) -> None:
+    machine.write("2.jsonl", span("a", 3), span("c", 4), span("c", 7))
+    machine.write("4.jsonl", span("c", 4))  # as the other has it, too
+    machine.before()
+    machine.forget_before("2.jsonl")
+    assert said(machine.archive) == {"a": ["11"], "old-b": ["22"], "c": ["44"], "d": ["55"]}
+    if is_of_six:  # which did not tell what had read it
+        (forgotten,) = machine.archive.glob("_import/*-forgotten.parquet")
+        pl.read_parquet(forgotten).drop("importer").write_parquet(forgotten)
+    rest = {"a": ["1"], "b": ["2"], "c": ["4"], "d": ["5"]}
+    machine.now()
+    assert said(machine.archive) == rest
+    machine.write("2.jsonl", span("a", 3), span("c", 7), span("c", 8), span("e", 9))
+    machine.write("5.jsonl", span("a", 3), span("c", 7))
+    machine.now()
+    assert said(machine.archive) == {**rest, "e": ["9"]}
+    segments = [pl.read_parquet(x) for x in machine.archive.glob("_import/*-records.parquet")]
+    assert not [x for each in segments for x in each["json"].drop_nulls() if '"say":"7"' in x]
 
 
 def test_what_was_refused_before_counts_again(machine: Machine) -> None:
