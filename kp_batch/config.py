@@ -26,6 +26,7 @@ from pydantic import (
 
 from kp_batch.embedding.precision import Precision
 from kp_batch.errors import KpBatchError
+from kp_batch.faults import Place, faults_of
 from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
 from kp_batch.runs.audits import Audits as AuditSet
 from kp_batch.runs.audits import load_audits, parse_audits
@@ -290,7 +291,8 @@ class RescoreConfig(BaseModel):
             return RescoreConfig.model_validate({**defaults, **own})
         except ValidationError as error:
             raise KpBatchError(
-                f"{faults(error)}; what is left out is as the warehouse has it: kp-batch settings"
+                f"{faults(error, RescoreConfig)}; what is left out is as the warehouse has it: "
+                "kp-batch settings"
             ) from error
 
     @classmethod
@@ -304,16 +306,15 @@ class RescoreConfig(BaseModel):
         try:
             return cls.model_validate(form)
         except ValidationError as error:
-            raise KpBatchError(f"the settings of the run have faults: {faults(error)}") from error
+            raise KpBatchError(
+                f"the settings of the run have faults: {faults(error, RescoreConfig)}"
+            ) from error
 
 
-def faults(error: ValidationError) -> str:
+def faults(error: ValidationError, model: type[BaseModel]) -> str:
     """All faults of settings, each with the name of its option."""
-    return "; ".join(_fault(each["loc"], each["msg"], each["input"]) for each in error.errors())
+    return faults_of(error, model, _option)
 
 
-def _fault(place: tuple[int | str, ...], message: str, value: object) -> str:
-    message = message.removeprefix("Value error, ")
-    if message.startswith("Input should"):  # pydantic's, which leaves out the value
-        message = f"{message.removeprefix('Input ')}, got {value!r}"
-    return f"--{str(place[0]).replace('_', '-')}: {message}" if place else message
+def _option(place: Place) -> str:
+    return f"--{str(place[0]).replace('_', '-')}" if place else ""

@@ -239,7 +239,7 @@ def test_faults_in_the_values_of_a_form_are_reported_in_one_line_all_at_once(
     message = str(refused.value)
     assert message.startswith("the settings of the run have faults: --ttl: a ttl is none, or ")
     assert "; --max-unreadable: a limit is " in message
-    assert "; --cachesize: Extra inputs" in message
+    assert "; there is no key 'cachesize', did you mean 'cache_size'? keys: " in message
     with pytest.raises(
         KpBatchError, match=r"the profiles file nothing\.toml cannot be read: No such"
     ):

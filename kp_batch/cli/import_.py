@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ _RULES = """\
 # trace = "session"                # of sessions of coding agents all of it, and not a turn
 
 [success]
-score = "NAME"                     # or: always = true
+score = "NAME"                     # or, in place of both lines, always = true
 at_least = 1.0                     # or at_most, where lower is better
 
 [confidence]
-score = "NAME"                     # or: always = 0.8
+score = "NAME"                     # or, in place of all three lines, always = 0.8
 min = 0
 max = 1
 
@@ -172,23 +173,32 @@ def _success(text: str) -> dict[str, Any]:
         return {"always": True}
     kind, _, rest = text.partition(":")
     score, _, limit = rest.rpartition(":")
-    if kind != "score" or not score:
+    if kind != "score" or not score or not _are_numbers(limit):
         raise _wrong("score:NAME:AT_LEAST or always", text, "--success")
     return {"score": score, "at_least": limit}
 
 
 def _confidence(text: str) -> dict[str, Any]:
-    kind, _, rest = text.partition(":")
-    if kind != "score":
+    if _are_numbers(text) and 0 <= float(text) <= 1:
         return {"always": text}
-    parts = rest.rsplit(":", 2)
-    if len(parts) != 3:
-        raise _wrong("score:NAME:MIN:MAX or a number", text, "--confidence")
-    return dict(zip(("score", "min", "max"), parts, strict=True))
+    kind, _, rest = text.partition(":")
+    score, *bounds = rest.rsplit(":", 2)
+    if kind != "score" or not score or len(bounds) != 2 or not _are_numbers(*bounds):
+        raise _wrong("score:NAME:MIN:MAX or a number from 0 to 1", text, "--confidence")
+    return dict(zip(("score", "min", "max"), (score, *bounds), strict=True))
 
 
 def _domain(text: str) -> dict[str, Any]:
+    if text in ("", "="):
+        raise _wrong("a field, or =DOMAIN for all", text, "--domain")
     return {"otherwise": text[1:]} if text.startswith("=") else {"from": text}
+
+
+def _are_numbers(*texts: str) -> bool:
+    try:
+        return all(isfinite(float(text)) for text in texts)
+    except ValueError:
+        return False
 
 
 def _wrong(wanted: str, text: str, option: str) -> click.BadParameter:

@@ -174,7 +174,7 @@ def config_of(settings: dict[str, Any]) -> "RescoreConfig":
     try:
         return RescoreConfig(**{key: value for key, value in settings.items() if value is not None})
     except ValidationError as error:
-        raise click.UsageError(faults(error)) from error
+        raise click.UsageError(faults(error, RescoreConfig)) from error
 
 
 # Shell completion of arguments. The shell waits, and shows whatever is written: so kp.duckdb is

@@ -1,7 +1,7 @@
 """Rules for what a system does not have: success, confidence and domain."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -9,11 +9,21 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from kp_batch.conversion.conversation.attributes import first
 from kp_batch.errors import KpBatchError
+from kp_batch.faults import Place, faults_of
+from kp_batch.limits import parse
 from kp_batch.text import one_line
 
 
 class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def _refuse_beside_always(self) -> None:
+        """Refuse all else that was given: who wrote it believes that it has an effect."""
+        given = self.model_fields_set - {"always"}
+        if others := [name for name in type(self).model_fields if name in given]:
+            has, it = ("has", "it") if len(others) == 1 else ("have", "them")
+            names = " and ".join(others)
+            raise ValueError(f"{names} {has} no effect beside always; remove {it}, or always")
 
 
 class Success(_Table):
@@ -26,10 +36,9 @@ class Success(_Table):
 
     @model_validator(mode="after")
     def _is_one_rule(self) -> Self:
-        limits = [limit for limit in (self.at_least, self.at_most) if limit is not None]
-        is_score = self.score is not None and len(limits) == 1 and self.always is None
-        is_always = self.always is not None and self.score is None and not limits
-        if not (is_score or is_always):
+        if self.always is not None:
+            self._refuse_beside_always()
+        elif self.score is None or (self.at_least is None) == (self.at_most is None):
             raise ValueError("has either a score with at_least or at_most, or always")
         return self
 
@@ -53,9 +62,11 @@ class Confidence(_Table):
 
     @model_validator(mode="after")
     def _is_one_rule(self) -> Self:
-        if (self.score is None) == (self.always is None):
+        if self.always is not None:
+            self._refuse_beside_always()
+        elif self.score is None:
             raise ValueError("has either a score with min and max, or always")
-        if not self.min < self.max:
+        elif not self.min < self.max:
             raise ValueError(f"has a min below its max, got {self.min:g} and {self.max:g}")
         return self
 
@@ -80,6 +91,8 @@ class Domain(_Table):
     def _leads_to_a_domain(self) -> Self:
         if not self.source and not self.otherwise:
             raise ValueError("has from, or otherwise, or both")
+        if self.map and not self.source:
+            raise ValueError("map has no effect without from; give it, or remove map")
         return self
 
     def decide(self, fields: Mapping[str, Sequence[str]]) -> str | None:
@@ -116,12 +129,42 @@ class Rules(_Table):
         return self.model_copy(update={"root": "topmost_at_once"}) if self.root else self
 
     def as_json(self) -> str:
-        """The rules, as the metadata of files has them: without defaults."""
-        exclude = {name for name in _DEFAULTS if getattr(self, name) == _DEFAULTS[name]}
+        """The rules, as the metadata of files has them: without defaults, or what has no effect."""
+        exclude: dict[str, Any] = {
+            name: True for name in _DEFAULTS if getattr(self, name) == _DEFAULTS[name]
+        }
+        if self.confidence and self.confidence.always is not None:
+            exclude["confidence"] = {"min", "max"}
         return self.model_dump_json(by_alias=True, exclude_none=True, exclude=exclude)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The rules of a text of `as_json`; earlier versions stored what has no effect as well.
+
+        Raises:
+            KpBatchError: only a later version has such rules.
+        """
+        tables = parse(text)
+        confidence, domain = tables.get("confidence", {}), tables.get("task_domain", {})
+        if "always" in confidence:
+            tables["confidence"] = {"always": confidence["always"]}
+        if not domain.get("from"):
+            domain.pop("map", None)
+        try:
+            return cls.model_validate(tables)
+        except ValidationError as error:
+            faults = faults_of(error, cls, _named(()))
+            raise KpBatchError(
+                f"the archive's rules are of a later version ({faults}); install that version"
+            ) from error
 
 
 _DEFAULTS = {name: Rules.model_fields[name].default for name in ("trace", "created_at")}
+_OPTIONS = {  # that give a whole table
+    "success": "--success",
+    "confidence": "--confidence",
+    "task_domain": "--domain",
+}
 
 
 def load_rules(path: Path | None, tables: Mapping[str, Any]) -> Rules:
@@ -129,7 +172,7 @@ def load_rules(path: Path | None, tables: Mapping[str, Any]) -> Rules:
 
     Args:
         path: of a TOML file; None if there is none.
-        tables: as in the file, whose tables they replace.
+        tables: as in the file, whose tables they replace; of options.
 
     Raises:
         KpBatchError: they cannot be read, or have faults; the message names all of them.
@@ -141,12 +184,20 @@ def load_rules(path: Path | None, tables: Mapping[str, Any]) -> Rules:
     except OSError as error:
         raise KpBatchError(f"{subject} cannot be read: {error.strerror}") from error
     except ValidationError as error:
-        faults = "; ".join(map(_fault, error.errors()))
+        faults = faults_of(error, Rules, _named(tables))
         raise KpBatchError(f"{subject} have faults: {faults}") from error
     except ValueError as error:
         raise KpBatchError(f"{subject} are no TOML: {one_line(str(error))}") from error
 
 
-def _fault(error: Mapping[str, Any]) -> str:
-    place = ".".join(map(str, error["loc"])) or "they"
-    return f"{place}: {str(error['msg']).removeprefix('Value error, ')}"
+def _named(options: Collection[str]) -> Callable[[Place], str]:
+    """How a place in rules is named, some of whose tables were given by options."""
+
+    def named(place: Place) -> str:
+        table, *inner = [*map(str, place)] or [""]
+        if table in _OPTIONS:
+            table = f"{_OPTIONS[table]}:" if table in options else f"[{table}]"
+            return f"{table} {'.'.join(inner)}".rstrip()
+        return ".".join([table, *inner])
+
+    return named

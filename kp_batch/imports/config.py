@@ -57,7 +57,7 @@ class ImportConfig(BaseModel):
             return cls.model_validate(values)
         except ValidationError as error:
             raise KpBatchError(
-                f"the settings of import {number} have faults: {faults(error)}"
+                f"the settings of import {number} have faults: {faults(error, cls)}"
             ) from error
 
     def run(self) -> Imported:

@@ -215,7 +215,7 @@ def _check_same_traces(archive: str, state: ImportState, rules: Rules) -> None:
     Raises:
         KpBatchError: the archive of this name, and state, has others than the rules.
     """
-    before = Rules.model_validate_json(state.rules)
+    before = Rules.from_json(state.rules)
     if state.format and before.trace != rules.trace:
         raise KpBatchError(
             f'{archive} was made with trace = "{before.trace}", and these rules have '
@@ -350,7 +350,7 @@ def forget(
         form = FORMATS.get(state.format)
         if not form:
             raise ArchiveError(f"nothing that is known here was imported into {archive}")
-        rules = Rules.model_validate_json(state.rules)
+        rules = Rules.from_json(state.rules)
         scratch, known = Path(name) / "scratch", state.known_sources(opened)
         job = ImportJob(form, rules, scratch, state.number + 1, Workers(0))
         change = ArchiveChange(opened, state, known, job, scratch)

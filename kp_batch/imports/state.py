@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kp_batch.archive.folders import Glob
 from kp_batch.errors import KpBatchError
+from kp_batch.faults import faults_of
 from kp_batch.imports.archive import OWN, Archive
 from kp_batch.imports.records import FORGOTTEN, traces_of
 from kp_batch.imports.waiting import WAITING
@@ -102,8 +103,8 @@ class ImportState(_Model):
             return cls()
         try:
             return cls.model_validate_json(path.read_bytes())
-        except (ValidationError, UnicodeDecodeError) as error:
-            reason = one_line(str(error))
+        except ValidationError as error:
+            reason = faults_of(error, cls, lambda place: ".".join(map(str, place)))
             raise KpBatchError(
                 f"{archive.name}/{STATE} is damaged, or of another version ({reason}); {_ANEW}"
             ) from error

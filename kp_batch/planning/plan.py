@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from difflib import get_close_matches
 from typing import cast
 
 import polars as pl
 
 from kp_batch.archive.ledger import has_fault
 from kp_batch.config import RescoreConfig
+from kp_batch.faults import most_similar
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.cache_groups import CacheGroups, count_groups
 from kp_batch.planning.changes import ChangeSet, Loss, detect_changes
@@ -279,5 +279,5 @@ def unused_profiles(run: Run, traces: pl.LazyFrame) -> dict[str, str | None]:
     names = settings["profiles"].keys() - load_profiles().versions.keys()
     unused = sorted(names - set(domains.get_column("task_domain")))
     largest = domains.head(_DOMAINS).get_column("task_domain").to_list()
-    similar = {name: get_close_matches(name, largest, n=1) for name in unused[:_COMPARED]}
-    return {name: next(iter(similar.get(name, [])), None) for name in unused}
+    similar = {name: most_similar(name, largest) for name in unused[:_COMPARED]}
+    return {name: similar.get(name) for name in unused}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from kp_batch.errors import AuditError, KpBatchError
+from kp_batch.faults import unknown_key
 from kp_batch.text import aligned, count_of, shortened
 
 Severity = Literal["error", "warn"]
@@ -112,7 +113,7 @@ def _faults(audits: Any) -> Iterator[str]:
             yield f"{name}: expected a table with sql, got {value!r}"
             continue
         audit = cast("Mapping[str, Any]", value)
-        yield from (f"{name}: unknown key {key!r}" for key in sorted(audit.keys() - {*_KEYS}))
+        yield from (unknown_key(name, key, _KEYS) for key in sorted(audit.keys() - {*_KEYS}))
         if not isinstance(audit.get("sql"), str):
             yield f"{name}: sql is missing, or is no text"
         if (severity := audit.get("severity", "error")) not in _SEVERITIES:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ProfileError
+from kp_batch.faults import unknown_key
 from kp_batch.settings import SHARE
 from kp_batch.text import count_of, time_of
 
@@ -223,8 +224,8 @@ def _faults(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _weight_faults(name: str, weights: dict[str, Any]) -> Iterator[str]:
-    for key in sorted(weights.keys() - {*DIMENSIONS, _FROM}):
-        yield f"{name}: unknown key {key!r}"
+    keys = (*DIMENSIONS, _FROM)
+    yield from (unknown_key(name, key, keys) for key in sorted(weights.keys() - {*keys}))
     for dimension in DIMENSIONS:
         if dimension not in weights:
             yield f"{name}: {dimension} is missing"

@@ -116,7 +116,7 @@ def test_a_preview_prints_one_object_if_it_fails_as_well(folder: Path) -> None:
         ([], {"archive": "wh/archive"}, 1, "in the warehouse"),
         (["--profiles", "/gone.toml"], {}, 1, "the profiles file /gone.toml cannot be read"),
         (["--allow", "x"], {}, 1, "there is no audit 'x'"),
-        (["--cache-size", 0], {}, 2, "--cache-size: should be greater"),
+        (["--cache-size", 0], {}, 2, "--cache-size is at least 1, got 0"),
         (["--ttl", "soon"], {}, 2, "--ttl"),
         (["--ray", "127.0.0.1:1"], {}, 1, "Ray"),
     ],

@@ -11,6 +11,7 @@ from kp_batch.conversion.apply_rules import IMPORTED, apply_rules
 from kp_batch.conversion.model import Native, Rejected, TraceDraft
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import KpBatchError
+from tests.support.commands import invoke
 
 STEPS = [{"type": "thought", "content": "so"}]
 
@@ -144,13 +145,78 @@ def test_all_faults_of_a_file_are_reported(tmp_path: Path) -> None:
     with pytest.raises(KpBatchError) as failed:
         load_rules(path, {})
     for fault in (
-        "success: has either a score with at_least or at_most, or always",
-        "confidence: has a min below its max, got 5 and 1",
-        "task_domain: has from, or otherwise, or both",
-        "recovery: ",
-        "other: ",
+        "[success] has either a score with at_least or at_most, or always",
+        "[confidence] has a min below its max, got 5 and 1",
+        "[task_domain] has from, or otherwise, or both",
+        "recovery is 'after_tool_error', got 'sometimes'",
+        "there is no key 'other'; keys: success, confidence, ",
     ):
         assert fault in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (
+            "[confidence]\nmin = 0\nmax = 1\nalways = 0.8",
+            "[confidence] min and max have no effect beside always; remove them, or always",
+        ),
+        (
+            "[success]\nalways = true\nat_least = 1",
+            "[success] at_least has no effect beside always; remove it, or always",
+        ),
+        (
+            "[success]\nalways = false\nscore = 'x'\nat_most = 1",
+            "[success] score and at_most have no effect beside always; remove them, or always",
+        ),
+        (
+            "[task_domain]\notherwise = 'x'\nmap = {a = 'b'}",
+            "[task_domain] map has no effect without from; give it, or remove map",
+        ),
+        (
+            "[confidence]\nscore = 'x'\nmaxi = 1",
+            "[confidence] has no key 'maxi', did you mean 'max'? keys: score, min, max, always",
+        ),
+        (
+            "[sucess]",
+            "there is no key 'sucess', did you mean 'success'? keys: "
+            + ", ".join(Rules.model_fields),
+        ),
+        (
+            "[task_domain]\nfrom = 'x'\nagent_id = 'y'",
+            "[task_domain] has no key 'agent_id', which stands before all tables",
+        ),
+        (
+            "[task_domain]\nform = 'x'",
+            "[task_domain] has no key 'form', did you mean 'from'? keys: from, map, otherwise",
+        ),
+    ],
+)
+def test_what_has_no_effect_is_refused_by_its_name(
+    tmp_path: Path, content: str, fault: str
+) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(content)
+    with pytest.raises(KpBatchError) as failed:
+        load_rules(path, {})
+    assert str(failed.value) == f"the rules of {path} have faults: {fault}"
+
+
+def test_rules_are_stored_without_what_has_no_effect() -> None:
+    of_all = rules(success={"always": True}, confidence={"always": 0.8})
+    stored = of_all.as_json()
+    assert '"confidence":{"always":0.8}' in stored
+    assert Rules.from_json(stored) == of_all
+    earlier = stored.replace('{"always":0.8}', '{"min":0.0,"max":1.0,"always":0.8}')
+    assert Rules.from_json(earlier) == of_all
+    with_score = rules(confidence={"score": "judge"})
+    assert '"confidence":{"score":"judge","min":0.0,"max":1.0}' in with_score.as_json()
+    assert Rules.from_json(with_score.as_json()) == with_score
+
+
+def test_rules_of_a_later_version_are_told_so() -> None:
+    with pytest.raises(KpBatchError, match=r"are of a later version .*no key 'speed'.*; install"):
+        Rules.from_json('{"speed":1}')
 
 
 @pytest.mark.parametrize("content", ["[success", None])
@@ -160,3 +226,30 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, content: str | N
         path.write_text(content)
     with pytest.raises(KpBatchError, match=r"^the rules of .*rules.toml (are no TOML|cannot be)"):
         load_rules(path, {})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "wanted"),
+    [
+        ("--success", "score:x:high", "score:NAME:AT_LEAST or always"),
+        ("--success", "always:1", "score:NAME:AT_LEAST or always"),
+        ("--confidence", "0.8:0:1", "score:NAME:MIN:MAX or a number from 0 to 1"),
+        ("--confidence", "2", "score:NAME:MIN:MAX or a number from 0 to 1"),
+        ("--confidence", "nan", "score:NAME:MIN:MAX or a number from 0 to 1"),
+        ("--confidence", "score:x:0:much", "score:NAME:MIN:MAX or a number from 0 to 1"),
+        ("--domain", "=", "a field, or =DOMAIN for all"),
+    ],
+)
+def test_an_option_says_what_it_takes(tmp_path: Path, option: str, value: str, wanted: str) -> None:
+    failed = invoke("import", "otlp", "x.json", "-o", tmp_path, option, value)
+    assert failed.returncode == 2
+    assert failed.stderr.endswith(f"Invalid value for {option}: {wanted}, got {value!r}\n")
+
+
+def test_a_fault_of_an_option_names_it(tmp_path: Path) -> None:
+    rules = ("--confidence", "score:x:5:1")
+    failed = invoke("import", "otlp", "x.json", "-o", tmp_path, *rules)
+    assert (failed.returncode, failed.stderr) == (
+        1,
+        "kp-batch: the rules have faults: --confidence: has a min below its max, got 5 and 1\n",
+    )

@@ -223,7 +223,14 @@ def test_an_import_that_refuses_all_for_want_of_a_rule_names_its_option(
         "--domain FIELD, or --domain =DOMAIN for all; no trace is imported"
     )
     assert not (archive / "_refused.jsonl").exists()
-    assert invoke(*arguments, "--domain", "=x").returncode == 0
+    told = [
+        line for line in invoke(*arguments, "--domain", "=x").stdout.splitlines() if "rule" in line
+    ]
+    assert told == [
+        "  rule       success: always True",
+        "  rule       confidence: always 0.8",
+        "  rule       task_domain: otherwise x",
+    ]
 
 
 def test_a_registry_whose_only_new_unit_lacks_what_it_tells_fails_no_night(

@@ -293,7 +293,12 @@ def test_a_run_is_audited_against_what_was_published_before_it(
         ("audits = 1", ["audits is a table of audits, got 1"]),
         (
             "[audits.'a b']\nsql = 1\nseverity = 'high'\nmore = 2",
-            ["got 'a b'", "unknown key 'more'", "sql is missing", "error or warn, got 'high'"],
+            [
+                "got 'a b'",
+                "no key 'more'; keys: sql, severity",
+                "sql is missing",
+                "error or warn, got 'high'",
+            ],
         ),
         ("[audits.a", ["cannot be read"]),
     ],

@@ -103,7 +103,7 @@ def test_every_fault_of_a_file_is_reported_at_once(file: Path) -> None:
         "sum: the weights sum to 2, not 1",
         "missing: tool_diversity is missing",
         "missing: outcome_confidence is missing",
-        "more: unknown key 'speed'",
+        "more has no key 'speed'; keys: complexity, ",
         "a profile without a name",
         "flat: expected a table of four weights, got 3",
     ):
