@@ -189,6 +189,26 @@ def test_other_calls_of_the_same_tool_are_others() -> None:
     assert types(bare, answered="c1") == "toto"  # it had another result already
 
 
+@pytest.mark.parametrize("has_runs", [True, False])
+@pytest.mark.parametrize("before", [True, False])
+def test_calls_of_several_agents_with_the_same_id_have_each_its_result(
+    *, has_runs: bool, before: bool
+) -> None:
+    transcript = Transcript()
+    old = [user("so?"), Message("tool", results=(ToolResult("old", "c1"),))] if before else []
+    transcript.ask("go", [])
+    for place in ("one", "two", "three"):
+        asked, found = replace(CALL, arguments={"at": place}), ToolResult(place, "c1")
+        transcript.add_prompt([*old, user("go")])
+        transcript.add_answer(Message("assistant", calls=(asked,)))
+        if has_runs:
+            transcript.add_tool_run(replace(asked, id="" if place == "two" else "c1"), found)
+        for _ in range(2):
+            transcript.add_prompt([*old, user("go"), Message("tool", results=(found,))])
+    told = [content for _, content in steps_of(transcript)]
+    assert told == ["look", "one", "look", "two", "look", "three"]
+
+
 def test_what_ran_unasked_is_not_taken_for_a_call_of_other_arguments() -> None:
     transcript = Transcript()
     transcript.add_tool_run(ToolCall("look", {"at": 1}), ToolResult("a"))

@@ -35,7 +35,9 @@ class Transcript:
     _open: list[ToolCall] = field(default_factory=list[ToolCall])  # in a message, and not run yet
     _ahead: list[ToolCall] = field(default_factory=list[ToolCall])  # run, and in no message yet
     _silent: list[ToolCall] = field(default_factory=list[ToolCall])  # of these, without a result
-    _ids: set[str] = field(default_factory=set[str])  # of calls
+    _called: Counter[str] = field(default_factory=Counter[str])  # calls by their ids
+    _answered: Counter[str] = field(default_factory=Counter[str])  # likewise, with a result
+    _contents: dict[str, set[str]] = field(default_factory=dict[str, set[str]])  # of these results
     _nameless: Counter[str] = field(default_factory=Counter[str])  # results without an id
     _failed: bool = False
     _is_asking: bool = False  # whether no model was given the question itself yet
@@ -66,9 +68,11 @@ class Transcript:
             self._failed = False
         for call in message.calls:
             if ran := _take(self._ahead, call, _alike):
-                self._ids.add(call.id)
                 is_told = not any(ran is silent for silent in self._silent)
-                self._results[f"id {call.id}"] += is_told and not ran.id
+                if not ran.id:
+                    self._called[call.id] += 1
+                    self._answered[call.id] += is_told
+                    self._results[f"id {call.id}"] += is_told
             else:
                 self._call(call)
                 self._open.append(call)
@@ -85,7 +89,8 @@ class Transcript:
             for result in message.results:
                 self._recognise(result)
                 results[_key(result)] += 1
-                if results[_key(result)] > self._results[_key(result)]:
+                is_more = results[_key(result)] > self._results[_key(result)]
+                if is_more or self._is_of_another_call(result):
                     self._observe(result)
             if message.role == "user" and message.text:
                 users[message.text] += 1
@@ -101,17 +106,26 @@ class Transcript:
             if result.content is None:
                 self._silent.append(call)
         call_id = result.id or call.id or (asked.id if asked else "")
-        if not (call_id and self._results[f"id {call_id}"]):
+        if self._waits(call_id) or not (call_id and self._results[f"id {call_id}"]):
             self._observe(ToolResult(result.content, call_id, result.failed))
 
     def _recognise(self, result: ToolResult) -> None:
         """Take a result for one that had no id before, if it has one that no call has."""
-        if not result.id or result.id in self._ids or self._results[f"id {result.id}"]:
+        if not result.id or self._called[result.id] or self._results[f"id {result.id}"]:
             return  # as most are, which are given to a model again and again
-        content = _key(ToolResult(result.content))
+        content = _content(result)
         if self._nameless[content]:
             self._nameless[content] -= 1
             self._results[f"id {result.id}"] = 1
+
+    def _waits(self, call_id: str) -> bool:
+        """Whether a call of this id has no result yet: several agents may have calls of one id."""
+        return bool(call_id) and self._answered[call_id] < self._called[call_id]
+
+    def _is_of_another_call(self, result: ToolResult) -> bool:
+        """Whether a result is none that was told of calls of its id, and one of these waits."""
+        known = self._contents.get(result.id)
+        return bool(known) and self._waits(result.id) and _content(result) not in known
 
     def _said_before(self, messages: Sequence[Message]) -> Sequence[Message]:
         """The messages up to the question: those of the turns before, which other traces have.
@@ -134,6 +148,8 @@ class Transcript:
         for message in messages:
             users.update([message.text] if message.role == "user" and message.text else ())
             results.update(map(_key, message.results))
+            for result in message.results:
+                self._contents.setdefault(result.id, set()).add(_content(result))
         self._users |= users
         if not any(step["type"] == "tool_call" for step in self.steps):
             self._results |= results
@@ -144,7 +160,8 @@ class Transcript:
         Spans tell arguments as a function takes them, and often no id: of a call that waits for its
         result the name has to do.
         """
-        is_answered = bool(asked.id and self._results[f"id {asked.id}"])
+        has_result = bool(asked.id and self._results[f"id {asked.id}"])
+        is_answered = has_result and not self._waits(asked.id)
         likeness = ran.likeness(asked)
         return (0 if is_answered and likeness < ALIKE else likeness), not is_answered
 
@@ -160,14 +177,16 @@ class Transcript:
         if result.content is None:
             return
         # Repeated, it may have lost its id, or gained one: see `add_answer`.
-        content = _key(ToolResult(result.content))
+        content = _content(result)
         self._results.update({_key(result), content})
         self._nameless[content] += not result.id
+        self._answered[result.id] += 1
+        self._contents.setdefault(result.id, set()).add(content)
         self._add("observation", content=as_text(result.content))
 
     def _call(self, call: ToolCall) -> None:
         arguments = None if call.arguments is None else as_text(call.arguments)
-        self._ids.add(call.id)
+        self._called[call.id] += 1
         tool = {"name": call.name, "mcp_server": call.server}
         self._add("tool_call", tool=tool, input=arguments)
 
@@ -177,7 +196,11 @@ class Transcript:
 
 def _key(result: ToolResult) -> str:
     """What tells whether a result is repeated."""
-    return f"id {result.id}" if result.id else f"content {compact(parse_json_deep(result.content))}"
+    return f"id {result.id}" if result.id else _content(result)
+
+
+def _content(result: ToolResult) -> str:
+    return f"content {compact(parse_json_deep(result.content))}"
 
 
 def _alike(one: ToolCall, other: ToolCall) -> tuple[int, bool]:
