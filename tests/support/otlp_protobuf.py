@@ -15,15 +15,15 @@ Frame = Callable[[bytes], bytes]
 
 def encoded(request: Any) -> bytes:
     """A request as protobuf."""
-    return ParseDict(_as_protobuf_has_it(request), ExportTraceServiceRequest()).SerializeToString()
+    return ParseDict(as_protobuf_has_it(request), ExportTraceServiceRequest()).SerializeToString()
 
 
-def _as_protobuf_has_it(value: Any, key: str = "") -> Any:
+def as_protobuf_has_it(value: Any, key: str = "") -> Any:
     """OTLP JSON as protobuf's own JSON, where ids are base64 and odd numbers are texts."""
     if isinstance(value, Mapping):
-        return {name: _as_protobuf_has_it(each, name) for name, each in value.items()}
+        return {name: as_protobuf_has_it(each, name) for name, each in value.items()}
     if isinstance(value, list):
-        return [_as_protobuf_has_it(each) for each in value]
+        return [as_protobuf_has_it(each) for each in value]
     if key in ("traceId", "spanId", "parentSpanId"):
         return base64.b64encode(bytes.fromhex(value)).decode()
     if key == "doubleValue":

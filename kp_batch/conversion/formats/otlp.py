@@ -1,17 +1,17 @@
 """OpenTelemetry's spans, in the export requests of OTLP."""
 
-import base64
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
 
 from kp_batch.conversion import dialects
 from kp_batch.conversion.conversation import spans
 from kp_batch.conversion.conversation.attributes import Event, OtelSpan, first_text, texts
-from kp_batch.conversion.conversation.messages import Json, as_object
+from kp_batch.conversion.conversation.messages import Json
 from kp_batch.conversion.conversation.spans import Span
 from kp_batch.conversion.dialects.unread import dialect_of, operation_of
 from kp_batch.conversion.formats.otlp_files import ENDINGS, LOGS, METRICS, REQUEST, read_requests
+from kp_batch.conversion.formats.otlp_logs import is_event, logged, with_events
+from kp_batch.conversion.formats.otlp_values import FAULTS, attributes_of, id_of, time_of
 from kp_batch.conversion.model import (
     Drafted,
     Format,
@@ -26,13 +26,11 @@ from kp_batch.conversion.model import (
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
 
-_OTHER_SIGNALS = {LOGS: "logs", METRICS: "metrics"}
 _ERROR = (2, "STATUS_CODE_ERROR")
 _MALFORMED = "malformed_json"
 _AGENT = ("gen_ai.agent.name", "agent.name")
 _MODEL = ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name", "ai.model.id")
 _SESSION = ("gen_ai.conversation.id", "session.id")
-_FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
@@ -43,12 +41,13 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
             yield item
             continue
         line, request = item
-        signal = next((name for key, name in _OTHER_SIGNALS.items() if key in request), None)
-        is_ours = is_ours or bool(signal) or REQUEST in request
+        is_ours = is_ours or any(signal in request for signal in (REQUEST, LOGS, METRICS))
         if REQUEST in request:
             yield from _records(request, line)
-        elif signal:
-            yield Skipped(signal)
+        elif LOGS in request:
+            yield from _logged(request, line)
+        elif METRICS in request:
+            yield Skipped("metrics")
         else:
             yield Rejected([_MALFORMED], f"no {REQUEST}", line=line)
     if not is_ours:
@@ -58,7 +57,7 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
 def _records(request: Json, line: int | None) -> Iterator[SourceRecord | Rejected]:
     try:
         spans = list(_spans(request))
-    except _FAULTS as error:
+    except FAULTS as error:
         yield Rejected([_MALFORMED], f"no export request: {error}", line=line)
         return
     for span, resource in spans:
@@ -68,7 +67,7 @@ def _records(request: Json, line: int | None) -> Iterator[SourceRecord | Rejecte
 def _spans(request: Json) -> Iterator[tuple[Json, Json]]:
     """The spans of a request, with the attributes of their resources."""
     for group in request[REQUEST] or ():
-        resource = _attributes(group.get("resource"))
+        resource = attributes_of(group.get("resource"))
         for scope in group.get("scopeSpans") or ():
             for span in scope.get("spans") or ():
                 yield span, resource
@@ -76,84 +75,54 @@ def _spans(request: Json) -> Iterator[tuple[Json, Json]]:
 
 def _record(span: Json, resource: Json, line: int | None) -> SourceRecord | Rejected:
     try:
-        trace, id_ = _id(span.get("traceId"), 16), _id(span.get("spanId"), 8)
+        trace, id_ = id_of(span.get("traceId"), 16), id_of(span.get("spanId"), 8)
         if not trace or not id_:
             return Rejected(["missing_id"], "a span without its ids", line=line)
         return SourceRecord(trace, _otel_span(span, id_, resource).to_json(), line)
-    except _FAULTS as error:
+    except FAULTS as error:
         return Rejected([_MALFORMED], f"no span: {error}", line=line)
 
 
 def _otel_span(span: Json, id_: str, resource: Json) -> OtelSpan:
-    attributes = _attributes(span)
+    attributes = attributes_of(span)
     code = (span.get("status") or {}).get("code")
     return OtelSpan(
         id=id_,
-        parent=_id(span.get("parentSpanId"), 8),
+        parent=id_of(span.get("parentSpanId"), 8),
         name=str(span.get("name") or ""),
-        start=_time(span.get("startTimeUnixNano")),
-        end=_time(span.get("endTimeUnixNano")),
+        start=time_of(span.get("startTimeUnixNano")),
+        end=time_of(span.get("endTimeUnixNano")),
         failed=code in _ERROR,
         attributes=attributes,
         resource=resource,
         events=[
-            Event(str(x.get("name") or ""), _time(x.get("timeUnixNano")) or 0, _attributes(x))
+            Event(str(x.get("name") or ""), time_of(x.get("timeUnixNano")) or 0, attributes_of(x))
             for x in span.get("events") or ()
         ],
     )
 
 
-def _time(value: str | float | None) -> int | None:
-    """Nanoseconds; protobuf has 0 where there are none."""
-    time = int(value or 0)
-    return time if time > 0 else None
-
-
-def _id(value: object, size: int) -> str:
-    """An id in hex: OTLP has it so, protobuf's own JSON in base64; '' if there is none."""
-    if not isinstance(value, str):
-        return ""
-    for decode in (bytes.fromhex, base64.b64decode):
-        try:
-            content = decode(value)
-        except ValueError:
-            continue
-        if len(content) == size:
-            return content.hex() if any(content) else ""
-    return value
-
-
-def _attributes(holder: object) -> dict[str, object]:
-    """The attributes of a span, an event or a resource, as plain JSON."""
-    pairs = as_object(holder).get("attributes") or ()
-    return {str(pair["key"]): _value(pair.get("value")) for pair in pairs}
-
-
-def _value(value: object) -> object:
-    """A value without the name of its type."""
-    for kind, inner in cast("Json", value or {}).items():
-        return inner if kind == "stringValue" else _of_kind(kind, inner)
-    return None
-
-
-def _of_kind(kind: str, inner: Any) -> object:
-    if kind == "intValue":
-        return int(inner)
-    if kind == "doubleValue":
-        return float(str(inner))  # of what is too large, infinity
-    if kind == "arrayValue":
-        return [_value(item) for item in inner.get("values") or ()]
-    if kind == "kvlistValue":
-        return {pair["key"]: _value(pair.get("value")) for pair in inner.get("values") or ()}
-    return inner
+def _logged(request: Json, line: int | None) -> Iterator[ReadItem]:
+    """The events of spans in a request of logs; one without any is passed over."""
+    try:
+        events = list(logged(request))
+    except FAULTS as error:
+        yield Rejected([_MALFORMED], f"no export request: {error}", line=line)
+        return
+    for trace, event in events:
+        yield SourceRecord(trace, event, line)
+    if not events:
+        yield Skipped("logs")
 
 
 def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
-    """See `Format`; the records are those of `OtelSpan`."""
-    all_rows = (record.payload for record in records)
+    """See `Format`; the records are those of `OtelSpan`, or of events that logs tell."""
+    payloads = [record.payload for record in records]
+    events = [payload for payload in payloads if is_event(payload)]
+    all_rows = (payload for payload in payloads if not is_event(payload))
     last = spans.latest(all_rows, lambda row: row["end"] is not None)
     rooted = spans.rooted(last, "parent", lambda row: not row["parent"], rules)
-    rows = [OtelSpan.from_json(row) for row in rooted]
+    rows = [*with_events(map(OtelSpan.from_json, rooted), events)]
     of_trace = [score for row in rows for score in dialects.scores_of_trace(row)]
     draft = spans.draft(trace, map(_span, rows), rules, of_trace)
     told = _unread(draft, rows)

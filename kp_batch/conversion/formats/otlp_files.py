@@ -39,6 +39,7 @@ ENDINGS = tuple(x + y for x in (*_JSON, ".pb", ".binpb") for y in _PACKED)
 _JSON_ENDINGS = tuple(x + y for x in _JSON for y in _PACKED)
 _HEAD = 64  # bytes that show what a file is
 _CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f]")  # which protobuf has early, and JSON not
+_OURS = b"gen_ai."  # which the names of our events have
 _MALFORMED = "malformed_json"
 _NO_REQUEST = "no export request of OTLP"
 _FAULTS = (DecodeError, EOFError, OverflowError, ValueError)
@@ -144,7 +145,7 @@ def _of_stream(number: int, message: bytes) -> Request:
 
 
 def _request(message: bytes) -> Json:
-    """The request that a message is, as OTLP JSON has it; of another signal, no more than its name.
+    """The request that a message is, as OTLP JSON has it; of metrics, no more than their name.
 
     All signals have their records at the same place. What is no request raises one of `_FAULTS`.
     """
@@ -153,7 +154,8 @@ def _request(message: bytes) -> Json:
     room = Budget(limits.VALUES, str(TooLargeError()))
     groups = [_group(content, room) for number, content in _fields(message, room) if number == 1]
     signal = _signal([record for _, records in groups for record in records])
-    return {signal: [_spans(*group, room) for group in groups] if signal == REQUEST else []}
+    as_json = _AS_JSON.get(signal)
+    return {signal: [as_json(*group, room) for group in groups] if as_json else []}
 
 
 def _group(content: bytes, room: Budget) -> tuple[bytes, list[bytes]]:
@@ -212,6 +214,25 @@ def _span(span: Any, room: Budget) -> Json:
     }
 
 
+def _logs(_: bytes, records: Iterable[bytes], room: Budget) -> Json:
+    """Those that may tell what a model or an agent says: most logs are a server's, and many."""
+    ours = [_log(_decoded(LogRecord, record), room) for record in records if _OURS in record]
+    return {"scopeLogs": [{"logRecords": ours}]}
+
+
+def _log(log: Any, room: Budget) -> Json:
+    return {
+        "traceId": log.trace_id.hex(),
+        "spanId": log.span_id.hex(),
+        "timeUnixNano": log.time_unix_nano,
+        "observedTimeUnixNano": log.observed_time_unix_nano,
+        "eventName": log.event_name,
+        "attributes": _attributes(log.attributes, room),
+        "body": _value(log.body, room),
+    }
+
+
+_AS_JSON = {REQUEST: _spans, LOGS: _logs}
 _PLAIN = {
     "string_value": "stringValue",
     "bool_value": "boolValue",

@@ -1,0 +1,56 @@
+"""The events of spans that OTLP's logs tell: messages, mostly, and evaluations.
+
+OpenTelemetry's conventions have the content of a call beside its span, in records of logs with the
+span's ids, which other signals' readers do not see.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from kp_batch.conversion.conversation.attributes import Event, OtelSpan, value_at
+from kp_batch.conversion.conversation.messages import Json, object_in
+from kp_batch.conversion.formats.otlp_files import LOGS
+from kp_batch.conversion.formats.otlp_values import attributes_of, id_of, time_of, value_of
+
+_OURS = "gen_ai."  # the beginning of the events' names
+_SPAN, _EVENT = "span", "event"  # the keys of a record, which lacks those of a span
+
+
+def logged(request: Json) -> Iterator[tuple[str, Json]]:
+    """The events in a request of logs: the trace of each, and its record."""
+    for group in request[LOGS] or ():
+        for scope in group.get("scopeLogs") or ():
+            for log in scope.get("logRecords") or ():
+                event = _event(log)
+                trace, span = id_of(log.get("traceId"), 16), id_of(log.get("spanId"), 8)
+                if trace and span and event.name.startswith(_OURS):
+                    yield trace, {_SPAN: span, _EVENT: vars(event)}
+
+
+def _event(log: Json) -> Event:
+    attributes, body = attributes_of(log), value_of(log.get("body"))
+    name = log.get("eventName") or value_at(attributes, "event.name")
+    time = time_of(log.get("timeUnixNano")) or time_of(log.get("observedTimeUnixNano"))
+    told = object_in(body) or ({} if body is None else {"content": body})
+    return Event(str(name or ""), time or 0, {**attributes, **told})
+
+
+def is_event(payload: Json) -> bool:
+    """Whether a record is one of these."""
+    return _EVENT in payload
+
+
+def with_events(spans: Iterable[OtelSpan], payloads: Iterable[Json]) -> Iterator[OtelSpan]:
+    """The spans with the events that logs tell of them, unless they tell such themselves."""
+    events = defaultdict[str, list[Event]](list)
+    for payload in payloads:
+        events[payload[_SPAN]].append(Event(**payload[_EVENT]))
+    for span in spans:
+        yield _with(span, events[span.id]) if span.id in events else span
+
+
+def _with(span: OtelSpan, logged: Sequence[Event]) -> OtelSpan:
+    own = {event.name for event in span.events}
+    events = [*span.events, *(event for event in logged if event.name not in own)]
+    return replace(span, events=sorted(events, key=lambda event: event.time))
