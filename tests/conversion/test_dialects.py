@@ -226,7 +226,15 @@ def test_messages_of_openllmetry_are_numbered(tmp_path: Path, named: Span) -> No
     [
         ('{"args": [], "kwargs": {"at":1}}', '"found"'),
         ('{"args": [{"at":1}], "kwargs": {}}', "found"),
-        ('{"input_str": "1", "inputs": {"at":1}}', '{"output": "found", "kwargs": {}}'),
+        (
+            '{"input_str": "1", "inputs": {"at":1}, "tags": [], "metadata": {}, "kwargs": {}}',
+            '{"output": "found", "kwargs": {}}',
+        ),
+        ('{"tool_name": "look", "arguments": {"at":1}}', '{"result": "found"}'),
+        (
+            '{"tool_name": "look", "arguments": {"at":1}}',
+            '[{"type": "text", "content": "found"}]',
+        ),
     ],
 )
 def test_openllmetry_tells_what_a_tool_is_given_as_its_caller_does(
@@ -238,6 +246,54 @@ def test_openllmetry_tells_what_a_tool_is_given_as_its_caller_does(
     steps = [("thought", "hm\nso"), LOOK, ("observation", "found")]
     assert told(tmp_path, root(), below(NUMBERED), tool) == ("where?", steps)
     assert told(tmp_path, root(), tool)[1] == steps[1:]
+
+
+def test_langchain_tells_openllmetry_the_same_by_two_names(tmp_path: Path) -> None:
+    named = {"gen_ai.provider.name": "langgraph"}
+    graph = root(**named)
+    asked = {"messages": [{"role": "user", "content": "where?"}]}
+    outer = {
+        **named,
+        "gen_ai.operation.name": "invoke_agent",
+        "traceloop.span.kind": "workflow",
+        "traceloop.entity.input": json.dumps(callback(inputs=asked)),
+    }
+    ran = {"kwargs": {"content": "found", "type": "tool", "tool_call_id": "c"}}
+    lc = {"lc": 1, "type": "constructor", "id": ["langchain", "ToolMessage"], **ran}
+    given = json.dumps(callback(input_str="{'at': 1}", inputs={"at": 1}))
+    back = json.dumps({"output": lc, "kwargs": {"name": "look"}})
+    tool = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "look",
+        "traceloop.span.kind": "tool",
+        "traceloop.entity.name": "look",
+        "traceloop.entity.input": given,
+        "gen_ai.tool.call.arguments": given,
+        "traceloop.entity.output": back,
+        "gen_ai.tool.call.result": back,
+    }
+    found = [{"page_content": "it"}]
+    retriever = {
+        "gen_ai.operation.name": "vector_db_retrieve",
+        "traceloop.span.kind": "task",
+        "traceloop.entity.name": "Shelf",
+        "traceloop.entity.input": json.dumps(callback(query="it")),
+        "traceloop.entity.output": json.dumps({"documents": found, "count": 1}),
+    }
+    past = [text("user", "before"), text("assistant", "yes"), text("user", "where?")]
+    called = span(2, attributes={"gen_ai.operation.name": "chat", "gen_ai.input.messages": past})
+    steps = [
+        ("tool_call", "look", '{"at":1}'),
+        ("observation", "found"),
+        ("tool_call", "Shelf", "it"),
+        ("observation", '[{"page_content":"it"}]'),
+    ]
+    spans = graph, below(outer), called, below(tool, 3), below(retriever, 4)
+    assert told(tmp_path, *spans) == ("where?", steps)
+
+
+def callback(**given: object) -> dict[str, object]:
+    return {**given, "tags": ["a"], "metadata": {"thread_id": "t"}, "kwargs": {"name": "x"}}
 
 
 PARTS = [{"kind": "thinking", "text": "hm"}, {"kind": "text", "text": "so"}]

@@ -178,8 +178,13 @@ class _Tree:
 
     @property
     def input(self) -> object:
-        """The input of the first root that has one."""
-        return next((root.input for root in self.roots if root.input not in (None, "")), None)
+        """The input of the first root that has one, or else of an agent before all that it does."""
+        before = takewhile(
+            lambda span: not isinstance(span.content, ModelCall | ToolRun), self.spans
+        )
+        agents = (span for span in before if isinstance(span.content, AgentRun))
+        inputs = (span.input for span in (*self.roots, *agents))
+        return next((given for given in inputs if given not in (None, "")), None)
 
     def counts(self, span: Span) -> bool:
         """Whether a span has content that no other one has."""

@@ -20,13 +20,13 @@ from kp_batch.conversion.dialects import (
 
 _REPEATED: Sequence[Callable[[OtelSpan], bool]] = (adk.is_repeated, langsmith.is_template)
 # The first one counts where several tell a content. OpenTelemetry's own stands before those of
-# makers who add theirs to it.
+# makers who add theirs to it, but after OpenLLMetry, which has its own JSON in both.
 _CONTENTS: Sequence[Callable[[OtelSpan], SpanContent | None]] = (
     openinference.content_of,
     langsmith.content_of,
+    openllmetry.content_of,
     genai.content_of,
     ai_sdk.content_of,
-    openllmetry.content_of,
     pydantic_ai.content_of,
     adk.content_of,
 )

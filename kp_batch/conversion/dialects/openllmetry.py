@@ -1,4 +1,8 @@
-"""OpenLLMetry's spans: a message an attribute (`gen_ai.prompt.0.content`), and `traceloop.*`."""
+"""OpenLLMetry's spans: `traceloop.*`, and a message an attribute (`gen_ai.prompt.0.content`).
+
+By now it has OpenTelemetry's attributes of messages, and of tools; but in these LangChain's
+callbacks have their own JSON, as in those of `traceloop`, whose form tells it.
+"""
 
 from collections.abc import Sequence
 from typing import cast
@@ -19,6 +23,7 @@ from kp_batch.conversion.conversation.messages import (
     message_of,
     object_in,
     parse_json,
+    text_of,
 )
 from kp_batch.conversion.conversation.payloads import with_reasoning
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
@@ -28,7 +33,12 @@ _PROMPTS = ("gen_ai.prompt", "llm.prompts")  # the latter in the first versions
 _COMPLETIONS = ("gen_ai.completion", "llm.completions")
 _CALLS = ("chat", "completion")
 _REASONING = ("reasoning", "thinking")
-_CALLBACK = ("inputs", "input_str")  # what LangChain tells a callback of a tool's input
+_RETRIEVER = "vector_db_retrieve"
+# What LangChain tells a callback, of which it is some, and with what beside its results.
+_CALLBACK = {"tags", "metadata", "kwargs"}
+_GIVEN = ("inputs", "input_str", "query")
+_BACK = {"output": "kwargs", "documents": "count"}
+_MCP = {"tool_name", "arguments"}
 
 
 def content_of(span: OtelSpan) -> SpanContent | None:
@@ -37,8 +47,9 @@ def content_of(span: OtelSpan) -> SpanContent | None:
         return None
     kind = value_at(span.attributes, "traceloop.span.kind")
     name = str(value_at(span.attributes, "traceloop.entity.name") or span.name)
-    if kind == "tool":
-        return _run(span, name)
+    is_retriever = value_at(span.attributes, "gen_ai.operation.name") == _RETRIEVER
+    if kind == "tool" or is_retriever:
+        return _run(span, name, is_retriever=is_retriever)
     prompt, answer = (_numbered(span, names) for names in (_PROMPTS, _COMPLETIONS))
     if prompt or answer or value_at(span.attributes, "llm.request.type") in _CALLS:
         return ModelCall(_messages(prompt, "user"), _messages(answer, "assistant"))
@@ -56,30 +67,42 @@ def _is_spoken(span: OtelSpan) -> bool:
     return not (isinstance(names, FlatAttributes) and names.prefixes.isdisjoint(_PREFIXES))
 
 
-def _run(span: OtelSpan, name: str) -> ToolRun:
-    result = value_at(span.attributes, "traceloop.entity.output")
-    return ToolRun(ToolCall(name, payload(span)), ToolResult(_output(result), failed=span.failed))
+def _run(span: OtelSpan, name: str, *, is_retriever: bool) -> ToolRun:
+    id_ = str(value_at(span.attributes, "gen_ai.tool.call.id") or "")
+    given, back = (value_at(span.attributes, f"traceloop.entity.{x}") for x in ("input", "output"))
+    result = _of_mcp(back) if object_in(given).keys() == _MCP else _output(back)
+    call = ToolCall(name, None if given is None else _arguments(given), id_)
+    return ToolRun(call, ToolResult(result, id_, span.failed), is_retriever)
 
 
 def _arguments(value: object) -> object:
-    """What a function was given: `@tool` tells it in `args` and `kwargs`, LangChain in `inputs`."""
+    """What a function was given, without what its caller puts around that."""
     given = object_in(value)
-    if given.keys() == {"args", "kwargs"}:
+    if given.keys() == {"args", "kwargs"}:  # `@tool`
         args, kwargs = given["args"], given["kwargs"]
         if not args:
             return kwargs
         return value if kwargs or len(args) > 1 else args[0]
-    if "input_str" in given:
-        return next((given[name] for name in _CALLBACK if given.get(name)), value)
+    if given.keys() == _MCP:
+        return given["arguments"]
+    if given.keys() >= _CALLBACK:
+        return next((given[name] for name in _GIVEN if given.get(name)), value)
     return value
 
 
 def _output(value: object) -> object:
-    """What a function gave back: in JSON; from LangChain's callback within `output`."""
+    """What a function gave back: in JSON; from LangChain's callbacks within another object."""
     result = parse_json(value)
-    if as_object(result).keys() == {"output", "kwargs"}:
-        return as_object(result)["output"]
+    for name, beside in _BACK.items():
+        if as_object(result).keys() == {name, beside}:
+            return as_object(result)[name]
     return result if isinstance(result, str) else value
+
+
+def _of_mcp(value: object) -> object:
+    """What a server of MCP gave back: its first content, or from FastMCP all of them."""
+    result = parse_json(value)
+    return as_object(result).get("result", text_of(result) or value)
 
 
 def _numbered(span: OtelSpan, names: Sequence[str]) -> list[Json]:
