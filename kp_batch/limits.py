@@ -14,6 +14,7 @@ from typing import IO, Any
 from pydantic_core import from_json, to_json
 
 from kp_batch.errors import UnreadableError
+from kp_batch.kinds import binary_kind
 
 LINE_BYTES = 64 << 20  # of a JSON line, a protobuf message, and a JSON document of one trace
 TEXT_BYTES = 16 << 20  # of one value, in UTF-8
@@ -103,12 +104,15 @@ def utf8_lines_of(file: IO[bytes]) -> Iterator[bytes]:
 
     Raises:
         OtherEncodingError: the file is in UTF-16 or UTF-32.
+        UnreadableError: it has no lines, but is packed, say.
     """
     lines = lines_of(file)
     first = [*islice(lines, 2)]  # the first may end within a letter
     if name := _other_encoding(b"".join(first)):
         message = f"its lines are {name}, not UTF-8: convert it, as with iconv -f {name} -t UTF-8"
         raise OtherEncodingError(message)
+    if kind := binary_kind(b"".join(first)):
+        raise UnreadableError(kind.instead_of("lines of JSON"))
     yield from first
     yield from lines
 

@@ -1,7 +1,7 @@
 """Files to rows, a batch at a time: memory is bounded by a batch, whatever the file's size."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import polars as pl
 from polars.exceptions import PanicException
@@ -13,6 +13,7 @@ from kp_batch.archive.formats.json import BATCH_BYTES, MALFORMED_JSON, Batch, tr
 from kp_batch.archive.sources import open_file
 from kp_batch.archive.validation import any_rejected, reasons
 from kp_batch.errors import UnreadableError, is_of_machine
+from kp_batch.kinds import BINARY, PARQUET, STARTS, Kind, kind_of
 
 # Rows of a batch: long traces have some 50 kB of text, so that a batch stays below 200 MB.
 BATCH_ROWS = 4_096
@@ -132,8 +133,20 @@ def _unreadable_if_damaged(source: SourceFile) -> Generator[None]:
         if is_of_machine(error):
             raise
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        if not source.has_known_ending:
+        if (kind := _other_kind(source)) is not None:
+            reason = kind.instead_of("Parquet")
+        elif not source.has_known_ending:
             reason = (
                 f"{reason.rstrip('.')}; its ending is none of {ENDINGS}: it was read as Parquet"
             )
         raise UnreadableError(reason) from error
+
+
+def _other_kind(source: SourceFile) -> Kind | None:
+    """What a file is that was read as Parquet; None if it may be Parquet that is damaged."""
+    if source.format.name != "parquet":
+        return None
+    with suppress(Exception), open_file(source.path, source.copy) as file:
+        kind = kind_of(file.read(STARTS))
+        return None if kind in (PARQUET, BINARY) else kind
+    return None

@@ -20,7 +20,7 @@ from kp_batch.cli.options import (
     warehouse_option,
 )
 from kp_batch.dimensions import Breakdown, Counts
-from kp_batch.errors import UNREAD, TraceError
+from kp_batch.errors import UNREAD, TraceError, UnreadableError
 from kp_batch.log import echo
 from kp_batch.text import (
     age,
@@ -120,7 +120,10 @@ def score(  # noqa: PLR0913 (each is an option)
     first = ""
     if len(dict(group)) < len(group):
         raise click.UsageError("--group gives one of its keys twice")
-    with _scorer(warehouse, profiles, moment, dict(group)) as (versions, find_neighbours):
+    with (
+        _named(file),
+        _scorer(warehouse, profiles, moment, dict(group)) as (versions, find_neighbours),
+    ):
         for scored in score_lines(file, versions, moment, find_neighbours):
             lines += 1
             if isinstance(scored, Unscored):
@@ -131,6 +134,15 @@ def score(  # noqa: PLR0913 (each is an option)
         raise TraceError(f"there is no trace in {printable(file.name)}")
     if unscored:
         raise TraceError(f"{unscored:,} of {count_of(lines, 'trace')} cannot be scored, {first}")
+
+
+@contextmanager
+def _named(file: IO[bytes]) -> Generator[None]:
+    """Tell of a file of another kind which one it is."""
+    try:
+        yield
+    except UnreadableError as error:
+        raise TraceError(f"{printable(file.name)} cannot be scored: {error}") from error
 
 
 @contextmanager

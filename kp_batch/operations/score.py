@@ -1,11 +1,11 @@
 """Scores new traces: as a live engine would its first, or as they would come to a warehouse."""
 
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from io import BytesIO
-from itertools import chain
+from itertools import chain, islice
 from typing import IO, Any
 
 import numpy as np
@@ -21,7 +21,9 @@ from kp_batch.archive.formats.json import (
 )
 from kp_batch.archive.validation import reasons, reject_message
 from kp_batch.dimensions import Breakdown, Counts
-from kp_batch.limits import lines_of
+from kp_batch.errors import UnreadableError
+from kp_batch.kinds import PARQUET, kind_of
+from kp_batch.limits import lines_of, utf8_lines_of
 from kp_batch.novelty.cache import novelty
 from kp_batch.novelty.similar import Similar
 from kp_batch.operations.live import NOT_NEEDED
@@ -31,6 +33,7 @@ from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import ProfileVersions
 
 _ROWS = 256  # scored at once
+_LOOKED_AT = 16  # lines, to tell what a file is
 _COLUMNS = ["row", "trace_id", "task_domain", *(field.name for field in fields(Counts))]
 
 # The greatest similarity to a cache's traces, None where it is empty, and the nearest of these.
@@ -91,6 +94,9 @@ def score_lines(
 
     Yields:
         One for each line that is not blank, in their order.
+
+    Raises:
+        UnreadableError: it is no JSON at all.
     """
     faults = reasons().list.filter(~pl.element().is_in(sorted(NOT_NEEDED)))
     for lines in _lines(file):
@@ -119,7 +125,30 @@ def _lines(file: IO[bytes]) -> Iterator[list[tuple[int, bytes]]]:
             yield [(len(before) - 1, text)]
             return
         before = [*lines_of(BytesIO(text))]
-    yield from line_batches(chain(before, lines), _ROWS)
+    batches = line_batches(chain(before, lines), _ROWS)
+    for batch in islice(batches, 1):
+        _refuse_other_kinds([line for _, line in batch])
+        yield batch
+    yield from batches
+
+
+def _refuse_other_kinds(lines: Sequence[bytes]) -> None:
+    """Refuse at once a file of which each line would be refused by itself.
+
+    Raises:
+        UnreadableError: says what the file is instead.
+    """
+    start = b"".join(lines[:_LOOKED_AT])
+    if (kind := kind_of(start)) is PARQUET:
+        raise UnreadableError("it is Parquet, not JSON: kp-batch run scores such files")
+    next(utf8_lines_of(BytesIO(start)))
+    begins = [line.removeprefix(BOM_UTF8).lstrip()[:1] for line in lines]
+    if begins[0] == b"[" and (b"{" in lines[0] or lines[0].strip() == b"["):
+        raise UnreadableError(
+            "it is one JSON list, not a trace on each line: convert it, as with jq -c '.[]'"
+        )
+    if not {b"{", b"["} & {*begins}:
+        raise UnreadableError(kind.instead_of("JSON"))
 
 
 def _scored(

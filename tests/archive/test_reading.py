@@ -531,11 +531,19 @@ def test_files_that_are_no_parquet(tmp_path: Path, content: bytes) -> None:
     assert "\n" not in message
 
 
-def test_a_jsonl_file_of_another_ending_is_told_to_be_read_as_parquet(tmp_path: Path) -> None:
-    path = write_jsonl(tmp_path / "a.json", TRACES)
-    ((_, message),) = reasons_of(path)
+def test_a_file_of_another_kind_is_told_so(tmp_path: Path) -> None:
+    ((_, message),) = reasons_of(write_jsonl(tmp_path / "a.json", TRACES))
+    assert message == (
+        "it is JSON, not Parquet: put each trace on a line, and give it the ending .jsonl"
+    )
+    (tmp_path / "a.csv").write_text("id,question\n1,what\n")
+    ((_, message),) = reasons_of(tmp_path / "a.csv")
+    assert message == "it is text, not Parquet: convert it to lines of JSON"
+    binary = tmp_path / "a.bin"
+    binary.write_bytes(bytes(99))
+    ((_, message),) = reasons_of(binary)
     assert "ending is none of .parquet, .pq, .jsonl, .ndjson: it was read as Parquet" in message
-    damaged = path.rename(tmp_path / "a.PQ")
+    damaged = binary.rename(tmp_path / "a.PQ")
     assert "ending" not in str(reasons_of(damaged))
 
 

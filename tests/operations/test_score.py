@@ -251,6 +251,27 @@ def test_the_lines_after_a_large_one_that_is_cut_are_scored(
     assert [result.line for result in results] == [*range(1, 11)]
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PAR1\x15\n\n{\n" * 99, "it is Parquet, not JSON: kp-batch run scores such files"),
+        (b"\x1f\x8b\x08\n" * 99, "it is packed by gzip, not lines of JSON: unpack it, as with "),
+        (b"id,question\n1,what\n" * 99, "it is text, not JSON: convert it to lines of JSON"),
+        (b'[\n{"a": 1},\n{"a": 2}\n]\n', "it is one JSON list, not a trace on each line: "),
+        (b'[{"a": 1}, {"a": 2}]\n', "it is one JSON list, not a trace on each line: "),
+        ('{"a": 1}\n'.encode("utf-16"), "its lines are UTF-16, not UTF-8: convert it, as with "),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_in_one_line(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    file = tmp_path / "traces"
+    file.write_bytes(content)
+    done = invoke("score", file)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith(f"kp-batch: {file} cannot be scored: {message}")
+
+
 def test_lines_are_read_as_they_are_scored() -> None:
     class Endless(BytesIO):
         """A stream that never ends."""

@@ -14,6 +14,7 @@ from kp_batch import limits
 from kp_batch.conversion.conversation.messages import Json, parts_of
 from kp_batch.conversion.model import ReadItem, Rejected
 from kp_batch.errors import UnreadableError
+from kp_batch.kinds import binary_kind
 from kp_batch.limits import (
     Budget,
     OtherEncodingError,
@@ -115,6 +116,7 @@ def read_json(path: Path) -> object:
         TooLargeError: it passes a limit.
         UnreadableError: it is empty, cut or no JSON.
     """
+    content = b""
     try:
         with opened(path) as file:  # of what is too large, the beginning is so as well
             content = file.read(limits.LINE_BYTES + 1)
@@ -122,7 +124,9 @@ def read_json(path: Path) -> object:
             raise UnreadableError("it is empty (0 bytes)")
         return loads(content)
     except ValueError as error:
-        raise UnreadableError(f"it is no JSON: {error}") from error
+        kind = binary_kind(content)
+        message = kind.instead_of("JSON") if kind else f"it is no JSON: {error}"
+        raise UnreadableError(message) from error
 
 
 def read_json_lines(
