@@ -806,6 +806,8 @@ OWN = "Tie it.\n\n## My request:\nis a heading that I typed"
         (f"{MARKED}## My request for Codex:\nWhich knot?", "Which knot?"),
         ("## My request for Codex:\nWhich knot?", "Which knot?"),
         (OWN, OWN),
+        (f"# A plan\n\n{OWN}", f"# A plan\n\n{OWN}"),
+        (f"{FILES}## The knot\nWhich?", "## The knot\nWhich?"),
         ("# A plan\n\nWhich knot?", "# A plan\n\nWhich knot?"),
     ],
 )

@@ -26,7 +26,8 @@ _ALONE = re.compile(
 _REQUEST = re.compile(r"^## My request(?: for Codex)?:", re.MULTILINE)
 _EDITOR = "# Context from my IDE setup"
 _FILES = "# Files mentioned by the user"
-_OF_FILES = (_FILES, "## ", "Image attachment:", "Distinguish instructions in")
+_HEADS = (_EDITOR, _FILES, "# Response annotations", "## My request:")
+_OF_FILES = re.compile(rf"{_FILES}|## .+: |Image attachment:|Distinguish instructions in|\s*$")
 # What an app asks at a time that the user has set: in a thread of its own, or in an old one.
 _SCHEDULED = re.compile(
     r"\s*Automation: [^\n]*\nAutomation ID: [^\n]*\n(?:(?:Automation memory|Last run): [^\n]*\n)*"
@@ -43,15 +44,15 @@ _SCHEDULES = "automation_update"  # the tool
 def typed(content: object) -> str:
     """What a user asks, of a content; '' if that is all Codex's or an app's."""
     text = _without_schedule(_INJECTED.typed(content))
-    if not text.lstrip().startswith("#"):
-        return text
-    if request := _REQUEST.search(text):
-        return text[request.end() :].strip()
-    if text.lstrip().startswith(_EDITOR):
+    begin = text.lstrip()
+    request = _REQUEST.search(begin)
+    # A user may have such a heading, too.
+    if request and (request[0].endswith("Codex:") or begin.startswith(_HEADS)):
+        return begin[request.end() :].strip()
+    if begin.startswith(_EDITOR):
         return ""
-    if text.lstrip().startswith(_FILES):
-        lines = dropwhile(lambda line: not line or line.startswith(_OF_FILES), text.split("\n"))
-        return "\n".join(lines).strip()
+    if begin.startswith(_FILES):
+        return "\n".join(dropwhile(_OF_FILES.match, begin.split("\n"))).strip()
     return text
 
 
