@@ -103,15 +103,18 @@ class Injected:
     def _typed(self, text: str) -> str:
         rest = self.without_elements(text)
         begin = rest.lstrip()
-        # An element without an end has all the rest, but not where somebody mentions its tag.
-        return "" if self._opening.match(begin) or self._tag.match(begin) else rest
+        cut = self._tag.match(begin)  # an element without an end has all the rest
+        is_cut = cut and not begin.startswith(" ", cut.end())  # as where somebody mentions its tag
+        return "" if self._opening.match(begin) or is_cut else rest
 
     def without_elements(self, text: str) -> str:
         """A text without what the tool put into it; the same where that is nothing."""
         kept, begin, endless = list[str](), 0, set[str]()
         for tag in self._tag.finditer(text):
             end = f"</{tag[1]}>"
-            if tag.start() < begin or tag[1] in endless:
+            is_in_line = text[tag.start() - 1 : tag.start()] not in ("", "\n", ">")
+            is_mention = is_in_line and text.startswith(" ", tag.end())
+            if tag.start() < begin or tag[1] in endless or is_mention:
                 continue
             place = text.find(end, tag.end())
             if place < 0:
