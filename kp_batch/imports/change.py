@@ -28,7 +28,7 @@ from kp_batch.imports.records import (
     traces_of,
 )
 from kp_batch.imports.rejects import NAMES
-from kp_batch.imports.rereading import whole_files
+from kp_batch.imports.rereading import Replaced, read_again, whole_files
 from kp_batch.imports.state import (
     ImportState,
     KnownSource,
@@ -149,27 +149,33 @@ class ArchiveChange:
         with reading_state(self._archive):
             return whole_files(files, self._segments, self._job.new.records.runs())
 
+    def read_again(self, files: Collection[str]) -> set[str]:
+        """Those of the files that told of a trace which was read again."""
+        with reading_state(self._archive):
+            return read_again(files, self._segments, self._job.new.records.runs())
+
     def build(
         self,
         *,
         all_anew: bool = False,
-        replaced: Collection[str] = (),
+        replaced: Replaced = Replaced(),  # noqa: B008 (it is frozen)
         gone: Sequence[str] | None = None,
     ) -> None:
         """Build the traces that have new records, or of which records are void now.
 
         Args:
             all_anew: whether all traces are built.
-            replaced: files that were read again, in the place of all that they told before.
+            replaced: what was read again.
             gone: files, and folders of files, that are forgotten, where anything is: then no
                 segment stays as it is.
         """
         new, state = self._job.new, self._state
         rewritten = [path for path, known in self._known.items() if known.since == new.number]
-        is_rewritten = all_anew or bool(replaced) or gone is not None
+        is_rewritten = all_anew or bool(replaced.files) or gone is not None
         self._old = self._old_segments(replaced, gone or (), is_rewritten=is_rewritten)
         with reading_state(self._archive):
-            new.touch(traces_of(self._segments, pl.col("file").is_in([*rewritten, *replaced])))
+            changed = pl.col("file").is_in([*rewritten, *replaced.files])
+            new.touch(traces_of(self._segments, changed))
             if not state.is_done:
                 new.touch(traces_of(self._segments, pl.col("told") == state.number))
             if self._job.rules.root:
@@ -179,7 +185,7 @@ class ArchiveChange:
             self._join.build(self._job.build)
 
     def _old_segments(
-        self, replaced: Collection[str], gone: Sequence[str], *, is_rewritten: bool
+        self, replaced: Replaced, gone: Sequence[str], *, is_rewritten: bool
     ) -> Segments:
         """The segments of before; the new one takes in those that are not much larger."""
         paths = self._paths(self._state.records)
@@ -225,8 +231,12 @@ class ArchiveChange:
         others = [*self._old.unchanged, *self._old.skipped, *self._join.paths]
         return len(set(traces_of(self._paths(expired))).difference(traces_of(others)))
 
-    def store(self) -> int:
-        """Store the records, then days, then that it is done; returns how many days changed."""
+    def store(self, *, kept: int = 0) -> int:
+        """Store the records, then days, then that it is done; returns how many days changed.
+
+        Args:
+            kept: traces that the next import has to tell of, if this one is killed meanwhile.
+        """
         archive, number = self._archive, self._job.new.number
         unchanged = {path.name for path in (*self._old.unchanged, *self._old.skipped)}
         records = [name for name in self._state.records if name in unchanged]
@@ -240,6 +250,7 @@ class ArchiveChange:
         changes = {
             "number": number,
             "is_done": False,
+            "kept": kept,
             "records": tuple(records),
             "skipped": tuple(skipped),
             "sources": store_sources(archive, number, self._known),
@@ -249,5 +260,6 @@ class ArchiveChange:
         state = self._state.model_copy(update=changes)
         state.save(archive)
         changed = self._job.days.upsert(archive, state.metadata)
-        state.model_copy(update={"is_done": True, "standing": self._standing}).save(archive)
+        done = {"is_done": True, "kept": 0, "standing": self._standing}
+        state.model_copy(update=done).save(archive)
         return changed

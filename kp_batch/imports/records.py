@@ -17,7 +17,7 @@ import polars as pl
 
 from kp_batch import limits
 from kp_batch.conversion.model import SourceRecord
-from kp_batch.imports.rereading import without_replaced
+from kp_batch.imports.rereading import Replaced
 from kp_batch.imports.sorted_runs import RowGroupWriter, SortedRuns, merged, pieces
 from kp_batch.imports.waiting import Waiting
 from kp_batch.text import encodable
@@ -151,8 +151,7 @@ class Segments:
         skipped: likewise, of traces that are no agent's.
         skipped_rewritten: likewise; all their rows go into the new one.
         since: of files whose content was replaced, the number of the import that did so.
-        replaced: files that this import has read again, in the place of what they told before;
-            then no segment stays unchanged.
+        replaced: what this import has read again; where it is anything, no segment stays unchanged.
         is_registry: whether of each trace only the last record of a file counts.
         forgotten: rows of `FORGOTTEN`: what is kept out for good.
         closed: traces of which an older importer has read what is forgotten: nobody knows what this
@@ -165,7 +164,7 @@ class Segments:
     skipped: Sequence[Path] = ()
     skipped_rewritten: Sequence[Path] = ()
     since: Mapping[str, int] = field(default_factory=dict[str, int])
-    replaced: Collection[str] = ()
+    replaced: Replaced = field(default_factory=Replaced)
     is_registry: bool = False
     forgotten: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=FORGOTTEN))
     closed: pl.Series = field(default_factory=lambda: pl.Series(dtype=pl.String))
@@ -228,8 +227,8 @@ class Join:
             ]
             rows = pl.concat([piece, *others]).sort(_ORDER, nulls_last=True) if others else piece
             rows = self._without_closed(rows)
-            if old.replaced:
-                rows = without_replaced(_with_digests(rows), old.replaced, self._new.number)
+            if old.replaced.files:
+                rows = old.replaced.without(_with_digests(rows), self._new.number)
                 rows = rows.sort(_ORDER, nulls_last=True)
             yield self._without_forgotten(_with_digests(_limited(rows)))
 

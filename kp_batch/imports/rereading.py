@@ -1,10 +1,13 @@
 """What a newer importer reads again replaces what the same files told an older one.
 
 Else its traces would have the records of both. A stream, though, may have been rotated, and what it
-held before may be nowhere else: what it told stays, unless it still holds all of that.
+held before may be nowhere else: what it told stays, unless it still holds all of that. Of sessions
+each file tells a turn from its beginning on, so that a turn that is read again, from whatever file,
+replaces what was told of it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -21,6 +24,17 @@ def moved_files(gone: Mapping[str, str], new: Mapping[str, str]) -> set[str]:
     """
     there = {tuple(stamp.split()[:2]) for stamp in new.values()}
     return {path for path, stamp in gone.items() if stamp and tuple(stamp.split()[:2]) in there}
+
+
+def namesakes(gone: Collection[str], new: Collection[str], *, in_any_folder: bool) -> set[str]:
+    """The files that are gone, and of which a new one has the name, packed or not."""
+
+    def name(path: str) -> str:
+        unpacked = path.removesuffix(".zst").removesuffix(".gz")
+        return unpacked.rpartition("/")[2] if in_any_folder else unpacked
+
+    names = set(map(name, new))
+    return {path for path in gone if name(path) in names}
 
 
 def whole_files(
@@ -60,26 +74,61 @@ def whole_files(
     }
 
 
-def without_replaced(rows: pl.DataFrame, files: Collection[str], number: int) -> pl.DataFrame:
-    """Records of traces, without what files told before this import, which has read them again.
-
-    The same contents of other files go, too, as they are copies. Where something stays of a trace,
-    what is read again keeps its place among that: it does not become the newest.
+def read_again(files: Collection[str], segments: Sequence[Path], now: Sequence[Path]) -> set[str]:
+    """Those of the files that told of a trace which is read again.
 
     Args:
-        rows: of `records.RECORDS`, all of a trace among them, with all digests.
-        files: those that are replaced.
-        number: of this import.
+        files: their paths.
+        segments: of what they told before.
+        now: runs of what is read again.
     """
-    is_old = pl.col("file").is_not_null() & (pl.col("told") < number)
-    is_new = pl.col("file").is_not_null() & (pl.col("told") == number)
-    is_replaced = is_old & pl.col("file").is_in(list(files))
-    rows = rows.with_columns(is_void=is_old & is_replaced.any().over(_CONTENT))
-    stays = (is_old & ~pl.col("is_void")).any().over("trace")
-    before = pl.coalesce(
-        pl.col("told").filter(is_old).min().over(_CONTENT),
-        pl.col("told").filter("is_void").max().over("trace", "file"),
-        "told",
-    )
-    told = pl.when(stays & is_new).then(before).otherwise("told")
-    return rows.with_columns(told=told).filter(~pl.col("is_void")).drop("is_void")
+    if not segments or not files:
+        return set()
+    before = pl.scan_parquet(list(segments), glob=False).filter(pl.col("file").is_in(list(files)))
+    told = pl.scan_parquet(list(now), glob=False).select("trace")
+    chosen = before.join(told, on="trace", how="semi").select(pl.col("file").unique())
+    return set(chosen.collect().to_series())
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """The files of which former records are void, as an older importer has read them.
+
+    Attributes:
+        whole: all of theirs.
+        by_trace: those of traces that are read again, from whatever file.
+    """
+
+    whole: Collection[str] = ()
+    by_trace: Collection[str] = ()
+
+    @property
+    def files(self) -> list[str]:
+        """All of them; none, if nothing is replaced."""
+        return [*self.whole, *self.by_trace]
+
+    def without(self, rows: pl.DataFrame, number: int) -> pl.DataFrame:
+        """Records of traces, without those that are void.
+
+        The same contents of other files go, too, as they are copies. Where something stays of a
+        trace, what is read again keeps its place among that: it does not become the newest.
+
+        Args:
+            rows: of `records.RECORDS`, all of a trace among them, with all digests.
+            number: of this import.
+        """
+        is_old = pl.col("file").is_not_null() & (pl.col("told") < number)
+        is_new = pl.col("file").is_not_null() & (pl.col("told") == number)
+        rows = rows.with_columns(is_again=is_new.any().over("trace"))
+        is_replaced = pl.col("file").is_in(list(self.whole))
+        is_replaced |= pl.col("file").is_in(list(self.by_trace)) & pl.col("is_again")
+        is_void = is_old & (is_old & is_replaced).any().over(_CONTENT)
+        rows = rows.with_columns(is_void=is_void)
+        stays = (is_old & ~pl.col("is_void")).any().over("trace")
+        before = pl.coalesce(
+            pl.col("told").filter(is_old).min().over(_CONTENT),
+            pl.col("told").filter("is_void").max().over("trace", "file"),
+            "told",
+        )
+        told = pl.when(stays & is_new).then(before).otherwise("told")
+        return rows.with_columns(told=told).filter(~pl.col("is_void")).drop("is_void", "is_again")

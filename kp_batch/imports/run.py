@@ -26,7 +26,7 @@ from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired, waitin
 from kp_batch.imports.job import ImportJob
 from kp_batch.imports.limits import ImportLimits, check_limits
 from kp_batch.imports.rejects import NAMES
-from kp_batch.imports.rereading import moved_files
+from kp_batch.imports.rereading import Replaced, moved_files, namesakes
 from kp_batch.imports.sorted_runs import RUN_BYTES
 from kp_batch.imports.sources import (
     Sniffed,
@@ -60,7 +60,8 @@ class Imported:
 
     traces: int = 0  # new ones, and those with new records
     files: int  # of the sources
-    files_read: int = 0  # of these: new or changed ones
+    files_read: int = 0  # of these: new or changed ones, and those that are read again
+    files_again: int = 0  # of those read: neither new nor changed, but read by an earlier version
     files_changed: int = 0  # of the archive
     refused: dict[str, int] = field(default_factory=dict[str, int])  # by reason
     waiting: dict[str, int] = field(default_factory=dict[str, int])  # likewise
@@ -160,6 +161,12 @@ class _Plan:
         }
 
     @property
+    def again(self) -> int:
+        """How many of the files to read are as another importer has read them."""
+        now = self.source.stamps
+        return sum(x in self.outdated and self.known[x].fingerprint == now[x] for x in self.new)
+
+    @property
     def is_of_another_importer(self) -> bool:
         """Whether another version of the importer made the archive."""
         return bool(self.state.format) and self.state.importer != IMPORTER
@@ -248,19 +255,23 @@ def _import(plan: _Plan, folder: Path, limits: ImportLimits) -> Imported:
         check_rules_decide(plan.form, plan.rules, job.refusals.refused)
     standing = change.write_refusals()
     check_limits(limits, job.refusals, job.traces, len(plan.source.inputs))
+    # That of the archive is of an import that was killed.
+    kept = change.kept if plan.is_of_another_importer else plan.state.kept
+    _tell_kept(plan, kept)
     return replace(
         plan.nothing_done(),
         traces=job.traces,
         files_read=len(plan.new),
+        files_again=plan.again,
         refused=dict(job.refusals.refused),
         waiting=dict(job.refusals.waiting),
         standing=standing,
         passed_over=dict(job.skipped),
         expired=change.count_expired(),
         deleted=deleted,
-        kept=_tell_kept(plan, change.kept),
+        kept=kept,
         unmapped_domains=dict(job.counts.unmapped),
-        files_changed=change.store(),
+        files_changed=change.store(kept=kept),
     )
 
 
@@ -276,26 +287,33 @@ def _read(job: ImportJob, plan: _Plan) -> set[str]:
     return readable
 
 
-def _replaced(plan: _Plan, readable: Collection[str], change: ArchiveChange) -> set[str]:
+def _replaced(plan: _Plan, readable: Collection[str], change: ArchiveChange) -> Replaced:
     """The files whose former records are void, as an older importer had read them."""
+    # What a registry tells of a unit replaces what it told before in any case.
     if plan.form.source == "registry" or not plan.outdated:
-        return set()  # what a registry tells of a unit replaces what it told before in any case
+        return Replaced()
     stamps = {path: file_stamp(plan.source.stamps[path]) for path in readable}
     gone = {path: x for path, x in plan.outdated.items() if path not in plan.source.inputs}
     new = {path: stamp for path, stamp in stamps.items() if path not in plan.known}
     moved = moved_files(gone, new)
+    # Each session has a name of its own, wherever it is.
+    named = namesakes(gone, new, in_any_folder=plan.form.sessions is not None)
+    moved |= change.read_again(named)
     again = {path: x for path, x in plan.outdated.items() if path in readable}
     if plan.form.source == "document":
-        return moved | again.keys()
+        return Replaced(moved | again.keys())
     not_cut = {path: x for path, x in again.items() if size_of(stamps[path]) >= size_of(x)}
     has_changed = {path: stamps[path] != stamp for path, stamp in not_cut.items()}
-    return change.whole(has_changed | dict.fromkeys(moved, False))
+    whole = change.whole(has_changed | dict.fromkeys(moved, False))
+    if not plan.form.sessions or plan.rules.trace == "session":
+        return Replaced(whole)  # a trace may have its parts in several files
+    return Replaced(whole, change.read_again(plan.outdated.keys() - whole))
 
 
-def _tell_kept(plan: _Plan, kept: int) -> int:
-    """Tell what another importer could not read again; returns how many traces that is."""
-    if not kept or not plan.is_of_another_importer:
-        return 0
+def _tell_kept(plan: _Plan, kept: int) -> None:
+    """Tell of how many traces not all could be read again."""
+    if not kept:
+        return
     gone = sorted(set(plan.outdated) - set(plan.source.inputs))
     example = f", such as {gone[0]}" if gone else ""
     warn(
@@ -303,7 +321,6 @@ def _tell_kept(plan: _Plan, kept: int) -> int:
         f"read: not all of their sources could be read again{example}; if you have them elsewhere, "
         "import them again"
     )
-    return kept
 
 
 def _known(plan: _Plan, readable: Collection[str], number: int) -> dict[str, KnownSource]:
@@ -379,7 +396,11 @@ def forgotten_text(done: Forgotten, archive: str) -> str:
 
 def _lines(done: Imported, archive: str) -> Iterator[str]:
     files = f"{done.files_read:,} of {count_of(done.files, 'file')}"
-    yield f"{count_of(done.traces, 'trace')} from {files} that are new or changed"
+    why = " that are new or changed"
+    if done.files_again:
+        new = done.files_read - done.files_again
+        why = f": {new:,} new or changed, {done.files_again:,} that an earlier version has read"
+    yield f"{count_of(done.traces, 'trace')} from {files}{why}"
     yield f"  changed    {count_of(done.files_changed, 'file')} of {archive}"
     if done.deleted:
         yield f"  deleted    {count_of(done.deleted, 'trace')} there; as before here"

@@ -1,5 +1,7 @@
 """A newer importer: what it reads again, and what it makes of what it cannot read any more."""
 
+import gzip
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
@@ -9,8 +11,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch.conversion.model import Format, SourceRecord
-from kp_batch.conversion.rules import load_rules
+from kp_batch.conversion.model import Format, SourceRecord, by_ending
+from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import KpBatchError
 from kp_batch.imports import run as importing
 from kp_batch.imports.days import DailyPartitions
@@ -49,6 +51,7 @@ class Machine:
         self.source, self.archive = folder / "source", folder / "archive"
         self._folder, self._patch = folder, monkeypatch
         self.form = spans_format()
+        self.rules: dict[str, Any] = {}
 
     def write(self, name: str, *spans: dict[str, Any]) -> None:
         write_lines(self.source / name, list(spans))
@@ -57,7 +60,8 @@ class Machine:
         """Import as the older version does."""
         with self._patch.context() as patch:
             patch.setattr(importing, "IMPORTER", importing.IMPORTER - 1)
-            return self._import(replace(self.form, records=older), names)
+            form = replace(self.form, records=older, sessions=self.form.sessions and older)
+            return self._import(form, names)
 
     def forget_before(self, *names: str) -> None:
         """Forget what the older version has read of files."""
@@ -72,8 +76,12 @@ class Machine:
     def fresh(self) -> dict[str, bytes]:
         """What this version makes of the sources."""
         archive = self._folder / "fresh"
-        import_traces(self.form, [str(self.source)], archive, load_rules(None, RULES))
+        import_traces(self.form, [str(self.source)], archive, self._loaded)
         return contents(archive)
+
+    @property
+    def _loaded(self) -> Rules:
+        return load_rules(None, {**RULES, **self.rules})
 
     def _import(
         self,
@@ -82,7 +90,7 @@ class Machine:
         limits: ImportLimits = ImportLimits(),  # noqa: B008
     ) -> Imported:
         sources = [str(self.source / name) for name in names] or [str(self.source)]
-        return import_traces(form, sources, self.archive, load_rules(None, RULES), limits)
+        return import_traces(form, sources, self.archive, self._loaded, limits)
 
 
 def contents(archive: Path) -> dict[str, bytes]:
@@ -109,7 +117,7 @@ def test_what_is_there_is_read_again_and_makes_what_a_new_import_makes(
         machine.before(name)
     assert said(machine.archive)["a"] == ["11"]
     done = machine.now()
-    assert (done.files_read, done.traces, done.kept) == (3, 4, 0)
+    assert (done.files_read, done.files_again, done.traces, done.kept) == (3, 3, 4, 0)
     assert contents(machine.archive) == machine.fresh()
     assert "earlier version" not in caplog.text
     assert "kept" not in as_text(done, "x")
@@ -133,6 +141,19 @@ def test_what_is_gone_is_made_of_what_was_read_and_told(
         "elsewhere, import them again"
     )
     assert machine.now().kept == 0
+
+
+def test_files_are_told_by_why_they_are_read(machine: Machine) -> None:
+    machine.before()
+    machine.write("4.jsonl", span("e", 7))
+    machine.write("3.jsonl", span("d", 8))
+    first, *_ = as_text(machine.now(), "x").splitlines()
+    assert first == (
+        "5 traces from 4 of 4 files: 2 new or changed, 2 that an earlier version has read"
+    )
+    machine.write("4.jsonl", span("e", 9))
+    first, *_ = as_text(machine.now(), "x").splitlines()
+    assert first == "1 trace from 1 of 4 files that are new or changed"
 
 
 @pytest.mark.parametrize("order", [*permutations(("1.jsonl", "2.jsonl", "3.jsonl"))])
@@ -182,6 +203,85 @@ def test_what_was_rotated_into_another_file_is_read_there(machine: Machine) -> N
     assert (told["a"], told["b"]) == (["1"], ["2", "3"])
 
 
+@pytest.fixture
+def sessions(machine: Machine) -> Machine:
+    """Likewise, where each file tells a trace from its beginning on."""
+    reader = spans_format().records
+    machine.form = replace(machine.form, sessions=reader)
+    machine.write("1.jsonl", span("a", 1), span("x", 2), span("x", 3))
+    machine.before()
+    return machine
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_sessions_that_another_file_has_by_now_are_read_there(
+    sessions: Machine, *, is_known: bool
+) -> None:
+    whole = (sessions.source / "1.jsonl").read_bytes()
+    (sessions.source / "9.jsonl").write_bytes(b"\n" + whole)
+    if is_known:
+        sessions.before()
+    (sessions.source / "1.jsonl").unlink()
+    assert sessions.now().kept == 0
+    assert contents(sessions.archive) == sessions.fresh()
+
+
+def test_sessions_that_another_file_has_later_are_read_then(sessions: Machine) -> None:
+    whole = (sessions.source / "1.jsonl").read_bytes()
+    (sessions.source / "1.jsonl").unlink()
+    assert sessions.now().kept == 2
+    (sessions.source / "9.jsonl").write_bytes(b"\n" + whole)
+    sessions.now()
+    assert contents(sessions.archive) == sessions.fresh()
+
+
+def test_of_sessions_that_were_rotated_what_is_there_is_read_again(sessions: Machine) -> None:
+    sessions.write("1.jsonl", span("x", 2), span("x", 3), span("e", 9))
+    assert sessions.now().kept == 1
+    told = said(sessions.archive)
+    assert (told["a"], told["x"], told["e"]) == (["11"], ["2", "3"], ["9"])
+
+
+def test_what_a_session_told_in_another_file_stays(sessions: Machine) -> None:
+    sessions.rules = {"trace": "session"}
+    shutil.rmtree(sessions.archive)
+    sessions.write("2.jsonl", span("x", 4))
+    sessions.before()
+    (sessions.source / "1.jsonl").unlink()
+    assert sessions.now().kept == 2
+    assert said(sessions.archive)["x"] == ["22", "33", "4"]
+
+
+def test_a_session_that_was_copied_elsewhere_replaces_what_it_told(sessions: Machine) -> None:
+    sessions.rules = {"trace": "session"}
+    shutil.rmtree(sessions.archive)
+    sessions.before()
+    plain = sessions.source / "1.jsonl"
+    (sessions.source / "new").mkdir()
+    (sessions.source / "new/1.jsonl").write_bytes(plain.read_bytes() + b"\n")
+    plain.unlink()
+    assert sessions.now().kept == 0
+    assert contents(sessions.archive) == sessions.fresh()
+
+
+def test_a_session_of_the_same_name_replaces_nothing_of_another_one(sessions: Machine) -> None:
+    (sessions.source / "1.jsonl").unlink()
+    (sessions.source / "new").mkdir()
+    sessions.write("new/1.jsonl", span("y", 1))
+    assert sessions.now().kept == 2
+    assert said(sessions.archive)["x"] == ["22", "33"]
+
+
+def test_a_file_that_was_packed_replaces_what_it_told(machine: Machine) -> None:
+    machine.form = replace(machine.form, inputs=by_ending(".jsonl", ".gz"))
+    machine.before()
+    plain = machine.source / "1.jsonl"
+    Path(f"{plain}.gz").write_bytes(gzip.compress(plain.read_bytes()))
+    plain.unlink()
+    assert machine.now().kept == 0
+    assert contents(machine.archive) == machine.fresh()
+
+
 def test_what_was_read_again_does_not_become_the_newest(machine: Machine) -> None:
     def draft(trace: str, records: Sequence[SourceRecord], rules: Any) -> Any:
         return spans_format().draft(trace, records[-1:], rules)
@@ -215,6 +315,28 @@ def test_a_kill_leaves_what_the_next_import_ends(
             machine.now()
     machine.now()
     assert contents(machine.archive) == machine.fresh()
+
+
+@pytest.mark.parametrize("kills", [1, 2])
+def test_the_import_after_a_kill_tells_what_was_kept(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kills: int
+) -> None:
+    machine.before()
+    for name in ("1.jsonl", "2.jsonl"):
+        (machine.source / name).unlink()
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DailyPartitions, "upsert", killed)
+        for _ in range(kills):
+            with pytest.raises(KeyboardInterrupt):
+                machine.now()
+    caplog.clear()
+    assert machine.now().kept == 3
+    assert caplog.messages[-1].startswith("3 traces are made of what an earlier version")
+    assert machine.now().kept == 0
 
 
 def test_what_cannot_be_read_now_is_read_again_once_it_can(machine: Machine) -> None:
