@@ -193,6 +193,39 @@ def test_calls_are_taken_from_the_output_where_the_messages_lack_them(tmp_path: 
     assert steps_of(tmp_path, spans) == [(*LOOK[:2], "{}")]
 
 
+HOSTED = [
+    {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
+    {"type": "web_search_call", "id": "w1", "action": {"type": "search", "query": "it"}},
+    {"type": "code_interpreter_call", "id": "i1", "code": "1", "outputs": [{"logs": "1"}]},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so"}]},
+]
+
+
+def test_tools_that_a_provider_runs_are_taken_from_the_output_where_messages_name_them_alone(
+    tmp_path: Path,
+) -> None:
+    first = "llm.output_messages.1.message"
+    attributes = {
+        f"{first}.role": "assistant",
+        f"{first}.tool_calls.0.tool_call.id": "w1",
+        f"{first}.tool_calls.0.tool_call.function.name": "web_search_call",
+        "llm.output_messages.3.message.role": "assistant",
+        "llm.output_messages.3.message.content": "so",
+    }
+    output = {"output.value": json.dumps({"object": "response", "output": HOSTED})}
+    root, searched = openinference(0, "AGENT", None), ("tool_call", "web_search")
+    told = openinference(1, "LLM", attributes=attributes | output)
+    assert steps_of(tmp_path, [root, told]) == [
+        ("thought", "hm"),
+        (*searched, '{"type":"search","query":"it"}'),
+        ("tool_call", "code_interpreter", "1"),
+        ("observation", '[{"logs":"1"}]'),
+        ("thought", "so"),
+    ]
+    bare = openinference(1, "LLM", attributes=attributes)
+    assert steps_of(tmp_path, [root, bare]) == [searched, ("thought", "so")]
+
+
 def test_each_span_is_read_in_its_own_dialect(tmp_path: Path) -> None:
     ran = {"tool.name": "look", "input.value": '{"at": 1}', "output.value": "found"}
     spans = [agent(), chat(1, TALK, LOOKS), openinference(2, "TOOL", attributes=ran)]

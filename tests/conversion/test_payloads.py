@@ -281,6 +281,24 @@ PARTS: list[tuple[Any, list[ToolCall], list[ToolResult]]] = [
         ],
     ),
     (
+        {
+            "type": "web_search_tool_result",
+            "tool_use_id": "s1",
+            "content": [{**FOUND[0], "encrypted_content": "SECRET"}, *FOUND[1:]],
+        },
+        [],
+        [ToolResult(FOUND, "s1")],
+    ),
+    (
+        {
+            "type": "code_execution_tool_result",
+            "tool_use_id": "s1",
+            "content": {"encrypted_stdout": "SECRET", "return_code": 0},
+        },
+        [],
+        [ToolResult({"return_code": 0}, "s1")],
+    ),
+    (
         {"type": "mcp_tool_use", "id": "s1", "name": "log", "server_name": "harbour", "input": {}},
         [ToolCall("log", {}, "s1", "harbour")],
         [],

@@ -135,6 +135,19 @@ def test_a_tool_that_the_model_s_provider_runs_is_told_once(tmp_path: Path, syst
     ]
 
 
+@pytest.mark.parametrize("system", ["otlp", "langfuse", "langsmith"])
+def test_and_so_it_is_where_its_result_is_a_message_of_its_own(tmp_path: Path, system: str) -> None:
+    answer = [
+        {"type": "shell_call", "call_id": "s1", "action": {"commands": ["ls"]}},
+        {"type": "shell_call_output", "call_id": "s1", "output": [{"stdout": "a.txt"}]},
+        {"role": "assistant", "content": "hm", "tool_calls": [LOOK]},
+    ]
+    run = [ROOT, replace(LOOKS, answer=answer), LOOKED, THERE]
+    assert [told[1] for told, _ in steps(row_of(tmp_path, system, run))] == [
+        *("shell", '[{"stdout":"a.txt"}]', "hm", "look", "found", "there")
+    ]
+
+
 def test_a_text_that_a_model_is_given_is_no_message_of_a_user(tmp_path: Path) -> None:
     first = replace(LOOKS, given="look for it", answer="hm")
     run = [ROOT, first, replace(first, id="n", given="is it there?", answer="yes", start=2)]

@@ -423,11 +423,22 @@ def _has_failed(part: Json) -> bool:
 
 def _plain(content: object) -> object:
     """Anthropic's tool results are lists of text parts, the AI SDK's have a type and a value."""
+    content = _legible(content)
     if isinstance(content, dict) and {*cast("Json", content)} == {"type", "value"}:
         return cast("Json", content)["value"]
     if isinstance(content, list) and content and all(kind_of(part) == "text" for part in content):
         return text_of(cast("object", content))
     return content
+
+
+def _legible(content: object) -> object:
+    """A result without what only the model's provider can read, where it ran the tool."""
+    if isinstance(content, list):
+        return [_legible(item) for item in cast("list[object]", content)]
+    result = as_object(content)
+    if not any(name.startswith("encrypted_") for name in result):
+        return content
+    return {name: each for name, each in result.items() if not name.startswith("encrypted_")}
 
 
 def id_text(value: object) -> str:

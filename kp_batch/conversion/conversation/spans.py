@@ -317,9 +317,17 @@ def _transcript(tree: _Tree, rules: Rules) -> Transcript:
             for message in content.answer:
                 if message.role == "assistant":
                     transcript.add_answer(message)
-                elif not (message.results and tree.has_tool_runs):  # which come at their own time
+                elif not (message.results and tree.has_tool_runs and _tells_runs(content)):
                     transcript.add_prompt([message])
     return transcript
+
+
+def _tells_runs(content: ModelCall | AgentRun) -> bool:
+    """Whether results in an answer are of tools whose spans come at their own time.
+
+    Those in an answer of a model itself are of tools that its provider runs, which have no spans.
+    """
+    return not isinstance(content, ModelCall) or content.may_wrap
 
 
 def _run(content: ToolRun) -> tuple[ToolCall, ToolResult]:

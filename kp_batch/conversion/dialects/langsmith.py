@@ -1,6 +1,7 @@
 """LangSmith's runs, as its own exports tell them, and as its exporter does in spans."""
 
 import ast
+from collections.abc import Sequence
 from typing import cast
 
 from kp_batch.conversion.conversation import spans
@@ -8,6 +9,7 @@ from kp_batch.conversion.conversation.attributes import OtelSpan, value_at
 from kp_batch.conversion.conversation.messages import (
     Json,
     Message,
+    Role,
     ToolCall,
     ToolResult,
     parse_json,
@@ -21,6 +23,7 @@ from kp_batch.conversion.conversation.payloads import (
 
 _KIND = "langsmith.span.kind"
 AGENT = "agent"  # no type of LangSmith's: a chain that is the root, where there are tools
+_OF_MODELS: Sequence[Role] = ("assistant", "tool")  # the latter where the provider runs tools
 _LITERAL = 1 << 18  # letters: parsed, each takes up to 500 bytes
 
 
@@ -43,17 +46,19 @@ def is_template(span: OtelSpan) -> bool:
 def content_of_run(run: Json) -> spans.SpanContent | None:
     """The content of a run, of its type, name, inputs, outputs and error; None if it has none."""
     if run["run_type"] == "llm":
-        return spans.ModelCall(messages_in(run.get("inputs")), _answer(run.get("outputs")))
+        return spans.ModelCall(
+            messages_in(run.get("inputs")), _answer(run.get("outputs"), *_OF_MODELS)
+        )
     if run["run_type"] in ("tool", "retriever"):
         return spans.ToolRun(_call(run), _result(run), is_retriever=run["run_type"] == "retriever")
     if run["run_type"] == AGENT:
-        return spans.AgentRun(asked_in(run.get("inputs")), _answer(run.get("outputs")))
+        return spans.AgentRun(asked_in(run.get("inputs")), _answer(run.get("outputs"), "assistant"))
     return None
 
 
-def _answer(outputs: object) -> list[Message]:
+def _answer(outputs: object, *roles: Role) -> list[Message]:
     """The messages of a model's output; else its text, as models without messages have."""
-    if answer := [message for message in messages_in(outputs) if message.role == "assistant"]:
+    if answer := [message for message in messages_in(outputs) if message.role in roles]:
         return answer
     value = parse_json(outputs)
     return [without_role(value) or Message("assistant", _text_of(value))]

@@ -1,5 +1,6 @@
 """OpenInference's dialect of spans: `openinference.span.kind`, `llm.*`, `tool.*`, annotations."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from kp_batch.conversion.conversation import spans
@@ -29,6 +30,11 @@ _PREFIXES = ("openinference", "input", "annotations", "evaluations", "trace")  #
 _PART_TEXT = "message_content.text"
 _TEXTS = ("text", "input_text", "output_text", "refusal", "summary_text")
 _REASONING = ("reasoning", "thinking")
+# Tools that a provider runs are named by the type of their item, or only told in the output.
+_BY_TYPE = {"web_search_call": "web_search", "file_search_call": "file_search"}
+_HOSTED = re.compile(
+    r'"type": ?"(?:(?!function_|tool_|custom_tool_)\w+_call|(?:server|mcp)_tool_use)"'
+)
 _FEEDBACK = {"annotations": "annotation", "evaluations": "evaluation"}
 
 
@@ -87,6 +93,8 @@ def _prompt(span: OtelSpan) -> Sequence[Message]:
 
 def _answer(span: OtelSpan) -> Sequence[Message]:
     messages = _messages(span, "llm.output_messages")
+    if hosted := _hosted(value_at(span.attributes, "output.value")):
+        return hosted
     if spans.has_content(messages):
         return messages
     if choices := _texts(span, "llm.choices", "completion.text"):
@@ -96,6 +104,13 @@ def _answer(span: OtelSpan) -> Sequence[Message]:
     if not answer and isinstance(value, str) and not messages:
         return [Message("assistant", value)]
     return answer
+
+
+def _hosted(output: object) -> Sequence[Message]:
+    """An answer with tools that the provider runs, of which messages have no more than the name."""
+    if not isinstance(output, str) or not _HOSTED.search(output):
+        return ()
+    return [message for message in messages_in(output) if message.role in ("assistant", "tool")]
 
 
 def _texts(span: OtelSpan, several: str, one: str) -> list[str]:
@@ -140,7 +155,8 @@ def _calls(item: object, parts: Sequence[object]) -> Iterator[ToolCall]:
         id_ = id_text(value_at(call, "tool_call.id"))
         if name is not None and not (id_ and id_ in seen):
             seen.add(id_)
-            yield ToolCall(str(name), value_at(call, "tool_call.function.arguments"), id_)
+            arguments = value_at(call, "tool_call.function.arguments")
+            yield ToolCall(_BY_TYPE.get(str(name), str(name)), arguments, id_)
     if name := value_at(item, "message.function_call_name"):
         yield ToolCall(str(name), value_at(item, "message.function_call_arguments_json"))
 
