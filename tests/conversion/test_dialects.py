@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from kp_batch.conversion import dialects
+from kp_batch.conversion.conversation.attributes import FlatAttributes, OtelSpan
 from tests.support import drafting
 from tests.support.drafting import Conversion, always, transcript
 from tests.support.formats.otlp import TALK, Span, agent, chat, request, span, text
@@ -448,3 +450,34 @@ def test_and_so_it_is_where_only_its_content_is_missing(tmp_path: Path) -> None:
 def test_what_is_no_agents_at_all_is_passed_over(tmp_path: Path, attributes: Span) -> None:
     made = made_of(tmp_path, root(), below(attributes))
     assert (made.refused, made.skipped) == ([], ["no span of an agent"])
+
+
+FEEDBACK = ("annotations", "evaluations")
+
+
+class Asked(FlatAttributes):
+    """Attributes that remember for which names they were asked."""
+
+    def __init__(self, attributes: Span) -> None:
+        super().__init__(attributes)
+        self.names = set[str]()
+
+    def get(self, key: str, default: object = None) -> Any:
+        self.names.add(key)
+        return super().get(key, default)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "families"),
+    [
+        ({"http.request.method": "GET", "url.path": "/"}, set[str]()),
+        ({"ai.operationId": "ai.generateText.doGenerate", "ai.response.text": "so"}, {"ai"}),
+        ({"openinference.span.kind": "CHAIN"}, {"openinference", "input", "trace", *FEEDBACK}),
+    ],
+)
+def test_a_span_is_read_in_the_dialects_of_its_names_alone(
+    attributes: Span, families: set[str]
+) -> None:
+    asked = Asked(attributes)
+    dialects.read(OtelSpan("1", "", "a span", 0, 1, False, asked, {}, []))  # noqa: FBT003
+    assert {name.partition(".")[0] for name in asked.names} == families

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 from math import isfinite
 from typing import Any, cast
 
@@ -12,17 +14,9 @@ _AGENT_SPAN = re.compile(r"(?:invoke_agent|agent_run)(?: (?:\[(.*)\]|(.*)))?")
 
 
 class FlatAttributes(dict[str, Any]):
-    """Attributes without nested ones, where a dotted name is looked up as it is.
+    """Attributes without nested ones, where a dotted name is looked up as it is."""
 
-    Attributes:
-        prefixes: of their names, up to the first dot.
-    """
-
-    __slots__ = ("prefixes",)
-
-    def __init__(self, attributes: Json) -> None:
-        super().__init__(attributes)
-        self.prefixes = {name.partition(".")[0] for name in self}
+    __slots__ = ()
 
 
 @dataclass
@@ -52,6 +46,12 @@ class OtelSpan:
         """The span as JSON."""
         return {**vars(self), "events": list(map(vars, self.events))}
 
+    @property
+    def families(self) -> frozenset[str]:
+        """The beginnings of the names of all that it has, nested or not."""
+        names = chain(self.attributes, *([event.name, *event.attributes] for event in self.events))
+        return frozenset(map(_family, names))
+
     @classmethod
     def from_json(cls, record: Json) -> "OtelSpan":
         """The span, its attributes flat if none is nested."""
@@ -61,6 +61,12 @@ class OtelSpan:
         events = [Event(**event) for event in record["events"]]
         fields: dict[str, Any] = {**record, "attributes": attributes, "events": events}
         return cls(**fields)
+
+
+@lru_cache(maxsize=1 << 12)
+def _family(name: str) -> str:
+    """A name up to the second dot, after which the number of a message may follow."""
+    return ".".join(name.split(".", 2)[:2])
 
 
 def value_at(attributes: object, name: str) -> Any:
@@ -82,8 +88,10 @@ def value_at(attributes: object, name: str) -> Any:
 
 def first_value(attributes: object, names: tuple[str, ...]) -> Any:
     """The value of the first of these names that has one; None if none has."""
-    values = (value_at(attributes, name) for name in names)
-    return next((value for value in values if value is not None), None)
+    for name in names:
+        if (value := value_at(attributes, name)) is not None:
+            return value
+    return None
 
 
 def first(texts: Iterable[str | None]) -> str | None:
@@ -94,8 +102,6 @@ def first(texts: Iterable[str | None]) -> str | None:
 def first_text(holders: Iterable[object], *names: str) -> str | None:
     """The first value that is no empty text, of these names, of the first holder with one."""
     for holder in holders:
-        if isinstance(holder, FlatAttributes) and holder.keys().isdisjoint(names):
-            continue
         for name in names:
             value = value_at(holder, name)
             if _is_plain(value) and (text := _text(value)):
@@ -111,16 +117,16 @@ def agent_name(span: str) -> str:
 
 def list_at(attributes: object, name: str) -> list[object]:
     """The items of a list, in one value, in its JSON, or in one value for each (`NAME.0.KEY`)."""
-    if isinstance(attributes, FlatAttributes) and name.partition(".")[0] not in attributes.prefixes:
-        return []
     value = parse_json(value_at(attributes, name))
     if isinstance(value, list):
         return cast("list[object]", value)
     items: dict[int, dict[str, object]] = {}
+    prefix = f"{name}."
     for key, value in as_object(attributes).items():
-        number, _, rest = key.removeprefix(f"{name}.").partition(".")
-        if key.startswith(f"{name}.") and number.isdecimal():
-            items.setdefault(int(number), {})[rest] = value
+        if key.startswith(prefix):
+            number, _, rest = key.removeprefix(prefix).partition(".")
+            if number.isdecimal():
+                items.setdefault(int(number), {})[rest] = value
     return [items[number] for number in sorted(items)]
 
 

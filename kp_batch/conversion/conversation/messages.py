@@ -1,7 +1,7 @@
 """Messages, tool calls and their results, whatever format they come from."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -62,15 +62,27 @@ class _Arguments:
     named: Json
 
     @cached_property
+    def key(self) -> Hashable:
+        """Equal where the arguments are."""
+        return _hashable(self.positional), _hashable(self.named)
+
+    @cached_property
     def values(self) -> set[str]:
         return {compact(value) for value in (*self.positional, *self.named.values())}
 
     def has_all(self, other: "_Arguments") -> bool:
         """Whether all arguments of another call are among these, by name, or else by value."""
-        missing = object()
-        return all(compact(value) in self.values for value in other.positional) and all(
-            self.named.get(name, missing) == value for name, value in other.named.items()
-        )
+        is_named = other.named.items() <= self.named.items()
+        return is_named and all(compact(value) in self.values for value in other.positional)
+
+
+def _hashable(value: object) -> Hashable:
+    if isinstance(value, dict):
+        pairs = cast("dict[str, object]", value).items()
+        return frozenset([(name, _hashable(inner)) for name, inner in pairs])
+    if isinstance(value, list):
+        return tuple([_hashable(inner) for inner in cast("list[object]", value)])
+    return cast("Hashable", value)
 
 
 @dataclass(slots=True)
@@ -161,7 +173,9 @@ def wrapped_arguments(value: object) -> tuple[list[object], Json] | None:
     but hardly one named `kwargs`.
     """
     payload = object_in(value)
-    args, kwargs = payload.get("args", []), payload.get("kwargs")
+    if "kwargs" not in payload:
+        return None
+    args, kwargs = payload.get("args", []), payload["kwargs"]
     if not (isinstance(args, list) and isinstance(kwargs, dict) and len(payload) <= len(_WRAPPER)):
         return None
     return (args, kwargs) if payload.keys() <= _WRAPPER else None
@@ -222,8 +236,7 @@ _TEXT_KINDS = ("", *_TEXTS)
 
 def message_of(payload: Json) -> Message | None:
     """The message that a JSON object is; None if it is none."""
-    item = _response_item(payload)
-    if item:
+    if "role" not in payload and (item := _response_item(payload)):
         return item
     speaker = str(payload.get("role") or payload.get("type") or "")
     role = ROLES.get(speaker) or ROLES.get(speaker.lower())
@@ -232,7 +245,7 @@ def message_of(payload: Json) -> Message | None:
     parts = parts_of(
         payload.get("parts") if payload.get("parts") is not None else payload.get("content")
     )
-    text = text_of(parts)
+    text = joined([text_of_part(part) for part in parts])
     parts = [part for part in parts if not _is_text_alone(part)]
     if not parts and role != "tool" and payload.keys().isdisjoint(_MESSAGE_KEYS):
         return Message(role, text)  # as most are
@@ -252,8 +265,6 @@ def message_of(payload: Json) -> Message | None:
 def _response_item(payload: Json) -> Message | None:
     """An item of OpenAI's responses that is no message."""
     kind = kind_of(payload)
-    if "role" in payload:
-        return None
     if kind.endswith("_call_output"):
         return Message("tool", results=tuple(_results_of([payload])))
     if kind.endswith("_call") and kind != "tool_call":
@@ -333,10 +344,10 @@ def text_of_part(part: object) -> str:
     if isinstance(part, str):
         return part
     payload = as_object(part)
-    if not payload.get("thought") and kind_of(part) in _TEXT_KINDS:
+    if not payload.get("thought") and kind_of(payload) in _TEXT_KINDS:
         for name in ("text", "content", "refusal"):
-            if isinstance(payload.get(name), str):
-                return payload[name]
+            if isinstance(text := payload.get(name), str):
+                return text
     return ""
 
 

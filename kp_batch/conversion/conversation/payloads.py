@@ -45,11 +45,16 @@ def with_reasoning(told: Iterable[Message]) -> list[Message]:
     messages: list[Message] = []
     for message in told:
         last = messages[-1] if messages else None
-        if last and message.text and last == Message("assistant", reasoning=last.reasoning):
+        if last and message.text and _is_reasoning_alone(last):
             messages[-1] = replace(message, reasoning=joined([last.reasoning, message.reasoning]))
         else:
             messages.append(message)
     return messages
+
+
+def _is_reasoning_alone(message: Message) -> bool:
+    is_more = message.text or message.calls or message.results
+    return message.role == "assistant" and not is_more
 
 
 def asked_in(payload: object) -> list[Message]:
@@ -149,15 +154,13 @@ def _messages(value: object) -> list[Message]:
             return [pair]
         items = map(parse_json, cast("list[object]", value))
         return [message for item in items for message in _messages(item)]
-    if wrapped := wrapped_arguments(value):
-        inner = (_messages(parse_json(item)) for item in (*wrapped[0], wrapped[1]))
-        return next(filter(None, inner), [])
     if isinstance(value, dict):
         payload = unwrapped(cast("Json", value))
         if message := message_of(payload):
             return [message]
-        inner = (_messages(parse_json(payload.get(name))) for name in _MESSAGES)
-        return next(filter(None, inner), [])
+        wrapped = wrapped_arguments(value)
+        inner = (*wrapped[0], wrapped[1]) if wrapped else map(payload.get, _MESSAGES)
+        return next(filter(None, (_messages(parse_json(item)) for item in inner)), [])
     return []
 
 

@@ -8,6 +8,7 @@ same call, of which the outer span counts.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import chain, takewhile
 from math import inf
@@ -20,6 +21,7 @@ from kp_batch.conversion.conversation.messages import (
     ToolCall,
     ToolResult,
     bare_arguments,
+    parse_json,
 )
 from kp_batch.conversion.conversation.payloads import (
     at_path,
@@ -197,19 +199,20 @@ class _Tree:
 
     def contents(self) -> Iterator[SpanContent]:
         """What counts, in order: agents at their start, and once more with their answer."""
-        lasts, answers = self._lasts(), list[tuple[int, int, AgentRun]]()
+        answers = list[tuple[int, int, AgentRun]]()
         for place, span in enumerate(self.spans):
             content = span.content if self.counts(span) else None
             if isinstance(content, AgentRun):
                 before, answer = _parted(content.answer)
                 yield AgentRun(content.prompt, before)
-                # Of agents within each other the inner one answers first.
-                heappush(answers, (lasts[span.id], -place, AgentRun(answer=answer)))
+                if answer:  # of agents within each other the inner one answers first
+                    heappush(answers, (self._lasts[span.id], -place, AgentRun(answer=answer)))
             elif content:
                 yield content
             while answers and answers[0][0] <= place:
                 yield heappop(answers)[2]
 
+    @cached_property
     def _lasts(self) -> dict[str, int]:
         """The place of the last span within each one, or of its own."""
         lasts: dict[str, int] = {}
@@ -307,8 +310,9 @@ def _parted(answer: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Mess
 
 def _transcript(tree: _Tree, rules: Rules) -> Transcript:
     transcript = Transcript(recovery=rules.recovers)
-    question = at_path(tree.input, rules.objective) or own_question_in(tree.input)
-    transcript.ask(question, messages_in(tree.input))
+    given = parse_json(tree.input)
+    question = at_path(given, rules.objective) or own_question_in(given)
+    transcript.ask(question, messages_in(given))
     for content in tree.contents():
         if isinstance(content, ToolRun):
             transcript.add_tool_run(*_run(content))
@@ -337,7 +341,7 @@ def _run(content: ToolRun) -> tuple[ToolCall, ToolResult]:
         failed = result.failed or inner.failed
         result = replace(inner, id=result.id or inner.id, failed=failed)
     arguments = bare_arguments(call.arguments)
-    return replace(call, arguments=arguments, id=call.id or result.id), result
+    return ToolCall(call.name, arguments, call.id or result.id, call.server), result
 
 
 def _start(tree: _Tree) -> datetime | None:

@@ -5,9 +5,8 @@ before it, and a tool call is in a message, in a span of its own, and in later m
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 
 from kp_batch.conversion.conversation.messages import (
     ALIKE,
@@ -18,6 +17,7 @@ from kp_batch.conversion.conversation.messages import (
     compact,
     parse_json_deep,
 )
+from kp_batch.conversion.conversation.waiting_calls import WaitingCalls
 
 Step = dict[str, object]  # as `schemas.TRACE` has it
 _FIELDS = dict.fromkeys(("content", "tool", "input", "output_summary", "latency_ms"))
@@ -32,8 +32,8 @@ class Transcript:
     steps: list[Step] = field(default_factory=list[Step])
     _users: Counter[str] = field(default_factory=Counter[str])
     _results: Counter[str] = field(default_factory=Counter[str])
-    _open: list[ToolCall] = field(default_factory=list[ToolCall])  # in a message, and not run yet
-    _ahead: list[ToolCall] = field(default_factory=list[ToolCall])  # run, and in no message yet
+    _open: WaitingCalls = field(default_factory=WaitingCalls)  # in a message, and not run yet
+    _ahead: WaitingCalls = field(default_factory=WaitingCalls)  # run, and in no message yet
     _silent: list[ToolCall] = field(default_factory=list[ToolCall])  # of these, without a result
     _called: Counter[str] = field(default_factory=Counter[str])  # calls by their ids
     _answered: Counter[str] = field(default_factory=Counter[str])  # likewise, with a result
@@ -67,7 +67,7 @@ class Transcript:
             self._add("error_recovery" if self._failed else "thought", content=message.thought)
             self._failed = False
         for call in message.calls:
-            if ran := _take(self._ahead, call, _alike):
+            if ran := self._ahead.take(call, ALIKE):
                 is_told = not any(ran is silent for silent in self._silent)
                 if not ran.id:
                     self._called[call.id] += 1
@@ -75,7 +75,7 @@ class Transcript:
                     self._results[f"id {call.id}"] += is_told
             else:
                 self._call(call)
-                self._open.append(call)
+                self._open.add(call)
         for result in message.results:  # of tools that the model's provider runs
             self._observe(result)
 
@@ -98,11 +98,15 @@ class Transcript:
                     self._add_user(message.text)
 
     def add_tool_run(self, call: ToolCall, result: ToolResult) -> None:
-        """Take the run of a tool: its call, unless a message had it, and its result."""
-        asked = _take(self._open, call, self._asked)
+        """Take the run of a tool: its call, unless a message had it, and its result.
+
+        Spans tell arguments as a function takes them, and often no id: of a call that waits for its
+        result the name has to do.
+        """
+        asked = self._open.take(call, 1, self._is_answered)
         if not asked:
             self._call(call)
-            self._ahead.append(call)
+            self._ahead.add(call)
             if result.content is None:
                 self._silent.append(call)
         call_id = result.id or call.id or (asked.id if asked else "")
@@ -154,16 +158,9 @@ class Transcript:
         if not any(step["type"] == "tool_call" for step in self.steps):
             self._results |= results
 
-    def _asked(self, ran: ToolCall, asked: ToolCall) -> tuple[int, bool]:
-        """How likely a tool ran since a message asked for it.
-
-        Spans tell arguments as a function takes them, and often no id: of a call that waits for its
-        result the name has to do.
-        """
-        has_result = bool(asked.id and self._results[f"id {asked.id}"])
-        is_answered = has_result and not self._waits(asked.id)
-        likeness = ran.likeness(asked)
-        return (0 if is_answered and likeness < ALIKE else likeness), not is_answered
+    def _is_answered(self, call: ToolCall) -> bool:
+        has_result = bool(call.id and self._results[f"id {call.id}"])
+        return has_result and not self._waits(call.id)
 
     def _add_user(self, text: str) -> None:
         self._users[text] += 1
@@ -201,22 +198,3 @@ def _key(result: ToolResult) -> str:
 
 def _content(result: ToolResult) -> str:
     return f"content {compact(parse_json_deep(result.content))}"
-
-
-def _alike(one: ToolCall, other: ToolCall) -> tuple[int, bool]:
-    likeness = one.likeness(other)
-    return (likeness if likeness >= ALIKE else 0), True
-
-
-def _take(
-    calls: list[ToolCall],
-    call: ToolCall,
-    likeness: Callable[[ToolCall, ToolCall], tuple[int, bool]],
-) -> ToolCall | None:
-    """Remove from a list what most likely is the same call, and give it; None if none is."""
-    rated = [(likeness(call, other), other) for other in calls]
-    best, taken = max(rated, key=itemgetter(0), default=((0, False), None))
-    if not best[0] or not taken:
-        return None
-    calls.remove(taken)
-    return taken

@@ -4,7 +4,8 @@ A dialect is a module of functions of a span, so that a quirk of one moves no ot
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from kp_batch.conversion.conversation.attributes import OtelSpan, Score
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
@@ -18,37 +19,92 @@ from kp_batch.conversion.dialects import (
     pydantic_ai,
 )
 
-_REPEATED: Sequence[Callable[[OtelSpan], bool]] = (adk.is_repeated, langsmith.is_template)
-# The first one counts where several tell a content. OpenTelemetry's own stands before those of
+
+@dataclass(slots=True)
+class Told:
+    """What a span tells, in all of its dialects.
+
+    Attributes:
+        content: None if it is no part of an agent.
+        input: in the first dialect that has one; None if none has.
+        scores: of the span.
+        of_trace: the scores of its trace that it has.
+    """
+
+    content: SpanContent | None = None
+    input: object = None
+    scores: list[Score] = field(default_factory=list[Score])
+    of_trace: list[Score] = field(default_factory=list[Score])
+
+
+@dataclass(frozen=True)
+class _Dialect:
+    """One dialect.
+
+    Attributes:
+        families: the beginnings of all names that it tells anything in, up to the second dot.
+        content_of: gives the content of a span; None if it has none.
+        input_of: gives the input of a span; None if it has none.
+        scores: gives the scores of a span.
+        of_trace: gives the scores of its trace that a span has.
+        is_repeated: whether a span has no content but what others have.
+    """
+
+    families: tuple[str, ...]
+    content_of: Callable[[OtelSpan], SpanContent | None]
+    input_of: Callable[[OtelSpan], object] | None = None
+    scores: Callable[[OtelSpan], list[Score]] | None = None
+    of_trace: Callable[[OtelSpan], list[Score]] | None = None
+    is_repeated: Callable[[OtelSpan], bool] | None = None
+
+
+# The first one counts where several tell the same. OpenTelemetry's own stands before those of
 # makers who add theirs to it, but after OpenLLMetry, which has its own JSON in both.
-_CONTENTS: Sequence[Callable[[OtelSpan], SpanContent | None]] = (
-    openinference.content_of,
-    langsmith.content_of,
-    openllmetry.content_of,
-    genai.content_of,
-    ai_sdk.content_of,
-    pydantic_ai.content_of,
-    adk.content_of,
-)
-_PAYLOADS: Sequence[Callable[[OtelSpan], object]] = (
-    openinference.payload,
-    genai.payload,
-    ai_sdk.payload,
-    openllmetry.payload,
-    pydantic_ai.payload,
+_DIALECTS = (
+    _Dialect(
+        openinference.FAMILIES,
+        openinference.content_of,
+        openinference.payload,
+        openinference.scores,
+        openinference.scores_of_trace,
+    ),
+    _Dialect(langsmith.FAMILIES, langsmith.content_of, is_repeated=langsmith.is_template),
+    _Dialect(openllmetry.FAMILIES, openllmetry.content_of, openllmetry.payload),
+    _Dialect(genai.FAMILIES, genai.content_of, genai.payload, genai.scores),
+    _Dialect(ai_sdk.FAMILIES, ai_sdk.content_of, ai_sdk.payload),
+    _Dialect(pydantic_ai.FAMILIES, pydantic_ai.content_of, pydantic_ai.payload),
+    _Dialect(adk.FAMILIES, adk.content_of, is_repeated=adk.is_repeated),
 )
 
 
-def content_of(span: OtelSpan) -> SpanContent | None:
-    """The content of a span, of all its dialects; None if it is no part of an agent."""
-    content = None
-    if any(is_repeated(span) for is_repeated in _REPEATED):
-        return None
-    for read in _CONTENTS:
-        content = _joined(content, read(span))
-        if _is_whole(content):
-            break
-    return content
+def read(span: OtelSpan) -> Told:
+    """Read a span in the dialects that its names belong to."""
+    told, is_repeated = Told(), False
+    for dialect in _spoken(span.families):
+        if dialect.is_repeated:
+            is_repeated = is_repeated or dialect.is_repeated(span)
+        if not _is_whole(told.content):
+            told.content = _joined(told.content, dialect.content_of(span))
+        if dialect.input_of and told.input is None:
+            told.input = dialect.input_of(span)
+        if dialect.scores:
+            told.scores += dialect.scores(span)
+        if dialect.of_trace:
+            told.of_trace += dialect.of_trace(span)
+    if is_repeated:
+        told.content = None
+    return told
+
+
+@lru_cache(maxsize=1 << 10)  # most spans have the same few
+def _spoken(families: frozenset[str]) -> Sequence[_Dialect]:
+    """The dialects that names of these families may be of."""
+    return [dialect for dialect in _DIALECTS if any(_is_of(each, dialect) for each in families)]
+
+
+def _is_of(family: str, dialect: _Dialect) -> bool:
+    is_nested = any(own.startswith(f"{family}.") for own in dialect.families)
+    return is_nested or family.startswith(dialect.families)
 
 
 def _is_whole(content: SpanContent | None) -> bool:
@@ -58,26 +114,12 @@ def _is_whole(content: SpanContent | None) -> bool:
     return content is not None and bool(content.prompt and content.answer)
 
 
-def payload(span: OtelSpan) -> object:
-    """The input of a span, in the first dialect that has one; None if none has."""
-    values = (read(span) for read in _PAYLOADS)
-    return next((value for value in values if value is not None), None)
-
-
-def scores(span: OtelSpan) -> list[Score]:
-    """The scores of a span."""
-    return [*openinference.scores(span), *genai.scores(span)]
-
-
-def scores_of_trace(span: OtelSpan) -> list[Score]:
-    """The scores of its trace that a span has."""
-    return openinference.scores(span, "trace.")
-
-
 def _joined(one: SpanContent | None, other: SpanContent | None) -> SpanContent | None:
     """The content of a span in one dialect, or where that has none in the other."""
+    if one is None:
+        return other
     if isinstance(one, ToolRun) and isinstance(other, ToolRun):
         return one if _is_whole(one) else other
     if isinstance(one, ModelCall | AgentRun) and isinstance(other, ModelCall | AgentRun):
         return replace(one, prompt=one.prompt or other.prompt, answer=one.answer or other.answer)
-    return one or other
+    return one

@@ -13,6 +13,7 @@ from kp_batch.conversion.conversation.messages import (
 from kp_batch.conversion.conversation.payloads import messages_in
 from kp_batch.conversion.conversation.spans import ModelCall, SpanContent, ToolRun
 
+FAMILIES = ("gcp.vertex",)
 _PREFIX = "gcp.vertex.agent."
 _MERGED = "(merged tools)"
 _UNKNOWN = ("N/A", "<not specified>", "<not serializable>")

@@ -21,6 +21,7 @@ from kp_batch.conversion.conversation.messages import (
 )
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
 
+FAMILIES = ("ai.",)
 _RUNS = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject")
 _CALLS = tuple(f"{run}.do{kind}" for run in _RUNS for kind in ("Generate", "Stream"))
 _TOOL = "ai.toolCall"

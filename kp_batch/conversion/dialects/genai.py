@@ -30,6 +30,7 @@ from kp_batch.conversion.conversation.payloads import messages_in, messages_of
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
 from kp_batch.conversion.dialects import converse
 
+FAMILIES = ("gen_ai.",)
 _MODEL = ("chat", "text_completion", "generate_content", "call_llm")
 _AGENT = ("invoke_agent", "create_agent", "invoke_workflow", "plan")
 _TOOL, _RETRIEVER = "execute_tool", "retrieval"
@@ -112,6 +113,8 @@ def payload(span: OtelSpan) -> object:
 
 def scores(span: OtelSpan) -> list[Score]:
     """The scores of a span."""
+    if not span.events:
+        return []
     name, value = "gen_ai.evaluation.name", "gen_ai.evaluation.score.value"
     return scores_of(
         (value_at(event.attributes, name), value_at(event.attributes, value), event.time)
@@ -130,7 +133,10 @@ def _guess(span: OtelSpan) -> str | None:
 
 def _attribute(span: OtelSpan, name: str) -> object:
     """An attribute of the span, or of one of its events."""
-    values = (value_at(x.attributes, name) for x in (span, *span.events))
+    value = value_at(span.attributes, name)
+    if value is not None or not span.events:
+        return value
+    values = (value_at(event.attributes, name) for event in span.events)
     return next((value for value in values if value is not None), None)
 
 
@@ -163,7 +169,8 @@ def _after_roles(text: str) -> list[Message]:
 
 def _messages(span: OtelSpan, name: str) -> list[Message]:
     messages = messages_in(_attribute(span, name))
-    if first_value(span.attributes, _PROVIDER) != _STRANDS:
+    has_results = any(message.results for message in messages)
+    if not has_results or first_value(span.attributes, _PROVIDER) != _STRANDS:
         return messages
     return [replace(x, results=tuple(map(_plain, x.results))) for x in messages]
 

@@ -21,6 +21,7 @@ from kp_batch.conversion.conversation.payloads import (
     without_role,
 )
 
+FAMILIES = ("langsmith.",)
 _KIND = "langsmith.span.kind"
 AGENT = "agent"  # no type of LangSmith's: a chain that is the root, where there are tools
 _OF_MODELS: Sequence[Role] = ("assistant", "tool")  # the latter where the provider runs tools
@@ -30,8 +31,10 @@ _LITERAL = 1 << 18  # letters: parsed, each takes up to 500 bytes
 def content_of(span: OtelSpan) -> spans.SpanContent | None:
     """The content of a span in this dialect; None if it has none."""
     kind = value_at(span.attributes, _KIND)
+    if kind is None:
+        return None
     inputs, outputs = (value_at(span.attributes, f"gen_ai.{x}") for x in ("prompt", "completion"))
-    if kind is None or (inputs is None and outputs is None):
+    if inputs is None and outputs is None:
         return None
     name = value_at(span.attributes, "langsmith.trace.name") or span.name
     run = {"run_type": kind, "name": name, "inputs": inputs, "outputs": outputs}

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 from kp_batch.conversion.conversation import spans
 from kp_batch.conversion.conversation.attributes import (
-    FlatAttributes,
     OtelSpan,
     Score,
     agent_name,
@@ -26,7 +25,7 @@ from kp_batch.conversion.conversation.messages import (
 from kp_batch.conversion.conversation.payloads import asked_in, messages_in
 
 _HIDDEN = "__REDACTED__"  # in the place of content that was left out on purpose
-_PREFIXES = ("openinference", "input", "annotations", "evaluations", "trace")  # of names
+FAMILIES = ("openinference.", "input.", "annotations", "evaluations", "trace.")
 _PART_TEXT = "message_content.text"
 _TEXTS = ("text", "input_text", "output_text", "refusal", "summary_text")
 _REASONING = ("reasoning", "thinking")
@@ -40,8 +39,6 @@ _FEEDBACK = {"annotations": "annotation", "evaluations": "evaluation"}
 
 def content_of(span: OtelSpan) -> spans.SpanContent | None:
     """The content of a span in this dialect; None if it has none."""
-    if not _is_spoken(span):
-        return None
     kind = str(value_at(span.attributes, "openinference.span.kind") or "").upper()
     if kind == "LLM":
         return spans.ModelCall(_prompt(span), _answer(span))
@@ -65,21 +62,22 @@ def payload(span: OtelSpan) -> object:
     return _shown(value_at(span.attributes, "input.value"))
 
 
-def scores(span: OtelSpan, scope: str = "") -> list[Score]:
-    """The scores of a span; in the scope `trace.` those of the trace, which any span may have."""
-    if not _is_spoken(span):
-        return []
+def scores(span: OtelSpan) -> list[Score]:
+    """The scores of a span."""
+    return _scores(span, "")
+
+
+def scores_of_trace(span: OtelSpan) -> list[Score]:
+    """The scores of its trace, which any span may have."""
+    return _scores(span, "trace.")
+
+
+def _scores(span: OtelSpan, scope: str) -> list[Score]:
     return scores_of(
         (value_at(item, f"{one}.name"), value_at(item, f"{one}.score"), span.end or span.start)
         for several, one in _FEEDBACK.items()
         for item in list_at(span.attributes, scope + several)
     )
-
-
-def _is_spoken(span: OtelSpan) -> bool:
-    """Whether a span may have anything in this dialect."""
-    names = span.attributes
-    return not (isinstance(names, FlatAttributes) and names.prefixes.isdisjoint(_PREFIXES))
 
 
 def _prompt(span: OtelSpan) -> Sequence[Message]:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import cast
 
 from kp_batch.conversion.conversation.attributes import (
-    FlatAttributes,
     OtelSpan,
     list_at,
     value_at,
@@ -28,7 +27,7 @@ from kp_batch.conversion.conversation.messages import (
 from kp_batch.conversion.conversation.payloads import with_reasoning
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
 
-_PREFIXES = ("gen_ai", "llm", "traceloop")  # of names
+FAMILIES = ("gen_ai.prompt", "gen_ai.completion", "llm.", "traceloop.")
 _PROMPTS = ("gen_ai.prompt", "llm.prompts")  # the latter in the first versions
 _COMPLETIONS = ("gen_ai.completion", "llm.completions")
 _CALLS = ("chat", "completion")
@@ -43,8 +42,6 @@ _MCP = {"tool_name", "arguments"}
 
 def content_of(span: OtelSpan) -> SpanContent | None:
     """The content of a span in this dialect; None if it has none."""
-    if not _is_spoken(span):
-        return None
     kind = value_at(span.attributes, "traceloop.span.kind")
     name = str(value_at(span.attributes, "traceloop.entity.name") or span.name)
     is_retriever = value_at(span.attributes, "gen_ai.operation.name") == _RETRIEVER
@@ -60,11 +57,6 @@ def payload(span: OtelSpan) -> object:
     """The input of a span; None if it has none."""
     value = value_at(span.attributes, "traceloop.entity.input")
     return None if value is None else _arguments(value)
-
-
-def _is_spoken(span: OtelSpan) -> bool:
-    names = span.attributes
-    return not (isinstance(names, FlatAttributes) and names.prefixes.isdisjoint(_PREFIXES))
 
 
 def _run(span: OtelSpan, name: str, *, is_retriever: bool) -> ToolRun:

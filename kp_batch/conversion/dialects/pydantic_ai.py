@@ -17,6 +17,10 @@ from kp_batch.conversion.conversation.payloads import messages_in
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
 from kp_batch.conversion.dialects.genai import spoken
 
+FAMILIES = (
+    *("events", "all_messages_events", "pydantic_ai.", "agent_name", "model_name"),
+    *("tool_arguments", "tool_response"),
+)
 _CHOICE = "gen_ai.choice"
 
 

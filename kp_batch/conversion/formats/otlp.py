@@ -5,9 +5,16 @@ from pathlib import Path
 
 from kp_batch.conversion import dialects
 from kp_batch.conversion.conversation import spans
-from kp_batch.conversion.conversation.attributes import Event, OtelSpan, first_text, texts
+from kp_batch.conversion.conversation.attributes import (
+    Event,
+    FlatAttributes,
+    OtelSpan,
+    first_text,
+    texts,
+)
 from kp_batch.conversion.conversation.messages import Json
 from kp_batch.conversion.conversation.spans import Span
+from kp_batch.conversion.dialects import Told
 from kp_batch.conversion.dialects.unread import dialect_of, operation_of
 from kp_batch.conversion.formats.otlp_files import ENDINGS, LOGS, METRICS, REQUEST, read_requests
 from kp_batch.conversion.formats.otlp_logs import is_event, logged, with_events
@@ -31,6 +38,8 @@ _MALFORMED = "malformed_json"
 _AGENT = ("gen_ai.agent.name", "agent.name")
 _MODEL = ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name", "ai.model.id")
 _SESSION = ("gen_ai.conversation.id", "session.id")
+_VERSION = "gen_ai.agent.version"
+_ORIGIN = {*_AGENT, *_MODEL, *_SESSION, _VERSION}
 
 
 def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
@@ -123,12 +132,13 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     last = spans.latest(all_rows, lambda row: row["end"] is not None)
     rooted = spans.rooted(last, "parent", lambda row: not row["parent"], rules)
     rows = [*with_events(map(OtelSpan.from_json, rooted), events)]
-    of_trace = [score for row in rows for score in dialects.scores_of_trace(row)]
-    draft = spans.draft(trace, map(_span, rows), rules, of_trace)
-    told = _unread(draft, rows)
-    if not told:
+    told = [dialects.read(row) for row in rows]
+    of_trace = [score for each in told for score in each.of_trace]
+    draft = spans.draft(trace, map(_span, rows, told), rules, of_trace)
+    unread = _unread(draft, rows)
+    if not unread:
         return draft
-    dialect, example = told
+    dialect, example = unread
     why = f"it is told in the dialect of {dialect} ({example}), which is not read"
     return Rejected(["unknown_dialect"], why, id=f"kp:trace:{trace}")
 
@@ -142,25 +152,30 @@ def _unread(draft: Drafted, rows: Sequence[OtelSpan]) -> tuple[str, str] | None:
     return None
 
 
-def _span(row: OtelSpan) -> Span:
-    attributes = [row.attributes]
+def _span(row: OtelSpan, told: Told) -> Span:
     return Span(
         id=row.id,
         parent=row.parent,
         start=row.start,
         end=row.end,
         has_ended=row.end is not None,
-        content=dialects.content_of(row),
-        input=dialects.payload(row),
-        scores=dialects.scores(row),
+        content=told.content,
+        input=told.input,
+        scores=told.scores,
         fields={} if row.parent else dict(texts(row.resource)) | dict(texts(row.attributes)),
-        origin=Origin(
-            agent=first_text(attributes, *_AGENT),
-            model=first_text(attributes, *_MODEL),
-            session=first_text(attributes, *_SESSION),
-            version=first_text(attributes, "gen_ai.agent.version"),
-        ),
+        origin=_origin(row.attributes),
         release=first_text([row.resource], "service.version"),
+    )
+
+
+def _origin(attributes: Json) -> Origin:
+    if isinstance(attributes, FlatAttributes) and attributes.keys().isdisjoint(_ORIGIN):
+        return Origin()  # as of most spans but a root, and a model's
+    return Origin(
+        agent=first_text([attributes], *_AGENT),
+        model=first_text([attributes], *_MODEL),
+        session=first_text([attributes], *_SESSION),
+        version=first_text([attributes], _VERSION),
     )
 
 
