@@ -82,6 +82,18 @@ def test_agents_within_each_other_answer_from_the_innermost_on(tmp_path: Path) -
         assert " ".join(text.replace(" ", "·") for text in texts) == told, system
 
 
+@pytest.mark.parametrize("system", TEXTS)
+def test_an_agent_whose_answer_repeats_what_it_is_given_says_the_rest(
+    tmp_path: Path, system: str
+) -> None:
+    chat = [user("what is it?"), says("a key"), user("where is it?")]
+    given, answer = ({"messages": x} for x in (chat, [*chat, says("a key"), says("there")]))
+    root = replace(ROOT, given=json.dumps(given), answer=json.dumps(answer))
+    row = row_of(tmp_path, system, [root, LOOKED])
+    told = [step["content"] or step["tool"]["name"] for step in row["steps"]]
+    assert told == ["where is it?", "look", "found", "a key", "there"]
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_root_whose_parent_another_system_has_is_the_topmost_span(
     tmp_path: Path, system: str

@@ -189,6 +189,16 @@ def test_other_calls_of_the_same_tool_are_others() -> None:
     assert types(bare, answered="c1") == "toto"  # it had another result already
 
 
+def test_what_stands_before_the_question_is_no_step_however_that_is_put() -> None:
+    before = [user("a"), Message("assistant", "b"), user("c")]
+    for at_root, asked in (([], before[:1]), (before, [*before, user("d")]), ([], before)):
+        transcript = Transcript()
+        transcript.ask("d", at_root)
+        transcript.add_prompt(asked)
+        transcript.add_prompt([*asked, Message("assistant", "e"), user("f")])
+        assert (transcript.objective, steps_of(transcript)) == ("d", [("observation", "f")])
+
+
 @pytest.mark.parametrize("has_runs", [True, False])
 @pytest.mark.parametrize("before", [True, False])
 def test_calls_of_several_agents_with_the_same_id_have_each_its_result(

@@ -203,7 +203,7 @@ class _Tree:
         for place, span in enumerate(self.spans):
             content = span.content if self.counts(span) else None
             if isinstance(content, AgentRun):
-                before, answer = _parted(content.answer)
+                before, answer = _parted(_own(content.answer, content.prompt))
                 yield AgentRun(content.prompt, before)
                 if answer:  # of agents within each other the inner one answers first
                     heappush(answers, (self._lasts[span.id], -place, AgentRun(answer=answer)))
@@ -299,6 +299,16 @@ class _Tree:
 def has_content(messages: Sequence[Message]) -> bool:
     """Whether any of these messages has a text, a tool call or a result."""
     return any(message.thought or message.calls or message.results for message in messages)
+
+
+def _own(answer: Sequence[Message], prompt: Sequence[Message]) -> Sequence[Message]:
+    """An agent's messages, without those of what it was given that it repeats before them."""
+    before = [message for message in prompt if message.role == "assistant"]
+    places = [place for place, each in enumerate(answer) if each.role == "assistant"]
+    if before and len(places) > len(before):
+        repeated = [answer[place] for place in places[: len(before)]]
+        return answer[places[len(before)] :] if repeated == before else answer
+    return answer
 
 
 def _parted(answer: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:

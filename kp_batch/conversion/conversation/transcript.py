@@ -134,7 +134,7 @@ class Transcript:
     def _said_before(self, messages: Sequence[Message]) -> Sequence[Message]:
         """The messages up to the question: those of the turns before, which other traces have.
 
-        Where no message is the question, the last one with it within counts, or else the first.
+        Where no message is the question, the last one with it within counts, or else the last.
         """
         question = self.objective.strip()
         texts = [message.text.strip() if message.role == "user" else "" for message in messages]
@@ -142,7 +142,7 @@ class Transcript:
         same = [place for place in places if texts[place] == question]
         self._is_asking = not same
         if not same and self._is_first:
-            same = [place for place in places if question in texts[place]] or places[:1]
+            same = [place for place in places if question in texts[place]] or places[-1:]
         self._is_first = self._is_first and not places
         return messages[: same[-1] + 1] if same else ()
 
