@@ -21,6 +21,7 @@ from tests.support.formats.sessions import (
     answer,
     asked,
     at,
+    claude,
     claude_file,
     codex,
     event,
@@ -296,6 +297,38 @@ def test_what_people_type_in_a_chat_is_a_prompt(tmp_path: Path) -> None:
         ("observation", "and the key?"),
         ("thought", "yes"),
     ]
+
+
+def test_what_is_asked_at_a_set_time_is_a_prompt(tmp_path: Path) -> None:
+    begun, said = user("u1", "go"), says("a1", text("so"))
+    fired = claude("system", "f", "Running a task", subtype="scheduled_task_fire")
+    for aside in ({"isMeta": True}, {}):
+        asked = user("u2", "Is it <b>green</b>?", 3, **aside)
+        notice = user("u3", "Continue.", 4, isMeta=True)
+        path = claude_file(tmp_path, begun, said, fired, asked, says("a2", text("no")), notice)
+        first, second = drafted("claude-code", path).drafts.values()
+        assert (first.objective, transcript(first)) == ("go", [("thought", "so")])
+        assert (second.objective, transcript(second)) == (
+            "Is it <b>green</b>?",
+            [("thought", "no")],
+        )
+
+
+def test_what_a_tool_of_the_model_s_provider_finds_is_an_observation(tmp_path: Path) -> None:
+    call = {"type": "server_tool_use", "id": "s", "name": "advisor", "input": {}}
+    told = {"type": "advisor_tool_result", "tool_use_id": "s"}
+    hidden = {"type": "advisor_redacted_result", "encrypted_content": "SECRET"}
+    for content, found in (
+        ({"type": "advisor_result", "text": "Wait."}, "Wait."),
+        (hidden, '{"type":"advisor_redacted_result"}'),
+    ):
+        lines = says("a1", call, of="m"), says("a2", {**told, "content": content}, of="m")
+        path = claude_file(tmp_path, user("u", "go"), *lines, says("a3", text("so")))
+        assert transcript(drafted("claude-code", path).draft) == [
+            used("advisor"),
+            ("observation", found),
+            ("thought", "so"),
+        ]
 
 
 def test_a_command_is_a_prompt_where_the_model_answers(tmp_path: Path) -> None:

@@ -435,8 +435,9 @@ def _has_failed(part: Json) -> bool:
 def _plain(content: object) -> object:
     """Anthropic's tool results are lists of text parts, the AI SDK's have a type and a value."""
     content = _legible(content)
-    if isinstance(content, dict) and {*cast("Json", content)} == {"type", "value"}:
-        return cast("Json", content)["value"]
+    for name in ("value", "text"):
+        if as_object(content).keys() == {"type", name}:
+            return as_object(content)[name]
     if isinstance(content, list) and content and all(kind_of(part) == "text" for part in content):
         return text_of(cast("object", content))
     return content

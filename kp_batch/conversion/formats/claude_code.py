@@ -12,6 +12,7 @@ from kp_batch.conversion.conversation.messages import (
     Json,
     as_object,
     kind_of,
+    message_of,
     parts_of,
     reasoning_of,
     text_of_part,
@@ -45,6 +46,7 @@ _PEOPLE = (None, "human", "channel")  # from whom prompts come
 _CHANNEL = re.compile(r"</?channel(?:\s[^<>]*)?>")  # around what people type elsewhere
 _OUTPUTS = ("<local-command-stdout", "<local-command-stderr")
 _ASIDE = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
+_FIRED = "scheduled_task_fire"
 _OWN = ("sessionId", "leafUuid", "messageId")  # one of which each kind of line has
 _FIELDS = ("cwd", "gitBranch", "version", "entrypoint")
 _NAME = re.compile(r"<command-name>/?(.*?)</command-name>", re.DOTALL)
@@ -79,6 +81,7 @@ class _Session(sessions.SessionFile):
     has_aside: bool = False  # messages of a subagent
     _trace: str = ""  # to which the lines belong by now; '' if to none
     _command: tuple[int, Json, str] | None = None  # a slash command that nothing has answered yet
+    _is_due: bool = False  # whether a prompt follows that was scheduled: it is marked as aside
 
     def take(self, number: int, line: Json) -> Iterator[ReadItem]:
         """The records of a line."""
@@ -90,6 +93,8 @@ class _Session(sessions.SessionFile):
         elif line.get("type") == "assistant" and not _is_error(line):
             yield from self._answered()
             yield from self._add(number, line, "assistant", _answer(line))
+        elif line.get("subtype") == _FIRED:
+            self._is_due = True
         elif text := _typed_meanwhile(line):
             yield from self._add(number, line, "user", {"text": text})
 
@@ -104,7 +109,8 @@ class _Session(sessions.SessionFile):
         is_output = any(tag in text_of_part(part) for part in content for tag in _OUTPUTS)
         if is_output or _came_from(line) not in _PEOPLE:
             self._command = None  # it was carried out, or the model answers something else
-        if not _is_typed(line):
+        is_due, self._is_due = self._is_due and not results, False
+        if not _is_typed(line, is_marked=is_due):
             return
         text = _words(line, content)
         if not text and not results and sessions.has_pictures(content) and not self.by_session:
@@ -164,11 +170,11 @@ def _came_from(line: Json) -> object:
     return as_object(line.get("origin")).get("kind")
 
 
-def _is_typed(line: Json) -> bool:
+def _is_typed(line: Json, *, is_marked: bool) -> bool:
     """Whether a user's line may be typed: here, or in a chat, whose lines are marked as aside."""
     aside = {name for name in _ASIDE if line.get(name)}
-    is_of_chat = _came_from(line) == "channel"
-    return _came_from(line) in _PEOPLE and (not aside or (is_of_chat and aside == {"isMeta"}))
+    is_marked = is_marked or _came_from(line) == "channel"
+    return _came_from(line) in _PEOPLE and (not aside or (is_marked and aside == {"isMeta"}))
 
 
 def _words(line: Json, content: object) -> str:
@@ -203,11 +209,20 @@ def _answer(line: Json) -> Json:
         ],
         "texts": [text for part in parts if (text := text_of_part(part))],
         "calls": calls,
+        "results": [*_found(parts)],
     }
     if not any(answer.values()):
         return {}
     id_ = message.get("id")
     return {**answer, "model": message.get("model"), "message": str(id_) if id_ else None}
+
+
+def _found(parts: Sequence[object]) -> Iterator[Json]:
+    """The results of tools that the model's provider runs, such as a search or an advisor."""
+    hosted = [part for part in parts if kind_of(part).endswith("_tool_result")]
+    message = message_of({"role": "assistant", "content": hosted}) if hosted else None
+    for found in message.results if message else ():
+        yield sessions.result(found.content, found.id, found.failed)
 
 
 FORMAT = Format(
