@@ -257,7 +257,7 @@ def _import(plan: _Plan, folder: Path, limits: ImportLimits) -> Imported:
     check_limits(limits, job.refusals, job.traces, len(plan.source.inputs))
     # That of the archive is of an import that was killed.
     kept = change.kept if plan.is_of_another_importer else plan.state.kept
-    _tell_kept(plan, kept)
+    _tell_kept(kept, plan.outdated.keys() - plan.source.inputs.keys() - {*replaced.whole})
     return replace(
         plan.nothing_done(),
         traces=job.traces,
@@ -310,12 +310,11 @@ def _replaced(plan: _Plan, readable: Collection[str], change: ArchiveChange) -> 
     return Replaced(whole, change.read_again(plan.outdated.keys() - whole))
 
 
-def _tell_kept(plan: _Plan, kept: int) -> None:
-    """Tell of how many traces not all could be read again."""
+def _tell_kept(kept: int, gone: Collection[str]) -> None:
+    """Tell of how many traces not all could be read again, as files are gone."""
     if not kept:
         return
-    gone = sorted(set(plan.outdated) - set(plan.source.inputs))
-    example = f", such as {gone[0]}" if gone else ""
+    example = f", such as {min(gone)}" if gone else ""
     warn(
         f"{count_of(kept, 'trace')} {be(kept)} made of what an earlier version of kp-batch has "
         f"read: not all of their sources could be read again{example}; if you have them elsewhere, "

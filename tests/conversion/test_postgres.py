@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,7 +22,13 @@ from kp_batch.errors import KpBatchError, UnreadableError
 from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.run import Imported, import_traces
 from tests.support.commands import invoke
-from tests.support.importing import imported, kp_trace, refusals, write_json
+from tests.support.importing import (
+    imported,
+    kp_trace,
+    older_importer,
+    refusals,
+    write_json,
+)
 from tests.support.postgres import POSTGRES, Registry, postgres_server, registry_of
 
 pytestmark = [
@@ -404,6 +411,30 @@ def test_a_password_is_refused_and_never_written(
     registry.put(kp_trace("a"))
     import_all(archive, registry.url, "postgresql://kp@127.0.0.1:1/x?passfile=.pgpass")
     assert b"s3cret" not in b"".join(x.read_bytes() for x in archive.rglob("*") if x.is_file())
+
+
+def test_a_newer_importer_reads_all_of_a_database_again(
+    registry: Registry, archive: Path, tmp_path: Path
+) -> None:
+    def older_rows(url: str, cursor: str | None) -> Iterator[Any]:
+        for item in rows(url, cursor):
+            assert isinstance(item, SourceRecord)
+            yield replace(item, payload={**item.payload, "trace": of(item.trace[9:], "older")})
+
+    for name in "abc":
+        registry.put(kp_trace(name), "3 days")
+    with older_importer():
+        form = replace(FORMAT, rows=older_rows)
+        import_traces(form, [registry.url], archive, load_rules(None, {}))
+    registry.do("DELETE FROM knowledge_units WHERE id = 'kp:trace:c'")
+    done = import_all(archive, registry.url)
+    assert (done.files_read, done.deleted, done.kept) == (1, 1, 1)
+    assert [objective(archive, name) for name in "abc"] == ["do a", "do b", "older"]
+    assert import_all(archive, registry.url).files_read == 0
+    registry.put(of("c", "do c"))
+    assert import_all(archive, registry.url).traces == 1
+    import_all(tmp_path / "fresh", registry.url)
+    assert content(archive) == content(tmp_path / "fresh")
 
 
 def test_a_url_is_recognised_by_itself(registry: Registry, archive: Path) -> None:

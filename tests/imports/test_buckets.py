@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -26,7 +27,16 @@ from tests.support.damage.table import damages
 from tests.support.formats.atif import result, short
 from tests.support.formats.knowledgepulse import registry, unit
 from tests.support.formats.langfuse import CONVERSATION, lines, manifest, observation, root
-from tests.support.importing import RULES, import_spans, span, write_json, write_lines
+from tests.support.importing import (
+    RULES,
+    import_spans,
+    older_importer,
+    older_spans,
+    span,
+    spans_format,
+    write_json,
+    write_lines,
+)
 from tests.support.runs import config
 
 pytestmark = pytest.mark.process
@@ -130,6 +140,36 @@ def objects(server: Trouble, url: str, method: str) -> set[str]:
     below = url.removeprefix("s3:/") + "/"
     paths = {path.partition("?")[0] for verb, path in server.asked if verb == method}
     return {path.removeprefix(below) for path in paths if below in path and "kp." not in path}
+
+
+def test_a_newer_importer_reads_a_bucket_again(
+    nights: Path, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(f"{url}/source", nights)
+    source = store_at(f"{url}/source")
+    older = replace(spans_format(), records=older_spans)
+    for name in ("all", "half"):
+        with older_importer():
+            import_traces(older, [f"{url}/source"], f"{url}/{name}", load_rules(None, RULES))
+    done = import_spans(f"{url}/source", f"{url}/all")
+    assert (done.files_read, done.files_again, done.kept) == (2, 2, 0)
+    import_spans(f"{url}/source", f"{url}/fresh")
+    assert days_of(f"{url}/all") == days_of(f"{url}/fresh")
+    assert import_spans(f"{url}/source", f"{url}/all").files_read == 0
+    source.write("0.jsonl", nights / "1.jsonl")  # it moves
+    source.delete(["1.jsonl", "2.jsonl"])
+    done = import_spans(f"{url}/source", f"{url}/half")
+    assert (done.files_again, done.kept) == (0, 1)  # what the other one alone has told
+    assert f"such as {url}/source/2.jsonl" in caplog.text
+    import_spans(f"{url}/source", f"{url}/new")
+    alike = days_of(f"{url}/half").items() & days_of(f"{url}/new").items()
+    assert {name for name, _ in alike} == days(1, 2, 3, 5)
+    assert import_spans(f"{url}/source", f"{url}/half").files_read == 0
+
+
+def days_of(url: str) -> dict[str, bytes]:
+    files = bucket_files(url)
+    return {name: files[name] for name in files if name.endswith(".parquet") and "/" not in name}
 
 
 def test_an_import_killed_before_any_of_its_writes_is_made_good_by_the_next(

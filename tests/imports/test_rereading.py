@@ -2,7 +2,7 @@
 
 import gzip
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -24,6 +24,8 @@ from tests.support.importing import (
     import_all,
     imported,
     kp_trace,
+    older_importer,
+    older_spans,
     refusals,
     said,
     span,
@@ -31,17 +33,6 @@ from tests.support.importing import (
     write_json,
     write_lines,
 )
-
-
-def older(path: Path, others: Sequence[Path]) -> Iterator[Any]:
-    """An older reader: it doubles what is said, and names the trace `b` otherwise."""
-    for item in spans_format().records(path, others):
-        if isinstance(item, SourceRecord):
-            payload = {**item.payload, "say": item.payload["say"] * 2}
-            trace = "old-b" if item.trace == "b" else item.trace
-            yield SourceRecord(trace, payload, item.line)
-        else:
-            yield item
 
 
 class Machine:
@@ -58,9 +49,9 @@ class Machine:
 
     def before(self, *names: str) -> Imported:
         """Import as the older version does."""
-        with self._patch.context() as patch:
-            patch.setattr(importing, "IMPORTER", importing.IMPORTER - 1)
-            form = replace(self.form, records=older, sessions=self.form.sessions and older)
+        sessions = self.form.sessions and older_spans
+        form = replace(self.form, records=older_spans, sessions=sessions)
+        with older_importer():
             return self._import(form, names)
 
     def forget_before(self, *names: str) -> None:
@@ -364,12 +355,11 @@ def test_a_document_and_its_changes_are_replaced(machine: Machine) -> None:
 
 
 def test_what_a_registry_has_deleted_is_kept_and_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     source, archive = tmp_path / "export.json", tmp_path / "archive"
     write_json(source, {"data": {"knowledge_units": [kp_trace(name) for name in "ab"]}})
-    with monkeypatch.context() as patch:
-        patch.setattr(importing, "IMPORTER", 1)
+    with older_importer():
         import_all(source, archive)
     write_json(source, {"data": {"knowledge_units": [kp_trace("a")]}})
     done = import_all(source, archive)

@@ -1,17 +1,20 @@
 """Sources that tests import."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
 
 import polars as pl
+import pytest
 
 from kp_batch.conversion.formats.json_files import read_json_lines
 from kp_batch.conversion.formats.knowledgepulse import FORMAT
 from kp_batch.conversion.model import Format, Rejected, SourceRecord, TraceDraft, by_ending
 from kp_batch.conversion.rules import Rules, load_rules
+from kp_batch.imports import run
 from kp_batch.imports.run import Imported, import_traces
 from kp_batch.text import time_of
 
@@ -87,6 +90,25 @@ def spans_format() -> Format:
         return TraceDraft(f"kp:trace:{trace}", time, "go", steps, scores, fields)
 
     return Format("spans", "nothing", by_ending(".jsonl"), units_of_lines, draft)
+
+
+def older_spans(path: Path, others: Sequence[Path]) -> Iterator[Any]:
+    """An older reader of them: it doubles what is said, and names the trace `b` otherwise."""
+    for item in spans_format().records(path, others):
+        if isinstance(item, SourceRecord):
+            payload = {**item.payload, "say": item.payload.get("say", "") * 2}
+            trace = "old-b" if item.trace == "b" else item.trace
+            yield SourceRecord(trace, payload, item.line)
+        else:
+            yield item
+
+
+@contextmanager
+def older_importer() -> Generator[None]:
+    """Be an older version, which made what it is asked to make in its own way."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "IMPORTER", run.IMPORTER - 1)
+        yield
 
 
 STEP = {**dict.fromkeys(("tool", "input", "output_summary", "latency_ms")), "type": "thought"}
