@@ -476,4 +476,4 @@ OF_AGENTS: dict[str, tuple[Sequence[Step], list[str]]] = {
         [C, R, T, C, R, T],
     ),
 }
-TELLING = ("otlp", *TEXTS)
+TELLING = ("otlp", *TEXTS, "otlp of LangSmith")

@@ -70,6 +70,7 @@ class AgentRun:
     prompt: Sequence[Message] = ()
     answer: Sequence[Message] = ()
     name: str = ""  # of the agent
+    is_chain: bool = False  # any, which is an agent where there are tools, and else no part of one
 
 
 SpanContent = ModelCall | ToolRun | AgentRun
@@ -171,11 +172,14 @@ class _Tree:
 
     def __init__(self, spans: Iterable[Span]) -> None:
         self._by_id: dict[str, Span] = {span.id: span for span in spans}
+        contents = (span.content for span in self._by_id.values())
+        self.has_tool_runs = any(isinstance(content, ToolRun) for content in contents)
+        if not self.has_tool_runs:
+            self._by_id = {span.id: _without_chain(span) for span in self._by_id.values()}
         self.spans = self._in_order()
         self.roots = [span for span in self.spans if span.parent == ""]
         self.heads = [*self.roots, *self.spans]
         self.calls = [span for span in self.spans if isinstance(span.content, ModelCall)]
-        self.has_tool_runs = any(isinstance(span.content, ToolRun) for span in self.spans)
         self._answered = self._above_answers()
 
     @property
@@ -294,6 +298,11 @@ class _Tree:
                 start = starts.get(lacking[-1].parent or "", 0)
                 starts.update(dict.fromkeys((x.id for x in lacking), start))
         return starts
+
+
+def _without_chain(span: Span) -> Span:
+    is_chain = isinstance(span.content, AgentRun) and span.content.is_chain
+    return replace(span, content=None) if is_chain else span
 
 
 def has_content(messages: Sequence[Message]) -> bool:

@@ -23,7 +23,7 @@ from kp_batch.conversion.conversation.payloads import (
 
 FAMILIES = ("langsmith.",)
 _KIND = "langsmith.span.kind"
-AGENT = "agent"  # no type of LangSmith's: a chain that is the root, where there are tools
+AGENT = "agent"  # no type of LangSmith's: a chain that is the root
 _OF_MODELS: Sequence[Role] = ("assistant", "tool")  # the latter where the provider runs tools
 _LITERAL = 1 << 18  # letters: parsed, each takes up to 500 bytes
 
@@ -37,6 +37,7 @@ def content_of(span: OtelSpan) -> spans.SpanContent | None:
     if inputs is None and outputs is None:
         return None
     name = value_at(span.attributes, "langsmith.trace.name") or span.name
+    kind = AGENT if kind == "chain" and not span.parent else kind
     run = {"run_type": kind, "name": name, "inputs": inputs, "outputs": outputs}
     return content_of_run({**run, "error": span.failed})
 
@@ -55,7 +56,8 @@ def content_of_run(run: Json) -> spans.SpanContent | None:
     if run["run_type"] in ("tool", "retriever"):
         return spans.ToolRun(_call(run), _result(run), is_retriever=run["run_type"] == "retriever")
     if run["run_type"] == AGENT:
-        return spans.AgentRun(asked_in(run.get("inputs")), _answer(run.get("outputs"), "assistant"))
+        answer = _answer(run.get("outputs"), "assistant")
+        return spans.AgentRun(asked_in(run.get("inputs")), answer, is_chain=True)
     return None
 
 

@@ -87,9 +87,8 @@ def _extra(row: Json) -> Json:
 def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     """See `Format`."""
     runs = spans.latest((record.payload for record in records), _age)
-    has_tools = any(run["run_type"] in ("tool", "retriever") for run in runs)
     rooted = spans.rooted(runs, "parent_run_id", _is_root, rules)
-    return spans.draft(trace, (_span(run, has_tools=has_tools) for run in rooted), rules)
+    return spans.draft(trace, map(_span, rooted), rules)
 
 
 def _age(run: Json) -> tuple[bool, str, int]:
@@ -107,9 +106,9 @@ def _is_root(run: Json) -> bool:
     return run["id"] == run["trace_id"] or not run.get("parent_run_id", "unknown")
 
 
-def _span(run: Json, *, has_tools: bool) -> spans.Span:
+def _span(run: Json) -> spans.Span:
     is_root = _is_root(run)
-    if is_root and has_tools and run["run_type"] == "chain":
+    if is_root and run["run_type"] == "chain":
         run = {**run, "run_type": AGENT}
     metadata = [run["extra"].get("metadata")]
     return spans.Span(
