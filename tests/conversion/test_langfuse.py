@@ -217,6 +217,29 @@ def test_instrumentations_tell_of_tools_in_the_metadata(tmp_path: Path) -> None:
     assert steps_of(tmp_path, rows) == [*STEPS[:2], ("observation", "seen")]
 
 
+@pytest.mark.parametrize("unset", [None, ""])
+def test_what_a_span_told_in_attributes_alone_is_taken_from_these(
+    tmp_path: Path, unset: str | None
+) -> None:
+    said = [{"role": "user", "parts": [{"type": "text", "content": "where?"}]}]
+    asks = {"type": "tool_call", "id": "c1", "name": "look", "arguments": {"at": 1}}
+    answer = [{"role": "assistant", "parts": [{"type": "text", "content": "so"}, asks]}]
+    told = {
+        "GENERATION": {"gen_ai.input.messages": said, "gen_ai.output.messages": answer},
+        "TOOL": {"gen_ai.tool.call.arguments": {"at": 1}, "gen_ai.tool.call.result": "seen"},
+    }
+    rows = [root(input=unset, output=unset)]
+    for second, (kind, attributes) in enumerate(told.items(), 1):
+        texts = {name: x if isinstance(x, str) else json.dumps(x) for name, x in attributes.items()}
+        name = "execute_tool look" if kind == "TOOL" else "chat"
+        metadata = {"attributes": json.dumps(texts)}
+        fields = {"type": kind, "input": unset, "output": unset, "metadata": metadata}
+        rows.append(observation(name, second, **fields))
+    draft = drafted(tmp_path, rows)
+    steps = [SO, ("tool_call", "look", '{"at":1}'), ("observation", "seen")]
+    assert (draft.objective, transcript(draft)) == ("where?", steps)
+
+
 @pytest.mark.parametrize(
     ("output", "steps"),
     [

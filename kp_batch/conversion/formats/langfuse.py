@@ -1,7 +1,7 @@
 """Langfuse: exports to a blob storage, new and old, and downloads from its page."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -62,6 +62,15 @@ _TEXT_FIELDS = ("trace_name", "environment", "release", "version", "user_id", "s
 _CALL_IDS = ("tool_call_id", "gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id")
 _AGENT_NAMES = ("gen_ai.agent.name", "agent.name")
 _TOOL_NAMES = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name")
+# Where they have the input and the output, if Langfuse has not taken them from there.
+_MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages")
+_TOLD = ("input", "output")
+_UNSET: Sequence[object] = (None, "")
+_IN_ATTRIBUTES: Mapping[object, tuple[str, str]] = {
+    "GENERATION": _MESSAGES,
+    "AGENT": _MESSAGES,
+    "TOOL": ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result"),
+}
 
 
 # The columns that count; where rows are of the older tables, or of a download, some are missing.
@@ -191,9 +200,18 @@ def _record(columns: Json, line: int | None = None) -> SourceRecord | Rejected |
     if not row.get("id") or not trace:
         return Rejected(["missing_id"], "a row without its id, or its trace's", line=line)
     record = {name: _plain(row[name]) for name in _COLUMNS[kind] if name in row}
-    if row.get("parent_observation_id") and row.get("type") not in _DESCRIBED:
+    if row.get("parent_observation_id") and not _is_described(row):
         record.pop("metadata", None)  # long, and of no use
     return SourceRecord(str(trace), {**record, "kind": kind, "id": str(row["id"])}, line)
+
+
+def _is_described(row: Json) -> bool:
+    """Whether what a row lacks may be in its metadata."""
+    return row.get("type") in (_DESCRIBED if _is_told(row) else (*_DESCRIBED, *_IN_ATTRIBUTES))
+
+
+def _is_told(row: Json) -> bool:
+    return all(row.get(name) not in _UNSET for name in _TOLD)
 
 
 def _kind(row: Json) -> str:
@@ -250,7 +268,7 @@ def _is_root(row: Json) -> bool:
 
 
 def _span(row: Json) -> spans.Span:
-    is_root = _is_root(row)
+    is_root, row = _is_root(row), _completed(row)
     return spans.Span(
         id=row["id"],
         parent="" if is_root else str(row.get("parent_observation_id")),
@@ -282,6 +300,15 @@ def _content_of(row: Json) -> spans.SpanContent | None:
         name = agent_name(str(row.get("name") or ""))
         return spans.AgentRun(asked_in(row.get("input")), _output(row), name)
     return None
+
+
+def _completed(row: Json) -> Json:
+    """A row with the input and the output that only its attributes have."""
+    if _is_told(row) or row.get("type") not in _IN_ATTRIBUTES:
+        return row
+    names = zip(_TOLD, _IN_ATTRIBUTES[row["type"]], strict=True)
+    told = {name: _metadata_text(row, [attribute]) for name, attribute in names}
+    return {**row, **{name: text for name, text in told.items() if row.get(name) in _UNSET}}
 
 
 def _output(row: Json) -> list[Message]:
