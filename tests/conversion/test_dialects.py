@@ -430,6 +430,11 @@ def test_so_is_one_that_its_spans_are_named_by(tmp_path: Path) -> None:
 def test_and_so_it_is_where_only_its_content_is_missing(tmp_path: Path) -> None:
     hidden = {"gen_ai.operation.name": "chat", "langfuse.observation.type": "generation"}
     assert made_of(tmp_path, agent(), below(hidden)).reasons == [["unknown_dialect"]]
+    asked = agent(attributes={"gen_ai.input.messages": json.dumps(TALK)})
+    ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.result": "found"}
+    generated = {"langfuse.observation.type": "generation"}
+    made = made_of(tmp_path, asked, below(generated), below(ran, 2))
+    assert made.reasons == [["unknown_dialect"]]  # what the model says is missing
     # A trace that has all in a dialect that is read may be told in others as well.
     said = chat(2, TALK, [text("assistant", "so")])
     assert told(tmp_path, agent(), below(hidden), said) == ("where?", [("thought", "so")])

@@ -127,8 +127,14 @@ def test_logs_without_their_spans_are_no_trace(tmp_path: Path) -> None:
     assert made.reasons == [["malformed_json"]]
 
 
-def test_an_evaluation_in_logs_is_a_score_of_its_span(tmp_path: Path) -> None:
-    told = {"gen_ai.evaluation.name": "kind", "gen_ai.evaluation.score.value": 0.5}
-    (tmp_path / "spans.json").write_text(request([agent(), chat(1, TALK)]))
+def test_an_evaluation_in_logs_is_a_score_of_its_span_beside_those_that_this_has(
+    tmp_path: Path,
+) -> None:
+    told, own = (
+        {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": 0.5}
+        for name in ("kind", "short")
+    )
+    scored = agent(events=[("gen_ai.evaluation.result", own)])
+    (tmp_path / "spans.json").write_text(request([scored, chat(1, TALK)]))
     as_json(tmp_path, logs(log(0, "gen_ai.evaluation.result", None, told=told)))
-    assert drafted("otlp", tmp_path).draft.scores == {"kind": 0.5}
+    assert drafted("otlp", tmp_path).draft.scores == {"kind": 0.5, "short": 0.5}

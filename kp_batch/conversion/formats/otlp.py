@@ -135,7 +135,7 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     told = [dialects.read(row) for row in rows]
     of_trace = [score for each in told for score in each.of_trace]
     draft = spans.draft(trace, map(_span, rows, told), rules, of_trace)
-    unread = _unread(draft, rows)
+    unread = _unread(draft, rows, told)
     if not unread:
         return draft
     dialect, example = unread
@@ -143,13 +143,22 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     return Rejected(["unknown_dialect"], why, id=f"kp:trace:{trace}")
 
 
-def _unread(draft: Drafted, rows: Sequence[OtelSpan]) -> tuple[str, str] | None:
-    """The dialect that is not read of a trace without content, with an example; None if none is."""
+def _unread(
+    draft: Drafted, rows: Sequence[OtelSpan], told: Sequence[Told]
+) -> tuple[str, str] | None:
+    """The dialect that is not read of a trace without content, with an example; None if none is.
+
+    Where nobody says anything, it is that of a span of which nothing is read.
+    """
     if isinstance(draft, Skipped):
         return dialect_of(rows) or operation_of(rows)
-    if isinstance(draft, TraceDraft) and not (draft.objective and draft.steps):
+    if not isinstance(draft, TraceDraft):
+        return None
+    if not (draft.objective and draft.steps):
         return dialect_of(rows)
-    return None
+    is_silent = not any(step["type"] in ("thought", "error_recovery") for step in draft.steps)
+    unread = (row for row, each in zip(rows, told, strict=True) if not each.content)
+    return dialect_of(unread) if is_silent else None
 
 
 def _span(row: OtelSpan, told: Told) -> Span:

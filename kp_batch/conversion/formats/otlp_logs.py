@@ -14,6 +14,7 @@ from kp_batch.conversion.formats.otlp_files import LOGS
 from kp_batch.conversion.formats.otlp_values import attributes_of, id_of, time_of, value_of
 
 _OURS = "gen_ai."  # the beginning of the events' names
+_EVALUATION = "gen_ai.evaluation.result"
 _SPAN, _EVENT = "span", "event"  # the keys of a record, which lacks those of a span
 
 
@@ -42,7 +43,10 @@ def is_event(payload: Json) -> bool:
 
 
 def with_events(spans: Iterable[OtelSpan], payloads: Iterable[Json]) -> Iterator[OtelSpan]:
-    """The spans with the events that logs tell of them, unless they tell such themselves."""
+    """The spans with the events that logs tell of them, unless they tell such themselves.
+
+    An evaluation may come later than those that a span has, and of another name.
+    """
     events = defaultdict[str, list[Event]](list)
     for payload in payloads:
         events[payload[_SPAN]].append(Event(**payload[_EVENT]))
@@ -51,6 +55,6 @@ def with_events(spans: Iterable[OtelSpan], payloads: Iterable[Json]) -> Iterator
 
 
 def _with(span: OtelSpan, logged: Sequence[Event]) -> OtelSpan:
-    own = {event.name for event in span.events}
+    own = {event.name for event in span.events} - {_EVALUATION}
     events = [*span.events, *(event for event in logged if event.name not in own)]
     return replace(span, events=sorted(events, key=lambda event: event.time))
