@@ -250,6 +250,14 @@ def test_openllmetry_tells_what_a_tool_is_given_as_its_caller_does(
     assert told(tmp_path, root(), tool)[1] == steps[1:]
 
 
+def test_messages_count_where_a_span_numbers_them_as_well(tmp_path: Path) -> None:
+    """Proxies do so for older readers, to whom they tell less."""
+    both = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": [text("user", "where?")]}
+    both |= {"gen_ai.output.messages": [LOOKS], "gen_ai.prompt.0.content": "where?"}
+    both |= {"gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": "None"}
+    assert told(tmp_path, root(), below(both)) == ("where?", [LOOK])
+
+
 def test_langchain_tells_openllmetry_the_same_by_two_names(tmp_path: Path) -> None:
     named = {"gen_ai.provider.name": "langgraph"}
     graph = root(**named)

@@ -59,7 +59,7 @@ class _Dialect:
 
 
 # The first one counts where several tell the same. OpenTelemetry's own stands before those of
-# makers who add theirs to it, but after OpenLLMetry, which has its own JSON in both.
+# makers who add theirs to it, but after runs of tools by OpenLLMetry, which has its JSON in both.
 _DIALECTS = (
     _Dialect(
         openinference.FAMILIES,
@@ -69,9 +69,10 @@ _DIALECTS = (
         openinference.scores_of_trace,
     ),
     _Dialect(langsmith.FAMILIES, langsmith.content_of, is_repeated=langsmith.is_template),
-    _Dialect(openllmetry.FAMILIES, openllmetry.content_of, openllmetry.payload),
+    _Dialect(openllmetry.RUNS, openllmetry.run_of),
     _Dialect(genai.FAMILIES, genai.content_of, genai.payload, genai.scores),
     _Dialect(ai_sdk.FAMILIES, ai_sdk.content_of, ai_sdk.payload),
+    _Dialect(openllmetry.FAMILIES, openllmetry.content_of, openllmetry.payload),
     _Dialect(pydantic_ai.FAMILIES, pydantic_ai.content_of, pydantic_ai.payload),
     _Dialect(adk.FAMILIES, adk.content_of, is_repeated=adk.is_repeated),
 )

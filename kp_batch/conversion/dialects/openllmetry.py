@@ -27,9 +27,11 @@ from kp_batch.conversion.conversation.messages import (
 from kp_batch.conversion.conversation.payloads import with_reasoning
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
 
-FAMILIES = ("gen_ai.prompt", "gen_ai.completion", "llm.", "traceloop.")
+RUNS = ("traceloop.",)  # the families of runs of tools
+FAMILIES = ("gen_ai.prompt", "gen_ai.completion", "llm.", *RUNS)
 _PROMPTS = ("gen_ai.prompt", "llm.prompts")  # the latter in the first versions
 _COMPLETIONS = ("gen_ai.completion", "llm.completions")
+_KIND = "traceloop.span.kind"
 _CALLS = ("chat", "completion")
 _REASONING = ("reasoning", "thinking")
 _RETRIEVER = "vector_db_retrieve"
@@ -40,17 +42,25 @@ _BACK = {"output": "kwargs", "documents": "count"}
 _MCP = {"tool_name", "arguments"}
 
 
-def content_of(span: OtelSpan) -> SpanContent | None:
-    """The content of a span in this dialect; None if it has none."""
-    kind = value_at(span.attributes, "traceloop.span.kind")
-    name = str(value_at(span.attributes, "traceloop.entity.name") or span.name)
+def run_of(span: OtelSpan) -> ToolRun | None:
+    """The run of a tool that a span is in this dialect; None if it is none."""
     is_retriever = value_at(span.attributes, "gen_ai.operation.name") == _RETRIEVER
-    if kind == "tool" or is_retriever:
-        return _run(span, name, is_retriever=is_retriever)
+    if not is_retriever and value_at(span.attributes, _KIND) != "tool":
+        return None
+    id_ = str(value_at(span.attributes, "gen_ai.tool.call.id") or "")
+    given, back = (value_at(span.attributes, f"traceloop.entity.{x}") for x in ("input", "output"))
+    result = _of_mcp(back) if object_in(given).keys() == _MCP else _output(back)
+    call = ToolCall(_name_of(span), None if given is None else _arguments(given), id_)
+    return ToolRun(call, ToolResult(result, id_, span.failed), is_retriever)
+
+
+def content_of(span: OtelSpan) -> SpanContent | None:
+    """The content of any other span in this dialect; None if it has none."""
     prompt, answer = (_numbered(span, names) for names in (_PROMPTS, _COMPLETIONS))
     if prompt or answer or value_at(span.attributes, "llm.request.type") in _CALLS:
         return ModelCall(_messages(prompt, "user"), _messages(answer, "assistant"))
-    return AgentRun(name=name) if kind == "agent" else None
+    is_agent = value_at(span.attributes, _KIND) == "agent"
+    return AgentRun(name=_name_of(span)) if is_agent else None
 
 
 def payload(span: OtelSpan) -> object:
@@ -59,12 +69,8 @@ def payload(span: OtelSpan) -> object:
     return None if value is None else _arguments(value)
 
 
-def _run(span: OtelSpan, name: str, *, is_retriever: bool) -> ToolRun:
-    id_ = str(value_at(span.attributes, "gen_ai.tool.call.id") or "")
-    given, back = (value_at(span.attributes, f"traceloop.entity.{x}") for x in ("input", "output"))
-    result = _of_mcp(back) if object_in(given).keys() == _MCP else _output(back)
-    call = ToolCall(name, None if given is None else _arguments(given), id_)
-    return ToolRun(call, ToolResult(result, id_, span.failed), is_retriever)
+def _name_of(span: OtelSpan) -> str:
+    return str(value_at(span.attributes, "traceloop.entity.name") or span.name)
 
 
 def _arguments(value: object) -> object:
