@@ -199,6 +199,22 @@ def test_what_stands_before_the_question_is_no_step_however_that_is_put() -> Non
         assert (transcript.objective, steps_of(transcript)) == ("d", [("observation", "f")])
 
 
+@pytest.mark.parametrize("works", [False, True])
+def test_nor_where_another_model_was_given_the_question_alone_before(*, works: bool) -> None:
+    old = Message("tool", results=(ToolResult("old", "c0"),))
+    asked = [user("a"), Message("assistant", "b"), old, user("go")]
+    transcript = Transcript()
+    transcript.ask("go", [])
+    transcript.add_prompt([user("go")])
+    if works:
+        transcript.add_answer(Message("assistant", calls=(AT_ONE,)))
+        transcript.add_prompt([user("go"), Message("tool", results=(ToolResult("x", "c1"),))])
+    del transcript.steps[:]
+    transcript.add_prompt(asked)
+    transcript.add_prompt([*asked, Message("assistant", "d"), user("e"), user("go")])
+    assert steps_of(transcript) == [("observation", "e"), ("observation", "go")]
+
+
 @pytest.mark.parametrize("has_runs", [True, False])
 @pytest.mark.parametrize("before", [True, False])
 def test_calls_of_several_agents_with_the_same_id_have_each_its_result(

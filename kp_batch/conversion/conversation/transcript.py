@@ -40,15 +40,16 @@ class Transcript:
     _contents: dict[str, set[str]] = field(default_factory=dict[str, set[str]])  # of these results
     _nameless: Counter[str] = field(default_factory=Counter[str])  # results without an id
     _failed: bool = False
-    _is_asking: bool = False  # whether no model was given the question itself yet
+    _has_question: bool = False  # whether the objective is one that the root was asked
+    _asked: int = 0  # how often the first messages that have the question itself have it
     _is_first: bool = False  # whether none was given anything by a user yet
 
     def ask(self, question: str, messages: Iterable[Message]) -> None:
         """Take what the root was given, before all else: its own question, if it has one."""
         self.objective = question
-        self._is_asking = self._is_first = bool(question)
+        self._has_question = self._is_first = bool(question)
         self.add_prompt(messages)
-        self._is_asking = self._is_first = bool(self.objective)
+        self._has_question = self._is_first = bool(self.objective)
 
     def add_conversation(self, messages: Iterable[Message]) -> None:
         """Take a conversation, in which nothing is repeated."""
@@ -82,7 +83,7 @@ class Transcript:
     def add_prompt(self, messages: Iterable[Message]) -> None:
         """Take the new messages of users and results of tools in the input of a model's call."""
         messages = [*messages]
-        if self._is_asking:
+        if self._has_question:
             self._remember(self._said_before(messages))
         users, results = Counter[str](), Counter[str]()
         for message in messages:
@@ -134,13 +135,15 @@ class Transcript:
     def _said_before(self, messages: Sequence[Message]) -> Sequence[Message]:
         """The messages up to the question: those of the turns before, which other traces have.
 
-        Where no message is the question, the last one with it within counts, or else the last.
+        Where no message is the question, the last one with it within counts, or else the last. It
+        may have been asked in a turn before, and a user may say the same again.
         """
         question = self.objective.strip()
         texts = [message.text.strip() if message.role == "user" else "" for message in messages]
         places = [place for place, text in enumerate(texts) if text]
         same = [place for place in places if texts[place] == question]
-        self._is_asking = not same
+        self._asked = self._asked or len(same)
+        same = same[: self._asked]
         if not same and self._is_first:
             same = [place for place in places if question in texts[place]] or places[-1:]
         self._is_first = self._is_first and not places
@@ -151,12 +154,12 @@ class Transcript:
         users, results = Counter[str](), Counter[str]()
         for message in messages:
             users.update([message.text] if message.role == "user" and message.text else ())
-            results.update(map(_key, message.results))
             for result in message.results:
-                self._contents.setdefault(result.id, set()).add(_content(result))
+                if not self._called or (result.id and not self._called[result.id]):
+                    results[_key(result)] += 1
+                    self._contents.setdefault(result.id, set()).add(_content(result))
         self._users |= users
-        if not any(step["type"] == "tool_call" for step in self.steps):
-            self._results |= results
+        self._results |= results
 
     def _is_answered(self, call: ToolCall) -> bool:
         has_result = bool(call.id and self._results[f"id {call.id}"])
