@@ -99,6 +99,19 @@ def be(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
+def some_of(words: Iterable[str], number: int) -> str:
+    """The first words of so many, and how many more there are."""
+    named = [*words]
+    more = number - len(named)
+    return ", ".join([*named, *([f"{more:,} more"] if more > 0 else [])])
+
+
+def unknown_of(named: str, number: int, all_: int, noun: str) -> str:
+    """The sentence of what is unknown: a few of them by name, how many, and of how many."""
+    count = f"{number:,} of {count_of(all_, noun)} {be(number)}"
+    return f"{count} unknown: {named}; nothing was changed"
+
+
 def age(seconds: float) -> str:
     """Write a duration in its largest unit."""
     if not seconds:

@@ -14,7 +14,6 @@ from kp_batch.imports.job import ImportJob
 from kp_batch.imports.known import (
     check_ids,
     check_paths,
-    files_of_segments,
     lies_in,
     refused_files,
 )
@@ -24,6 +23,7 @@ from kp_batch.imports.records import (
     Segments,
     contents_only_in,
     count_missing,
+    files_of,
     is_in,
     traces_of,
 )
@@ -120,7 +120,7 @@ class ArchiveChange:
                 check_ids([*map(id_of, traces)], {*map(id_of, known)})
             if files:
                 known_files = {path for path, each in self._known.items() if each.fingerprint}
-                known_files |= files_of_segments(self._segments)
+                known_files.update(files_of(self._segments))
                 check_paths(files, known_files.union(refused_files(self._archive)))
 
     def forget(self, traces: Sequence[str], files: Sequence[str]) -> Forgotten:

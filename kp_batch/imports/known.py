@@ -5,12 +5,10 @@ from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-import polars as pl
-
 from kp_batch.errors import KpBatchError
 from kp_batch.imports.archive import Archive
 from kp_batch.imports.rejects import NAMES
-from kp_batch.text import be, count_of, shortened
+from kp_batch.text import shortened, some_of, unknown_of
 
 _NAMED = 3
 _LETTERS = 400  # of a name that is shown; what differs in paths stands at their end
@@ -44,14 +42,6 @@ def _folders(file: str) -> Iterator[str]:
         file = folder
 
 
-def files_of_segments(segments: Sequence[Path]) -> set[str]:
-    """The files that segments have records of."""
-    if not segments:
-        return set()
-    files = pl.scan_parquet(list(segments), glob=False).select(pl.col("file").unique())
-    return set(files.drop_nulls().collect().to_series())
-
-
 def refused_files(archive: Archive) -> Iterator[str]:
     """The files that are named in the lists of what is refused and what waits."""
     for name in NAMES.values():
@@ -70,16 +60,10 @@ def _files_in(path: Path) -> Iterator[str]:
 
 
 def _check(given: Sequence[str], unknown: list[str], known: Collection[str], noun: str) -> None:
-    if not unknown:
-        return
-    words = [f"{shortened(x, _LETTERS)}{_suggestion(x, known)}" for x in unknown[:_NAMED]]
-    more = len(unknown) - len(words)
-    words += [f"{more:,} more"] if more else []
-    message = (
-        f"{len(unknown):,} of {count_of(len(set(given)), noun)} {be(len(unknown))} unknown: "
-        f"{', '.join(words)}; nothing was changed"
-    )
-    raise KpBatchError(message)
+    if unknown:
+        words = (f"{shortened(x, _LETTERS)}{_suggestion(x, known)}" for x in unknown[:_NAMED])
+        named = some_of(words, len(unknown))
+        raise KpBatchError(unknown_of(named, len(unknown), len(set(given)), noun))
 
 
 def _suggestion(name: str, known: Collection[str]) -> str:

@@ -414,11 +414,20 @@ def _new_rows(valid: pl.DataFrame, records: pl.DataFrame, texts: pl.DataFrame) -
 
 def traces_of(segments: Sequence[Path], which: pl.Expr | None = None) -> pl.Series:
     """The traces that segments have rows of, each once; only of the rows that are chosen."""
+    return _values_of("trace", segments, which)
+
+
+def files_of(segments: Sequence[Path]) -> pl.Series:
+    """The files that segments have records of, each once."""
+    return _values_of("file", segments, pl.col("file").is_not_null())
+
+
+def _values_of(column: str, segments: Sequence[Path], which: pl.Expr | None) -> pl.Series:
     if not segments:
         return pl.Series(dtype=pl.String)
     rows = pl.scan_parquet(list(segments), glob=False)
     chosen = rows if which is None else rows.filter(which)
-    return chosen.select("trace").unique().collect().to_series().sort()
+    return chosen.select(column).unique().collect().to_series().sort()
 
 
 def count_missing(before: Sequence[Path], now: Sequence[Path], files: Collection[str]) -> int:

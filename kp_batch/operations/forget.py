@@ -30,7 +30,7 @@ from kp_batch.runs.run import Run, last_config
 from kp_batch.runs.staging import Staging
 from kp_batch.scoring.facts import id_hash
 from kp_batch.steps.step import ThreadExecutor
-from kp_batch.text import be, count_of, one_line, shortened
+from kp_batch.text import one_line, shortened, some_of, unknown_of
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import allow_deletion, keeps_versions
 from kp_batch.warehouse.delta import DeltaTables, remove_unneeded
@@ -331,12 +331,9 @@ class KnownIds:
         """Which ids were never seen, and what to do about that, in words; empty: none."""
         if not len(self.unseen):
             return ""
-        ids = count_of(len(self.seen) + len(self.unseen) + self.forgotten, "id")
-        return (
-            f"{len(self.unseen):,} of {ids} {be(len(self.unseen))} unknown: "
-            f"{self.unseen_named}; nothing was changed; --unseen-too also keeps out of later runs "
-            "what was never seen"
-        )
+        ids = len(self.seen) + len(self.unseen) + self.forgotten
+        unknown = unknown_of(self.unseen_named, len(self.unseen), ids, "id")
+        return f"{unknown}; --unseen-too also keeps out of later runs what was never seen"
 
 
 def known_ids(snapshot: PublishedSnapshot, ids: Sequence[str]) -> KnownIds:
@@ -376,11 +373,7 @@ def _named_ids(snapshot: PublishedSnapshot, unseen: pl.DataFrame) -> str:
     containing = [pl.col("trace_id").str.contains(unknown, literal=True) for unknown in ids]
     rows = snapshot.scan("facts").select("trace_id").filter(pl.any_horizontal(containing))
     known = rows.unique().collect(engine="streaming")
-    words = [
-        _with_suggestion(*pair) for pair in zip(ids, map(known.filter, containing), strict=True)
-    ]
-    more = len(unseen) - len(ids)
-    return ", ".join([*words, *([f"{more:,} more"] if more else [])])
+    return some_of(map(_with_suggestion, ids, map(known.filter, containing)), len(unseen))
 
 
 def _with_suggestion(unknown: str, known: pl.DataFrame) -> str:

@@ -12,7 +12,7 @@ from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan
 from kp_batch.runs.reasons import Pending, Reason
 from kp_batch.runs.run import Run
-from kp_batch.text import DOMAIN, be, count_of, printable, shortened
+from kp_batch.text import DOMAIN, be, count_of, printable, shortened, some_of
 
 _DATED = "once scored, they are found by: kp-batch sql 'FROM scores WHERE created_at > now()'"
 _SHOWN = 5  # domains, or days
@@ -199,8 +199,7 @@ def _caches(plan: PlanDescription) -> str:
 
 def _by_domain(plan: PlanDescription) -> str:
     named = [f"{shortened(name, DOMAIN)} {count:,}" for name, count in plan.largest_domains.items()]
-    more = [f"{plan.domains - len(named):,} more"] if plan.domains > len(named) else []
-    return f" ({', '.join(named + more)})" if named else ""
+    return f" ({some_of(named, plan.domains)})" if named else ""
 
 
 def _days(days: list[str]) -> str:
