@@ -120,6 +120,13 @@ def test_blocks_of_botocore_are_lists(tmp_path: Path) -> None:
     assert told(tmp_path, agent(), chat(1, events=events)) == ("where?", LOOKED[:2])
 
 
+def test_blocks_of_kinds_that_nobody_knows_are_left_out(tmp_path: Path) -> None:
+    new = {"newKind": {"text": "unseen"}}
+    asked = ("gen_ai.user.message", {"content": json.dumps([new, {"text": "where?"}])})
+    answered = ("gen_ai.choice", {"message": json.dumps([*USES, new])})
+    assert told(tmp_path, agent(), strands(1, "chat", asked, answered)) == ("where?", LOOKED[:2])
+
+
 def test_in_newer_conventions_events_of_strands_tell_a_run_of_a_tool(tmp_path: Path) -> None:
     name, details = "gen_ai.client.inference.operation.details", json.dumps
     response = {"type": "tool_call_response", "id": "c1", "response": [{"text": "found"}]}

@@ -283,6 +283,7 @@ BEFORE = [  # of the same chat
     says("mine"),
 ]
 AFTER = [*ASK, says("hm", LOOK), result("c1", "found")]
+AGAIN, FOUND_AGAIN = says("again", call("look", "c2", at=1)), result("c2", "found")
 LOOKS = Step("model", "m", "a", 1, 2, ASK, says("hm", LOOK))
 LOOKED = Step("tool", "t", "a", 3, 8, {"at": 1}, "found", "look", "c1")
 THERE = Step("model", "z", "a", 9, 10, AFTER, says("there"))
@@ -330,11 +331,26 @@ RUNS: dict[str, tuple[Sequence[Step], list[str]]] = {
             ROOT,
             LOOKS,
             replace(LOOKED, answer="no", failed=True, end=4),
-            Step("model", "n", "a", 5, 6, [*ASK], says("again", call("look", "c2", at=1))),
+            Step("model", "n", "a", 5, 6, [*AFTER[:2], result("c1", "no")], AGAIN),
             replace(LOOKED, id="u", call="c2", start=7),
-            THERE,
+            replace(THERE, given=[*AFTER[:2], result("c1", "no"), AGAIN, FOUND_AGAIN]),
         ],
         [T, C, R, "error_recovery", C, R, T],
+    ),
+    "a tool that is asked twice alike": (
+        [
+            ROOT,
+            LOOKS,
+            LOOKED,
+            Step("model", "n", "a", 8.5, 8.6, AFTER, AGAIN),
+            replace(LOOKED, id="u", call="c2", start=8.7, end=8.9),
+            replace(THERE, given=[*AFTER, AGAIN, FOUND_AGAIN]),
+        ],
+        [T, C, R, T, C, R, T],
+    ),
+    "a user who says more meanwhile": (
+        [ROOT, LOOKS, LOOKED, replace(THERE, given=[*AFTER, user("and whose is it?")])],
+        [T, C, R, R, T],
     ),
     "tools at once": (
         [
@@ -369,14 +385,6 @@ RUNS: dict[str, tuple[Sequence[Step], list[str]]] = {
         ],
         [T, C, R, T],
     ),
-    "a tool's span without an id, whose arguments defaults have completed": (
-        [ROOT, LOOKS, replace(LOOKED, given={"at": 1, "far": False}, call=""), THERE],
-        [T, C, R, T],
-    ),
-    "a tool's span without an id, whose arguments are wrapped": (
-        [ROOT, LOOKS, replace(LOOKED, given={"args": [], "kwargs": {"at": 1}}, call=""), THERE],
-        [T, C, R, T],
-    ),
     "a tool's span without an id, whose arguments are told by their places": (
         [ROOT, LOOKS, replace(LOOKED, given={"args": [1], "kwargs": {}}, call=""), THERE],
         [T, C, R, T],
@@ -405,10 +413,10 @@ RUNS: dict[str, tuple[Sequence[Step], list[str]]] = {
         ],
         [T, C, R, T],
     ),
-    "a tool that no model asks for, whose arguments are wrapped": (
+    "a tool that no model asks for": (
         [
             ROOT,
-            replace(LOOKED, given={"args": [], "kwargs": {"at": 1}}, call=""),
+            replace(LOOKED, call=""),
             Step("model", "z", "a", 9, 10, ASK, says("there")),
         ],
         [C, R, T],

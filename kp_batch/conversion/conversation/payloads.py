@@ -77,7 +77,8 @@ def messages_of(payload: object) -> list[Message]:
 def result_in(payload: object) -> ToolResult | None:
     """The result in a tool's message, which LangChain's tools give back; None if it is none."""
     inner = unwrapped(object_in(payload))
-    message = message_of(inner) if "tool_call_id" in inner else None
+    is_tools = "tool_call_id" in inner or "tool" in (inner.get("type"), inner.get("role"))
+    message = message_of(inner) if is_tools else None
     return next(iter(message.results), None) if message else None
 
 

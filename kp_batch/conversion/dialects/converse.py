@@ -15,14 +15,19 @@ from kp_batch.conversion.conversation.messages import (
     list_in,
 )
 
-_MEDIA = ("image", "document", "video", "audio", "guardContent", "cachePoint", "citationsContent")
-_KINDS = {"text", "toolUse", "toolResult", "reasoningContent", "json", *_MEDIA}
+_LEFT_OUT = ("image", "document", "video", "audio", "guardContent", "cachePoint", "searchResult")
+_COUNTED = ("text", "toolUse", "toolResult", "reasoningContent", "citationsContent", "json")
+_KNOWN = {*_COUNTED, *_LEFT_OUT}
 
 
 def blocks_in(content: object) -> Sequence[Json]:
-    """The blocks that a content is, may it be JSON; none if it is something else."""
+    """The blocks that a content is, may it be JSON; none if it is something else.
+
+    Each has one key, its kind. One that is known is enough: others come with each version.
+    """
     items = list_in(content)
-    if all(isinstance(item, dict) and len(item) == 1 and item.keys() <= _KINDS for item in items):
+    kinds = [key for item in items if isinstance(item, dict) and len(item) == 1 for key in item]
+    if len(kinds) == len(items) and not _KNOWN.isdisjoint(kinds):
         return cast("Sequence[Json]", items)
     return ()
 

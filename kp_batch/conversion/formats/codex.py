@@ -65,7 +65,7 @@ def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadIt
             continue
         number, line = item
         kind, payload = session.parted(line)
-        if kind == "session_meta" and not session.is_known:
+        if kind == "session_meta" and not session.meta:  # a fork has its parent's below its own
             session.meta, session.is_known = payload, True
             if session.is_subagents:
                 yield Skipped("session of a subagent")
@@ -141,7 +141,7 @@ class _Session(sessions.SessionFile):
         payload = line.get("payload")
         if isinstance(payload, dict):
             return str(line.get("type")), cast("Json", payload)
-        if not self.is_known and "type" not in line and line.get("id") and line.get("timestamp"):
+        if not self.meta and "type" not in line and line.get("id") and line.get("timestamp"):
             self.is_bare = True
             return "session_meta", line
         return ("response_item" if self.is_bare else ""), line

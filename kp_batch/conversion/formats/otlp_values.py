@@ -1,6 +1,7 @@
 """Values of OTLP's JSON as plain ones."""
 
 import base64
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from kp_batch.conversion.conversation.messages import Json, as_object
@@ -36,19 +37,28 @@ def attributes_of(holder: object) -> dict[str, object]:
 
 
 def value_of(value: object) -> object:
-    """A value without the name of its type."""
+    """A value without the name of its type; None where that is one of a later version."""
     for kind, inner in cast("Json", value or {}).items():
-        return inner if kind == "stringValue" else _of_kind(kind, inner)
+        if kind == "stringValue":
+            return inner
+        if kind in _VALUES:
+            return _VALUES[kind](inner)
     return None
 
 
-def _of_kind(kind: str, inner: Any) -> object:
-    if kind == "intValue":
-        return int(inner)
-    if kind == "doubleValue":
-        return float(str(inner))  # of what is too large, infinity
-    if kind == "arrayValue":
-        return [value_of(item) for item in inner.get("values") or ()]
-    if kind == "kvlistValue":
-        return {pair["key"]: value_of(pair.get("value")) for pair in inner.get("values") or ()}
-    return inner
+def _list_of(inner: Any) -> list[object]:
+    return [value_of(item) for item in inner.get("values") or ()]
+
+
+def _object_of(inner: Any) -> dict[str, object]:
+    return {pair["key"]: value_of(pair.get("value")) for pair in inner.get("values") or ()}
+
+
+_VALUES: Mapping[str, Callable[[Any], object]] = {
+    "intValue": int,
+    "doubleValue": lambda inner: float(str(inner)),  # of what is too large, infinity
+    "boolValue": lambda inner: inner,
+    "bytesValue": lambda inner: inner,
+    "arrayValue": _list_of,
+    "kvlistValue": _object_of,
+}

@@ -1,0 +1,123 @@
+"""What readers pass over, as each system records it; and what its users do not see of a prompt."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.support.agent_runs import START, TRACE, Row
+from tests.support.formats import sessions
+from tests.support.formats.sessions import BROWSER, FILES, HINT, REMINDER
+
+TEXT = "unseen"
+_PARTS = [{"type": "text", "text": TEXT}]
+UNSEEN: Row = {"role": "user", "content": _PARTS}  # the value of a key that nobody knows
+_NEW = "x_new"  # a type that nobody knows
+_ROOT = f"{ord('a'):016x}"
+
+
+def _span(number: int, **told: str) -> Row:
+    """A span of OTLP that is no agent's."""
+    own = [{"key": key, "value": {"stringValue": each}} for key, each in told.items()]
+    ids = {"traceId": TRACE, "spanId": f"{number:016x}", "parentSpanId": _ROOT, "name": TEXT}
+    times = {"startTimeUnixNano": "1785747600100000000", "endTimeUnixNano": "1785747600200000000"}
+    span = {**ids, **times, "attributes": own, "events": [{"name": _NEW, "attributes": own}]}
+    return {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+
+
+def _openinference(kind: str) -> dict[str, str]:
+    return {"openinference.span.kind": kind, "input.value": TEXT, "output.value": TEXT}
+
+
+def _phoenix(number: int, kind: str) -> Row:
+    told = {f"attributes.{name}": each for name, each in _openinference(kind).items()}
+    ids = {"context.trace_id": TRACE, "context.span_id": f"{number:016x}", "parent_id": _ROOT}
+    times = {"start_time": START, "end_time": START, "name": TEXT}
+    return {**ids, **times, **told}
+
+
+def _run(kind: str) -> Row:
+    """A row of Langfuse's, or of LangSmith's, that is no agent's."""
+    ids = {"id": kind, "trace_id": TRACE, "name": TEXT, "type": kind, "run_type": kind}
+    times = {"start_time": "2026-08-03T09:00:00.1Z", "end_time": "2026-08-03T09:00:00.2Z"}
+    return {**ids, **times, "status": "success", "dotted_order": "20260803T090000100000Zx"}
+
+
+def _observation(kind: str) -> Row:
+    row = {**_run(kind), "parent_observation_id": "a", "input": TEXT, "output": TEXT}
+    del row["run_type"]
+    return row
+
+
+# Records that count for nothing, by the system, or else by its format.
+RECORDS: Mapping[str, list[Any]] = {
+    "otlp": [
+        "",
+        {"resourceLogs": [{"scopeLogs": []}]},
+        {"resourceSpans": []},
+        _span(1, **{"http.request.method": "GET"}),
+        _span(2, **_openinference("GUARDRAIL")),
+        _span(3, **_openinference(_NEW.upper())),
+    ],
+    "phoenix": [_phoenix(1, "EVALUATOR"), _phoenix(2, "PROMPT"), _phoenix(3, _NEW.upper())],
+    "langfuse": [
+        "",
+        *map(_observation, ("EVENT", "SPAN", "GUARDRAIL", "EMBEDDING", "EVALUATOR", _NEW.upper())),
+        {"id": "s", "trace_id": TRACE, "name": TEXT, "value": 1, "timestamp": sessions.at(3)},
+        {"id": "s", "trace_id": None, "session_id": "x", "name": TEXT, "value": 1},
+    ],
+    "langsmith": [
+        "",
+        *(
+            {**_run(kind), "parent_run_id": "a", "inputs": {"input": TEXT}, "outputs": UNSEEN}
+            for kind in ("prompt", "parser", "embedding", _NEW)
+        ),
+    ],
+    "claude-code": [
+        "",
+        {"type": "queue-operation", "sessionId": "s", "content": TEXT, "timestamp": sessions.at(1)},
+        {"type": "file-history-snapshot", "messageId": "x", "snapshot": {}},
+        {"type": "system", "subtype": "turn_duration", "sessionId": "s", "uuid": "x"},
+        {"type": _NEW, "sessionId": "s", "uuid": "y", "message": UNSEEN},
+        sessions.user("x", [sessions.text(REMINDER)], isMeta=True),
+        sessions.user("x", [sessions.text(f"{REMINDER}\n{HINT}")]),
+    ],
+    "codex": [
+        "",
+        sessions.event("token_count", 1, info=TEXT),
+        sessions.event("agent_message", 2, message=TEXT),
+        sessions.event(_NEW, 2, message=TEXT, item=UNSEEN),
+        sessions.codex("world_state", 3, x=1),
+        sessions.codex(_NEW, 3, **UNSEEN, type="message"),
+        sessions.item("message", 3, role="developer", content=_PARTS),
+        sessions.item(_NEW, 3, **UNSEEN),
+        *(
+            sessions.item("message", 3, role="user", content=[{"type": "input_text", "text": text}])
+            for text in (
+                f"<environment_context>\n{TEXT}\n</environment_context>",
+                f"# AGENTS.md instructions for /x\n\n<INSTRUCTIONS>\n{TEXT}\n</INSTRUCTIONS>",
+                f"<turn_aborted>\n{TEXT}\n</turn_aborted>",
+                f"<subagent_notification>\n{TEXT}\n</subagent_notification>",
+            )
+        ),
+    ],
+    "atif": [{"source": "system", "message": TEXT}, {"source": _NEW, "message": TEXT}],
+    "inspect": [
+        {"role": "system", "content": TEXT},
+        {"role": _NEW, "content": TEXT},
+        {"role": "user", "tool_call_id": "c1", "content": [{"type": "image", "image": TEXT}]},
+    ],
+    "knowledgepulse": [
+        {"@type": "ToolCallPattern", "id": "kp:pattern:x"},
+        {"@type": _NEW, "id": "kp:trace:aa", "task": {"objective": TEXT}},
+    ],
+}
+PROMPTS = RETURNED = 0
+# What a tool inserts into the texts that are typed into it.
+INSERTED: Mapping[str, list[str]] = {
+    "claude-code": [REMINDER, HINT, f"{HINT}{REMINDER}"],
+    "codex": [
+        f"{BROWSER}\n",
+        f"{BROWSER}\n## My request:\n",
+        f"{FILES}## My request:\n",
+        f"{BROWSER}{FILES}## My request for Codex:\n",
+    ],
+}
