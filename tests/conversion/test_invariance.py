@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kp_batch.conversion.formats import FORMATS
 from tests.support.agent_runs import SYSTEMS, Row, Step
 from tests.support.agent_talks import TALKERS, TALKS
-from tests.support.formats.sessions import text
+from tests.support.formats.sessions import REMINDER, text
 from tests.support.telling import (
     WRITERS,
     Files,
@@ -249,6 +249,24 @@ def typed_in(files: Files) -> Iterator[tuple[Row, str]]:
             yield holder, "content"
         elif is_users:
             yield from ((part, "text") for part in holder["content"] if part.get("text"))
+
+
+# Other tools insert nothing into results.
+@pytest.mark.parametrize(("above", "below"), [(0, 1), (1, 0), (2, 2)])
+def test_reminders_around_results_are_no_part_of_them(above: int, below: int) -> None:
+    for name, (files, expected) in usual("claude-code").items():
+        changed = deepcopy(files)
+        for row in (row for rows in changed.values() for row in rows if row.get("type") == "user"):
+            for part in [part for part in row["message"]["content"] if "tool_use_id" in part]:
+                if isinstance(part["content"], str):
+                    part["content"] = around(part["content"], above, below)
+                row["message"]["content"].append(text(REMINDER))
+        assert changed != files
+        assert told("claude-code", changed) == expected, name
+
+
+def around(content: str, above: int, below: int) -> str:
+    return f"{REMINDER}\n" * above + content + f"\n\n{REMINDER}\n" * below
 
 
 # A session's lines belong to the prompt above, and a document is one record.

@@ -156,6 +156,36 @@ def test_of_what_a_tool_inserts_into_a_prompt_only_that_is_dropped(
     assert transcript(draft) == [("observation", objective)] * bool(objective)
 
 
+LISTED = [text("a"), {"type": "tool_reference", "tool_name": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "observed"),
+    [
+        (f"1\tx\n\n{REMINDER}\n", "1\tx"),
+        (f"{REMINDER}\n     1→x", "     1→x"),
+        (f"{REMINDER}\n\nx\n\n\n{REMINDER}\n{REMINDER}", "\nx\n"),
+        (f"{REMINDER}\n", ""),
+        ([text("a"), text(f"b\n\n{REMINDER}")], "a\nb"),
+        ([text("a"), text(REMINDER)], "a"),
+        ([*LISTED, text(REMINDER)], json.dumps(LISTED, separators=(",", ":"))),
+        # What a tool returned of such itself.
+        (f"1\t{REMINDER}", f"1\t{REMINDER}"),
+        (f"a\n{REMINDER}\nb\n\n{REMINDER}", f"a\n{REMINDER}\nb"),
+        (f"1\t<system-reminder>\n\n{REMINDER}", "1\t<system-reminder>"),
+        ("a\n<system-reminder>cut off\n", "a\n<system-reminder>cut off\n"),
+    ],
+)
+def test_reminders_around_what_a_tool_returned_are_no_part_of_it(
+    tmp_path: Path, content: object, observed: str
+) -> None:
+    lines = user("p", "go"), says("a", use("c")), gave("r", "c", content)
+    assert transcript(drafted("claude-code", claude_file(tmp_path, *lines)).draft) == [
+        used("Bash", GIVEN),
+        ("observation", observed),
+    ]
+
+
 def test_a_reminder_in_the_output_of_a_command_makes_it_no_prompt(tmp_path: Path) -> None:
     called = user("c", "<command-name>/cost</command-name>")
     output = user("o", f"{REMINDER}<local-command-stdout>1 $</local-command-stdout>")

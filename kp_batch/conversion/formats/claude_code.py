@@ -42,6 +42,10 @@ _INJECTED = sessions.Injected(
     ),
     banner=r"A background [^\n<]{1,80}:\s{1,9}",
 )
+# Above or below what a tool returned; one within is part of that, as of a file that was read.
+_REMINDER = re.compile(
+    r"^<system-reminder>(?:(?!^<system-reminder>).)*?</system-reminder>", re.DOTALL | re.MULTILINE
+)
 _PEOPLE = (None, "human", "channel")  # from whom prompts come
 _CHANNEL = re.compile(r"</?channel(?:\s[^<>]*)?>")  # around what people type elsewhere
 _OUTPUTS = ("<local-command-stdout", "<local-command-stderr")
@@ -101,7 +105,9 @@ class _Session(sessions.SessionFile):
     def _user(self, number: int, line: Json) -> Iterator[ReadItem]:
         content = _content(line)
         results = [
-            sessions.result(part.get("content"), part.get("tool_use_id"), part.get("is_error"))
+            sessions.result(
+                _returned(part.get("content")), part.get("tool_use_id"), part.get("is_error")
+            )
             for part in map(as_object, content)
             if kind_of(part) == "tool_result"
         ]
@@ -180,6 +186,37 @@ def _is_typed(line: Json, *, is_marked: bool) -> bool:
 def _words(line: Json, content: object) -> str:
     text = _INJECTED.typed(content)
     return _CHANNEL.sub("", text).strip() if _came_from(line) == "channel" else text
+
+
+def _returned(content: object) -> object:
+    """What a tool returned, of a result: the reminders above and below it are Claude Code's."""
+    if isinstance(content, str):
+        return _between_reminders(content)
+    if not isinstance(content, list):
+        return content
+    parts = [(part, text_of_part(part)) for part in cast("list[object]", content)]
+    kept = [(part, text, _between_reminders(text)) for part, text in parts]
+    return [
+        {**as_object(part), "text": between} if between != text else part
+        for part, text, between in kept
+        if between or not text
+    ]
+
+
+def _between_reminders(text: str) -> str:
+    """A text without those at its ends, and the line breaks that stand between."""
+    reminders = [match.span() for match in _REMINDER.finditer(text)]
+    begin, end = 0, len(text)
+    for start, stop in reminders:
+        if text[begin:start].strip():
+            break
+        begin = stop
+    for start, stop in reversed(reminders):
+        if start < begin or text[stop:end].strip():
+            break
+        end = start
+    kept = text[begin:end].removeprefix("\n") if begin else text[:end]
+    return kept.removesuffix("\n").removesuffix("\n") if end < len(text) else kept
 
 
 def _typed_meanwhile(line: Json) -> str:
