@@ -107,6 +107,50 @@ def test_one_event_may_tell_all_and_a_body_may_be_json(tmp_path: Path, records: 
     assert (trace.objective, transcript(trace)) == ("where?", [("thought", "so")])
 
 
+def of_gemini(role: str, *parts: Span) -> Span:
+    rest = dict.fromkeys(("thought", "function_call", "function_response", "text"))
+    return {"content": {"role": role, "parts": [{**rest, **part} for part in parts]}}
+
+
+def test_a_body_may_be_a_content_of_gemini(tmp_path: Path) -> None:
+    call = {"function_call": {"id": "c", "name": "look", "args": {"at": 1}}}
+    back = {"function_response": {"id": "c", "name": "look", "response": {"result": "found"}}}
+    asked, asks = of_gemini("user", {"text": "where?"}), of_gemini("model", {"text": "hm"}, call)
+    records = [
+        log(1, "gen_ai.system.message", {"content": "be kind"}),
+        log(1, "gen_ai.user.message", asked, at=1),
+        log(1, "gen_ai.choice", {**asks, "index": 0}, at=2),
+        log(3, "gen_ai.user.message", asked, at=3),
+        log(3, "gen_ai.user.message", asks, at=4),
+        log(3, "gen_ai.user.message", of_gemini("user", back), at=5),
+        log(3, "gen_ai.choice", of_gemini("model", {"text": "so"}), at=6),
+    ]
+    hidden = {f"gcp.vertex.agent.{name}": "{}" for name in ("tool_call_args", "tool_response")}
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
+    tool |= {"gen_ai.tool.call.id": "c", **hidden}
+    spans = [agent(), chat(1), span(2, attributes=tool), chat(3)]
+    (tmp_path / "spans.json").write_text(request(spans))
+    as_json(tmp_path, logs(*records))
+    trace = drafted("otlp", tmp_path).draft
+    assert (trace.objective, transcript(trace)) == (
+        "where?",
+        [
+            ("thought", "hm"),
+            ("tool_call", "look", '{"at":1}'),
+            ("observation", '{"result":"found"}'),
+            ("thought", "so"),
+        ],
+    )
+
+
+def test_content_that_is_elided_is_missing(tmp_path: Path) -> None:
+    named = log(1, "gen_ai.user.message", {"content": "<elided>"})
+    as_json(tmp_path, logs(named, log(1, "gen_ai.choice", {"content": "<elided>"}, at=1)))
+    (tmp_path / "spans.json").write_text(request([agent(), chat(1)]))
+    trace = drafted("otlp", tmp_path).draft
+    assert (trace.objective, transcript(trace)) == ("", [])
+
+
 def test_messages_that_the_span_has_itself_are_told_once(tmp_path: Path) -> None:
     said = [("gen_ai.user.message", {"content": "where?"}), ("gen_ai.choice", {"content": "so"})]
     named = {"gen_ai.operation.name": "chat"}

@@ -22,6 +22,8 @@ _UNKNOWN = ("N/A", "<not specified>", "<not serializable>")
 def content_of(span: OtelSpan) -> SpanContent | None:
     """The content of a span in this dialect; None if it has none."""
     arguments, result = _told(span, "tool_call_args"), _told(span, "tool_response")
+    if arguments == result == "{}":  # content is not recorded
+        return None
     if arguments is not None or result is not None:
         name = value_at(span.attributes, "gen_ai.tool.name")
         name = str(name or span.name.removeprefix("execute_tool "))

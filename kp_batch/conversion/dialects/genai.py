@@ -21,6 +21,7 @@ from kp_batch.conversion.conversation.messages import (
     Role,
     ToolCall,
     ToolResult,
+    as_object,
     list_in,
     message_of,
     object_in,
@@ -49,6 +50,7 @@ _RESULT = (
     "gen_ai.retrieval.documents",
 )
 _CHOICE, _TOOL_MESSAGE = "gen_ai.choice", "gen_ai.tool.message"
+_ELIDED = "<elided>"  # in the place of content that ADK has left out
 _SPEAKERS: Mapping[str, Role] = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
@@ -108,7 +110,8 @@ def payload(span: OtelSpan) -> object:
     if old is not None:
         messages = _after_roles(old) if isinstance(old, str) else []
         return [{"role": each.role, "content": each.text} for each in messages] or old
-    return [_usual(event) for event in span.events if event.name in _SPEAKERS] or None
+    messages = (_usual(event) for event in span.events if event.name in _SPEAKERS)
+    return [message for message in messages if len(message) > 1] or None
 
 
 def scores(span: OtelSpan) -> list[Score]:
@@ -207,9 +210,13 @@ def _fields(event: Event) -> Json:
 def _usual(event: Event) -> Json:
     """The message of an event in the usual shape."""
     fields = _fields(event)
+    content: object = fields.get("content", _ELIDED)
     message: dict[str, object] = {"role": _SPEAKERS[event.name]}
-    if "content" in fields:
-        message["content"] = converse.blocks_in(fields["content"]) or fields["content"]
+    if "parts" in as_object(content):  # as Gemini has it, with a role of its own
+        role = as_object(content).get("role") or message["role"]
+        message = {"role": role, "parts": as_object(content)["parts"]}
+    elif content != _ELIDED:
+        message["content"] = converse.blocks_in(content) or content
     if calls := list_at(fields, "tool_calls"):
         message["tool_calls"] = calls
     if (call_id := fields.get("id")) is not None:
