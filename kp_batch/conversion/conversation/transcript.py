@@ -156,8 +156,10 @@ class Transcript:
             users.update([message.text] if message.role == "user" and message.text else ())
             for result in message.results:
                 if not self._called or (result.id and not self._called[result.id]):
-                    results[_key(result)] += 1
-                    self._contents.setdefault(result.id, set()).add(_content(result))
+                    key = _key(result)
+                    results[key] += 1
+                    if results[key] > self._results[key]:  # else it is known
+                        self._contents.setdefault(result.id, set()).add(_content(result))
         self._users |= users
         self._results |= results
 
