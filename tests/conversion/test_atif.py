@@ -135,8 +135,26 @@ def test_of_files_of_a_trajectory_without_a_trial_the_last_counts() -> None:
 
 def test_a_subagents_trajectory_is_passed_over(tmp_path: Path) -> None:
     helper = {"name": "a", "extra": {"parent_session_id": "s"}}
-    made = drafting.drafted("atif", write_json(tmp_path / "x.json", short(agent=helper)))
-    assert (made.drafts, made.skipped) == ({}, ["trajectory of a subagent"])
+    aside = trajectory(agent("so", extra={"is_sidechain": True}))
+    for content in (short(agent=helper), aside):
+        made = drafting.drafted("atif", write_json(tmp_path / "x.json", content))
+        assert (made.drafts, made.skipped) == ({}, ["trajectory of a subagent"])
+
+
+def test_steps_of_a_subagent_are_no_steps_of_the_agent(tmp_path: Path) -> None:
+    aside = {"extra": {"is_sidechain": True}}
+    main = {"extra": {"is_sidechain": False}}
+    inner = [user("look there", **aside), agent("so", **aside, **call("ls", "x"))]
+    asks, done = agent("ask", timestamp=at(2), **main, **call("Task", "b")), agent("done", **main)
+    for steps in ([user("go"), asks, *inner, done], [*inner, user("go"), asks, done]):
+        trace = drafted(tmp_path, trajectory(*steps))
+        assert trace.objective == "go"
+        assert transcript(trace) == [
+            ("thought", "ask"),
+            ("tool_call", "Task", "{}"),
+            ("observation", "b"),
+            ("thought", "done"),
+        ]
 
 
 @pytest.mark.parametrize(

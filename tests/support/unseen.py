@@ -99,7 +99,18 @@ RECORDS: Mapping[str, list[Any]] = {
             )
         ),
     ],
-    "atif": [{"source": "system", "message": TEXT}, {"source": _NEW, "message": TEXT}],
+    "atif": [
+        {"source": "system", "message": TEXT},
+        {"source": _NEW, "message": TEXT},
+        {"source": "user", "message": TEXT, "extra": {"is_sidechain": True}},
+        {
+            "source": "agent",
+            "message": TEXT,
+            "extra": {"is_sidechain": True},
+            "tool_calls": [{"tool_call_id": "s1", "function_name": "look", "arguments": {}}],
+            "observation": {"results": [{"source_call_id": "s1", "content": TEXT}]},
+        },
+    ],
     "inspect": [
         {"role": "system", "content": TEXT},
         {"role": _NEW, "content": TEXT},

@@ -63,8 +63,9 @@ _FAILED = ("is_error", "tool_result_is_error")  # of Harbor's agents; ATIF has n
 def records(path: Path, sidecars: Sequence[Path]) -> Iterator[ReadItem]:
     """See `Format`; a trajectory's sidecar is its trial's result."""
     trajectory = _trajectory(read_json(path))
-    agent = trajectory.get("agent")
-    if isinstance(agent, dict) and (agent.get("extra") or {}).get("parent_session_id"):
+    agent, steps = trajectory.get("agent"), cast("list[Json]", trajectory["steps"])
+    is_below = isinstance(agent, dict) and (agent.get("extra") or {}).get("parent_session_id")
+    if is_below or (steps and all(map(_is_aside, steps))):
         yield Skipped("trajectory of a subagent")
         return
     name = trajectory.get("trajectory_id")
@@ -97,7 +98,7 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDra
     payload: Json = max(payloads, key=lambda payload: payload["trial"] is not None)
     trajectory, trial = cast("Json", payload["trajectory"]), cast("Json", payload["trial"] or {})
     transcript = Transcript(recovery=rules.recovers)
-    steps = cast("list[Json]", trajectory["steps"])
+    steps = [step for step in cast("list[Json]", trajectory["steps"]) if not _is_aside(step)]
     copied = [step for step in steps if step.get("is_copied_context")]
     own = [step for step in steps if not step.get("is_copied_context")]
     # A continuation's question is in what it copied, whose steps the trace before it has.
@@ -118,6 +119,11 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDra
         origin=_origin(trajectory),
         native=Native(root=first_text([trajectory], "session_id"), log=trial.get("name")),
     )
+
+
+def _is_aside(step: Json) -> bool:
+    """Whether a step is a subagent's, as Harbor marks those of Claude Code."""
+    return as_object(step.get("extra")).get("is_sidechain") is True
 
 
 def _ended(trajectory: Json, own: Sequence[Json], trial: Json) -> datetime | None:
