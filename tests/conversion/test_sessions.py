@@ -735,6 +735,14 @@ def test_a_session_of_codex_may_have_several_files(tmp_path: Path) -> None:
     )
 
 
+def test_a_turn_that_two_files_of_a_session_have_is_told_once(tmp_path: Path) -> None:
+    lines = started(1), asked("go"), answer("so"), answer("so"), event("task_complete")
+    write(tmp_path / "rollout-1.jsonl", meta(), *lines)
+    write(tmp_path / "rollout-2.jsonl", meta(timestamp=at(9)), *lines, started(2), asked("on"))
+    trace = drafted("codex", tmp_path).drafts[f"kp:trace:{uuid_at(1)}"]
+    assert (trace.objective, transcript(trace)) == ("go", [("thought", "so\nso")])
+
+
 def test_a_turn_without_a_uuid_is_named_within_its_session(tmp_path: Path) -> None:
     begun = event("task_started", 1, turn_id="7")
     path = rollout(tmp_path, meta(id="s"), begun, asked("go"), answer("so"))

@@ -252,9 +252,12 @@ class _Session(sessions.SessionFile):
         return self.id if self.by_session else turn.trace
 
     def _key(self, turn: "_Turn", *what: object) -> Json:
-        """The key of a record, and its order: that of its file, one of several of a thread."""
+        """The key of a record, and its order: that of its file, one of several of a thread.
+
+        Only a turn with an id of its own is the same in another file.
+        """
         begun = sortable(self.meta.get("timestamp"))
-        key = self.key(begun, turn.trace, *what)
+        key = self.key("" if turn.trace == turn.id else begun, turn.trace, *what)
         return {**key, "time": key["time"] or begun, "order": [begun]}
 
     def _item(self, number: int, kind: str, item: Json) -> Iterator[ReadItem]:
