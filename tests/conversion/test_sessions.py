@@ -429,6 +429,16 @@ def copied(line: Line) -> Line:
     return {**line, "sessionId": "fork", "forkedFrom": {"sessionId": "s", "messageUuid": "x"}}
 
 
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_a_turn_that_two_sessions_have_in_the_same_place_is_of_one_whatever_their_files_are_called(
+    tmp_path: Path, names: str
+) -> None:
+    for name, session in zip(names, ("s1", "s2"), strict=True):
+        prompt = {**user("p", "go"), "sessionId": session}
+        write(tmp_path / f"{name}.jsonl", prompt, says("a", text("so")))
+    assert drafted("claude-code", tmp_path).draft.native.log == "s1"
+
+
 def test_copied_history_counts_once(tmp_path: Path) -> None:
     old = user("p1", "go"), says("a1", text("so")), user("p2", "on", 2), says("a2", text("yes"))
     own = user("p3", "back", 5, sessionId="fork"), says("a3", text("no"), second=6)

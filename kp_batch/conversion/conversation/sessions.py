@@ -294,20 +294,21 @@ def _distinct(records: Iterable[SourceRecord]) -> list[Line]:
     """The lines in their order, each once: of several contents of one, the one read last.
 
     Of a prompt that sessions share it is the upper one: a session that goes on with another one
-    has a title above what it has copied.
+    has a title above what it has copied. Of two in the same line it is one whatever is read first.
     """
     lines: dict[tuple[str, str, bool], tuple[int, Line]] = {}
     for record in records:
         number, line = record.line or 0, Line.of(record.payload)
         key = line.id, line.role, line.ended is None
         other, before = lines.get(key, (number, line))
-        if number < other or _session(line) == _session(before):
+        ours, theirs = _session(line), _session(before)
+        if ours == theirs or (number, ours) < (other, theirs):
             lines[key] = number, line
     return sorted((line for _, line in lines.values()), key=lambda line: line.order)
 
 
-def _session(line: Line) -> str | None:
-    return line.turn.session if line.turn else None
+def _session(line: Line) -> str:
+    return line.turn.session if line.turn else ""
 
 
 def _messages(lines: Iterable[Line]) -> list[Message]:
