@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 from polars.exceptions import PanicException
 
+from kp_batch import limits
 from kp_batch.conversion.apply_rules import Row, apply_rules
 from kp_batch.conversion.conversation.attributes import first
 from kp_batch.conversion.model import (
@@ -157,7 +158,10 @@ class Built:
 def build_traces(form: Format, rules: Rules, traces: Sequence[TraceRecords]) -> Built:
     """Build traces, each of all its records, or refuse them."""
     counts = ImportCounts()
-    built = [_built(form, rules, trace, counts) if trace.contents else None for trace in traces]
+    built = [
+        _built(form, rules, trace, counts) if trace.contents or trace.is_too_large else None
+        for trace in traces
+    ]
     rows = rows_of([row for row in built if isinstance(row, dict)])
     return Built([day_of(x) if isinstance(x, dict) else x for x in built], rows, counts)
 
@@ -185,9 +189,13 @@ def _built(
 
 
 def _parsed(trace: TraceRecords) -> Iterator[SourceRecord]:
+    """The records of a trace; nothing is parsed of one that is too large."""
     budget = trace_budget()
-    for content, line in zip(trace.contents, trace.lines, strict=True):
+    if trace.is_too_large:
+        budget.take(limits.TRACE_BYTES + 1)
+    for content in trace.contents:
         budget.take(VALUE_BYTES + weight(content))
+    for content, line in zip(trace.contents, trace.lines, strict=True):
         if (payload := parse(content)) is None:
             raise TooLargeError("a part of it is too large to be read")
         yield SourceRecord(trace.trace, payload, line)

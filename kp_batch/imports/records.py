@@ -18,7 +18,7 @@ import polars as pl
 from kp_batch import limits
 from kp_batch.conversion.model import SourceRecord
 from kp_batch.imports.rereading import Replaced
-from kp_batch.imports.sorted_runs import RowGroupWriter, SortedRuns, merged, pieces
+from kp_batch.imports.sorted_runs import RowGroupWriter, SortedRuns, merged, pieces, stacked
 from kp_batch.imports.waiting import Waiting
 from kp_batch.text import encodable
 
@@ -45,6 +45,7 @@ _PRESENT = pl.Schema({"trace": pl.String, "file": pl.String})
 _OUTCOMES = pl.Schema({"trace": pl.String, "day": pl.String, "is_skipped": pl.Boolean})
 _ORDER = ("trace", "told", "file", "position")  # the order in which contents were first read
 _CONTENT = ("trace", "digest")
+_UNLIKE = ("json",)
 _LENGTH = pl.col("json").str.len_bytes().fill_null(0)
 _SIZE = _LENGTH + 32
 _TRACES = 4_000  # whose rows in other segments are read at once
@@ -58,12 +59,13 @@ class TraceRecords:
     Attributes:
         trace: its native id.
         contents: JSON, each content once, in the order in which it was first read; none, if all of
-            them are void by now.
+            them are void by now, or they come to more than a trace may have.
         lines: of the first record of each content, where its file has lines.
         file: of the first record.
         days: in which the trace may be.
         is_new: whether any of them is read by this import.
         is_settled: whether no more is waited for: the trace has a day, or nothing came for long.
+        is_too_large: whether they come to more than a trace may have.
     """
 
     trace: str
@@ -73,6 +75,7 @@ class TraceRecords:
     days: Sequence[str]
     is_new: bool = True
     is_settled: bool = False
+    is_too_large: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ class NewRecords:
 
     def __init__(self, folder: Path, number: int) -> None:
         self.number = number
-        self.records = SortedRuns(folder / "records", RECORDS, _ORDER, _SIZE)
+        self.records = SortedRuns(folder / "records", RECORDS, _ORDER, _SIZE, unlike=_UNLIKE)
         self.present = SortedRuns(folder / "present", _PRESENT, ["trace"], pl.lit(100))
         self._void: set[str] = set()
 
@@ -203,7 +206,9 @@ class Join:
 
     def build(self, build: Build) -> None:
         """Build traces, and write their rows: of some, while the next ones are built."""
-        kept, skipped = (RowGroupWriter(path, RECORDS, _SIZE) for path in self.paths)
+        kept, skipped = (
+            RowGroupWriter(path, RECORDS, _SIZE, unlike=_UNLIKE) for path in self.paths
+        )
         with kept, skipped:
             for batch in _one_ahead(self._begin(rows, build) for rows in self._rows()):
                 rows, traces = self._finish(batch, self._outcomes(batch))
@@ -267,24 +272,32 @@ class Join:
     ) -> Iterator[TraceRecords]:
         """The records of the traces to build."""
         is_new = (pl.col("told") == self._new.number).any()
+        is_too_large = _LENGTH.sum() > limits.TRACE_BYTES
         by_trace = contents.group_by("trace", maintain_order=True).agg(
-            "json", "line", pl.first("file"), is_new=is_new
+            pl.when(~is_too_large).then("json"),
+            "line",
+            pl.first("file"),
+            is_new=is_new,
+            is_too_large=is_too_large,
         )
         days = outcomes.group_by("trace").agg(pl.col("day").drop_nulls().unique().sort())
         is_settled = pl.col("trace").is_in(self._waiting.settled.implode())
         rows = changed.with_columns(is_settled=is_settled)
         rows = rows.join(by_trace, on="trace", how="left", maintain_order="left")
         rows = rows.join(days, on="trace", how="left", maintain_order="left")
-        columns = ("trace", "json", "line", "file", "day", "is_new", "is_settled")
-        for trace, texts, lines, file, in_days, new, settled in rows.select(columns).iter_rows():
+        columns = ("trace", "json", "line", "file", "day", "is_new", "is_settled", "is_too_large")
+        for trace, texts, lines, file, in_days, new, settled, large in rows.select(
+            columns
+        ).iter_rows():
             yield TraceRecords(
                 trace,
-                texts or (),
+                () if large else texts or (),
                 lines or (),
                 file or "",
                 in_days or (),
                 is_new=bool(new),
                 is_settled=bool(in_days) or (settled and not new),
+                is_too_large=bool(large),
             )
 
     def _outcomes(self, batch: "_Batch") -> pl.DataFrame:
@@ -304,9 +317,8 @@ class Join:
         former = old.filter(is_built, pl.col("day").is_not_null())
         last = old.filter(~is_built).unique("trace", keep="last", maintain_order=True)
         outcomes = outcomes.with_columns(told=pl.lit(self._new.number, pl.Int64))
-        rows = pl.concat([batch.records, former, last, outcomes], how="diagonal")
-        skipped = _skipped_traces(rows).join(batch.unchanged, on="trace", how="anti")
-        return rows.sort(_ORDER, nulls_last=True), skipped
+        rows = stacked([batch.records, former, last, outcomes]).sort(_ORDER, nulls_last=True)
+        return rows, _skipped_traces(rows).join(batch.unchanged, on="trace", how="anti")
 
     def _valid(self, records: pl.DataFrame) -> pl.DataFrame:
         """The records that count, each content of a file once: where it was read first."""

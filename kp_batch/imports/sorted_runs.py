@@ -2,15 +2,19 @@
 
 Rows are gathered and written as runs: sorted Parquet files. A merge reads one row group of each run
 after another, so that it has as many pieces in memory as there are runs.
+
+Rows are cut and put together as Arrow tables, whose texts stay where they are. Polars keeps each
+value of a frame of one row twice, and a row may have a text of `limits.LINE_BYTES`.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from glob import escape
 from pathlib import Path
 from typing import Self, cast
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kp_batch.schemas import arrow_schema
@@ -33,6 +37,8 @@ class RowGroupWriter:
         rows: of a group, at the most.
         most: bytes of a group, unless one row has more.
         metadata: of the file.
+        unlike: columns whose values are long and all different: they get neither a dictionary nor
+            bounds, for each of which they would be copied.
     """
 
     def __init__(  # noqa: PLR0913 (each says how the file is to be)
@@ -44,11 +50,19 @@ class RowGroupWriter:
         rows: int = _GROUP_ROWS,
         most: int = _GROUP_BYTES,
         metadata: Mapping[str, str] | None = None,
+        unlike: Collection[str] = (),
     ) -> None:
         self._schema = arrow_schema(schema).with_metadata(dict(metadata or {}))
         self._size, self._rows, self._most = size, rows, most
-        self._pending, self._sizes = pl.DataFrame(schema=schema), list[int]()
-        self._writer = pq.ParquetWriter(path, self._schema, compression="zstd")
+        self._pending, self._sizes = _table_of(pl.DataFrame(schema=schema)), list[int]()
+        others = [name for name in schema if name not in unlike] if unlike else True
+        self._writer = pq.ParquetWriter(
+            path,
+            self._schema,
+            compression="zstd",
+            use_dictionary=others,
+            write_statistics=others,
+        )
         self.rows = 0
 
     def __enter__(self) -> Self:
@@ -56,26 +70,43 @@ class RowGroupWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if kind is None and len(self._pending):
+            if kind is None and self._pending.num_rows:
                 self._write(self._pending)
         finally:
             self._writer.close()
 
     def write(self, frame: pl.DataFrame) -> None:
         """Write rows, which come after those before."""
-        self._pending = pl.concat([self._pending, frame.select(self._pending.columns)])
+        table = _table_of(frame.select(self._pending.column_names))
+        self._pending = pa.concat_tables([self._pending, table])
         self._sizes += frame.select(self._size).to_series().to_list()
         self.rows += len(frame)
         begin = total = 0
         for place, size in enumerate(self._sizes):
             if place > begin and (place - begin == self._rows or total + size > self._most):
-                self._write(self._pending[begin:place])
+                self._write(self._pending.slice(begin, place - begin))
                 begin, total = place, 0
             total += size
-        self._pending, self._sizes = self._pending[begin:], self._sizes[begin:]
+        self._pending, self._sizes = self._pending.slice(begin), self._sizes[begin:]
 
-    def _write(self, rows: pl.DataFrame) -> None:
-        self._writer.write_table(rows.rechunk().to_arrow().cast(self._schema))
+    def _write(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows.combine_chunks().cast(self._schema))
+
+
+def _table_of(frame: pl.DataFrame) -> pa.Table:
+    """The rows of a frame, without a copy of its texts."""
+    return frame.to_arrow(compat_level=pl.CompatLevel.newest())
+
+
+def _frame_of(tables: Iterable[pa.Table]) -> pl.DataFrame:
+    """The rows of tables as one frame, likewise; a column that a table lacks is null there."""
+    table = pa.concat_tables(tables, promote_options="default")
+    return cast("pl.DataFrame", pl.from_arrow(table.combine_chunks()))
+
+
+def stacked(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """The rows of frames as one frame, likewise."""
+    return _frame_of(map(_table_of, frames))
 
 
 class SortedRuns:
@@ -86,10 +117,20 @@ class SortedRuns:
         schema: of the rows.
         by: columns that rows are sorted by; the first is the key, see `merged`.
         size: how many bytes a row takes, about.
+        unlike: see `RowGroupWriter`.
     """
 
-    def __init__(self, folder: Path, schema: pl.Schema, by: Sequence[str], size: pl.Expr) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        schema: pl.Schema,
+        by: Sequence[str],
+        size: pl.Expr,
+        *,
+        unlike: Collection[str] = (),
+    ) -> None:
         self._folder, self._schema, self._by, self._size = folder, schema, by, size
+        self._unlike = unlike
         self._rows, self._frames = list[tuple[object, ...]](), list[pl.DataFrame]()
         self._bytes = self._written = 0
         self._runs: list[Path] = []
@@ -127,7 +168,7 @@ class SortedRuns:
 
     def _flush(self) -> None:
         rows = pl.DataFrame(self._rows, schema=self._schema, orient="row")
-        frame = pl.concat([*self._frames, rows])
+        frame = pl.concat([*self._frames, rows]) if self._frames else rows
         self._rows, self._frames = list[tuple[object, ...]](), list[pl.DataFrame]()
         self._bytes = 0
         self._write([frame.sort(self._by, nulls_last=True)])
@@ -143,7 +184,7 @@ class SortedRuns:
 
     def _write(self, frames: Iterable[pl.DataFrame]) -> None:
         path = self._folder / f"{self._written:06d}.parquet"
-        with RowGroupWriter(path, self._schema, self._size) as writer:
+        with RowGroupWriter(path, self._schema, self._size, unlike=self._unlike) as writer:
             for frame in frames:
                 writer.write(frame)
         self._written += 1
@@ -174,22 +215,22 @@ def merged(streams: Iterable[Pieces], by: Sequence[str]) -> Pieces:
         by: columns, nulls last; rows that agree in the first, the key, come in one piece.
     """
     open_ = [stream for source in streams if (stream := _Stream(source, by[0])).fill()]
-    ready, size = list[pl.DataFrame](), 0
+    ready, size = list[pa.Table](), 0
     while open_:
         bound = min((stream.last for stream in open_ if not stream.is_done), default=None)
-        taken = [part for stream in open_ if len(part := stream.take_below(bound))]
+        taken = [part for stream in open_ if (part := stream.take_below(bound)).num_rows]
         if not taken:
             for stream in open_:
                 if stream.last == bound:
                     stream.extend()
         ready += taken
-        size += sum(int(part.estimated_size()) for part in taken)
+        size += sum(stream.taken_bytes for stream in open_)
         if ready and size > _PIECE_BYTES:
-            rows, ready, size = pl.concat(ready), list[pl.DataFrame](), 0
+            rows, ready, size = _frame_of(ready), list[pa.Table](), 0
             yield rows.sort(by, nulls_last=True)
         open_ = [stream for stream in open_ if stream.fill()]
     if ready:
-        yield pl.concat(ready).sort(by, nulls_last=True)
+        yield _frame_of(ready).sort(by, nulls_last=True)
 
 
 class _Stream:
@@ -197,8 +238,10 @@ class _Stream:
 
     def __init__(self, source: Pieces, key: str) -> None:
         self._source, self._key = source, key
-        self._rows, self._keys, self._begin = pl.DataFrame(), list[str](), 0
+        self._rows, self._keys, self._begin = pa.table({}), list[str](), 0
+        self._row_bytes = 0.0  # of a row of the last piece, on average
         self.is_done = False  # whether no rows come after those in memory
+        self.taken_bytes = 0  # of the rows that were taken last, about
 
     @property
     def last(self) -> str:
@@ -218,12 +261,14 @@ class _Stream:
         if piece is None:
             self.is_done = True
             return
-        rest = self._rows[self._begin :]
-        self._rows = pl.concat([rest, piece]) if len(rest) else piece
-        self._keys, self._begin = self._rows[self._key].to_list(), 0
+        table, rest = _table_of(piece), self._rows.slice(self._begin)
+        self._rows = pa.concat_tables([rest, table]) if rest.num_rows else table
+        self._keys, self._begin = self._rows[self._key].to_pylist(), 0
+        self._row_bytes = piece.estimated_size() / max(len(piece), 1)
 
-    def take_below(self, bound: str | None) -> pl.DataFrame:
+    def take_below(self, bound: str | None) -> pa.Table:
         """Take the rows whose key is below the bound; all, if there is none."""
         end = len(self._keys) if bound is None else bisect_left(self._keys, bound, self._begin)
         begin, self._begin = self._begin, end
-        return self._rows[begin:end]
+        self.taken_bytes = int(self._row_bytes * (end - begin))
+        return self._rows.slice(begin, end - begin)

@@ -33,6 +33,7 @@ class Nights:
     def __init__(self, folder: Path) -> None:
         self._folder, self._number = folder, 0
         self.built: dict[str, list[Any]] = {}
+        self.too_large: set[str] = set()
         self.days: dict[str, list[str]] = {}
 
     def night(
@@ -61,6 +62,8 @@ class Nights:
 
     def _build(self, records: TraceRecords) -> Outcome:
         self.built[records.trace] = [json.loads(content) for content in records.contents]
+        if records.is_too_large:
+            self.too_large.add(records.trace)
         self.days[records.trace] = list(records.days)
         is_skipped = records.trace.startswith("web")
         return Outcome(None if is_skipped else f"2026-01-{self._number:02d}", is_skipped)
@@ -201,12 +204,17 @@ def test_what_a_registry_has_deleted_is_counted(nights: Nights, tmp_path: Path) 
     assert count_missing([], now.records.runs(), ["r"]) == 0
 
 
-def test_of_a_trace_that_is_too_large_not_all_is_held(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("letter", ["x", "ж"])
+def test_of_a_trace_that_is_too_large_not_all_is_held_and_nothing_is_built(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch, letter: str
 ) -> None:
     monkeypatch.setattr(limits, "TRACE_BYTES", 100)
-    nights.night([("a", "t", "x" * 30 + str(number)) for number in range(100)])
-    assert len(nights.built["t"]) == 4
+    size = 30 // len(letter.encode())
+    texts = [("a", "t", letter * size + f"{number:02}") for number in range(100)]
+    kept, _ = nights.night([*texts, ("a", "u", 1)])
+    assert (nights.built, nights.too_large) == ({"t": [], "u": [1]}, {"t"})
+    stored = pl.read_parquet(kept).filter(pl.col("trace") == "t", pl.col("json").is_not_null())
+    assert len(stored) == 3
 
 
 def test_traces_are_named_once(nights: Nights) -> None:
