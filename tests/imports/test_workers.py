@@ -68,9 +68,7 @@ def test_other_rules_make_all_anew_in_several_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_spans(tmp_path / "source", traces=20, files=2)
-    other = Rules.model_validate(
-        {**RULES.model_dump(exclude_none=True), "recovery": "after_tool_error"}
-    )
+    other = RULES.model_copy(update={"recovery": "after_tool_error"})
     archives = [tmp_path / "alone", tmp_path / "shared"]
     for archive, large in zip(archives, (1 << 30, 0), strict=True):
         monkeypatch.setattr(run, "_LARGE", large)

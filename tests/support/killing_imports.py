@@ -31,7 +31,7 @@ from kp_batch.imports import run
 from kp_batch.imports.run import import_traces
 run._LARGE = int(sys.argv[4])
 print("begun", flush=True)
-rules = Rules.model_validate_json(sys.argv[3])
+rules = Rules.from_json(sys.argv[3])
 import_traces(FORMATS["otlp"], [sys.argv[1]], Path(sys.argv[2]), rules)
 """
 _LONGEST_S = 0.4
