@@ -253,6 +253,13 @@ def test_recovery_after_a_failed_tool(path: Path) -> None:
         assert steps_of(runs, path, recovery=rule) == [("tool_call", "look", "{}"), (kind, "again")]
 
 
+def test_a_tool_that_waits_for_its_user_has_not_failed(path: Path) -> None:
+    answer = {"messages": [message_of("assistant", "again")]}
+    waits = {"status": "error", "error": "GraphInterrupt((Interrupt(value='ok?'),))\n\nTraceback"}
+    runs = [root(), tool("look", 1, {}, None, **waits), llm("b", 2, None, answer)]
+    assert steps_of(runs, path, recovery="after_tool_error")[-1] == ("thought", "again")
+
+
 def test_a_trace_without_its_root_is_incomplete(path: Path) -> None:
     pending = root(status="pending", end_time=None)
     for runs in (conversation()[1:], [pending, *conversation()[1:]]):

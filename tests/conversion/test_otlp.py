@@ -308,6 +308,19 @@ def judged(name: str, number: object) -> tuple[str, dict[str, object]]:
     return "gen_ai.evaluation.result", attributes
 
 
+@pytest.mark.parametrize(
+    "raised",
+    ["langgraph.errors.GraphInterrupt", "GraphInterrupt", "pydantic_ai.exceptions.CallDeferred"],
+)
+def test_a_tool_that_waits_for_its_user_has_not_failed(tmp_path: Path, raised: str) -> None:
+    ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "look"}
+    told = [("exception", {"exception.type": raised})]
+    waits = span(1, attributes=ran, status=2, events=told)
+    spans = [agent(), waits, chat(2, TALK, [text("assistant", "so")])]
+    trace = draft(tmp_path, spans, rules=always(recovery="after_tool_error"))
+    assert transcript(trace)[-1] == ("thought", "so")
+
+
 def test_scores_are_those_of_the_root_and_of_the_last_span(tmp_path: Path) -> None:
     spans = [
         agent(

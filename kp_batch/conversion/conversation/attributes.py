@@ -11,6 +11,11 @@ from typing import Any, cast
 from kp_batch.conversion.conversation.messages import Json, as_object, parse_json
 
 _AGENT_SPAN = re.compile(r"(?:invoke_agent|agent_run)(?: (?:\[(.*)\]|(.*)))?")
+# What a tool raises that waits for its user, or hands over to another agent.
+_PAUSE = re.compile(
+    r"(?:\w+\.)*(?:GraphInterrupt|NodeInterrupt|GraphBubbleUp|ParentCommand"
+    r"|CallDeferred|ApprovalRequired)\b"
+)
 
 
 class FlatAttributes(dict[str, Any]):
@@ -26,6 +31,11 @@ class Event:
     name: str
     time: int  # in nanoseconds after 1970; 0 if unknown
     attributes: Json
+
+
+def is_pause(error: object) -> bool:
+    """Whether an error's type, or a text that begins with it, is of no failure."""
+    return isinstance(error, str) and bool(_PAUSE.match(error))
 
 
 @dataclass
@@ -54,13 +64,17 @@ class OtelSpan:
 
     @classmethod
     def from_json(cls, record: Json) -> "OtelSpan":
-        """The span, its attributes flat if none is nested."""
+        """The span, its attributes flat if none is nested; one that only pauses has not failed."""
         attributes = record["attributes"]
         if dict not in map(type, attributes.values()):
             attributes = FlatAttributes(attributes)
         events = [Event(**event) for event in record["events"]]
-        fields: dict[str, Any] = {**record, "attributes": attributes, "events": events}
-        return cls(**fields)
+        raised = (event.attributes for event in events if event.name == "exception")
+        failed = record["failed"] and not any(
+            is_pause(value_at(each, "exception.type")) for each in raised
+        )
+        told: dict[str, Any] = {"attributes": attributes, "events": events, "failed": failed}
+        return cls(**{**record, **told})
 
 
 @lru_cache(maxsize=1 << 12)

@@ -7,7 +7,13 @@ from uuid import UUID
 import pyarrow as pa
 
 from kp_batch.conversion.conversation import spans
-from kp_batch.conversion.conversation.attributes import Score, first_text, scores_of, texts
+from kp_batch.conversion.conversation.attributes import (
+    Score,
+    first_text,
+    is_pause,
+    scores_of,
+    texts,
+)
 from kp_batch.conversion.conversation.messages import (
     Json,
     object_in,
@@ -66,6 +72,8 @@ def _record(row: Json, line: int | None = None) -> SourceRecord | Rejected:
     record |= {name: row[name] for name in _OTHERS if name in row}
     try:
         record |= {"error": bool(row.get("error")), "extra": _extra(row)}
+        if is_pause(row.get("error")):  # whose status is that of an error, too
+            record |= {"error": False, "status": "interrupted"}
     except TooLargeError:
         return SourceRecord(str(trace), None, line)
     return SourceRecord(str(trace), record, line)
