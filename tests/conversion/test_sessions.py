@@ -528,6 +528,38 @@ def ran(named: str, output: object, *events: Line, name: str = "exec", **more: A
     return [call, *events, item("function_call_output", call_id=named, output=output)]
 
 
+ODD: list[Any] = [None, 7, [], {}, [[]]]
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_line_of_codex_with_odd_values_spoils_no_other(tmp_path: Path, odd: Any) -> None:
+    calls = [item("function_call", name=x, arguments="{}", call_id=x) for x in ("a", "b")]
+    odd_lines = [
+        {"type": odd, "payload": odd},
+        {"type": "event_msg", "payload": {"type": odd, "item": {"type": odd, "id": odd}}},
+        *(
+            event(kind, call_id=odd, exit_code=odd, status=odd)
+            for kind in ("exec_command_end", "x")
+        ),
+        event("item_completed", item={"type": odd, "id": odd, "status": "failed"}),
+    ]
+    lines = [meta(), asked("go"), *calls, *odd_lines, answer("so")]
+    told = [used("a"), used("b"), ("thought", "so")]
+    assert transcript(drafted("codex", rollout(tmp_path, *lines)).draft) == told
+
+
+def test_the_end_of_a_call_with_a_number_for_an_id_is_its_own(tmp_path: Path) -> None:
+    calls = [
+        item("function_call", name=x, arguments="{}", call_id=n) for n, x in enumerate("ab", 1)
+    ]
+    end = event("exec_command_end", call_id=1, exit_code=1)
+    outputs = [item("function_call_output", call_id=n, output="x") for n in (1, 2)]
+    lines = [meta(), asked("go"), *calls, end, outputs[1], answer("so"), outputs[0], answer("on")]
+    rules = always(recovery="after_tool_error")
+    steps = transcript(drafted("codex", rollout(tmp_path, *lines), rules).draft)
+    assert [step for step, *_ in steps][-3:] == ["thought", "observation", "error_recovery"]
+
+
 def test_a_turn_of_codex(tmp_path: Path) -> None:
     injected = [{"type": "input_text", "text": "<environment_context>x"}]
     reasoning = {

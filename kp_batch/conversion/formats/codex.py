@@ -14,6 +14,7 @@ from kp_batch.conversion.conversation.messages import (
     Json,
     as_object,
     first_of,
+    id_text,
     joined,
     object_in,
     parts_of,
@@ -39,11 +40,11 @@ _FIELDS = (
 )
 # Threads that agents begin: all others are of a feature that a user has chosen.
 _OF_AGENTS = ("subagent", "guardian_review", "memory_consolidation")
-_KINDS = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
+_KINDS = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _FAILED = re.compile(
     r"^(?:Script failed|(?:Exit code:|Process exited with code) (?!0\s*$)-?\d+)\s*$", re.MULTILINE
 )
-_ENDS = {"exec_command_end", "patch_apply_end", "mcp_tool_call_end"}
+_ENDS = ("exec_command_end", "patch_apply_end", "mcp_tool_call_end")
 _MESSAGES = ("UserMessage", "AgentMessage", "Reasoning")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
 
@@ -356,10 +357,10 @@ def _ended(event: Json) -> Json | None:
     """How a call ended, of an event; None if it is another one."""
     kind, item = event.get("type"), event.get("item")
     if kind in _ENDS:
-        return {"call": event.get("call_id"), "failed": _has_failed(event)}
+        return {"call": id_text(event.get("call_id")), "failed": _has_failed(event)}
     if kind != "item_completed" or not isinstance(item, dict) or item.get("type") in _MESSAGES:
         return None
-    return {"call": item.get("id"), "failed": _has_failed(item)}
+    return {"call": id_text(item.get("id")), "failed": _has_failed(item)}
 
 
 def _has_failed(ended: Json) -> bool:
