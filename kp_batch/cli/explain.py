@@ -57,12 +57,13 @@ _WHEN = {
 @kp_batch.command()
 @click.argument("trace")
 @warehouse_option
+@click.option("--candidate", is_flag=True, help="The score that the last run did not publish.")
 @json_option
-def explain(trace: str, warehouse: Path, *, as_json: bool) -> None:
+def explain(trace: str, warehouse: Path, *, candidate: bool, as_json: bool) -> None:
     """Explain the score of TRACE, an id or the beginning of one, and which traces it resembled."""
     from kp_batch.operations.explain import explain as explain_trace
 
-    explanation = explain_trace(warehouse, trace)
+    explanation = explain_trace(warehouse, trace, candidate=candidate)
     echo(json_line(explanation) if as_json else explanation_text(explanation))
 
 

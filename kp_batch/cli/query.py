@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _ANY_WIDTH = 10**6  # characters, where the terminal's width is unknown
 _ID = 100  # characters
 _VALUE = 73  # characters, as many as the weights of a profile take
-_RUN = "its id, the beginning of it, latest or previous"
+_RUN = "its id, the beginning of it, latest, previous, or candidate"
 _RUNS = """
     SELECT run_id, date_trunc('second', started_at) AS started_at, status,
         coalesce(reason, array_to_string(list_transform(
@@ -130,7 +130,7 @@ def _questions_text(questions: list[Question]) -> str:
 @warehouse_option
 @format_option
 def runs(warehouse: Path, output_format: str) -> None:
-    """List the runs, the last one first: what each changed, or why it failed.
+    """List the runs, the last one first: what each changed, or why it failed; and the candidate.
 
     kept is as-of where the tables that a run left can be read with --as-of, and rollback where they
     can be published again, too. Without a terminal, each value has a line of its own.
@@ -142,6 +142,12 @@ def runs(warehouse: Path, output_format: str) -> None:
     if output_format == "table" and not shutil.get_terminal_size((0, 0)).columns:
         output_format = "line"  # a mail or a log is no wider than a terminal
     ask(warehouse, _RUNS, output_format, variables=versions)
+    if available.candidate:
+        echo(
+            f"kp-batch: what run {available.candidate} did not publish is kept: "
+            "kp-batch sql --as-of candidate, kp-batch compare latest candidate",
+            err=True,
+        )
 
 
 @kp_batch.command()
@@ -182,7 +188,8 @@ def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
 def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: bool) -> None:
     """Show how the scores moved from the first RUN to the second, and what moved them.
 
-    A RUN is its id, the beginning of it, latest (the last one that is done) or previous.
+    A RUN is its id, the beginning of it, latest (the last one that is done) or previous; or
+    candidate, what the last run would have published, had audits not refused it, or as a preview.
     """
     from kp_batch.operations.compare import compare as compare_runs
     from kp_batch.operations.compare import comparison_text

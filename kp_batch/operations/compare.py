@@ -16,7 +16,13 @@ from kp_batch.runs.record import RunRecord, done_runs, incomparable
 from kp_batch.runs.staging import Staging
 from kp_batch.text import aligned, count_of, one_line, printable, shortened
 from kp_batch.warehouse.catalog import create_macros
-from kp_batch.warehouse.snapshot import PublishedSnapshot, create_view, published
+from kp_batch.warehouse.snapshot import (
+    CANDIDATE,
+    PublishedSnapshot,
+    create_view,
+    kept_candidate,
+    published,
+)
 
 _TABLES = ("scores", "profiles", "files")
 _OBJECTIVE = 200  # characters
@@ -108,22 +114,31 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
 
     Args:
         warehouse: the folder of the tables.
-        first: the earlier run, as `find_runs` takes it.
-        second: the later run.
+        first: the earlier run, as `find_runs` takes it, or `candidate`.
+        second: the later run, likewise.
         force: compare what different encoders or formulas computed all the same.
 
     Raises:
         KpBatchError: there is no such run, its tables were removed, or the two do not compare.
     """
     now = published(warehouse)
-    old, new = now.find_runs(first, second)
-    if not force and (differing := incomparable(old, new)):
+    old, new = (_side(now, name) for name in (first, second))
+    if not force and (differing := incomparable(old.run, new.run)):
+        reasons = join_reasons(differing)
         raise KpBatchError(
-            f"runs {old.run_id} and {new.run_id} do not compare: they were computed with other "
-            f"formulas or encoders ({join_reasons(differing)}); compare them all the same with "
-            "--force"
+            f"runs {old.run.run_id} and {new.run.run_id} do not compare: they were computed with "
+            f"other formulas or encoders ({reasons}); compare them all the same with --force"
         )
-    return compare_tables(Side(old, now.as_of(old)), Side(new, now.as_of(new)), now)
+    # Facts of the candidate are those that are published, and more.
+    return compare_tables(old, new, next((x.tables for x in (old, new) if x.tables.candidate), now))
+
+
+def _side(now: PublishedSnapshot, name: str) -> Side:
+    if name == CANDIDATE:
+        candidate = kept_candidate(now.warehouse)
+        return Side(done_runs(candidate.runs())[-1], candidate)
+    [run] = now.find_runs(name)
+    return Side(run, now.as_of(run))
 
 
 def compare_tables(first: Side, second: Side, now: PublishedSnapshot) -> Comparison:

@@ -34,7 +34,7 @@ from kp_batch.scoring.profiles import parse_profiles
 from kp_batch.text import encodable, shortened
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.delta import partition_files
-from kp_batch.warehouse.snapshot import frame_of, manifest_after
+from kp_batch.warehouse.snapshot import CANDIDATE, frame_of, manifest_after
 
 _NAMED = 3  # ids at most, where a beginning is not unique
 _NAME = 80  # characters
@@ -112,7 +112,7 @@ class Explanation:
     run_id: str  # of the run that last scored it
 
 
-def explain(warehouse: Path, name: str) -> Explanation:
+def explain(warehouse: Path, name: str, *, candidate: bool = False) -> Explanation:
     """Explain why a published trace has its score.
 
     Its row is as it was published; its content and its neighbours' are read again from the archive.
@@ -121,11 +121,12 @@ def explain(warehouse: Path, name: str) -> Explanation:
     Args:
         warehouse: the folder of the tables.
         name: of the trace, as `find_trace` takes it.
+        candidate: explain the score that the last run would have published, and did not.
 
     Raises:
-        WarehouseError: it is no warehouse, or there is no such trace.
+        WarehouseError: it is no warehouse, or there is no such trace, or no candidate.
     """
-    with open_published(warehouse) as snapshot:
+    with open_published(warehouse, CANDIDATE if candidate else None) as snapshot:
         row = find_trace(snapshot, name)
         hits = cache_hits(snapshot, row)
         contents = read_contents(snapshot, row, (other for other, _ in hits.nearest))

@@ -19,7 +19,6 @@ from kp_batch.operations.vacuum import (
     RunIds,
     count_prunable_vectors,
     prune_vectors,
-    restored_tables,
     sorted_runs,
 )
 from kp_batch.pipeline.report import leave_report, shows_older
@@ -33,7 +32,8 @@ from kp_batch.steps.step import ThreadExecutor
 from kp_batch.text import one_line, shortened, some_of, unknown_of
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import allow_deletion, keeps_versions
-from kp_batch.warehouse.delta import DeltaTables, remove_unneeded
+from kp_batch.warehouse.candidate import Candidate
+from kp_batch.warehouse.delta import remove_unneeded
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, writing
@@ -218,7 +218,7 @@ def _publish_without(warehouse: Path, known: "KnownIds") -> ForgetResult:
         log_plan(run, plan)
         result = _result_of_plan(run.snapshot, known, plan)
         with _marked(run):
-            opened.run = replace(run, tables=_remove_facts(run))
+            opened.run = replace(run, candidate=_without_facts(run))
             execute(opened, plan)
     return replace(result, run_id=run.run_id)
 
@@ -239,19 +239,17 @@ def _marked(run: Run) -> Generator[None]:
         raise
 
 
-def _remove_facts(run: Run) -> dict[str, int]:
-    """Remove the traces from facts, add their ids' hashes to `forgotten`; returns the versions."""
-    warehouse, known = run.config.warehouse, run.snapshot.scan("forgotten").collect()
-    tables = DeltaTables(warehouse, run.tables, run.run_id)
+def _without_facts(run: Run) -> Candidate:
+    """Remove the traces from facts, and add their ids' hashes to `forgotten`."""
+    known = run.snapshot.scan("forgotten").collect()
     hashes = pl.read_parquet(run.staging.to_forget, glob=False).select(id_hash=id_hash())
-    tables.overwrite("forgotten", pl.concat([known, hashes]).unique(maintain_order=True))
+    hashes = pl.concat([known, hashes]).unique(maintain_order=True)
     ids = pl.scan_parquet(run.staging.to_forget, glob=False)
     rewrite = FactsRewrite.of(
-        PublishedSnapshot(warehouse, tables.versions),
+        run.snapshot,
         lambda rows: rows.join(ids, on="trace_id", how="anti", maintain_order="left"),
     )
-    rewrite.carry_out(warehouse, tables)
-    return tables.versions
+    return rewrite.carry_out(run.candidate.overwrite("forgotten", hashes))
 
 
 def _purge_forgotten(warehouse: Path) -> int:
@@ -267,13 +265,13 @@ def _purge_forgotten(warehouse: Path) -> int:
     """
     try:
         now = published(warehouse)
-        manifest = replace(now.manifest, tables=restored_tables(now).versions)
-        tables = manifest.tables
-        publish(warehouse, manifest)
+        unchanged = Candidate(warehouse, now.tables, "upkeep")
+        publish(unchanged, now.manifest.settings, failed=now.manifest.failed)
         allow_deletion(warehouse)
+        tables = published(warehouse).tables
         for name in _TABLES_OF_TRACES:
             remove_unneeded(warehouse, name, {tables[name]} if name in tables else set())
-        return prune_vectors(PublishedSnapshot(warehouse, tables, manifest))
+        return prune_vectors(published(warehouse))
     except (Exception, PanicException) as error:
         raise StorageError(
             f"the traces are forgotten, but not all files that hold them are removed "

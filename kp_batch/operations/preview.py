@@ -1,16 +1,12 @@
-"""What a run would do: by its plan, or by a preview, which does all the work in a copy.
+"""What a run would do: by its plan, or by a preview, which does all its work but publishing it.
 
-A preview publishes in its copy of the warehouse, which is among the working files of the run: they
-go when it ends, or with the next one where it was killed. The copy's tables begin as links to the
-files of the published ones, so it takes what the run writes. Vectors are those of the warehouse
-itself: they stay, and the run finds them.
+The vectors that it makes are those of the warehouse: they stay, and the run finds them.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from shutil import copyfile, copytree
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError
@@ -19,11 +15,11 @@ from kp_batch.ingest.scan import scan_archive
 from kp_batch.operations.compare import Comparison, Side, compare_tables, comparison_text
 from kp_batch.operations.export import archive_with, is_in_warehouse
 from kp_batch.pipeline.audit import check_audits
-from kp_batch.pipeline.report import report
+from kp_batch.pipeline.report import report_on
 from kp_batch.pipeline.rescore import OpenRun, carry_out, opened_warehouse
 from kp_batch.pipeline.summary import nothing_text
 from kp_batch.planning.explain_plan import PlanDescription, describe
-from kp_batch.planning.plan import Plan, make_plan
+from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.runs.audits import AuditResult, refuse_failed, results_text
 from kp_batch.runs.record import RunCounts, last_done
@@ -33,8 +29,8 @@ from kp_batch.steps.step import Executor, ThreadExecutor, step, timed
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import skip_upload
-from kp_batch.warehouse.layout import Layout, check_apart, check_folder
-from kp_batch.warehouse.snapshot import PublishedSnapshot, published
+from kp_batch.warehouse.layout import check_apart, check_folder
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 _THREADS = ThreadExecutor()
 
@@ -95,22 +91,22 @@ def preview(
         skip_upload(config.warehouse)
         run = Run.begin(effective_config(config), datetime.now(UTC))
         _check_output(run.config)
-        run = replace(run, target=run.staging.preview)
         run.staging.make()
-        _copy(run.snapshot, run.target)
+        run.candidate.clear()
         opened = OpenRun(run, executor, clock)
         done = carry_out(opened)
+        now = opened.written.snapshot(run, clock.seconds) if opened.written else run.snapshot
         result = Preview(
             warehouse=shown(config.warehouse.absolute()),
             counts=done.counts,
-            comparison=_comparison(run) if done.pending and run.published.tables else None,
+            comparison=_comparison(run, now) if opened.written else None,
             seconds={name: round(seconds, 3) for name, seconds in clock.seconds.items()},
             changes=bool(done.pending),
             audits=opened.audits,
         )
         on_result(result)
         if run.config.output:
-            _write_report(run, done, executor)
+            _write_report(run, now, executor)
     refuse_failed(result.audits, "a run would publish no scores")
     return result
 
@@ -132,25 +128,9 @@ def preview_text(result: Preview, *, shows_text: bool = True) -> str:
     return "\n".join(lines)
 
 
-def _copy(snapshot: PublishedSnapshot, target: Path) -> None:
-    """Copy what is published: the logs of its tables, links to the files that they name."""
-    source, copied = Layout(snapshot.warehouse.resolve()), Layout(target)
-    target.mkdir()
-    for name in snapshot.tables:
-        folder = source.table(name)
-        copytree(folder / "_delta_log", copied.table(name) / "_delta_log")
-        for path in snapshot.files(name):
-            link = copied.table(name) / path.relative_to(folder)
-            link.parent.mkdir(exist_ok=True)
-            link.symlink_to(path)
-    if snapshot.tables:
-        copyfile(source.manifest, copied.manifest)
-
-
 @step("compare")
-def _comparison(run: Run) -> Comparison | None:
+def _comparison(run: Run, now: PublishedSnapshot) -> Comparison | None:
     """Compare what is published with what would be; None where no run was done before."""
-    now = published(run.target)
     was, would_be = last_done(run.snapshot.runs()), last_done(now.runs())
     if was is None or would_be is None:
         return None
@@ -158,8 +138,8 @@ def _comparison(run: Run) -> Comparison | None:
 
 
 @step("report")
-def _write_report(run: Run, done: Plan, executor: Executor) -> None:
-    text = report(run.target if done.pending else run.config.warehouse, "html", executor)
+def _write_report(run: Run, now: PublishedSnapshot, executor: Executor) -> None:
+    text = report_on(now, executor)
     with atomic_write(run.config.output or Path()) as written:
         written.write_text(text, "utf-8")
 

@@ -23,6 +23,7 @@ from kp_batch.runs.run import Run, last_config
 from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.text import count_of, one_line
+from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import Manifest
@@ -67,6 +68,9 @@ class AvailableRuns:
 
     readable: tuple[str, ...]  # with --as-of
     restorable: tuple[str, ...]  # of these, those that can be rolled back to
+    candidate: (
+        str | None
+    )  # the run that was refused, or a preview, and is kept; null: there is none
 
 
 def rollback(
@@ -97,6 +101,7 @@ def rollback(
         if plan.result.is_published:
             return plan.result
         begun = Run.begin(plan.config, datetime.now(UTC))
+        begun.candidate.clear()
         written = restore(begun, plan.target, plan.reasons)
         publish_success(begun, written, plan.target.audits, clock.seconds)
         if with_page:
@@ -179,8 +184,9 @@ def _with_file_changes(plan: _Plan) -> RollbackResult:
     try:
         with Staging.temporary() as staging:
             run = Run.begin(plan.config, datetime.now(UTC), staging)
-            tables = {**run.tables, **plan.manifest.tables}
-            run = replace(run, published=plan.manifest, tables=tables)
+            tables = {**run.published.tables, **plan.manifest.tables}
+            candidate = replace(run.candidate, tables=tables)
+            run = replace(run, published=plan.manifest, candidate=candidate)
             return replace(plan.result, files=scan_archive(run, ThreadExecutor()).files)
     except KpBatchError as error:
         return replace(plan.result, not_looked=one_line(str(error)))
@@ -203,7 +209,8 @@ def available_runs(warehouse: Path) -> AvailableRuns:
         and run.published["tables"].get("facts") in facts
         and hashes(run) == hashes(None)
     )
-    return AvailableRuns(readable, tuple(restorable))
+    kept = Candidate.kept(warehouse)
+    return AvailableRuns(readable, tuple(restorable), kept[0].writer if kept else None)
 
 
 def _forgotten_files(now: PublishedSnapshot) -> Callable[[RunRecord | None], list[Path]]:

@@ -6,7 +6,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Self
@@ -24,8 +24,9 @@ from kp_batch.runs.record import RunRecord, last_done
 from kp_batch.runs.staging import Staging
 from kp_batch.schemas import GROWING, TABLES, VIEWS
 from kp_batch.warehouse.bucket.mirror import allow_deletion
-from kp_batch.warehouse.data_files import data_file, sink_data_file
-from kp_batch.warehouse.delta import DeltaTables, changes_of, files_at, unneeded_files
+from kp_batch.warehouse.candidate import Candidate
+from kp_batch.warehouse.data_files import sink_data_file
+from kp_batch.warehouse.delta import changes_of, files_at, unneeded_files
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, writing
@@ -86,15 +87,14 @@ class FactsRewrite:
         removed = chosen.select((pl.col("rows") - pl.col("rows_kept")).sum()).item()
         return cls(keep, tuple(map(Path, chosen.get_column("path"))), int(removed))
 
-    def carry_out(self, warehouse: Path, tables: DeltaTables) -> None:
-        """Write the new file; `tables` gets the new version."""
+    def carry_out(self, candidate: Candidate) -> Candidate:
+        """Write the new file."""
         if not self.files:
-            return
+            return candidate
         together = pl.scan_parquet(list(self.files), glob=False)
         name = f"facts-{uuid4().hex}"
-        new = sink_data_file(warehouse, "facts", self.keep(together), name)
-        rest = {*PublishedSnapshot(warehouse, tables.versions).files("facts")} - {*self.files}
-        tables.replace_files("facts", [*map(data_file, sorted(rest)), new], None)
+        new = sink_data_file(candidate.folder, "facts", self.keep(together), name)
+        return candidate.change("facts", [new], [path.name for path in self.files])
 
 
 def vacuum(
@@ -153,8 +153,9 @@ def _plan(warehouse: Path, since: datetime) -> _Plan:
     snapshot = published(warehouse)
     runs = snapshot.runs()
     recent = [run for run in runs if run.finished_at >= since]
-    # Readers of the state published until now read on.
+    # Readers of the state published until now read on, and a candidate is asked as before.
     manifests = [snapshot.tables, *(run.published["tables"] for run in recent)]
+    manifests += [kept[0].tables] if (kept := Candidate.kept(warehouse)) else []
     versions = {
         name: {manifest[name] for manifest in manifests if name in manifest} for name in TABLES
     }
@@ -176,14 +177,13 @@ def _plan(warehouse: Path, since: datetime) -> _Plan:
 def _carry_out(plan: _Plan) -> tuple[int, int]:
     """Remove it; returns how many vectors of the other encoders were removed, and files merged."""
     snapshot, warehouse = plan.published, plan.published.warehouse
-    tables = restored_tables(snapshot)
-    plan.facts.carry_out(warehouse, tables)
-    _drop_raw(warehouse, tables, plan.old_raw)
+    candidate = plan.facts.carry_out(Candidate(warehouse, snapshot.tables, "upkeep"))
+    candidate = _drop_raw(candidate, snapshot, plan.old_raw)
     for name in GROWING:  # each run adds a file
-        if len(PublishedSnapshot(warehouse, tables.versions).files(name)) > 1:
-            tables.overwrite(name, snapshot.scan(name).collect().sort("run_id"))
-    manifest = replace(snapshot.manifest, tables=tables.versions)
-    publish(warehouse, manifest)
+        if len(snapshot.files(name)) > 1:
+            rows = snapshot.scan(name).collect().sort("run_id")
+            candidate = candidate.overwrite(name, rows)
+    publish(candidate, snapshot.manifest.settings, failed=snapshot.manifest.failed)
     allow_deletion(warehouse)
     for path in plan.files:
         path.unlink()
@@ -192,7 +192,7 @@ def _carry_out(plan: _Plan) -> tuple[int, int]:
             path.unlink()
         with suppress(OSError):  # it has other files, too
             folder.rmdir()
-    removed = prune_vectors(PublishedSnapshot(warehouse, manifest.tables, manifest))
+    removed = prune_vectors(published(warehouse))
     return removed, sum(map(merge_small, Layout(warehouse).all_vectors.glob("*")))
 
 
@@ -227,13 +227,14 @@ def _without_raw(rows: pl.LazyFrame, old: pl.DataFrame) -> pl.LazyFrame:
     return known.with_columns(raw=pl.when(~is_old).then("raw"), is_old=is_old)
 
 
-def _drop_raw(warehouse: Path, tables: DeltaTables, old: pl.DataFrame) -> None:
+def _drop_raw(candidate: Candidate, snapshot: PublishedSnapshot, old: pl.DataFrame) -> Candidate:
     """Drop the JSON of the rows that old runs rejected, and its values from their messages."""
-    if not old.is_empty():
-        rows = _without_raw(PublishedSnapshot(warehouse, tables.versions).scan("rejects"), old)
-        has_value = pl.col("is_old") & ~pl.col("reasons").list.contains(SUPERSEDED)
-        rejects = rows.with_columns(message=pl.when(~has_value).then("message")).drop("is_old")
-        tables.overwrite("rejects", with_message(rejects.collect()))
+    if old.is_empty():
+        return candidate
+    rows = _without_raw(snapshot.scan("rejects"), old)
+    has_value = pl.col("is_old") & ~pl.col("reasons").list.contains(SUPERSEDED)
+    rejects = rows.with_columns(message=pl.when(~has_value).then("message")).drop("is_old")
+    return candidate.overwrite("rejects", with_message(rejects.collect()))
 
 
 def _needless_encoders(snapshot: PublishedSnapshot) -> list[Path]:
@@ -297,13 +298,6 @@ def _states(folder: Path, stays: AbstractSet[Path] | None) -> dict[int, tuple[bo
         going = (going - removed) | (added - (present if stays is None else stays))
         states[version] = not missing, not going
     return states
-
-
-def restored_tables(snapshot: PublishedSnapshot) -> DeltaTables:
-    """Restore every table to its published version."""
-    tables = DeltaTables(snapshot.warehouse, snapshot.tables, "upkeep")
-    tables.undo_all()
-    return tables
 
 
 def prune_vectors(snapshot: PublishedSnapshot) -> int:

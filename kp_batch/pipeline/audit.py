@@ -20,7 +20,12 @@ from kp_batch.steps.step import step
 from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.catalog import count_rows, prepare, sandbox
-from kp_batch.warehouse.snapshot import PublishedSnapshot, published
+from kp_batch.warehouse.snapshot import (
+    CANDIDATE,
+    PublishedSnapshot,
+    kept_candidate,
+    published,
+)
 
 T = TypeVar("T")
 
@@ -48,8 +53,8 @@ def audit(warehouse: Path, run: str | None = None) -> tuple[AuditResult, ...]:
 
     Args:
         warehouse: the folder of the tables.
-        run: whose tables, as `find_runs` takes it; None for those that are published, by the last
-            run that is done.
+        run: whose tables, as `find_runs` takes it, or `candidate`; None for those that are
+            published, by the last run that is done.
 
     Raises:
         WarehouseError: it is no warehouse, it has no audits, there is no such run, or its tables
@@ -57,18 +62,22 @@ def audit(warehouse: Path, run: str | None = None) -> tuple[AuditResult, ...]:
         KpBatchError: an audit cannot be run.
     """
     snapshot = published(warehouse)
-    audits = parse_audits(snapshot.manifest.settings.get("audits", {}), "of the warehouse").by_name
+    now = kept_candidate(warehouse) if run == CANDIDATE else snapshot
+    audits = parse_audits(now.manifest.settings.get("audits", {}), "of the warehouse").by_name
     if not audits:
         raise WarehouseError(
             f"{shown(warehouse)} keeps no audits; give some to a run with --audits FILE"
         )
-    now = snapshot if run is None else snapshot.as_of(*snapshot.find_runs(run))
+    if run not in (None, CANDIDATE):
+        now = snapshot.as_of(*snapshot.find_runs(run))
     with Staging.temporary() as staging:
         return _results(audits, now, _before(snapshot, now), staging.fresh("audited"))
 
 
 def _before(snapshot: PublishedSnapshot, now: PublishedSnapshot) -> PublishedSnapshot:
     """The tables published before the run that left some; none before the first run."""
+    if now.candidate:
+        return snapshot
     done = done_runs(snapshot.runs())
     since = now.past_run or last_done(done)
     earlier = [run for run in done if since and run.added_to < since.added_to]

@@ -6,7 +6,7 @@
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from glob import escape
@@ -28,8 +28,8 @@ from kp_batch.runs.record import RunCounts, RunRecord, last_done
 from kp_batch.runs.run import Run
 from kp_batch.schemas import DISTRIBUTIONS, RUNS
 from kp_batch.steps.step import step
+from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.catalog import create_macros
-from kp_batch.warehouse.delta import DeltaTables
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of, manifest_after
@@ -44,46 +44,55 @@ _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "
 
 @dataclass(frozen=True)
 class Written:
-    """The tables that a run wrote, not published yet: all but its row in `runs`."""
+    """What a run will publish: all but its row in `runs`."""
 
-    manifest: Manifest
+    candidate: Candidate
+    settings: Mapping[str, Any]  # of the scores
     columns: Mapping[str, str | None]  # some of that row
+    failed: bool = False
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest that will be published, but for the version of `runs`."""
+        return Manifest(self.settings, self.candidate.next_versions, failed=self.failed)
+
+    def with_row(
+        self, run: Run, audits: Sequence[AuditResult], seconds: Mapping[str, float]
+    ) -> Candidate:
+        """The candidate with the run's row, which is written once the run has ended."""
+        return self.candidate.append("runs", _row(run, self, audits, seconds))
+
+    def keep(self, run: Run, audits: Sequence[AuditResult], seconds: Mapping[str, float]) -> None:
+        """Leave it to be asked: it is not published."""
+        self.with_row(run, audits, seconds).keep(self.settings)
 
     def snapshot(self, run: Run, seconds: Mapping[str, float]) -> PublishedSnapshot:
-        """The tables as they would be published, with the run's row in a staged file."""
-        path = run.staging.table("runs")
-        _row(run, self, (), seconds).write_parquet(path)
-        tables = self.manifest.tables
-        return PublishedSnapshot(run.target, tables, self.manifest, staged={"runs": [path]})
+        """The tables as they would be published, with the run's row."""
+        candidate, manifest = self.with_row(run, (), seconds), self.manifest
+        warehouse, tables = candidate.warehouse, candidate.tables
+        return PublishedSnapshot(warehouse, tables, manifest, candidate=candidate)
 
 
 @step("write")
-def prepare(run: Run, plan: Plan, tables: Mapping[str, int]) -> Written:
+def prepare(run: Run, plan: Plan, candidate: Candidate) -> Written:
     """Write the distributions beside the tables of a plan, after which the run can be published."""
-    written = DeltaTables(run.target, tables, run.run_id)
     # Read once, by Polars: it opens the files of many days in half the time that DuckDB takes.
-    scores = PublishedSnapshot(run.target, tables).scan("scores")
-    needed = scores.select("task_domain", "score", *_IDS)
+    scores = PublishedSnapshot(run.config.warehouse, candidate.tables, candidate=candidate)
+    needed = scores.scan("scores").select("task_domain", "score", *_IDS)
     needed.sink_parquet(run.staging.scores, compression="lz4")
-    written.append("distributions", _distributions(run, plan))
+    written = candidate.append("distributions", _distributions(run, plan))
     columns = _done_columns(plan.reasons, plan.counts, _fingerprints(run.staging.scores))
-    manifest = Manifest(run.config.settings, written.versions)
-    return Written(manifest, {"inputs": _inputs(run), **columns})
+    return Written(written, run.config.settings, {"inputs": _inputs(run), **columns})
 
 
 def restore(run: Run, target: RunRecord, changes: Sequence[Reason]) -> Written:
-    """Write the tables of an earlier run: a version of each that names its files once more.
-
-    The target is the earlier one, whose files are all there, and whose settings the run has.
-    """
-    manifest = manifest_after(target)
-    state = {name: version for name, version in manifest.tables.items() if name in STATE}
-    others = {name: version for name, version in run.published.tables.items() if name not in STATE}
-    tables = DeltaTables(run.target, state | others, run.run_id)
-    for name in state:
-        tables.undo_unpublished(name)  # versions published since, too
+    """Give the tables the files that they had after an earlier run, which are all there."""
+    manifest, candidate = manifest_after(target), run.candidate
+    for name in STATE:
+        if name in manifest.tables:
+            candidate = candidate.to_version(name, manifest.tables[name])
     of_target = run.snapshot.scan("distributions").filter(run_id=target.run_id).collect()
-    tables.append("distributions", of_target.with_columns(run_id=pl.lit(run.run_id)))
+    candidate = candidate.append("distributions", of_target.with_columns(run_id=pl.lit(run.run_id)))
     counts = target.counts.without_work if target.counts else None
     columns = {
         # A file that only later runs have read is neither gone nor pruned.
@@ -91,7 +100,7 @@ def restore(run: Run, target: RunRecord, changes: Sequence[Reason]) -> Written:
         **_done_columns(changes, counts, target.fingerprints),
         "versions": json.dumps(dict(target.versions)),
     }
-    return Written(Manifest(manifest.settings, tables.versions), columns)
+    return Written(candidate, manifest.settings, columns)
 
 
 @step("publish")
@@ -100,6 +109,7 @@ def publish_success(
 ) -> None:
     """Publish: from then on, everyone sees the run, with the seconds of each step by its name."""
     _publish(run, written, audits, seconds)
+    run.candidate.clear()
 
 
 def publish_failure(
@@ -113,10 +123,9 @@ def publish_failure(
 
     The reason is one line. There is no plan, and no audit, where it failed before that.
     """
-    tables = DeltaTables(run.target, run.published.tables, run.run_id)
-    tables.undo_all()  # the scores that an audit refused, say
+    candidate = Candidate(run.config.warehouse, run.published.tables, run.run_id)
     if run.staging.table("rejects").exists():
-        write_rejects(run, tables)
+        candidate = write_rejects(run, candidate)
     last = last_done(run.snapshot.runs())
     fingerprints = last.fingerprints if last else {name: {} for name in _IDS}
     columns = {
@@ -125,8 +134,8 @@ def publish_failure(
         "status": "failed",
         "reason": reason,
     }
-    manifest = Manifest(run.published.settings, tables.versions, failed=True)
-    _publish(run, Written(manifest, columns), audits, seconds)
+    written = Written(candidate, run.published.settings, columns, failed=True)
+    _publish(run, written, audits, seconds)
 
 
 def publish_ledger(run: Run) -> None:
@@ -134,9 +143,9 @@ def publish_ledger(run: Run) -> None:
 
     So files with another version and the same content are not compared again each time.
     """
-    tables = DeltaTables(run.target, run.published.tables, run.run_id)
-    tables.overwrite("files", pl.read_parquet(run.staging.table("files"), glob=False))
-    publish(run.target, replace(run.published, tables=tables.versions))
+    files = pl.read_parquet(run.staging.table("files"), glob=False)
+    candidate = run.candidate.overwrite("files", files)
+    publish(candidate, run.published.settings, failed=run.published.failed)
 
 
 def _done_columns(
@@ -187,9 +196,8 @@ def _distributions(run: Run, plan: Plan) -> pl.DataFrame:
 def _publish(
     run: Run, written: Written, audits: Sequence[AuditResult], seconds: Mapping[str, float]
 ) -> None:
-    tables = DeltaTables(run.target, written.manifest.tables, run.run_id)
-    tables.append("runs", _row(run, written, audits, seconds))
-    publish(run.target, replace(written.manifest, tables=tables.versions))
+    candidate = written.with_row(run, audits, seconds)
+    publish(candidate, written.settings, failed=written.failed)
 
 
 def _row(

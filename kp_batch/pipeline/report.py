@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import fields
 from itertools import chain, groupby, islice
 from pathlib import Path
@@ -30,7 +30,7 @@ from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import writing
-from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.reader import connect, connect_to
 from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of
 
 _MOST_MEMORY = 512 << 20  # of DuckDB, which spills the rest to disk
@@ -63,17 +63,32 @@ def report(warehouse: Path, output_format: str, executor: Executor = _THREADS) -
     Raises:
         WarehouseError: there is no warehouse, or it cannot be read.
     """
-    with _opened(warehouse) as connection:
-        data = gather(connection)
-        # Charts take a while to import, and where nothing is published they are not needed.
-        if output_format == "markdown":
-            from kp_batch.report.markdown import markdown
+    with _opened(connect(warehouse), warehouse) as connection:
+        now = PublishedSnapshot.shown_by(warehouse, connection)
+        return _report(now, connection, output_format, executor)
 
-            return markdown(data)
-        from kp_batch.report.page import page
 
-        traces = gather_traces(warehouse, connection, data, executor)
-    return page(data, traces)
+def report_on(snapshot: PublishedSnapshot, executor: Executor) -> str:
+    """Format the page about the tables of a snapshot, which nobody has published perhaps."""
+    with _opened(connect_to(snapshot), snapshot.warehouse) as connection:
+        return _report(snapshot, connection, "html", executor)
+
+
+def _report(
+    now: PublishedSnapshot,
+    connection: duckdb.DuckDBPyConnection,
+    output_format: str,
+    executor: Executor,
+) -> str:
+    data = gather(connection)
+    # Charts take a while to import, and where nothing is published they are not needed.
+    if output_format == "markdown":
+        from kp_batch.report.markdown import markdown
+
+        return markdown(data)
+    from kp_batch.report.page import page
+
+    return page(data, gather_traces(now, connection, data, executor))
 
 
 def leave_report(warehouse: Path, executor: Executor) -> None:
@@ -142,9 +157,11 @@ def _mark(warehouse: Path) -> str:
 
 
 @contextmanager
-def _opened(warehouse: Path) -> Generator[duckdb.DuckDBPyConnection]:
+def _opened(
+    catalog: AbstractContextManager[duckdb.DuckDBPyConnection], warehouse: Path
+) -> Generator[duckdb.DuckDBPyConnection]:
     try:
-        with connect(warehouse) as connection:
+        with catalog as connection:
             # As the last run counted them: a count of the rows would open the files of all days.
             [(scores,)] = connection.execute(
                 "SELECT coalesce(max(traces), 0) FROM distributions WHERE run_id = latest()"
@@ -159,10 +176,13 @@ def _opened(warehouse: Path) -> Generator[duckdb.DuckDBPyConnection]:
 
 
 def gather_traces(
-    warehouse: Path, connection: duckdb.DuckDBPyConnection, data: ReportData, executor: Executor
+    now: PublishedSnapshot,
+    connection: duckdb.DuckDBPyConnection,
+    data: ReportData,
+    executor: Executor,
 ) -> Traces:
     """Gather the breakdowns of the scores in the page's tables, and the texts of these traces."""
-    rows = _located(warehouse, connection, data.traces)
+    rows = _located(now, connection, data.traces)
     profiles = [WeightProfile(*row) for row in connection.execute(_PROFILES).fetchall()]
     columns = [field.name for field in fields(Detail) if field.name != "breakdown"]
     known = rows.with_columns(pl.col("row").replace(_BEYOND, None))
@@ -176,7 +196,7 @@ def gather_traces(
 
 
 def _located(
-    warehouse: Path, connection: duckdb.DuckDBPyConnection, traces: pl.DataFrame
+    now: PublishedSnapshot, connection: duckdb.DuckDBPyConnection, traces: pl.DataFrame
 ) -> pl.DataFrame:
     """Locate the traces in the archive, and those nearest to them; see page_traces.sql."""
     own = traces.select("trace_id", "day", "overall")
@@ -184,12 +204,11 @@ def _located(
     listed = pl.concat([own, nearest]).drop_nulls("trace_id")
     ids = listed.group_by("trace_id").agg(is_first=pl.col("overall").any())
     connection.register("listed_ids", ids.to_arrow())
-    snapshot = PublishedSnapshot.shown_by(warehouse, connection)
     # Only their days: to open the files of all days takes a while.
-    scores = snapshot.scores_of(listed.get_column("day").unique().sort())
+    scores = now.scores_of(listed.get_column("day").unique().sort())
     connection.execute(sql(__name__, "page_traces.sql", scores=scores))
     return frame_of(
-        connection.sql(locations_query("page_traces", "kp.files", snapshot.relation("facts")))
+        connection.sql(locations_query("page_traces", "kp.files", now.relation("facts")))
     )
 
 

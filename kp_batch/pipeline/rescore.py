@@ -17,7 +17,13 @@ from kp_batch.log import info, warn
 from kp_batch.pipeline.audit import audit_run, check_audits, refuse
 from kp_batch.pipeline.embed import embed
 from kp_batch.pipeline.preflight import check_fit
-from kp_batch.pipeline.publish import prepare, publish_failure, publish_ledger, publish_success
+from kp_batch.pipeline.publish import (
+    Written,
+    prepare,
+    publish_failure,
+    publish_ledger,
+    publish_success,
+)
 from kp_batch.pipeline.replay import replay_timeline
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.summary import Summary, summarise
@@ -57,6 +63,7 @@ class OpenRun:
     clock: Clock
     begun: bool = False  # whether it can be done: there are an archive, an encoder and so on
     plan: Plan | None = None
+    written: Written | None = None  # what it publishes, once it is written
     audits: tuple[AuditResult, ...] = ()
     is_recorded: bool = False  # whether it has its row in `runs`
 
@@ -155,6 +162,7 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
         run = Run.begin(config, datetime.now(UTC))
         opened = OpenRun(run, executor, clock)
         run.staging.make()
+        run.candidate.clear()
         try:
             yield opened
         except (Exception, PanicException) as error:
@@ -248,11 +256,13 @@ def execute(opened: OpenRun, plan: Plan) -> Plan:
         replayed = replay_timeline(run, done, executor)
     except DamagedVectorsError as error:
         return execute(opened, _planned_again(run, plan, error))
-    tables = write_tables(run, done, replayed, executor)
-    written = prepare(run, done, tables)
+    candidate = write_tables(run, done, replayed, executor)
+    opened.written = written = prepare(run, done, candidate)
     opened.audits = audit_run(run, written.snapshot(run, opened.clock.seconds))
-    if not run.config.preview:  # which publishes in its own copy, and reports them afterwards
+    if run.config.preview or any(result.fails for result in opened.audits):
+        written.keep(run, opened.audits, opened.clock.seconds)
+    if not run.config.preview:
         refuse(opened.audits)
-    publish_success(run, written, opened.audits, opened.clock.seconds)
-    opened.is_recorded = True
+        publish_success(run, written, opened.audits, opened.clock.seconds)
+        opened.is_recorded = True
     return done

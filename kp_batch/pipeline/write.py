@@ -1,6 +1,7 @@
 """Writes the tables; of the scores, only the days in which anything differs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from uuid import uuid4
 
 import numpy as np
 import polars as pl
@@ -14,50 +15,51 @@ from kp_batch.planning.write_tasks import WriteTask
 from kp_batch.runs.run import Run
 from kp_batch.schemas import NOVELTY
 from kp_batch.steps.step import Executor, step
+from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.data_files import (
     DataFile,
     move_data_file,
     sink_data_file,
     write_data_file,
 )
-from kp_batch.warehouse.delta import DeltaTables
 
 
 @step("write")
 def write_tables(
     run: Run, plan: Plan, replayed: Sequence[Replayed], executor: Executor
-) -> Mapping[str, int]:
-    """Write the changes and commit them, not yet published; returns the version of each table."""
-    warehouse = run.target
-    tables = DeltaTables(warehouse, run.tables, run.run_id)
+) -> Candidate:
+    """Write the changes, and publish nothing."""
+    candidate = run.candidate
     if facts := plan.scan.facts:
         names = ((path, f"{run.run_id}-{path.stem}") for path in facts)
-        tables.add_files("facts", [move_data_file(warehouse, "facts", *name) for name in names])
+        moved = [move_data_file(candidate.folder, "facts", *name) for name in names]
+        candidate = candidate.change("facts", moved)
     for name in ("files", "profiles"):
-        tables.overwrite(name, pl.read_parquet(run.staging.table(name), glob=False))
-    write_rejects(run, tables)
+        candidate = candidate.overwrite(name, pl.read_parquet(run.staging.table(name), glob=False))
+    candidate = write_rejects(run, candidate)
     if plan.days:
         files: list[DataFile] = []
         with progress("writing", sum(part.rows for part in plan.parts), "trace") as shown:
             for part in executor.map(write_days, plan.parts, run, plan.scorer, replayed):
                 files += part
                 shown.add(sum(file.rows for file in part))
-        tables.replace_files("scores", files, plan.days)
-    return tables.versions
+        candidate = candidate.replace_partitions("scores", files, plan.days)
+    return candidate
 
 
-def write_rejects(run: Run, tables: DeltaTables) -> None:
+def write_rejects(run: Run, candidate: Candidate) -> Candidate:
     """Write the staged rejects, which need not fit into memory."""
     rows = pl.scan_parquet(run.staging.table("rejects"), glob=False)
-    file = sink_data_file(run.target, "rejects", rows, f"{run.run_id}-rejects")
-    tables.replace_files("rejects", [file], None)
+    # A failed run writes them once more, beside those of the candidate that was refused.
+    file = sink_data_file(candidate.folder, "rejects", rows, f"{run.run_id}-{uuid4().hex}")
+    return candidate.replace_all("rejects", [file])
 
 
 @step("write days")
 def write_days(
     part: WriteTask, /, run: Run, scorer: Scorer, replayed: Sequence[Replayed]
 ) -> list[DataFile]:
-    """Score the rows of some days and write them into files that no version of the table names.
+    """Score the rows of some days, and write them into files of the run's candidate.
 
     Returns:
         A file for each day.
@@ -66,7 +68,7 @@ def write_days(
     dated = rows.with_columns(date=pl.col("created_at").dt.date())
     scored = scorer.rescore(dated, run.run_id).collect()
     return [
-        write_data_file(run.target, "scores", day, f"{run.run_id}-{part.name}")
+        write_data_file(run.candidate.folder, "scores", day, f"{run.run_id}-{part.name}")
         for day in scored.partition_by("date", maintain_order=True)
     ]
 

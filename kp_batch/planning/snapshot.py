@@ -92,20 +92,21 @@ def open_snapshot(snapshot: PublishedSnapshot, staging: Staging) -> Generator[Op
             tables=snapshot.tables,
             manifest=snapshot.manifest,
             past_run=snapshot.past_run,
+            candidate=snapshot.candidate,
             staging=staging,
             connection=connection,
         )
 
 
 @contextmanager
-def open_published(warehouse: Path) -> Generator[OpenSnapshot]:
-    """Open what is published, with temporary files.
+def open_published(warehouse: Path, as_of: str | None = None) -> Generator[OpenSnapshot]:
+    """Open what is published, with temporary files; for `as_of` see `published`.
 
     Raises:
         WarehouseError: it is no warehouse.
     """
     with (
         Staging.temporary() as staging,
-        open_snapshot(published(warehouse), staging) as snapshot,
+        open_snapshot(published(warehouse, as_of), staging) as snapshot,
     ):
         yield snapshot

@@ -1,6 +1,5 @@
 """One run: its settings, its name and start, the tables published then, its working files."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +11,7 @@ from kp_batch.errors import WarehouseError
 from kp_batch.runs.record import last_done
 from kp_batch.runs.staging import Staging
 from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
@@ -25,9 +25,8 @@ class Run:
     run_id: str
     started_at: datetime
     published: Manifest  # when it began
-    tables: Mapping[str, int]  # the versions that it builds upon
+    candidate: Candidate  # the tables that it builds upon, and what it has changed of them
     staging: Staging
-    target: Path  # where it writes its tables and publishes: the warehouse, or a preview's copy
 
     @classmethod
     def begin(cls, config: RescoreConfig, now: datetime, staging: Staging | None = None) -> "Run":
@@ -41,12 +40,15 @@ class Run:
         run_id = f"{now:%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}"
         published = read_manifest(config.warehouse) or Manifest({}, {})
         staging = staging or Staging(Layout(config.warehouse).staging(run_id))
-        return cls(config, run_id, now, published, published.tables, staging, config.warehouse)
+        candidate = Candidate(config.warehouse, published.tables, run_id)
+        return cls(config, run_id, now, published, candidate, staging)
 
     @property
     def snapshot(self) -> PublishedSnapshot:
         """The tables that it builds upon."""
-        return PublishedSnapshot(self.config.warehouse, self.tables, self.published)
+        warehouse, tables = self.config.warehouse, self.candidate.tables
+        candidate = self.candidate if self.candidate.changes else None
+        return PublishedSnapshot(warehouse, tables, self.published, candidate=candidate)
 
     @property
     def forgets(self) -> bool:

@@ -116,11 +116,6 @@ class Staging:
         """The same of all spans, in time order, whatever the groups."""
         return self.folder / "replayed.parquet"
 
-    @property
-    def preview(self) -> Path:
-        """The copy of the warehouse in which a preview publishes."""
-        return self.folder / "preview"
-
     def fresh(self, name: str) -> Path:
         """Make an empty folder in place of the one of that name, if any."""
         folder = self.folder / name

@@ -1,19 +1,19 @@
 """Delta tables: reads their versions, and commits new ones, which name data files.
 
-Nobody sees a version that a run commits until the manifest names it. The rows are read and written
-elsewhere: see `snapshot` and `data_files`.
+A version is committed right before the manifest names it: see `publication`. The rows are read and
+written elsewhere: see `snapshot` and `data_files`.
 """
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
-from uuid import uuid4
 
 import polars as pl
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -23,7 +23,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from kp_batch.errors import WarehouseError, explain_mendable, is_passing
 from kp_batch.schemas import PARTITIONED_BY, TABLES, arrow_schema
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.data_files import DataFile, data_files, write_data_file
+from kp_batch.warehouse.data_files import DataFile, data_files
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import LAST_REMEDY
 
@@ -35,113 +35,86 @@ CONFIGURATION: dict[str, str | None] = {
 }
 
 
-class DeltaTables:
-    """The tables of one warehouse, starting from the versions that its manifest names.
+# The files of a table's version: their paths below its folder, as `DataFile` has them.
+ENTRIES = pl.Schema({"path": pl.String, "rows": pl.Int64, "size": pl.Int64, "partition": pl.Date})
 
-    Versions that a killed run committed after these are undone before a table's next write. Nothing
-    is changed before the first write.
+
+@dataclass(frozen=True)
+class TableChange:
+    """What a commit adds to a table, and removes from it."""
+
+    added: tuple[DataFile, ...] = ()
+    removed: frozenset[str] = frozenset()  # paths below the table's folder
+
+
+def commit(warehouse: Path, name: str, change: TableChange, writer: str, version: int) -> None:
+    """Commit a change of a table, whose files are in its folder.
 
     Args:
         warehouse: the folder of the tables.
-        published: the published version of each table.
-        run_id: of the run that writes; it is put into Delta's log.
+        name: of the table.
+        change: of its newest version.
+        writer: is put into the log.
+        version: that it will be; see `next_version`.
+
+    Raises:
+        FileNotFoundError: a file is gone.
+        WarehouseError: another writer changed the table at the same time.
     """
+    folder = Layout(warehouse).table(name)
+    # Without retries: another writer's commit in between may never be published.
+    properties = CommitProperties({"run_id": writer}, max_commit_retries=0)
+    try:
+        _commit(folder, name, change, properties)
+        is_next = next_version(warehouse, name, version) == version + 1
+    except CommitFailedError:
+        is_next = False
+    if not is_next:
+        raise WarehouseError(
+            f"another writer changed the table {name} of {shown(warehouse)} at the same time; "
+            "nothing was published; run again"
+        )
 
-    def __init__(self, warehouse: Path, published: Mapping[str, int], run_id: str) -> None:
-        self._warehouse = warehouse
-        self._run_id = run_id
-        self.versions = dict(published)
 
-    def overwrite(self, name: str, rows: pl.DataFrame) -> None:
-        """Replace all rows of a table without partitions.
+def next_version(warehouse: Path, name: str, published: int | None) -> int:
+    """The version that the next commit of a table makes, whose published version this is."""
+    log, version = (
+        Layout(warehouse).table(name) / "_delta_log",
+        0 if published is None else published + 1,
+    )
+    while (log / f"{version:020d}.json").exists():
+        version += 1
+    return version
 
-        Raises:
-            TypeError: the rows have another schema than the table.
-            WarehouseError: another writer changed the table at the same time.
-        """
-        self.replace_files(name, [self._write(name, rows)], None)
 
-    def append(self, name: str, rows: pl.DataFrame) -> None:
-        """Add rows to a table without partitions.
+def restore(warehouse: Path, name: str, published: int | None) -> int | None:
+    """Restore a table's published version, unless the newest one has its rows.
 
-        Raises:
-            TypeError: the rows have another schema than the table.
-            WarehouseError: another writer changed the table at the same time.
-        """
-        self.add_files(name, [self._write(name, rows)])
+    A table that was never published loses its rows.
 
-    def _write(self, name: str, rows: pl.DataFrame) -> DataFile:
-        return write_data_file(self._warehouse, name, rows, f"{self._run_id}-{uuid4().hex}")
+    Returns:
+        The newest version, if the table is published.
+    """
+    if next_version(warehouse, name, published) == (0 if published is None else published + 1):
+        return published
+    table = DeltaTable(str(Layout(warehouse).table(name)))
+    if published is None:
+        if table.file_uris():
+            _remove_all(table, name)
+        return None
+    if not _are_same(table, open_table(warehouse, name, published)):
+        table.restore(published)
+    return table.version()
 
-    def add_files(self, name: str, files: Sequence[DataFile]) -> None:
-        """Add files to a table; they are in its folder.
 
-        Raises:
-            FileNotFoundError: a file is gone.
-            WarehouseError: another writer changed the table at the same time.
-        """
-        self._commit_files(name, files, replaced=set())
+def restore_all(warehouse: Path, tables: Mapping[str, int]) -> dict[str, int]:
+    """Restore the published version of every table, for those who read one by itself.
 
-    def replace_files(
-        self, name: str, files: Sequence[DataFile], partitions: Iterable[date] | None
-    ) -> None:
-        """Replace the rows of some partitions, or all rows if None, by files.
-
-        Raises:
-            FileNotFoundError: a file is gone.
-            ValueError: a file is of another partition.
-            WarehouseError: another writer changed the table at the same time.
-        """
-        replaced = None if partitions is None else set(partitions)
-        for file in files:
-            if replaced is not None and file.partition not in replaced:
-                raise ValueError(f"{file.path} is of no partition of {name} that is replaced")
-        self._commit_files(name, files, replaced)
-
-    def _commit_files(
-        self, name: str, files: Sequence[DataFile], replaced: set[date] | None
-    ) -> None:
-        if self.undo_unpublished(name):
-            replaced = None
-        folder = Layout(self._warehouse).table(name)
-        # Without retries: another writer's commit in between may never be published.
-        properties = CommitProperties({"run_id": self._run_id}, max_commit_retries=0)
-        try:
-            _commit(folder, name, files, replaced, properties)
-        except CommitFailedError as error:
-            raise WarehouseError(
-                f"another writer changed the table {name} of {shown(self._warehouse)} at the same "
-                "time; nothing was published; run again"
-            ) from error
-        self.versions[name] = DeltaTable(str(folder)).version()
-
-    def undo_unpublished(self, name: str) -> bool:
-        """Restore a table's published version, unless the newest one has its rows.
-
-        Returns:
-            Whether the table exists without a published version: then all of its rows have to go.
-        """
-        published = self.versions.get(name)
-        table = open_table(self._warehouse, name)
-        if table is not None and published is not None and table.version() > published:
-            if not _are_same(table, open_table(self._warehouse, name, published)):
-                table.restore(published)
-            self.versions[name] = table.version()
-        return table is not None and published is None
-
-    def undo_all(self) -> None:
-        """Restore the published version of every table, for those who read one by itself.
-
-        A table that was never published loses its rows.
-        """
-        for name in TABLES:
-            following = self.versions.get(name, -1) + 1
-            log = Layout(self._warehouse).table(name) / "_delta_log"
-            if not (log / f"{following:020d}.json").exists():
-                continue
-            if self.undo_unpublished(name) and DeltaTable(str(log.parent)).file_uris():
-                self.replace_files(name, [], None)
-                del self.versions[name]
+    Returns:
+        The newest version of each, which has the rows of the published one.
+    """
+    newest = {name: restore(warehouse, name, tables.get(name)) for name in TABLES}
+    return {name: version for name, version in newest.items() if version is not None}
 
 
 def _are_same(table: DeltaTable, other: DeltaTable | None) -> bool:
@@ -151,16 +124,9 @@ def _are_same(table: DeltaTable, other: DeltaTable | None) -> bool:
     return {*table.file_uris()} == {*other.file_uris()}
 
 
-def _commit(
-    folder: Path,
-    name: str,
-    files: Sequence[DataFile],
-    replaced: set[date] | None,
-    properties: CommitProperties,
-) -> None:
-    """Add files to a table, made if it is missing; remove other files of partitions, or all."""
+def _commit(folder: Path, name: str, change: TableChange, properties: CommitProperties) -> None:
     schema = Schema.from_arrow(arrow_schema(TABLES[name]))
-    added = [_addition(folder, name, file) for file in files]
+    added = [_addition(folder, name, file) for file in change.added]
     options: Any = {"partition_by": PARTITIONED_BY.get(name), "commit_properties": properties}
     if not DeltaTable.is_deltatable(str(folder)):
         create_table_with_add_actions(
@@ -168,15 +134,22 @@ def _commit(
         )
         return
     table = DeltaTable(str(folder))
+    gone = _entries(table, name).filter(pl.col("path").is_in(change.removed))
     if table.schema().fields == schema.fields:
         # Mode "overwrite" would also remove a file that is added once more.
-        removed = _removals(table, name, replaced, {file.path for file in files})
-        table.create_write_transaction([*added, *removed], "append", schema, **options)
-    elif replaced is None:
+        actions = [*added, *_removals(name, gone)]
+        table.create_write_transaction(actions, "append", schema, **options)
+    elif len(gone) == len(table.file_uris()):
         # Only this mode takes other columns, and all files with them.
         table.create_write_transaction([*added], "overwrite", schema, **options)
     else:
         raise ValueError(f"files of {name} have other columns than those that would stay")
+
+
+def _remove_all(table: DeltaTable, name: str) -> None:
+    actions: Any = _removals(name, _entries(table, name))
+    options: Any = {"partition_by": PARTITIONED_BY.get(name)}
+    table.create_write_transaction(actions, "append", table.schema(), **options)
 
 
 def _addition(folder: Path, name: str, file: DataFile) -> AddAction:
@@ -191,27 +164,19 @@ def _addition(folder: Path, name: str, file: DataFile) -> AddAction:
     )
 
 
-def _removals(
-    table: DeltaTable, name: str, replaced: set[date] | None, remaining: set[str]
-) -> list[RemoveAction]:
-    """The actions that remove the files of some partitions, or all, but the remaining paths."""
-    column = f"partition.{PARTITIONED_BY[name]}" if name in PARTITIONED_BY else None
+def _removals(name: str, entries: pl.DataFrame) -> list[RemoveAction]:
+    """The actions that remove files."""
     now = int(time.time() * 1000)
-    actions: list[RemoveAction] = []
-    for row in pl.DataFrame(table.get_add_actions(flatten=True)).iter_rows(named=True):
-        path, size, partition = row["path"], row["size_bytes"], row[column] if column else None
-        if path not in remaining and (replaced is None or partition in replaced):
-            values = _partition_values(name, partition)
-            actions.append(
-                RemoveAction(
-                    path,
-                    data_change=True,
-                    deletion_timestamp=now,
-                    size=size,
-                    partition_values=values,
-                )
-            )
-    return actions
+    return [
+        RemoveAction(
+            path,
+            data_change=True,
+            deletion_timestamp=now,
+            size=size,
+            partition_values=_partition_values(name, partition),
+        )
+        for path, size, partition in entries.select("path", "size", "partition").iter_rows()
+    ]
 
 
 def _partition_values(name: str, partition: date | None) -> dict[str, str | None]:
@@ -232,11 +197,8 @@ def files_of(warehouse: Path, name: str, version: int | None) -> list[Path]:
     Raises:
         WarehouseError: the table or that version is gone, or names a file outside its folder.
     """
-    if version is None:
-        return []
     folder = Layout(warehouse).table(name)
-    paths = additions(warehouse, name, version)["path"]
-    return sorted(_logged_file(folder, path) for path in paths)
+    return sorted(logged_file(folder, path) for path in entries(warehouse, name, version)["path"])
 
 
 def needed_files(warehouse: Path, tables: Mapping[str, int]) -> set[Path]:
@@ -254,22 +216,24 @@ def needed_files(warehouse: Path, tables: Mapping[str, int]) -> set[Path]:
     return files
 
 
-def additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
-    """The log's entry for each file of a table's version: `path`, `num_records`, and more.
+def entries(warehouse: Path, name: str, version: int | None) -> pl.DataFrame:
+    """The files of a table's version: rows of `ENTRIES`; none if it is None.
 
     Raises:
         WarehouseError: the table or that version is gone, or cannot be read.
     """
+    if version is None:
+        return ENTRIES.to_frame()
     commit = Layout(warehouse).table(name) / "_delta_log" / f"{version:020d}.json"
     try:
         status = commit.stat()
     except OSError:  # the table is gone, or its log is a checkpoint there
-        return _read_additions(warehouse, name, version)
+        return _read_entries(warehouse, name, version)
     identity = (status.st_dev, status.st_ino, status.st_mtime_ns)
-    return _cached_additions(warehouse, name, version, identity)
+    return _cached_entries(warehouse, name, version, identity)
 
 
-def _read_additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
+def _read_entries(warehouse: Path, name: str, version: int) -> pl.DataFrame:
     try:
         table = open_table(warehouse, name, version)
     except DeltaError as error:
@@ -281,17 +245,31 @@ def _read_additions(warehouse: Path, name: str, version: int) -> pl.DataFrame:
         ) from error
     if table is None:
         raise WarehouseError(f"the table {name} is gone from {shown(warehouse)}; {LAST_REMEDY}")
-    return pl.DataFrame(table.get_add_actions(flatten=True))
+    return _entries(table, name)
 
 
 @lru_cache(maxsize=32)  # a run asks some ten times; the commit's file identifies a version
-def _cached_additions(
+def _cached_entries(
     warehouse: Path, name: str, version: int, _commit: tuple[int, int, int]
 ) -> pl.DataFrame:
-    return _read_additions(warehouse, name, version)
+    return _read_entries(warehouse, name, version)
 
 
-def _logged_file(folder: Path, path: str) -> Path:
+def _entries(table: DeltaTable, name: str) -> pl.DataFrame:
+    files = pl.DataFrame(table.get_add_actions(flatten=True))
+    if files.is_empty():  # which has no columns of partitions
+        return ENTRIES.to_frame()
+    by = PARTITIONED_BY.get(name)
+    columns = {
+        "path": pl.col("path"),
+        "rows": pl.col("num_records"),
+        "size": pl.col("size_bytes"),
+        "partition": pl.col(f"partition.{by}") if by else pl.lit(None),
+    }
+    return files.select(**columns).cast(ENTRIES)
+
+
+def logged_file(folder: Path, path: str) -> Path:
     """The file of a table that its Delta log names; a WarehouseError if it leads out of there."""
     name = PurePosixPath(unquote(path))
     if name.is_absolute() or ".." in name.parts:
@@ -318,7 +296,7 @@ def changes_of(folder: Path, text: str = "") -> Iterator[tuple[int, set[Path], s
         lines = log.read_text("utf-8").splitlines()
         actions = [json.loads(line) for line in lines if text in line]
         added, removed = (
-            {_logged_file(folder, action[kind]["path"]) for action in actions if kind in action}
+            {logged_file(folder, action[kind]["path"]) for action in actions if kind in action}
             for kind in ("add", "remove")
         )
         yield version, added, removed - added

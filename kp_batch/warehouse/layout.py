@@ -51,6 +51,11 @@ class Layout:
         return self.all_staging / run_id
 
     @property
+    def candidate(self) -> Path:
+        """The folder that holds what a run would publish, or was refused, until the next one."""
+        return self.root / "candidate"
+
+    @property
     def catalog(self) -> Path:
         """The DuckDB file with a view of each table, and a copy of the manifest."""
         return self.root / "kp.duckdb"
@@ -133,7 +138,7 @@ def check_links(warehouse: Path) -> None:
     layout = Layout(warehouse)
     for path in (layout.lock, layout.forgetting, layout.all_staging, layout.prefect):
         refuse_link(path)
-    for folder in (*map(layout.table, TABLE_NAMES), layout.all_vectors):
+    for folder in (*map(layout.table, TABLE_NAMES), layout.all_vectors, layout.candidate):
         files_below(folder)
 
 

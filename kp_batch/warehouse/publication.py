@@ -10,9 +10,11 @@ moment, so a power cut leaves no less.
 
 import shutil
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from polars.exceptions import PanicException
@@ -28,8 +30,9 @@ from kp_batch.warehouse.bucket.mirror import (
     publish_in_bucket,
     sync_lock,
 )
+from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.catalog import build_for_others, build_published
-from kp_batch.warehouse.delta import DeltaTables, needed_files
+from kp_batch.warehouse.delta import needed_files, restore_all
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.manifest import Manifest, check_readable, read_manifest, require_manifest
@@ -91,15 +94,23 @@ def _acquire(locks: ExitStack, warehouse: Path, *, wait: bool) -> bool:
         time.sleep(_RETRY_S)
 
 
-def publish(warehouse: Path, manifest: Manifest) -> None:
-    """Publish a manifest under a new id; the caller holds the lock.
+def publish(candidate: Candidate, settings: Mapping[str, Any], *, failed: bool = False) -> None:
+    """Publish what a writer has written, under a new id; the caller holds the lock.
 
     Files that only the previous manifest named may be removed once this has returned.
 
+    Args:
+        candidate: the changes of the tables.
+        settings: of the scores.
+        failed: whether a run publishes that it failed.
+
     Raises:
-        WarehouseError: a table of the manifest is gone.
+        WarehouseError: a table is gone, or another writer has changed it.
     """
-    _replace_manifest(warehouse, manifest.as_publication(uuid4().hex))
+    warehouse = candidate.warehouse
+    candidate = replace(candidate, tables=restore_all(warehouse, candidate.tables))
+    manifest = Manifest(settings, candidate.next_versions, failed=failed)
+    _replace_manifest(warehouse, manifest.as_publication(uuid4().hex), candidate)
     with suppress(OSError):  # it is published; the next writer repairs this, or fails of it
         _replace_catalog(Layout(warehouse))
 
@@ -118,14 +129,25 @@ def _rebuild_catalog(warehouse: Path, manifest: Manifest) -> None:
     _replace_catalog(Layout(warehouse))
 
 
-def _replace_manifest(warehouse: Path, manifest: Manifest) -> None:
-    """Publish a manifest, and build its catalog, which does not replace the older one yet."""
+def _replace_manifest(
+    warehouse: Path, manifest: Manifest, candidate: Candidate | None = None
+) -> None:
+    """Publish a manifest, and build its catalog, which does not replace the older one yet.
+
+    The candidate is what changes the tables that are published.
+    """
     layout = Layout(warehouse)
     catalog, file = _replacement(layout.catalog), _replacement(layout.manifest)
     _remove_leftovers(layout)
     file.write_text(manifest.as_json(), "utf-8")
     check_readable(warehouse, file)
-    build_published(catalog, PublishedSnapshot(warehouse, manifest.tables, manifest))
+    if candidate:
+        candidate.move_files()
+        now = PublishedSnapshot(warehouse, candidate.tables, manifest, candidate=candidate)
+        build_published(catalog, now)
+        candidate.commit(manifest.tables)
+    else:
+        build_published(catalog, PublishedSnapshot(warehouse, manifest.tables, manifest))
     _sync(layout, manifest)
     publish_in_bucket(warehouse, manifest.as_json())
     file.replace(layout.manifest)  # the moment
@@ -191,7 +213,7 @@ def _take_back(warehouse: Path) -> None:
     try:
         manifest = read_manifest(warehouse)
         if manifest and not is_in_doubt(warehouse):
-            DeltaTables(warehouse, manifest.tables, "upkeep").undo_all()
+            restore_all(warehouse, manifest.tables)
     except (Exception, PanicException) as error:  # noqa: BLE001 (no error of the work itself)
         warn(
             f"rows that were not published may stand in the Delta tables of {shown(warehouse)}, "

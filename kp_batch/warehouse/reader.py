@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 
@@ -13,6 +14,9 @@ from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, copy_catalog, require_manifest
 from kp_batch.warehouse.questions import catalog_id
+
+if TYPE_CHECKING:
+    from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 
 @contextmanager
@@ -32,6 +36,20 @@ def connect(warehouse: Path, as_of: str | None = None) -> Generator[duckdb.DuckD
         _catalog(warehouse, folder, as_of) as connection,
     ):
         yield connection
+
+
+@contextmanager
+def connect_to(snapshot: "PublishedSnapshot") -> Generator[duckdb.DuckDBPyConnection]:
+    """Likewise, open a catalog of some tables, which is built in a temporary folder.
+
+    Raises:
+        WarehouseError: they cannot be read.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        catalog = Layout(Path(folder)).catalog
+        _build(catalog, snapshot)
+        with _open(catalog) as connection:
+            yield connection
 
 
 def is_current(warehouse: Path, manifest: Manifest) -> bool:
@@ -58,7 +76,10 @@ def _catalog(warehouse: Path, folder: str, as_of: str | None) -> duckdb.DuckDBPy
             if connection := _open_current(catalog, warehouse, manifest):
                 return connection
             catalog.unlink()
-    _build(catalog, warehouse, as_of)
+    # Imported late, as Polars and delta-rs take a while.
+    from kp_batch.warehouse.snapshot import published
+
+    _build(catalog, published(warehouse, as_of))
     return _open(catalog)
 
 
@@ -82,14 +103,12 @@ def _open(catalog: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _build(catalog: Path, warehouse: Path, as_of: str | None) -> None:
-    # Imported late, as Polars and delta-rs take a while.
+def _build(catalog: Path, snapshot: "PublishedSnapshot") -> None:
     from kp_batch.warehouse.catalog import build_published
-    from kp_batch.warehouse.snapshot import published
 
     try:
-        build_published(catalog, published(warehouse, as_of))
+        build_published(catalog, snapshot)
     except duckdb.Error as error:
         raise WarehouseError(
-            f"{shown(warehouse)} cannot be read: {one_line(str(error))}"
+            f"{shown(snapshot.warehouse)} cannot be read: {one_line(str(error))}"
         ) from error

@@ -5,7 +5,7 @@ come as Polars scans, as SQL over the files of that version, or as views of a Du
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -20,9 +20,11 @@ from kp_batch.errors import WarehouseError
 from kp_batch.runs.record import RunRecord, done_runs
 from kp_batch.schemas import GROWING, PARTITIONED_BY, TABLES
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.delta import additions, files_of
+from kp_batch.warehouse.candidate import Candidate
+from kp_batch.warehouse.delta import entries, files_of
 from kp_batch.warehouse.manifest import Manifest, require_manifest, shown_tables
 
+CANDIDATE = "candidate"  # the name of what a run would have published
 _BY_POSITION = {"latest": -1, "previous": -2}  # among the runs that are done
 _NAMES_SHOWN = 3  # at most, where a beginning is not unique
 _EMPTY = Manifest({}, {})
@@ -49,14 +51,14 @@ class PublishedSnapshot:
         manifest: published with them, with the settings.
         past_run: the run after which they were so; None: they are published. Of tables that only
             grow, later rows are left out.
-        staged: files of rows that no version has yet, by table.
+        candidate: what changes these tables, laid over them.
     """
 
     warehouse: Path
     tables: Mapping[str, int]
     manifest: Manifest = _EMPTY
     past_run: RunRecord | None = None
-    staged: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, Sequence[Path]])
+    candidate: Candidate | None = None
 
     @classmethod
     def shown_by(cls, warehouse: Path, catalog: duckdb.DuckDBPyConnection) -> Self:
@@ -64,14 +66,16 @@ class PublishedSnapshot:
         return cls(warehouse, shown_tables(catalog))
 
     def files(self, name: str) -> list[Path]:
-        """The Parquet files of a table, sorted by path, then its staged files."""
+        """The Parquet files of a table, sorted by path."""
+        if self.candidate:
+            return self.candidate.files(name)
         paths = files_of(self.warehouse.resolve(), name, self.tables.get(name))
         if self.past_run and not all(path.exists() for path in paths):
             raise WarehouseError(
                 f"the tables as run {self.past_run.run_id} left them were removed (by kp-batch "
                 "vacuum or forget); ask of a later run"
             )
-        return [*paths, *self.staged.get(name, ())]
+        return paths
 
     def scan(self, name: str) -> pl.LazyFrame:
         """The rows of a table, without its partition column."""
@@ -115,9 +119,11 @@ class PublishedSnapshot:
 
     def rows_by_day(self) -> pl.DataFrame:
         """Count the scores by day, from the table's log: `day` and `rows`."""
-        files = additions(self.warehouse.resolve(), "scores", self.tables["scores"])
-        day = pl.col(f"partition.{PARTITIONED_BY['scores']}").alias("day")
-        return files.group_by(day).agg(rows=pl.col("num_records").sum())
+        if self.candidate:
+            files = self.candidate.entries("scores")
+        else:
+            files = entries(self.warehouse.resolve(), "scores", self.tables.get("scores"))
+        return files.group_by(day="partition").agg(pl.col("rows").sum())
 
     @property
     def encoder_ids(self) -> set[str]:
@@ -127,7 +133,7 @@ class PublishedSnapshot:
     @property
     def scored(self) -> int:
         """How many traces have a score."""
-        return int(self.rows_by_day()["rows"].sum()) if "scores" in self.tables else 0
+        return int(self.rows_by_day()["rows"].sum())
 
     def runs(self) -> list[RunRecord]:
         """The rows of `runs`; the column `inputs`, which may be large, is not read."""
@@ -193,12 +199,33 @@ class PublishedSnapshot:
 def published(warehouse: Path, as_of: str | None = None) -> PublishedSnapshot:
     """Open what is published, or as of a run, see `find_runs`, the tables as they were after it.
 
+    As of `candidate` they are as the last run would have left them, which published none.
+
     Raises:
         WarehouseError: nothing is published, or there is no such run.
     """
+    if as_of == CANDIDATE:
+        return kept_candidate(warehouse)
     manifest = require_manifest(warehouse)
     now = PublishedSnapshot(warehouse, manifest.tables, manifest)
     return now if as_of is None else now.as_of(*now.find_runs(as_of))
+
+
+def kept_candidate(warehouse: Path) -> PublishedSnapshot:
+    """Open what the last run would have published, had audits not refused it, or as a preview.
+
+    Raises:
+        WarehouseError: nothing is kept of it.
+    """
+    kept = Candidate.kept(warehouse)
+    if kept is None:
+        raise WarehouseError(
+            f"there is no candidate in {shown(warehouse)}: a run that audits refuse leaves one, "
+            "and so does run --preview, until the next run"
+        )
+    candidate, settings = kept
+    manifest = Manifest(settings, candidate.next_versions)
+    return PublishedSnapshot(warehouse, candidate.tables, manifest, candidate=candidate)
 
 
 def manifest_after(run: RunRecord) -> Manifest:

@@ -26,7 +26,7 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
-from kp_batch.warehouse.publication import publish, rebuild
+from kp_batch.warehouse.publication import rebuild
 from kp_batch.warehouse.reader import connect
 from tests.support import GOLDEN
 from tests.support.archives import trace, write_jsonl, write_parquet
@@ -39,6 +39,7 @@ from tests.support.commands import (
 )
 from tests.support.folders import contents, listing
 from tests.support.holding import HOLD, holding
+from tests.support.publications import publish_tables
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -563,7 +564,7 @@ def test_the_warehouse_may_come_from_the_environment(
 
 
 def test_a_wrong_query_is_no_traceback(tmp_path: Path) -> None:
-    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
+    publish_tables(tmp_path, Manifest({"threshold": 0.75}, {}))
     wrong = invoke("sql", "SELEC 1", "--warehouse", tmp_path)
     assert wrong.returncode == 1
     assert wrong.stderr.startswith("kp-batch: Parser Error")

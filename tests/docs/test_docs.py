@@ -22,7 +22,6 @@ from kp_batch.runs.record import RunCounts
 from kp_batch.schemas import EXPORTED, TABLES, TRACE, VIEWS
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from tests.support import GOLDEN
 from tests.support.archives import step, trace
@@ -38,6 +37,7 @@ from tests.support.pages import (
     loose_outputs,
     rows,
 )
+from tests.support.publications import publish_tables
 from tests.support.reference import PARTS, REFERENCE, written
 
 BEGINNING = "kp-batch run data/sample --embedder hashing"
@@ -157,7 +157,7 @@ def test_what_the_code_tells_is_up_to_date(page: str) -> None:
 def views(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, str]]]:
     """The columns of each view, with their types."""
     folder = tmp_path_factory.mktemp("views")
-    publish(folder, Manifest({"threshold": 0.75}, {}))
+    publish_tables(folder, Manifest({"threshold": 0.75}, {}))
     with connect(folder) as connection:
         return {
             view: [(row[0], row[1]) for row in connection.execute(f"DESCRIBE {view}").fetchall()]

@@ -30,7 +30,6 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.record import RunRecord
 from kp_batch.warehouse import snapshot
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.snapshot import published
 from tests.support import GOLDEN
 from tests.support.archives import step, trace, write_jsonl
@@ -38,6 +37,7 @@ from tests.support.commands import invoke
 from tests.support.folders import contents, keep, restore
 from tests.support.hourly import of_several_caches, said, settings_of, write
 from tests.support.profiles import always, undated
+from tests.support.publications import publish_tables
 from tests.support.runs import ask
 
 pytestmark = pytest.mark.slow
@@ -437,7 +437,7 @@ def test_nothing_of_a_trace_reaches_a_terminal_unseen(with_ids: Path) -> None:
 def test_a_trace_is_found_whose_facts_are_gone(eight: Path) -> None:
     manifest = require_manifest(eight / "warehouse")
     tables = {name: version for name, version in manifest.tables.items() if name != "facts"}
-    publish(eight / "warehouse", replace(manifest, tables=tables))
+    publish_tables(eight / "warehouse", replace(manifest, tables=tables))
     explanation = explained(eight, "t2")
     assert (explanation.trace_id, explanation.row) == ("t2", None)
 

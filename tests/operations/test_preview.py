@@ -31,9 +31,10 @@ LEGAL = {"legal": {"complexity": 1, "novelty": 0, "tool_diversity": 0, "outcome_
 
 
 def listing(warehouse: Path) -> dict[str, bytes]:
-    """All files but the vectors, which stay, and the lock's, which names its last holder."""
+    """All files but vectors and candidates, which stay, and the lock's, which names its holder."""
     files = (path for path in warehouse.rglob("*") if path.is_file() and path.name != "kp.lock")
-    return {str(file): file.read_bytes() for file in files if "vectors" not in file.parts}
+    left_out = {"vectors", "candidate"}
+    return {str(file): file.read_bytes() for file in files if left_out.isdisjoint(file.parts)}
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +128,9 @@ def test_a_report_that_cannot_be_written_keeps_no_result_from_being_shown(
     scored: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     previews: list[Preview] = []
-    monkeypatch.setattr("kp_batch.operations.preview.report", lambda *_: Path("/").write_text(""))
+    monkeypatch.setattr(
+        "kp_batch.operations.preview.report_on", lambda *_: Path("/").write_text("")
+    )
     with pytest.raises(OSError, match="directory"):
         preview(
             config_of(scored, preview=True, output=scored / "page.html"), on_result=previews.append
@@ -151,7 +154,7 @@ KILLED = """
 import os, signal, sys
 import kp_batch.operations.preview as preview
 from kp_batch.config import RescoreConfig
-preview._comparison = lambda run: os.kill(os.getpid(), signal.SIGKILL)
+preview._comparison = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 archive, warehouse = sys.argv[1:]
 preview.preview(RescoreConfig(archive=(archive,), warehouse=warehouse, embedder="hashing",
     cache_size=3, preview=True))
@@ -166,12 +169,13 @@ def test_what_a_killed_preview_leaves_goes_with_the_next_run(scored: Path) -> No
         [sys.executable, "-c", KILLED, scored / "archive", warehouse], check=False
     )
     assert done.returncode == -signal.SIGKILL
-    assert list((warehouse / "staging").glob("*/preview/manifest.json"))
-    assert read_manifest(warehouse)
+    assert (warehouse / "candidate" / "candidate.json").exists()
+    assert list((warehouse / "staging").iterdir())
     with writing(warehouse, wait=False):
         pass
     assert listing(warehouse) == before
     assert rescore_archive(config_of(scored)).run_id is None
+    assert not (warehouse / "candidate").exists()
 
 
 @pytest.mark.prefect

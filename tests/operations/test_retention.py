@@ -8,17 +8,18 @@ import pytest
 from kp_batch.operations.vacuum import FactsRewrite, Keep
 from kp_batch.schemas import FACTS
 from kp_batch.warehouse.data_files import write_data_file
-from kp_batch.warehouse.delta import DeltaTables, files_of
+from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.snapshot import PublishedSnapshot
+from tests.support.publications import CommittedTables
 
 
-def written(warehouse: Path, **files: str) -> DeltaTables:
+def written(warehouse: Path, **files: str) -> CommittedTables:
     """A table of facts, its files by their names, a letter for each trace."""
     frames = {
         name: pl.concat([FACTS.to_frame(), pl.DataFrame({"trace_id": [*ids]})], how="diagonal")
         for name, ids in files.items()
     }
-    tables = DeltaTables(warehouse, {}, "run")
+    tables = CommittedTables(warehouse, {}, "run")
     data_files = [write_data_file(warehouse, "facts", rows, name) for name, rows in frames.items()]
     tables.replace_files("facts", data_files, None)
     return tables
@@ -29,14 +30,14 @@ def without(*ids: str) -> Keep:
     return lambda rows: rows.join(gone, on="trace_id", how="anti", maintain_order="left")
 
 
-def rewritten(warehouse: Path, tables: DeltaTables, keep: Keep, **how: int) -> int:
+def rewritten(warehouse: Path, tables: CommittedTables, keep: Keep, **how: int) -> int:
     """Rewrite; how many facts were removed."""
     rewrite = FactsRewrite.of(PublishedSnapshot(warehouse, tables.versions), keep, **how)
-    rewrite.carry_out(warehouse, tables)
+    tables.commit(rewrite.carry_out(tables.candidate))
     return rewrite.removed
 
 
-def traces_by_file(warehouse: Path, tables: DeltaTables) -> dict[str, str]:
+def traces_by_file(warehouse: Path, tables: CommittedTables) -> dict[str, str]:
     """The traces of each file; one that was made just now is named `new`."""
     paths = files_of(warehouse, "facts", tables.versions["facts"])
     names = (path.stem if len(path.stem) == 1 else "new" for path in paths)
@@ -81,4 +82,4 @@ def test_with_nothing_to_remove_no_version_is_made(tmp_path: Path) -> None:
     before = dict(tables.versions)
     assert rewritten(tmp_path, tables, without("z")) == 0
     assert tables.versions == before
-    assert rewritten(tmp_path / "none", DeltaTables(tmp_path, {}, "run"), without("z")) == 0
+    assert rewritten(tmp_path / "none", CommittedTables(tmp_path, {}, "run"), without("z")) == 0

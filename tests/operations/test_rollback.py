@@ -383,9 +383,9 @@ def with_later(two_nights: Folder) -> dict[str, pl.DataFrame]:
 MOMENTS: list[tuple[object, str, int]] = [
     (kp_batch.operations.rollback, "restore", 0),
     (kp_batch.operations.rollback, "publish_success", 0),
-    *((kp_batch.pipeline.publish.DeltaTables, "undo_unpublished", after) for after in (0, 1, 3)),
-    *((kp_batch.pipeline.publish.DeltaTables, "append", after) for after in (0, 1)),
     (kp_batch.pipeline.publish, "publish", 0),
+    *((kp_batch.warehouse.candidate, "commit", after) for after in (0, 1, 3)),
+    (kp_batch.warehouse.publication, "_sync", 0),
     (kp_batch.operations.rollback, "leave_report", 0),
     (kp_batch.operations.rollback, "leave_report", 1),  # which is not killed
 ]

@@ -27,12 +27,13 @@ from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import TABLES, VIEWS
-from kp_batch.warehouse.delta import DeltaTables, files_of
+from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import write_jsonl
 from tests.support.folders import keep, listing, restore
 from tests.support.holding import HOLD, holding
 from tests.support.lawful import tables
+from tests.support.publications import CommittedTables
 from tests.support.removal import (
     Killed,
     assert_same,
@@ -221,7 +222,7 @@ def test_vacuum_removes_what_killed_runs_left_and_files_in_no_log(nights: Nights
             for name in ("profiles", "facts", "forgotten")
         },
     }
-    dead = DeltaTables(nights.warehouse, published(nights.warehouse).tables, "killed")
+    dead = CommittedTables(nights.warehouse, published(nights.warehouse).tables, "killed")
     for name, row in rows.items():
         dead.append(name, pl.concat([TABLES[name].to_frame(), pl.DataFrame(row)], how="diagonal"))
     for folder in ("scores/date=2026-01-05", "facts"):

@@ -27,10 +27,10 @@ from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.catalog import build
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 from tests.support.archives import step, trace, write_jsonl
+from tests.support.publications import publish_tables
 from tests.support.queries import ask, assert_same, day, gaps, override_effects
 
 # How many traces each domain has; the last three have no label of their own, the ninth has one only
@@ -758,7 +758,7 @@ def test_times_after_the_run_are_of_the_future_unless_all_are_they_are_left_out(
 def test_nothing_is_reported_of_a_warehouse_without_tables(
     reported: Reported, tmp_path: Path
 ) -> None:
-    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
+    publish_tables(tmp_path, Manifest({"threshold": 0.75}, {}))
     data = gathered(tmp_path)
     assert (data.run, data.failed, data.labels, data.grain) == (None, None, [], "day")
     assert data.totals == EMPTY_TOTALS

@@ -23,10 +23,10 @@ from kp_batch.sample import write_sample
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.text import bar_line, shortened
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import record_scores, step, trace, write_jsonl
 from tests.support.browser import CHROMIUM, Opening, charts, launched, marks, opened_in
+from tests.support.publications import publish_tables
 
 pytestmark = pytest.mark.process
 
@@ -367,7 +367,7 @@ def test_a_warehouse_without_scores_has_a_page_that_says_so(
     warehouse = tmp_path / "warehouse"
     if what == "nothing":
         warehouse.mkdir()
-        publish(warehouse, Manifest({}, {}))
+        publish_tables(warehouse, Manifest({}, {}))
     else:
         archive = tmp_path / "a.jsonl"
         write_jsonl(archive, [trace(steps=[])])

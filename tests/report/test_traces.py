@@ -22,11 +22,12 @@ from kp_batch.schemas import STEP_TYPES
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.snapshot import published
 from tests.support.archives import step, trace, write_jsonl, write_parquet
 from tests.support.buckets import fill
 from tests.support.folders import keep, restore
+from tests.support.publications import publish_tables
 from tests.support.removal import killed_in_removal
 
 pytestmark = pytest.mark.slow
@@ -44,7 +45,7 @@ def run(folder: Path, archive: Path | str | None = None, **changes: Any) -> Path
 def gathered(warehouse: Path) -> tuple[ReportData, Traces]:
     with connect(warehouse) as connection:
         data = gather(connection)
-        return data, gather_traces(warehouse, connection, data, ThreadExecutor())
+        return data, gather_traces(published(warehouse), connection, data, ThreadExecutor())
 
 
 def page(warehouse: Path) -> str:
@@ -125,7 +126,7 @@ def test_each_trace_is_shown_with_its_sum_its_place_and_its_text(tmp_path: Path)
         )
     manifest = require_manifest(warehouse)
     without_facts = {name: version for name, version in manifest.tables.items() if name != "facts"}
-    publish(warehouse, replace(manifest, tables=without_facts))
+    publish_tables(warehouse, replace(manifest, tables=without_facts))
     assert {detail.row for detail in gathered(warehouse)[1].details.values()} == {None}
 
 

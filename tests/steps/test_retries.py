@@ -23,7 +23,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import StorageError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.steps import step as steps
-from kp_batch.warehouse.delta import DeltaTables
+from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 from tests.support.folders import keep, restore
@@ -40,7 +40,7 @@ MIDST = {
     "replay": (kp_batch.pipeline.replay, "find_vectors"),
     "replay span": (kp_batch.pipeline.replay, "Replayed"),
     "write days": (kp_batch.pipeline.write, "write_data_file"),
-    "write": (DeltaTables, "replace_files"),
+    "write": (Candidate, "replace_all"),
     "publish": (kp_batch.pipeline.publish, "publish"),
 }
 TABLES = {

@@ -22,11 +22,11 @@ from kp_batch.cli import _MODULES, kp_batch
 from kp_batch.config import RescoreConfig
 from kp_batch.settings import SETTINGS
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.questions import Question, columns
 from kp_batch.warehouse.questions import questions as all_questions
 from kp_batch.warehouse.reader import connect
 from tests.support.pages import DOCS, anchor
+from tests.support.publications import publish_tables
 
 REFERENCE = DOCS / "reference"
 
@@ -138,7 +138,7 @@ def macros() -> Iterator[str]:
 def _empty() -> Iterator[duckdb.DuckDBPyConnection]:
     """A catalog without a run."""
     with tempfile.TemporaryDirectory() as folder:
-        publish(Path(folder), Manifest({"threshold": 0.75}, {}))
+        publish_tables(Path(folder), Manifest({"threshold": 0.75}, {}))
         with connect(Path(folder)) as connection:
             yield connection
 

@@ -24,15 +24,14 @@ from kp_batch.warehouse.data_files import (
 )
 from kp_batch.warehouse.delta import (
     CONFIGURATION,
-    DeltaTables,
     files_of,
     open_table,
     remove_unneeded,
 )
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import PublishedSnapshot
+from tests.support.publications import CommittedTables, publish_tables
 
 REPLACE = Path.replace
 
@@ -51,12 +50,12 @@ def half_known() -> pl.DataFrame:
     return pl.concat([scored(5, "a"), scored(5, "b").with_columns(date=None).cast(SCORES)])
 
 
-def files_by_day(warehouse: Path, tables: DeltaTables) -> dict[int, list[str]]:
+def files_by_day(warehouse: Path, tables: CommittedTables) -> dict[int, list[str]]:
     days = PublishedSnapshot(warehouse, {"scores": tables.versions["scores"]}).days
     return {partition.day: [path.name for path in paths] for partition, paths in days.items()}
 
 
-def ids_by_day(warehouse: Path, tables: DeltaTables) -> dict[int, list[str]]:
+def ids_by_day(warehouse: Path, tables: CommittedTables) -> dict[int, list[str]]:
     days = PublishedSnapshot(warehouse, {"scores": tables.versions["scores"]}).days
     return {
         partition.day: pl.read_parquet(paths, hive_partitioning=False)["trace_id"].to_list()
@@ -71,7 +70,7 @@ def written(warehouse: Path, number: int, *ids: str, run: str = "run-1") -> Data
 
 def first_run(warehouse: Path, days: dict[int, list[str]]) -> dict[str, int]:
     """What is published: the traces of some days."""
-    tables = DeltaTables(warehouse, {}, "first")
+    tables = CommittedTables(warehouse, {}, "first")
     files = [written(warehouse, number, *ids, run="first") for number, ids in days.items()]
     tables.replace_files("scores", files, None)
     return tables.versions
@@ -81,7 +80,7 @@ def facts(*ids: str) -> pl.DataFrame:
     return pl.concat([FACTS.to_frame(), pl.DataFrame({"trace_id": ids})], how="diagonal")
 
 
-def fact_ids(warehouse: Path, tables: DeltaTables) -> list[str]:
+def fact_ids(warehouse: Path, tables: CommittedTables) -> list[str]:
     rows = PublishedSnapshot(warehouse, {"facts": tables.versions["facts"]}).scan("facts").collect()
     return sorted(rows.get_column("trace_id"))
 
@@ -290,7 +289,7 @@ def test_the_files_read_as_those_of_delta(
 ) -> None:
     rows = odd_rows(TABLES[name])
     write_with_delta(tmp_path / "delta", name, rows)
-    ours = DeltaTables(tmp_path / "ours", {}, "a-run")
+    ours = CommittedTables(tmp_path / "ours", {}, "a-run")
     ours.add_files(name, [write_data_file(tmp_path / "ours", name, rows, "part")])
     text = read_by(tmp_path / "ours", name, ours.versions[name])
     assert text == read_by(tmp_path / "delta", name, 0)
@@ -309,7 +308,7 @@ def test_a_table_is_the_same_however_it_was_made(tmp_path: Path) -> None:
 
 
 def test_frames_and_files_make_one_table(tmp_path: Path) -> None:
-    tables = DeltaTables(tmp_path, {}, "a-run")
+    tables = CommittedTables(tmp_path, {}, "a-run")
     tables.add_files("facts", [write_data_file(tmp_path, "facts", facts("a"), "part")])
     tables.append("facts", facts("b"))
     tables.add_files("facts", [move_data_file(tmp_path, "facts", staged(tmp_path, "c"), "moved")])
@@ -325,8 +324,8 @@ def test_frames_and_files_make_one_table(tmp_path: Path) -> None:
 
 def test_only_the_replaced_partitions_change(tmp_path: Path) -> None:
     published = first_run(tmp_path, {5: ["a", "b"], 6: ["c"], 7: ["d"]})
-    first = DeltaTables(tmp_path, published, "first")
-    later = DeltaTables(tmp_path, published, "later")
+    first = CommittedTables(tmp_path, published, "first")
+    later = CommittedTables(tmp_path, published, "later")
     files = [written(tmp_path, 6, "f", "e"), written(tmp_path, 8, "h")]
     later.replace_files("scores", files, (day(number) for number in (6, 8)))
     assert later.versions == {"scores": published["scores"] + 1}
@@ -337,26 +336,26 @@ def test_only_the_replaced_partitions_change(tmp_path: Path) -> None:
 
 
 def test_a_day_may_come_from_several_parts(tmp_path: Path) -> None:
-    tables = DeltaTables(tmp_path, first_run(tmp_path, {5: ["a"]}), "later")
+    tables = CommittedTables(tmp_path, first_run(tmp_path, {5: ["a"]}), "later")
     files = [written(tmp_path, 5, trace_id, run=f"run-1-{trace_id}") for trace_id in ("b", "c")]
     tables.replace_files("scores", files, [day(5)])
     assert sorted(ids_by_day(tmp_path, tables)[5]) == ["b", "c"]
 
 
 def test_files_are_added_to_what_is_there(tmp_path: Path) -> None:
-    tables = DeltaTables(tmp_path, first_run(tmp_path, {5: ["a"]}), "later")
+    tables = CommittedTables(tmp_path, first_run(tmp_path, {5: ["a"]}), "later")
     tables.add_files("scores", [written(tmp_path, 5, "b"), written(tmp_path, 6, "c")])
     assert ids_by_day(tmp_path, tables)[6] == ["c"]
     assert sorted(ids_by_day(tmp_path, tables)[5]) == ["a", "b"]
 
 
 def test_a_partition_can_lose_all_rows(tmp_path: Path) -> None:
-    tables = DeltaTables(tmp_path, first_run(tmp_path, {5: ["a"], 6: ["b"]}), "later")
+    tables = CommittedTables(tmp_path, first_run(tmp_path, {5: ["a"], 6: ["b"]}), "later")
     tables.replace_files("scores", [], [day(6), day(7)])
     assert ids_by_day(tmp_path, tables) == {5: ["a"]}
     tables.replace_files("scores", [], [])
     assert ids_by_day(tmp_path, tables) == {5: ["a"]}
-    publish(tmp_path, Manifest({"threshold": 0.75}, tables.versions))
+    publish_tables(tmp_path, Manifest({"threshold": 0.75}, tables.versions))
     with connect(tmp_path) as connection:
         assert connection.execute("SELECT trace_id FROM scores").fetchall() == [("a",)]
     tables.replace_files("scores", [], None)
@@ -364,7 +363,7 @@ def test_a_partition_can_lose_all_rows(tmp_path: Path) -> None:
 
 
 def test_all_rows_of_a_table_without_partitions_are_replaced(tmp_path: Path) -> None:
-    tables = DeltaTables(tmp_path, {}, "a-run")
+    tables = CommittedTables(tmp_path, {}, "a-run")
     tables.append("facts", pl.concat([facts("a"), facts("b")]))
     file = write_data_file(tmp_path, "facts", facts("c"), "part")
     tables.replace_files("facts", [file], None)
@@ -373,7 +372,7 @@ def test_all_rows_of_a_table_without_partitions_are_replaced(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("partitions", [None, [day(5)], []])
 def test_no_files_make_a_table_without_rows(tmp_path: Path, partitions: list[date] | None) -> None:
-    tables = DeltaTables(tmp_path, {}, "a-run")
+    tables = CommittedTables(tmp_path, {}, "a-run")
     tables.replace_files("scores", [], partitions)
     tables.add_files("facts", [])
     assert tables.versions == {"scores": 0, "facts": 0}
@@ -383,7 +382,7 @@ def test_no_files_make_a_table_without_rows(tmp_path: Path, partitions: list[dat
         .collect()
         .equals(SCORES.to_frame())
     )
-    later = DeltaTables(tmp_path, tables.versions, "later")
+    later = CommittedTables(tmp_path, tables.versions, "later")
     later.add_files("scores", [written(tmp_path, 5, "a")])
     assert ids_by_day(tmp_path, later) == {5: ["a"]}
 
@@ -393,7 +392,7 @@ def test_a_file_of_a_partition_that_is_not_replaced_is_refused(
     tmp_path: Path, partitions: list[date]
 ) -> None:
     published = first_run(tmp_path, {5: ["a"], 6: ["b"]})
-    tables = DeltaTables(tmp_path, published, "later")
+    tables = CommittedTables(tmp_path, published, "later")
     file = written(tmp_path, 5, "c")
     with pytest.raises(ValueError, match=r"date=2026-01-05/run-1-part\.parquet is of no partition"):
         tables.replace_files("scores", [file], partitions)
@@ -403,7 +402,7 @@ def test_a_file_of_a_partition_that_is_not_replaced_is_refused(
 
 def test_a_file_that_is_gone_is_not_committed(tmp_path: Path) -> None:
     published = first_run(tmp_path, {5: ["a"]})
-    tables = DeltaTables(tmp_path, published, "later")
+    tables = CommittedTables(tmp_path, published, "later")
     file = written(tmp_path, 6, "b")
     (tmp_path / "scores" / file.path).unlink()
     with pytest.raises(FileNotFoundError):
@@ -418,7 +417,7 @@ def test_every_hundred_versions_are_summed_up_so_that_opening_a_table_takes_no_l
 ) -> None:
     published = first_run(tmp_path, {5: ["kp:trace:secret"]})
     for number in range(100):
-        tables = DeltaTables(tmp_path, published, f"run-{number}")
+        tables = CommittedTables(tmp_path, published, f"run-{number}")
         file = written(tmp_path, 6, "a", run=f"run-{number}")
         tables.replace_files("scores", [file], [day(6)])
         published = tables.versions
@@ -437,9 +436,9 @@ def test_every_hundred_versions_are_summed_up_so_that_opening_a_table_takes_no_l
 def test_a_commit_tells_its_run_and_nothing_of_the_rows(tmp_path: Path) -> None:
     secret = "kp:trace:secret"
     published = first_run(tmp_path, {5: [secret], 6: [secret]})
-    tables = DeltaTables(tmp_path, published, "later")
+    tables = CommittedTables(tmp_path, published, "later")
     tables.replace_files("scores", [written(tmp_path, 6, secret, secret)], [day(6)])
-    later = DeltaTables(tmp_path, published, "last")  # for which the first is restored
+    later = CommittedTables(tmp_path, published, "last")  # for which the first is restored
     later.replace_files("scores", [], [day(5)])
     DeltaTable(tmp_path / "scores").create_checkpoint()
     logs = sorted((tmp_path / "scores" / "_delta_log").iterdir())
@@ -461,11 +460,12 @@ def test_another_writer_at_the_same_time_is_reported(
     removals = kp_batch.warehouse.delta._removals  # noqa: SLF001
 
     def overtaken(*inputs: Any) -> Any:
-        write_deltalake(tmp_path / "scores", scored(5, "of another"), mode="append")
+        if inputs[0] == "scores":
+            write_deltalake(tmp_path / "scores", scored(5, "of another"), mode="append")
         return removals(*inputs)
 
     monkeypatch.setattr(kp_batch.warehouse.delta, "_removals", overtaken)
-    tables = DeltaTables(tmp_path, published, "later")
+    tables = CommittedTables(tmp_path, published, "later")
     with pytest.raises(WarehouseError, match=r"another writer changed the table scores .* again"):
         tables.replace_files("scores", [written(tmp_path, 5, "b")], [day(5)])
     assert tables.versions == published
@@ -476,25 +476,25 @@ def test_another_writer_at_the_same_time_is_reported(
 
 def test_files_replace_what_is_published_and_not_what_a_killed_run_left(tmp_path: Path) -> None:
     published = first_run(tmp_path, {5: ["a"], 6: ["b"]})
-    killed = DeltaTables(tmp_path, published, "killed")
+    killed = CommittedTables(tmp_path, published, "killed")
     file = written(tmp_path, 5, "never published", run="killed")
     killed.replace_files("scores", [file], [day(5), day(6)])
-    later = DeltaTables(tmp_path, published, "later")
+    later = CommittedTables(tmp_path, published, "later")
     later.replace_files("scores", [written(tmp_path, 6, "c")], [day(6)])
     assert ids_by_day(tmp_path, later) == {5: ["a"], 6: ["c"]}
-    killed = DeltaTables(tmp_path, later.versions, "killed")
+    killed = CommittedTables(tmp_path, later.versions, "killed")
     killed.add_files("scores", [written(tmp_path, 5, "nor this", run="killed-2")])
-    last = DeltaTables(tmp_path, later.versions, "last")
+    last = CommittedTables(tmp_path, later.versions, "last")
     last.add_files("scores", [written(tmp_path, 7, "d", run="last")])
     assert ids_by_day(tmp_path, last) == {5: ["a"], 6: ["c"], 7: ["d"]}
 
 
 def test_files_are_not_added_to_what_a_first_run_did_not_publish(tmp_path: Path) -> None:
     first_run(tmp_path, {5: ["never published"], 6: ["never published"]})
-    later = DeltaTables(tmp_path, {}, "later")
+    later = CommittedTables(tmp_path, {}, "later")
     later.add_files("scores", [written(tmp_path, 5, "a")])
     assert ids_by_day(tmp_path, later) == {5: ["a"]}
-    last = DeltaTables(tmp_path, {}, "last")
+    last = CommittedTables(tmp_path, {}, "last")
     last.replace_files("scores", [written(tmp_path, 7, "b")], [day(7)])
     assert ids_by_day(tmp_path, last) == {7: ["b"]}
 
@@ -503,7 +503,7 @@ def test_files_are_not_added_to_what_a_first_run_did_not_publish(tmp_path: Path)
 def test_a_run_may_commit_the_same_files_again(tmp_path: Path, *, is_first: bool) -> None:
     published = {} if is_first else first_run(tmp_path, {5: ["a"], 6: ["b"]})
     for _ in range(3):
-        tables = DeltaTables(tmp_path, published, "run-1")
+        tables = CommittedTables(tmp_path, published, "run-1")
         days = [written(tmp_path, 6, "c", "d"), written(tmp_path, 7, "e")]
         tables.replace_files("scores", days, [day(6), day(7)])
         tables.add_files("facts", [write_data_file(tmp_path, "facts", facts("f"), "run-1-0")])
@@ -520,7 +520,7 @@ def test_a_run_may_commit_the_same_files_again(tmp_path: Path, *, is_first: bool
 @pytest.mark.parametrize("name", ["wh", "a b", "it's", 'say "so"', "é 日本 {y} #*&$!"])
 def test_all_readers_agree_in_any_folder(tmp_path: Path, name: str) -> None:
     warehouse = tmp_path / name
-    tables = DeltaTables(warehouse, first_run(warehouse, {5: ["a"], 6: ["b"]}), "later")
+    tables = CommittedTables(warehouse, first_run(warehouse, {5: ["a"], 6: ["b"]}), "later")
     files = [written(warehouse, 6, "c"), written(warehouse, 7, "d")]
     tables.replace_files("scores", files, [day(6), day(7)])
     version = tables.versions["scores"]
@@ -573,9 +573,9 @@ def killed_while_writing(warehouse: Path, write: Callable[[], DataFile]) -> str:
 
 def test_vacuum_removes_what_nothing_needs_and_keeps_the_rest(tmp_path: Path) -> None:
     first = first_run(tmp_path, {5: ["a"], 6: ["b"], 7: ["c"]})
-    second = DeltaTables(tmp_path, first, "second")
+    second = CommittedTables(tmp_path, first, "second")
     second.replace_files("scores", [written(tmp_path, 6, "d", run="second")], [day(6)])
-    third = DeltaTables(tmp_path, second.versions, "third")
+    third = CommittedTables(tmp_path, second.versions, "third")
     third.replace_files("scores", [written(tmp_path, 6, "e", run="third")], [day(6), day(7)])
     killed = [
         written(tmp_path, 5, "never committed", run="killed").path,
@@ -592,7 +592,7 @@ def test_vacuum_removes_what_nothing_needs_and_keeps_the_rest(tmp_path: Path) ->
 
 
 def test_vacuum_removes_half_written_files_of_tables_without_partitions(tmp_path: Path) -> None:
-    tables = DeltaTables(tmp_path, {}, "a-run")
+    tables = CommittedTables(tmp_path, {}, "a-run")
     file = write_data_file(tmp_path, "facts", facts("a"), "part")
     tables.add_files("facts", [file])
     killed_while_writing(tmp_path, lambda: write_data_file(tmp_path, "facts", facts("b"), "more"))
@@ -618,6 +618,6 @@ def test_files_of_a_table_whose_log_was_lost_stay(tmp_path: Path) -> None:
 
 def test_files_of_a_killed_run_are_no_rows_of_a_new_table(tmp_path: Path) -> None:
     written(tmp_path, 5, "never committed", run="killed")
-    tables = DeltaTables(tmp_path, {}, "later")
+    tables = CommittedTables(tmp_path, {}, "later")
     tables.replace_files("scores", [written(tmp_path, 5, "a")], [day(5)])
     assert ids_by_day(tmp_path, tables) == {5: ["a"]}

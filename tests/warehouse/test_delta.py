@@ -15,13 +15,13 @@ from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.schemas import REJECTS, TABLES, VIEWS
 from kp_batch.warehouse import delta
 from kp_batch.warehouse.answers import write_answer
-from kp_batch.warehouse.delta import DeltaTables, files_of, open_table
+from kp_batch.warehouse.delta import files_of, open_table
 from kp_batch.warehouse.layout import TABLE_NAMES, check_folder
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.publication import publish, rebuild
+from kp_batch.warehouse.publication import rebuild
 from kp_batch.warehouse.reader import connect
 from tests.support.holding import holding
-from tests.support.publications import profile, publish_profile
+from tests.support.publications import CommittedTables, profile, publish_profile, publish_tables
 
 
 def published_names(warehouse: Path) -> list[str]:
@@ -75,12 +75,12 @@ def test_the_log_of_a_version_is_read_once_and_that_of_another_folder_anew(
 
 def test_what_is_committed_but_not_published_is_seen_by_nobody_and_undone(tmp_path: Path) -> None:
     publish_profile(tmp_path, "published")
-    killed = DeltaTables(tmp_path, {"profiles": 0}, "killed")
+    killed = CommittedTables(tmp_path, {"profiles": 0}, "killed")
     killed.append("profiles", profile("never published"))
     assert published_names(tmp_path) == ["published"]
-    later = DeltaTables(tmp_path, {"profiles": 0}, "later")
+    later = CommittedTables(tmp_path, {"profiles": 0}, "later")
     later.append("profiles", profile("next"))
-    publish(tmp_path, Manifest({"threshold": 0.75}, later.versions))
+    publish_tables(tmp_path, Manifest({"threshold": 0.75}, later.versions))
     assert sorted(published_names(tmp_path)) == ["next", "published"]
 
 
@@ -95,9 +95,9 @@ def test_an_open_reader_keeps_its_tables_and_a_new_one_sees_the_new(tmp_path: Pa
 
 
 def test_views_of_missing_and_empty_tables_have_no_rows(tmp_path: Path) -> None:
-    tables = DeltaTables(tmp_path, {}, "a-run")
+    tables = CommittedTables(tmp_path, {}, "a-run")
     tables.overwrite("rejects", REJECTS.to_frame())
-    publish(tmp_path, Manifest({"threshold": 0.75}, tables.versions))
+    publish_tables(tmp_path, Manifest({"threshold": 0.75}, tables.versions))
     with connect(tmp_path) as connection:
         for name in VIEWS:
             assert connection.execute(f"SELECT * FROM {name}").fetchall() == []
@@ -110,7 +110,7 @@ def test_views_of_missing_and_empty_tables_have_no_rows(tmp_path: Path) -> None:
 
 
 def test_every_view_says_what_it_is(tmp_path: Path) -> None:
-    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
+    publish_tables(tmp_path, Manifest({"threshold": 0.75}, {}))
     with connect(tmp_path) as connection:
         comments = dict(
             connection.execute(
@@ -122,10 +122,10 @@ def test_every_view_says_what_it_is(tmp_path: Path) -> None:
 
 
 def test_what_a_first_run_did_not_publish_is_not_built_upon(tmp_path: Path) -> None:
-    DeltaTables(tmp_path, {}, "killed").append("profiles", profile("killed"))
-    later = DeltaTables(tmp_path, {}, "later")
+    CommittedTables(tmp_path, {}, "killed").append("profiles", profile("killed"))
+    later = CommittedTables(tmp_path, {}, "later")
     later.append("profiles", profile("next"))
-    publish(tmp_path, Manifest({"threshold": 0.75}, later.versions))
+    publish_tables(tmp_path, Manifest({"threshold": 0.75}, later.versions))
     assert published_names(tmp_path) == ["next"]
 
 
@@ -134,17 +134,17 @@ def test_the_rows_of_a_frame_keep_their_order(tmp_path: Path) -> None:
         pl.DataFrame({"id_hash": [f"{chunk:03}-{row:03}" for row in range(500)]})
         for chunk in range(60)
     ]
-    tables = DeltaTables(tmp_path, {}, "a-run")
+    tables = CommittedTables(tmp_path, {}, "a-run")
     tables.overwrite("forgotten", pl.concat(chunks, rechunk=False))
     frame = pl.read_parquet(files_of(tmp_path, "forgotten", tables.versions["forgotten"]))
     assert frame.get_column("id_hash").is_sorted()
 
 
 def test_the_log_tells_no_value_of_any_row(tmp_path: Path) -> None:
-    tables = DeltaTables(tmp_path, {}, "first")
+    tables = CommittedTables(tmp_path, {}, "first")
     tables.overwrite("profiles", profile("kp:trace:secret"))
     tables.append("profiles", profile("kp:trace:secret"))
-    killed = DeltaTables(tmp_path, {"profiles": 0}, "killed")
+    killed = CommittedTables(tmp_path, {"profiles": 0}, "killed")
     killed.overwrite("profiles", profile("kp:trace:secret"))  # after the first was restored
     table = DeltaTable(tmp_path / "profiles")
     table.create_checkpoint()
@@ -210,7 +210,7 @@ def test_a_url_is_no_warehouse() -> None:
 
 
 def test_a_frame_of_another_schema_is_refused(tmp_path: Path) -> None:
-    tables = DeltaTables(tmp_path, {}, "a-run")
+    tables = CommittedTables(tmp_path, {}, "a-run")
     with pytest.raises(TypeError, match="the table profiles has the schema"):
         tables.overwrite("profiles", pl.DataFrame({"name": ["x"]}))
     assert tables.versions == {}
@@ -228,7 +228,7 @@ def answer(warehouse: Path, query: str, output_format: str, width: int = 80) -> 
 def nothing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse in which nothing is published."""
     folder = tmp_path_factory.mktemp("nothing")
-    publish(folder, Manifest({"threshold": 0.75}, {}))
+    publish_tables(folder, Manifest({"threshold": 0.75}, {}))
     return folder
 
 
@@ -327,13 +327,13 @@ def test_each_statement_that_has_an_answer_is_answered(nothing: Path) -> None:
 
 
 def test_json_holds_no_nan_however_deep(tmp_path: Path) -> None:
-    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
+    publish_tables(tmp_path, Manifest({"threshold": 0.75}, {}))
     deep = "SELECT [1.0, 'nan'::DOUBLE] AS a, {'b': ['inf'::DOUBLE]} AS b"
     assert json.loads(answer(tmp_path, deep, "json")) == [{"a": [1.0, None], "b": {"b": [None]}}]
 
 
 def test_json_holds_no_nan_and_each_name_once(tmp_path: Path) -> None:
-    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
+    publish_tables(tmp_path, Manifest({"threshold": 0.75}, {}))
     numbers = answer(tmp_path, "SELECT 'nan'::DOUBLE AS a, 'inf'::FLOAT AS b", "json")
     assert json.loads(numbers) == [{"a": None, "b": None}]
     with pytest.raises(KpBatchError, match="name the columns apart"):

@@ -15,8 +15,8 @@ from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.snapshot import frame_of
+from tests.support.publications import publish_tables
 
 OVERRIDES = ("single_thought", "recovery_bonus", "low_diversity_penalty")
 EDGES = (0.0, 5e-324, 0.05, 0.1, 0.3, 0.7, 0.9, 0.95, 1 - 2.0**-53, 1.0)
@@ -211,7 +211,7 @@ def test_a_rank_correlation_is_spearmans_with_ties(connection: duckdb.DuckDBPyCo
 def test_a_view_that_calls_a_formula_answers_in_an_attached_catalog(
     tmp_path: Path, alias: str
 ) -> None:
-    publish(tmp_path, Manifest({"threshold": 0.75}, {}))
+    publish_tables(tmp_path, Manifest({"threshold": 0.75}, {}))
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH '{tmp_path / 'kp.duckdb'}' AS {alias} (READ_ONLY)")
         for view in ("profile_comparison", "override_effects", "score_distribution"):

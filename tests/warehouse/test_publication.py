@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 import pytest
 
 from kp_batch.config import RescoreConfig
@@ -28,19 +29,27 @@ from kp_batch.runs.run import effective_config
 from kp_batch.runs.staging import Staging
 from kp_batch.schemas import TABLES
 from kp_batch.steps.step import ThreadExecutor, timed
+from kp_batch.warehouse import candidate as candidates
 from kp_batch.warehouse import catalog
 from kp_batch.warehouse import manifest as manifests
 from kp_batch.warehouse import publication as publishing
-from kp_batch.warehouse.delta import DeltaTables
+from kp_batch.warehouse.candidate import Candidate
+from kp_batch.warehouse.delta import commit, files_of, next_version
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest, require_manifest
-from kp_batch.warehouse.publication import publish, rebuild, writing
+from kp_batch.warehouse.publication import rebuild, writing
 from kp_batch.warehouse.reader import connect, is_current
 from tests.support.archives import trace, write_jsonl
 from tests.support.folders import keep, restore
 from tests.support.gaps import AFTER, BEFORE, BETWEEN, BUILDING, GAPS, Killed, die, stopping
 from tests.support.holding import holding
 from tests.support.killing import reading
-from tests.support.publications import Tables, profile, publish_profile, tables
+from tests.support.publications import (
+    Tables,
+    profile,
+    publish_profile,
+    publish_tables,
+    tables,
+)
 from tests.support.runs import config, least
 
 pytestmark = pytest.mark.slow
@@ -108,7 +117,8 @@ class Calls:
                 raise Killed
 
         def replacing(path: Path, target: Path) -> Path:
-            note(f"replace {target.name} by {path.name}")
+            is_moved = path.name == target.name
+            note("move a file" if is_moved else f"replace {target.name} by {path.name}")
             return replace(path, target)
 
         def syncing_names(folder: Path) -> None:
@@ -119,6 +129,12 @@ class Calls:
             note(f"sync what is new in {root.name}")
             sync_new(files, known, root)
 
+        def committing(warehouse: Path, name: str, *inputs: Any) -> None:
+            note(f"commit {name}")
+            commit(warehouse, name, *inputs)
+            note(f"committed {name}")
+
+        monkeypatch.setattr(candidates, "commit", committing)
         monkeypatch.setattr(publishing, "sync_names", syncing_names)
         monkeypatch.setattr(publishing, "sync_new", syncing_new)
         monkeypatch.setattr(Path, "replace", replacing)
@@ -131,21 +147,27 @@ def test_manifest_json_publishes_and_kp_duckdb_follows_wherever_the_writer_dies(
     warehouse = made
     for fatal in count(1):
         restore(warehouse)
-        newer = DeltaTables(warehouse, require_manifest(warehouse).tables, "a-run")
-        newer.overwrite("profiles", profile("two"))
+        candidate = Candidate(warehouse, require_manifest(warehouse).tables, "a-run")
+        candidate = candidate.overwrite("profiles", profile("two"))
         with monkeypatch.context() as patch:
             calls = Calls(patch, fatal)
             try:
-                publish(warehouse, Manifest({"threshold": 0.75}, newer.versions))
+                publishing.publish(candidate, {"threshold": 0.75})
                 break
             except Killed:
                 pass
         seen.append((calls.noted[-1], plain(warehouse), ours(warehouse)))
         with writing(warehouse, wait=False):
             assert plain(warehouse) == ours(warehouse) == seen[-1][2]
-        names = {path.name for path in warehouse.iterdir()}
+        newest = next_version(warehouse, "profiles", 0) - 1
+        [path] = files_of(warehouse, "profiles", newest)  # for who reads the table by itself
+        assert pl.read_parquet(path)["name"].to_list() == [seen[-1][2]]
+        names = {path.name for path in warehouse.iterdir()} - {"candidate"}
         assert names == {"profiles", "kp.duckdb", "manifest.json", "kp.lock"}
     assert seen == [
+        ("move a file", "one", "one"),
+        ("commit profiles", "one", "one"),
+        ("committed profiles", "one", "one"),
         ("sync what is new in it's one", "one", "one"),
         ("replace manifest.json by manifest.json.new", "one", "one"),
         ("sync the names in it's one", "one", "two"),
@@ -165,26 +187,25 @@ def test_each_publication_has_an_id_of_its_own(one: Path) -> None:
         "failed": False,
     }
     assert plain(one, "SELECT publication FROM manifest") == published.publication
-    publish(one, published)
+    publish_tables(one, published)
     assert require_manifest(one).tables == published.tables
     assert require_manifest(one).publication != published.publication
 
 
-UNREADABLE: dict[str, tuple[dict[str, Any], dict[str, int], str]] = {
-    "a setting": ({"cache_size": 10**19}, {}, "the setting cache_size 10000000000000000000"),
-    "an unknown setting": ({"since": "none"}, {}, "the setting since 'none'"),
-    "a version": ({}, {"profiles": -1}, "versions of tables that no run writes"),
+UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "a setting": ({"cache_size": 10**19}, "the setting cache_size 10000000000000000000"),
+    "an unknown setting": ({"since": "none"}, "the setting since 'none'"),
 }
 
 
 @pytest.mark.telling
 @pytest.mark.parametrize("name", UNREADABLE)
 def test_a_manifest_that_nobody_could_read_is_not_published(one: Path, name: str) -> None:
-    wrong, versions, message = UNREADABLE[name]
+    wrong, message = UNREADABLE[name]
     before = require_manifest(one)
-    manifest = Manifest({**before.settings, **wrong}, {**before.tables, **versions})
+    manifest = Manifest({**before.settings, **wrong}, before.tables)
     with pytest.raises(WarehouseError, match=f"nothing was published, .* would have {message}"):
-        publish(one, manifest)
+        publish_tables(one, manifest)
     assert require_manifest(one) == before
     with writing(one, wait=False):
         assert plain(one) == ours(one) == "one"

@@ -17,14 +17,13 @@ from kp_batch.duck import statement
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import VIEWS
-from kp_batch.warehouse.delta import DeltaTables, files_of
+from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
-from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import published
 from tests.support.archives import trace, write_jsonl
 from tests.support.folders import keep, restore
-from tests.support.publications import Tables, tables
+from tests.support.publications import CommittedTables, Tables, publish_tables, tables
 from tests.support.runs import config
 
 pytestmark = pytest.mark.slow
@@ -279,18 +278,18 @@ def test_a_whole_run_id_is_no_beginning(two_runs: tuple[Path, str]) -> None:
     warehouse, first = two_runs
     manifest = read_manifest(warehouse)
     assert manifest
-    written = DeltaTables(warehouse, manifest.tables, "x")
+    written = CommittedTables(warehouse, manifest.tables, "x")
     runs = pl.read_parquet(files_of(warehouse, "runs", manifest.tables["runs"]))
     longer = runs.filter(run_id=first).with_columns(run_id=pl.lit(f"{first}0"))
     written.append("runs", longer)
-    publish(warehouse, replace(manifest, tables=written.versions))
+    publish_tables(warehouse, replace(manifest, tables=written.versions))
     assert [run.run_id for run in published(warehouse).find_runs(first)] == [first]
 
 
 def test_that_there_is_no_latest_or_previous_run_is_reported(tmp_path: Path) -> None:
     empty, one = tmp_path / "empty", tmp_path / "one"
     empty.mkdir()
-    publish(empty, Manifest({}, {}))
+    publish_tables(empty, Manifest({}, {}))
     write_jsonl(tmp_path / "a.jsonl", [trace()])
     rescore_archive(config(tmp_path, tmp_path / "a.jsonl", warehouse=one))
     for warehouse, name, message in (

@@ -2,28 +2,29 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 
 import polars as pl
 import pytest
 from deltalake import DeltaTable
 
-import kp_batch.operations.vacuum
-import kp_batch.pipeline.publish
 from kp_batch.errors import AuditError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.schemas import TABLES
 from kp_batch.storage.store import store_at
+from kp_batch.warehouse import candidate as candidates
 from kp_batch.warehouse import publication
-from kp_batch.warehouse.delta import DeltaTables, files_of
+from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import writing
+from kp_batch.warehouse.snapshot import published
 from tests.support.archives import trace, write_jsonl
 from tests.support.buckets import Machine, make_bucket, s3_server
 from tests.support.folders import keep, restore
-from tests.support.publications import profile, publish_profile
+from tests.support.publications import CommittedTables, profile, publish_profile
 from tests.support.runs import run_night, two_nights
 
 REFUSED = {"audits": {"none": {"sql": "FROM scores"}}}
@@ -75,12 +76,12 @@ def forget_one(folder: Path) -> None:
     forget(folder / "warehouse", ["kp:trace:1"])
 
 
-FAILURES: dict[str, tuple[Callable[[Path], None], object, Callable[..., None]]] = {
-    "a run that cannot publish": (run_night, kp_batch.pipeline.publish, is_broken),
-    "a run that is interrupted": (run_night, kp_batch.pipeline.publish, is_interrupted),
-    "a rollback": (roll_back, kp_batch.pipeline.publish, is_broken),
-    "vacuum": (clean, kp_batch.operations.vacuum, is_broken),
-    "forget": (forget_one, kp_batch.pipeline.publish, is_broken),
+FAILURES: dict[str, tuple[Callable[[Path], None], Callable[..., None]]] = {
+    "a run that cannot publish": (run_night, is_broken),
+    "a run that is interrupted": (run_night, is_interrupted),
+    "a rollback": (roll_back, is_broken),
+    "vacuum": (clean, is_broken),
+    "forget": (forget_one, is_broken),
 }
 
 
@@ -90,10 +91,10 @@ def test_what_a_failing_command_has_written_is_taken_back(
     folder: Path, failure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warehouse = folder / "warehouse"
-    work, where, fails = FAILURES[failure]
+    work, fails = FAILURES[failure]
     before = require_manifest(warehouse)
     with monkeypatch.context() as patch:
-        patch.setattr(where, "publish", fails)
+        patch.setattr(publication, "_sync", fails)  # once all is committed
         with pytest.raises((OSError, KeyboardInterrupt)):
             work(folder)
     assert require_manifest(warehouse) == before
@@ -105,6 +106,39 @@ def test_what_a_failing_command_has_written_is_taken_back(
     assert_only_published(warehouse)
 
 
+# A call of a publication, which fails after so many that do not.
+PUBLISHING = [
+    (candidates.Candidate, "move_files", 0),
+    (publication, "build_published", 0),
+    *((candidates, "commit", after) for after in (0, 1, 6)),
+    (publication, "publish_in_bucket", 0),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "what", "after"), PUBLISHING)
+def test_wherever_a_publication_fails_only_what_is_published_stays(
+    folder: Path, where: object, what: str, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse, calls, call = folder / "warehouse", count(), getattr(where, what)
+
+    def failing(*inputs: object) -> object:
+        if next(calls) >= after:
+            raise OSError("no more room")
+        return call(*inputs)
+
+    before = require_manifest(warehouse)
+    with monkeypatch.context() as patch:
+        patch.setattr(where, what, failing)
+        with pytest.raises(OSError, match="no more room"):
+            run_night(folder)
+    assert require_manifest(warehouse) == before
+    assert_only_published(warehouse)
+    run_night(folder)
+    assert_only_published(warehouse)
+    assert published(warehouse).scored == 3
+
+
 @pytest.mark.slow
 def test_scores_that_an_audit_refuses_are_not_seen(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(AuditError):
@@ -114,7 +148,7 @@ def test_scores_that_an_audit_refuses_are_not_seen(folder: Path, tmp_path: Path)
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace()])
     with pytest.raises(AuditError):
         run_night(tmp_path, **REFUSED)
-    assert pl.read_delta(str(tmp_path / "warehouse" / "scores")).height == 0
+    assert not (tmp_path / "warehouse" / "scores").exists()
     assert_only_published(tmp_path / "warehouse")
     run_night(tmp_path)
     assert pl.read_delta(str(tmp_path / "warehouse" / "scores")).height == 1
@@ -130,7 +164,7 @@ def test_what_a_killed_writer_left_is_taken_back_once_by_the_next_one(
     publish_profile(tmp_path, "one")
     with monkeypatch.context() as patch:
         patch.setattr(publication, "_take_back", lambda _: None)
-        killed = DeltaTables(tmp_path, require_manifest(tmp_path).tables, "killed")
+        killed = CommittedTables(tmp_path, require_manifest(tmp_path).tables, "killed")
         killed.overwrite("profiles", profile("never"))
         killed.overwrite("forgotten", TABLES["forgotten"].to_frame())
     assert pl.read_delta(str(tmp_path / "profiles"))["name"].to_list() == ["never"]
@@ -163,9 +197,9 @@ def test_the_failure_that_counts_is_told_where_nothing_can_be_taken_back(
 
     def work() -> None:
         with writing(tmp_path, wait=False):
-            tables = DeltaTables(tmp_path, require_manifest(tmp_path).tables, "a-run")
+            tables = CommittedTables(tmp_path, require_manifest(tmp_path).tables, "a-run")
             tables.overwrite("profiles", profile("never"))
-            monkeypatch.setattr(DeltaTables, "undo_unpublished", is_broken)
+            monkeypatch.setattr(publication, "restore_all", is_broken)
             raise ValueError("it failed")
 
     with pytest.raises(ValueError, match="it failed"):

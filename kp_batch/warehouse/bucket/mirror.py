@@ -118,11 +118,14 @@ class Mirror:
         then, self.etag = self.store.head(_MANIFEST), now.etag if now else ""
         if self.etag != (then.etag if then else ""):
             return False
-        is_same = record.etag_of(_MANIFEST) == self.etag
+        file = self.folder / _MANIFEST
+        is_same = content == (file.read_bytes() if file.exists() else b"")
         if now and not record.has(now):
             self._save(content, now)
         record.was_published = now is not None
         self._prune_to({*objects, *([_MANIFEST] if now else [])}, keep_local_vectors=is_same)
+        if not is_same:  # of traces that were forgotten meanwhile, perhaps
+            shutil.rmtree(Layout(self.folder).candidate, ignore_errors=True)
         record.save()
         return True
 

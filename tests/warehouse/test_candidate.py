@@ -1,0 +1,264 @@
+"""What a writer changes, laid over what is published: until it is published, or where it is not."""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kp_batch.errors import AuditError, KpBatchError, WarehouseError
+from kp_batch.operations.compare import compare
+from kp_batch.operations.explain import explain
+from kp_batch.operations.forget import forget
+from kp_batch.operations.preview import preview
+from kp_batch.operations.rollback import rollback
+from kp_batch.operations.vacuum import vacuum
+from kp_batch.pipeline.audit import audit
+from kp_batch.pipeline.report import leave_report
+from kp_batch.runs.run import effective_config
+from kp_batch.schemas import SCORES, TABLES
+from kp_batch.steps.step import ThreadExecutor
+from kp_batch.storage.store import store_at
+from kp_batch.warehouse import candidate as candidates
+from kp_batch.warehouse.candidate import Candidate
+from kp_batch.warehouse.data_files import DataFile, write_data_file
+from kp_batch.warehouse.manifest import require_manifest
+from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.snapshot import PublishedSnapshot, published
+from tests.support.archives import trace, write_jsonl
+from tests.support.buckets import Machine, make_bucket, s3_server
+from tests.support.folders import keep, restore
+from tests.support.publications import CommittedTables, profile
+from tests.support.runs import config, run_night, two_nights
+
+REFUSED = {"audits": {"few": {"sql": "FROM scores"}}}
+# Of each run; and of how long before it a file was written.
+OWN = ("run_id", "started_at", "finished_at", "seconds", "published", "config", "version")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("candidate") / "made"
+    two_nights(folder)  # and a third file, which a run has to read
+    keep(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path) -> Path:
+    restore(made)
+    return made
+
+
+def refuse(folder: Path, **changes: Any) -> None:
+    with pytest.raises(AuditError):
+        run_night(folder, **REFUSED, **changes)
+
+
+def rows(snapshot: PublishedSnapshot) -> dict[str, list[tuple[Any, ...]]]:
+    """All rows of all tables, but for what tells one run from the next."""
+    frames = {name: snapshot.scan(name).drop(OWN, strict=False).collect() for name in TABLES}
+    return {name: sorted(frame.rows(), key=repr) for name, frame in frames.items()}
+
+
+# --- what is laid over ---
+
+
+DAYS = [date(2026, 1, day) for day in (5, 6, 7)]
+
+
+def scored(name: str, day: date) -> pl.DataFrame:
+    row = dict.fromkeys(SCORES) | {"trace_id": name, "date": day}
+    return pl.DataFrame([row], schema=SCORES)
+
+
+Step = tuple[str, Sequence[int]]
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["append", "overwrite", "days"]), st.lists(st.integers(0, 2))),
+    max_size=4,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.telling
+@settings(max_examples=30, deadline=None)
+@given(before=STEPS, steps=STEPS)
+def test_what_is_laid_over_is_what_is_there_once_it_is_committed(
+    before: list[Step], steps: list[Step]
+) -> None:
+    names = map(str, count())
+
+    def changed(candidate: Candidate, step: Step) -> Candidate:
+        kind, days = step
+        if kind == "days":
+            chosen = [DAYS[number] for number in sorted(set(days))]
+            files = [of_day(candidate, day) for day in chosen[:2]]
+            return candidate.replace_partitions("scores", files, chosen)
+        rows = pl.concat([profile(next(names)) for _ in range(len(days) + 1)])
+        write = candidate.append if kind == "append" else candidate.overwrite
+        return write("profiles", rows)
+
+    def of_day(candidate: Candidate, day: date) -> DataFile:
+        name = next(names)
+        return write_data_file(candidate.folder, "scores", scored(name, day), name)
+
+    def of(snapshot: PublishedSnapshot) -> Any:
+        profiles = sorted(snapshot.scan("profiles").collect()["name"])
+        scores = {
+            day: [pl.read_parquet(path)["trace_id"].item() for path in paths]
+            for day, paths in snapshot.days.items()
+        }
+        by_day = dict(snapshot.rows_by_day().rows())
+        assert by_day == {day: len(each) for day, each in scores.items()}
+        return profiles, scores
+
+    with TemporaryDirectory() as name:
+        tables = CommittedTables(Path(name), {}, "a-run")
+        for step in before:
+            tables.commit(changed(tables.candidate, step))
+        was = of(PublishedSnapshot(Path(name), tables.versions))
+        candidate = tables.candidate
+        for step in steps:
+            candidate = changed(candidate, step)
+        now = PublishedSnapshot(Path(name), candidate.tables, candidate=candidate)
+        would_be = of(now)
+        assert of(PublishedSnapshot(Path(name), tables.versions)) == was
+        tables.commit(candidate)
+        assert of(PublishedSnapshot(Path(name), tables.versions)) == would_be
+        for table in candidate.changes:
+            newest = DeltaTable(Path(name) / table)
+            assert newest.version() == tables.versions[table]
+
+
+def test_a_file_is_of_a_partition_that_is_replaced(tmp_path: Path) -> None:
+    candidate = Candidate(tmp_path, {}, "a-run")
+    file = write_data_file(candidate.folder, "scores", scored("a", DAYS[0]), "a")
+    with pytest.raises(ValueError, match=r"is of no partition of scores that is replaced"):
+        candidate.replace_partitions("scores", [file], DAYS[1:])
+
+
+# --- what is kept to be asked ---
+
+
+@pytest.mark.slow
+@pytest.mark.telling
+def test_what_a_refused_run_would_have_published_is_what_the_next_one_does(folder: Path) -> None:
+    warehouse = folder / "warehouse"
+    before = require_manifest(warehouse)
+    refuse(folder)
+    candidate = published(warehouse, "candidate")
+    would_be = rows(candidate)
+    moves = compare(warehouse, "latest", "candidate")
+    assert (moves.in_both, moves.only_in_second, moves.second) == (2, 1, candidate.candidate.writer)
+    assert explain(warehouse, "kp:trace:3", candidate=True).run_id == moves.second
+    with pytest.raises(WarehouseError, match="no trace 'kp:trace:3'"):
+        explain(warehouse, "kp:trace:3")
+    with connect(warehouse, "candidate") as connection:
+        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(3,)]
+        assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(3,)]
+    [result] = audit(warehouse, "candidate")
+    assert (result.name, result.rows, result.fails) == ("few", 3, True)
+    run_night(folder, audits={})
+    now = rows(published(warehouse))
+    failed, done = now.pop("runs"), would_be.pop("runs")
+    assert len(failed) == len(done) + 1  # the row of the failure
+    assert now == would_be
+    assert require_manifest(warehouse).tables["scores"] == before.tables["scores"] + 1
+    with pytest.raises(WarehouseError, match="there is no candidate in"):
+        published(warehouse, "candidate")
+
+
+@pytest.mark.slow
+def test_nothing_that_was_refused_or_previewed_is_committed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse, committed = folder / "warehouse", list[str]()
+    commit = candidates.commit
+
+    def watched(warehouse: Path, name: str, *others: Any) -> None:
+        committed.append(name)
+        commit(warehouse, name, *others)
+
+    monkeypatch.setattr(candidates, "commit", watched)
+    before = {path for name in TABLES for path in (warehouse / name).rglob("*")}
+    preview(effective_config(config(folder, folder / "archive", preview=True, max_reject_share=1)))
+    assert committed == []
+    assert {path for name in TABLES for path in (warehouse / name).rglob("*")} == before
+    refuse(folder)
+    assert sorted(committed) == ["rejects", "runs"]
+    after = {path for name in TABLES for path in (warehouse / name).rglob("*")}
+    assert {path.relative_to(warehouse).parts[0] for path in after - before} == {"rejects", "runs"}
+
+
+@pytest.mark.slow
+def test_a_candidate_stays_until_the_next_run(folder: Path) -> None:
+    warehouse = folder / "warehouse"
+
+    def kept() -> str:
+        return published(warehouse, "candidate").candidate.writer
+
+    refuse(folder)
+    first = kept()
+    before = rows(published(warehouse, "candidate"))
+    for _ in range(2):  # the first one rewrites files, the second one would remove them
+        vacuum(warehouse, timedelta(0), datetime.now(UTC))
+    leave_report(warehouse, ThreadExecutor())
+    assert kept() == first
+    assert rows(published(warehouse, "candidate")) == before
+    preview(effective_config(config(folder, folder / "archive", preview=True, max_reject_share=1)))
+    assert kept() > first
+    forget(warehouse, ["kp:trace:1"])
+    assert not (warehouse / "candidate").exists()
+    for work in (lambda: rollback(warehouse, "latest"), lambda: run_night(folder, audits={})):
+        refuse(folder)
+        work()
+        assert not (warehouse / "candidate").exists()
+
+
+@pytest.mark.slow
+def test_a_first_run_that_is_refused_can_be_asked(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace()])
+    refuse(tmp_path)
+    assert published(tmp_path / "warehouse", "candidate").scored == 1
+    with pytest.raises(KpBatchError, match="there is no latest run"):
+        compare(tmp_path / "warehouse", "latest", "candidate")
+
+
+def test_a_damaged_candidate_is_told(tmp_path: Path) -> None:
+    Candidate(tmp_path, {}, "a-run").overwrite("profiles", profile("a")).keep({})
+    assert published(tmp_path, "candidate").scan("profiles").collect()["name"].to_list() == ["a"]
+    file = tmp_path / "candidate" / "candidate.json"
+    for content in ("", "{}", '{"changes": {"scores": 1}}', "[]"):
+        file.write_text(content, "utf-8")
+        with pytest.raises(WarehouseError, match="is damaged: remove its folder candidate"):
+            published(tmp_path, "candidate")
+
+
+@pytest.mark.process
+def test_no_bucket_sees_a_candidate_and_it_is_asked_all_the_same(tmp_path: Path) -> None:
+    with s3_server() as address:
+        machine = Machine(tmp_path / "cache", make_bucket(address, "candidates"))
+        write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="kp:trace:1")])
+        machine.run(tmp_path / "archive")
+        write_jsonl(tmp_path / "archive" / "b.jsonl", [trace(id="kp:trace:2")])
+        store = store_at(machine.url)
+        before = {each.path for each in store.objects()}
+        with pytest.raises(AuditError):
+            machine.run(tmp_path / "archive", **REFUSED)
+        new = {each.path for each in store.objects()} - before
+        assert {path.partition("/")[0] for path in new} == {"rejects", "runs"}
+        assert machine.ask("SELECT count(*) FROM scores") == [(1,)]
+        with machine.here() as copy:
+            assert published(copy, "candidate").scored == 2
+        other = Machine(tmp_path / "other", machine.url)
+        other.run(tmp_path / "archive")
+        assert machine.ask("SELECT count(*) FROM scores") == [(2,)]
+        with machine.here() as copy, pytest.raises(WarehouseError, match="no candidate"):
+            published(copy, "candidate")
