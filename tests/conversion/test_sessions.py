@@ -532,6 +532,18 @@ ODD: list[Any] = [None, 7, [], {}, [[]]]
 
 
 @pytest.mark.parametrize("odd", ODD)
+def test_a_line_of_claude_code_with_odd_values_spoils_no_other(tmp_path: Path, odd: Any) -> None:
+    prompt, answered = user("p", "go"), says("a", text("so"), second=9)
+    odd_lines: list[Line] = [dict.fromkeys(answered, odd), {**answered, "message": odd}]
+    parts = [text("hm"), {"type": odd, "text": odd}, odd]
+    message = {"role": odd, "id": odd, "model": odd, "content": parts}
+    odd_lines.append({**says("b"), "uuid": odd, "timestamp": odd, "message": message})
+    lines = [prompt, *odd_lines, answered]
+    told = [("thought", "hm"), ("thought", "so")]
+    assert transcript(drafted("claude-code", claude_file(tmp_path, *lines)).draft) == told
+
+
+@pytest.mark.parametrize("odd", ODD)
 def test_a_line_of_codex_with_odd_values_spoils_no_other(tmp_path: Path, odd: Any) -> None:
     calls = [item("function_call", name=x, arguments="{}", call_id=x) for x in ("a", "b")]
     odd_lines = [

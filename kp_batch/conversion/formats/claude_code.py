@@ -11,6 +11,7 @@ from kp_batch.conversion.conversation import sessions
 from kp_batch.conversion.conversation.messages import (
     Json,
     as_object,
+    id_text,
     kind_of,
     message_of,
     parts_of,
@@ -139,18 +140,18 @@ class _Session(sessions.SessionFile):
             yield from self._begin(number, line, text)
 
     def _begin(self, number: int, line: Json, text: str) -> Iterator[ReadItem]:
-        session, id_ = str(line.get("sessionId") or self.stem), line.get("uuid")
+        session, id_ = str(line.get("sessionId") or self.stem), id_text(line.get("uuid") or None)
         if not id_:
             self._trace = ""
             yield Rejected(["missing_id"], "a prompt without a uuid", line=number)
             return
-        trace = session if self.by_session else str(id_)
+        trace = session if self.by_session else id_
         is_copied = self.by_session and "forkedFrom" in line
         self._trace = "" if is_copied else trace  # only what it goes on with itself is its own
         self.has_prompt = self.has_prompt or not is_copied
         part = sessions.prompt(
             text,
-            root=str(id_),
+            root=id_,
             # That it was copied from, if any, so that a line is the same in both.
             session=str(as_object(line.get("forkedFrom")).get("sessionId") or session),
             version=line.get("version"),
@@ -164,7 +165,7 @@ class _Session(sessions.SessionFile):
     def _add(self, number: int, line: Json, role: str, part: Json) -> Iterator[ReadItem]:
         if self._trace and any(part.values()):
             key = self.key(self._trace, role, part)
-            key |= {"id": line.get("uuid") or key["id"], "role": role}
+            key |= {"id": id_text(line.get("uuid") or None) or key["id"], "role": role}
             yield SourceRecord(self._trace, {**key, **part}, number)
 
 
