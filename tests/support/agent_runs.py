@@ -1,7 +1,7 @@
 """Runs of agents, and how each system of spans tells them."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -168,6 +168,46 @@ def _attributes(own: Row) -> list[Row]:
     return [{"key": key, "value": {"stringValue": each}} for key, each in told]
 
 
+def otlp_logs(folder: Path, run: Sequence[Step], told: Callable[[Step], Iterable[Row]]) -> None:
+    """Likewise, with the messages in logs beside the spans."""
+    otlp(folder, run, lambda step: (_parted(_genai(step))[1], []))
+    with (folder / "spans.jsonl").open("a", encoding="utf-8") as file:
+        for step in (step for step in run if step.kind == "model"):
+            for place, log in enumerate(told(step), 1):
+                ids = {"traceId": TRACE, "spanId": _span_id(step.id), "timeUnixNano": str(place)}
+                logs = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{**ids, **log}]}]}]}
+                file.write(f"{json.dumps(logs)}\n")
+
+
+def _details(step: Step) -> Iterator[Row]:
+    """All messages of a call in one record."""
+    messages, _ = _parted(_genai(step))
+    name = "gen_ai.client.inference.operation.details"
+    yield {"eventName": name, "attributes": _attributes(messages)}
+
+
+def _events(step: Step) -> Iterator[Row]:
+    """Each message in one, as in conventions before."""
+    for message in step.given:
+        body = {"stringValue": json.dumps(_event(message))}
+        yield {"eventName": f"gen_ai.{message['role']}.message", "body": body}
+    if step.answer is not None:
+        body = {"stringValue": json.dumps({"index": 0, "message": step.answer})}
+        yield {"eventName": "gen_ai.choice", "body": body}
+
+
+def _event(message: Row) -> Row:
+    if message["role"] != "tool":
+        return message
+    return {"id": message["tool_call_id"], "content": message["content"]}
+
+
+def _parted(own: Row) -> tuple[Row, Row]:
+    """The messages among a span's attributes, and the others."""
+    messages = {name: each for name, each in own.items() if name.endswith("put.messages")}
+    return messages, {name: each for name, each in own.items() if name not in messages}
+
+
 def openinference(folder: Path, run: Sequence[Step]) -> None:
     """Likewise, in OpenInference's conventions."""
     otlp(folder, run, lambda step: (_openinference(step), []))
@@ -261,6 +301,8 @@ def _write(path: Path, rows: Sequence[object]) -> None:
 
 SYSTEMS: Mapping[str, Callable[[Path, Sequence[Step]], None]] = {
     "otlp": otlp,
+    "otlp with logs": partial(otlp_logs, told=_details),
+    "otlp with a log a message": partial(otlp_logs, told=_events),
     "otlp in OpenInference": openinference,
     "phoenix": phoenix,
     "langfuse": langfuse,
