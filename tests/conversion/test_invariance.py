@@ -29,9 +29,11 @@ from tests.support.telling import (
     told_of,
     usual,
 )
-from tests.support.unseen import INSERTED, RECORDS, UNSEEN
+from tests.support.unseen import INSERTED, RECORDS, UNSEEN, UNSEEN_PART
 
 SESSIONS = [system for system in TALKERS if format_of(system) in ("claude-code", "codex")]
+OF_OTHER_PARTS = ("phoenix", "OpenInference", "OpenLLMetry", "Strands", "knowledgepulse")
+SPEAKERS = {"user", "assistant", "model", "agent"}
 DOCUMENTS = [system for system in TALKERS if system not in SESSIONS]
 
 
@@ -185,6 +187,35 @@ def extended(value: Any, *, is_first: bool) -> Any:
         return value
     inner = {key: extended(each, is_first=is_first) for key, each in value.items()}
     return {"x_new": UNSEEN, **inner} if is_first else {**inner, "x_new": UNSEEN}
+
+
+# OpenInference, OpenLLMetry and Strands tell parts in forms of their own, and registries have none.
+@pytest.mark.parametrize("is_first", [True, False])
+@of(name for name in WRITERS if not name.endswith(OF_OTHER_PARTS))
+def test_parts_that_nobody_knows_may_stand_in_any_message(system: str, *, is_first: bool) -> None:
+    count = 0
+    for name in runs_of(system):
+        files, expected = usual(system)[name]
+        changed = {file: [parted(row, is_first=is_first) for row in files[file]] for file in files}
+        count += changed != files
+        assert told(system, changed) == expected, name
+    assert count > 1
+
+
+def parted(value: Any, *, is_first: bool) -> Any:
+    """A value in which each message is in parts, be it within JSON in a text."""
+    if isinstance(value, list):
+        return [parted(each, is_first=is_first) for each in value]
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        return json.dumps(parted(json.loads(value), is_first=is_first))
+    if not isinstance(value, dict):
+        return value
+    inner = {key: parted(each, is_first=is_first) for key, each in value.items()}
+    is_message = not {value.get("role"), value.get("source")}.isdisjoint(SPEAKERS)
+    for key in inner.keys() & {"content", "parts", "message"} if is_message else ():
+        words = [text(inner[key])] if isinstance(inner[key], str) else inner[key]
+        inner[key] = [UNSEEN_PART, *words] if is_first else [*words, UNSEEN_PART]
+    return inner
 
 
 # Of Inspect's transcripts in Parquet the messages are those of its logs, in one text.

@@ -11,6 +11,7 @@ TEXT = "unseen"
 _PARTS = [{"type": "text", "text": TEXT}]
 UNSEEN: Row = {"role": "user", "content": _PARTS}  # the value of a key that nobody knows
 _NEW = "x_new"  # a type that nobody knows
+UNSEEN_PART: Row = {"type": _NEW, "name": TEXT, "data": UNSEEN, "content": TEXT}
 _ROOT = f"{ord('a'):016x}"
 
 
