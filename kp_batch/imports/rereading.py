@@ -43,7 +43,7 @@ def whole_files(
     """Of streams that are read again, those that still hold all that they told before.
 
     So does one whose records always came one after another, if it is the same file now: where it
-    was written to meanwhile, it still has to tell of the trace that it began with.
+    was written to meanwhile, what it told still has to stand in its place.
 
     Args:
         files: by their paths, whether they were written to meanwhile.
@@ -52,26 +52,44 @@ def whole_files(
     """
     if not segments or not files:
         return set()
-    is_chosen = pl.col("file").is_in(list(files))
-    before = pl.scan_parquet(list(segments), glob=False).filter(is_chosen)
-    parts = before.group_by("file", "told").agg(
-        begin=pl.min("position"),
-        end=pl.max("position"),
-        trace=pl.col("trace").sort_by("position").first(),
-    )
-    parts = parts.sort("file", "told")
+    before = pl.scan_parquet(list(segments), glob=False).filter(pl.col("file").is_in(list(files)))
+    parts = before.group_by("file", "told").agg(begin=pl.min("position"), end=pl.max("position"))
     is_next = pl.col("begin") > pl.col("end").cum_max().shift().over("file")
-    by_file = parts.group_by("file", maintain_order=True).agg(
-        is_added_to=is_next.fill_null(value=True).all(), trace=pl.first("trace")
+    by_file = parts.sort("file", "told").group_by("file").agg(is_next.fill_null(value=True).all())
+    added_to = set(by_file.filter("begin").collect()["file"])
+    written = [file for file in added_to if files[file]]
+    return added_to.difference(written) | _in_place(written, before, now)
+
+
+def _in_place(files: Sequence[str], before: pl.LazyFrame, now: Sequence[Path]) -> set[str]:
+    """Those of the files whose beginning is what it was.
+
+    Where contents are as they were, they have to stand in their places; where a newer importer
+    makes others of all of them, half of the places have to tell of the same traces.
+    """
+    if not files:
+        return set()
+    place, text = pl.coalesce("line", "position").alias("place"), pl.col("json").hash()
+    rows, others = (
+        each.filter(pl.col("file").is_in(files)).select("file", "trace", place, text=text)
+        for each in (before, pl.scan_parquet(list(now), glob=False))
     )
-    told = pl.scan_parquet(list(now), glob=False).select("file", "trace").unique()
-    told = told.with_columns(is_begun=pl.lit(value=True))
-    rows = by_file.filter("is_added_to").join(told, on=["file", "trace"], how="left").collect()
-    return {
-        file
-        for file, is_begun in rows.select("file", "is_begun").iter_rows()
-        if is_begun or not files[file]
-    }
+    for name, keys in (
+        ("is_there", ["file", "text"]),
+        ("is_in_place", ["file", "text", "place"]),
+        ("is_of_trace", ["file", "trace", "place"]),
+    ):
+        found = others.select(keys).unique().with_columns(pl.lit(value=True).alias(name))
+        rows = rows.join(found, on=keys, how="left").with_columns(
+            pl.col(name).fill_null(value=False)
+        )
+    by_file = rows.group_by("file").agg(
+        pl.when(pl.col("is_there").any())
+        .then(pl.col("is_in_place").any())
+        .otherwise(pl.col("is_of_trace").mean() >= 1 / 2)
+        .alias("is_whole")
+    )
+    return set(by_file.filter("is_whole").collect()["file"])
 
 
 def read_again(files: Collection[str], segments: Sequence[Path], now: Sequence[Path]) -> set[str]:

@@ -41,7 +41,7 @@ class Machine:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.source, self.archive = folder / "source", folder / "archive"
         self._folder, self._patch = folder, monkeypatch
-        self.form = spans_format()
+        self.form, self.older = spans_format(), older_spans
         self.rules: dict[str, Any] = {}
 
     def write(self, name: str, *spans: dict[str, Any]) -> None:
@@ -49,8 +49,8 @@ class Machine:
 
     def before(self, *names: str) -> Imported:
         """Import as the older version does."""
-        sessions = self.form.sessions and older_spans
-        form = replace(self.form, records=older_spans, sessions=sessions)
+        sessions = self.form.sessions and self.older
+        form = replace(self.form, records=self.older, sessions=sessions)
         with older_importer():
             return self._import(form, names)
 
@@ -182,6 +182,26 @@ def test_what_a_rotated_file_held_before_stays(machine: Machine, *, is_seen: boo
     told = said(machine.archive)
     assert told["a"] == ["11"]
     assert set(told["e"]) >= {str(second) for second in range(10, 20)}
+
+
+def test_what_a_rotated_file_held_before_stays_where_a_trace_goes_on(machine: Machine) -> None:
+    machine.before()
+    rest = [span("e", second) for second in range(10, 20)]
+    machine.write("1.jsonl", *rest, span("a", 20))
+    assert machine.now().kept == 2
+    told = said(machine.archive)
+    assert (told["a"], told["old-b"]) == (["11", "20"], ["22"])
+
+
+def test_a_long_trace_keeps_what_a_rotated_file_held_before(machine: Machine) -> None:
+    """Where its records are as they were, their places show that the file was cut."""
+    machine.older = spans_format().records
+    spans = [span("a", second) for second in range(20)]
+    machine.write("1.jsonl", *spans[:10])
+    machine.before()
+    machine.write("1.jsonl", *spans[3:])
+    assert machine.now().kept == 1
+    assert said(machine.archive)["a"] == [f"{second}" for second in range(20)]
 
 
 def test_what_was_rotated_into_another_file_is_read_there(machine: Machine) -> None:
