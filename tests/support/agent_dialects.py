@@ -67,7 +67,11 @@ def _model_message(message: Row) -> Row:
 def openllmetry(step: "Step") -> Told:
     """As OpenLLMetry does, before it had messages in one attribute."""
     if step.kind == "agent":
-        return {"traceloop.span.kind": "agent", "traceloop.entity.name": step.name}, []
+        told = {"traceloop.span.kind": "agent", "traceloop.entity.name": step.name}
+        if step.given is not None:
+            told["traceloop.entity.input"] = json.dumps({"args": [step.given], "kwargs": {}})
+            told["traceloop.entity.output"] = json.dumps(step.answer)
+        return told, []
     if step.kind == "tool":
         given = json.dumps({"args": [], "kwargs": step.given})
         told = {"traceloop.span.kind": "tool", "traceloop.entity.name": step.name}

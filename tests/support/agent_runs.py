@@ -526,4 +526,4 @@ OF_AGENTS: dict[str, tuple[Sequence[Step], list[str]]] = {
         [C, R, T, C, R, T],
     ),
 }
-TELLING = ("otlp", *TEXTS, "otlp of LangSmith")
+TELLING = ("otlp", *TEXTS, "otlp of LangSmith", "otlp of OpenLLMetry")

@@ -19,12 +19,13 @@ from kp_batch.conversion.conversation.messages import (
     ToolCall,
     ToolResult,
     as_object,
+    bare_arguments,
     message_of,
     object_in,
     parse_json,
     text_of,
 )
-from kp_batch.conversion.conversation.payloads import with_reasoning
+from kp_batch.conversion.conversation.payloads import asked_in, messages_of, with_reasoning
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
 
 RUNS = ("traceloop.",)  # the families of runs of tools
@@ -38,7 +39,7 @@ _RETRIEVER = "vector_db_retrieve"
 # What LangChain tells a callback, of which it is some, and with what beside its results.
 _CALLBACK = {"tags", "metadata", "kwargs"}
 _GIVEN = ("inputs", "input_str", "query")
-_BACK = {"output": "kwargs", "documents": "count"}
+_BACK = {"output": "kwargs", "outputs": "kwargs", "documents": "count"}
 _MCP = {"tool_name", "arguments"}
 
 
@@ -59,8 +60,11 @@ def content_of(span: OtelSpan) -> SpanContent | None:
     prompt, answer = (_numbered(span, names) for names in (_PROMPTS, _COMPLETIONS))
     if prompt or answer or value_at(span.attributes, "llm.request.type") in _CALLS:
         return ModelCall(_messages(prompt, "user"), _messages(answer, "assistant"))
-    is_agent = value_at(span.attributes, _KIND) == "agent"
-    return AgentRun(name=_name_of(span)) if is_agent else None
+    if value_at(span.attributes, _KIND) != "agent":
+        return None
+    back = _output(value_at(span.attributes, "traceloop.entity.output"))
+    answer = [] if back in (None, "") else messages_of(back)
+    return AgentRun(asked_in(payload(span)), answer, _name_of(span))
 
 
 def payload(span: OtelSpan) -> object:
@@ -76,16 +80,11 @@ def _name_of(span: OtelSpan) -> str:
 def _arguments(value: object) -> object:
     """What a function was given, without what its caller puts around that."""
     given = object_in(value)
-    if given.keys() == {"args", "kwargs"}:  # `@tool`
-        args, kwargs = given["args"], given["kwargs"]
-        if not args:
-            return kwargs
-        return value if kwargs or len(args) > 1 else args[0]
     if given.keys() == _MCP:
         return given["arguments"]
     if given.keys() >= _CALLBACK:
         return next((given[name] for name in _GIVEN if given.get(name)), value)
-    return value
+    return bare_arguments(value)
 
 
 def _output(value: object) -> object:

@@ -304,9 +304,10 @@ def _content_of(row: Json) -> spans.SpanContent | None:
 
 def _completed(row: Json) -> Json:
     """A row with the input and the output that only its attributes have."""
-    if _is_told(row) or row.get("type") not in _IN_ATTRIBUTES:
+    attributes = _IN_ATTRIBUTES.get(str(row.get("type")))
+    if _is_told(row) or not attributes:
         return row
-    names = zip(_TOLD, _IN_ATTRIBUTES[row["type"]], strict=True)
+    names = zip(_TOLD, attributes, strict=True)
     told = {name: _metadata_text(row, [attribute]) for name, attribute in names}
     return {**row, **{name: text for name, text in told.items() if row.get(name) in _UNSET}}
 
