@@ -296,8 +296,8 @@ def _replaced(plan: _Plan, readable: Collection[str], change: ArchiveChange) -> 
     gone = {path: x for path, x in plan.outdated.items() if path not in plan.source.inputs}
     new = {path: stamp for path, stamp in stamps.items() if path not in plan.known}
     moved = moved_files(gone, new)
-    # Each session has a name of its own, wherever it is.
-    named = namesakes(gone, new, in_any_folder=plan.form.sessions is not None)
+    # One that tells of the same session, and has its name, is the same file.
+    named = namesakes(gone, new, in_any_folder=plan.rules.trace == "session")
     moved |= change.read_again(named)
     again = {path: x for path, x in plan.outdated.items() if path in readable}
     if plan.form.source == "document":

@@ -275,11 +275,18 @@ def test_a_session_that_was_copied_elsewhere_replaces_what_it_told(sessions: Mac
     assert contents(sessions.archive) == sessions.fresh()
 
 
-def test_a_session_of_the_same_name_replaces_nothing_of_another_one(sessions: Machine) -> None:
+@pytest.mark.parametrize("trace", ["turn", "session"])
+def test_a_session_of_the_same_name_replaces_nothing_of_another_one(
+    sessions: Machine, trace: str
+) -> None:
+    sessions.rules = {"trace": trace}
+    shutil.rmtree(sessions.archive)
+    sessions.before()
     (sessions.source / "1.jsonl").unlink()
     (sessions.source / "new").mkdir()
-    sessions.write("new/1.jsonl", span("y", 1))
-    assert sessions.now().kept == 2
+    forked = [span("a", 1)] if trace == "turn" else []
+    sessions.write("new/1.jsonl", *forked, span("y", 1))
+    assert sessions.now().kept == 2 - len(forked)
     assert said(sessions.archive)["x"] == ["22", "33"]
 
 
