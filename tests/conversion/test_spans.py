@@ -96,6 +96,16 @@ def test_an_agent_whose_answer_repeats_what_it_is_given_says_the_rest(
     assert told == ["where is it?", "look", "found", "a key", "there"]
 
 
+@pytest.mark.parametrize("system", TEXTS)
+def test_the_answer_of_an_agent_is_told_without_the_object_that_langchain_puts_it_into(
+    tmp_path: Path, system: str
+) -> None:
+    root = replace(ROOT, given='{"input": "where is it?"}', answer='{"output": "there"}')
+    row = row_of(tmp_path, system, [root, LOOKED])
+    assert row["task"]["objective"] == "where is it?"
+    assert [told[1] for told, _ in steps(row)] == ["look", "found", "there"]
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_root_whose_parent_another_system_has_is_the_topmost_span(
     tmp_path: Path, system: str

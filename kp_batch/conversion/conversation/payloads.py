@@ -71,7 +71,14 @@ def messages_of(payload: object) -> list[Message]:
     parts = list_in(output)
     if parts and all(isinstance(part, dict) for part in parts):
         output = {"content": output}
-    return [without_role(output) or Message("assistant", as_text(payload))]
+    return [without_role(output) or Message("assistant", answer_of(payload))]
+
+
+def answer_of(payload: object) -> str:
+    """An output as text, without the object that LangChain's agents put it into."""
+    output = object_in(payload)
+    text = output.get("output") if len(output) == 1 else None
+    return text if isinstance(text, str) else as_text(payload)
 
 
 def result_in(payload: object) -> ToolResult | None:

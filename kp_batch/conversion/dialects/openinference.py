@@ -22,7 +22,7 @@ from kp_batch.conversion.conversation.messages import (
     id_text,
     joined,
 )
-from kp_batch.conversion.conversation.payloads import asked_in, messages_in
+from kp_batch.conversion.conversation.payloads import answer_of, asked_in, messages_in
 
 _HIDDEN = "__REDACTED__"  # in the place of content that was left out on purpose
 FAMILIES = ("openinference.", "input.", "annotations", "evaluations", "trace.")
@@ -100,7 +100,7 @@ def _answer(span: OtelSpan) -> Sequence[Message]:
     value = _shown(value_at(span.attributes, "output.value"))
     answer = [message for message in messages_in(value) if message.role == "assistant"]
     if not answer and isinstance(value, str) and not messages:
-        return [Message("assistant", value)]
+        return [Message("assistant", answer_of(value))]
     return answer
 
 
