@@ -232,6 +232,20 @@ def test_results_and_later_users_are_observations(tmp_path: Path) -> None:
     ]
 
 
+def test_a_summary_in_place_of_earlier_messages_is_no_users(tmp_path: Path) -> None:
+    summary = {
+        "role": "user",
+        "content": "[CONTEXT COMPACTION SUMMARY]\n\nThe following is a summary",
+        "metadata": {"summary": True},
+    }
+    asked = {"role": "user", "content": "go on", "metadata": {"summary": "no"}}
+    assert steps_of_messages(tmp_path, TALK[4], summary, asked, TALK[4]) == [
+        ("thought", "3"),
+        ("observation", "go on"),
+        ("thought", "3"),
+    ]
+
+
 def test_a_thought_after_a_failed_tool_is_a_recovery_where_a_rule_says_so(tmp_path: Path) -> None:
     failed = {"role": "tool", "content": "no", "error": {"type": "unknown", "message": "no"}}
     content = sample(messages=[USER, TALK[2], failed, TALK[4]])

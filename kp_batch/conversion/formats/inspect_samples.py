@@ -40,6 +40,8 @@ def trim_messages(
 ) -> list[Json]:
     """Messages with the keys that count, without pictures, and with attachments in their places.
 
+    A summary of earlier messages is left out: those have stayed in front of it.
+
     Args:
         messages: as a log has them.
         attachments: of the sample, by name.
@@ -50,8 +52,15 @@ def trim_messages(
     """
     room = _room()
     return [
-        cast("Json", _resolved(_slim(message, prior), attachments, room)) for message in messages
+        cast("Json", _resolved(_slim(message, prior), attachments, room))
+        for message in messages
+        if not _is_summary(message)
     ]
+
+
+def _is_summary(message: Json) -> bool:
+    # What Inspect's `CompactionSummary` puts into the conversation.
+    return message.get("role") == "user" and value_at(message, "metadata.summary") is True
 
 
 def _slim(message: Json, prior: Collection[str]) -> Json:
