@@ -1,8 +1,9 @@
 """Imports that are killed at random moments: part of `make torture`.
 
-The source changes every night: spans come late, files are written anew, rules are others. After
-each kill the next import has to leave what one leaves that was never killed, equal to the byte.
-Where the source changes before that import, each trace has to stand in one day.
+The source changes every night: spans come late, files are written anew, rules are others, and now
+and then a newer version reads all of it again. After each kill the next import has to leave what
+one leaves that was never killed, equal to the byte. Where the source changes before that import,
+each trace has to stand in one day.
 """
 
 import random
@@ -14,14 +15,17 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import Rules
+from kp_batch.imports import run
 from kp_batch.imports.run import import_traces
 from tests.support.importing import imported
 from tests.support.shuffled_spans import SPANS, span_lines
 
 # An import alone, of the source, into the archive and by the rules that argv names; by several
-# processes of all that is larger than argv says.
+# processes of all that is larger than argv says, and as the version that it says.
 _ALONE = """
 import sys
 from pathlib import Path
@@ -29,7 +33,7 @@ from kp_batch.conversion.rules import Rules
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.imports import run
 from kp_batch.imports.run import import_traces
-run._LARGE = int(sys.argv[4])
+run._LARGE, run.IMPORTER = int(sys.argv[4]), int(sys.argv[5])
 print("begun", flush=True)
 rules = Rules.from_json(sys.argv[3])
 import_traces(FORMATS["otlp"], [sys.argv[1]], Path(sys.argv[2]), rules)
@@ -46,7 +50,7 @@ class Nights:
         self.random = random.Random(seed)
         self.source = folder / "source"
         self.killed, self.never = folder / "killed", folder / "never"
-        self.rules = self._rules("code")
+        self.rules, self.importer = self._rules("code"), run.IMPORTER
         self.source.mkdir()
         self.change()
 
@@ -59,6 +63,7 @@ class Nights:
             path.write_text("".join(span_lines(places, minutes=600)), "utf-8")
         if self.random.random() < 0.2:
             self.rules = self._rules(self.random.choice(["code", "finance"]))
+        self.importer += self.random.random() < 0.2
 
     def kill(self) -> bool:
         """Start an import and kill it after a while; whether it still ran then."""
@@ -68,6 +73,7 @@ class Nights:
             str(self.killed),
             self.rules.as_json(),
             f"{0 if is_shared else 1 << 30}",
+            f"{self.importer}",
         ]
         with subprocess.Popen(
             [sys.executable, "-c", _ALONE, *arguments],
@@ -83,17 +89,22 @@ class Nights:
     def finish(self) -> None:
         """The import that comes after, and the same night of the archive that is never killed."""
         for archive in (self.killed, self.never):
-            import_traces(FORMATS["otlp"], [str(self.source)], archive, self.rules)
+            self._import(archive)
         assert contents(self.killed) == contents(self.never)
 
     def finish_another(self) -> None:
         """The import that comes after, of a source that is another one by then."""
         self.source.joinpath(f"{self.random.randrange(_FILES)}.jsonl").unlink(missing_ok=True)
         self.change()
-        import_traces(FORMATS["otlp"], [str(self.source)], self.killed, self.rules)
+        self._import(self.killed)
         imported(self.killed)
         shutil.rmtree(self.never, ignore_errors=True)
         shutil.copytree(self.killed, self.never)
+
+    def _import(self, archive: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(run, "IMPORTER", self.importer)
+            import_traces(FORMATS["otlp"], [str(self.source)], archive, self.rules)
 
     def _rules(self, domain: str) -> Rules:
         return Rules.model_validate(
