@@ -355,9 +355,11 @@ def forget(
             have later count.
 
     Raises:
-        KpBatchError: nothing is kept of one of them; nothing was changed.
+        KpBatchError: a path is empty, or nothing is kept of one of them; nothing was changed.
         ArchiveError: nothing was imported into it.
     """
+    if not all(files):  # as of a variable that is not set: else it would be the folder here
+        raise KpBatchError("the path of what is to be forgotten is empty; nothing was changed")
     with (
         TemporaryDirectory(prefix="kp-import-") as name,
         target_of(str(archive), Path(name) / "archive").alone() as opened,

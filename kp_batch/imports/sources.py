@@ -151,6 +151,8 @@ def _files(source: str, own: str) -> Iterable[SourceFile]:
     if is_url(source):
         files = buckets.list_files(source, every=True)
         return (file for file in files if not file.path.startswith(f"{own}/"))
+    if not source:
+        raise ValueError("the name is empty")
     path = absolute(local_name(source))
     # A source may be in the archive itself, through whatever links.
     is_own = own and Path(os.path.realpath(path)).is_relative_to(own)

@@ -92,6 +92,11 @@ def test_a_trace_is_gone_for_good(source: Path, archive: Path) -> None:
         ("--forget", list("wxyz"), "4 of 4 ids are unknown: kp:trace:w, "),
         ("--forget-source", ["{}/source/9.jsonl"], "1 of 1 path is unknown: {}/source/9.jsonl ("),
         ("--forget-source", ["{}/sorce"], "1 of 1 path is unknown: {}/sorce (did you mean "),
+        (
+            "--forget-source",
+            [""],
+            "the path of what is to be forgotten is empty; nothing was changed",
+        ),
         ("--forget-source", ["{}/source", "{}/no"], "1 of 2 paths is unknown: {}/no; nothing"),
     ],
 )

@@ -223,6 +223,11 @@ def test_an_archive_that_is_named_through_a_link_is_none_of_its_source(
         import_spans(source / "archive" / "_import", folder / "archive")
 
 
+def test_an_empty_source_is_not_the_folder_here(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match="cannot look at '': the name is empty"):
+        import_traces(None, [""], tmp_path / "archive", load_rules(None, RULES))
+
+
 def test_a_source_that_is_no_pattern_is_named(tmp_path: Path) -> None:
     name = f"{tmp_path}/a**"
     (tmp_path / "a.jsonl").touch()
