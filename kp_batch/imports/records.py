@@ -233,7 +233,7 @@ class Join:
             rows = pl.concat([piece, *others]).sort(_ORDER, nulls_last=True) if others else piece
             rows = self._without_closed(rows)
             if old.replaced.files:
-                rows = old.replaced.without(_with_digests(rows), self._new.number)
+                rows = old.replaced.without(_with_digests(rows), self._new.number, old.closed)
                 rows = rows.sort(_ORDER, nulls_last=True)
             yield self._without_forgotten(_with_digests(_limited(rows)))
 

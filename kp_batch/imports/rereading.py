@@ -125,7 +125,7 @@ class Replaced:
         """All of them; none, if nothing is replaced."""
         return [*self.whole, *self.by_trace]
 
-    def without(self, rows: pl.DataFrame, number: int) -> pl.DataFrame:
+    def without(self, rows: pl.DataFrame, number: int, closed: pl.Series) -> pl.DataFrame:
         """Records of traces, without those that are void.
 
         The same contents of other files go, too, as they are copies. Where something stays of a
@@ -134,11 +134,13 @@ class Replaced:
         Args:
             rows: of `records.RECORDS`, all of a trace among them, with all digests.
             number: of this import.
+            closed: traces that may lack what was read again; see `records.Segments`.
         """
         is_old = pl.col("file").is_not_null() & (pl.col("told") < number)
         is_new = pl.col("file").is_not_null() & (pl.col("told") == number)
         rows = rows.with_columns(is_again=is_new.any().over("trace"))
-        is_replaced = pl.col("file").is_in(list(self.whole))
+        is_whole = pl.col("is_again") | ~pl.col("trace").is_in(closed.implode())
+        is_replaced = pl.col("file").is_in(list(self.whole)) & is_whole
         is_replaced |= pl.col("file").is_in(list(self.by_trace)) & pl.col("is_again")
         is_void = is_old & (is_old & is_replaced).any().over(_CONTENT)
         rows = rows.with_columns(is_void=is_void)

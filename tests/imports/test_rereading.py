@@ -415,6 +415,16 @@ def test_what_was_forgotten_does_not_come_back(machine: Machine, *, is_of_six: b
     assert not [x for each in segments for x in each["json"].drop_nulls() if '"say":"7"' in x]
 
 
+def test_what_others_told_stays_where_their_file_was_renamed(machine: Machine) -> None:
+    machine.write("2.jsonl", span("c", 4), span("c", 7))
+    machine.write("4.jsonl", span("c", 4))
+    machine.before()
+    machine.forget_before("2.jsonl")
+    (machine.source / "4.jsonl").rename(machine.source / "5.jsonl")
+    machine.now()
+    assert said(machine.archive)["c"] == ["44"]  # as it was read, since nobody knows what 7 is now
+
+
 def test_what_was_refused_before_counts_again(machine: Machine) -> None:
     machine.before()
     with pytest.raises(KpBatchError, match=r"^1 of 5 traces is refused, more than --max-refused 0"):
