@@ -95,6 +95,20 @@ def test_a_continuation_has_the_question_of_what_it_copied(tmp_path: Path) -> No
     assert trace.created_at.second == 5
 
 
+def test_what_takes_the_place_of_earlier_steps_is_none(tmp_path: Path) -> None:
+    def managed(boundary: object, text: str) -> dict[str, Any]:
+        kind = {"context_management": {"type": "compaction", "boundary": boundary}}
+        seen = {"results": [{"content": text}]}
+        return {"source": "system", "message": "m", "observation": seen, "extra": kind}
+
+    steps = (agent("a"), managed("replace", "Summary: a"), managed("append", "known"), agent("b"))
+    assert transcript(drafted(tmp_path, trajectory(user("q"), *steps))) == [
+        ("thought", "a"),
+        ("observation", "known"),
+        ("thought", "b"),
+    ]
+
+
 def test_rules_name_the_question_and_the_recoveries(tmp_path: Path) -> None:
     failed = call("f", "no")
     failed["observation"]["results"][0]["extra"] = {"is_error": True}

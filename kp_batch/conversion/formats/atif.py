@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import cast
 
-from kp_batch.conversion.conversation.attributes import first_text, score_of
+from kp_batch.conversion.conversation.attributes import first_text, score_of, value_at
 from kp_batch.conversion.conversation.messages import (
     Json,
     Message,
@@ -122,8 +122,14 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> TraceDra
 
 
 def _is_aside(step: Json) -> bool:
-    """Whether a step is a subagent's, as Harbor marks those of Claude Code."""
-    return as_object(step.get("extra")).get("is_sidechain") is True
+    """Whether a step is none of the agent's.
+
+    It is a subagent's, as Harbor marks those of Claude Code, or it holds a summary of the steps
+    before it, which the agent goes on with in their place.
+    """
+    extra = as_object(step.get("extra"))
+    replaces = value_at(extra, "context_management.boundary") == "replace"
+    return extra.get("is_sidechain") is True or (replaces and step.get("source") == "system")
 
 
 def _ended(trajectory: Json, own: Sequence[Json], trial: Json) -> datetime | None:
