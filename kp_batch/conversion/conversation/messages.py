@@ -1,7 +1,7 @@
 """Messages, tool calls and their results, whatever format they come from."""
 
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -92,6 +92,16 @@ class ToolResult:
     content: object = None  # JSON, or a text; None if unknown
     id: str = ""  # of the call
     failed: bool = False
+
+
+@dataclass(slots=True)
+class Reasoning:
+    """What a model thinks before it answers."""
+
+    content: object  # a text, or parts of one
+
+
+Piece = str | Reasoning | ToolCall | ToolResult  # of a message's content
 
 
 @dataclass(slots=True)
@@ -218,108 +228,7 @@ ROLES: Mapping[str, Role] = {
     "function": "tool",
 }
 _WRAPPER = {"args", "kwargs"}
-_PART_KEYS = ("thought", "function_call", "functionCall", "function_response", "functionResponse")
-_MESSAGE_KEYS = ("tool_calls", "reasoning_content", "reasoning", "additional_kwargs")
-_WRAPPERS = ("gen_ai.event.content", "lc", "data")
-_BODY = ("content", "parts", "tool_calls", "function_call")
-_CALLS = ("tool_call", "tool_use", "server_tool_use", "mcp_tool_use")
-_ARGUMENTS = (  # of calls; the latter of tools that the model's provider runs
-    *("arguments", "input", "args"),
-    *("action", "operation", "queries", "code", "server_tool_call"),
-)
-_RESULTS = ("tool_result", "tool_call_response", "function_response", "_call_output")
-_CONTENTS = ("response", "result", "content", "output", "server_tool_call_response")
-_FAILED = ("failed", "error")
-_TEXTS = ("text", "input_text", "output_text", "refusal", "summary_text")
-_TEXT_KINDS = ("", *_TEXTS)
-
-
-def message_of(payload: Json) -> Message | None:
-    """The message that a JSON object is; None if it is none."""
-    if "role" not in payload and (item := _response_item(payload)):
-        return item
-    speaker = str(payload.get("role") or payload.get("type") or "")
-    role = ROLES.get(speaker) or ROLES.get(speaker.lower())
-    if role is None or payload.keys().isdisjoint(_BODY):
-        return None
-    parts = parts_of(
-        payload.get("parts") if payload.get("parts") is not None else payload.get("content")
-    )
-    text = joined([text_of_part(part) for part in parts])
-    parts = [part for part in parts if not _is_text_alone(part)]
-    if not parts and role != "tool" and payload.keys().isdisjoint(_MESSAGE_KEYS):
-        return Message(role, text)  # as most are
-    calls = [*_calls_of(parts), *_calls_outside_content(payload)]
-    results = _results_of(parts)
-    if role == "tool" and not results:
-        content = payload.get("content", text or None)
-        if isinstance(content, dict) and isinstance(content.get("function"), dict):
-            return Message("system")  # LangGraph lists the tools that there are
-        failed = payload.get("status") == "error" or bool(payload.get("is_error"))
-        results = [ToolResult(_plain(content), id_text(payload.get("tool_call_id")), failed)]
-        text = ""
-    reasoning = joined([*map(reasoning_of, parts), _reasoning_outside_content(payload)])
-    return Message(role, text, reasoning, _distinct(calls), tuple(results))
-
-
-def _response_item(payload: Json) -> Message | None:
-    """An item of OpenAI's responses that is no message."""
-    kind = kind_of(payload)
-    if kind.endswith("_call_output"):
-        return Message("tool", results=tuple(_results_of([payload])))
-    if kind.endswith("_call") and kind != "tool_call":
-        calls, results = tuple(_calls_of([payload])), tuple(_results_of([payload]))
-        return Message("assistant", calls=calls, results=results)
-    if kind == "reasoning":
-        return Message("assistant", reasoning=text_of(payload.get("summary")))
-    return None
-
-
-def unwrapped(payload: Json) -> Json:
-    """LangChain's serialised objects hold a message in `kwargs`, old exports in `data`."""
-    if payload.keys().isdisjoint(_WRAPPERS):
-        return payload
-    event = parse_json(payload.get("gen_ai.event.content"))  # Semantic Kernel's
-    if isinstance(event, dict):
-        return {"role": payload.get("role"), **event}
-    if payload.get("lc") and isinstance(payload.get("kwargs"), dict):
-        return {"type": _lc_type(payload), **payload["kwargs"]}
-    if "type" in payload and isinstance(payload.get("data"), dict) and "content" in payload["data"]:
-        return {**payload["data"], "type": payload["type"]}
-    return payload
-
-
-def _lc_type(payload: Json) -> str:
-    path = payload.get("id")
-    name = str(cast("list[object]", path)[-1]) if isinstance(path, list) and path else ""
-    return name.removesuffix("Chunk").removesuffix("Message").lower()
-
-
-def _reasoning_outside_content(payload: Json) -> str:
-    holders = (payload, as_object(payload.get("additional_kwargs")))
-    texts = (holder.get(name) for holder in holders for name in ("reasoning_content", "reasoning"))
-    return next((text for text in texts if isinstance(text, str)), "")
-
-
-def _calls_outside_content(payload: Json) -> Iterator[ToolCall]:
-    extra = as_object(payload.get("additional_kwargs"))
-    calls = list_in(payload.get("tool_calls") or extra.get("tool_calls"))
-    for call in (cast("Json", call) for call in calls if isinstance(call, dict)):
-        function = call.get("function")
-        if isinstance(function, dict):
-            name, arguments = function.get("name"), function.get("arguments")
-        else:
-            name, arguments = call.get("name"), first_of(call, "args", "arguments", "input")
-        yield ToolCall(str(name or ""), arguments, id_text(call.get("id")))
-
-
-def _distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """The calls of one message, which LangChain has both in its content and outside of it."""
-    distinct: list[ToolCall] = []
-    for call in calls:
-        if not (call.id and any(call.id == other.id for other in distinct)):
-            distinct.append(call)
-    return tuple(distinct)
+_TEXTS = ("", "text", "input_text", "output_text", "refusal", "summary_text")
 
 
 def text_of(content: object) -> str:
@@ -344,103 +253,24 @@ def text_of_part(part: object) -> str:
     if isinstance(part, str):
         return part
     payload = as_object(part)
-    if not payload.get("thought") and kind_of(payload) in _TEXT_KINDS:
+    if not payload.get("thought") and kind_of(payload) in _TEXTS:
         for name in ("text", "content", "refusal"):
             if isinstance(text := payload.get(name), str):
                 return text
     return ""
 
 
-def _is_text_alone(part: object) -> bool:
-    """Whether a part can hold no reasoning, no call and no result."""
-    if not isinstance(part, dict):
-        return True
-    payload = cast("Json", part)
-    return payload.get("type") in _TEXTS and payload.keys().isdisjoint(_PART_KEYS)
-
-
-def reasoning_of(part: object) -> str:
-    """A part's reasoning; empty where it is none."""
-    payload = as_object(part)
-    if payload.get("thought") is True:
-        return str(payload.get("text") or "")
-    if kind_of(part) not in ("thinking", "reasoning"):
-        return ""
-    names = ("thinking", "reasoning", "content", "text", "summary")
-    reasoning = next((payload[name] for name in names if payload.get(name)), "")
-    return text_of(reasoning) or as_text(reasoning)
-
-
-def _calls_of(parts: Sequence[object]) -> Iterator[ToolCall]:
-    for part in map(as_object, parts):
-        kind = kind_of(part)
-        if kind.endswith(("_call", "tool_use")) or _is_bare_call(part):
-            # Of tools that the model's provider runs, some are named by the type alone.
-            type_ = "" if kind in _CALLS else kind.removesuffix("_call")
-            server = part.get("server_label") or part.get("server_name")
-            yield ToolCall(
-                str(part.get("name") or part.get("toolName") or type_),
-                first_of(part, *_ARGUMENTS),
-                _first_id(part, "call_id", "id", "toolCallId"),
-                str(server) if server else None,
-            )
-        elif isinstance(call := part.get("function_call") or part.get("functionCall"), Mapping):
-            yield ToolCall(str(call.get("name") or ""), call.get("args"), id_text(call.get("id")))
-        elif code := _gemini(part, "executable_code", "executableCode"):
-            yield ToolCall("code_execution", code.get("code"))
-
-
-def _gemini(part: Json, *names: str) -> Json:
-    return next((part[name] for name in names if isinstance(part.get(name), dict)), {})
-
-
-def _first_id(part: Json, *names: str) -> str:
+def first_id(part: Json, *names: str) -> str:
+    """The first of these ids that an object has; empty where it has none."""
     return id_text(next((part[name] for name in names if part.get(name)), None))
 
 
-def _is_bare_call(part: Json) -> bool:
-    """The AI SDK has calls without a type, too."""
-    return not kind_of(part) and "toolName" in part and "result" not in part
-
-
-def _results_of(parts: Sequence[object]) -> list[ToolResult]:
-    results: list[ToolResult] = []
-    for part in map(as_object, parts):
-        kind = kind_of(part)
-        response = part.get("function_response") or part.get("functionResponse")
-        if kind.endswith(_RESULTS):
-            content = first_of(part, *_CONTENTS)
-            id_ = _first_id(part, "tool_use_id", "tool_call_id", "call_id", "id", "toolCallId")
-            what = kind_of(content)
-            failed = what.startswith("error_") or what.endswith("_error") or _has_failed(part)
-            results.append(ToolResult(_plain(content), id_, failed))
-        elif isinstance(response, Mapping):
-            results.append(ToolResult(response.get("response"), id_text(response.get("id"))))
-        elif ran := _gemini(part, "code_execution_result", "codeExecutionResult"):
-            failed = str(ran.get("outcome") or "OUTCOME_OK") != "OUTCOME_OK"
-            results.append(ToolResult(ran.get("output"), failed=failed))
-        elif kind.endswith("_call") and kind not in _CALLS:  # with the result within
-            held = (part.get(name) for name in ("output", "outputs", "results", "error"))
-            content = next((each for each in held if each is not None), None)
-            if content is not None:
-                id_ = _first_id(part, "call_id", "id")
-                results.append(ToolResult(_plain(content), id_, _has_failed(part)))
-    return results
-
-
-def _has_failed(part: Json) -> bool:
-    return bool(part.get("is_error") or part.get("error")) or part.get("status") in _FAILED
-
-
-def _plain(content: object) -> object:
-    """Anthropic's tool results are lists of text parts, the AI SDK's have a type and a value."""
+def plain(content: object) -> object:
+    """A tool's result without what is around its text, where it is nothing but text parts."""
     content = _legible(content)
-    for name in ("value", "text"):
-        if as_object(content).keys() == {"type", name}:
-            return as_object(content)[name]
-    if isinstance(content, list) and content and all(kind_of(part) == "text" for part in content):
-        return text_of(cast("object", content))
-    return content
+    parts = parts_of(content)
+    is_text = parts and all(as_object(part).get("type") == "text" for part in parts)
+    return text_of(parts) if is_text else content
 
 
 def _legible(content: object) -> object:

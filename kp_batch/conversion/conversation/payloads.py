@@ -14,13 +14,12 @@ from kp_batch.conversion.conversation.messages import (
     bare_arguments,
     joined,
     list_in,
-    message_of,
     object_in,
     parse_json,
     text_of,
-    unwrapped,
     wrapped_arguments,
 )
+from kp_batch.conversion.vendors import ANY, Readers, message_of, unwrapped
 
 # The keys where messages, or the question, may be, the best first.
 _MESSAGES = (
@@ -35,9 +34,14 @@ _TEXTS = (
 _NO_QUESTIONS = ("messages", "contents", "parts", "output", "answer")
 
 
-def messages_in(payload: object) -> list[Message]:
-    """All messages in a payload, in their order; reasoning by itself joins the next one."""
-    return with_reasoning(_messages(parse_json(payload)))
+def messages_in(payload: object, readers: Readers = ANY) -> list[Message]:
+    """All messages in a payload, in their order; reasoning by itself joins the next one.
+
+    Args:
+        payload: JSON, or the text of it.
+        readers: those of the makers whose parts it may hold.
+    """
+    return with_reasoning(_messages(parse_json(payload), readers))
 
 
 def with_reasoning(told: Iterable[Message]) -> list[Message]:
@@ -98,7 +102,7 @@ def without_role(value: object) -> Message | None:
 def objective_in(payload: object) -> str:
     """The first user message of a payload, or the text at one of the usual places; else ''."""
     value = parse_json(payload)
-    asked = (message.text for message in _messages(value) if message.role == "user")
+    asked = (message.text for message in _messages(value, ANY) if message.role == "user")
     return next(filter(None, asked), None) or _text_at_usual_place(value)
 
 
@@ -156,19 +160,19 @@ def _text_at_usual_place(value: object) -> str:
     return ""
 
 
-def _messages(value: object) -> list[Message]:
+def _messages(value: object, readers: Readers) -> list[Message]:
     if isinstance(value, list):
         if pair := _pair(cast("list[object]", value)):
             return [pair]
         items = map(parse_json, cast("list[object]", value))
-        return [message for item in items for message in _messages(item)]
+        return [message for item in items for message in _messages(item, readers)]
     if isinstance(value, dict):
         payload = unwrapped(cast("Json", value))
-        if message := message_of(payload):
+        if message := message_of(payload, readers):
             return [message]
         wrapped = wrapped_arguments(value)
         inner = (*wrapped[0], wrapped[1]) if wrapped else map(payload.get, _MESSAGES)
-        return next(filter(None, (_messages(parse_json(item)) for item in inner)), [])
+        return next(filter(None, (_messages(parse_json(item), readers) for item in inner)), [])
     return []
 
 

@@ -4,7 +4,7 @@ What a system records of an agent repeats itself: the input of each call of a mo
 before it, and a tool call is in a message, in a span of its own, and in later messages.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -30,15 +30,15 @@ class Transcript:
     recovery: bool = False  # whether the first thought after a failed tool is an error recovery
     objective: str = ""  # the first user message
     steps: list[Step] = field(default_factory=list[Step])
-    _users: Counter[str] = field(default_factory=Counter[str])
-    _results: Counter[str] = field(default_factory=Counter[str])
+    _users: Counter[str] = field(default_factory=Counter)
+    _results: Counter[str] = field(default_factory=Counter)
     _open: WaitingCalls = field(default_factory=WaitingCalls)  # in a message, and not run yet
     _ahead: WaitingCalls = field(default_factory=WaitingCalls)  # run, and in no message yet
     _silent: list[ToolCall] = field(default_factory=list[ToolCall])  # of these, without a result
-    _called: Counter[str] = field(default_factory=Counter[str])  # calls by their ids
-    _answered: Counter[str] = field(default_factory=Counter[str])  # likewise, with a result
+    _called: Counter[str] = field(default_factory=Counter)  # calls by their ids
+    _answered: Counter[str] = field(default_factory=Counter)  # likewise, with a result
     _contents: dict[str, set[str]] = field(default_factory=dict[str, set[str]])  # of these results
-    _nameless: Counter[str] = field(default_factory=Counter[str])  # results without an id
+    _nameless: Counter[str] = field(default_factory=Counter)  # results without an id
     _failed: bool = False
     _has_question: bool = False  # whether the objective is one that the root was asked
     _asked: int = 0  # how often the first messages that have the question itself have it
@@ -83,9 +83,10 @@ class Transcript:
     def add_prompt(self, messages: Iterable[Message]) -> None:
         """Take the new messages of users and results of tools in the input of a model's call."""
         messages = [*messages]
-        if self._has_question:
-            self._remember(self._said_before(messages))
-        users, results = Counter[str](), Counter[str]()
+        if self._has_question and (before := self._said_before(messages)):
+            self._remember(before)
+        users: dict[str, int] = defaultdict(int)
+        results: dict[str, int] = defaultdict(int)
         for message in messages:
             for result in message.results:
                 self._recognise(result)
@@ -151,17 +152,20 @@ class Transcript:
 
     def _remember(self, messages: Iterable[Message]) -> None:
         """Count messages as told; their results, too, unless they may be of this trace's calls."""
-        users, results = Counter[str](), Counter[str]()
+        users: dict[str, int] = defaultdict(int)
+        results: dict[str, int] = defaultdict(int)
         for message in messages:
-            users.update([message.text] if message.role == "user" and message.text else ())
+            if message.role == "user" and message.text:
+                users[message.text] += 1
             for result in message.results:
                 if not self._called or (result.id and not self._called[result.id]):
                     key = _key(result)
                     results[key] += 1
                     if results[key] > self._results[key]:  # else it is known
                         self._contents.setdefault(result.id, set()).add(_content(result))
-        self._users |= users
-        self._results |= results
+        for known, told in ((self._users, users), (self._results, results)):
+            for key, times in told.items():
+                known[key] = max(known[key], times)
 
     def _is_answered(self, call: ToolCall) -> bool:
         has_result = bool(call.id and self._results[f"id {call.id}"])
@@ -180,7 +184,8 @@ class Transcript:
             return
         # Repeated, it may have lost its id, or gained one: see `add_answer`.
         content = _content(result)
-        self._results.update({_key(result), content})
+        for key in {f"id {result.id}" if result.id else content, content}:
+            self._results[key] += 1
         self._nameless[content] += not result.id
         self._answered[result.id] += 1
         self._contents.setdefault(result.id, set()).add(content)

@@ -12,6 +12,7 @@ from kp_batch.conversion.conversation.messages import (
 )
 from kp_batch.conversion.conversation.payloads import messages_in
 from kp_batch.conversion.conversation.spans import ModelCall, SpanContent, ToolRun
+from kp_batch.conversion.vendors import GEMINI
 
 FAMILIES = ("gcp.vertex",)
 _PREFIX = "gcp.vertex.agent."
@@ -51,13 +52,13 @@ def _told(span: OtelSpan, name: str) -> object:
 
 def _result(value: object) -> object:
     """A tool's result, which the first versions told in an event."""
-    messages = messages_in(object_in(value).get("content"))
+    messages = messages_in(object_in(value).get("content"), GEMINI)
     results = [result.content for message in messages for result in message.results]
     return _bare(results[0] if results else value)
 
 
 def _messages(contents: object) -> list[Message]:
-    told = messages_in(contents)
+    told = messages_in(contents, GEMINI)
     return [
         replace(x, results=tuple(replace(y, content=_bare(y.content)) for y in x.results))
         for x in told

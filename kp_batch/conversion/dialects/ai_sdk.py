@@ -5,21 +5,18 @@ from typing import cast
 
 from kp_batch.conversion.conversation.attributes import OtelSpan, first_value, value_at
 from kp_batch.conversion.conversation.messages import (
-    ROLES,
-    Json,
     Message,
-    Role,
     ToolCall,
     ToolResult,
     as_object,
     as_text,
-    first_of,
     id_text,
-    joined,
     list_in,
     object_in,
 )
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
+from kp_batch.conversion.vendors import AI_SDK, message_of
+from kp_batch.conversion.vendors.ai_sdk import call_of
 
 FAMILIES = ("ai.",)
 _RUNS = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject")
@@ -66,42 +63,8 @@ def _prompt(span: OtelSpan) -> Sequence[Message]:
 
 def _messages(value: object) -> list[Message]:
     """The messages of a list, or of the JSON of one."""
-    items = map(as_object, list_in(value))
-    return [_message(role, item) for item in items if (role := ROLES.get(str(item.get("role"))))]
-
-
-def _message(role: Role, item: Json) -> Message:
-    content = item.get("content")
-    if isinstance(content, str):
-        return Message(role, content)
-    parts = [(part.get("type"), part) for part in map(as_object, list_in(content))]
-    return Message(
-        role,
-        text=joined([_text_of(part) for kind, part in parts if kind == "text"]),
-        reasoning=joined([_text_of(part) for kind, part in parts if kind == "reasoning"]),
-        calls=tuple(_call(part) for kind, part in parts if kind == "tool-call"),
-        results=tuple(_result(part) for kind, part in parts if kind == "tool-result"),
-    )
-
-
-def _text_of(part: Json) -> str:
-    return text if isinstance(text := part.get("text"), str) else ""
-
-
-def _call(call: Json) -> ToolCall:
-    name, arguments = call.get("toolName"), first_of(call, "input", "args")  # the latter up to 4
-    return ToolCall(str(name or ""), arguments, id_text(call.get("toolCallId")))
-
-
-def _result(part: Json) -> ToolResult:
-    id_, output = id_text(part.get("toolCallId")), part.get("output")
-    if not isinstance(output, dict):  # up to 4
-        return ToolResult(part.get("result"), id_, bool(part.get("isError")))
-    kind, value = output.get("type"), first_of(cast("Json", output), "value", "reason")
-    parts = [as_object(part) for part in list_in(value)] if kind == "content" else []
-    if parts and all(part.get("type") == "text" for part in parts):
-        value = joined([_text_of(part) for part in parts])
-    return ToolResult(value, id_, str(kind).startswith(("error", "execution-denied")))
+    told = (message_of(item, AI_SDK) for item in map(as_object, list_in(value)))
+    return [message for message in told if message]
 
 
 def _answer(span: OtelSpan) -> Sequence[Message]:
@@ -112,6 +75,6 @@ def _answer(span: OtelSpan) -> Sequence[Message]:
         "assistant",
         "" if text is None else as_text(cast("object", text)),
         "" if reasoning is None else as_text(cast("object", reasoning)),
-        tuple(map(_call, calls)),
+        tuple(map(call_of, calls)),
     )
     return [answer] if answer.thought or answer.calls else []

@@ -23,13 +23,13 @@ from kp_batch.conversion.conversation.messages import (
     ToolResult,
     as_object,
     list_in,
-    message_of,
     object_in,
     parse_json,
 )
 from kp_batch.conversion.conversation.payloads import messages_in, messages_of
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
 from kp_batch.conversion.dialects import converse
+from kp_batch.conversion.vendors import message_of
 
 FAMILIES = ("gen_ai.",)
 _MODEL = ("chat", "text_completion", "generate_content", "call_llm")

@@ -20,13 +20,13 @@ from kp_batch.conversion.conversation.messages import (
     ToolResult,
     as_object,
     bare_arguments,
-    message_of,
     object_in,
     parse_json,
     text_of,
 )
 from kp_batch.conversion.conversation.payloads import asked_in, messages_of, with_reasoning
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
+from kp_batch.conversion.vendors import message_of
 
 RUNS = ("traceloop.",)  # the families of runs of tools
 FAMILIES = ("gen_ai.prompt", "gen_ai.completion", "llm.", *RUNS)

@@ -16,11 +16,13 @@ from kp_batch.conversion.conversation.messages import (
 from kp_batch.conversion.conversation.payloads import messages_in
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
 from kp_batch.conversion.dialects.genai import spoken
+from kp_batch.conversion.vendors import GENAI
 
 FAMILIES = (
     *("events", "all_messages_events", "pydantic_ai.", "agent_name", "model_name"),
     *("tool_arguments", "tool_response"),
 )
+_KINDS = {"thinking": "reasoning"}
 _CHOICE = "gen_ai.choice"
 
 
@@ -51,7 +53,7 @@ def payload(span: OtelSpan) -> object:
 
 def _conversation(span: OtelSpan) -> Sequence[Message]:
     """All messages of an agent's run, which its span has."""
-    return messages_in(_new_messages(span)) or spoken(_events(span, "all_messages_events"))
+    return messages_in(_new_messages(span), GENAI) or spoken(_events(span, "all_messages_events"))
 
 
 def _new_messages(span: OtelSpan) -> list[object]:
@@ -79,6 +81,5 @@ def _typed(body: Json) -> Json:
 
 
 def _part(part: object) -> object:
-    if isinstance(part, dict) and "kind" in part:
-        return {"type": part["kind"], **cast("Json", part)}
-    return part
+    kind = as_object(part).get("kind")
+    return part if kind is None else {"type": _KINDS.get(kind, kind), **as_object(part)}

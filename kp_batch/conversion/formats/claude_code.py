@@ -10,16 +10,19 @@ from typing import cast
 from kp_batch.conversion.conversation import sessions
 from kp_batch.conversion.conversation.messages import (
     Json,
+    Reasoning,
+    ToolCall,
+    ToolResult,
     as_object,
     id_text,
     kind_of,
-    message_of,
     parts_of,
-    reasoning_of,
+    text_of,
     text_of_part,
 )
 from kp_batch.conversion.formats.json_files import read_json_lines
 from kp_batch.conversion.model import Format, ReadItem, Rejected, Skipped, SourceRecord, by_ending
+from kp_batch.conversion.vendors import ANTHROPIC, pieces_of
 from kp_batch.errors import UnreadableError
 
 _INJECTED = sessions.Injected(
@@ -235,32 +238,27 @@ def _is_error(line: Json) -> bool:
 
 
 def _answer(line: Json) -> Json:
-    message, parts = cast("Json", line.get("message") or {}), _content(line)
-    calls = [
-        sessions.call(part.get("name"), part.get("input"), part.get("id"))
-        for part in map(as_object, parts)
-        if kind_of(part) in ("tool_use", "server_tool_use")
-    ]
+    message, pieces = cast("Json", line.get("message") or {}), pieces_of(_content(line), ANTHROPIC)
+    thoughts = [text_of(piece.content) for piece in pieces if isinstance(piece, Reasoning)]
     answer = {
-        "thinking": [
-            x for part in parts if kind_of(part) == "thinking" and (x := reasoning_of(part))
+        "thinking": [thought for thought in thoughts if thought],
+        "texts": [piece for piece in pieces if isinstance(piece, str) and piece],
+        "calls": [
+            sessions.call(call.name, call.arguments, call.id)
+            for call in pieces
+            if isinstance(call, ToolCall)
         ],
-        "texts": [text for part in parts if (text := text_of_part(part))],
-        "calls": calls,
-        "results": [*_found(parts)],
+        # Of tools that the model's provider runs, such as a search or an advisor.
+        "results": [
+            sessions.result(found.content, found.id, found.failed)
+            for found in pieces
+            if isinstance(found, ToolResult)
+        ],
     }
     if not any(answer.values()):
         return {}
     id_ = message.get("id")
     return {**answer, "model": message.get("model"), "message": str(id_) if id_ else None}
-
-
-def _found(parts: Sequence[object]) -> Iterator[Json]:
-    """The results of tools that the model's provider runs, such as a search or an advisor."""
-    hosted = [part for part in parts if kind_of(part).endswith("_tool_result")]
-    message = message_of({"role": "assistant", "content": hosted}) if hosted else None
-    for found in message.results if message else ():
-        yield sessions.result(found.content, found.id, found.failed)
 
 
 FORMAT = Format(

@@ -128,8 +128,8 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     """See `Format`; the records are those of `OtelSpan`, or of events that logs tell."""
     payloads = [record.payload for record in records]
     events = [payload for payload in payloads if is_event(payload)]
-    all_rows = (payload for payload in payloads if not is_event(payload))
-    last = spans.latest(all_rows, lambda row: row["end"] is not None)
+    own = [payload for payload in payloads if not is_event(payload)] if events else payloads
+    last = spans.latest(own, lambda row: row["end"] is not None)
     rooted = spans.rooted(last, "parent", lambda row: not row["parent"], rules)
     rows = [*with_events(map(OtelSpan.from_json, rooted), events)]
     told = [dialects.read(row) for row in rows]

@@ -1,0 +1,123 @@
+"""The makers of models and frameworks, each of which tells a message's parts in its own way.
+
+A maker is a module with a reader of its parts, which leaves all others; a format names those that
+it may hold, and may well hold those of all. What is around the parts is much the same everywhere.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
+
+from kp_batch.conversion.conversation.messages import (
+    ROLES,
+    Json,
+    Message,
+    Piece,
+    Reasoning,
+    Role,
+    ToolCall,
+    ToolResult,
+    as_object,
+    as_text,
+    id_text,
+    joined,
+    object_in,
+    parts_of,
+    plain,
+    text_of,
+    text_of_part,
+)
+from kp_batch.conversion.vendors import ai_sdk, anthropic, gemini, genai, langchain, openai
+
+Reader = Callable[[Json], list[Piece] | None]
+Readers = tuple[Reader, ...]  # the first one counts that knows a part
+AI_SDK: Readers = (ai_sdk.read,)
+ANTHROPIC: Readers = (anthropic.read,)
+GEMINI: Readers = (gemini.read,)
+GENAI: Readers = (genai.read,)
+ANY: Readers = (
+    *(langchain.read, genai.read, anthropic.read, openai.read, gemini.read, ai_sdk.read),
+)
+_EVENT = "gen_ai.event.content"
+_BODY = ("content", "parts", "tool_calls", "function_call")
+_TEXTS = ("text", "input_text", "output_text", "refusal", "summary_text")
+_BESIDE = ("tool_calls", "reasoning_content", "reasoning", "additional_kwargs")
+
+
+def message_of(payload: Json, readers: Readers = ANY) -> Message | None:
+    """The message that a JSON object is; None if it is none."""
+    if "role" not in payload and openai.read in readers and (item := openai.item_of(payload)):
+        return item
+    speaker = str(payload.get("role") or payload.get("type") or "")
+    role = ROLES.get(speaker) or ROLES.get(speaker.lower())
+    if role is None or payload.keys().isdisjoint(_BODY):
+        return None
+    content = payload.get("parts")
+    pieces = pieces_of(payload.get("content") if content is None else content, readers)
+    if role == "tool":
+        return _of_tool(payload, pieces)
+    message = _made_of(role, pieces)
+    return message if payload.keys().isdisjoint(_BESIDE) else _with_beside(message, payload)
+
+
+def unwrapped(payload: Json) -> Json:
+    """The message within an object of LangChain, or within an event of Semantic Kernel."""
+    if _EVENT in payload and (event := object_in(payload[_EVENT])):
+        return {"role": payload.get("role"), **event}
+    return langchain.unwrapped(payload)
+
+
+def pieces_of(content: object, readers: Readers) -> list[Piece]:
+    """The pieces of a message's content."""
+    return [piece for part in parts_of(content) for piece in _read(part, readers)]
+
+
+def _read(part: object, readers: Readers) -> Sequence[Piece]:
+    if isinstance(part, dict):
+        known = cast("Json", part)
+        if known.get("type") not in _TEXTS or "thought" in known:
+            for read in readers:
+                if (pieces := read(known)) is not None:
+                    return pieces
+    return (text_of_part(part),)
+
+
+def _made_of(role: Role, pieces: Sequence[Piece]) -> Message:
+    texts = [piece for piece in pieces if isinstance(piece, str)]
+    if len(texts) == len(pieces):
+        return Message(role, joined(texts))  # as most are
+    thoughts = [piece.content for piece in pieces if isinstance(piece, Reasoning)]
+    return Message(
+        role,
+        joined(texts),
+        joined([text_of(thought) or as_text(thought) for thought in thoughts]),
+        tuple(piece for piece in pieces if isinstance(piece, ToolCall)),
+        tuple(piece for piece in pieces if isinstance(piece, ToolResult)),
+    )
+
+
+def _of_tool(payload: Json, pieces: Sequence[Piece]) -> Message:
+    """A tool's message, of which all is the result where no part is one."""
+    message = _made_of("tool", pieces)
+    if message.results:
+        return message
+    if langchain.lists_tools(payload):
+        return Message("system")
+    failed = payload.get("status") == "error" or bool(payload.get("is_error"))
+    content = plain(payload.get("content", message.text or None))
+    result = ToolResult(content, id_text(payload.get("tool_call_id")), failed)
+    return replace(message, text="", results=(result,))
+
+
+def _with_beside(message: Message, payload: Json) -> Message:
+    """A message with what OpenAI, and LangChain in its way, tell beside its content."""
+    extra = as_object(payload.get("additional_kwargs"))
+    beside = payload if payload.get("tool_calls") else extra
+    calls = (*openai.calls_beside(beside), *langchain.calls_beside(beside))
+    known = {call.id for call in message.calls if call.id}
+    reasoning = openai.reasoning_beside(payload) or openai.reasoning_beside(extra)
+    return replace(
+        message,
+        reasoning=joined([message.reasoning, reasoning]),
+        calls=(*message.calls, *(call for call in calls if call.id not in known)),
+    )
