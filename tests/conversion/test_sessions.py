@@ -313,7 +313,7 @@ def test_what_people_type_in_a_chat_is_a_prompt(tmp_path: Path) -> None:
     queued = {"type": "queued_command", "commandMode": "prompt", "origin": origin, "isMeta": True}
     queued["prompt"] = sent("and the key?")
     lines = (
-        user("p", sent("Is the lock open?"), isMeta=True, origin=origin),
+        user("p", sent("Is the <channel> lock open?"), isMeta=True, origin=origin),
         says("a", use("c")),
         {**user("q", "", 1), "type": "attachment", "attachment": queued},
         says("b", text("yes")),
@@ -322,7 +322,7 @@ def test_what_people_type_in_a_chat_is_a_prompt(tmp_path: Path) -> None:
         says("c", text("so"), second=6),
     )
     first, second = drafted("claude-code", claude_file(tmp_path, *lines)).drafts.values()
-    assert (first.objective, second.objective) == ("Is the lock open?", "Thanks.")
+    assert (first.objective, second.objective) == ("Is the <channel> lock open?", "Thanks.")
     assert transcript(first) == [
         used("Bash", GIVEN),
         ("observation", "and the key?"),

@@ -51,7 +51,8 @@ _REMINDER = re.compile(
     r"^<system-reminder>(?:(?!^<system-reminder>).)*?</system-reminder>", re.DOTALL | re.MULTILINE
 )
 _PEOPLE = (None, "human", "channel")  # from whom prompts come
-_CHANNEL = re.compile(r"</?channel(?:\s[^<>]*)?>")  # around what people type elsewhere
+# Around what people type elsewhere.
+_CHANNEL = re.compile(r"^<channel(?:\s[^<>]*)?>|</channel>$", re.MULTILINE)
 _OUTPUTS = ("<local-command-stdout", "<local-command-stderr")
 _ASIDE = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnly")
 _FIRED = "scheduled_task_fire"
