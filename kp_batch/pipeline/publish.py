@@ -6,7 +6,7 @@
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from glob import escape
@@ -196,6 +196,8 @@ def _distributions(run: Run, plan: Plan) -> pl.DataFrame:
 def _publish(
     run: Run, written: Written, audits: Sequence[AuditResult], seconds: Mapping[str, float]
 ) -> None:
+    # The row names versions: it is made once none of an earlier try can come between them.
+    written = replace(written, candidate=written.candidate.restored())
     candidate = written.with_row(run, audits, seconds)
     publish(candidate, written.settings, failed=written.failed)
 

@@ -26,6 +26,7 @@ from kp_batch.warehouse.delta import (
     files_of,
     logged_file,
     next_version,
+    restore_all,
 )
 from kp_batch.warehouse.layout import Layout
 
@@ -176,6 +177,13 @@ class Candidate:
             raise WarehouseError(
                 f"the candidate of {shown(warehouse)} is damaged: remove its folder candidate"
             ) from error
+
+    def restored(self) -> "Candidate":
+        """The same upon the newest version of each table, which has the rows of the published one.
+
+        Where it has not, as an earlier try has committed the changes, say, it is restored.
+        """
+        return replace(self, tables=restore_all(self.warehouse, self.tables))
 
     @property
     def next_versions(self) -> dict[str, int]:

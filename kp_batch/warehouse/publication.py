@@ -12,7 +12,6 @@ import shutil
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -108,7 +107,7 @@ def publish(candidate: Candidate, settings: Mapping[str, Any], *, failed: bool =
         WarehouseError: a table is gone, or another writer has changed it.
     """
     warehouse = candidate.warehouse
-    candidate = replace(candidate, tables=restore_all(warehouse, candidate.tables))
+    candidate = candidate.restored()
     manifest = Manifest(settings, candidate.next_versions, failed=failed)
     _replace_manifest(warehouse, manifest.as_publication(uuid4().hex), candidate)
     with suppress(OSError):  # it is published; the next writer repairs this, or fails of it

@@ -1,6 +1,8 @@
 """Who reads a Delta table by itself sees what is published, also after a command that failed."""
 
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -14,6 +16,7 @@ from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.schemas import TABLES
+from kp_batch.steps import step as steps
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse import candidate as candidates
 from kp_batch.warehouse import publication
@@ -137,6 +140,45 @@ def test_wherever_a_publication_fails_only_what_is_published_stays(
     run_night(folder)
     assert_only_published(warehouse)
     assert published(warehouse).scored == 3
+
+
+# Where a try fails, when all is committed; and how: what passes is tried again.
+TRIES = [
+    ("_sync", TimeoutError("away")),
+    ("publish_in_bucket", TimeoutError("away")),
+    ("sync_names", TimeoutError("away")),  # it is published already
+    ("_sync", OSError("no more room")),  # and that is published, with the rejects
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_first", [False, True])
+@pytest.mark.parametrize(("where", "failure"), TRIES)
+def test_the_row_of_a_run_names_what_was_published_whatever_was_committed_before(
+    folder: Path, where: str, failure: OSError, is_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, call = count(), getattr(publication, where)
+
+    def failing_once(*inputs: object) -> object:
+        if next(calls) == 0:
+            raise failure
+        return call(*inputs)
+
+    warehouse = folder / "warehouse"
+    if is_first:
+        shutil.rmtree(warehouse)
+    monkeypatch.setattr(steps, "RETRY_DELAYS_S", (0,))
+    monkeypatch.setattr(publication, where, failing_once)
+    with suppress(type(failure)):
+        run_night(folder)
+    now = published(warehouse)
+    last = max(now.runs(), key=lambda run: run.added_to)
+    assert len({run.run_id for run in now.runs()}) == len(now.runs()) == 1 + 2 * (not is_first)
+    assert (last.status == "failed") == (now.manifest.failed) == ("room" in str(failure))
+    assert last.published["tables"] | {"runs": now.tables["runs"]} == now.tables
+    for name in TABLES:
+        assert now.as_of(last).files(name) == now.files(name), name
+    assert_only_published(warehouse)
 
 
 @pytest.mark.slow
