@@ -164,7 +164,8 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
         run.staging.make()
         run.candidate.clear()
         try:
-            yield opened
+            with run.staging.shared():
+                yield opened
         except (Exception, PanicException) as error:
             is_refused = isinstance(error, KpBatchError) and not isinstance(error, StorageError)
             if is_refused and not opened.begun:  # without such an archive, say: there was no run

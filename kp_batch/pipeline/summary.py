@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kp_batch.duck import sql
 from kp_batch.runs.audits import AuditResult, audits_text
 from kp_batch.runs.record import RunCounts
 from kp_batch.steps.step import PREFECT, START, Clock, step_seconds
@@ -145,9 +144,18 @@ def _distributions(
     warehouse: Path, run_id: str | None, most: int
 ) -> tuple[int, list[DomainScores]]:
     """Read the number of domains of a run, or of the last done one, and the largest of them."""
-    from kp_batch.warehouse.reader import connect
+    import polars as pl
 
-    with connect(warehouse) as connection:
-        query = sql(__name__, "summary.sql")
-        rows = connection.execute(query, {"run_id": run_id, "most": most}).fetchall()
-    return rows[0][0] if rows else 0, [DomainScores(*row) for _, *row in rows]
+    from kp_batch.runs.record import last_done
+    from kp_batch.warehouse.snapshot import published
+
+    now = published(warehouse)
+    last = None if run_id else last_done(now.runs())
+    is_of_run = pl.col("run_id") == (run_id or (last and last.run_id))
+    rows = now.scan("distributions").filter(is_of_run & pl.col("task_domain").is_not_null())
+    largest = rows.sort("traces", "task_domain", descending=[True, False]).head(most)
+    shown = largest.sort("task_domain").select(
+        *("task_domain", "traces", "worth_sharing", "mean"), pl.concat_list(_QUANTILES), "bins"
+    )
+    number, frame = pl.collect_all([rows.select(pl.len()), shown])
+    return number.item(), [DomainScores(*row) for row in frame.iter_rows()]

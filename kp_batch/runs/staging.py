@@ -2,8 +2,9 @@
 
 import shutil
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
@@ -11,9 +12,11 @@ from typing import Self
 import duckdb
 import polars as pl
 
-from kp_batch.duck import duckdb_config
+from kp_batch.duck import duckdb_config, duckdb_limit, statement
 from kp_batch.files import note_leftover
 
+_SHARED: dict[Path, duckdb.DuckDBPyConnection] = {}  # by folder; see `Staging.shared`
+_NUMBERS = count()
 # The text of an accepted row, with its size in UTF-8.
 TEXTS = pl.Schema({"text_hash": pl.String, "text": pl.String, "bytes": pl.Int64})
 
@@ -123,11 +126,38 @@ class Staging:
         folder.mkdir()
         return folder
 
-    def connect(self, scores: int = 0) -> duckdb.DuckDBPyConnection:
-        """DuckDB in UTC, which spills to this folder beyond its limit; see `duckdb_limit`."""
-        connection = duckdb.connect(config=duckdb_config(self.folder / "spill", scores))
-        connection.execute("SET TimeZone = 'UTC'")
-        return connection
+    @contextmanager
+    def shared(self) -> Generator[None]:
+        """Have all of its connections in this process share one instance of DuckDB meanwhile."""
+        with self._instance() as instance:
+            _SHARED[self.folder] = instance
+            try:
+                yield
+            finally:
+                del _SHARED[self.folder]
+
+    @contextmanager
+    def connect(self, scores: int = 0) -> Generator[duckdb.DuckDBPyConnection]:
+        """DuckDB in UTC, with an empty database, for as many scores as `duckdb_limit` is given.
+
+        It spills to this folder beyond its limit.
+        """
+        is_within_limit = duckdb_limit(scores=scores) == duckdb_limit()
+        shared = _SHARED.get(self.folder) if is_within_limit else None
+        with shared.cursor() if shared else self._instance(scores) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            name = f"own{next(_NUMBERS)}"
+            connection.execute(statement("ATTACH ':memory:' AS $name", name=name))
+            connection.execute(statement("USE $name", name=name))
+            try:
+                yield connection
+            finally:
+                with suppress(duckdb.Error):  # of an instance that has failed
+                    connection.execute("USE memory")
+                    connection.execute(statement("DETACH $name", name=name))
+
+    def _instance(self, scores: int = 0) -> duckdb.DuckDBPyConnection:
+        return duckdb.connect(config=duckdb_config(self.folder / "spill", scores))
 
     def make(self) -> None:
         """Make the folders, whose texts nobody else may read."""
