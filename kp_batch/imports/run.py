@@ -199,6 +199,17 @@ class _Plan:
         """Whether nothing is waited for any more of traces that wait for their root."""
         return bool(self.rules.root) and len(waiting_of(self.state, self.archive).settled) > 0
 
+    @property
+    def next_state(self) -> ImportState:
+        """The state of the archive after this import, but for what it stores."""
+        changes = {
+            "format": self.form.name,
+            "importer": IMPORTER,
+            "rules": self.rules.as_json(),
+            "closed": sum(map(is_closed, self.source.inputs)),
+        }
+        return self.state.model_copy(update=changes)
+
     def nothing_done(self) -> Imported:
         """The result where nothing is read."""
         return Imported(
@@ -232,14 +243,7 @@ def _check_same_traces(archive: str, state: ImportState, rules: Rules) -> None:
 
 def _import(plan: _Plan, folder: Path, limits: ImportLimits) -> Imported:
     """Carry out a plan; nobody else changes the archive meanwhile."""
-    state = plan.state.model_copy(
-        update={
-            "format": plan.form.name,
-            "importer": IMPORTER,
-            "rules": plan.rules.as_json(),
-            "closed": sum(map(is_closed, plan.source.inputs)),
-        }
-    )
+    state = plan.next_state
     with Workers(plan.processes) as workers:
         job = ImportJob(plan.form, plan.rules, folder, state.number + 1, workers)
         readable = _read(job, plan)
@@ -249,12 +253,7 @@ def _import(plan: _Plan, folder: Path, limits: ImportLimits) -> Imported:
         deleted = change.count_deleted(again) if plan.form.source == "registry" else 0
         replaced = _replaced(plan, readable, change)
         change.build(all_anew=plan.is_all_anew, replaced=replaced)
-    if plan.is_all_anew or not plan.state.format:
-        job.check_names()
-    if not job.traces:
-        check_rules_decide(plan.form, plan.rules, job.refusals.refused)
-    standing = change.write_refusals()
-    check_limits(limits, job.refusals, job.traces, len(plan.source.inputs))
+    standing = _checked(plan, job, change, limits)
     # That of the archive is of an import that was killed.
     kept = change.kept if plan.is_of_another_importer else plan.state.kept
     _tell_kept(kept, plan.outdated.keys() - plan.source.inputs.keys() - {*replaced.whole})
@@ -273,6 +272,23 @@ def _import(plan: _Plan, folder: Path, limits: ImportLimits) -> Imported:
         unmapped_domains=dict(job.counts.unmapped),
         files_changed=change.store(kept=kept),
     )
+
+
+def _checked(
+    plan: _Plan, job: ImportJob, change: ArchiveChange, limits: ImportLimits
+) -> dict[str, int]:
+    """Write the refusals; returns how many there are of each kind in all.
+
+    Raises:
+        KpBatchError: the rules leave something open; or limits do not allow what is written.
+    """
+    if plan.is_all_anew or not plan.state.format:
+        job.check_names()
+    if not job.traces:
+        check_rules_decide(plan.form, plan.rules, job.refusals.refused)
+    standing = change.write_refusals()
+    check_limits(limits, job.refusals, job.traces, len(plan.source.inputs))
+    return standing
 
 
 def _read(job: ImportJob, plan: _Plan) -> set[str]:
