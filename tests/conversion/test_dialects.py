@@ -36,6 +36,11 @@ FOUND: Any = {
 LOOK = ("tool_call", "look", '{"at":1}')
 
 
+def test_an_answer_may_have_a_role_of_its_own(tmp_path: Path) -> None:
+    said = chat(1, TALK, [text("Writer", "so")])
+    assert told(tmp_path, agent(), said) == ("where?", [("thought", "so")])
+
+
 @pytest.mark.parametrize("named", [{}, {"gen_ai.operation.name": "invoke_swarm"}])
 def test_messages_around_calls_of_models_count_where_no_call_has_them(
     tmp_path: Path, named: Span

@@ -26,7 +26,7 @@ from kp_batch.conversion.conversation.messages import (
     object_in,
     parse_json,
 )
-from kp_batch.conversion.conversation.payloads import messages_in, messages_of
+from kp_batch.conversion.conversation.payloads import messages_in, messages_of, without_role
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
 from kp_batch.conversion.dialects import converse
 from kp_batch.conversion.vendors import message_of
@@ -150,10 +150,15 @@ def _prompt(span: OtelSpan) -> Sequence[Message]:
 
 
 def _answer(span: OtelSpan) -> Sequence[Message]:
-    messages = _messages(span, _ANSWER)
+    messages = _messages(span, _ANSWER) or _of_own_roles(_attribute(span, _ANSWER))
     messages = messages or spoken(event for event in span.events if event.name == _CHOICE)
     messages = messages or _of_old(_attribute(span, _OLD_ANSWER), "assistant")
     return messages or _vendors_answer(value_at(span.attributes, "gen_ai.output"))
+
+
+def _of_own_roles(answer: object) -> list[Message]:
+    """The messages of an answer whose roles are other than usual ones, as the conventions allow."""
+    return [told for item in list_in(answer) if (told := without_role(item))]
 
 
 def _of_old(value: object, role: Role) -> list[Message]:
