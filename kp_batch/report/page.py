@@ -131,6 +131,21 @@ def panel_values(panels: Sequence[Panel[T]], data: T) -> dict[str, Any]:
 
 def render(name: str, **values: Any) -> str:
     """Fill a template in, with the scripts, the style and the themes of every page."""
+    return (
+        _environment()
+        .get_template(name)
+        .render(
+            scripts=[vega(), _text("page.js")],
+            style=_text("page.css"),
+            themes=THEMES,
+            count_of=count_of,
+            **values,
+        )
+    )
+
+
+@cache  # it keeps templates compiled
+def _environment() -> Environment:
     environment = Environment(autoescape=True, loader=FunctionLoader(_text))
     environment.filters |= {
         "age": age,
@@ -142,13 +157,7 @@ def render(name: str, **values: Any) -> str:
         "short": _short,
     }
     environment.tests["untrusted"] = lambda value: isinstance(value, Untrusted)
-    return environment.get_template(name).render(
-        scripts=[vega(), _text("page.js")],
-        style=_text("page.css"),
-        themes=THEMES,
-        count_of=count_of,
-        **values,
-    )
+    return environment
 
 
 def _text(name: str) -> str:
