@@ -11,6 +11,7 @@ import polars as pl
 
 from kp_batch.imports.archive import Archive
 from kp_batch.imports.job import ImportJob
+from kp_batch.imports.join import Join, Segments
 from kp_batch.imports.known import (
     check_ids,
     check_paths,
@@ -19,8 +20,6 @@ from kp_batch.imports.known import (
 )
 from kp_batch.imports.records import (
     FORGOTTEN,
-    Join,
-    Segments,
     contents_only_in,
     count_missing,
     files_of,

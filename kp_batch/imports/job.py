@@ -28,7 +28,8 @@ from kp_batch.conversion.model import (
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import KpBatchError, ResourceError, UnreadableError, is_of_machine, is_passing
 from kp_batch.imports.days import DailyPartitions, day_of, rows_of
-from kp_batch.imports.records import NewRecords, Outcome, TraceRecords
+from kp_batch.imports.join import Outcome, TraceRecords
+from kp_batch.imports.records import NewRecords
 from kp_batch.imports.rejects import Refusals, waits
 from kp_batch.imports.sources import local_path
 from kp_batch.imports.workers import Workers

@@ -11,17 +11,9 @@ import pytest
 
 from kp_batch import limits
 from kp_batch.conversion.model import SourceRecord
-from kp_batch.imports import records
-from kp_batch.imports.records import (
-    Join,
-    NewRecords,
-    Outcome,
-    Segments,
-    TraceRecords,
-    contents_only_in,
-    count_missing,
-    traces_of,
-)
+from kp_batch.imports import join
+from kp_batch.imports.join import Join, Outcome, Segments, TraceRecords
+from kp_batch.imports.records import NewRecords, contents_only_in, count_missing, traces_of
 from kp_batch.imports.waiting import WAITING, Waiting
 
 FileRecord = tuple[str, str, Any]  # a file, a trace, a content
@@ -96,14 +88,14 @@ def test_what_traces_had_before_is_read_of_few_at_once(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, _ = nights.night([("a", f"t{x}", x) for x in range(5)])
-    read, rows_of = list[int](), records._rows_of  # noqa: SLF001
+    read, rows_of = list[int](), join._rows_of  # noqa: SLF001
 
     def watched(traces: pl.Series, segments: Sequence[Path]) -> Iterable[pl.DataFrame]:
         read.append(len(traces))
         return rows_of(traces, segments)
 
-    monkeypatch.setattr(records, "_TRACES", 2)
-    monkeypatch.setattr(records, "_rows_of", watched)
+    monkeypatch.setattr(join, "_TRACES", 2)
+    monkeypatch.setattr(join, "_rows_of", watched)
     new = [("b", "t1", 7), ("b", "t1", 8), ("b", "t3", 9)]
     nights.night(new, unchanged=[first], touch=["t0", "t2", "t3", "t4"])
     assert nights.built == {"t0": [0], "t1": [1, 7, 8], "t2": [2], "t3": [3, 9], "t4": [4]}

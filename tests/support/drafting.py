@@ -11,7 +11,8 @@ from kp_batch.conversion.model import Format, Rejected, Skipped, SourceRecord, T
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.job import build_traces, items_of
-from kp_batch.imports.records import TraceRecords, content_of
+from kp_batch.imports.join import TraceRecords
+from kp_batch.imports.records import content_of
 from kp_batch.limits import TOO_LARGE, TooLargeError, parse
 
 
