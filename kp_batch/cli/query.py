@@ -168,8 +168,8 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
 def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
     """Run the audits that the warehouse keeps over what is published, or what RUN left.
 
-    RUN is the last done run if it is left out; published.TABLE is a table before that run. Exits
-    with 1 if an audit fails.
+    RUN is the last done run if it is left out, and may be candidate; published.TABLE is a table
+    before that run. Exits with 1 if an audit fails.
     """
     from kp_batch.pipeline.audit import audit as audit_warehouse
     from kp_batch.runs.audits import refuse_failed, results_text

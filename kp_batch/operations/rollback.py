@@ -25,7 +25,7 @@ from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.text import count_of, one_line
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.delta import files_of
-from kp_batch.warehouse.layout import Layout, check_links
+from kp_batch.warehouse.layout import Layout, check_links, remove_candidate
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.snapshot import (
@@ -68,9 +68,7 @@ class AvailableRuns:
 
     readable: tuple[str, ...]  # with --as-of
     restorable: tuple[str, ...]  # of these, those that can be rolled back to
-    candidate: (
-        str | None
-    )  # the run that was refused, or a preview, and is kept; null: there is none
+    candidate: str | None  # the refused run, or preview, that is kept; null: there is none
 
 
 def rollback(
@@ -101,7 +99,7 @@ def rollback(
         if plan.result.is_published:
             return plan.result
         begun = Run.begin(plan.config, datetime.now(UTC))
-        begun.candidate.clear()
+        remove_candidate(warehouse)
         written = restore(begun, plan.target, plan.reasons)
         publish_success(begun, written, plan.target.audits, clock.seconds)
         if with_page:

@@ -4,6 +4,7 @@ An audit sees the tables, and also those that were published before.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -76,8 +77,8 @@ def audit(warehouse: Path, run: str | None = None) -> tuple[AuditResult, ...]:
 
 def _before(snapshot: PublishedSnapshot, now: PublishedSnapshot) -> PublishedSnapshot:
     """The tables published before the run that left some; none before the first run."""
-    if now.candidate:
-        return snapshot
+    if now.candidate:  # its own run may have failed since, which published rejects
+        return replace(snapshot, tables=now.tables)
     done = done_runs(snapshot.runs())
     since = now.past_run or last_done(done)
     earlier = [run for run in done if since and run.added_to < since.added_to]

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from polars.exceptions import PanicException
 
 from kp_batch.archive.ledger import changed_entries
 from kp_batch.archive.sources import in_full
 from kp_batch.duck import sql
+from kp_batch.log import warn
 from kp_batch.pipeline.write import write_rejects
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.scorer import FORMULAS, MESSAGES
@@ -28,6 +30,7 @@ from kp_batch.runs.record import RunCounts, RunRecord, last_done
 from kp_batch.runs.run import Run
 from kp_batch.schemas import DISTRIBUTIONS, RUNS
 from kp_batch.steps.step import step
+from kp_batch.text import one_line
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import Manifest
@@ -63,8 +66,11 @@ class Written:
         return self.candidate.append("runs", _row(run, self, audits, seconds))
 
     def keep(self, run: Run, audits: Sequence[AuditResult], seconds: Mapping[str, float]) -> None:
-        """Leave it to be asked: it is not published."""
-        self.with_row(run, audits, seconds).keep(self.settings)
+        """Leave it to be asked: it is not published; if that fails, the run goes on as it would."""
+        try:
+            self.with_row(run, audits, seconds).keep(self.settings)
+        except (Exception, PanicException) as error:  # noqa: BLE001 (what audits found counts)
+            warn(f"what is not published cannot be asked as the candidate: {one_line(str(error))}")
 
     def snapshot(self, run: Run, seconds: Mapping[str, float]) -> PublishedSnapshot:
         """The tables as they would be published, with the run's row."""
@@ -109,7 +115,6 @@ def publish_success(
 ) -> None:
     """Publish: from then on, everyone sees the run, with the seconds of each step by its name."""
     _publish(run, written, audits, seconds)
-    run.candidate.clear()
 
 
 def publish_failure(

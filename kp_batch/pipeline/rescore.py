@@ -44,7 +44,7 @@ from kp_batch.scoring.profiles import load_profiles
 from kp_batch.steps.step import Clock, Executor, ThreadExecutor, retried, timed
 from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.layout import Layout, check_apart, check_folder
+from kp_batch.warehouse.layout import Layout, check_apart, check_folder, remove_candidate
 from kp_batch.warehouse.publication import published_since, writing
 
 _THREADS = ThreadExecutor()
@@ -162,7 +162,7 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
         run = Run.begin(config, datetime.now(UTC))
         opened = OpenRun(run, executor, clock)
         run.staging.make()
-        run.candidate.clear()
+        remove_candidate(config.warehouse)
         try:
             with run.staging.shared():
                 yield opened

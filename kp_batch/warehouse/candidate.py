@@ -5,7 +5,7 @@ sees. A snapshot shows it laid over what is published; `publication.publish` pub
 """
 
 import json
-import shutil
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
@@ -17,6 +17,8 @@ import polars as pl
 
 from kp_batch.errors import WarehouseError
 from kp_batch.files import atomic_write
+from kp_batch.schemas import TABLES
+from kp_batch.settings import is_text
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.data_files import DataFile, write_data_file
 from kp_batch.warehouse.delta import (
@@ -29,8 +31,7 @@ from kp_batch.warehouse.delta import (
     restore_all,
 )
 from kp_batch.warehouse.layout import Layout
-
-_FILE = "candidate.json"
+from kp_batch.warehouse.manifest import DAMAGED, Manifest
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,6 @@ class Candidate:
     def folder(self) -> Path:
         """Where its data files are, as in the warehouse."""
         return Layout(self.warehouse).candidate
-
-    def clear(self) -> None:
-        """Remove what this writer, or one before, has left in the folder, and not published."""
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def append(self, name: str, rows: pl.DataFrame) -> "Candidate":
         """Add rows to a table without partitions.
@@ -156,7 +153,7 @@ class Candidate:
     def keep(self, settings: Mapping[str, Any]) -> None:
         """Have it asked, until the next run clears it, by the settings of its scores."""
         content = {"settings": settings, **asdict(self), "warehouse": None}
-        with atomic_write(self.folder / _FILE) as written:
+        with atomic_write(Layout(self.warehouse).kept_candidate) as written:
             written.write_text(json.dumps(content, default=_as_json), "utf-8")
 
     @classmethod
@@ -164,19 +161,32 @@ class Candidate:
         """The one that is kept, with the settings of its scores; None if there is none.
 
         Raises:
-            WarehouseError: it is damaged.
+            WarehouseError: it is damaged, or files of it are gone.
         """
         try:
-            content = json.loads((Layout(warehouse).candidate / _FILE).read_bytes())
-            changes = {name: _change_of(each) for name, each in content["changes"].items()}
-            candidate = cls(warehouse, content["tables"], content["writer"], changes)
-            return candidate, content["settings"]
+            content = Layout(warehouse).kept_candidate.read_bytes()
         except FileNotFoundError:
             return None
-        except (ValueError, LookupError, TypeError) as error:
+        try:
+            return cls._parse(warehouse, json.loads(content))
+        except (*DAMAGED, FileNotFoundError) as error:
             raise WarehouseError(
                 f"the candidate of {shown(warehouse)} is damaged: remove its folder candidate"
             ) from error
+
+    @classmethod
+    def _parse(cls, warehouse: Path, content: Any) -> "tuple[Candidate, Mapping[str, Any]]":
+        """Check what a file holds, which anybody may have written, and take it."""
+        base = Manifest.read(content["settings"], content["tables"])
+        changes = {name: _change_of(each) for name, each in content["changes"].items()}
+        if not (is_text(content["writer"]) and changes.keys() <= TABLES.keys()):
+            raise ValueError("a writer or a table that no run writes")
+        candidate = cls(warehouse, base.tables, content["writer"], changes)
+        for name, change in changes.items():
+            folder = Layout(candidate.folder).table(name)
+            if any((folder / file.path).stat().st_size != file.size for file in change.added):
+                raise ValueError("a file of another size")
+        return candidate, base.settings
 
     def restored(self) -> "Candidate":
         """The same upon the newest version of each table, which has the rows of the published one.
@@ -207,9 +217,14 @@ def _as_json(value: object) -> object:
 
 
 def _change_of(content: Mapping[str, Any]) -> TableChange:
-    return TableChange(tuple(map(_file_of, content["added"])), frozenset(content["removed"]))
+    removed = frozenset(content["removed"])
+    if not all(map(is_text, removed)):
+        raise ValueError("paths that no run writes")
+    return TableChange(tuple(map(_file_of, content["added"])), removed)
 
 
 def _file_of(content: Mapping[str, Any]) -> DataFile:
-    partition = content["partition"] and date.fromisoformat(content["partition"])
-    return DataFile(content["path"], content["rows"], content["size"], partition)
+    path, rows, size, day = (content[name] for name in ("path", "rows", "size", "partition"))
+    if not re.fullmatch(r"([\w=-]+/)?[\w-]+\.parquet", path) or not isinstance(rows, int):
+        raise ValueError("a file that no run writes")
+    return DataFile(path, rows, size, day and date.fromisoformat(day))

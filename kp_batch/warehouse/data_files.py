@@ -1,4 +1,4 @@
-"""Writes Parquet files into the tables' folders, which take effect once a commit names them."""
+"""Writes Parquet files, which take effect once a commit names them, in a table's folder."""
 
 import re
 from dataclasses import dataclass

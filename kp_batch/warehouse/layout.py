@@ -56,6 +56,11 @@ class Layout:
         return self.root / "candidate"
 
     @property
+    def kept_candidate(self) -> Path:
+        """The file that names what is kept of these; without it, all of them are leftovers."""
+        return self.candidate / "candidate.json"
+
+    @property
     def catalog(self) -> Path:
         """The DuckDB file with a view of each table, and a copy of the manifest."""
         return self.root / "kp.duckdb"
@@ -140,6 +145,18 @@ def check_links(warehouse: Path) -> None:
         refuse_link(path)
     for folder in (*map(layout.table, TABLE_NAMES), layout.all_vectors, layout.candidate):
         files_below(folder)
+
+
+def remove_candidate(warehouse: Path) -> None:
+    """Remove what a writer before has kept or left, first what names it: no half is ever asked.
+
+    Raises:
+        OSError: it cannot be removed, all of it.
+    """
+    layout = Layout(warehouse)
+    layout.kept_candidate.unlink(missing_ok=True)
+    if layout.candidate.exists():
+        shutil.rmtree(layout.candidate)
 
 
 def check_apart(warehouse: Path, archive: Iterable[str]) -> None:

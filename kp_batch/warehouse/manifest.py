@@ -22,7 +22,8 @@ from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 
 FORMAT_VERSION = 14
 
-_DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+# Of a file that anybody may have written, as it is read.
+DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
 _VERSION = Number(0, 2**63 - 1, is_whole=True)
@@ -105,7 +106,7 @@ def _read(warehouse: Path) -> Manifest | None:
         return None
     try:
         return _parse(warehouse, content)
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise WarehouseError(f"{layout.manifest} is damaged; {LAST_REMEDY}") from error
 
 
@@ -117,7 +118,7 @@ def check_readable(warehouse: Path, file: Path) -> None:
     """
     try:
         _parse(warehouse, file.read_bytes())
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise WarehouseError(
             f"nothing was published, since nobody could read it: the manifest of "
             f"{shown(warehouse)} would have {one_line(str(error))}; what is published is whole; "

@@ -60,8 +60,8 @@ def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
     """
     with ExitStack() as locks:
         if _acquire(locks, warehouse, wait=wait):
-            _remove_staging(warehouse)
-            locks.callback(_remove_staging, warehouse)
+            _remove_working_files(warehouse)
+            locks.callback(_remove_working_files, warehouse)
             for callback in _CALLBACKS:
                 callback()
             _repair(warehouse)
@@ -221,9 +221,12 @@ def _take_back(warehouse: Path) -> None:
         )
 
 
-def _remove_staging(warehouse: Path) -> None:
-    """Remove the working folders of runs, of killed ones too: no other run is at work."""
-    shutil.rmtree(Layout(warehouse).all_staging, ignore_errors=True)
+def _remove_working_files(warehouse: Path) -> None:
+    """Remove what runs have left and nobody asks, of killed ones too: no other run is at work."""
+    layout = Layout(warehouse)
+    shutil.rmtree(layout.all_staging, ignore_errors=True)
+    if not layout.kept_candidate.exists():
+        shutil.rmtree(layout.candidate, ignore_errors=True)
 
 
 def _remove_leftovers(layout: Layout) -> None:

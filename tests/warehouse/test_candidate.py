@@ -1,11 +1,13 @@
 """What a writer changes, laid over what is published: until it is published, or where it is not."""
 
-from collections.abc import Sequence
+import json
+import shutil
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -27,8 +29,10 @@ from kp_batch.schemas import SCORES, TABLES
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse import candidate as candidates
+from kp_batch.warehouse.bucket.mirror import Mirror, refresh
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.data_files import DataFile, write_data_file
+from kp_batch.warehouse.layout import remove_candidate
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
@@ -39,6 +43,7 @@ from tests.support.publications import CommittedTables, profile
 from tests.support.runs import config, run_night, two_nights
 
 REFUSED = {"audits": {"few": {"sql": "FROM scores"}}}
+RMTREE = shutil.rmtree
 # Of each run; and of how long before it a file was written.
 OWN = ("run_id", "started_at", "finished_at", "seconds", "published", "config", "version")
 
@@ -231,14 +236,128 @@ def test_a_first_run_that_is_refused_can_be_asked(tmp_path: Path) -> None:
         compare(tmp_path / "warehouse", "latest", "candidate")
 
 
+def damaged(content: Any, value: Any) -> Iterator[Any]:
+    """The content with the value in place of one thing in it, of each in turn."""
+    yield value
+    if isinstance(content, dict):
+        for key, each in cast("dict[str, Any]", content).items():
+            yield from (content | {key: other} for other in damaged(each, value))
+    elif isinstance(content, list):
+        yield from ([other] for each in content for other in damaged(each, value))
+
+
 def test_a_damaged_candidate_is_told(tmp_path: Path) -> None:
-    Candidate(tmp_path, {}, "a-run").overwrite("profiles", profile("a")).keep({})
-    assert published(tmp_path, "candidate").scan("profiles").collect()["name"].to_list() == ["a"]
+    candidate = Candidate(tmp_path, {}, "a-run").overwrite("profiles", profile("a"))
+    candidate.change("profiles", [], ["b.parquet"]).keep({"threshold": 0.5})
     file = tmp_path / "candidate" / "candidate.json"
-    for content in ("", "{}", '{"changes": {"scores": 1}}', "[]"):
-        file.write_text(content, "utf-8")
+    content = json.loads(file.read_bytes())
+
+    def asked() -> list[str]:
+        names = published(tmp_path, "candidate").scan("profiles").collect()["name"]
+        return names.to_list()
+
+    assert asked() == ["a"]
+    wrong = ["", "{}", "[" * 100_000]
+    for value in (None, -1, "x", "../x.parquet", [], [1], {"x": 1}):
+        wrong += map(json.dumps, damaged(content, value))
+    told = 0
+    for text in wrong:
+        file.write_text(text, "utf-8")
+        try:
+            assert asked() in (["a"], []), text
+        except WarehouseError as error:
+            told += "is damaged: remove its folder candidate" in str(error)
+    assert told > len(wrong) * 3 / 4  # of a table without changes, say, nothing is wrong
+
+
+def test_a_candidate_whose_files_are_lost_is_told(tmp_path: Path) -> None:
+    candidate = Candidate(tmp_path, {}, "a-run").overwrite("profiles", profile("a"))
+    candidate.keep({})
+    [file] = (tmp_path / "candidate" / "profiles").iterdir()
+    for lose in (lambda: file.write_bytes(file.read_bytes()[:-1]), file.unlink):
+        lose()
         with pytest.raises(WarehouseError, match="is damaged: remove its folder candidate"):
             published(tmp_path, "candidate")
+
+
+def test_a_candidate_that_is_half_removed_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Candidate(tmp_path, {}, "a-run").overwrite("profiles", profile("a")).keep({})
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", is_not_removed)
+        with pytest.raises(OSError, match="it fails"):
+            remove_candidate(tmp_path)
+    with pytest.raises(WarehouseError, match="there is no candidate"):
+        published(tmp_path, "candidate")
+    remove_candidate(tmp_path)
+    remove_candidate(tmp_path)
+    assert not (tmp_path / "candidate").exists()
+
+
+def is_broken(*_: object, **__: object) -> None:
+    raise OSError("it fails")
+
+
+def is_not_removed(folder: Path, *, ignore_errors: bool = False, **others: Any) -> None:
+    if Path(folder).name != "candidate":
+        RMTREE(folder, ignore_errors, **others)
+    elif not ignore_errors:
+        raise OSError("it fails")
+
+
+@pytest.mark.slow
+def test_what_cannot_be_kept_is_refused_all_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Candidate, "keep", is_broken)
+    refuse(folder)
+    assert "what is not published cannot be asked as the candidate: it fails" in caplog.messages
+    last = max(published(folder / "warehouse").runs(), key=lambda run: run.added_to)
+    assert last.reason
+    assert last.reason.startswith("1 audit failed: few")
+    assert not (folder / "warehouse" / "candidate").exists()
+
+
+@pytest.mark.slow
+def test_nothing_is_left_that_nobody_can_ask(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = folder / "warehouse" / "candidate"
+    with monkeypatch.context() as patch:
+        patch.setattr(Candidate, "commit", is_broken)
+        with pytest.raises(OSError, match="it fails"):
+            run_night(folder)
+        assert not left.exists()
+    vacuum(folder / "warehouse", timedelta(0), datetime.now(UTC))
+    assert not left.exists()
+    write_data_file(left, "profiles", profile("of a killed run"), "a")
+    run_night(folder)
+    assert not left.exists()
+
+
+@pytest.mark.slow
+def test_nothing_is_forgotten_where_a_candidate_stays_that_may_have_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = folder / "warehouse"
+    refuse(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", is_not_removed)
+        with pytest.raises(OSError, match="it fails"):
+            forget(warehouse, ["kp:trace:1"])
+    assert published(warehouse).scored == 2
+    assert forget(warehouse, ["kp:trace:1"]).traces == 1
+    assert not (warehouse / "candidate").exists()
+
+
+@pytest.mark.slow
+def test_audits_of_a_candidate_find_what_its_run_found(folder: Path) -> None:
+    query = "FROM rejects ANTI JOIN published.rejects USING (source_file)"
+    with pytest.raises(AuditError):
+        run_night(folder, audits={"new": {"sql": query}})
+    [of_run] = max(published(folder / "warehouse").runs(), key=lambda run: run.added_to).audits
+    [result] = audit(folder / "warehouse", "candidate")
+    assert (result.rows, result.digest) == (of_run.rows, of_run.digest)
+    assert result.rows == 1
 
 
 @pytest.mark.process
@@ -259,6 +378,10 @@ def test_no_bucket_sees_a_candidate_and_it_is_asked_all_the_same(tmp_path: Path)
             assert published(copy, "candidate").scored == 2
         other = Machine(tmp_path / "other", machine.url)
         other.run(tmp_path / "archive")
+        with machine.here() as copy, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Mirror, "_prune_to", is_broken)
+            with pytest.raises(OSError, match="it fails"):
+                refresh(copy)
         assert machine.ask("SELECT count(*) FROM scores") == [(2,)]
         with machine.here() as copy, pytest.raises(WarehouseError, match="no candidate"):
             published(copy, "candidate")

@@ -46,7 +46,7 @@ from kp_batch.warehouse.bucket.location import (
     make_folder_of,
     url_of,
 )
-from kp_batch.warehouse.layout import TABLE_NAMES, Layout
+from kp_batch.warehouse.layout import TABLE_NAMES, Layout, remove_candidate
 from kp_batch.warehouse.lock import leased, locked
 
 _ROOT = Layout(Path())
@@ -120,12 +120,12 @@ class Mirror:
             return False
         file = self.folder / _MANIFEST
         is_same = content == (file.read_bytes() if file.exists() else b"")
+        if not is_same:  # it may be of traces that were forgotten meanwhile
+            remove_candidate(self.folder)
         if now and not record.has(now):
             self._save(content, now)
         record.was_published = now is not None
         self._prune_to({*objects, *([_MANIFEST] if now else [])}, keep_local_vectors=is_same)
-        if not is_same:  # of traces that were forgotten meanwhile, perhaps
-            shutil.rmtree(Layout(self.folder).candidate, ignore_errors=True)
         record.save()
         return True
 
