@@ -186,7 +186,7 @@ def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
     """Format what was forgotten for a terminal, or what would be."""
     traces = f"{count_of(result.traces, 'scored trace')}, {count_of(result.rows, 'rejected row')}"
     ids = [
-        ("replaced", result.replaced, "of content that counts no more"),
+        ("replaced", result.replaced, "of content that counts no more, or not yet"),
         ("before", result.before, "forgotten before"),
         ("unseen", result.unseen, f"never seen: {result.unseen_named}"),
     ]

@@ -37,7 +37,7 @@ from kp_batch.warehouse.delta import remove_unneeded
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, writing
-from kp_batch.warehouse.snapshot import PublishedSnapshot, published
+from kp_batch.warehouse.snapshot import PublishedSnapshot, kept_candidate, published
 
 _TABLES_OF_TRACES = ("scores", "rejects", "facts")
 _NAMED = 3
@@ -51,7 +51,7 @@ class ForgetResult:
     run_id: str | None  # of the run that replayed the others; null: there was none
     traces: int  # scored
     rows: int  # rejected
-    replaced: int  # ids that are only in content which is no longer in force
+    replaced: int  # ids that are only in content which counts no more, or not yet
     before: int  # ids that were forgotten before
     unseen: int  # ids that no row has ever had
     unseen_named: str  # a few of them, with the ids that may be meant
@@ -316,7 +316,7 @@ class KnownIds:
     forgotten: int  # how many others were forgotten before
     traces: int  # that are scored
     rows: int  # that are rejected
-    replaced: int  # ids that are only in content which is no longer in force
+    replaced: int  # ids that are only in content which counts no more, or not yet
     unseen_named: str  # a few of the unseen ones, with the ids that may be meant
 
     @property
@@ -335,11 +335,13 @@ class KnownIds:
 
 
 def known_ids(snapshot: PublishedSnapshot, ids: Sequence[str]) -> KnownIds:
-    """Look ids up in what is published, and read nothing else; duplicates count once."""
+    """Look ids up in what is published, and in the facts of a candidate; duplicates count once."""
+    is_kept = Layout(snapshot.warehouse).kept_candidate.exists()
+    seen_by = kept_candidate(snapshot.warehouse) if is_kept else snapshot
 
     def rows_of(name: str, sought: pl.DataFrame) -> pl.DataFrame:
         """The ids of the table's rows that have one of those."""
-        rows = snapshot.scan(name).select("trace_id")
+        rows = (seen_by if name == "facts" else snapshot).scan(name).select("trace_id")
         return rows.join(sought.lazy(), on="trace_id", how="semi").collect(engine="streaming")
 
     unhashed = pl.DataFrame({"trace_id": ids}, schema={"trace_id": pl.String})
@@ -359,7 +361,7 @@ def known_ids(snapshot: PublishedSnapshot, ids: Sequence[str]) -> KnownIds:
         traces=len(scores),
         rows=len(rejects),
         replaced=len(seen) - len(in_force),
-        unseen_named=_named_ids(snapshot, unseen),
+        unseen_named=_named_ids(seen_by, unseen),
     )
 
 

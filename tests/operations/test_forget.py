@@ -413,7 +413,7 @@ def test_what_was_forgotten_is_reported() -> None:
     assert forgotten_text(NOTHING) == "nothing to forget"
     assert forgotten_text(ALL).splitlines() == [
         "forgotten by run now: 1 scored trace, 2 rejected rows",
-        "  replaced   1 id of content that counts no more",
+        "  replaced   1 id of content that counts no more, or not yet",
         "  before     1 id forgotten before",
         "  unseen     2 ids never seen: a, b",
         "  replay     1 trace",

@@ -335,6 +335,16 @@ def test_nothing_is_left_that_nobody_can_ask(folder: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
+def test_what_is_forgotten_may_be_seen_by_a_candidate_alone(folder: Path) -> None:
+    refuse(folder)
+    result = forget(folder / "warehouse", ["kp:trace:3"])
+    assert (result.traces, result.replaced, result.unseen) == (0, 1, 0)
+    assert not (folder / "warehouse" / "candidate").exists()
+    run_night(folder, audits={})
+    assert published(folder / "warehouse").scored == 2
+
+
+@pytest.mark.slow
 def test_nothing_is_forgotten_where_a_candidate_stays_that_may_have_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
