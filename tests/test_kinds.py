@@ -17,7 +17,7 @@ NOISE = random.Random(0).randbytes(9_000)
     ("start", "name"),
     [
         (b"PAR1\x15\x04", "Parquet"),
-        (gzip.compress(b"{}"), "packed by gzip"),
+        (gzip.compress(b"{}", mtime=0), "packed by gzip"),
         (b"PK\x03\x04rest", "a zip archive"),
         (b"SQLite format 3\0", "an SQLite database"),
         (b"\x89PNG\r\n\x1a\n" + NOISE, "binary"),
@@ -54,7 +54,7 @@ def test_what_may_have_lines_of_json_is_not_binary(start: bytes) -> None:
     [
         (b"PAR1" + NOISE, "it is Parquet, not lines of JSON: give it the ending .parquet"),
         (
-            gzip.compress(b"{}\n"),
+            gzip.compress(b"{}\n", mtime=0),
             "it is packed by gzip, not lines of JSON: unpack it, as with gunzip",
         ),
         ('{"a": "яблоко"}\n'.encode("utf-16"), "its lines are UTF-16, not UTF-8: "),
