@@ -27,6 +27,7 @@ from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import TABLES, VIEWS
+from kp_batch.warehouse import publication
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import write_jsonl
@@ -627,6 +628,7 @@ def test_what_a_killed_run_left_of_a_trace_is_forgotten_as_well(
     write(folder, {"d.jsonl": [said("dead", "never published", 7)]})
     with monkeypatch.context() as patch:
         patch.setattr(kp_batch.pipeline.rescore, "publish_success", killed)
+        patch.setattr(publication, "_remove_working_files", lambda _: None)
         with pytest.raises(Killed):
             rescore_archive(settings_of(folder, cache_size=3))
     assert places(folder / "warehouse", ["kp:trace:dead"])

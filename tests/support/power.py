@@ -34,8 +34,14 @@ class Disk:
         self.held.append(os.open(path, os.O_RDONLY) if isinstance(path, Path) else os.dup(path))
         status = os.fstat(self.held[-1])
         if stat.S_ISDIR(status.st_mode):
-            with os.scandir(self.held[-1]) as entries:
-                self.names[status.st_ino] = {each.name: each.inode() for each in entries}
+            folder = self.held[-1]
+            with os.scandir(folder) as entries:
+                found = {each: each.inode() for each in entries}
+            self.names[status.st_ino] = {each.name: inode for each, inode in found.items()}
+            for each, inode in found.items():
+                if each.is_dir() and inode not in self.names:  # it may be removed later
+                    self.held.append(os.open(each.name, os.O_RDONLY, dir_fd=folder))
+                    self.names[inode] = {}
         else:
             self.contents[status.st_ino] = Path(f"/proc/self/fd/{self.held[-1]}").read_bytes()
 
