@@ -158,7 +158,7 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
 
         until(is_known, 60)
     assert state == "FAILED"
-    assert [(name.rpartition("-")[0], count) for name, count in failures] == [("write", 1)]
+    assert [(name.rpartition("-")[0], count) for name, count in failures] == [("publish", 1)]
     with connect(tmp_path) as connection:
         [row] = connection.execute("SELECT status, reason FROM runs").fetchall()
     assert row[0] == "failed"

@@ -24,6 +24,7 @@ from kp_batch.steps.step import ThreadExecutor
 from kp_batch.text import bar_line, shortened
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.snapshot import published
 from tests.support.archives import record_scores, step, trace, write_jsonl
 from tests.support.browser import CHROMIUM, Opening, charts, launched, marks, opened_in
 from tests.support.publications import publish_tables
@@ -188,7 +189,7 @@ def numbers(rows: list[dict[str, Any]], name: str) -> tuple[list[str], list[floa
 def test_the_charts_and_tables_show_the_data(path: Path, warehouse: Path, opened: Opening) -> None:
     with connect(warehouse) as connection:
         data = gather(connection)
-        texts = gather_traces(warehouse, connection, data, ThreadExecutor()).texts or {}
+        texts = gather_traces(published(warehouse), connection, data, ThreadExecutor()).texts or {}
     tables = {
         "by-domain": by_domain(data),
         **{which: ranked(data, texts, which) for which in ("highest", "lowest")},
@@ -222,7 +223,7 @@ def test_a_trace_in_a_table_leads_to_its_own_page_and_back(
 ) -> None:
     with connect(warehouse) as connection:
         data = gather(connection)
-        traces = gather_traces(warehouse, connection, data, ThreadExecutor())
+        traces = gather_traces(published(warehouse), connection, data, ThreadExecutor())
     row = data.traces.filter(which="lowest", overall=True).row(0, named=True)
     one, texts = traces.details[row["trace_id"]], traces.texts or {}
     with opened(path, scheme, width) as (page, complaints):
