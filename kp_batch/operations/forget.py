@@ -212,7 +212,7 @@ def _publish_without(warehouse: Path, known: "KnownIds") -> ForgetResult:
     with open_run(last_config(warehouse)) as opened:
         run = opened.run
         check_formulas(run)
-        opened.begun = True
+        opened.begin()
         known.going.write_parquet(run.staging.to_forget)
         opened.plan = plan = plan_from_published(run)
         log_plan(run, plan)

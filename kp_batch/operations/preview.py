@@ -29,7 +29,7 @@ from kp_batch.steps.step import Executor, ThreadExecutor, step, timed
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import skip_upload
-from kp_batch.warehouse.layout import check_apart, check_folder, remove_candidate
+from kp_batch.warehouse.layout import check_apart, check_folder
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 _THREADS = ThreadExecutor()
@@ -92,7 +92,6 @@ def preview(
         run = Run.begin(effective_config(config), datetime.now(UTC))
         _check_output(run.config)
         run.staging.make()
-        remove_candidate(config.warehouse)
         opened = OpenRun(run, executor, clock)
         done = carry_out(opened)
         now = opened.written.snapshot(run, clock.seconds) if opened.written else run.snapshot

@@ -71,6 +71,11 @@ class OpenRun:
         if (watched := _WATCHED.get()) is not None:
             watched.append(self)
 
+    def begin(self) -> None:
+        """Know that it can be done: what the run before has not published goes."""
+        remove_candidate(self.run.config.warehouse)
+        self.begun = True
+
 
 @contextmanager
 def watched() -> Generator[list[OpenRun]]:
@@ -138,7 +143,7 @@ def carry_out(opened: OpenRun) -> Plan:
     scorer = Scorer.of(run)  # first: a fault of the settings costs no time
     check_audits(run)
     scan = scan_archive(run, opened.executor)
-    opened.begun = True
+    opened.begin()
     if run.config.restore_vectors:
         remove_damaged(_vectors(run, scorer))
     opened.plan = plan = make_plan(run, scan, scorer)
@@ -162,7 +167,6 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
         run = Run.begin(config, datetime.now(UTC))
         opened = OpenRun(run, executor, clock)
         run.staging.make()
-        remove_candidate(config.warehouse)
         try:
             with run.staging.shared():
                 yield opened

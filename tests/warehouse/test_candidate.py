@@ -24,6 +24,7 @@ from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.audit import audit
 from kp_batch.pipeline.report import leave_report
+from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.run import effective_config
 from kp_batch.schemas import SCORES, TABLES
 from kp_batch.steps.step import ThreadExecutor
@@ -217,6 +218,9 @@ def test_a_candidate_stays_until_the_next_run(folder: Path) -> None:
     leave_report(warehouse, ThreadExecutor())
     assert kept() == first
     assert rows(published(warehouse, "candidate")) == before
+    with pytest.raises(KpBatchError, match="elsewhere"):  # a run that cannot begin
+        rescore_archive(config(folder, folder / "elsewhere"))
+    assert kept() == first
     preview(effective_config(config(folder, folder / "archive", preview=True, max_reject_share=1)))
     assert kept() > first
     forget(warehouse, ["kp:trace:1"])
