@@ -268,10 +268,10 @@ def _purge_forgotten(warehouse: Path) -> int:
         unchanged = Candidate(warehouse, now.tables, "upkeep")
         publish(unchanged, now.manifest.settings, failed=now.manifest.failed)
         allow_deletion(warehouse)
-        tables = published(warehouse).tables
+        now = published(warehouse)
         for name in _TABLES_OF_TRACES:
-            remove_unneeded(warehouse, name, {tables[name]} if name in tables else set())
-        return prune_vectors(published(warehouse))
+            remove_unneeded(warehouse, name, {now.tables[name]} if name in now.tables else set())
+        return prune_vectors(now)
     except (Exception, PanicException) as error:
         raise StorageError(
             f"the traces are forgotten, but not all files that hold them are removed "

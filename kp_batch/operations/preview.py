@@ -93,7 +93,8 @@ def preview(
         _check_output(run.config)
         run.staging.make()
         opened = OpenRun(run, executor, clock)
-        done = carry_out(opened)
+        with run.staging.shared():
+            done = carry_out(opened)
         now = opened.written.snapshot(run, clock.seconds) if opened.written else run.snapshot
         result = Preview(
             warehouse=shown(config.warehouse.absolute()),

@@ -121,12 +121,12 @@ def _asked(audits: Mapping[str, Audit], ask: Callable[[str], T]) -> dict[str, T]
     return answers
 
 
-def audit_run(run: Run, now: PublishedSnapshot) -> tuple[AuditResult, ...]:
-    """Run the audits over the tables to publish, or over the published ones.
+def audit_run(run: Run, now: Callable[[], PublishedSnapshot]) -> tuple[AuditResult, ...]:
+    """Run the audits over the tables to publish, or over the published ones, if there are any.
 
     A run that forgets traces has none.
     """
-    return _audited(run, now) if run.config.audits.by_name and not run.forgets else ()
+    return _audited(run, now()) if run.config.audits.by_name and not run.forgets else ()
 
 
 def refuse(results: Sequence[AuditResult]) -> None:

@@ -250,7 +250,7 @@ def execute(opened: OpenRun, plan: Plan) -> Plan:
     """Carry a plan out; returns it with the count of the windows that were embedded."""
     run, executor = opened.run, opened.executor
     if not plan.pending:
-        opened.audits = audit_run(run, run.snapshot)
+        opened.audits = audit_run(run, lambda: run.snapshot)
         if plan.scan.other_versions and not run.config.preview:
             publish_ledger(run)
         return plan
@@ -263,7 +263,7 @@ def execute(opened: OpenRun, plan: Plan) -> Plan:
         return execute(opened, _planned_again(run, plan, error))
     candidate = write_tables(run, done, replayed, executor)
     opened.written = written = prepare(run, done, candidate)
-    opened.audits = audit_run(run, written.snapshot(run, opened.clock.seconds))
+    opened.audits = audit_run(run, lambda: written.snapshot(run, opened.clock.seconds))
     if run.config.preview or any(result.fails for result in opened.audits):
         written.keep(run, opened.audits, opened.clock.seconds)
     if not run.config.preview:

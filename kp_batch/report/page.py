@@ -131,16 +131,13 @@ def panel_values(panels: Sequence[Panel[T]], data: T) -> dict[str, Any]:
 
 def render(name: str, **values: Any) -> str:
     """Fill a template in, with the scripts, the style and the themes of every page."""
-    return (
-        _environment()
-        .get_template(name)
-        .render(
-            scripts=[vega(), _text("page.js")],
-            style=_text("page.css"),
-            themes=THEMES,
-            count_of=count_of,
-            **values,
-        )
+    template = _environment().get_template(name)
+    return template.render(
+        scripts=[vega(), _text("page.js")],
+        style=_text("page.css"),
+        themes=THEMES,
+        count_of=count_of,
+        **values,
     )
 
 

@@ -18,20 +18,21 @@ import polars as pl
 from kp_batch.errors import WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.schemas import TABLES
-from kp_batch.settings import is_text
+from kp_batch.settings import Number, is_text
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.data_files import DataFile, write_data_file
 from kp_batch.warehouse.delta import (
     TableChange,
     commit,
     entries,
-    files_of,
     logged_file,
     next_version,
     restore_all,
 )
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import DAMAGED, Manifest
+
+_ROWS = Number(0, 2**63 - 1, is_whole=True)  # of a file
 
 
 @dataclass(frozen=True)
@@ -126,19 +127,15 @@ class Candidate:
 
     def files(self, name: str) -> list[Path]:
         """The Parquet files of a table as they would be, sorted by their names."""
-        warehouse = self.warehouse.resolve()
-        paths = files_of(warehouse, name, self.tables.get(name))
-        if change := self.changes.get(name):
-            folder = Layout(warehouse).table(name)
-            removed = {logged_file(folder, path) for path in change.removed}
-            added = (self._place(name, file) for file in change.added)
-            paths = [*(path for path in paths if path not in removed), *added]
+        roots = (root.resolve() for root in (self.folder, self.warehouse))
+        own, published = (Layout(root).table(name) for root in roots)
+        added = {file.path for file in self.changes.get(name, TableChange()).added}
+        # Those that it adds are moved when they are published.
+        paths = (
+            own / path if path in added and (own / path).exists() else logged_file(published, path)
+            for path in self.entries(name)["path"]
+        )
         return sorted(paths, key=lambda path: path.parts[-2:])  # by partition, then by name
-
-    def _place(self, name: str, file: DataFile) -> Path:
-        """Where a file is now: it is moved when it is published."""
-        own = Layout(self.folder.resolve()).table(name) / file.path
-        return own if own.exists() else Layout(self.warehouse.resolve()).table(name) / file.path
 
     def move_files(self) -> None:
         """Move its files into the folders of the tables; done again, they stay there."""
@@ -225,6 +222,6 @@ def _change_of(content: Mapping[str, Any]) -> TableChange:
 
 def _file_of(content: Mapping[str, Any]) -> DataFile:
     path, rows, size, day = (content[name] for name in ("path", "rows", "size", "partition"))
-    if not re.fullmatch(r"([\w=-]+/)?[\w-]+\.parquet", path) or not isinstance(rows, int):
+    if not re.fullmatch(r"([\w=-]+/)?[\w-]+\.parquet", path) or not _ROWS.allows(rows):
         raise ValueError("a file that no run writes")
-    return DataFile(path, rows, size, day and date.fromisoformat(day))
+    return DataFile(path, rows, size, None if day is None else date.fromisoformat(day))

@@ -78,13 +78,14 @@ def commit(warehouse: Path, name: str, change: TableChange, writer: str, version
 
 def next_version(warehouse: Path, name: str, published: int | None) -> int:
     """The version that the next commit of a table makes, whose published version this is."""
-    log, version = (
-        Layout(warehouse).table(name) / "_delta_log",
-        0 if published is None else published + 1,
-    )
+    log, version = Layout(warehouse).table(name) / "_delta_log", _following(published)
     while (log / f"{version:020d}.json").exists():
         version += 1
     return version
+
+
+def _following(published: int | None) -> int:
+    return 0 if published is None else published + 1
 
 
 def restore(warehouse: Path, name: str, published: int | None) -> int | None:
@@ -95,12 +96,13 @@ def restore(warehouse: Path, name: str, published: int | None) -> int | None:
     Returns:
         The newest version, if the table is published.
     """
-    if next_version(warehouse, name, published) == (0 if published is None else published + 1):
+    if next_version(warehouse, name, published) == _following(published):
         return published
-    table = DeltaTable(str(Layout(warehouse).table(name)))
+    folder = Layout(warehouse).table(name)
+    table = DeltaTable(str(folder))
     if published is None:
-        if table.file_uris():
-            _remove_all(table, name)
+        if removed := frozenset(_entries(table, name)["path"]):
+            _commit(folder, name, TableChange(removed=removed), CommitProperties())
         return None
     if not _are_same(table, open_table(warehouse, name, published)):
         table.restore(published)
@@ -144,12 +146,6 @@ def _commit(folder: Path, name: str, change: TableChange, properties: CommitProp
         table.create_write_transaction([*added], "overwrite", schema, **options)
     else:
         raise ValueError(f"files of {name} have other columns than those that would stay")
-
-
-def _remove_all(table: DeltaTable, name: str) -> None:
-    actions: Any = _removals(name, _entries(table, name))
-    options: Any = {"partition_by": PARTITIONED_BY.get(name)}
-    table.create_write_transaction(actions, "append", table.schema(), **options)
 
 
 def _addition(folder: Path, name: str, file: DataFile) -> AddAction:

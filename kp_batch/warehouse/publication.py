@@ -106,12 +106,11 @@ def publish(candidate: Candidate, settings: Mapping[str, Any], *, failed: bool =
     Raises:
         WarehouseError: a table is gone, or another writer has changed it.
     """
-    warehouse = candidate.warehouse
     candidate = candidate.restored()
     manifest = Manifest(settings, candidate.next_versions, failed=failed)
-    _replace_manifest(warehouse, manifest.as_publication(uuid4().hex), candidate)
+    _replace_manifest(manifest.as_publication(uuid4().hex), candidate)
     with suppress(OSError):  # it is published; the next writer repairs this, or fails of it
-        _replace_catalog(Layout(warehouse))
+        _replace_catalog(Layout(candidate.warehouse))
 
 
 def published_since(warehouse: Path, manifest: Manifest) -> bool:
@@ -124,29 +123,25 @@ def published_since(warehouse: Path, manifest: Manifest) -> bool:
 
 
 def _rebuild_catalog(warehouse: Path, manifest: Manifest) -> None:
-    _replace_manifest(warehouse, manifest)
+    _replace_manifest(manifest, Candidate(warehouse, manifest.tables, "upkeep"))
     _replace_catalog(Layout(warehouse))
 
 
-def _replace_manifest(
-    warehouse: Path, manifest: Manifest, candidate: Candidate | None = None
-) -> None:
+def _replace_manifest(manifest: Manifest, candidate: Candidate) -> None:
     """Publish a manifest, and build its catalog, which does not replace the older one yet.
 
     The candidate is what changes the tables that are published.
     """
+    warehouse = candidate.warehouse
     layout = Layout(warehouse)
     catalog, file = _replacement(layout.catalog), _replacement(layout.manifest)
     _remove_leftovers(layout)
     file.write_text(manifest.as_json(), "utf-8")
     check_readable(warehouse, file)
-    if candidate:
-        candidate.move_files()
-        now = PublishedSnapshot(warehouse, candidate.tables, manifest, candidate=candidate)
-        build_published(catalog, now)
-        candidate.commit(manifest.tables)
-    else:
-        build_published(catalog, PublishedSnapshot(warehouse, manifest.tables, manifest))
+    candidate.move_files()
+    now = PublishedSnapshot(warehouse, candidate.tables, manifest, candidate=candidate)
+    build_published(catalog, now)
+    candidate.commit(manifest.tables)
     _sync(layout, manifest)
     publish_in_bucket(warehouse, manifest.as_json())
     file.replace(layout.manifest)  # the moment

@@ -262,7 +262,7 @@ def test_a_damaged_candidate_is_told(tmp_path: Path) -> None:
 
     assert asked() == ["a"]
     wrong = ["", "{}", "[" * 100_000]
-    for value in (None, -1, "x", "../x.parquet", [], [1], {"x": 1}):
+    for value in (None, -1, 10**30, "x", "../x.parquet", [], [1], {"x": 1}):
         wrong += map(json.dumps, damaged(content, value))
     told = 0
     for text in wrong:

@@ -118,8 +118,7 @@ class Mirror:
         then, self.etag = self.store.head(_MANIFEST), now.etag if now else ""
         if self.etag != (then.etag if then else ""):
             return False
-        file = self.folder / _MANIFEST
-        is_same = content == (file.read_bytes() if file.exists() else b"")
+        is_same = content == _manifest_here(self.folder)
         if not is_same:  # it may be of traces that were forgotten meanwhile
             remove_candidate(self.folder)
         if now and not record.has(now):
@@ -349,8 +348,7 @@ def publish_in_bucket(folder: Path, manifest: str) -> None:
         BusyError: another writer took over; nothing of this one is published.
         OSError: it cannot be written.
     """
-    file = Layout(folder).manifest
-    if folder in _OPEN and not (file.exists() and file.read_text("utf-8") == manifest):
+    if folder in _OPEN and _manifest_here(folder) != manifest.encode():
         _OPEN[folder].publish(manifest)
 
 
@@ -373,8 +371,13 @@ def is_in_doubt(folder: Path) -> bool:
     """Whether the bucket has, or may have, a manifest of this writer that the copy lacks."""
     if folder not in _OPEN:
         return False
+    return bool(_OPEN[folder].tried - {_manifest_here(folder)})
+
+
+def _manifest_here(folder: Path) -> bytes:
+    """The manifest of a copy; empty if it has none."""
     file = Layout(folder).manifest
-    return bool(_OPEN[folder].tried - {file.read_bytes() if file.exists() else b""})
+    return file.read_bytes() if file.exists() else b""
 
 
 def keeps_versions(folder: Path) -> bool:
