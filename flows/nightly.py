@@ -8,7 +8,7 @@ from prefect.cache_policies import NO_CACHE
 
 from kp_batch.config import RescoreConfig
 from kp_batch.imports.config import ImportConfig
-from kp_batch.imports.run import as_text
+from kp_batch.imports.summary import as_text
 from kp_batch.log import info
 from kp_batch.steps.prefect import FLOW, logged_to_prefect, rescore_in_tasks, silence_at_exit
 from kp_batch.steps.step import retried, timed

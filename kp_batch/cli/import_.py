@@ -140,14 +140,16 @@ def import_(  # noqa: PLR0913 (each is an option)
     FORMAT is one that --list shows, or auto: that of the archive, or detected from the files.
     """
     if forget_by:
-        from kp_batch.imports.run import forget, forgotten_text
+        from kp_batch.imports.run import forget
+        from kp_batch.imports.summary import forgotten_text
 
         forgotten = forget(archive, **{forget_by: arguments})
         echo_result(json_line(forgotten) if as_json else forgotten_text(forgotten, archive))
         return
     from kp_batch.conversion.rules import load_rules
     from kp_batch.imports.config import format_named
-    from kp_batch.imports.run import as_text, import_traces
+    from kp_batch.imports.run import import_traces
+    from kp_batch.imports.summary import as_text
 
     name, *sources = arguments
     if not sources:

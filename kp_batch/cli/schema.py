@@ -18,7 +18,7 @@ _TYPES = {
     "compare": ("operations.compare", "Comparison"),
     "explain": ("operations.explain", "Explanation"),
     "export": ("operations.export", "ExportResult"),
-    "import": ("imports.run", "Imported"),
+    "import": ("imports.summary", "Imported"),
     "plan": ("planning.explain_plan", "PlanDescription"),
     "preview": ("cli.outcome", "PreviewOutcome"),
     "questions": ("warehouse.questions", "Question"),

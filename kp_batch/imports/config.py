@@ -11,7 +11,8 @@ from kp_batch.conversion.model import Format
 from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import KpBatchError
 from kp_batch.imports.limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
-from kp_batch.imports.run import Imported, import_traces
+from kp_batch.imports.run import import_traces
+from kp_batch.imports.summary import Imported
 
 _AUTO = "auto"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-_CONTENT = ("trace", "digest")
+from kp_batch.imports.records import CONTENT
 
 
 def moved_files(gone: Mapping[str, str], new: Mapping[str, str]) -> set[str]:
@@ -142,11 +142,11 @@ class Replaced:
         is_whole = pl.col("is_again") | ~pl.col("trace").is_in(closed.implode())
         is_replaced = pl.col("file").is_in(list(self.whole)) & is_whole
         is_replaced |= pl.col("file").is_in(list(self.by_trace)) & pl.col("is_again")
-        is_void = is_old & (is_old & is_replaced).any().over(_CONTENT)
+        is_void = is_old & (is_old & is_replaced).any().over(CONTENT)
         rows = rows.with_columns(is_void=is_void)
         stays = (is_old & ~pl.col("is_void")).any().over("trace")
         before = pl.coalesce(
-            pl.col("told").filter(is_old).min().over(_CONTENT),
+            pl.col("told").filter(is_old).min().over(CONTENT),
             pl.col("told").filter("is_void").max().over("trace", "file"),
             "told",
         )

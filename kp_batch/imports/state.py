@@ -78,7 +78,7 @@ class ImportState(_Model):
     rules: str = "{}"
     number: int = 0  # of the last import that stored its records
     is_done: bool = True  # whether that import stored its days, too
-    kept: int = 0  # of that import, until it is done; see `run.Imported`
+    kept: int = 0  # of that import, until it is done; see `summary.Imported`
     records: tuple[_File, ...] = ()
     skipped: tuple[SkippedSegment, ...] = ()
     sources: _File | None = None

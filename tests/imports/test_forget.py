@@ -18,8 +18,9 @@ from kp_batch.errors import ArchiveError
 from kp_batch.imports import change
 from kp_batch.imports.change import Forgotten
 from kp_batch.imports.days import DailyPartitions
-from kp_batch.imports.run import Imported, forget, import_traces
+from kp_batch.imports.run import forget, import_traces
 from kp_batch.imports.state import holds
+from kp_batch.imports.summary import Imported
 from kp_batch.operations.forget import forget as forget_traces
 from kp_batch.operations.rollback import rollback
 from kp_batch.pipeline.rescore import rescore_archive

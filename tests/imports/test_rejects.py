@@ -11,7 +11,8 @@ from kp_batch.conversion.model import Format, Rejected, SourceRecord, TraceDraft
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import KpBatchError
 from kp_batch.imports.limits import ImportLimits
-from kp_batch.imports.run import Imported, as_text, import_traces
+from kp_batch.imports.run import import_traces
+from kp_batch.imports.summary import Imported, as_text
 from tests.support import ROOT
 from tests.support.commands import invoke
 from tests.support.importing import (

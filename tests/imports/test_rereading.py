@@ -17,8 +17,9 @@ from kp_batch.errors import KpBatchError
 from kp_batch.imports import run as importing
 from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.limits import ImportLimits
-from kp_batch.imports.run import Imported, as_text, forget, import_traces
+from kp_batch.imports.run import forget, import_traces
 from kp_batch.imports.state import ImportState
+from kp_batch.imports.summary import Imported, as_text
 from tests.support.importing import (
     RULES,
     import_all,

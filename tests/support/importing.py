@@ -15,7 +15,8 @@ from kp_batch.conversion.formats.knowledgepulse import FORMAT
 from kp_batch.conversion.model import Format, Rejected, SourceRecord, TraceDraft, by_ending
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.imports import run
-from kp_batch.imports.run import Imported, import_traces
+from kp_batch.imports.run import import_traces
+from kp_batch.imports.summary import Imported
 from kp_batch.text import time_of
 
 

@@ -1,0 +1,85 @@
+"""Summarises an import, and what was forgotten: as data, and for a terminal."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from kp_batch.imports.change import Forgotten
+from kp_batch.imports.rejects import NAMES
+from kp_batch.text import count_of, shortened
+
+_LABEL = 60  # characters: it may be a name from the source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """What an import has come to."""
+
+    traces: int = 0  # new ones, and those with new records
+    files: int  # of the sources
+    files_read: int = 0  # of these: new or changed ones, and those that are read again
+    files_again: int = 0  # of those read: neither new nor changed, but read by an earlier version
+    files_changed: int = 0  # of the archive
+    refused: dict[str, int] = field(default_factory=dict[str, int])  # by reason
+    waiting: dict[str, int] = field(default_factory=dict[str, int])  # likewise
+    standing: dict[str, int]  # how many are `refused` and `waiting` in all, of earlier imports too
+    passed_over: dict[str, int] = field(default_factory=dict[str, int])  # no agent's, by kind
+    expired: int = 0  # traces among these whose records were kept long enough
+    deleted: int = 0  # traces that a registry has no more; they stay
+    kept: int = 0  # traces of what an earlier version has read, and this one could not
+    unmapped_domains: dict[str, int] = field(default_factory=dict[str, int])  # not in the map
+    rules: dict[str, Any]
+
+
+def as_text(done: Imported, archive: str) -> str:
+    """The lines about an import for a terminal or a log; the archive is a folder, or a URL."""
+    return "\n".join(_lines(done, archive))
+
+
+def forgotten_text(done: Forgotten, archive: str) -> str:
+    """The line about what was forgotten."""
+    records = f", {count_of(done.records, 'record')} of sources" if done.records else ""
+    return (
+        f"{count_of(done.traces, 'trace')} taken back{records}; changed "
+        f"{count_of(done.files_changed, 'file')} of {archive}"
+    )
+
+
+def _lines(done: Imported, archive: str) -> Iterator[str]:
+    files = f"{done.files_read:,} of {count_of(done.files, 'file')}"
+    why = " that are new or changed"
+    if done.files_again:
+        new = done.files_read - done.files_again
+        why = f": {new:,} new or changed, {done.files_again:,} that an earlier version has read"
+    yield f"{count_of(done.traces, 'trace')} from {files}{why}"
+    yield f"  changed    {count_of(done.files_changed, 'file')} of {archive}"
+    if done.deleted:
+        yield f"  deleted    {count_of(done.deleted, 'trace')} there; as before here"
+    if done.kept:
+        yield f"  kept       {count_of(done.kept, 'trace')} as an earlier version has read them"
+    for title, counts in (
+        ("refused", done.refused),
+        ("waiting", done.waiting),
+        ("passed over", done.passed_over),
+        ("unmapped", done.unmapped_domains),
+    ):
+        for label, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+            yield f"  {title:<10} {count:,} {shortened(label, _LABEL)}"
+    if done.expired:
+        yield f"  expired    {count_of(done.expired, 'trace')} passed over 30 days ago"
+    for name, rule in done.rules.items():
+        yield f"  rule       {name}: {_rule(rule)}"
+    standing = {kind: count for kind, count in done.standing.items() if count}
+    if standing:
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in standing.items())
+        files = ", ".join(f"{archive}/{NAMES[kind]}" for kind in standing)
+        yield f"  standing   {counts}: see {files}"
+
+
+def _rule(rule: object) -> str:
+    """A rule in words: its names and values."""
+    if not isinstance(rule, Mapping):
+        return str(rule)
+    parts = cast("Mapping[str, object]", rule).items()
+    texts = (f"{name} {_rule(value)}".replace(", ", "; ") for name, value in parts if value != {})
+    return ", ".join(texts)
