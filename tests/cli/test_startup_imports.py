@@ -1,4 +1,4 @@
-"""What a command imports: what it does not need may take longer to import than all that it does."""
+"""What a command imports, and what else its start costs: it may take longer than all its work."""
 
 import subprocess
 import sys
@@ -48,6 +48,26 @@ from kp_batch.warehouse.reader import connect
 with connect(Path(sys.argv[2])) as connection:
     write_answer(connection, "FROM scores", "csv", io.StringIO(), 80)
 """
+BEGUN = """
+import sys
+from contextlib import suppress
+from kp_batch.cli import main
+sys.argv[1:] = ["--version"]
+with suppress(SystemExit):
+    main()
+"""
+WAITED = f"""{BEGUN}
+import os, time
+import numpy
+time.sleep(0.1)
+others = max(len(os.sched_getaffinity(0)) - 1, 1)
+print("waited", "long" if (time.process_time() - time.thread_time()) / others > 0.01 else "little")
+"""
+COLLECTED = f"""{BEGUN}
+import gc
+import kp_batch.pipeline.rescore
+print("collected", *(collections["collections"] for collections in gc.get_stats()))
+"""
 MODELS = {"torch", "sklearn", "sentence_transformers", "transformers", "huggingface_hub"}
 PAGES = {"altair", "jinja2", "vl_convert"}
 REMOTE = {"fsspec", "obstore", "asyncio", "prefect"}
@@ -56,10 +76,13 @@ FRAMES = {"polars", "pyarrow", "numpy", "deltalake"}
 
 def imported(code: str, *args: Path) -> set[str]:
     """The modules that a new process has imported once it has carried out some code."""
-    script = f"{code}\nprint(*sys.modules, sep='\\n')"
-    command = [sys.executable, "-c", script, *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    return set(printed(f"{code}\nprint(*sys.modules, sep='\\n')", *args).split())
+
+
+def printed(code: str, *args: Path) -> str:
+    """What a new process prints when it carries out some code."""
+    command = [sys.executable, "-c", code, *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +141,15 @@ def test_the_commands_and_their_options_are_there_without_their_work() -> None:
     commands = imported(COMMANDS)
     assert "kp_batch.cli.schema" in commands
     assert not commands & (MODELS | PAGES | REMOTE | FRAMES | {"duckdb", "pydantic"})
+
+
+@pytest.mark.telling
+def test_the_threads_of_numpy_take_no_time_to_wait() -> None:
+    assert printed(WAITED).splitlines()[-1] == "waited little"
+
+
+@pytest.mark.telling
+def test_nothing_looks_for_garbage_among_all_that_is_imported() -> None:
+    [_, young, _, old] = printed(COLLECTED).splitlines()[-1].split()
+    assert int(young) < 50
+    assert int(old) == 0
