@@ -99,10 +99,13 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.mark.telling
-def test_a_run_that_embeds_without_a_model_imports_none(tmp_path: Path) -> None:
+def test_a_run_over_jsonl_that_embeds_without_a_model_imports_none_and_no_reader_of_parquet(
+    tmp_path: Path,
+) -> None:
     archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
     modules = imported(FIRST, archive, tmp_path / "warehouse")
     assert not modules & MODELS
+    assert not modules & {"kp_batch.archive.formats.parquet", "pyarrow.compute"}
 
 
 @pytest.mark.telling

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from kp_batch.archive.formats import json, parquet
+from kp_batch.archive.formats import json
 from kp_batch.archive.formats.json import Batch
 
 
@@ -29,9 +29,26 @@ class Format:
     is_cut: Callable[[IO[bytes]], bool] = lambda _: False
 
 
+# pyarrow's reader takes 30 ms to import, which an archive of JSONL does without.
+
+
+def _parquet_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]:
+    from kp_batch.archive.formats.parquet import read_batches
+
+    return read_batches(path, file, batch_rows)
+
+
+def _raw_parquet(
+    file: IO[bytes], rows: Iterable[int], batch_rows: int
+) -> Iterator[tuple[int, str]]:
+    from kp_batch.archive.formats.parquet import read_raw
+
+    return read_raw(file, rows, batch_rows)
+
+
 # The first is the format of files without a known ending.
 FORMATS = (
-    Format("parquet", (".parquet", ".pq"), parquet.read_batches, parquet.read_raw),
+    Format("parquet", (".parquet", ".pq"), _parquet_batches, _raw_parquet),
     Format("jsonl", (".jsonl", ".ndjson"), json.read_batches, json.read_raw, json.is_cut),
 )
 BY_ENDING = {ending: form for form in FORMATS for ending in form.endings}
