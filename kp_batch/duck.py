@@ -6,13 +6,15 @@ by the content of a file.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from functools import cache
 from glob import escape
 from importlib.resources import files
 from math import isfinite
 from pathlib import Path
 from string import Template
+from threading import RLock
 from typing import TYPE_CHECKING, LiteralString
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*")
 _SPILLING_BYTES = 1 << 30
 # Quantiles of twenty million scores, by domain and of all, took 720 MB.
 _SCORE_BYTES = 36
+_SMALL = RLock()
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
@@ -106,12 +109,36 @@ def set_variables(connection: "duckdb.DuckDBPyConnection", /, **variables: objec
         connection.execute(statement("SET VARIABLE $name = ?", name=name), [value])
 
 
-@cache  # to open DuckDB takes longer than most questions to it
-def available_bytes() -> int:
-    """The memory of the machine, or the limit of the container where that is less."""
+@contextmanager
+def small_work() -> Generator["duckdb.DuckDBPyConnection"]:
+    """A connection for what needs little memory, to an instance that the whole process has.
+
+    To open an instance takes longer than most questions to it. One thread at a time has it, so that
+    the names of attached databases are its own; it detaches them. After an error the next one gets
+    another instance.
+    """
+    with _SMALL:
+        instance = _small_instance()
+        try:
+            with instance.cursor() as connection:
+                yield connection
+        except BaseException:
+            _small_instance.cache_clear()
+            instance.close()
+            raise
+
+
+@cache
+def _small_instance() -> "duckdb.DuckDBPyConnection":
     import duckdb
 
-    with duckdb.connect() as connection:  # it reads the limits of cgroups, and takes 80%
+    return duckdb.connect()
+
+
+@cache
+def available_bytes() -> int:
+    """The memory of the machine, or the limit of the container where that is less."""
+    with small_work() as connection:  # DuckDB reads the limits of cgroups, and takes 80%
         setting = "SELECT current_setting('memory_limit')"
         [(limit,)] = connection.execute(setting).fetchall()
     number, unit = limit.split()

@@ -33,6 +33,7 @@ from kp_batch.scoring.facts import id_hash
 from kp_batch.scoring.profiles import parse_profiles
 from kp_batch.text import encodable, shortened
 from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.delta import partition_files
 from kp_batch.warehouse.snapshot import CANDIDATE, frame_of, manifest_after
 
@@ -127,6 +128,7 @@ def explain(warehouse: Path, name: str, *, candidate: bool = False) -> Explanati
         WarehouseError: it is no warehouse, or there is no such trace, or no candidate.
     """
     with open_published(warehouse, CANDIDATE if candidate else None) as snapshot:
+        create_macros(snapshot.connection, "composite")
         row = find_trace(snapshot, name)
         hits = cache_hits(snapshot, row)
         contents = read_contents(snapshot, row, (other for other, _ in hits.nearest))

@@ -46,8 +46,11 @@ from kp_batch.scoring.profiles import ProfileVersions
 from kp_batch.steps.step import ThreadExecutor, step
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s
 from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.layout import Layout
 
+# Of the formulas, the files whose macros its SQL calls.
+_MACROS = ("distribution", "overrides", "rank_correlation", "shows_novelty")
 # One trace with one cache.
 SWEPT = pl.Schema(
     {
@@ -109,6 +112,7 @@ def sweep(
         check_formulas(run, "a sweep")
         groupings = _groupings(run.config, cache_by, sizes, ttls, thresholds)
         with open_snapshot(run.snapshot, staging) as snapshot:
+            create_macros(snapshot.connection, *_MACROS)
             traces = int(snapshot.ask("SELECT count(*) FROM published.scores").item())
             if not traces:
                 where = shown(warehouse)

@@ -185,7 +185,7 @@ def _distributions(run: Run, plan: Plan) -> pl.DataFrame:
     query = sql(__name__, "distributions.sql")
     values = {"run_id": run.run_id, "threshold": run.config.threshold}
     with run.staging.connect(scores=plan.counts.accepted) as connection:
-        create_macros(connection)
+        create_macros(connection, "distribution")
         connection.read_parquet(escape(str(run.staging.scores))).create_view("scores")
 
         def rows_of(part: int | None, parts: int) -> pl.DataFrame:

@@ -30,7 +30,7 @@ _FINGERPRINTS = pl.Schema(
 
 @dataclass(frozen=True, kw_only=True)
 class OpenSnapshot(PublishedSnapshot):
-    """A snapshot whose tables are views in the schema `published` of a connection with the macros.
+    """A snapshot whose tables are views in the schema `published` of a connection with `day_of`.
 
     Attributes:
         staging: the run's files; what does not fit into memory is spilled there.
@@ -85,7 +85,7 @@ class OpenSnapshot(PublishedSnapshot):
 def open_snapshot(snapshot: PublishedSnapshot, staging: Staging) -> Generator[OpenSnapshot]:
     """Open a snapshot's tables together; see `OpenSnapshot`."""
     with staging.connect() as connection:
-        create_macros(connection)
+        create_macros(connection, "day_of")
         snapshot.attach(connection, "published")
         yield OpenSnapshot(
             warehouse=snapshot.warehouse,

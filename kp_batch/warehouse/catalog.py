@@ -15,7 +15,7 @@ from typing import Any
 
 import duckdb
 
-from kp_batch.duck import SQL, duckdb_config, identifier, literal, sql, statement
+from kp_batch.duck import SQL, duckdb_config, identifier, literal, small_work, sql, statement
 from kp_batch.schemas import VIEWS
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse.bucket.location import url_of
@@ -41,7 +41,7 @@ def build(
         rows: SQL for the rows of each view.
         file_system: opens the URLs in these rows.
     """
-    with duckdb.connect() as connection:
+    with small_work() as connection:
         if file_system:
             connection.register_filesystem(file_system)
         # Clients of DuckDB 1.4 and later can open this format; the newest needs 2.0.
@@ -62,6 +62,8 @@ def build(
         connection.execute("COMMIT")
         connection.execute("USE memory")
         connection.execute("DETACH kp")
+        if file_system:
+            connection.unregister_filesystem(file_system.protocol)
 
 
 def create_views(
@@ -99,9 +101,14 @@ def build_for_others(path: Path, snapshot: PublishedSnapshot) -> None:
     build(path, url, snapshot.manifest, rows, store_at(url).file_system())
 
 
-def create_macros(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create the formulas as macros in the connection's current database: see sql/macros."""
-    for macros in statements("macros"):
+def create_macros(connection: duckdb.DuckDBPyConnection, *names: str) -> None:
+    """Create the formulas as macros in the connection's current database: see sql/macros.
+
+    Args:
+        connection: to any database.
+        names: of files in that folder; without any, those of all.
+    """
+    for macros in statements("macros", *names):
         connection.execute(_unqualified(macros))
 
 

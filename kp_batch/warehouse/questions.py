@@ -43,9 +43,14 @@ class Question:
     example: str  # a query
 
 
-def statements(folder: str) -> Iterator[str]:
-    """The statements of a folder, `macros` or `questions`, in the order of their names."""
-    return _texts(_SQL.joinpath(folder))
+def statements(folder: str, *names: str) -> Iterator[str]:
+    """The statements of a folder, `macros` or `questions`, in the order of their names.
+
+    If names are given, those of these files alone.
+    """
+    if not names:
+        return _texts(_SQL.joinpath(folder))
+    return (_SQL.joinpath(folder, f"{name}.sql").read_text("utf-8") for name in names)
 
 
 @cache

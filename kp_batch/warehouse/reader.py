@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from kp_batch.duck import literal, small_work, statement
 from kp_batch.errors import WarehouseError
 from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown
@@ -54,11 +55,16 @@ def connect_to(snapshot: "PublishedSnapshot") -> Generator[duckdb.DuckDBPyConnec
 
 def is_current(warehouse: Path, manifest: Manifest) -> bool:
     """Whether kp.duckdb is the catalog of a manifest, and of the warehouse's present path."""
-    with tempfile.TemporaryDirectory() as folder, suppress(OSError):
-        connection = _open_current(copy_catalog(warehouse, folder), warehouse, manifest)
-        if connection:
-            connection.close()
-        return connection is not None
+    with (
+        suppress(OSError, duckdb.Error),  # it is missing, damaged, or another program's
+        tempfile.TemporaryDirectory() as folder,
+        small_work() as connection,
+    ):
+        copy = literal(copy_catalog(warehouse, folder))
+        connection.execute(statement("ATTACH $copy AS kp (READ_ONLY)", copy=copy))
+        result = _shows(connection, warehouse, manifest)
+        connection.execute("DETACH kp")
+        return result
     return False
 
 
@@ -89,12 +95,17 @@ def _open_current(
     """Open a catalog; None if it is of another manifest, warehouse or version of the SQL."""
     with suppress(duckdb.Error), ExitStack() as stack:  # it is damaged, or another program's
         connection = stack.enter_context(_open(catalog))
-        query = "SELECT publication, warehouse, catalog_id FROM manifest"
-        rows = connection.execute(query).fetchall()
-        if rows == [(manifest.publication, str(warehouse.resolve()), catalog_id())]:
+        if _shows(connection, warehouse, manifest):
             stack.pop_all()
             return connection
     return None
+
+
+def _shows(connection: duckdb.DuckDBPyConnection, warehouse: Path, manifest: Manifest) -> bool:
+    """Whether an open catalog is of a manifest, of the warehouse's path and of this SQL."""
+    query = "SELECT publication, warehouse, catalog_id FROM kp.manifest"
+    rows = connection.execute(query).fetchall()
+    return rows == [(manifest.publication, str(warehouse.resolve()), catalog_id())]
 
 
 def _open(catalog: Path) -> duckdb.DuckDBPyConnection:
