@@ -1,12 +1,13 @@
-"""What DuckDB takes of the memory that there is."""
+"""What DuckDB takes of the memory that there is, and the instance for a process's small work."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
 import pytest
 
 import kp_batch.duck
-from kp_batch.duck import available_bytes, duckdb_config, duckdb_limit
+from kp_batch.duck import available_bytes, duckdb_config, duckdb_limit, small_work
 
 GIB = 1 << 30
 
@@ -45,3 +46,36 @@ def test_what_does_not_fit_is_kept_in_the_folder(
         connection.execute("CREATE TABLE held AS SELECT md5(n::VARCHAR) FROM range(3000000) t(n)")
         assert list((tmp_path / "spill").iterdir())
         assert connection.sql("SELECT count(*) FROM held").fetchall() == [(3_000_000,)]
+
+
+def marked(value: str) -> str:
+    """Mark the instance for small work; returns the mark that it had."""
+    with small_work() as connection:
+        [(before,)] = connection.execute(
+            "SELECT current_setting('max_temp_directory_size')"
+        ).fetchall()
+        connection.execute(f"SET max_temp_directory_size = '{value}'")
+    return before
+
+
+def test_small_work_has_one_instance_until_an_error(tmp_path: Path) -> None:
+    unmarked = marked("1.0 GiB")
+    assert marked("2.0 GiB") == "1.0 GiB"
+    with pytest.raises(duckdb.ConversionException), small_work() as connection:
+        connection.execute(f"ATTACH '{tmp_path}/kp.duckdb' AS kp; SELECT 'x'::INTEGER")
+    assert marked("3.0 GiB") == unmarked
+    with small_work() as connection:  # what the failing work had attached is closed
+        connection.execute(f"ATTACH '{tmp_path}/kp.duckdb' AS kp; DETACH kp")
+
+
+def test_small_work_of_threads_takes_turns() -> None:
+    def attach(number: int) -> int:
+        with small_work() as connection:
+            connection.execute("ATTACH ':memory:' AS kp")
+            connection.execute(f"CREATE TABLE kp.t AS SELECT {number} AS n")
+            [(found,)] = connection.execute("FROM kp.t").fetchall()
+            connection.execute("DETACH kp")
+            return found
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(attach, range(40))) == list(range(40))
