@@ -44,7 +44,7 @@ def kp_batch() -> None:
 
 def main() -> NoReturn:
     """Run the command line and leave with its exit status."""
-    # Without the documentation in code there is no help, and altair cannot be imported.
+    # Without the documentation in code there is no help.
     if sys.flags.optimize > 1 and os.environ.pop("PYTHONOPTIMIZE", None):
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606 (the same command again)
     _spare_processors()

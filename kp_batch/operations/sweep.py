@@ -348,7 +348,7 @@ def _outcomes(
 
 def page_of(result: Sweep) -> str:
     """Write a sweep as a page: its charts and its table."""
-    from kp_batch.report.sweep_page import sweep_page  # charts take a while to import
+    from kp_batch.report.sweep_page import sweep_page  # a page takes a while to import
 
     has_recorded = any(outcome.recorded for outcome in result.outcomes)
     names = {

@@ -81,7 +81,7 @@ def _report(
     executor: Executor,
 ) -> str:
     data = gather(connection)
-    # Charts take a while to import, and where nothing is published they are not needed.
+    # A page takes a while to import, and where nothing is published it is not needed.
     if output_format == "markdown":
         from kp_batch.report.markdown import markdown
 

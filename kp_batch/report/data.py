@@ -158,7 +158,8 @@ def _report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
         run_to_compare=before.run_id if run and before and same_encoders(before, run) else None,
         ended=run.finished_at.date() if run else None,
     )
-    span = _span(_frame(connection, "date_outliers"))
+    times = _frame(connection, "date_outliers")
+    span = _span(times)
     grain = _grain(span)
     _set(connection, **span, grain=grain, step=_INTERVALS.get(grain, f"1 {grain}"))
     return ReportData(
@@ -169,7 +170,8 @@ def _report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
         others=others,
         grain=grain,
         totals=_frame(connection, "totals").row(0, named=True),
-        **{name: _frame(connection, name) for name in FRAMES},
+        date_outliers=times,
+        **{name: _frame(connection, name) for name in FRAMES if name != "date_outliers"},
     )
 
 

@@ -9,13 +9,13 @@ from importlib.resources import files
 from shlex import quote
 from typing import Any, TypeVar
 
-import altair as alt
 import vl_convert
 from jinja2 import Environment, FunctionLoader
 
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import UNREAD
 from kp_batch.files import read_cache, write_cache
+from kp_batch.report.charts import VEGA_LITE
 from kp_batch.report.data import ReportData
 from kp_batch.report.findings import Untrusted, findings
 from kp_batch.report.panels import PANELS, Panel
@@ -29,12 +29,11 @@ _COMMAND = 300  # of an id that a command names
 
 @cache
 def vega() -> str:
-    """The script of Vega, in the versions that Altair writes for."""
-    major_minor = ".".join(alt.VEGALITE_VERSION.split(".")[:2])
-    name = f"vega-lite-{major_minor}-by-{version('vl-convert-python')}.js"
+    """The script of Vega, which draws charts."""
+    name = f"vega-lite-{VEGA_LITE}-by-{version('vl-convert-python')}.js"
     digest, _, script = (read_cache(name) or "").partition("\n")
     if digest != _vega_digest(script):  # it is missing, or damaged
-        script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", major_minor)
+        script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", VEGA_LITE)
         write_cache(name, f"{_vega_digest(script)}\n{script}")
     return script
 

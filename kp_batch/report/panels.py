@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import polars as pl
 
 from kp_batch.report import charts
-from kp_batch.report.charts import Drawing, as_spec
+from kp_batch.report.charts import Spec, as_spec
 from kp_batch.report.data import ReportData
 from kp_batch.text import count_of
 
@@ -46,7 +46,7 @@ class Panel(Generic[T]):
     name: str
     title: str
     about: str  # what the chart shows, in which units
-    draw: Callable[[T, pl.DataFrame], Drawing]
+    draw: Callable[[T, pl.DataFrame], Spec]
     of: str = ""
     is_wide: bool = False
     has_table: bool = False  # with a table of its numbers below it
@@ -62,7 +62,7 @@ class Panel(Generic[T]):
         """What the chart shows, and what must be known of it; also its text for screen readers."""
         return " ".join([self.about, *self.notes(data)])
 
-    def spec(self, data: T) -> dict[str, Any] | None:
+    def spec(self, data: T) -> Spec | None:
         """The chart as Vega-Lite, see `as_spec`; None if it has no rows."""
         rows = self.rows(data)
         if rows.is_empty():

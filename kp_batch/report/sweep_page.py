@@ -3,10 +3,22 @@
 from dataclasses import dataclass
 from functools import partial
 
-import altair as alt
 import polars as pl
 
-from kp_batch.report.charts import CHOSEN, HEIGHT, ROW, SCHEME, Drawing, chosen, height
+from kp_batch.report.charts import (
+    CHOSEN,
+    HEIGHT,
+    ROW,
+    SCHEME,
+    Spec,
+    chosen,
+    drawn_from,
+    height,
+    marks,
+    nominal,
+    ordinal,
+    quantitative,
+)
 from kp_batch.report.data import distinct_labels
 from kp_batch.report.page import panel_values, render
 from kp_batch.report.panels import Panel
@@ -17,7 +29,8 @@ _BY_THRESHOLD = ("threshold", "worth sharing", "now reach", "no longer reach")
 _DRAWN = ("share", "mean_novelty", "mean_score", "rank_correlation", "recorded_error")
 _ROW = 16  # pixels of a domain, for each threshold
 _GREY = "#8a8f98"  # of legends for what is no colour, on either paper
-_COLOURS = alt.Scale(scheme=SCHEME)
+_COLOURS: Spec = {"scheme": SCHEME}
+_IN_FORCE: Spec = {"transform": [{"filter": "datum.in_force"}]}
 
 
 @dataclass(frozen=True)
@@ -65,53 +78,60 @@ class SweepData:
         """The rows that have recorded scores."""
         return self.rows.drop_nulls("recorded_error")
 
-    def tooltip(self, *, has_thresholds: bool = True) -> list[alt.Tooltip]:
+    def tooltip(self, *, has_thresholds: bool = True) -> list[Spec]:
         """The texts of a point; without thresholds, those that are the same for all of them."""
         hidden = () if has_thresholds else _BY_THRESHOLD
         names = (name for name in ("domain", *self.texts) if name not in hidden)
-        return [alt.Tooltip(f"{name}:N") for name in names]
+        return [nominal(name) for name in names]
 
 
-def _over_caches(name: str, form: str, data: SweepData, rows: pl.DataFrame) -> Drawing:
+def _over_caches(name: str, form: str, data: SweepData, rows: pl.DataFrame) -> Spec:
     """Draw a number over the caches, in its format: a line for each that is not along the axis."""
     has_thresholds = name == "share"
     if not has_thresholds:  # of several, one point a cache
         cache = ["domain", *_CACHE]
         rows = rows.with_columns(pl.col("in_force").any().over(cache))
         rows = rows.unique(cache, keep="first", maintain_order=True)
-    base = alt.Chart(rows).transform_filter(f"datum.domain == {CHOSEN}")
-    base = base.encode(
-        alt.X("along:O", sort=None, title=data.along),
-        alt.Y(f"{name}:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(format=form)),
-        tooltip=data.tooltip(has_thresholds=has_thresholds),
-    )
-    coloured = base.encode(alt.Color("apart:N", sort=None, title=data.apart, scale=_COLOURS))
-    lines = coloured.mark_line(strokeWidth=2)
+    base = {
+        "x": ordinal("along", sort=None, title=data.along),
+        "y": quantitative(name, title=None, scale={"zero": False}, axis={"format": form}),
+        "tooltip": data.tooltip(has_thresholds=has_thresholds),
+    }
+    coloured = {**base, "color": nominal("apart", sort=None, title=data.apart, scale=_COLOURS)}
+    dashed = coloured
     if has_thresholds and rows["threshold"].n_unique() > 1:
-        legend = alt.Legend(symbolType="stroke", symbolStrokeColor=_GREY, symbolStrokeWidth=2)
-        lines = lines.encode(alt.StrokeDash("threshold:N", legend=legend))
-    ring = base.transform_filter("datum.in_force").mark_point(size=220, strokeWidth=2)
-    points = coloured.mark_circle(size=60, opacity=1)
-    return alt.layer(lines, points, ring).properties(height=HEIGHT)
+        legend = {"symbolType": "stroke", "symbolStrokeColor": _GREY, "symbolStrokeWidth": 2}
+        dashed = {**coloured, "strokeDash": nominal("threshold", legend=legend)}
+    layers = [
+        marks("line", dashed, strokeWidth=2),
+        marks("circle", coloured, size=60, opacity=1),
+        {**_IN_FORCE, **marks("point", base, size=220, strokeWidth=2)},  # a ring
+    ]
+    return {**drawn_from(rows, f"datum.domain == {CHOSEN}"), "layer": layers, "height": HEIGHT}
 
 
-def _domains(data: SweepData, rows: pl.DataFrame) -> Drawing:
+def _domains(data: SweepData, rows: pl.DataFrame) -> Spec:
     """A row for each domain and threshold: a point for each cache, a tick for the one in force."""
     thresholds = rows["threshold"].unique(maintain_order=True).to_list()  # the lowest first
-    base = chosen(rows.filter(pl.col("domain") != "")).encode(
-        alt.X("share:Q", title="share worth sharing", axis=alt.Axis(format=".1%", tickCount=8)),
-        alt.Y("domain:N", title=None, scale=alt.Scale(domain=data.labels)),
-        alt.YOffset("threshold:N", scale=alt.Scale(domain=thresholds)),
-        tooltip=data.tooltip(),
-    )
-    shapes = alt.Legend(symbolFillColor=_GREY)
-    points = base.mark_point(filled=True, size=60, opacity=0.85).encode(
-        alt.Color("along:N", sort=None, title=data.along, scale=_COLOURS),
-        alt.Shape("apart:N", sort=None, title=data.apart, legend=shapes),
-    )
-    ticks = base.transform_filter("datum.in_force").mark_tick(size=14, thickness=2)
-    rows_high = height(rows, max(_ROW * len(thresholds), ROW))
-    return alt.layer(points, ticks).properties(height=rows_high)
+    axis = {"format": ".1%", "tickCount": 8}
+    base = {
+        "x": quantitative("share", title="share worth sharing", axis=axis),
+        "y": nominal("domain", title=None, scale={"domain": data.labels}),
+        "yOffset": nominal("threshold", scale={"domain": thresholds}),
+        "tooltip": data.tooltip(),
+    }
+    legend = {"symbolFillColor": _GREY}
+    caches = {
+        **base,
+        "color": nominal("along", sort=None, title=data.along, scale=_COLOURS),
+        "shape": nominal("apart", sort=None, title=data.apart, legend=legend),
+    }
+    layers = [
+        marks("point", caches, filled=True, size=60, opacity=0.85),
+        {**_IN_FORCE, **marks("tick", base, size=14, thickness=2)},
+    ]
+    drawn = chosen(rows.filter(pl.col("domain") != ""))
+    return {**drawn, "layer": layers, "height": height(rows, max(_ROW * len(thresholds), ROW))}
 
 
 PANELS = (

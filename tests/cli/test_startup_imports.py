@@ -69,7 +69,7 @@ import kp_batch.pipeline.rescore
 print("collected", *(collections["collections"] for collections in gc.get_stats()))
 """
 MODELS = {"torch", "sklearn", "sentence_transformers", "transformers", "huggingface_hub"}
-PAGES = {"altair", "jinja2", "vl_convert"}
+PAGES = {"jinja2", "vl_convert"}
 REMOTE = {"fsspec", "obstore", "asyncio", "prefect"}
 FRAMES = {"polars", "pyarrow", "numpy", "deltalake"}
 

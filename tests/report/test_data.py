@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
@@ -32,6 +32,7 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot
 from tests.support.archives import step, trace, write_jsonl
 from tests.support.publications import publish_tables
 from tests.support.queries import ask, assert_same, day, gaps, override_effects
+from tests.support.vega_lite import fault
 
 # How many traces each domain has; the last three have no label of their own, the ninth has one only
 # since its name comes first.
@@ -467,6 +468,19 @@ def test_no_tooltip_shows_a_number_that_is_not_known_as_0(reported: Reported) ->
         assert numbers & unknown == set(), panel.name
 
 
+def test_charts_are_what_the_schema_of_vega_lite_allows(reported: Reported) -> None:
+    for panel in PANELS:
+        assert fault(panel.spec(reported.data)) == "", panel.name
+
+
+@pytest.mark.parametrize("grain", ["week", "month", "quarter", "year", "century"])
+def test_an_axis_of_time_is_what_the_schema_allows_whatever_its_unit(
+    reported: Reported, grain: str
+) -> None:
+    [volume] = [panel for panel in PANELS if panel.name == "volume"]
+    assert fault(volume.spec(replace(reported.data, grain=grain))) == ""
+
+
 def layers(spec: dict[str, Any]) -> list[dict[str, Any]]:
     """A chart, and all that are laid over each other in it."""
     return [spec, *(each for layer in spec.get("layer", []) for each in layers(layer))]
@@ -575,7 +589,7 @@ def test_all_but_the_traces_is_computed_from_what_was_read_once(
         pytest.raises(duckdb.IOException),
     ):
         gather(connection)
-    assert {*names} == {*FRAMES, "totals"}
+    assert sorted(names) == sorted((*FRAMES, "totals"))  # each once
     assert names[-1] == "traces"
 
 

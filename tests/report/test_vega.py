@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import altair as alt
 import pytest
 import vl_convert
 
+from kp_batch.report.charts import VEGA_LITE
 from kp_batch.report.page import vega
 
 
@@ -32,7 +34,7 @@ def test_the_script_is_bundled_once_and_a_damaged_one_again(
     monkeypatch.setattr(vl_convert, "javascript_bundle", bundle)
     first = script()
     assert script() == first
-    assert len(bundled) == 1
+    assert bundled == [VEGA_LITE]
     [path] = kept.iterdir()
     path.write_text(path.read_text("utf-8")[:-1], "utf-8")
     assert script() == first
@@ -49,3 +51,8 @@ def test_where_nothing_can_be_kept_it_is_bundled_each_time(
     monkeypatch.setattr(vl_convert, "javascript_bundle", lambda *_: "script")
     assert script() == "script"
     vega.cache_clear()
+
+
+def test_charts_are_drawn_and_checked_in_the_version_that_they_are_written_for() -> None:
+    assert VEGA_LITE in vl_convert.get_vegalite_versions()
+    assert alt.VEGALITE_VERSION.startswith(f"{VEGA_LITE}.")

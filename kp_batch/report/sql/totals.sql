@@ -2,18 +2,20 @@
 SELECT
     (settings->>'threshold')::DOUBLE AS threshold,
     (SELECT count(*) FROM labels) AS domains,
-    (SELECT min(day) FROM scores_by_day) AS first_day,
-    (SELECT max(day) FROM scores_by_day) AS last_day,
-    (SELECT coalesce(sum(share), 0) FROM novelty_by_similarity WHERE similarity = 'the same')
-        AS same,
-    (
-        SELECT coalesce(sum(share), 0)
-        FROM novelty_by_similarity
-        WHERE similarity IN ('the same', '0.95 to the same')
-    ) AS alike,
+    first_day,
+    last_day,
+    same,
+    alike,
     (
         SELECT coalesce(max(traces), 0)
         FROM (SELECT count(*) AS traces FROM scores_extract GROUP BY text_id)
         WHERE traces > 1
     ) AS most_repeated
-FROM manifest;
+FROM manifest
+CROSS JOIN (SELECT min(day) AS first_day, max(day) AS last_day FROM scores_by_day)
+CROSS JOIN (
+    SELECT
+        coalesce(sum(share) FILTER (similarity = 'the same'), 0) AS same,
+        coalesce(sum(share) FILTER (similarity IN ('the same', '0.95 to the same')), 0) AS alike
+    FROM novelty_by_similarity
+);
