@@ -135,7 +135,7 @@ def runs(warehouse: Path, output_format: str) -> None:
     kept is as-of where the tables that a run left can be read with --as-of, and rollback where they
     can be published again, too. Without a terminal, each value has a line of its own.
     """
-    from kp_batch.operations.rollback import available_runs
+    from kp_batch.operations.kept_runs import available_runs
 
     available = available_runs(warehouse)
     versions = {"readable": [*available.readable], "restorable": [*available.restorable]}

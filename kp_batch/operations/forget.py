@@ -14,13 +14,8 @@ from kp_batch.errors import KpBatchError, StorageError, WarehouseError
 from kp_batch.imports.state import holds
 from kp_batch.ingest.scan import scan_published
 from kp_batch.log import warn
-from kp_batch.operations.vacuum import (
-    FactsRewrite,
-    RunIds,
-    count_prunable_vectors,
-    prune_vectors,
-    sorted_runs,
-)
+from kp_batch.operations.kept_runs import RunIds, sorted_runs
+from kp_batch.operations.vacuum import FactsRewrite, count_prunable_vectors, prune_vectors
 from kp_batch.pipeline.report import leave_report, shows_older
 from kp_batch.pipeline.rescore import execute, log_plan, open_run
 from kp_batch.planning.plan import Plan, make_plan

@@ -1,9 +1,7 @@
 """Publishes the state of an earlier run again: a run of its own, which copies no row."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +11,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.duck import statement
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.ingest.scan import scan_archive
-from kp_batch.operations.vacuum import complete_versions, sorted_runs
+from kp_batch.operations.kept_runs import available_runs, forgotten_files
 from kp_batch.pipeline.publish import STATE, publish_success, restore
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
@@ -23,9 +21,8 @@ from kp_batch.runs.run import Run, last_config
 from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.text import count_of, one_line
-from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.delta import files_of
-from kp_batch.warehouse.layout import Layout, check_links, remove_candidate
+from kp_batch.warehouse.layout import check_links, remove_candidate
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.snapshot import (
@@ -60,15 +57,6 @@ class RollbackResult:
     files: FileChanges | None  # what the next run would find; null: nobody has looked
     not_looked: str  # why nobody could, in words; empty: nobody tried, or one has
     is_published: bool  # whether that is published already: then nothing is to be done
-
-
-@dataclass(frozen=True)
-class AvailableRuns:
-    """The runs whose tables are still complete, by run_id."""
-
-    readable: tuple[str, ...]  # with --as-of
-    restorable: tuple[str, ...]  # of these, those that can be rolled back to
-    candidate: str | None  # the refused run, or preview, that is kept; null: there is none
 
 
 def rollback(
@@ -190,38 +178,6 @@ def _with_file_changes(plan: _Plan) -> RollbackResult:
         return replace(plan.result, not_looked=one_line(str(error)))
 
 
-def available_runs(warehouse: Path) -> AvailableRuns:
-    """List the runs that can be read and rolled back to, the first one first.
-
-    Raises:
-        WarehouseError: nothing is published, or a table's log is damaged.
-    """
-    now = published(warehouse)
-    runs, hashes = now.runs(), _forgotten_files(now)
-    _, readable = sorted_runs(warehouse.resolve(), runs, {})
-    facts = {None, *complete_versions(Layout(warehouse.resolve()).table("facts"))}
-    restorable = (
-        run.run_id
-        for run in done_runs(runs)
-        if run.run_id in readable
-        and run.published["tables"].get("facts") in facts
-        and hashes(run) == hashes(None)
-    )
-    kept = Candidate.kept(warehouse)
-    return AvailableRuns(readable, tuple(restorable), kept[0].writer if kept else None)
-
-
-def _forgotten_files(now: PublishedSnapshot) -> Callable[[RunRecord | None], list[Path]]:
-    """A function for the files of `forgotten` after a run, or now: they differ if more was."""
-    warehouse = now.warehouse.resolve()
-
-    @cache
-    def files(version: int | None) -> list[Path]:
-        return files_of(warehouse, "forgotten", version)
-
-    return lambda run: files((run.published["tables"] if run else now.tables).get("forgotten"))
-
-
 def _check(now: PublishedSnapshot, target: RunRecord) -> None:
     """Refuse a run that cannot be published again.
 
@@ -233,7 +189,7 @@ def _check(now: PublishedSnapshot, target: RunRecord) -> None:
         raise WarehouseError(
             f"run {name} failed and left the scores as they were; roll back to a run that is done"
         )
-    hashes = _forgotten_files(now)
+    hashes = forgotten_files(now)
     if hashes(target) != hashes(None):
         later = sorted(now.runs(), key=lambda run: run.added_to)
         which = next(run for run in later if hashes(run) == hashes(None))

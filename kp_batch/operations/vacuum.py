@@ -1,10 +1,9 @@
 """Removes what no recent run needs: old versions, facts, vectors and raw rows.
 
-`forget` and `rollback` use its functions, too.
+`forget` uses its functions, too.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,26 +17,23 @@ from kp_batch.archive.validation import SUPERSEDED, with_message
 from kp_batch.duck import SQL, statement
 from kp_batch.embedding.chunks import chunk_files, count_vectors, merge_small
 from kp_batch.embedding.vector_store import VectorStore
-from kp_batch.files import files_below
+from kp_batch.operations.kept_runs import sorted_runs
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
-from kp_batch.runs.record import RunRecord, last_done
+from kp_batch.runs.record import last_done
 from kp_batch.runs.staging import Staging
-from kp_batch.schemas import GROWING, TABLES, VIEWS
+from kp_batch.schemas import GROWING, TABLES
 from kp_batch.warehouse.bucket.mirror import allow_deletion
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.data_files import sink_data_file
-from kp_batch.warehouse.delta import changes_of, files_at, unneeded_files
+from kp_batch.warehouse.delta import files_at, unneeded_files
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, writing
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
-RunIds = tuple[str, ...]
 # Selects the rows that stay, in their order, with or without their JSON.
 Keep = Callable[[pl.LazyFrame], pl.LazyFrame]
 
-_NAMES = tuple(name for name in VIEWS if name not in GROWING)  # the tables that each run replaces
-_GONE = (False, False)
 _ROWS_IN_FILE = 1_000_000  # of facts, at the least: some 100 MB
 _ROW = ("file_id", "row")  # identify a row of content, whatever files have it
 
@@ -255,49 +251,6 @@ def _count_other_vectors(plan: _Plan) -> tuple[int, int]:
             sum(store.count_prunable(accepted) for store in stores),
             sum(store.count_mergeable(accepted) for store in stores),
         )
-
-
-def sorted_runs(
-    warehouse: Path, runs: Iterable[RunRecord], stays: Mapping[str, AbstractSet[Path]]
-) -> tuple[RunIds, RunIds]:
-    """Divide the readable runs by whether they stay readable.
-
-    Args:
-        warehouse: the folder of the tables.
-        runs: all runs.
-        stays: the files that stay, by the name of each table that loses any.
-
-    Returns:
-        Those that will be lost, and those that stay readable, the first one first.
-    """
-    folders = {name: Layout(warehouse).table(name) for name in _NAMES}
-    states = {name: _states(folder, stays.get(name)) for name, folder in folders.items()}
-    lost: list[str] = []
-    readable: list[str] = []
-    for run in sorted(runs, key=lambda run: run.added_to, reverse=True):
-        tables = run.published["tables"]
-        needed = [states[name].get(tables[name], _GONE) for name in _NAMES if name in tables]
-        if all(is_complete for is_complete, _ in needed):
-            (readable if all(stays for _, stays in needed) else lost).append(run.run_id)
-    return tuple(reversed(lost)), tuple(reversed(readable))
-
-
-def complete_versions(folder: Path) -> AbstractSet[int]:
-    """The versions of a table of which no file is missing."""
-    return {version for version, (is_complete, _) in _states(folder, None).items() if is_complete}
-
-
-def _states(folder: Path, stays: AbstractSet[Path] | None) -> dict[int, tuple[bool, bool]]:
-    """By version of a table: whether all its files are present, and whether they stay."""
-    present = set(files_below(folder))
-    missing: set[Path] = set()
-    going: set[Path] = set()
-    states: dict[int, tuple[bool, bool]] = {}
-    for version, added, removed in changes_of(folder):
-        missing = (missing - removed) | (added - present)
-        going = (going - removed) | (added - (present if stays is None else stays))
-        states[version] = not missing, not going
-    return states
 
 
 def prune_vectors(snapshot: PublishedSnapshot) -> int:

@@ -68,6 +68,12 @@ import gc
 import kp_batch.pipeline.rescore
 print("collected", *(collections["collections"] for collections in gc.get_stats()))
 """
+LISTED = """
+import sys
+from pathlib import Path
+from kp_batch.operations.kept_runs import available_runs
+assert available_runs(Path(sys.argv[2])).restorable
+"""
 MODELS = {"torch", "sklearn", "sentence_transformers", "transformers", "huggingface_hub"}
 PAGES = {"jinja2", "vl_convert"}
 REMOTE = {"fsspec", "obstore", "asyncio", "prefect"}
@@ -130,6 +136,16 @@ def test_the_command_line_checks_settings_without_frames(tmp_path: Path) -> None
 def test_a_question_is_answered_without_frames_and_settings(scored: tuple[Path, Path]) -> None:
     modules = imported(ASKED, *scored)
     assert not modules & (MODELS | PAGES | REMOTE | FRAMES | {"pydantic"})
+
+
+@pytest.mark.telling
+@pytest.mark.model
+def test_the_runs_are_listed_without_settings_and_what_works_on_an_archive(
+    scored: tuple[Path, Path],
+) -> None:
+    modules = imported(LISTED, *scored)
+    works = {"kp_batch.ingest", "kp_batch.planning", "kp_batch.pipeline", "pydantic"}
+    assert not modules & (MODELS | PAGES | REMOTE | works)
 
 
 @pytest.mark.telling

@@ -21,7 +21,8 @@ from kp_batch.cli.query import runs
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget
-from kp_batch.operations.rollback import available_runs, rollback
+from kp_batch.operations.kept_runs import available_runs
+from kp_batch.operations.rollback import rollback
 from kp_batch.operations.settings import settings
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
