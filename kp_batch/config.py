@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from kp_batch.embedding.precision import Precision
-from kp_batch.errors import KpBatchError
+from kp_batch.errors import SettingError
 from kp_batch.faults import Place, faults_of
 from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
 from kp_batch.runs.audits import Audits as AuditSet
@@ -283,14 +283,14 @@ class RescoreConfig(BaseModel):
                 only an earlier kp_batch had are ignored.
 
         Raises:
-            KpBatchError: a setting of the warehouse is out of its bounds.
+            SettingError: a setting of the warehouse is out of its bounds.
         """
         own = {name: getattr(self, name) for name in self.model_fields_set}
         defaults = {name: settings[name] for name in SETTINGS if name in settings}
         try:
             return RescoreConfig.model_validate({**defaults, **own})
         except ValidationError as error:
-            raise KpBatchError(
+            raise SettingError(
                 f"{faults(error, RescoreConfig)}; what is left out is as the warehouse has it: "
                 "kp-batch settings"
             ) from error
@@ -300,13 +300,13 @@ class RescoreConfig(BaseModel):
         """Read the config from the values of a form, or take it as it is.
 
         Raises:
-            KpBatchError: a value is out of its bounds, or unknown; the message lists all that are.
+            SettingError: a value is out of its bounds, or unknown; the message lists all that are.
             ProfileError: the profiles file has faults.
         """
         try:
             return cls.model_validate(form)
         except ValidationError as error:
-            raise KpBatchError(
+            raise SettingError(
                 f"the settings of the run have faults: {faults(error, RescoreConfig)}"
             ) from error
 

@@ -38,10 +38,14 @@ _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _DISK_FULL = ("No space left on device", "os error 28", "disk is full", "max_temp_directory_size")
 # DuckDB's and Polars', of files of the tables.
 _FILE_GONE = ("IO Error: No files found", "IO Error: Cannot open file", "(os error 2)")
-_REMEDIES = {  # for what Prefect and Python say
-    "Failed to reach API": "start that Prefect server, or run with --no-prefect",
-    "can't start new thread": "raise the limit on threads (pids.max of a container, ulimit -u)",
+_REMEDIES = {  # for what Prefect and Python say: a code, and what to do
+    "Failed to reach API": ("prefect", "start that Prefect server, or run with --no-prefect"),
+    "can't start new thread": (
+        "threads",
+        "raise the limit on threads (pids.max of a container, ulimit -u)",
+    ),
 }
+_NO_MEMORY = "Out of Memory Error"  # DuckDB's
 _ENOUGH = 1 << 20  # free bytes of a disk that is not full
 _NOISE = re.compile(r"\x1b\[[0-9;]*m|^\[Errno \d+\] ")  # delta-rs's colours, Python's numbers
 
@@ -66,12 +70,32 @@ UNREAD: Mapping[Unread, str] = {
 }
 
 
+# How a run ends that is not done.
+Ending = Literal["refused", "failed", "could_not_begin", "stopped"]
+
+
 class KpBatchError(Exception):
-    """An error that the user can put right. The command line prints it as one line and exits 1."""
+    """An error that the user can put right. The command line prints it as one line and exits 1.
+
+    Attributes:
+        code: a word for its kind, which stays when the message changes: see docs/reference.
+        ending: how the run ends that it fails; None: by whether the run had begun.
+    """
+
+    code: str = "other"
+    ending: Ending | None = None
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        if code:
+            self.code = code
 
 
 class AuditError(KpBatchError):
     """Audits found rows that must not be; `results` holds the result of every audit."""
+
+    code = "audit"
+    ending = "refused"
 
     def __init__(self, message: str, results: tuple[Any, ...] = ()) -> None:
         super().__init__(message)
@@ -81,25 +105,52 @@ class AuditError(KpBatchError):
 class ArchiveError(KpBatchError):
     """The archive cannot be scored: nothing found, nothing acceptable, too much rejected."""
 
+    code = "archive"
+
+
+class LimitError(ArchiveError):
+    """A run would reject, miss or remove too much; the code is the name of the limit."""
+
+    ending = "refused"
+
 
 class EncoderError(KpBatchError):
     """The encoder cannot be loaded, or its vectors cannot be used."""
 
+    code = "encoder"
 
-class ProfileError(KpBatchError):
+
+class SettingError(KpBatchError):
+    """A setting cannot be; the message lists all that cannot."""
+
+    code = "settings"
+    ending = "refused"
+
+
+class ProfileError(SettingError):
     """A profiles file has faults; the message lists all of them."""
+
+    code = "weights"
 
 
 class ResourceError(KpBatchError):
     """The machine has too little memory or too little disk for a run."""
 
+    code = "memory"
+    ending = "failed"
+
 
 class StorageError(KpBatchError):
     """The disk or the network failed, each time that it was tried."""
 
+    code = "storage"
+    ending = "failed"
+
 
 class TraceError(KpBatchError):
     """One trace cannot be scored; `reasons` holds the codes of all its faults."""
+
+    code = "trace"
 
     def __init__(self, message: str, reasons: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -109,17 +160,32 @@ class TraceError(KpBatchError):
 class WarehouseError(KpBatchError):
     """The warehouse is missing, damaged, or cannot be written."""
 
+    code = "warehouse"
+
 
 class DamagedVectorsError(WarehouseError):
     """A stored vector is not the one that was made; it can be made again."""
+
+    code = "vectors"
 
 
 class WorkerError(KpBatchError):
     """Ray is missing, or its cluster cannot do the work."""
 
+    code = "ray"
+
 
 class BusyError(WarehouseError):
     """Another process is writing to the warehouse."""
+
+    code = "busy"
+
+
+class CrashError(KpBatchError):
+    """A bug of ours, or of a library, in one line."""
+
+    code = "crash"
+    ending = "failed"
 
 
 @dataclass(frozen=True)
@@ -174,7 +240,9 @@ def explain_error(error: BaseException, log: str | None = None) -> KpBatchError:
     if mendable := explain_mendable(error, log):
         return mendable
     details = f"; details are in {log}" if log else ""
-    return KpBatchError(f"unexpected {type(error).__name__}: {_text(error)}{details}")
+    is_memory = isinstance(error, MemoryError) or _NO_MEMORY in str(error)
+    message = f"unexpected {type(error).__name__}: {_text(error)}{details}"
+    return CrashError(message, code="memory" if is_memory else None)
 
 
 def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchError | None:
@@ -186,16 +254,17 @@ def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchErr
     if _is_disk_full(error):
         return _full_disk(log)
     text = _text(error)
-    for sign, remedy in _REMEDIES.items():
+    for sign, (code, remedy) in _REMEDIES.items():
         if sign in text:
-            return KpBatchError(f"{text}; {remedy}")
+            return KpBatchError(f"{text}; {remedy}", code=code)
     is_denied = "Permission denied" in text
     if not is_denied and any(sign in text for sign in _FILE_GONE):
         remedy = "ask again if another command removed it meanwhile, else restore it from a copy"
-        return WarehouseError(f"a file is gone: {text}; {remedy}")
+        return WarehouseError(f"a file is gone: {text}; {remedy}", code="file_gone")
     if is_denied or isinstance(error, OSError):
         remedy = "; give this user access, or run as another" if is_denied else ""
-        return WarehouseError(f"cannot go on: {text}{_intact(log)}{remedy}")
+        code = "no_access" if is_denied else "system"
+        return WarehouseError(f"cannot go on: {text}{_intact(log)}{remedy}", code=code)
     return None
 
 
@@ -215,7 +284,8 @@ def _full_disk(log: str | None) -> ResourceError:
     fullest = min(filter(Path.is_dir, folders), key=_free)
     # A temporary folder is gone by the time that the user looks.
     own = (folder.parent for folder in TEMPORARY_FOLDERS if fullest.is_relative_to(folder))
-    return ResourceError(f"the disk of {next(own, fullest)} is full{_intact(log)}; free some space")
+    message = f"the disk of {next(own, fullest)} is full{_intact(log)}; free some space"
+    return ResourceError(message, code="disk_full")
 
 
 def _free(folder: Path) -> int:

@@ -72,7 +72,8 @@ def writing_to(name: str) -> Generator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise ResourceError(f"{name} cannot be written: {error.strerror}") from error
+        message = f"{name} cannot be written: {error.strerror}"
+        raise ResourceError(message, code="output") from error
 
 
 def info(message: str, *, always: bool = False) -> None:

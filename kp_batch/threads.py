@@ -33,7 +33,8 @@ def check_threads(*, few: bool) -> None:
         raise ResourceError(
             f"about {needed} threads and processes are needed on these cores, and the system "
             f"starts no more than {started} ({', '.join(limits()) or 'a limit of its own'}); raise "
-            "that limit, or give it fewer cores (taskset)"
+            "that limit, or give it fewer cores (taskset)",
+            code="threads",
         )
 
 

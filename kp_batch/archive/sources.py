@@ -51,11 +51,13 @@ def discover(
             if is_passing(error) or is_of_machine(error):
                 raise
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise ArchiveError(f"cannot look at {name!r}: {one_line(reason)}") from error
+            message = f"cannot look at {name!r}: {one_line(reason)}"
+            raise ArchiveError(message, code="no_archive") from error
         if not listed:
             raise ArchiveError(
                 f"no Parquet or JSONL file at {name!r}; name a file, a folder, a glob or a URL, "
-                f"with files that end with one of {ENDINGS}"
+                f"with files that end with one of {ENDINGS}",
+                code="no_archive",
             )
         files |= listed
     for file in files.values():

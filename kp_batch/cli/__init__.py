@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from kp_batch import log
+from kp_batch.cli.owed import note_result_owed, owed_by, print_if_owed
 from kp_batch.cli.supervise import ending_signals, print_message, supervised
 from kp_batch.errors import explain_error
 from kp_batch.log import user_err, user_out, writing_to
@@ -53,9 +54,12 @@ def main() -> NoReturn:
             stream.reconfigure(errors=WITH_ESCAPES)
     name, *rest = sys.argv[1:] or [""]
     if name in SUPERVISED and _HELP.isdisjoint(rest):
+        owed, note = owed_by(sys.argv[1:]), _INTACT if name in _PUBLISHING else ""
         try:
-            sys.exit(supervised(run_supervised, note=_INTACT if name in _PUBLISHING else ""))
+            sys.exit(supervised(run_supervised, note=note, owed=owed))
         except OSError as error:  # no room for another process, or for its files
+            note_result_owed(owed)
+            print_if_owed(error)
             print_message(str(explain_error(error)))
             sys.exit(1)
     for number in ending_signals():
@@ -89,6 +93,7 @@ def run_supervised() -> int:
 
 def run_command() -> int:
     """Run the command and print the error that ends it; returns the exit status."""
+    note_result_owed(owed_by(sys.argv[1:]))
     try:
         if _HELP.isdisjoint(sys.argv):
             check_threads(few=SUPERVISED.isdisjoint(sys.argv[1:2]))
@@ -99,6 +104,7 @@ def run_command() -> int:
             with writing_to("stdout"):
                 out.flush()
     except click.ClickException as error:
+        print_if_owed(error)
         with suppress(OSError):  # nobody reads our output any more
             error.show(user_err())
         return error.exit_code
@@ -111,6 +117,7 @@ def run_command() -> int:
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001 (none is worth a traceback, Rust's panics neither)
+        print_if_owed(error)
         print_message(str(explain_error(error)))
         return 1
     return 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
+from kp_batch.errors import SettingError
 from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import folder_of, url_of
 
@@ -160,12 +161,16 @@ def _option(name: str, default: Any) -> click.Option:
     )
 
 
+class FaultySettingsError(SettingError, click.UsageError):
+    """Settings that cannot be are wrong usage."""
+
+
 def config_of(settings: dict[str, Any]) -> "RescoreConfig":
     """Validate the settings of a run, of which those that are None were left out.
 
     Raises:
         ProfileError: the profiles file has faults.
-        click.UsageError: a setting is out of its bounds; the message lists all that are.
+        FaultySettingsError: a setting is out of its bounds; the message lists all that are.
     """
     from pydantic import ValidationError
 
@@ -174,7 +179,7 @@ def config_of(settings: dict[str, Any]) -> "RescoreConfig":
     try:
         return RescoreConfig(**{key: value for key, value in settings.items() if value is not None})
     except ValidationError as error:
-        raise click.UsageError(faults(error, RescoreConfig)) from error
+        raise FaultySettingsError(faults(error, RescoreConfig)) from error
 
 
 # Shell completion of arguments. The shell waits, and shows whatever is written: so kp.duckdb is

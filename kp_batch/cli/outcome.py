@@ -2,16 +2,20 @@
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
-
-import click
+from typing import Any
 
 from kp_batch.cli.options import json_line
-from kp_batch.cli.supervise import note_result_owed, note_result_printed
-from kp_batch.errors import AuditError, ResourceError, explain_error
+from kp_batch.cli.owed import (
+    note_object_printed,
+    note_result_owed,
+    note_result_printed,
+    own_version,
+)
+from kp_batch.ended import Ended, Status
+from kp_batch.errors import AuditError, ResourceError
 from kp_batch.log import echo_result
 from kp_batch.operations.compare import Comparison
 from kp_batch.operations.preview import Preview
@@ -27,13 +31,15 @@ from kp_batch.warehouse.bucket.location import shown
 class Outcome:
     """What is known of a run, or of a preview, when it ends."""
 
-    status: Literal["done", "failed"]
-    reason: str | None  # why it failed, as on stderr; null: it is done
+    status: Status
+    reason: str | None  # why it is not done, as on stderr
+    code: str | None  # a word for the kind of the reason, which stays when its words change
     started_at: str  # in UTC
     finished_at: str  # likewise
-    warehouse: str
+    version: str  # of kp_batch
+    warehouse: str | None  # null: it ended before its options were read
     counts: RunCounts | None = None  # null: it failed before its plan was made
-    seconds: Mapping[str, float] | None = None  # of each step; null: it was killed
+    seconds: Mapping[str, float] | None = None  # of each step; null: it was killed, or as above
     audits: Sequence[AuditResult] = ()
 
 
@@ -87,26 +93,29 @@ class _Printed:
         self._warehouse = shown(Path(settings["warehouse"]).absolute())
         self._preview: Preview | None = None
         self._is_printed = False
-        note_result_owed(json_line(self._outcome("failed", "", {})))
+        note_result_owed(json_line(self._outcome(Ended("failed"), {})))
 
     def take(self, result: Summary | Preview) -> None:
         """Take the result of the command; see `printed_as_json`."""
         if isinstance(result, Preview):
             self._preview = result
         else:
-            self._print(self._outcome("done", None, _values(with_all_domains(result))))
+            status = "done" if result.run_id else "nothing_to_do"
+            self._print(self._outcome(Ended(status), _values(with_all_domains(result))))
+            note_result_printed()
 
     def end(self) -> None:
         """Print the preview, which has not failed."""
         if self._preview:
-            self._print(self._outcome("done", None, _values(self._preview)))
+            status = "done" if self._preview.changes else "nothing_to_do"
+            self._print(self._outcome(Ended(status), _values(self._preview)))
+            note_result_printed()
 
     def fail(self, error: Exception, runs: Sequence[OpenRun], seconds: Mapping[str, float]) -> None:
         """Print why the command fails, unless its result is printed."""
         if self._is_printed:
             return
-        is_usage = isinstance(error, click.ClickException)
-        reason = error.format_message() if is_usage else str(explain_error(error))
+        ended = Ended.by(error, begun=bool(runs) and runs[-1].begun)
         known: dict[str, Any] = {"seconds": seconds}
         if isinstance(error, AuditError):
             known["audits"] = error.results
@@ -115,14 +124,14 @@ class _Printed:
         if self._preview:
             known |= _values(self._preview)
         with suppress(OSError, ResourceError):  # the error itself counts
-            self._print(self._outcome("failed", reason, known))
+            self._print(self._outcome(ended, known))
 
-    def _outcome(self, status: str, reason: str | None, known: Mapping[str, Any]) -> Outcome:
+    def _outcome(self, ended: Ended, known: Mapping[str, Any]) -> Outcome:
         head: dict[str, Any] = {
-            "status": status,
-            "reason": reason,
+            **asdict(ended),
             "started_at": self._started_at,
             "finished_at": datetime.now(UTC).isoformat(),
+            "version": own_version(),
             "warehouse": self._warehouse,
         }
         names = {field.name for field in fields(self._kind)}
@@ -131,8 +140,8 @@ class _Printed:
 
     def _print(self, outcome: Outcome) -> None:
         self._is_printed = True
+        note_object_printed()
         echo_result(json_line(outcome))
-        note_result_printed()
 
 
 def _values(result: Summary | Preview) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from kp_batch.cli.options import (
     number_option,
     warehouse_option,
 )
+from kp_batch.cli.owed import note_result_printed
 from kp_batch.cli.query import ask
-from kp_batch.cli.supervise import logged, note_result_printed
+from kp_batch.cli.supervise import logged
 from kp_batch.errors import ResourceError
 from kp_batch.log import echo, echo_result, show_only_new_warnings
 from kp_batch.text import count_of

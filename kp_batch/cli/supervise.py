@@ -11,7 +11,6 @@ Prefect's server, goes into a file of the temporary folder, or into the log of t
 Descendants with process groups of their own, as Ray's, end by themselves when their parent is gone.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -21,22 +20,21 @@ import threading
 import traceback
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn, TextIO
 
+from kp_batch.cli.owed import OWED, PRINTED, print_owed
+from kp_batch.ended import Ended
 from kp_batch.errors import TEMPORARY_FOLDERS, BusyError, KpBatchError, ResourceError, explain_error
 from kp_batch.files import HALF_WRITTEN, note_leftovers_in, remove_leftovers, temporary_sibling
 from kp_batch.log import echo, set_user_streams, user_err, user_out
 from kp_batch.text import printable_lines
 
-# Files of the child's temporary folder: the list of what it would leave elsewhere if it is killed;
-# the output of libraries, or a link to it; a mark that the result is printed; the JSON object that
-# is printed if it is not; and a mark that it is at work, since a library may end it, too. On a full
-# disk a mark can be removed, but not be made.
-_LEFTOVERS, _OUTPUT, _RESULT_PRINTED, _AT_WORK = "left", "printed", "told", "at-work"
-_RESULT_OWED = "owed"
+# Files of the child's temporary folder, besides those of `owed`: the list of what it would leave
+# elsewhere if it is killed; the output of libraries, or a link to it; and a mark that it is at
+# work, since a library may end it, too.
+_LEFTOVERS, _OUTPUT, _AT_WORK = "left", "printed", "at-work"
 
 
 def ending_signals() -> set[signal.Signals]:
@@ -51,10 +49,10 @@ def print_message(message: str) -> None:
         echo(f"kp-batch: {printable_lines(message)}", err=True)
 
 
-def supervised(work: Callable[[], int], *, note: str = "") -> int:
+def supervised(work: Callable[[], int], *, note: str = "", owed: str | None = None) -> int:
     """Do some work in another process, and return its exit status; it prints why it failed.
 
-    The message after a signal ends with the note.
+    The message after a signal ends with the note. The work owes an object: see `owed`.
     """
     ending = ending_signals()
     # Blocked signals are waited for, and interrupt nothing that follows.
@@ -64,6 +62,8 @@ def supervised(work: Callable[[], int], *, note: str = "") -> int:
     (alive, own), folder = os.pipe(), Path(tempfile.mkdtemp(prefix="kp-"))
     try:
         (folder / _AT_WORK).touch()
+        if owed:
+            (folder / OWED).write_text(owed, "utf-8")
         child = os.fork()
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
@@ -77,7 +77,7 @@ def supervised(work: Callable[[], int], *, note: str = "") -> int:
     if number is None and (status < 0 or (folder / _AT_WORK).exists()):
         status = _report_crash(folder, status)
     elif number is not None:
-        _print_owed(folder, f"ended by {_signal_name(number)}")
+        _print_owed(folder, Ended("stopped", f"ended by {_signal_name(number)}", "signal"))
     _clear(folder)
     if number is not None:
         print_message(f"ended by {_signal_name(number)}{note}")
@@ -162,12 +162,13 @@ def _wait(child: int, ending: Collection[int]) -> tuple[int | None, int]:
 
 def _report_crash(folder: Path, status: int) -> int:
     """Print how the child ended before its work did, see `_wait`; returns the exit status."""
-    path, details, output = folder / _OUTPUT, "", b""
+    path, details, output, code = folder / _OUTPUT, "", b"", "crash"
     with suppress(OSError):
         output = path.read_bytes()
         if path.is_symlink() and path.readlink().suffix != HALF_WRITTEN:
             details = f"; details are in {path.readlink()}"
     if status == -signal.SIGKILL:
+        code = "killed"
         end = (
             "the working process was killed by SIGKILL, as the system does where memory runs out; "
             f"what is published is whole{details}"
@@ -176,20 +177,18 @@ def _report_crash(folder: Path, status: int) -> int:
         last = output.decode("utf-8", "replace").strip().rpartition("\n")[2]
         how = _signal_name(-status) if status < 0 else f"itself, with status {status}"
         end = f"the working process ended by {how}: {last or 'it said nothing'}{details}"
-    if (folder / _RESULT_PRINTED).exists():
+    if (folder / PRINTED).exists():
         print_message(f"warning: {end}; the report may be an older one")
         return 0
-    _print_owed(folder, end)
+    _print_owed(folder, Ended("failed", end, code))
     print_message(end)
     return 128 - status if status < 0 else status or 1
 
 
-def _print_owed(folder: Path, reason: str) -> None:
-    """Print the object that the child has not printed, see `note_result_owed`, with a reason."""
-    with suppress(OSError, ResourceError, ValueError):
-        owed = json.loads((folder / _RESULT_OWED).read_text("utf-8"))
-        now = datetime.now(UTC).isoformat()
-        echo(json.dumps(owed | {"reason": reason, "finished_at": now}))
+def _print_owed(folder: Path, ended: Ended) -> None:
+    """Print the object that the child has not printed."""
+    with suppress(OSError):
+        print_owed((folder / OWED).read_text("utf-8"), ended)
 
 
 def _signal_name(number: int) -> str:
@@ -202,24 +201,6 @@ def _signal_name(number: int) -> str:
 def _clear(folder: Path) -> None:
     remove_leftovers(folder / _LEFTOVERS)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def note_result_printed() -> None:
-    """Note that the result is printed: a later crash does not fail the command."""
-    for folder in TEMPORARY_FOLDERS:
-        with suppress(OSError):
-            (folder / _RESULT_OWED).unlink(missing_ok=True)
-            (folder / _RESULT_PRINTED).touch()
-
-
-def note_result_owed(failed: str) -> None:
-    """Note the JSON object of a failure, which is printed if this process is killed before that.
-
-    It then has the reason and the time as `reason` and `finished_at`.
-    """
-    for folder in TEMPORARY_FOLDERS:
-        with suppress(OSError):  # its disk may be full
-            (folder / _RESULT_OWED).write_text(failed, "utf-8")
 
 
 def _duplicate(stream: TextIO | None) -> TextIO | None:

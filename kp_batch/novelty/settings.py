@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from kp_batch.errors import ArchiveError
+from kp_batch.errors import SettingError
 
 # Raised with any change to `VectorCache` or `replay` that changes a result; part of every cache_id.
 REPLAY_VERSION = 1
@@ -76,13 +76,13 @@ def check_cache_by(names: Iterable[str], keys: Collection[str]) -> None:
         keys: those of the folders such as host=a above the archive's files.
 
     Raises:
-        ArchiveError: a name is unknown; the message lists the known ones.
+        SettingError: a name is unknown; the message lists the known ones.
     """
     unknown = [name for name in names if name not in {*CACHE_COLUMNS, *keys}]
     if unknown:
         known = ", ".join([*CACHE_COLUMNS, *sorted(filter(_KEY.fullmatch, keys))[:_KEYS]])
         no_key = "" if keys else ", and no folder such as host=a below what is named as archive"
-        raise ArchiveError(
+        raise SettingError(
             f"--cache-by: there is no {' and no '.join(unknown)}; there are {known}{no_key}"
         )
 

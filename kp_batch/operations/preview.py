@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import KpBatchError
+from kp_batch.errors import SettingError
 from kp_batch.files import atomic_write
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.operations.compare import Comparison, Side, compare_tables, comparison_text
@@ -150,12 +150,12 @@ def _check_output(config: RescoreConfig) -> None:
     if output is None:
         return
     if output.is_dir() or not output.parent.is_dir():
-        raise KpBatchError(
+        raise SettingError(
             f"{printable(str(output))} cannot be the report; name a file in a folder that is there"
         )
     paths = [output.absolute(), output.resolve()]
     if is_in_warehouse(paths, config.warehouse) or archive_with(paths, config.archive):
-        raise KpBatchError(
+        raise SettingError(
             f"{printable(str(output))} is in the archive or the warehouse; choose another folder "
             "for the report"
         )

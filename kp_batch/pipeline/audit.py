@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import duckdb
 
-from kp_batch.errors import KpBatchError, WarehouseError, is_passing
+from kp_batch.errors import SettingError, WarehouseError, is_passing
 from kp_batch.log import warn
 from kp_batch.runs.audits import Audit, AuditResult, parse_audits, refuse_failed, warning_text
 from kp_batch.runs.record import done_runs, last_done
@@ -38,12 +38,12 @@ def check_audits(run: Run) -> None:
     """Refuse audits that cannot be run, before any work.
 
     Raises:
-        KpBatchError: it names all of them; or --allow names none of them.
+        SettingError: it names all of them; or --allow names none of them.
     """
     audits = run.config.audits.by_name
     if unknown := [name for name in run.config.allow if name not in audits]:
         known = f"there are {', '.join(audits)}" if audits else "there is none"
-        raise KpBatchError(f"--allow: there is no audit {unknown[0]!r}; {known}")
+        raise SettingError(f"--allow: there is no audit {unknown[0]!r}; {known}")
     if audits:
         with sandbox(run.snapshot, run.snapshot, run.staging.fresh("checked")) as connection:
             _asked(audits, partial(prepare, connection))
@@ -60,7 +60,7 @@ def audit(warehouse: Path, run: str | None = None) -> tuple[AuditResult, ...]:
     Raises:
         WarehouseError: it is no warehouse, it has no audits, there is no such run, or its tables
             were removed.
-        KpBatchError: an audit cannot be run.
+        SettingError: an audit cannot be run.
     """
     snapshot = published(warehouse)
     now = kept_candidate(warehouse) if run == CANDIDATE else snapshot
@@ -105,7 +105,7 @@ def _asked(audits: Mapping[str, Audit], ask: Callable[[str], T]) -> dict[str, T]
     """The answer to the SQL of each audit, by name.
 
     Raises:
-        KpBatchError: some cannot be run; it names all of them.
+        SettingError: some cannot be run; it names all of them.
     """
     answers: dict[str, T] = {}
     faults: list[str] = []
@@ -117,7 +117,7 @@ def _asked(audits: Mapping[str, Audit], ask: Callable[[str], T]) -> dict[str, T]
                 raise
             faults.append(f"{name}: {one_line(str(error))}")
     if faults:
-        raise KpBatchError(f"audits cannot be run: {'; '.join(faults)}")
+        raise SettingError(f"audits cannot be run: {'; '.join(faults)}", code="audits")
     return answers
 
 

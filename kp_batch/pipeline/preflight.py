@@ -38,7 +38,8 @@ def check_fit(run: Run, plan: Plan) -> None:
         raise ResourceError(
             f"{count_of(plan.texts.missing, 'new vector')} and the scores take about "
             f"{_size(written)}, and the disk of {run.config.warehouse} has {_size(free)} left; "
-            "free some space, or choose another folder"
+            "free some space, or choose another folder",
+            code="disk_full",
         )
 
 

@@ -11,7 +11,7 @@ from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import remove_damaged
-from kp_batch.errors import ArchiveError, DamagedVectorsError, KpBatchError, StorageError
+from kp_batch.errors import DamagedVectorsError, KpBatchError, StorageError
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.log import info, warn
 from kp_batch.pipeline.audit import audit_run, check_audits, refuse
@@ -149,8 +149,8 @@ def carry_out(opened: OpenRun) -> Plan:
     opened.plan = plan = make_plan(run, scan, scorer)
     tell_of_new_warehouse(run)
     log_plan(run, plan)
-    if fault := exceeded_limits(run, plan.counts, plan.limit_inputs):
-        raise ArchiveError(fault)
+    if excess := exceeded_limits(run, plan.counts, plan.limit_inputs):
+        raise excess
     opened.plan = plan = execute(opened, plan)
     return plan
 

@@ -111,7 +111,8 @@ def _sources(
         raise ArchiveError(
             f"traces of {count_of(len(lost), 'file')}, gone or unreadable (such as "
             f"{printable(min(lost))}) have no vectors of the encoder {scorer.encoder_id}; bring "
-            "back what is missing, or remove their traces with --prune"
+            "back what is missing, or remove their traces with --prune",
+            code="no_texts",
         )
     ledger = pl.read_parquet(run.staging.table("files"), glob=False)
     files = ledger.filter(pl.col("source_file").is_in([*readable])).sort("source_file")

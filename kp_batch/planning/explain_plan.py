@@ -62,6 +62,7 @@ class PlanDescription:
 def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDescription:
     """Describe a plan whose staging still exists, with or without its list by domain and day."""
     counts = plan.counts
+    excess = exceeded_limits(run, counts, plan.limit_inputs)
     workload = pl.scan_parquet(run.staging.workload, glob=False)
     by_domain = workload.group_by("task_domain").agg(pl.col("restate").sum())
     restated = by_domain.collect(engine="streaming")
@@ -72,7 +73,7 @@ def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDe
         rows_of_earlier=counts.rows_of_earlier,
         rows_rejected=counts.rejected,
         rejected_by_code=counts.rejected_by_code,
-        excess=exceeded_limits(run, counts, plan.limit_inputs),
+        excess=str(excess) if excess else None,
         unused_profiles=dict(plan.unused_profiles),
         cache_by=format_cache_by(run.config.cache_by),
         caches=plan.cache_groups.groups if plan.cache_groups else None,

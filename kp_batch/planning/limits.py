@@ -8,6 +8,7 @@ from math import ceil
 import polars as pl
 
 from kp_batch.config import is_beyond
+from kp_batch.errors import LimitError
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.ingest.stage import content_of
 from kp_batch.planning.changes import Loss
@@ -43,8 +44,9 @@ class LimitInputs:
 
 @dataclass(frozen=True)
 class _Excess:
-    """An exceeded limit, and the option that allows as much."""
+    """An exceeded limit, by the name of its setting, and the option that allows as much."""
 
+    limit: str
     message: str
     option: str
     is_rejected: bool = False  # whether it is in `rejects`
@@ -72,7 +74,7 @@ def _read_before(run: Run) -> pl.LazyFrame:
     return files.select(content=content_of("file_id")).drop_nulls().unique()
 
 
-def exceeded_limits(run: Run, counts: RunCounts, inputs: LimitInputs) -> str | None:
+def exceeded_limits(run: Run, counts: RunCounts, inputs: LimitInputs) -> LimitError | None:
     """Why a run with these counts must not publish any scores; None if it may.
 
     A run that forgets traces has no limits.
@@ -84,7 +86,8 @@ def exceeded_limits(run: Run, counts: RunCounts, inputs: LimitInputs) -> str | N
         codes = _code_counts(counts.rejected_by_code) or "it is empty"
         archive = f"{count_of(counts.rows, 'row')} in {count_of(counts.files, 'file')}"
         none = f"none of the archive's {archive} can be scored ({codes})"
-        return f"{none}; no scores are published{see}"
+        message = f"{none}; no scores are published{see}"
+        return LimitError(message, code="nothing_to_score")
     exceeded = [
         *(*_rejected(run, counts, inputs), *_new_rejects(run, inputs)),
         *_unreadable(run, counts, inputs),
@@ -95,7 +98,8 @@ def exceeded_limits(run: Run, counts: RunCounts, inputs: LimitInputs) -> str | N
     messages = "; ".join(excess.message for excess in exceeded)
     options = " ".join(excess.option for excess in exceeded)
     see = see if any(excess.is_rejected for excess in exceeded) else ""
-    return f"{messages}; no scores are published{see}; to allow it this once: {options}"
+    message = f"{messages}; no scores are published{see}; to allow it this once: {options}"
+    return LimitError(message, code=exceeded[0].limit)
 
 
 def _rejected(run: Run, counts: RunCounts, inputs: LimitInputs) -> Iterator[_Excess]:
@@ -109,6 +113,7 @@ def _rejected(run: Run, counts: RunCounts, inputs: LimitInputs) -> Iterator[_Exc
         where, rejected, rows, codes = over[0]
         least = max(ceil(Fraction(100 * part, whole)) / 100 for _, part, whole, _ in over)
         yield _Excess(
+            "max_reject_share",
             f"{where}{_of(rejected, rows, 'row')} rejected, more than --max-reject-share {limit} "
             f"allows ({codes})",
             f"--max-reject-share {least:g}",
@@ -120,6 +125,7 @@ def _new_rejects(run: Run, inputs: LimitInputs) -> Iterator[_Excess]:
     limit, read = run.config.max_new_rejects, inputs.read
     if limit is not None and is_beyond(limit, read.rejected, read.rows):
         yield _Excess(
+            "max_new_rejects",
             f"of what is read anew, {_of(read.rejected, read.rows, 'row')} rejected, more than "
             f"--max-new-rejects {limit} allows ({read.by_code})",
             f"--max-new-rejects {read.rejected}",
@@ -131,6 +137,7 @@ def _unreadable(run: Run, counts: RunCounts, inputs: LimitInputs) -> Iterator[_E
     limit, count = run.config.max_unreadable, len(inputs.unreadable)
     if limit is not None and is_beyond(limit, count, counts.files):
         yield _Excess(
+            "max_unreadable",
             f"{_of(count, counts.files, 'file')} unreadable, more than --max-unreadable {limit} "
             f"allows (such as {printable(inputs.unreadable[0])})",
             f"--max-unreadable {count}",
@@ -146,6 +153,7 @@ def _removed(run: Run, inputs: LimitInputs) -> Iterator[_Excess]:
         allowed = f"{limit} and more than {_REMOVED}, the default of --max-removed"
     if is_beyond(limit, loss.traces, inputs.published):
         yield _Excess(
+            "max_removed",
             f"{_of(loss.traces, inputs.published, 'published trace')} to be removed, more than "
             f"{allowed} ({loss.example})",
             f"--max-removed {loss.traces}",
@@ -156,6 +164,7 @@ def _gone(run: Run, inputs: LimitInputs) -> Iterator[_Excess]:
     limit, count = run.config.max_gone, len(inputs.gone)
     if limit is not None and is_beyond(limit, count, inputs.files):
         yield _Excess(
+            "max_gone",
             f"{_of(count, inputs.files, 'file')} gone since the last run that is done, more than "
             f"--max-gone {limit} allows (such as {printable(inputs.gone[0])})",
             f"--max-gone {count}",

@@ -11,7 +11,7 @@ import polars as pl
 from kp_batch.archive.ledger import FileChanges
 from kp_batch.archive.validation import MESSAGES_VERSION
 from kp_batch.embedding.encoders import ENCODER_VERSION, load_encoder
-from kp_batch.errors import EncoderError
+from kp_batch.errors import SettingError
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.novelty.settings import REPLAY_VERSION, CacheSettings
 from kp_batch.runs.reasons import OF_ENCODER, Reason, file_changes, formula_changes, setting_changes
@@ -47,11 +47,12 @@ class Scorer:
         """Make the scorer of a run.
 
         Raises:
-            EncoderError: a model's files are missing, or it has to restore vectors without a model.
+            EncoderError: a model's files are missing.
+            SettingError: it has to restore vectors without a model.
         """
         encoder = load_encoder(run.config.embedder, run.config.precision)
         if run.config.restore_vectors and not encoder:
-            raise EncoderError(
+            raise SettingError(
                 f"the embedder of {shown(run.config.warehouse)} is {run.config.embedder}, which "
                 "has no vectors to restore; leave out --restore-vectors"
             )

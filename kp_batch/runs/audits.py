@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from kp_batch.errors import AuditError, KpBatchError
+from kp_batch.errors import AuditError, SettingError
 from kp_batch.faults import unknown_key
 from kp_batch.text import aligned, count_of, shortened
 
@@ -71,13 +71,14 @@ def load_audits(path: Path | str) -> Audits:
             warn.
 
     Raises:
-        KpBatchError: the file is missing, unreadable or has faults; the message lists all of them.
+        SettingError: the file is missing, unreadable or has faults; the message lists all of them.
     """
     try:
         content = tomllib.loads(Path(path).read_text("utf-8"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise KpBatchError(f"the audits file {path} cannot be read: {reason}") from error
+        message = f"the audits file {path} cannot be read: {reason}"
+        raise SettingError(message, code="audits") from error
     others = sorted(content.keys() - {"audits"})
     faults = [f"unknown key {key!r} (audits stand in [audits.NAME])" for key in others]
     if not content.get("audits"):
@@ -94,11 +95,12 @@ def parse_audits(audits: Any, source: str, faults: Sequence[str] = ()) -> Audits
         faults: those that the source has besides.
 
     Raises:
-        KpBatchError: they have faults; the message lists all of them.
+        SettingError: they have faults; the message lists all of them.
     """
     if messages := [*faults, *_faults(audits)]:
         count = count_of(len(messages), "fault")
-        raise KpBatchError(f"the audits file {source} has {count}: {'; '.join(messages)}")
+        message = f"the audits file {source} has {count}: {'; '.join(messages)}"
+        raise SettingError(message, code="audits")
     return Audits({name: Audit(**fields) for name, fields in audits.items()})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kp_batch.errors import WarehouseError
+from kp_batch.errors import ResourceError, WarehouseError
 from kp_batch.files import files_below, refuse_link
 from kp_batch.warehouse.bucket.location import make_folder_of, shown, url_of
 
@@ -102,15 +102,17 @@ def make_folder(warehouse: Path) -> None:
     It is called before any work: Prefect would try for minutes to make its database on a full disk.
 
     Raises:
-        WarehouseError: Delta tables cannot be written there, or the disk is full.
+        WarehouseError: Delta tables cannot be written there.
+        ResourceError: the disk is full.
     """
     check_folder(warehouse)
     make_folder_of(warehouse)
     free = shutil.disk_usage(warehouse).free
     if free < _NEEDED_BYTES:
-        raise WarehouseError(
+        raise ResourceError(
             f"the disk is full: {warehouse} has {free >> 20} MiB left, "
-            f"and a run needs {_NEEDED_BYTES >> 20} at the least; free some space"
+            f"and a run needs {_NEEDED_BYTES >> 20} at the least; free some space",
+            code="disk_full",
         )
 
 

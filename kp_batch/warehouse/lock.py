@@ -113,7 +113,8 @@ class Lease:
         if self.is_lost:
             raise BusyError(
                 f"{self.store.url} was taken over by another writer, since this one was not heard "
-                "of for too long; what is published is whole; run again"
+                "of for too long; what is published is whole; run again",
+                code="overtaken",
             )
 
     def renew(self) -> None:

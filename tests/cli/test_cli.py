@@ -20,7 +20,7 @@ from kp_batch.cli import kp_batch as group
 from kp_batch.cli import run as rescoring
 from kp_batch.config import RescoreConfig
 from kp_batch.conversion.formats import FORMATS
-from kp_batch.errors import ArchiveError, WarehouseError
+from kp_batch.errors import ArchiveError, ResourceError
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.steps.step import ThreadExecutor
@@ -601,7 +601,7 @@ def test_a_disk_with_no_room_is_reported_before_anything_starts(
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=5 << 20))
     monkeypatch.setattr(rescoring, "logged", pytest.fail)
-    with pytest.raises(WarehouseError, match=r"the disk is full: .* has 5 MiB left"):
+    with pytest.raises(ResourceError, match=r"the disk is full: .* has 5 MiB left"):
         group.main(["run", "a", "--warehouse", str(tmp_path)], standalone_mode=False)
 
 

@@ -3,21 +3,28 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from kp_batch import cli
 from kp_batch.cli.schema import schema_of
+from kp_batch.ended import Ended
+from kp_batch.errors import BusyError, EncoderError, ResourceError, StorageError, WarehouseError
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke, linux, reading, working
 from tests.support.holding import HOLD, holding
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
+MAIN = "from kp_batch.cli import main; main()"
 ALWAYS = "[audits.always]\nsql = 'SELECT count(*) AS n FROM scores'\n"
 
 
@@ -44,7 +51,14 @@ def ended(
     assert began <= finished
     assert began.tzinfo
     assert ending["warehouse"] == str(folder / to)
+    assert ending["version"] == version("kp-batch")
     return ending, done.stderr.splitlines()[-1] if done.stderr else ""
+
+
+def how(ending: dict[str, Any]) -> tuple[str, str | None, str | None]:
+    """How a run ended, the code, and the reason as stderr has it."""
+    reason = ending["reason"]
+    return ending["status"], ending["code"], reason and f"kp-batch: {reason}"
 
 
 def runs(folder: Path, to: str = "wh") -> list[tuple[str, str]]:
@@ -56,21 +70,20 @@ def runs(folder: Path, to: str = "wh") -> list[tuple[str, str]]:
 @pytest.mark.slow
 def test_a_run_says_that_it_is_done_and_when(folder: Path) -> None:
     done, _ = ended(folder, "--max-reject-share", 1)
-    assert (done["status"], done["reason"], done["counts"]["accepted"]) == ("done", None, 1)
+    assert how(done) == ("done", None, None)
+    assert done["counts"]["accepted"] == 1
     assert runs(folder) == [(done["run_id"], "done")]
     nothing, _ = ended(folder, "--max-reject-share", 1)
-    assert (nothing["status"], nothing["run_id"], nothing["counts"]["accepted"]) == (
-        "done",
-        None,
-        1,
-    )
+    assert how(nothing) == ("nothing_to_do", None, None)
+    assert (nothing["run_id"], nothing["counts"]["accepted"]) == (None, 1)
 
 
 def test_a_run_beyond_a_limit_says_what_is_known_of_it(folder: Path) -> None:
     failed, error = ended(folder, status=1)
     assert error == f"kp-batch: {failed['reason']}"
     assert "--max-reject-share" in error
-    assert (failed["status"], failed["counts"]["rejected"]) == ("failed", 1)
+    assert how(failed) == ("refused", "max_reject_share", error)
+    assert failed["counts"]["rejected"] == 1
     assert runs(folder) == [(failed["run_id"], "failed")]
     assert failed["seconds"].keys() >= {"read", "plan", "start"}
     assert (failed["scores"], failed["audits"]) == ([], [])
@@ -84,8 +97,9 @@ def test_a_run_whose_audits_fail_has_their_results(folder: Path) -> None:
     assert error == f"kp-batch: {failed['reason']}"
     assert [(each["rows"], each["first"]) for each in failed["audits"]] == [(1, ['{"n":1}'])]
     assert runs(folder) == [(failed["run_id"], "failed")]
-    preview, _ = ended(folder, *audits, "--preview", status=1)
-    assert (preview["status"], preview["changes"]) == ("failed", True)
+    assert how(failed) == ("refused", "audit", error)
+    preview, error = ended(folder, *audits, "--preview", status=1)
+    assert (how(preview), preview["changes"]) == (("refused", "audit", error), True)
     assert preview["reason"].startswith("1 audit failed: always (1 row)")
     ended(folder, *audits, "--allow", "always")
     nothing, _ = ended(folder, "--max-reject-share", 1, status=1)  # which leaves no row in `runs`
@@ -100,34 +114,96 @@ def test_a_run_whose_audits_fail_has_their_results(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_preview_prints_one_object_if_it_fails_as_well(folder: Path) -> None:
     failed, error = ended(folder, "--preview", status=1)
-    assert error == f"kp-batch: {failed['reason']}"
+    assert how(failed) == ("refused", "max_reject_share", error)
     assert (failed["counts"]["rejected"], failed["comparison"]) == (1, None)
     done, _ = ended(folder, "--preview", "--max-reject-share", 1)
     assert (done["status"], done["changes"]) == ("done", True)
+    ended(folder, "--max-reject-share", 1)
+    nothing, _ = ended(folder, "--preview", "--max-reject-share", 1)
+    assert (nothing["status"], nothing["changes"]) == ("nothing_to_do", False)
     bad = folder / "archive" / "report.html"
     late, _ = ended(folder, "--preview", "--max-reject-share", 1, "-o", bad, status=1)
     assert "is in the archive" in late["reason"]
 
 
 @pytest.mark.parametrize(
-    ("options", "places", "status", "reason"),
+    ("options", "places", "how_it_ended", "reason"),
     [
-        ([], {"archive": "gone"}, 1, "no Parquet or JSONL file at"),
-        ([], {"archive": "wh/archive"}, 1, "in the warehouse"),
-        (["--profiles", "/gone.toml"], {}, 1, "the profiles file /gone.toml cannot be read"),
-        (["--allow", "x"], {}, 1, "there is no audit 'x'"),
-        (["--cache-size", 0], {}, 2, "--cache-size is at least 1, got 0"),
-        (["--ttl", "soon"], {}, 2, "--ttl"),
-        (["--ray", "127.0.0.1:1"], {}, 1, "Ray"),
+        ([], {"archive": "gone"}, "1 could_not_begin no_archive", "no Parquet or JSONL file at"),
+        ([], {"archive": "wh/archive"}, "1 could_not_begin warehouse", "in the warehouse"),
+        (["--profiles", "/no.toml"], {}, "1 refused weights", "the profiles file /no.toml cannot"),
+        (["--audits", "/no.toml"], {}, "1 refused audits", "the audits file /no.toml cannot"),
+        (["--allow", "x"], {}, "1 refused settings", "there is no audit 'x'"),
+        (["--cache-size", 0], {}, "2 refused settings", "--cache-size is at least 1, got 0"),
+        (["--ttl", "soon"], {}, "2 refused settings", "--ttl"),
+        (["--ray", "127.0.0.1:1"], {}, "1 could_not_begin ray", "Ray"),
     ],
 )
 def test_a_run_that_could_not_begin_says_why(
-    folder: Path, options: Sequence[object], places: dict[str, str], status: int, reason: str
+    folder: Path,
+    options: Sequence[object],
+    places: dict[str, str],
+    how_it_ended: str,
+    reason: str,
 ) -> None:
+    status = int(how_it_ended[0])
     failed, error = ended(folder, *options, **places, status=status)
     assert failed["reason"] in error
     assert reason in failed["reason"]
-    assert (failed["status"], failed["run_id"], failed["counts"]) == ("failed", None, None)
+    assert f"{status} {failed['status']} {failed['code']}" == how_it_ended
+    assert (failed["run_id"], failed["counts"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--warehouse", "w", "--json"], ["a", "--json"], ["a", "--json", "--preview", "--maximum=1"]],
+    ids=str,
+)
+def test_a_command_that_cannot_be_read_owes_its_object_as_well(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KP_BATCH_WAREHOUSE", raising=False)
+    refused = invoke("run", *words)
+    ending = json.loads(refused.stdout)
+    Draft202012Validator(schema_of("preview" if "--preview" in words else "run")).validate(ending)
+    assert refused.returncode == 2
+    assert (ending["status"], ending["code"], ending["warehouse"]) == ("refused", "settings", None)
+    assert ending["reason"] in refused.stderr
+    assert invoke("run", *words[:1], "--", "--json").stdout == ""
+
+
+def test_a_command_that_the_system_gives_no_threads_owes_it_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*, few: bool) -> None:
+        raise ResourceError(f"no threads, {few}", code="threads")
+
+    monkeypatch.setattr(cli, "check_threads", refuse)
+    failed = json.loads(invoke("run", "a", "--json").stdout)
+    assert how(failed) == ("failed", "threads", "kp-batch: no threads, False")
+
+
+@pytest.mark.parametrize(
+    ("error", "begun", "expected"),
+    [
+        (OSError(28, "No space left on device"), False, "failed disk_full"),
+        (OSError(13, "Permission denied"), False, "could_not_begin no_access"),
+        (OSError(13, "Permission denied"), True, "failed no_access"),
+        (WarehouseError("damaged"), False, "could_not_begin warehouse"),
+        (StorageError("it failed 4 times"), False, "failed storage"),
+        (BusyError("another run"), False, "could_not_begin busy"),
+        (EncoderError("no model"), False, "could_not_begin encoder"),
+        (ZeroDivisionError("division"), False, "failed crash"),
+        (MemoryError(), True, "failed memory"),
+        (KeyboardInterrupt(), True, "stopped signal"),
+    ],
+)
+def test_what_ends_a_run_has_a_status_and_a_code(
+    error: BaseException, *, begun: bool, expected: str
+) -> None:
+    ending = Ended.by(error, begun=begun)
+    assert f"{ending.status} {ending.code}" == expected
+    assert not ending.is_good
 
 
 @pytest.mark.telling
@@ -136,7 +212,7 @@ def test_a_run_says_that_another_one_writes(folder: Path) -> None:
     (folder / "wh").mkdir()
     with holding(HOLD, folder / "wh"):
         busy, error = ended(folder, status=1)
-    assert error == f"kp-batch: {busy['reason']}"
+    assert how(busy) == ("could_not_begin", "busy", error)
 
 
 @pytest.mark.telling
@@ -150,4 +226,23 @@ def test_a_run_that_is_ended_says_so(folder: Path) -> None:
         out, _ = process.communicate(timeout=60)
     failed = json.loads(out)
     Draft202012Validator(schema_of("run")).validate(failed)
-    assert (process.returncode, failed["reason"]) == (143, "ended by SIGTERM")
+    assert process.returncode == 143
+    assert how(failed) == ("stopped", "signal", "kp-batch: ended by SIGTERM")
+
+
+@pytest.mark.telling
+@pytest.mark.process
+def test_the_supervisor_prints_what_a_command_owes_that_it_cannot_start(folder: Path) -> None:
+    environment = os.environ | {"TMPDIR": str(folder / "gone"), "TMP": "", "TEMP": ""}
+    code = f"import sys, tempfile; tempfile.tempdir = {str(folder / 'gone')!r}; {MAIN}"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "a", "--json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    failed = json.loads(done.stdout)
+    Draft202012Validator(schema_of("run")).validate(failed)
+    assert (done.returncode, failed["status"]) == (1, "could_not_begin")
+    assert done.stderr == f"kp-batch: {failed['reason']}\n"

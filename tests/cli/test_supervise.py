@@ -44,8 +44,8 @@ pytestmark = pytest.mark.process
 HEAD = """
 import os, signal, subprocess, sys, tempfile, time
 from pathlib import Path
-from kp_batch.cli.supervise import (
-    logged, note_result_owed, note_result_printed, supervised)
+from kp_batch.cli.owed import note_result_owed, note_result_printed
+from kp_batch.cli.supervise import logged, supervised
 from kp_batch.files import temporary_sibling
 from kp_batch.log import echo
 def kill(number):
@@ -132,26 +132,26 @@ def test_how_a_child_ended_is_reported(
 
 @pytest.mark.telling
 @pytest.mark.parametrize(
-    ("work", "status", "reason"),
+    ("work", "status", "how", "reason"),
     [
-        ("kill(9)", 137, KILLED.format("", "").removeprefix("kp-batch: ").rstrip()),
-        ("os._exit(4)", 4, ITSELF.format(4).removeprefix("kp-batch: ").rstrip()),
-        ("os.kill(os.getppid(), 15); time.sleep(600)", 143, "ended by SIGTERM"),
-        ("note_result_printed(); kill(9)", 0, None),
-        ("return 1", 1, None),
+        ("kill(9)", 137, "failed killed", KILLED.format("", "").removeprefix("kp-batch: ")),
+        ("os._exit(4)", 4, "failed crash", ITSELF.format(4).removeprefix("kp-batch: ")),
+        ("os.kill(os.getppid(), 15); time.sleep(9)", 143, "stopped signal", "ended by SIGTERM\n"),
+        ("note_result_printed(); kill(9)", 0, "", ""),
+        ("return 1", 1, "", ""),
     ],
 )
 def test_the_object_that_a_killed_child_owes_is_printed_with_the_reason(
-    work: str, status: int, reason: str | None
+    work: str, status: int, how: str, reason: str
 ) -> None:
-    returned, out, _ = done(f'note_result_owed(\'{{"status": "failed"}}\'); {work}')
+    returned, out, _ = done(f"note_result_owed('{{\"run_id\": null}}'); {work}")
     assert returned == status
-    objects = [json.loads(line) for line in out.splitlines()]
-    assert [(each["status"], each["reason"]) for each in objects] == [("failed", reason)][
-        : len(out)
-    ]
-    assert all(datetime.fromisoformat(each["finished_at"]).tzinfo for each in objects)
-    assert bool(objects) == bool(reason)
+    assert len(out.splitlines()) == bool(how)
+    for ending in map(json.loads, out.splitlines()):
+        assert f"{ending['status']} {ending['code']}" == how
+        assert f"{ending['reason']}\n" == reason
+        assert datetime.fromisoformat(ending["finished_at"]).tzinfo
+        assert ending["run_id"] is None
 
 
 def test_the_child_has_the_streams_of_the_command_and_libraries_have_not(tmp_path: Path) -> None:

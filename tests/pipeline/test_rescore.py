@@ -21,9 +21,9 @@ from kp_batch.embedding.chunks import count_vectors, damaged_rows
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import (
     ArchiveError,
-    EncoderError,
     KpBatchError,
     ProfileError,
+    SettingError,
     StorageError,
     explain_error,
 )
@@ -444,6 +444,6 @@ def test_scattered_days_are_written_as_a_full_run_writes_them(
 def test_vectors_cannot_be_restored_where_no_embedder_makes_any(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "archive" / "a.jsonl", [trace()])
     settings = config(tmp_path, tmp_path / "archive", embedder="none", restore_vectors=True)
-    with pytest.raises(EncoderError, match=r"is none, .* leave out --restore-vectors"):
+    with pytest.raises(SettingError, match=r"is none, .* leave out --restore-vectors"):
         rescore_archive(settings)
     assert read_manifest(settings.warehouse) is None

@@ -14,7 +14,7 @@ import pytest
 
 from kp_batch.archive.sources import discover, folders_named, path_keys
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import ArchiveError, KpBatchError
+from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.novelty.settings import format_cache_by, parse_cache_by
 from kp_batch.pipeline.rescore import rescore_archive
@@ -252,7 +252,7 @@ def test_under_other_names_the_same_files_have_other_keys(folder: Path) -> None:
         ('{"host":"z w"}', 40),  # gone: as it was last seen
         ('{"host":null}', 100),
     ]
-    with pytest.raises(ArchiveError, match="there is no host"):  # though gone files had one
+    with pytest.raises(SettingError, match="there is no host"):  # though gone files had one
         run(hosts, folder / "host")
 
 
@@ -284,12 +284,12 @@ def test_a_late_trace_restates_its_own_group_alone(tmp_path: Path) -> None:
 @pytest.mark.telling
 def test_unknown_names_are_refused_with_those_that_there_are(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        ArchiveError, match="no rack; there are agent_id, framework, task_domain, host"
+        SettingError, match="no rack; there are agent_id, framework, task_domain, host"
     ):
         run(folder / "archive", tmp_path / "warehouse", cache_by="rack+agent_id")
     assert not (tmp_path / "warehouse" / "manifest.json").exists()
     message = "no host; there are agent_id, framework, task_domain, and no folder such as host=a"
-    with pytest.raises(ArchiveError, match=message):
+    with pytest.raises(SettingError, match=message):
         run(folder / "archive" / "host=x", tmp_path / "warehouse", cache_by="host")
     with pytest.raises(KpBatchError, match="--cache-by: it is none, or agent_id"):
         RescoreConfig.read({"archive": ["a"], "warehouse": "w", "cache_by": "a=b"})

@@ -151,7 +151,7 @@ def test_more_removed_traces_than_allowed_fail_a_run(
     loss = Loss(removed, "a-001", "a.jsonl")
     fault = exceeded_limits(run, counts, LimitInputs(loss=loss, published=before))
     assert (fault is not None) == fails
-    assert fault is None or fault.startswith(f"{removed} of {before} published trace")
+    assert fault is None or str(fault).startswith(f"{removed} of {before} published trace")
 
 
 def test_what_a_prune_removes_is_not_counted_and_what_else_goes_is(nights: Nights) -> None:

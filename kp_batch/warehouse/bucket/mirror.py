@@ -251,7 +251,8 @@ class Mirror:
         if self.etag != (head.etag if head else ""):
             raise BusyError(
                 f"another writer published in {self.store.url} meanwhile; nothing more was "
-                "deleted; give the same command again"
+                "deleted; give the same command again",
+                code="overtaken",
             )
         self.store.delete(paths)
 
@@ -308,7 +309,8 @@ class Mirror:
         except ConflictError as error:
             raise BusyError(
                 f"another writer stored something in {self.store.url} at the same time; what is "
-                "published is whole; run again"
+                "published is whole; run again",
+                code="overtaken",
             ) from error
 
 
