@@ -1,6 +1,5 @@
 """The command line: arguments in, tables and messages out. Heavy imports are local."""
 
-import gc
 import os
 import signal
 import sys
@@ -48,7 +47,8 @@ def main() -> NoReturn:
     # Without the documentation in code there is no help.
     if sys.flags.optimize > 1 and os.environ.pop("PYTHONOPTIMIZE", None):
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606 (the same command again)
-    _spare_processors()
+    # NumPy's threads wait for their first work in a loop of 2**26 turns: 100 ms of a small run.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "22")
     for stream in (sys.stdout, sys.stderr):  # of which either may be closed, and so None
         if isinstance(stream, TextIOWrapper) and stream.errors in {"strict", "surrogateescape"}:
             stream.reconfigure(errors=WITH_ESCAPES)
@@ -65,13 +65,6 @@ def main() -> NoReturn:
     for number in ending_signals():
         signal.signal(number, _raise_ended)
     sys.exit(run_command())
-
-
-def _spare_processors() -> None:
-    """Take no processor time to wait, and little to look for garbage where there is none."""
-    # NumPy's threads wait for their first work in a loop of 2**26 turns: 100 ms of a small run.
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "22")
-    gc.set_threshold(20_000)  # what is imported stays, and to look through it takes 30 ms
 
 
 def _raise_ended(number: int, _frame: FrameType | None) -> NoReturn:

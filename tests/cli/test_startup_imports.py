@@ -48,25 +48,17 @@ from kp_batch.warehouse.reader import connect
 with connect(Path(sys.argv[2])) as connection:
     write_answer(connection, "FROM scores", "csv", io.StringIO(), 80)
 """
-BEGUN = """
-import sys
+WAITED = """
+import os, sys, time
 from contextlib import suppress
 from kp_batch.cli import main
 sys.argv[1:] = ["--version"]
 with suppress(SystemExit):
     main()
-"""
-WAITED = f"""{BEGUN}
-import os, time
 import numpy
 time.sleep(0.1)
 others = max(len(os.sched_getaffinity(0)) - 1, 1)
 print("waited", "long" if (time.process_time() - time.thread_time()) / others > 0.01 else "little")
-"""
-COLLECTED = f"""{BEGUN}
-import gc
-import kp_batch.pipeline.rescore
-print("collected", *(collections["collections"] for collections in gc.get_stats()))
 """
 LISTED = """
 import sys
@@ -165,10 +157,3 @@ def test_the_commands_and_their_options_are_there_without_their_work() -> None:
 @pytest.mark.telling
 def test_the_threads_of_numpy_take_no_time_to_wait() -> None:
     assert printed(WAITED).splitlines()[-1] == "waited little"
-
-
-@pytest.mark.telling
-def test_nothing_looks_for_garbage_among_all_that_is_imported() -> None:
-    [_, young, _, old] = printed(COLLECTED).splitlines()[-1].split()
-    assert int(young) < 50
-    assert int(old) == 0
