@@ -30,6 +30,7 @@ from kp_batch.faults import Place, faults_of
 from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
 from kp_batch.runs.audits import Audits as AuditSet
 from kp_batch.runs.audits import load_audits, parse_audits
+from kp_batch.runs.author import parse_note
 from kp_batch.scoring.profiles import ProfileVersions, load_profiles, parse_profiles
 from kp_batch.settings import CACHE_SIZE, SETTINGS, SHARE
 from kp_batch.warehouse.bucket.location import folder_of, shown
@@ -117,6 +118,9 @@ Audits = Annotated[
     ),
     PlainSerializer(AuditSet.as_json),
     WithJsonSchema({"type": "string"}),
+]
+Note = Annotated[
+    str | None, AfterValidator(lambda value: None if value is None else parse_note(value))
 ]
 Limit = Annotated[
     str | None,
@@ -238,6 +242,7 @@ class RescoreConfig(BaseModel):
         description="Do them on the Ray cluster at this address, or auto: the one that runs.",
     )
     wait: bool = Field(default=False, description="Wait while another run writes to the warehouse.")
+    note: Note = Field(None, description="A line to keep with the run, such as why it is made.")
 
     @model_validator(mode="before")
     @classmethod

@@ -191,6 +191,8 @@ RUNS = pl.Schema(
         "finished_at": TIMESTAMP,
         "status": pl.String,  # done | failed
         "reason": pl.String,  # why it failed, in one line
+        "note": pl.String,  # of who ran it, in one line; null: none
+        "user": pl.String,  # who ran it: see `author.current_user`
         # These and the following ones are JSON.
         **_texts("config", "inputs", "changes", "counts", "seconds", "versions"),
         "fingerprints": pl.String,  # of what computed the current scores, with their numbers

@@ -64,6 +64,7 @@ def test_defaults_are_the_live_engines() -> None:
         "workers": None,
         "ray": None,
         "wait": False,
+        "note": None,
     }
 
 

@@ -22,6 +22,7 @@ from kp_batch.cli.options import (
 from kp_batch.dimensions import Breakdown, Counts
 from kp_batch.errors import UNREAD, TraceError, UnreadableError
 from kp_batch.log import echo
+from kp_batch.runs.author import signed
 from kp_batch.text import (
     age,
     aligned,
@@ -309,11 +310,13 @@ def _history(history: Sequence["ScoreChange"]) -> Iterator[str]:
     if len(history) > _RUNS:
         yield f"  {count_of(len(history) - _RUNS, 'earlier run')}: see --json"
     for change in history[:_RUNS]:
-        if change.reasons:
-            reasons = printable("; ".join(change.reasons))
-            lines = wrap(reasons, _LINE - 27, max_lines=_REASONS, placeholder=" …")
-            rows = zip_longest([change.run_id[:23]], lines, fillvalue="")
-            yield from (f"  {name:<23}  {line}" for name, line in rows)
+        reasons = printable("; ".join(change.reasons))
+        lines = [
+            *wrap(signed(change.user, change.note), _LINE - 27),
+            *wrap(reasons, _LINE - 27, max_lines=_REASONS, placeholder=" …"),
+        ]
+        rows = zip_longest([change.run_id[:23]], lines, fillvalue="")
+        yield from (f"  {name:<23}  {line}" for name, line in rows)
 
 
 def breakdown_lines(result: "Explanation | Scored") -> Iterator[str]:

@@ -12,7 +12,13 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.options import complete_runs, json_line, json_option, warehouse_option
+from kp_batch.cli.options import (
+    complete_runs,
+    json_line,
+    json_option,
+    note_option,
+    warehouse_option,
+)
 from kp_batch.cli.supervise import logged
 from kp_batch.errors import KpBatchError
 from kp_batch.log import echo, echo_result
@@ -87,13 +93,16 @@ def vacuum(warehouse: Path, keep: str, dry_run: bool) -> None:  # noqa: FBT001 (
     "--from", "file", type=click.File("rb"), help="A file of ids, one a line; - is stdin."
 )
 @click.option("--unseen-too", is_flag=True, help="Keep ids out of later runs that were never seen.")
+@note_option
 @click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
-def forget(
+def forget(  # noqa: PLR0913 (each is an option)
     ids: tuple[str, ...],
     warehouse: Path,
     file: IO[bytes] | None,
-    unseen_too: bool,  # noqa: FBT001 (click passes it)
-    dry_run: bool,  # noqa: FBT001 (likewise)
+    note: str | None,
+    *,
+    unseen_too: bool,
+    dry_run: bool,
 ) -> None:
     """Remove traces for good, as if they had never been in the archive.
 
@@ -104,7 +113,12 @@ def forget(
 
     with _upkeep(warehouse, dry_run=dry_run):
         forgotten = forget_traces(
-            warehouse, all_ids, unseen_too=unseen_too, with_page=True, dry_run=dry_run
+            warehouse,
+            all_ids,
+            unseen_too=unseen_too,
+            note=note,
+            with_page=True,
+            dry_run=dry_run,
         )
     echo_result(forgotten_text(forgotten, dry_run=dry_run))
     if forgotten.refusal:
@@ -114,9 +128,10 @@ def forget(
 @kp_batch.command()
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @warehouse_option
+@note_option
 @click.option("--dry-run", is_flag=True, help="Print what would be undone; change nothing.")
 @json_option
-def rollback(run: str, warehouse: Path, *, dry_run: bool, as_json: bool) -> None:
+def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Publish again what RUN left: its scores, rejects, files and settings.
 
     A RUN is its id, the beginning of it, latest (the last one that is done) or previous. The next
@@ -125,7 +140,7 @@ def rollback(run: str, warehouse: Path, *, dry_run: bool, as_json: bool) -> None
     from kp_batch.operations.rollback import rollback as roll_back
 
     with _upkeep(warehouse, dry_run=dry_run):
-        result = roll_back(warehouse, run, with_page=True, dry_run=dry_run)
+        result = roll_back(warehouse, run, note=note, with_page=True, dry_run=dry_run)
     echo_result(json_line(result) if as_json else rolled_back_text(result, dry_run=dry_run))
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from kp_batch.errors import SettingError
+from kp_batch.runs.author import parse_note
 from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import folder_of, url_of
 
@@ -83,6 +84,7 @@ warehouse_option = option_of_warehouse(
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON; `kp-batch schema` has its form."
 )
+note_option = click.option("--note", type=Parsed(parse_note), help="A line to keep with the run.")
 option_of_format = partial(click.option, "--format", "output_format", show_default=True)
 format_option = option_of_format(
     type=click.Choice(["table", "line", "csv", "json"]),

@@ -46,6 +46,7 @@ _RUNS = """
                 change.code = 'weights', regexp_replace(change.words, ': [^:]*$', ''), change.words
             )
         ), '; ')) AS changes,
+        "user", note,
         (counts->>'accepted')::BIGINT AS accepted, (counts->>'rejected')::BIGINT AS rejected,
         (counts->>'restated')::BIGINT AS restated,
         round(waited, 1) AS seconds, round(waited - overhead, 1) AS work,

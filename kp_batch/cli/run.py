@@ -67,7 +67,9 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
     _run(settings, prefect=prefect, as_json=as_json, quiet=quiet)
 
 
-@kp_batch.command(cls=SettingsCommand, without=("workers", "ray", "wait", "preview", "output"))
+@kp_batch.command(
+    cls=SettingsCommand, without=("workers", "ray", "wait", "note", "preview", "output")
+)
 @click.argument("archive", nargs=-1, required=True)
 @warehouse_option
 @json_option

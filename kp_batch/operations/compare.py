@@ -11,6 +11,7 @@ import duckdb
 from kp_batch.duck import SQL, Value, set_variables, sql, statement
 from kp_batch.errors import UNREAD, KpBatchError, Unread
 from kp_batch.ingest.reread import TraceLocation, find_locations, reread
+from kp_batch.runs.author import signed
 from kp_batch.runs.reasons import OF_ENCODER, Reason, file_changes, join_reasons, setting_changes
 from kp_batch.runs.record import RunRecord, done_runs, incomparable
 from kp_batch.runs.staging import Staging
@@ -87,6 +88,10 @@ class Comparison:
 
     first: str  # run_id
     second: str  # run_id
+    first_user: str  # who ran it
+    second_user: str
+    first_note: str | None  # of who ran it
+    second_note: str | None
     changes: tuple[Reason, ...]  # what differs between the two: `files_new` etc. is the archive
     first_threshold: float  # 0..1
     second_threshold: float
@@ -168,6 +173,10 @@ def compare_tables(first: Side, second: Side, now: PublishedSnapshot) -> Compari
         return Comparison(
             first=first.run.run_id,
             second=second.run.run_id,
+            first_user=first.run.user,
+            second_user=second.run.user,
+            first_note=first.run.note,
+            second_note=second.run.note,
             changes=(*rollbacks, *changes) if changes else (),
             first_threshold=first.tables.manifest.threshold,
             second_threshold=second.tables.manifest.threshold,
@@ -251,7 +260,8 @@ def comparison_text(result: Comparison, *, shows_text: bool = True) -> str:
     It is for a terminal, with or without the objectives of the traces that moved most.
     """
     lines = [
-        f"from {result.first} to {result.second}",
+        f"from {result.first} {signed(result.first_user, result.first_note)}",
+        f"to   {result.second} {signed(result.second_user, result.second_note)}",
         (
             f"  {count_of(result.in_both, 'trace')} in both, {result.only_in_first:,} in the first "
             f"alone, {result.only_in_second:,} in the second alone"

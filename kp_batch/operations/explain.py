@@ -78,6 +78,8 @@ class ScoreChange:
     from_weights: float | None
     from_overrides: float | None
     reasons: tuple[str, ...]  # why the run had anything to do; not the weights of other domains
+    user: str  # who ran it
+    note: str | None  # of who ran it
 
 
 @dataclass(frozen=True)
@@ -337,6 +339,8 @@ def _score_change(snapshot: OpenSnapshot, new: _State, old: _State | None) -> Sc
         score=new.row["score"],
         **parts,
         reasons=tuple(_reasons(new, old)),
+        user=new.run.user,
+        note=new.run.note,
     )
 
 

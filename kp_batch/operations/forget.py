@@ -61,11 +61,12 @@ class ForgetResult:
     unknown_archives: tuple[str, ...] = ()  # that may have them: they are not there, say
 
 
-def forget(
+def forget(  # noqa: PLR0913 (each is a choice of who forgets)
     warehouse: Path,
     ids: Sequence[str],
     *,
     unseen_too: bool = False,
+    note: str | None = None,
     with_page: bool = False,
     dry_run: bool = False,
 ) -> ForgetResult:
@@ -79,6 +80,7 @@ def forget(
         warehouse: the folder of the tables.
         ids: the traces' ids.
         unseen_too: whether to keep ids out of later runs that no row has ever had.
+        note: a line to keep with the run.
         with_page: whether to write the page anew, which may name the traces.
         dry_run: only report what would be done; that an id is unknown is then the `refusal`.
 
@@ -89,7 +91,7 @@ def forget(
     result = (
         _dry_run(warehouse, ids, unseen_too=unseen_too)
         if dry_run
-        else _forget(warehouse, ids, unseen_too=unseen_too, with_page=with_page)
+        else _forget(warehouse, ids, note, unseen_too=unseen_too, with_page=with_page)
     )
     # Imported archives, which another warehouse could still read the traces from.
     held = {name: holds(name, ids) for name in last_config(warehouse).archive}
@@ -101,7 +103,7 @@ def forget(
 
 
 def _forget(
-    warehouse: Path, ids: Sequence[str], *, unseen_too: bool, with_page: bool
+    warehouse: Path, ids: Sequence[str], note: str | None, *, unseen_too: bool, with_page: bool
 ) -> ForgetResult:
     known = _checked_ids(warehouse, ids, unseen_too=unseen_too)
     if not _has_work(warehouse, known):
@@ -109,7 +111,9 @@ def _forget(
     with writing(warehouse, wait=False):
         # Another one may have ended meanwhile.
         known = _checked_ids(warehouse, ids, unseen_too=unseen_too)
-        return _work(warehouse, known, with_page) if _has_work(warehouse, known) else _result(known)
+        if not _has_work(warehouse, known):
+            return _result(known)
+        return _work(warehouse, known, note, with_page=with_page)
 
 
 def _dry_run(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> ForgetResult:
@@ -176,14 +180,14 @@ def _result(known: "KnownIds") -> ForgetResult:
     )
 
 
-def _work(warehouse: Path, known: "KnownIds", with_page: bool) -> ForgetResult:  # noqa: FBT001 (private)
+def _work(warehouse: Path, known: "KnownIds", note: str | None, *, with_page: bool) -> ForgetResult:
     """Forget, and remove the files with the traces; also those of an earlier, unfinished one."""
     marker, page = Layout(warehouse).forgetting, Layout(warehouse).report
     try:
         if known.going.is_empty():
             result = _result_of_plan(published(warehouse), known, None)
         else:
-            result = _publish_without(warehouse, known)
+            result = _publish_without(warehouse, known, note)
         vectors = _purge_forgotten(warehouse)
     finally:
         if with_page:
@@ -202,9 +206,9 @@ def _work(warehouse: Path, known: "KnownIds", with_page: bool) -> ForgetResult: 
     return replace(result, vectors=vectors)
 
 
-def _publish_without(warehouse: Path, known: "KnownIds") -> ForgetResult:
+def _publish_without(warehouse: Path, known: "KnownIds", note: str | None) -> ForgetResult:
     """Publish the tables without the traces; their older versions still have them."""
-    with open_run(last_config(warehouse)) as opened:
+    with open_run(last_config(warehouse, note)) as opened:
         run = opened.run
         check_formulas(run)
         opened.begin()

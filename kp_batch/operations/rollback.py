@@ -60,7 +60,12 @@ class RollbackResult:
 
 
 def rollback(
-    warehouse: Path, run: str, *, with_page: bool = False, dry_run: bool = False
+    warehouse: Path,
+    run: str,
+    *,
+    note: str | None = None,
+    with_page: bool = False,
+    dry_run: bool = False,
 ) -> RollbackResult:
     """Publish a run's state again: scores, rejects, files, facts, profiles and settings.
 
@@ -70,6 +75,7 @@ def rollback(
     Args:
         warehouse: the folder of the tables.
         run: as `find_runs` takes it.
+        note: a line to keep with the rollback.
         with_page: whether to make the page anew.
         dry_run: only report what would be undone, and what the next run would find in the archive.
 
@@ -79,11 +85,11 @@ def rollback(
     """
     if dry_run:
         check_links(warehouse)
-        return _with_file_changes(_Plan.of(warehouse, run))
+        return _with_file_changes(_Plan.of(warehouse, run, note))
     published(warehouse)  # or the lock would make a folder
     with writing(warehouse, wait=False), timed() as clock:
         warn_of_unfinished_forget(warehouse)
-        plan = _Plan.of(warehouse, run)
+        plan = _Plan.of(warehouse, run, note)
         if plan.result.is_published:
             return plan.result
         begun = Run.begin(plan.config, datetime.now(UTC))
@@ -105,8 +111,8 @@ class _Plan:
     result: RollbackResult
 
     @classmethod
-    def of(cls, warehouse: Path, name: str) -> "_Plan":
-        """Find the run, and the differences from it.
+    def of(cls, warehouse: Path, name: str, note: str | None) -> "_Plan":
+        """Find the run, and the differences from it; the rollback has a note.
 
         Raises:
             WarehouseError: it cannot be published again.
@@ -116,7 +122,8 @@ class _Plan:
         _check(now, target)
         manifest = manifest_after(target)
         last = last_config(warehouse)
-        config = RescoreConfig.model_validate({"archive": last.archive, "warehouse": warehouse})
+        own = {"archive": last.archive, "warehouse": warehouse, "note": note}
+        config = RescoreConfig.model_validate(own)
         return cls(target, manifest, config.with_defaults(manifest.settings), _result(now, target))
 
     @property

@@ -25,6 +25,7 @@ from kp_batch.pipeline.write import write_rejects
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.scorer import FORMULAS, MESSAGES
 from kp_batch.runs.audits import AuditResult
+from kp_batch.runs.author import current_user
 from kp_batch.runs.reasons import Reason
 from kp_batch.runs.record import RunCounts, RunRecord, last_done
 from kp_batch.runs.run import Run
@@ -213,11 +214,14 @@ def _row(
     """The run's row in `runs`, which is written once it has ended."""
     # Who reads them may be in another folder: see `last_config`.
     archive = tuple(map(in_full, run.config.archive))
+    config = run.config.model_copy(update={"archive": archive})
     row = {
         "run_id": run.run_id,
         "started_at": run.started_at,
         "finished_at": datetime.now(UTC),
-        "config": run.config.model_copy(update={"archive": archive}).model_dump_json(),
+        "note": run.config.note,
+        "user": current_user(),
+        "config": config.model_dump_json(exclude={"note"}),
         "seconds": json.dumps(dict(seconds)),
         "versions": json.dumps(_versions()),
         "published": json.dumps(asdict(written.manifest)),

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from kp_batch.report.data import LABEL, ReportData
+from kp_batch.runs.author import signed
 from kp_batch.runs.reasons import join_reasons
 from kp_batch.text import be, count_of, printable, shortened
 
@@ -97,7 +98,9 @@ def _failure(data: ReportData) -> Iterator[Finding]:
         reason = Untrusted(printable(data.failed.reason or "no reason was noted"))
         before = " The scores are those of the last run that succeeded." if data.run else ""
         yield _finding(
-            f"The last run, {data.failed.run_id}, failed: ",
+            f"The last run, {data.failed.run_id} ",
+            Untrusted(signed(data.failed.user, data.failed.note)),
+            ", failed: ",
             reason,
             f".{before}",
             is_warning=True,

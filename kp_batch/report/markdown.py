@@ -6,7 +6,7 @@ It names no trace, since a copy of it may outlive a trace that must be forgotten
 from kp_batch.report.data import ReportData
 from kp_batch.report.findings import Finding, Untrusted, findings
 from kp_batch.runs.record import RunRecord
-from kp_batch.text import bar_line, code
+from kp_batch.text import bar_line, code, printable
 
 _HEAD = ("domain", "traces", "mean", "median", "worth sharing", "5%", "95%", "scores 0 to 1")
 
@@ -16,12 +16,18 @@ def markdown(data: ReportData) -> str:
     run = data.run
     parts = [
         "# Scores of reasoning traces",
-        f"Run {run.run_id}, ended {run.finished_at:%Y-%m-%d %H:%M} UTC." if run else "",
+        _caption(run) if run else "",
         "\n".join(_item(finding) for finding in findings(data)),
         "\n".join(_domains(data)),
         _run(run) if run else "",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _caption(run: RunRecord) -> str:
+    note = f" Its note: {code(printable(run.note))}." if run.note else ""
+    ended = f"{run.finished_at:%Y-%m-%d %H:%M} UTC"
+    return f"Run {run.run_id} by {code(printable(run.user))}, ended {ended}.{note}"
 
 
 def _item(finding: Finding) -> str:

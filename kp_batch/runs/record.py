@@ -71,6 +71,8 @@ class RunRecord:
     finished_at: datetime
     status: str  # done | failed
     reason: str | None  # why it failed
+    note: str | None  # of who ran it
+    user: str  # who ran it
     config: Mapping[str, Any]  # the settings, by the names of RescoreConfig
     changes: Sequence[Mapping[str, Any]]  # why it had anything to do: see `reasons.Reason`
     counts: RunCounts | None  # None: it failed before its plan was made

@@ -83,8 +83,8 @@ def effective_config(config: RescoreConfig) -> RescoreConfig:
     return config.with_defaults(manifest.settings if manifest else {})
 
 
-def last_config(warehouse: Path) -> RescoreConfig:
-    """The settings of the last run that is done.
+def last_config(warehouse: Path, note: str | None = None) -> RescoreConfig:
+    """The settings of the last run that is done, with a note for another.
 
     Raises:
         WarehouseError: it is no warehouse, or no run is done.
@@ -92,5 +92,5 @@ def last_config(warehouse: Path) -> RescoreConfig:
     last = last_done(published(warehouse).runs())
     if last is None:
         raise WarehouseError(f"nothing was scored in {shown(warehouse)} yet; run an archive first")
-    required = {"archive": last.config["archive"], "warehouse": str(warehouse)}
+    required = {"archive": last.config["archive"], "warehouse": str(warehouse), "note": note}
     return effective_config(RescoreConfig.model_validate(required))

@@ -26,6 +26,7 @@ from kp_batch.operations.compare import Comparison, _filled, _rows, compare, com
 from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.scorer import FORMULAS
+from kp_batch.runs.author import current_user
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import published
 from tests.support import GOLDEN
@@ -275,8 +276,9 @@ def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> Non
     two, first, second = moved
     comparison = compared(two.warehouse, first, second)
     lines = comparison_text(comparison).splitlines()
-    assert lines[0] == f"from {first} to {second}"
-    assert lines[1] == "  8 traces in both, 1 in the first alone, 2 in the second alone"
+    user = current_user()
+    assert lines[:2] == [f"from {first} by {user}", f"to   {second} by {user}"]
+    assert lines[2] == "  8 traces in both, 1 in the first alone, 2 in the second alone"
     named = ["all", "code", "finance"]
     crossed = [row.task_domain or "all" for row in comparison.domains if row.now_reach]
     starts = [line.split()[0] for line in lines if re.match("  (?!no )", line)]
@@ -573,6 +575,7 @@ def test_its_json_is_the_golden_text(tmp_path: Path) -> None:
     line = json_line(comparison)
     assert TypeAdapter(Comparison).validate_json(line, strict=True) == comparison
     line = line.replace(first, "FIRST").replace(second, "SECOND")
+    line = line.replace(f'"{current_user()}"', '"USER"')
     assert line == (GOLDEN / "comparison.json").read_text("utf-8").rstrip()
 
 

@@ -94,6 +94,8 @@ RUN = RunRecord(
     run_id="run-2",
     status="done",
     reason=None,
+    note=None,
+    user="ana",
     started_at=datetime(2026, 2, 3, 4, 5, tzinfo=UTC),
     finished_at=datetime(2026, 2, 3, 4, 6, tzinfo=UTC),
     counts=COUNTS,
@@ -207,15 +209,16 @@ def test_without_a_trace_that_alone_is_reported() -> None:
 
 
 def test_a_failure_is_reported_first_as_a_warning_with_its_reason() -> None:
-    failed = failing("run-3", "no\nspace \x1b[31mleft")
+    failed = replace(failing("run-3", "no\nspace \x1b[31mleft"), note="*try* it")
     [first, *others] = findings(replace(QUIET, failed=failed))
     assert first.is_warning
     assert sentence(first) == (
-        r"The last run, run-3, failed: no\nspace \x1b[31mleft. "
+        r"The last run, run-3 by ana: *try* it, failed: no\nspace \x1b[31mleft. "
         "The scores are those of the last run that succeeded."
     )
     assert [part for part in first.parts if isinstance(part, Untrusted)] == [
-        r"no\nspace \x1b[31mleft"
+        "by ana: *try* it",
+        r"no\nspace \x1b[31mleft",
     ]
     assert others == findings(QUIET)
 
@@ -241,7 +244,7 @@ def test_what_the_audits_of_the_last_run_found_is_reported() -> None:
 def test_a_failure_before_any_run_succeeded_speaks_of_no_scores() -> None:
     failed = failing("run-1", None)
     assert sentences(EMPTY, failed=failed) == [
-        "The last run, run-1, failed: no reason was noted.",
+        "The last run, run-1 by ana, failed: no reason was noted.",
         "No trace is scored yet.",
     ]
 
@@ -667,7 +670,9 @@ def test_all_that_comes_from_the_archive_is_marked_as_untrusted() -> None:
     all_findings = findings(data)
     assert sum(label in sentence(finding) for finding in all_findings) == 7
     parts = [part for finding in all_findings for part in finding.parts]
-    assert {part for part in parts if isinstance(part, Untrusted)} == {label, other}
+    assert {part for part in parts if isinstance(part, Untrusted)} == {
+        *(label, other, "by ana"),
+    }
     assert not any(
         sign in part for part in parts if not isinstance(part, Untrusted) for sign in "*_"
     )
@@ -752,7 +757,7 @@ def test_markdown_has_the_numbers_of_the_domains_and_of_the_run() -> None:
     bars, none = "▁" * 5 + "█" + "▁" * 14, "▁" * 20
     assert markdown(data) == (
         "# Scores of reasoning traces\n\n"
-        "Run run-2, ended 2026-02-03 04:06 UTC.\n\n"
+        "Run run-2 by `ana`, ended 2026-02-03 04:06 UTC.\n\n"
         f"- {EXTENT}\n- {ALL_ACCEPTED}\n\n"
         "| domain | traces | mean | median | worth sharing | 5% | 95% | scores 0 to 1 |\n"
         "| --- | --: | --: | --: | --: | --: | --: | --- |\n"
@@ -769,7 +774,7 @@ def test_markdown_without_a_run_has_no_table_and_marks_a_warning() -> None:
     failed = failing("run-1", "the disk | is `full`")
     assert markdown(replace(EMPTY, failed=failed)) == (
         "# Scores of reasoning traces\n\n"
-        r"- **Warning:** The last run, run-1, failed: `the disk \x7c is \x60full\x60`."
+        r"- **Warning:** The last run, run-1 `by ana`, failed: `the disk \x7c is \x60full\x60`."
         "\n- No trace is scored yet.\n"
     )
 

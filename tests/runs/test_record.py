@@ -40,6 +40,8 @@ PLAIN: dict[str, Any] = {
     "finished_at": START + timedelta(minutes=1),
     "status": "done",
     "reason": None,
+    "note": "the new weights",
+    "user": "ana",
 }
 ROW = PLAIN | {name: json.dumps(value) for name, value in JSON.items()}
 RUN = RunRecord.of(ROW)

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kp_batch.runs.author import current_user
 from tests.support.pages import Block
 
 _NEXT = "\x1e"  # between the outputs of blocks
 _HOME = "/home/you"  # as pages name the folder that they are run in
+_BY = "by you"  # as pages name who runs them
 # What each machine and each day tells otherwise: names of runs, seconds.
 _VARIES = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}|\d+(\.\d+)?(?= s\b)|(?<=[a-z] )\d+\.\d\d(?=,|$)")
 
@@ -36,7 +38,7 @@ def shell(script: str, folder: Path, command: Path | None = None) -> str:
         timeout=280,
         check=False,
     )
-    printed = done.stdout.replace(str(folder), _HOME)
+    printed = done.stdout.replace(str(folder), _HOME).replace(f"by {current_user()}", _BY)
     assert done.returncode == 0, printed.rpartition(_NEXT)[2]
     return printed
 

@@ -10,6 +10,8 @@ SELECT
     finished_at,
     status,
     reason,
+    note,
+    "user",
     config,
     inputs,
     changes,

@@ -1,0 +1,37 @@
+"""Who ran a run, and their note on it."""
+
+import os
+import pwd
+
+from kp_batch.text import encodable, one_line, printable
+
+_LONGEST = 200  # characters of a note
+
+
+def current_user() -> str:
+    """The login name of who runs this process, by its user id; the id where it has no name.
+
+    LOGNAME and the like tell who logged in, or what cron or sudo left there.
+    """
+    uid = os.geteuid()
+    try:
+        return encodable(pwd.getpwuid(uid).pw_name)
+    except KeyError:  # as in a container
+        return str(uid)
+
+
+def parse_note(text: str) -> str | None:
+    """The note as it is kept, on one line; None if it is empty.
+
+    Raises:
+        ValueError: it is too long.
+    """
+    note = one_line(encodable(text))
+    if len(note) > _LONGEST:
+        raise ValueError(f"a note has at most {_LONGEST} characters, got {len(note):,}")
+    return note or None
+
+
+def signed(user: str, note: str | None) -> str:
+    """Who ran a run, and the note, for a terminal."""
+    return printable(f"by {user}: {note}" if note else f"by {user}")
