@@ -134,8 +134,9 @@ def forget(  # noqa: PLR0913 (each is an option)
 def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_json: bool) -> None:
     """Publish again what RUN left: its scores, rejects, files and settings.
 
-    A RUN is its id, the beginning of it, latest (the last one that is done) or previous. The next
-    run goes on from there, with the archive as it is by then: --dry-run shows that, too.
+    A RUN is its id, the beginning of it, latest (the last one that is done), previous, or a time
+    such as 2026-03-01T02:00 (the last one that was done by then, in UTC unless a zone follows). The
+    next run goes on from there, with the archive as it is by then: --dry-run shows that, too.
     """
     from kp_batch.operations.rollback import rollback as roll_back
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _ANY_WIDTH = 10**6  # characters, where the terminal's width is unknown
 _ID = 100  # characters
 _VALUE = 73  # characters, as many as the weights of a profile take
-_RUN = "its id, the beginning of it, latest, previous, or candidate"
+_RUN = "its id, the beginning of it, latest, previous, a time, or candidate"
 _RUNS = """
     SELECT run_id, date_trunc('second', started_at) AS started_at, status,
         coalesce(reason, array_to_string(list_transform(
@@ -189,7 +189,8 @@ def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
 def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: bool) -> None:
     """Show how the scores moved from the first RUN to the second, and what moved them.
 
-    A RUN is its id, the beginning of it, latest (the last one that is done) or previous; or
+    A RUN is its id, the beginning of it, latest (the last one that is done), previous, or a time
+    such as 2026-03-01T02:00 (the last one that was done by then, in UTC unless a zone follows); or
     candidate, what the last run would have published, had audits not refused it, or as a preview.
     """
     from kp_batch.operations.compare import compare as compare_runs

@@ -4,6 +4,7 @@ A snapshot names a version of each table, and opens a table only when its rows a
 come as Polars scans, as SQL over the files of that version, or as views of a DuckDB connection.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
@@ -19,6 +20,7 @@ from kp_batch.duck import SQL, identifier, joined, read_parquet, statement
 from kp_batch.errors import WarehouseError
 from kp_batch.runs.record import RunRecord, done_runs
 from kp_batch.schemas import GROWING, PARTITIONED_BY, TABLES
+from kp_batch.text import time_of
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.delta import entries, files_of
@@ -26,6 +28,9 @@ from kp_batch.warehouse.manifest import Manifest, require_manifest, shown_tables
 
 CANDIDATE = "candidate"  # the name of what a run would have published
 _BY_POSITION = {"latest": -1, "previous": -2}  # among the runs that are done
+_DASHED_YEAR = re.compile(
+    "[0-9]{4}-"
+)  # so a time begins, and no run_id, as 20260301T020000Z-a1b2c3
 _NAMES_SHOWN = 3  # at most, where a beginning is not unique
 _EMPTY = Manifest({}, {})
 _DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
@@ -153,8 +158,9 @@ class PublishedSnapshot:
         """Find the run of each name.
 
         Args:
-            names: a run_id, the beginning of only one, `latest` (the last run that is done) or
-                `previous` (the one that was done before it).
+            names: a run_id, the beginning of only one, `latest` (the last run that is done),
+                `previous` (the one that was done before it), or a time: the last one that was
+                done by then. A day is its midnight, and a time without a zone is UTC.
 
         Raises:
             WarehouseError: there is no such run, or several.
@@ -171,6 +177,8 @@ class PublishedSnapshot:
                 return done[_BY_POSITION[name]]
             missing = "is done" if name == "latest" else "was done before the last one"
             raise WarehouseError(f"there is no {name} run in {where}: none {missing}; {see}")
+        if _DASHED_YEAR.match(name):
+            return _done_by(name, runs, where, see)
         matches = [run for run in runs if name and run.run_id.startswith(name)]
         exact = [run for run in matches if run.run_id == name]
         if not matches:
@@ -226,6 +234,30 @@ def kept_candidate(warehouse: Path) -> PublishedSnapshot:
     candidate, settings = kept
     manifest = Manifest(settings, candidate.next_versions)
     return PublishedSnapshot(warehouse, candidate.tables, manifest, candidate=candidate)
+
+
+def _done_by(name: str, runs: Iterable[RunRecord], where: str, see: str) -> RunRecord:
+    """The run that was published last of those that were done by a time, whatever clocks say.
+
+    Raises:
+        WarehouseError: there was none, or the name is no time.
+    """
+    time = time_of(name)
+    if time is None:
+        raise WarehouseError(
+            f"{name!r} is no time; write one as 2026-03-01, 2026-03-01T02:00 (in UTC) or "
+            "2026-03-01T02:00+01:00"
+        )
+    done = done_runs(runs)
+    by_then = [run for run in done if run.finished_at <= time]
+    if by_then:
+        return by_then[-1]
+    missing = f"no run of {where} was done by {time:%Y-%m-%d %H:%M:%S} UTC"
+    if not done:
+        raise WarehouseError(f"{missing}, nor later; {see}")
+    first = min(done, key=lambda run: run.finished_at)
+    at = f"{first.finished_at:%Y-%m-%d %H:%M:%S}"
+    raise WarehouseError(f"{missing}: the first one, {first.run_id}, was at {at} UTC; {see}")
 
 
 def manifest_after(run: RunRecord) -> Manifest:

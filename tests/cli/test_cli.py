@@ -28,6 +28,7 @@ from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import rebuild
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.snapshot import published
 from tests.support import GOLDEN
 from tests.support.archives import trace, write_jsonl, write_parquet
 from tests.support.commands import (
@@ -303,6 +304,11 @@ def test_sql_answers_as_of_a_run(scored: Scored) -> None:
     for name, answer in answers.items():
         as_of = ["--as-of", name] if name else []
         assert invoke(*ask, *as_of).stdout == f"ids,runs\n{answer}\n"
+    [(at,)] = scored.ask("SELECT finished_at FROM runs WHERE number = 1")
+    assert invoke(*ask, "--as-of", at.isoformat()).stdout == "ids,runs\n1,1\n"
+    early = invoke(*ask, "--as-of", "2020-01-01")
+    assert (early.returncode, early.stdout) == (1, "")
+    assert "was done by 2020-01-01 00:00:00 UTC: the first one, " in early.stderr
     unknown = invoke(*ask, "--as-of", "yesterday")
     assert (unknown.returncode, unknown.stdout) == (1, "")
     [line] = unknown.stderr.splitlines()
