@@ -28,9 +28,8 @@ from kp_batch.warehouse.manifest import Manifest, require_manifest, shown_tables
 
 CANDIDATE = "candidate"  # the name of what a run would have published
 _BY_POSITION = {"latest": -1, "previous": -2}  # among the runs that are done
-_DASHED_YEAR = re.compile(
-    "[0-9]{4}-"
-)  # so a time begins, and no run_id, as 20260301T020000Z-a1b2c3
+# So a time begins, and no run_id, as 20260301T020000Z-a1b2c3.
+_DASHED_YEAR = re.compile("[0-9]{4}-")
 _NAMES_SHOWN = 3  # at most, where a beginning is not unique
 _EMPTY = Manifest({}, {})
 _DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
@@ -252,12 +251,14 @@ def _done_by(name: str, runs: Iterable[RunRecord], where: str, see: str) -> RunR
     by_then = [run for run in done if run.finished_at <= time]
     if by_then:
         return by_then[-1]
-    missing = f"no run of {where} was done by {time:%Y-%m-%d %H:%M:%S} UTC"
-    if not done:
-        raise WarehouseError(f"{missing}, nor later; {see}")
-    first = min(done, key=lambda run: run.finished_at)
-    at = f"{first.finished_at:%Y-%m-%d %H:%M:%S}"
-    raise WarehouseError(f"{missing}: the first one, {first.run_id}, was at {at} UTC; {see}")
+    later = ", nor later"
+    if done:
+        first = min(done, key=lambda run: run.finished_at)
+        at = f"{first.finished_at:%Y-%m-%d %H:%M:%S}"
+        later = f": the first one, {first.run_id}, was at {at} UTC"
+    raise WarehouseError(
+        f"no run of {where} was done by {time:%Y-%m-%d %H:%M:%S} UTC{later}; {see}"
+    )
 
 
 def manifest_after(run: RunRecord) -> Manifest:
