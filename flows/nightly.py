@@ -10,7 +10,13 @@ from kp_batch.config import RescoreConfig
 from kp_batch.imports.config import ImportConfig
 from kp_batch.imports.summary import as_text
 from kp_batch.log import info
-from kp_batch.steps.prefect import FLOW, logged_to_prefect, rescore_in_tasks, silence_at_exit
+from kp_batch.steps.prefect import (
+    FLOW,
+    logged_to_prefect,
+    rescore_in_tasks,
+    silence_at_exit,
+    tried_in_flow,
+)
 from kp_batch.steps.step import retried, timed
 
 
@@ -29,7 +35,7 @@ def import_and_rescore(imports: list[ImportConfig], config: RescoreConfig) -> di
         KpBatchError: an import failed, and nothing more was done; or the run failed.
     """
     silence_at_exit()
-    with timed():  # the run's seconds include the imports
+    with timed(), tried_in_flow(config):  # the run's seconds include the imports
         with logged_to_prefect():
             # All settings first: their faults are reported before any work.
             config = RescoreConfig.read(config)

@@ -46,8 +46,9 @@ class Warehouse(click.Path):
     ) -> Any:
         """See `click.ParamType`."""
         folder = Path(os.fsdecode(super().convert(folder_of(value), param, ctx)))
-        # A run refreshes the copy itself, and shell completion reads the copy as it is.
-        if url_of(folder) and ctx and ctx.command.name != "run" and not ctx.resilient_parsing:
+        # A run refreshes the copy itself, `status` asks the bucket, and completion reads the copy.
+        refreshes = ctx and ctx.command.name not in {"run", "status"} and not ctx.resilient_parsing
+        if url_of(folder) and refreshes:
             from kp_batch.warehouse.bucket.mirror import refresh
 
             refresh(folder)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from itertools import groupby
 from operator import attrgetter
@@ -13,6 +14,8 @@ import click
 from kp_batch.cli import kp_batch
 from kp_batch.cli.export import output_file
 from kp_batch.cli.options import (
+    Parsed,
+    Warehouse,
     complete_questions,
     complete_runs,
     format_option,
@@ -20,11 +23,13 @@ from kp_batch.cli.options import (
     json_option,
     number_option,
     option_of_format,
+    option_of_warehouse,
     warehouse_option,
 )
 from kp_batch.duck import set_variables
 from kp_batch.errors import KpBatchError
 from kp_batch.log import echo, user_out, writing_to
+from kp_batch.novelty.settings import parse_ttl
 from kp_batch.runs.reasons import in_words
 from kp_batch.text import aligned, count_of, one_line, padded, printable, shortened, width
 from kp_batch.warehouse.questions import Question
@@ -149,6 +154,32 @@ def runs(warehouse: Path, output_format: str) -> None:
             "kp-batch sql --as-of candidate, kp-batch compare latest candidate",
             err=True,
         )
+
+
+@kp_batch.command()
+@option_of_warehouse(
+    type=Warehouse(path_type=Path, readable=False),
+    required=True,
+    help="The folder of the tables, or its URL in a bucket.",
+)
+@click.option(
+    "--max-age",
+    type=Parsed(parse_ttl),
+    metavar="TIME",
+    help="Exit with 1 if the last success is longer ago, as 26h, or there is none.",
+)
+@json_option
+def status(warehouse: Path, max_age: timedelta | None, *, as_json: bool) -> None:
+    """Show how the last run ended, when one was last done, and what stands since.
+
+    Exits with 1 if the warehouse cannot be reached within 30 s, or is none. It writes nothing.
+    """
+    from kp_batch.operations.status import check_age, status_of, status_text
+
+    now = datetime.now(UTC)
+    found = status_of(warehouse, now)
+    echo(json_line(found) if as_json else status_text(found, now))
+    check_age(found, max_age)
 
 
 @kp_batch.command()

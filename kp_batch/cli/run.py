@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,13 +139,23 @@ def _run(
 
     if quiet:
         show_only_new_warnings()
-    if not as_json:
-        _work(settings, began, print_text, prefect=prefect)
-        return
-    from kp_batch.cli.outcome import printed_as_json
+    with _tried(settings):
+        if not as_json:
+            _work(settings, began, print_text, prefect=prefect)
+            return
+        from kp_batch.cli.outcome import printed_as_json
 
-    with printed_as_json(settings, began) as print_json:
-        _work(settings, began, print_json, prefect=prefect)
+        with printed_as_json(settings, began) as print_json:
+            _work(settings, began, print_json, prefect=prefect)
+
+
+def _tried(settings: dict[str, Any]) -> AbstractContextManager[object]:
+    """Leave how a run ends; a preview is none."""
+    if settings.get("preview"):
+        return nullcontext()
+    from kp_batch.warehouse.last_run import tried
+
+    return tried(settings["warehouse"])
 
 
 def _work(

@@ -26,6 +26,7 @@ _TYPES = {
     "run": ("cli.outcome", "RunOutcome"),
     "score": ("operations.score", "ScoredLine"),
     "settings": ("operations.settings", "Setting"),
+    "status": ("operations.status", "WarehouseStatus"),
     "sweep": ("operations.sweep_result", "Sweep"),
     "verify": ("operations.verify", "Verification"),
 }

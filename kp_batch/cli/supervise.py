@@ -74,14 +74,11 @@ def supervised(work: Callable[[], int], *, note: str = "", owed: str | None = No
         _exit_child(_status(work))
     os.close(alive)
     number, status = _wait(child, ending)
-    if number is None and (status < 0 or (folder / _AT_WORK).exists()):
-        status = _report_crash(folder, status)
-    elif number is not None:
-        _print_owed(folder, Ended("stopped", f"ended by {_signal_name(number)}", "signal"))
-    _clear(folder)
     if number is not None:
-        print_message(f"ended by {_signal_name(number)}{note}")
-        return 128 + number
+        status = _report_signal(folder, child, number, note)
+    elif status < 0 or (folder / _AT_WORK).exists():
+        status = _report_crash(folder, child, status)
+    _clear(folder)
     return status
 
 
@@ -160,7 +157,18 @@ def _wait(child: int, ending: Collection[int]) -> tuple[int | None, int]:
     return number if number in ending else None, os.waitstatus_to_exitcode(status)
 
 
-def _report_crash(folder: Path, status: int) -> int:
+def _report_signal(folder: Path, child: int, number: int, note: str) -> int:
+    """Print that a signal has ended the child, and at which step; returns the exit status."""
+    from kp_batch.warehouse.last_run import step_of
+
+    step = step_of(folder)
+    end = f"ended by {_signal_name(number)}{f' in the step {step}' if step else ''}"
+    _leave_end(folder, child, Ended("stopped", end, "signal"))
+    print_message(f"{end}{note}")
+    return 128 + number
+
+
+def _report_crash(folder: Path, child: int, status: int) -> int:
     """Print how the child ended before its work did, see `_wait`; returns the exit status."""
     path, details, output, code = folder / _OUTPUT, "", b"", "crash"
     with suppress(OSError):
@@ -180,13 +188,16 @@ def _report_crash(folder: Path, status: int) -> int:
     if (folder / PRINTED).exists():
         print_message(f"warning: {end}; the report may be an older one")
         return 0
-    _print_owed(folder, Ended("failed", end, code))
+    _leave_end(folder, child, Ended("failed", end, code))
     print_message(end)
     return 128 - status if status < 0 else status or 1
 
 
-def _print_owed(folder: Path, ended: Ended) -> None:
-    """Print the object that the child has not printed."""
+def _leave_end(folder: Path, child: int, ended: Ended) -> None:
+    """Leave how the child ended, which could not: for the warehouse, and for who waits for it."""
+    from kp_batch.warehouse.last_run import end_for
+
+    end_for(folder, child, ended)
     with suppress(OSError):
         print_owed((folder / OWED).read_text("utf-8"), ended)
 

@@ -11,6 +11,7 @@ from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import remove_damaged
+from kp_batch.ended import Ended
 from kp_batch.errors import DamagedVectorsError, KpBatchError, StorageError
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.log import info, warn
@@ -44,6 +45,7 @@ from kp_batch.scoring.profiles import load_profiles
 from kp_batch.steps.step import Clock, Executor, ThreadExecutor, retried, timed
 from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.last_run import Stands, Try, the_try, tried
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder, remove_candidate
 from kp_batch.warehouse.publication import published_since, writing
 
@@ -75,6 +77,8 @@ class OpenRun:
         """Know that it can be done: what the run before has not published goes."""
         remove_candidate(self.run.config.warehouse)
         self.begun = True
+        if this := the_try():
+            this.begun = True
 
 
 @contextmanager
@@ -104,14 +108,26 @@ def rescore_and_report(
         KpBatchError: the run failed and published no scores; see `rescore_archive`.
     """
     try:
-        check_folder(config.warehouse)
-        check_apart(config.warehouse, config.archive)
-        with opened_warehouse(config):
-            summary = rescore_archive(effective_config(config), executor)
+        with tried(config.warehouse) as this:
+            summary = _tried(this, config, executor)
         on_result(summary)
         return summary
     finally:
         leave_report(config.warehouse, executor)
+
+
+def _tried(this: Try, config: RescoreConfig, executor: Executor) -> Summary:
+    """Rescore an archive, and leave how that ends: see `warehouse.last_run`."""
+    check_folder(config.warehouse)
+    check_apart(config.warehouse, config.archive)
+    with opened_warehouse(config):
+        this.under_way()
+        summary = rescore_archive(effective_config(config), executor)
+        this.run_id = summary.run_id
+        ended = Ended("done" if summary.run_id else "nothing_to_do")
+        this.end(ended, Stands.of(summary.counts, summary.audits))
+    this.settle()
+    return summary
 
 
 def rescore_archive(config: RescoreConfig, executor: Executor = _THREADS) -> Summary:
@@ -180,6 +196,8 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
                 if not published_since(config.warehouse, run.published):
                     publish_failure(run, opened.plan, opened.audits, clock.seconds, reason)
                     opened.is_recorded = True
+                    if this := the_try():
+                        this.run_id = run.run_id
             raise
 
 

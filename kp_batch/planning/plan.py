@@ -9,6 +9,7 @@ import polars as pl
 
 from kp_batch.archive.ledger import has_fault
 from kp_batch.config import RescoreConfig
+from kp_batch.errors import CUT_FILE
 from kp_batch.faults import most_similar
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.cache_groups import CacheGroups, count_groups
@@ -195,6 +196,7 @@ def _counts(
         rejected_by_code=dict(rejected.by_code),
         unreadable_files=list(rejected.files),
         gone=changes.gone,
+        cut=len(ledger.filter(pl.col("reasons").list.contains(CUT_FILE))),
     )
 
 

@@ -49,6 +49,7 @@ class RunCounts:
     rows_kept: int = 0  # of files that are gone or unreadable, and were read before
     rows_of_earlier: int = 0  # of these, as an earlier kp_batch read them: it took less of each
     gone: int = 0  # files whose content is in no file that can be read
+    cut: int = 0  # of the unreadable files: those whose end alone cannot be read
     windows: int | None = None  # embedded for these texts; None: the encoder reads texts whole
 
     @property

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from textwrap import indent
 from typing import Any, cast
@@ -32,6 +32,7 @@ from kp_batch.steps.ray import executor_of
 from kp_batch.steps.step import PREFECT, START, Caller, Clock, timed
 from kp_batch.text import code, printable
 from kp_batch.warehouse.bucket.location import folder_of, shown
+from kp_batch.warehouse.last_run import tried
 from kp_batch.warehouse.layout import Layout
 
 _LONGEST_NAME = 40  # of a warehouse in a key
@@ -39,14 +40,22 @@ _LONGEST_NAME = 40  # of a warehouse in a key
 
 def _flow_run_name() -> str:
     """The warehouse; where the config names none, the flow itself reports the fault."""
-    config = flow_run.parameters.get("config")
-    warehouse = getattr(config, "warehouse", None)
-    if isinstance(config, Mapping):
-        warehouse = cast("Mapping[str, Any]", config).get("warehouse")
+    warehouse = _warehouse_of(flow_run.parameters.get("config"))
+    return printable(shown(warehouse.absolute())) if warehouse else "no warehouse"
+
+
+def _warehouse_of(parameters: object) -> Path | None:
+    """The folder of the warehouse that a config names, or its values; None if they name none."""
     try:
-        return printable(shown(Path(folder_of(cast("str", warehouse))).absolute()))
+        return Path(folder_of(_value_of(parameters, "warehouse")))
     except (KpBatchError, TypeError):
-        return "no warehouse"
+        return None
+
+
+def _value_of(parameters: object, name: str) -> Any:
+    if isinstance(parameters, Mapping):
+        return cast("Mapping[str, Any]", parameters).get(name)
+    return getattr(parameters, name, None)
 
 
 FLOW: Any = {
@@ -81,10 +90,11 @@ def rescore_in_tasks(
             _leave_audits(config.warehouse, result.audits)
         on_result(result)
 
-    with logged_to_prefect():
+    with logged_to_prefect(), tried_in_flow(parameters):
         config = RescoreConfig.read(parameters)
     with (
         logged_to_prefect(str(Layout(config.warehouse).log)),
+        tried_in_flow(config),
         timed() as clock,
         timed(caller=_as_tasks(clock)),
         clock.on(START),
@@ -100,6 +110,14 @@ def rescore_in_tasks(
         create_table_artifact(_as_markdown(summary), f"kp-batch-scores-{name}")
         _leave_audits(config.warehouse, summary.audits)
     return summary
+
+
+@contextmanager
+def tried_in_flow(parameters: object) -> Generator[None]:
+    """Leave how a run ends, which may not come as far as to have settings; a preview is none."""
+    warehouse = None if _value_of(parameters, "preview") else _warehouse_of(parameters)
+    with tried(warehouse) if warehouse else nullcontext():
+        yield
 
 
 @contextmanager

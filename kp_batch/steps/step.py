@@ -18,6 +18,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 from kp_batch.errors import StorageError, is_passing
 from kp_batch.log import warn
 from kp_batch.text import one_line
+from kp_batch.warehouse.last_run import the_try
 
 # A lost packet is over in 5 s, a server's restart in a minute, and an NFS server lets its clients
 # come back for 90 s after that: the last try is after six minutes.
@@ -144,6 +145,8 @@ class Step(Generic[P, R]):
 
         @wraps(self.function)
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
+            if this := the_try():
+                this.at(self.name)
             with clock.on(self.name), _opened(None):
                 return retried(self.name, self.function, *args, **kwargs)
 

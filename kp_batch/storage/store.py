@@ -7,11 +7,12 @@ import errno
 import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kp_batch.errors import KpBatchError, StorageError
@@ -278,6 +279,30 @@ def run_parallel(work: Callable[[T], object], parts: Iterable[T]) -> None:
             pool.shutdown(cancel_futures=True)
         for future in futures:  # cancelled ones come after the one that failed
             future.result()
+
+
+def answered_within(seconds: float, work: Callable[[], T]) -> T:
+    """Do some work of a store that may not answer, which then goes on by itself.
+
+    Raises:
+        TimeoutError: it did not answer in time.
+        Exception: that of the work.
+    """
+    ended: Future[T] = Future()
+
+    def do() -> None:
+        try:
+            ended.set_result(work())
+        except BaseException as error:  # noqa: BLE001 (it is raised by who waits)
+            ended.set_exception(error)
+
+    Thread(target=do, daemon=True).start()
+    try:
+        return ended.result(seconds)
+    except TimeoutError:
+        if ended.done():  # its own
+            raise
+        raise TimeoutError(f"no answer within {seconds:.0f} s") from None
 
 
 @contextmanager

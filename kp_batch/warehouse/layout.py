@@ -91,6 +91,11 @@ class Layout:
         return self.root / "last-run.log"
 
     @property
+    def last_run(self) -> Path:
+        """The file that says how the last run ended that was tried."""
+        return self.root / "last-run.json"
+
+    @property
     def prefect(self) -> Path:
         """Prefect's own files, where no server is configured."""
         return self.root / "prefect"

@@ -5,6 +5,7 @@ writers wait for each other, and one that was suspended for long learns that ano
 data are protected by the conditions of each write, not by the lease: see `bucket.mirror`.
 """
 
+import fcntl
 import json
 import os
 import socket
@@ -16,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from filelock import FileLock, Timeout
@@ -68,11 +70,45 @@ def locked(warehouse: Path, *, wait: bool, archive: str = "") -> Generator[bool]
     try:
         since = datetime.now(UTC).isoformat(timespec="seconds")
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
-        path.write_text(json.dumps(holder), "utf-8")
+        with suppress(OSError):  # its disk may be full
+            path.write_text(json.dumps(holder), "utf-8")
         yield True
     finally:
         _HELD.reset(held)
         lock.release()
+
+
+def holder(warehouse: Path) -> dict[str, Any] | None:
+    """Who writes to the warehouse now, as its lock names it; None if nobody does on this machine.
+
+    It looks at the lock without writing to it, as a reader without rights may.
+    """
+    path = Layout(warehouse).lock
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _named_holder(path)
+    except OSError:  # its file system has no locks, and so has nobody else
+        return None
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def lease_holder(store: Store) -> tuple[dict[str, Any], bool] | None:
+    """Who writes to the bucket now, as its lease names it, and whether it was just heard of.
+
+    None if nobody does. The age of the lease is by this machine's clock: nothing is written.
+
+    Raises:
+        OSError: the store cannot be asked.
+    """
+    last, _, age_s = _last_holder(store, time.time_ns())
+    return (last, age_s <= _DEAD_S) if "copy" in last else None
 
 
 def _busy(archive: str, warehouse: str, holder: str) -> BusyError:
@@ -81,11 +117,16 @@ def _busy(archive: str, warehouse: str, holder: str) -> BusyError:
 
 
 def _lock_holder(path: Path) -> str:
-    try:
-        holder = json.loads(path.read_text("utf-8"))
-        return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
+    named = _named_holder(path)
+    if not named.keys() >= {"pid", "host", "since"}:
         return "it has just begun"
+    return f"process {named['pid']} on {named['host']} since {named['since']}"
+
+
+def _named_holder(path: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError, TypeError, RecursionError):
+        return dict(json.loads(path.read_text("utf-8")))
+    return {}
 
 
 @dataclass

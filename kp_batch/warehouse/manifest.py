@@ -104,10 +104,19 @@ def _read(warehouse: Path) -> Manifest | None:
         if layout.catalog.exists():  # no run leaves a catalog without a manifest
             raise WarehouseError(f"{layout.manifest} is gone; {LAST_REMEDY}") from error
         return None
+    return manifest_of(warehouse, content)
+
+
+def manifest_of(warehouse: Path, content: bytes) -> Manifest:
+    """Read what manifest.json says.
+
+    Raises:
+        WarehouseError: it is damaged, or has another format.
+    """
     try:
         return _parse(warehouse, content)
     except DAMAGED as error:
-        raise WarehouseError(f"{layout.manifest} is damaged; {LAST_REMEDY}") from error
+        raise WarehouseError(f"{Layout(warehouse).manifest} is damaged; {LAST_REMEDY}") from error
 
 
 def check_readable(warehouse: Path, file: Path) -> None:

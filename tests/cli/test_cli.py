@@ -181,7 +181,7 @@ def test_a_run_that_waits_works_once_the_other_has_ended_and_publishes_nothing_i
         assert run.stdout.readline().startswith("nothing to do: 120 traces")
         assert not run.stderr.read()
     after = contents(scored.warehouse)
-    for own in (".", "kp.lock", "last-run.log"):
+    for own in (".", "kp.lock", "last-run.log", "last-run.json"):
         before.pop(own, None)
         after.pop(own)
     assert after == before

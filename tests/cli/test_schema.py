@@ -62,6 +62,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         "explain": ("explain", "2", *to),
         "verify": ("verify", *to),
         "audit": ("audit", *to),
+        "status": ("status", *to),
         "sweep": ("sweep", *to, "--cache-size", 2),
         "rollback": ("rollback", "previous", *to, "--dry-run"),
         "export": ("export", *to, "-o", folder / "best.jsonl", "--min-score", 0),

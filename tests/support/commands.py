@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -89,9 +90,8 @@ def check_signal(process: subprocess.Popen[str], number: signal.Signals, status:
     assert process.stdout.read() == ""
     whole = "; what is published is whole, and kp-batch runs tells by which runs"
     publishes = {"forget", "rollback", "run", "vacuum"} & {*map(str, process.args)}  # type: ignore[arg-type]
-    assert process.stderr.read() == (
-        f"kp-batch: ended by {number.name}{whole if publishes else ''}\n"
-    )
+    ended = rf"kp-batch: ended by {number.name}( in the step \w+)?{whole if publishes else ''}\n"
+    assert re.fullmatch(ended, process.stderr.read())
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def reading(pipe: Path) -> Generator[None]:
         os.close(ends[0])
 
 
-def until(condition: Callable[[], bool], seconds: float) -> None:
+def until(condition: Callable[[], object], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

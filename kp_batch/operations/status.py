@@ -1,0 +1,214 @@
+"""How a warehouse fares: the last run that was tried, the last one that was good, what stands.
+
+It reads a few small files, or objects, and writes nothing: a monitor asks it every minute.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from kp_batch.ended import Status
+from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.novelty.settings import format_ttl
+from kp_batch.runs.audits import AuditResult
+from kp_batch.runs.record import RunCounts
+from kp_batch.storage.store import answered_within, store_at
+from kp_batch.text import age, count_of, one_line, printable
+from kp_batch.warehouse.bucket.location import Record, shown, url_of
+from kp_batch.warehouse.last_run import LastRun, Stands, Success, last_success
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.lock import holder, lease_holder
+from kp_batch.warehouse.manifest import manifest_of, read_manifest
+
+PATIENCE_S = 30.0  # until a bucket, or a disk behind a network, has answered
+# Of a warehouse whose runs left no mark of it, as an earlier kp_batch or a copy.
+_LAST_DONE = """
+    SELECT strftime(finished_at, '%Y-%m-%dT%H:%M:%S+00:00'), run_id, counts, audits
+    FROM runs WHERE status = 'done' ORDER BY number DESC LIMIT 1
+"""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The last run that was tried."""
+
+    status: Status | Literal["running", "killed"]
+    began: str  # in UTC
+    host: str
+    pid: int
+    ended: str | None = None  # null: it is running, or was killed
+    reason: str | None = None  # why it is not done, as on stderr
+    code: str | None = None  # a word for the kind of the reason
+    run_id: str | None = None  # of its row in `runs`
+    step: str | None = None  # at which it is, or was when it ended
+    user: str | None = None  # null, as the three before: of a bucket's run on another machine
+    version: str | None = None  # of kp_batch; likewise
+
+
+@dataclass(frozen=True)
+class WarehouseStatus:
+    """How a warehouse fares."""
+
+    warehouse: str
+    last_run: Tried | None  # null: it left no mark, as before this version
+    last_success: Success | None  # the last run that was done or had nothing to do; null: none was
+    age_s: float | None  # since the end of that
+    free_bytes: int | None  # of the disk; null of a bucket
+
+
+def status_of(warehouse: Path, now: datetime) -> WarehouseStatus:
+    """Look how a warehouse fares.
+
+    Raises:
+        WarehouseError: it is none, or does not answer within `PATIENCE_S`.
+    """
+    try:
+        return answered_within(PATIENCE_S, partial(_looked_at, warehouse, now))
+    except WarehouseError:
+        raise
+    except (OSError, KpBatchError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise WarehouseError(
+            f"{shown(warehouse)} cannot be reached: {one_line(reason)}", code="unreachable"
+        ) from error
+
+
+def _looked_at(warehouse: Path, now: datetime) -> WarehouseStatus:
+    url = url_of(warehouse)
+    tried, success = _of_bucket(url, warehouse) if url else _of_folder(warehouse)
+    since = now - datetime.fromisoformat(success.ended) if success else None
+    return WarehouseStatus(
+        warehouse=shown(warehouse),
+        last_run=tried,
+        last_success=success,
+        age_s=since.total_seconds() if since is not None else None,
+        free_bytes=None if url else shutil.disk_usage(warehouse).free,
+    )
+
+
+def check_age(status: WarehouseStatus, most: timedelta | None) -> None:
+    """Refuse a warehouse whose last good run is longer ago than `most`, where that is given.
+
+    Raises:
+        WarehouseError: it is, or there was none.
+    """
+    if most is None:
+        return
+    if status.age_s is None:
+        raise WarehouseError(f"no run was done in {status.warehouse} yet", code="late")
+    if status.age_s > most.total_seconds():
+        raise WarehouseError(
+            f"the last success in {status.warehouse} is {age(status.age_s)} ago, which is more "
+            f"than {format_ttl(most)}",
+            code="late",
+        )
+
+
+def _of_folder(warehouse: Path) -> tuple[Tried | None, Success | None]:
+    if not warehouse.is_dir():
+        raise WarehouseError(f"{warehouse} cannot be reached: there is no such folder")
+    manifest, last = read_manifest(warehouse), LastRun.read(warehouse)
+    if not (manifest or last):
+        raise WarehouseError(f"{warehouse} is no warehouse; run an archive first")
+    success = last_success(last) or (_last_done(warehouse) if manifest else None)
+    return _resolved(last, warehouse), success
+
+
+def _resolved(last: LastRun | None, warehouse: Path) -> Tried | None:
+    """The last run, which is running only while its process holds the lock."""
+    if last is None:
+        return None
+    values = {each.name: getattr(last, each.name) for each in fields(Tried)}
+    if last.status == "running" and (holder(warehouse) or {}).get("pid") != last.pid:
+        values["status"] = "killed"
+    return Tried(**values)
+
+
+def _of_bucket(url: str, copy: Path) -> tuple[Tried | None, Success | None]:
+    """By three objects, and by this machine's copy, which knows more of its own runs."""
+    store, manifest = store_at(url), Layout(copy).manifest.name
+    there, here = LastRun.in_bucket(url), LastRun.read(copy)
+    try:
+        manifest_of(copy, store.read(manifest)[0])
+    except FileNotFoundError as error:
+        if not (there or here):
+            raise WarehouseError(f"{url} is no warehouse; run an archive first") from error
+    last = max((each for each in (there, here) if each), key=lambda each: each.began, default=None)
+    held = lease_holder(store)
+    if held and held[0]["copy"] != Record.of(copy).copy_id:
+        elsewhere = _elsewhere(*held)
+        if last is None or (last.ended or last.began) < elsewhere.began:
+            return elsewhere, last_success(there, here)
+    return _resolved(last, copy), last_success(there, here)
+
+
+def _elsewhere(writer: Mapping[str, Any], is_heard_of: bool) -> Tried:  # noqa: FBT001 (private)
+    """The run of another machine that holds the lease, or held it when it was killed."""
+    return Tried(
+        status="running" if is_heard_of else "killed",
+        began=str(writer.get("since")),
+        host=str(writer.get("host")),
+        pid=int(writer.get("pid") or 0),
+    )
+
+
+def _last_done(warehouse: Path) -> Success | None:
+    from kp_batch.warehouse.reader import connect
+
+    with connect(warehouse) as connection:
+        for ended, run_id, counts, audits in connection.execute(_LAST_DONE).fetchall():
+            results = [AuditResult(**result) for result in json.loads(audits)]
+            stands = Stands.of(RunCounts(**json.loads(counts)), results)
+            return Success(ended, "done", run_id, stands)
+    return None
+
+
+def status_text(status: WarehouseStatus, now: datetime) -> str:
+    """Format how a warehouse fares for a terminal."""
+    rows = {"last run": _tried_text(status.last_run, now), "last success": "none yet"}
+    if (success := status.last_success) and status.age_s is not None:
+        rows["last success"] = f"{age(status.age_s)} ago, {_words(success.status)}"
+        rows["what stands"] = _stands_text(success.stands)
+    if status.free_bytes is not None:
+        rows["free"] = f"{status.free_bytes / 1e9:,.1f} GB of the disk"
+    longest = max(map(len, rows))
+    return "\n".join(f"{name:{longest}}  {printable(text)}" for name, text in rows.items())
+
+
+def _tried_text(last: Tried | None, now: datetime) -> str:
+    if last is None:
+        return "none is known, as before this version of kp-batch"
+    ago = age((now - datetime.fromisoformat(last.ended or last.began)).total_seconds())
+    by = f"by {last.user} on {last.host}" if last.user else f"on {last.host}"
+    if last.status == "running":
+        return f"running since {last.began}{_at(last)}, {by}, process {last.pid}"
+    if last.status == "killed":
+        return f"killed{_at(last)}, begun {ago} ago, {by}"
+    named = f", run {last.run_id}" if last.run_id else ""
+    return f"{_words(last.status)} {ago} ago, {by}{named}" + (
+        f": {last.reason}" if last.reason else ""
+    )
+
+
+def _at(last: Tried) -> str:
+    return f" in the step {last.step}" if last.step else ""
+
+
+def _words(status: str) -> str:
+    return status.replace("_", " ")
+
+
+def _stands_text(stands: Stands) -> str:
+    cut = f" ({stands.cut:,} cut)" if stands.cut else ""
+    listed = [
+        f"{count_of(stands.unreadable, 'file')} unreadable{cut}" if stands.unreadable else "",
+        f"{count_of(stands.gone, 'file')} gone" if stands.gone else "",
+        f"{count_of(stands.rejected, 'row')} rejected" if stands.rejected else "",
+        *(f"audit {name}: {count_of(rows, 'row')}" for name, rows in stands.audits.items()),
+    ]
+    return ", ".join(filter(None, listed)) or "nothing"

@@ -1,0 +1,310 @@
+"""The last run that was tried on a warehouse: when it began, how it ended, and what stands since.
+
+It is one small file, `last-run.json`, which a run replaces as it begins, at each of its steps, and
+as it ends: with nothing to do, and where it could not begin, as well. In a bucket it is one object,
+written as a run ends. It is no part of what is published, and nothing depends on it.
+
+A run that is killed leaves it as it was: that nobody is at work any more, the lock tells.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from kp_batch.ended import GOOD, Ended, Status
+from kp_batch.errors import TEMPORARY_FOLDERS, BusyError
+from kp_batch.files import atomic_write
+from kp_batch.runs.audits import AuditResult
+from kp_batch.runs.author import current_user
+from kp_batch.runs.record import RunCounts
+from kp_batch.storage.store import answered_within, store_at
+from kp_batch.warehouse.bucket.location import url_of
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.lock import locked
+
+LAST_RUN = Layout(Path()).last_run.name  # the object, too
+TRIED = "tried"  # a file of a supervised command's temporary folder: which warehouse it works on
+_PATIENCE_S = 20.0  # until a bucket has answered; it may be why the run failed
+
+
+@dataclass(frozen=True)
+class Stands:
+    """What stands since a run was done: numbers that ask for a look, and fail no run."""
+
+    unreadable: int  # files
+    cut: int  # of them, JSONL files whose end is cut
+    gone: int  # files
+    rejected: int  # rows
+    audits: Mapping[str, int]  # the rows that audits found, by their names; none without rows
+
+    @classmethod
+    def of(cls, counts: RunCounts, audits: Sequence[AuditResult]) -> Self:
+        """What a run has found."""
+        found = {result.name: result.rows for result in audits if result.rows}
+        return cls(counts.unreadable, counts.cut, counts.gone, counts.rejected, found)
+
+
+@dataclass(frozen=True)
+class Success:
+    """The last run that was done, or had nothing to do."""
+
+    ended: str  # in UTC, as all times here
+    status: Status
+    run_id: str | None
+    stands: Stands
+
+
+@dataclass(frozen=True)
+class LastRun:
+    """The last run that was tried."""
+
+    status: Status | Literal["running"]
+    began: str  # when the command did
+    user: str
+    host: str
+    pid: int
+    version: str  # of kp_batch
+    ended: str | None = None  # null: it has not, or was killed
+    reason: str | None = None  # as of `Ended`
+    code: str | None = None
+    run_id: str | None = None  # of its row in `runs`, where it has one
+    step: str | None = None  # under way, or at its end
+    success: Success | None = None  # the last one, perhaps this run itself
+
+    @classmethod
+    def of(cls, content: bytes) -> Self | None:
+        """Read the file, which anybody may have written; None where no run has."""
+        try:
+            read = cls(**_fields_of(cls, json.loads(content)))
+            if read.success is not None:
+                success = Success(**_fields_of(Success, read.success))
+                stands = Stands(**_fields_of(Stands, success.stands))
+                read = replace(read, success=replace(success, stands=stands))
+            _check(read)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return None
+        return read
+
+    @classmethod
+    def read(cls, warehouse: Path) -> Self | None:
+        """Read that of a warehouse's folder; None where there is none."""
+        with suppress(OSError):
+            return cls.of(Layout(warehouse).last_run.read_bytes())
+        return None
+
+    @classmethod
+    def in_bucket(cls, url: str) -> Self | None:
+        """Read that of a bucket; None where there is none.
+
+        Raises:
+            OSError: the bucket cannot be read.
+        """
+        with suppress(FileNotFoundError):
+            return cls.of(store_at(url).read(LAST_RUN)[0])
+        return None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it was done, or had nothing to do."""
+        return self.status in GOOD
+
+    def write(self, warehouse: Path) -> None:
+        """Replace that of a warehouse's folder.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        path, content = Layout(warehouse).last_run, self._as_json().encode()
+        try:
+            with atomic_write(path) as written:
+                written.write_bytes(content)
+        except OSError:  # on a full disk there is still the room that it takes already
+            with path.open("r+b") as file:
+                file.write(content)
+                file.truncate()
+
+    def store(self, url: str) -> None:
+        """Replace that of a bucket.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        store_at(url).write(LAST_RUN, self._as_json().encode())
+
+    def _as_json(self) -> str:
+        return json.dumps(asdict(self)) + "\n"
+
+
+def _fields_of(kind: type[Any], values: Any) -> dict[str, Any]:
+    """Those of the values that this version knows."""
+    return {each.name: values[each.name] for each in fields(kind) if each.name in values}
+
+
+def _check(read: LastRun) -> None:
+    """Refuse values of other kinds than a run writes.
+
+    Raises:
+        TypeError, ValueError: it has some.
+    """
+    values = asdict(read)
+    numbers, times = [values.pop("pid")], [read.began, read.ended or read.began]
+    if success := values.pop("success"):
+        stands = success.pop("stands")
+        numbers += [*stands.pop("audits").values(), *stands.values()]
+        times.append(success["ended"])
+        values |= {"its status": success["status"], "its run": success["run_id"]}
+    if not all(isinstance(number, int) for number in numbers):
+        raise TypeError("numbers that no run writes")
+    if not all(text is None or isinstance(text, str) for text in values.values()):
+        raise TypeError("texts that no run writes")
+    if any(datetime.fromisoformat(moment).tzinfo is None for moment in times):
+        raise ValueError("times without a time zone")
+
+
+def last_success(*tries: LastRun | None) -> Success | None:
+    """The last run that was good, of those that several files name."""
+    named = [each.success for each in tries if each and each.success]
+    return max(named, key=lambda success: success.ended, default=None)
+
+
+@dataclass
+class Try:
+    """A run that is tried, in this process."""
+
+    warehouse: Path
+    began: str
+    begun: bool = False  # see `OpenRun`
+    run_id: str | None = None  # of its row in `runs`
+    _shown: LastRun | None = None  # what the file says of it
+    _is_settled: bool = False
+
+    def under_way(self) -> None:
+        """Say that it is under way; it alone writes to the warehouse."""
+        before = LastRun.read(self.warehouse)
+        self._show(self._as("running", success=before.success if before else None))
+        for folder in TEMPORARY_FOLDERS:
+            with suppress(OSError):  # its disk may be full
+                (folder / TRIED).write_bytes(os.fsencode(self.warehouse.absolute()))
+
+    def at(self, step: str) -> None:
+        """Say which step is under way."""
+        if self._shown and self._shown.status == "running":
+            self._show(replace(self._shown, step=step))
+
+    def end(self, ended: Ended, stands: Stands | None = None) -> None:
+        """Say how it ended, unless it only met another one, and only where there is a warehouse.
+
+        No error of that counts. It may still come to fail, until it is settled.
+
+        Args:
+            ended: how.
+            stands: where it is done, or had nothing to do.
+        """
+        is_warehouse = self._shown or Layout(self.warehouse).manifest.exists()
+        if self._is_settled or ended.code == BusyError.code or not is_warehouse:
+            return
+        with suppress(Exception), locked(self.warehouse, wait=False):
+            now, success = _now(), last_success(LastRun.read(self.warehouse))
+            if stands:
+                success = Success(now, ended.status, self.run_id, stands)
+            shown = self._as(**asdict(ended), ended=now, success=success)
+            self._show(shown)
+            if url := url_of(self.warehouse):
+                answered_within(_PATIENCE_S, partial(_store, shown, url))
+
+    def settle(self) -> None:
+        """Say no more: what follows undoes nothing."""
+        self._is_settled = True
+
+    def _as(self, status: Status | Literal["running"], **values: Any) -> LastRun:
+        from importlib.metadata import version
+
+        step = self._shown.step if self._shown else None
+        return LastRun(
+            status,
+            self.began,
+            current_user(),
+            socket.gethostname(),
+            os.getpid(),
+            version("kp-batch"),
+            run_id=self.run_id,
+            step=step,
+            **values,
+        )
+
+    def _show(self, shown: LastRun) -> None:
+        self._shown = shown
+        with suppress(OSError):  # its disk may be full
+            shown.write(self.warehouse)
+
+
+def _store(shown: LastRun, url: str) -> None:
+    """Store how a run ended; the last one that was good may have been another machine's."""
+    if not shown.is_good:
+        shown = replace(shown, success=last_success(shown, LastRun.in_bucket(url)))
+    shown.store(url)
+
+
+_TRY: ContextVar[Try | None] = ContextVar("try", default=None)
+
+
+def the_try() -> Try | None:
+    """The run that is tried; None where nobody tries one, as in a preview."""
+    return _TRY.get()
+
+
+@contextmanager
+def tried(warehouse: Path) -> Generator[Try]:
+    """Try a run, or go on with the one that is tried already, and leave how it ends."""
+    if under_way := _TRY.get():
+        yield under_way
+        return
+    this = Try(warehouse, _now())
+    token = _TRY.set(this)
+    try:
+        yield this
+    except BaseException as error:  # signals, and Rust's panics, as well
+        this.end(Ended.by(error, begun=this.begun))
+        raise
+    finally:
+        _TRY.reset(token)
+
+
+def step_of(folder: Path) -> str | None:
+    """The step at which a supervised command was that is gone; see `TRIED`."""
+    shown = _shown_by(folder)
+    return shown[1].step if shown else None
+
+
+def end_for(folder: Path, pid: int, ended: Ended) -> None:
+    """Say how a supervised run ended whose process is gone; no error of that counts.
+
+    Args:
+        folder: its temporary folder; see `TRIED`.
+        pid: its process.
+        ended: how.
+    """
+    with suppress(OSError):
+        shown = _shown_by(folder)
+        if shown and shown[1].pid == pid and shown[1].status == "running":
+            replace(shown[1], **asdict(ended), ended=_now()).write(shown[0])
+
+
+def _shown_by(folder: Path) -> tuple[Path, LastRun] | None:
+    with suppress(OSError):
+        warehouse = Path(os.fsdecode((folder / TRIED).read_bytes()))
+        shown = LastRun.read(warehouse)
+        return (warehouse, shown) if shown else None
+    return None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

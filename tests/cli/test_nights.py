@@ -1,0 +1,336 @@
+"""Troubled nights: what each comes to, by exit status, `run --json`, the mark and `status`."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from kp_batch.cli.schema import schema_of
+from kp_batch.pipeline import rescore
+from kp_batch.warehouse import publication
+from kp_batch.warehouse.last_run import LastRun
+from tests.support.archives import trace, write_jsonl
+from tests.support.commands import invoke, is_running, linux, until, working
+from tests.support.folders import contents, keep, restore
+from tests.support.runs import without_page
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_page")]
+
+LONG_AUDIT = """
+[audits.long]
+sql = "SELECT 1 FROM range(1000000000) a, range(1000000000) b WHERE hash(a.range, b.range) = 1"
+"""
+DAY = ("--max-age", "26h")
+AUDIT = "[audits.always]\nsql = 'SELECT trace_id FROM scores'\nseverity = '{}'\n"
+
+
+def rows(name: str, good: int, bad: int = 0) -> list[dict[str, Any]]:
+    faulty = [trace(id=f"{name}-bad-{number}", steps=[]) for number in range(bad)]
+    return [*(trace(id=f"{name}-{number:02d}") for number in range(good)), *faulty]
+
+
+class Nights:
+    """An archive, and its warehouse after one good night."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.archive = folder, folder / "archive"
+        self.warehouse = folder / "warehouse"
+
+    def words(self, *options: object) -> list[object]:
+        places = [self.archive, "--warehouse", self.warehouse, "--embedder", "none"]
+        return ["run", *places, "--no-prefect", "--json", "--quiet", *options]
+
+    def night(self, *options: object) -> tuple[int, str, str | None]:
+        """The exit status of a run, how it ended, and the code, of which all tell the same."""
+        done = invoke(*self.words(*options))
+        return self.told(done.returncode, done.stdout, done.stderr)
+
+    def told(self, status: int, out: str, err: str) -> tuple[int, str, str | None]:
+        [ending] = map(json.loads, out.splitlines())
+        Draft202012Validator(schema_of("run")).validate(ending)
+        mark = LastRun.read(self.warehouse)
+        assert mark
+        if ending["code"] != "busy":
+            of_mark = (mark.status, mark.reason, mark.code, mark.run_id)
+            assert of_mark == tuple(ending[name] for name in ("status", "reason", "code", "run_id"))
+        if ending["reason"]:
+            assert ending["reason"] in err.splitlines()[-1]
+        else:
+            assert err == ""
+        return status, ending["status"], ending["code"]
+
+    def status(self, *options: object) -> tuple[int, dict[str, Any]]:
+        """What `status` says, without a change of the warehouse."""
+        before = contents(self.warehouse)
+        found = self.status_meanwhile(*options)
+        assert contents(self.warehouse) == before
+        return found
+
+    def status_meanwhile(self, *options: object) -> tuple[int, dict[str, Any]]:
+        done = invoke("status", "--warehouse", self.warehouse, "--json", *options)
+        found = json.loads(done.stdout)
+        Draft202012Validator(schema_of("status")).validate(found)
+        return done.returncode, found
+
+    def text(self) -> str:
+        return invoke("status", "--warehouse", self.warehouse).stdout
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Nights:
+    nights = Nights(tmp_path_factory.mktemp("nights") / "night")
+    for name in "ab":
+        write_jsonl(nights.archive / f"{name}.jsonl", rows(name, 20))
+    with without_page():
+        assert invoke(*nights.words()).returncode == 0
+    keep(nights.folder)
+    return nights
+
+
+@pytest.fixture
+def nights(kept: Nights) -> Nights:
+    restore(kept.folder)
+    return kept
+
+
+def add(nights: Nights) -> None:
+    write_jsonl(nights.archive / "c.jsonl", rows("c", 3))
+
+
+def reject(nights: Nights) -> None:
+    write_jsonl(nights.archive / "c.jsonl", rows("c", 47, bad=3))
+
+
+def lose_file(nights: Nights) -> None:
+    (nights.archive / "b.jsonl").unlink()
+
+
+def lose_traces(nights: Nights) -> None:
+    write_jsonl(nights.archive / "b.jsonl", rows("b", 5))
+
+
+def lose_archive(nights: Nights) -> None:
+    nights.archive.rename(nights.folder / "away")
+
+
+def write_audit(nights: Nights, severity: str = "error") -> None:
+    (nights.folder / "audits.toml").write_text(AUDIT.format(severity))
+
+
+def write_weights(nights: Nights) -> None:
+    weights = "complexity = 0.3\nnovelty = 0.2\ntool_diversity = 0.2\noutcome_confidence = 0.2\n"
+    (nights.folder / "weights.toml").write_text(f"[profiles.code]\n{weights}")
+
+
+def do_nothing(_: Nights) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("trouble", "options", "exits", "how", "code"),
+    [
+        (do_nothing, [], 0, "nothing_to_do", None),
+        pytest.param(add, [], 0, "done", None, marks=pytest.mark.telling),
+        pytest.param(
+            lose_archive, [], 1, "could_not_begin", "no_archive", marks=pytest.mark.telling
+        ),
+        (lose_file, ["--max-gone", 0], 1, "refused", "max_gone"),
+        pytest.param(lose_traces, [], 1, "refused", "max_removed", marks=pytest.mark.telling),
+        (reject, ["--max-new-rejects", 0], 1, "refused", "max_new_rejects"),
+        (do_nothing, ["--embedder", "/no/model"], 1, "could_not_begin", "encoder"),
+        (write_weights, ["--profiles", "weights.toml"], 1, "refused", "weights"),
+        (do_nothing, ["--ttl", "soon"], 2, "refused", "settings"),
+        (write_audit, ["--audits", "audits.toml"], 1, "refused", "audit"),
+    ],
+)
+def test_how_a_night_ends(  # noqa: PLR0913, PLR0917 (a row of the table)
+    nights: Nights,
+    trouble: Callable[[Nights], None],
+    options: list[object],
+    exits: int,
+    how: str,
+    code: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trouble(nights)
+    monkeypatch.chdir(nights.folder)
+    [before] = [LastRun.read(nights.warehouse)]
+    assert before
+    assert nights.night(*options) == (exits, how, code)
+    returned, found = nights.status(*DAY)
+    assert returned == 0
+    assert (found["last_run"]["status"], found["last_run"]["code"]) == (how, code)
+    assert found["last_run"]["ended"] >= found["last_run"]["began"]
+    assert found["age_s"] < 3_600
+    assert found["free_bytes"] > 0
+    if exits:
+        assert found["last_success"] == json.loads(json.dumps(before.success, default=vars))
+    else:
+        assert found["last_success"]["status"] == how
+
+
+def test_what_stands_after_a_good_night(nights: Nights) -> None:
+    write_audit(nights, "warn")
+    (nights.archive / "cut.jsonl").write_bytes(b'{"id":"x"')
+    (nights.archive / "odd.parquet").write_bytes(b"odd")
+    lose_file(nights)
+    reject(nights)
+    options = ("--audits", nights.folder / "audits.toml", "--max-reject-share", 1)
+    invoke(*nights.words(*options))
+    stands = {"unreadable": 2, "cut": 1, "gone": 1, "rejected": 3, "audits": {"always": 87}}
+    assert nights.status()[1]["last_success"]["stands"] == stands
+    invoke(*nights.words())  # with nothing to do
+    assert nights.status()[1]["last_success"]["stands"] == stands
+    Path(nights.warehouse / "last-run.json").unlink()  # as in a copy, of which the tables tell it
+    returned, found = nights.status(*DAY)
+    assert (returned, found["last_run"]) == (0, None)
+    assert found["last_success"]["stands"] == stands
+    assert "2 files unreadable (1 cut), 1 file gone, 3 rows rejected, audit always: 87 rows" in (
+        nights.text()
+    )
+
+
+@pytest.mark.telling
+def test_a_disk_that_is_full_at_the_first_byte_in_the_middle_or_at_the_manifest(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    add(nights)
+    for module, name in ((rescore, "write_tables"), (publication, "check_readable")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, fail)
+            assert nights.night() == (1, "failed", "disk_full")
+    with monkeypatch.context() as patch:
+        patch.setattr("kp_batch.warehouse.layout._NEEDED_BYTES", 1 << 60)
+        assert nights.night() == (1, "failed", "disk_full")
+    returned, found = nights.status(*DAY)
+    assert (returned, found["last_run"]["status"]) == (0, "failed")
+
+
+def test_on_a_full_disk_the_mark_takes_the_room_that_it_has(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("kp_batch.files.temporary_sibling", fail)
+    assert nights.night("--ttl", "soon") == (2, "refused", "settings")
+    size = (nights.warehouse / "last-run.json").stat().st_size
+    monkeypatch.undo()
+    mark = LastRun.read(nights.warehouse)
+    assert mark
+    mark.write(nights.warehouse)
+    assert (nights.warehouse / "last-run.json").stat().st_size == size
+
+
+@pytest.mark.telling
+def test_no_night_for_three_days(nights: Nights) -> None:
+    path = nights.warehouse / "last-run.json"
+    mark = json.loads(path.read_text())
+    long_ago = (datetime.now(UTC) - timedelta(days=3)).isoformat(timespec="seconds")
+    path.write_text(json.dumps(mark | {"success": {**mark["success"], "ended": long_ago}}))
+    assert nights.status()[0] == 0
+    returned, found = nights.status(*DAY)
+    assert (returned, round(found["age_s"] / 86_400)) == (1, 3)
+    late = invoke("status", "--warehouse", nights.warehouse, *DAY)
+    assert late.stderr == (
+        f"kp-batch: the last success in {nights.warehouse} is 3.0 d ago, which is more than 26h\n"
+    )
+
+
+def test_a_first_night_that_fails_is_no_success(tmp_path: Path) -> None:
+    nights = Nights(tmp_path)
+    write_jsonl(nights.archive / "a.jsonl", rows("a", 1, bad=3))
+    assert nights.night() == (1, "refused", "max_reject_share")
+    assert nights.status()[0] == 0
+    returned, found = nights.status(*DAY)
+    assert (returned, found["last_success"], found["age_s"]) == (1, None, None)
+    late = invoke("status", "--warehouse", nights.warehouse, *DAY)
+    assert late.stderr == f"kp-batch: no run was done in {nights.warehouse} yet\n"
+
+
+@contextmanager
+def auditing(nights: Nights) -> Generator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """A night at a step that lasts for hours, and what `status` says of it."""
+    (nights.folder / "audits.toml").write_text(LONG_AUDIT)
+    with working(*nights.words("--audits", nights.folder / "audits.toml")) as process:
+        until(lambda: (mark := LastRun.read(nights.warehouse)) and mark.step == "audit", 60)
+        yield process, nights.status_meanwhile(*DAY)[1]["last_run"]
+
+
+@linux
+@pytest.mark.telling
+@pytest.mark.process
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGKILL])
+def test_a_night_under_way_that_is_stopped_or_killed(
+    nights: Nights, number: signal.Signals
+) -> None:
+    with auditing(nights) as (process, running):
+        assert (running["status"], running["ended"]) == ("running", None)
+        assert nights.night() == (1, "could_not_begin", "busy")
+        assert nights.status_meanwhile()[1]["last_run"] == running
+        assert f"running since {running['began']} in the step audit, by" in nights.text()
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    until(lambda: not is_running(running["pid"]), 20)
+    if number == signal.SIGKILL:
+        assert (process.returncode, out) == (-9, "")
+        returned, found = nights.status(*DAY)
+        assert (returned, found["last_run"]) == (0, running | {"status": "killed"})
+        assert "killed in the step audit, begun" in nights.text()
+    else:
+        told = nights.told(process.returncode, out, err)
+        assert told == (128 + number, "stopped", "signal")
+        assert f"ended by {number.name} in the step audit; what is published is whole" in err
+        assert nights.status(*DAY)[1]["last_run"]["status"] == "stopped"
+    assert nights.night() == (0, "nothing_to_do", None)
+
+
+@linux
+@pytest.mark.telling
+@pytest.mark.process
+def test_a_working_process_that_the_system_kills_fails_the_night(nights: Nights) -> None:
+    with auditing(nights) as (process, running):
+        os.kill(running["pid"], signal.SIGKILL)
+        out, err = process.communicate(timeout=60)
+    assert nights.told(process.returncode, out, err) == (137, "failed", "killed")
+
+
+def test_a_preview_and_a_plan_are_no_runs(nights: Nights) -> None:
+    add(nights)
+    before = LastRun.read(nights.warehouse)
+    invoke(*nights.words("--preview"))
+    invoke(*nights.words("--preview", "--ttl", "soon"))
+    invoke("plan", nights.archive, "--warehouse", nights.warehouse)
+    assert LastRun.read(nights.warehouse) == before
+
+
+def test_what_is_no_warehouse_has_no_status(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    for name, reason in {
+        "gone": "cannot be reached: there is no such folder",
+        "file": "cannot be reached: there is no such folder",
+        "empty": "is no warehouse; run an archive first",
+    }.items():
+        refused = invoke("status", "--warehouse", tmp_path / name, *DAY)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert refused.stderr == f"kp-batch: {tmp_path / name} {reason}\n"
+    assert [*(tmp_path / "empty").iterdir()] == []
+
+
+def test_a_run_of_no_warehouse_yet_leaves_nothing_where_it_could_not_begin(tmp_path: Path) -> None:
+    nights = Nights(tmp_path)
+    nights.warehouse.mkdir()
+    invoke(*nights.words("--ttl", "soon"))
+    assert [*nights.warehouse.iterdir()] == []
