@@ -4,7 +4,6 @@ What the warehouse keeps of them is in `settings`. The command line's help and P
 show the descriptions.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
@@ -31,6 +30,7 @@ from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_b
 from kp_batch.runs.audits import Audits as AuditSet
 from kp_batch.runs.audits import load_audits, parse_audits
 from kp_batch.runs.author import parse_note
+from kp_batch.runs.limits import parse_limit, parse_share
 from kp_batch.scoring.profiles import ProfileVersions, load_profiles, parse_profiles
 from kp_batch.settings import CACHE_SIZE, SETTINGS, SHARE
 from kp_batch.warehouse.bucket.location import folder_of, shown
@@ -74,20 +74,6 @@ def _load_or_parse(
     return BeforeValidator(validate)
 
 
-def parse_limit(value: Any) -> str:
-    """Read a limit: a number, or a share of all in percent."""
-    match = re.fullmatch(r"([0-9]{1,9})(%?)", str(value))
-    if not match or (match[2] and int(match[1]) > 100):
-        raise ValueError(f"a limit is a number such as 5, or a share such as 5%, got {value!r}")
-    return match[0]
-
-
-def is_beyond(limit: str, part: int, total: int) -> bool:
-    """Whether a part of a total is more than a `Limit`, which is a number or a share."""
-    most = int(limit.removesuffix("%")) * (total if limit.endswith("%") else 100)
-    return 100 * part > most
-
-
 Embedder = Annotated[str, AfterValidator(_with_absolute_folder)]
 Ttl = Annotated[
     timedelta | None,
@@ -126,6 +112,11 @@ Limit = Annotated[
     str | None,
     BeforeValidator(lambda value: value if value is None else parse_limit(value)),
     WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+]
+Share = Annotated[
+    str,
+    BeforeValidator(parse_share),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]}),
 ]
 
 
@@ -203,12 +194,10 @@ class RescoreConfig(BaseModel):
         default=False,
         description="Make missing or damaged vectors of all published traces; changes no score.",
     )
-    max_reject_share: float = Field(
-        0.05,
-        ge=0,
-        le=1,
-        description="More rejected rows than this share of the archive fail the run; so do ten or "
-        "more that are more than this share of the newly read rows.",
+    max_reject_share: Share = Field(
+        "5%",
+        description="More rejected rows than this share of all, 5% or 0.05, fail the run; so do "
+        "ten or more that are more than this share of the newly read ones.",
     )
     max_new_rejects: Limit = Field(
         None,

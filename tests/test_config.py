@@ -56,7 +56,7 @@ def test_defaults_are_the_live_engines() -> None:
         "allow": (),
         "prune": False,
         "restore_vectors": False,
-        "max_reject_share": 0.05,
+        "max_reject_share": "5%",
         "max_removed": None,
         "max_unreadable": None,
         "max_gone": None,
@@ -158,6 +158,7 @@ def test_a_config_is_frozen() -> None:
         {"max_reject_share": -0.01},
         {"max_reject_share": 1.01},
         {"max_reject_share": float("nan")},
+        {"max_reject_share": 5e-324},
         {"cachesize": 10},
         {"workers": 0},
         {"workers": 1_025},
@@ -166,6 +167,17 @@ def test_a_config_is_frozen() -> None:
         {"max_unreadable": "five"},
         {"max_unreadable": "101%"},
         {"max_unreadable": True},
+        {"max_unreadable": "0.05"},  # of files, a number is how many
+        {"max_unreadable": "2.5"},
+        {"max_unreadable": "100.1%"},
+        {"max_unreadable": "%"},
+        {"max_unreadable": "5 %"},
+        {"max_unreadable": "\u0665%"},
+        {"max_reject_share": "5"},
+        {"max_reject_share": "5,5%"},
+        {"max_reject_share": "100.000001%"},
+        {"max_reject_share": True},
+        {"max_reject_share": None},
     ],
     ids=str,
 )
@@ -185,7 +197,7 @@ EXTREMES: dict[str, list[Any]] = {
     "cache_size": NUMBERS,
     "threshold": NUMBERS,
     **{
-        name: [*NUMBERS, *(f"{number}%" for number in NUMBERS if "share" not in name)]
+        name: [*NUMBERS, *map(str, NUMBERS), *(f"{number}%" for number in NUMBERS)]
         for name in RescoreConfig.model_fields
         if name.startswith("max_")
     },

@@ -12,6 +12,7 @@ from kp_batch.cli import kp_batch
 from kp_batch.cli.options import Parsed, complete_formats, json_line, json_option
 from kp_batch.imports.limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.log import echo, echo_result
+from kp_batch.runs.limits import parse_limit
 from kp_batch.storage.urls import is_url
 
 _RULES = """\
@@ -61,12 +62,6 @@ class _Archive(click.Path):
         return value if is_url(str(value)) else super().convert(value, param, ctx)
 
 
-def _limit(text: str) -> str:
-    from kp_batch.config import parse_limit
-
-    return parse_limit(text)
-
-
 @kp_batch.command("import")
 @click.argument(
     "arguments",
@@ -93,8 +88,8 @@ def _limit(text: str) -> str:
 @click.option("--success", help="score:NAME:AT_LEAST, or always.")
 @click.option("--confidence", help="score:NAME:MIN:MAX, or a number from 0 to 1.")
 @click.option("--domain", help="A field of the format that names the domain, or =DOMAIN for all.")
-@click.option("--max-refused", type=Parsed(_limit), help=MAX_REFUSED)
-@click.option("--max-unreadable", type=Parsed(_limit), help=MAX_UNREADABLE)
+@click.option("--max-refused", type=Parsed(parse_limit), metavar="LIMIT", help=MAX_REFUSED)
+@click.option("--max-unreadable", type=Parsed(parse_limit), metavar="LIMIT", help=MAX_UNREADABLE)
 @click.option(
     "--agent-id",
     metavar="FIELD",

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
 
 T = TypeVar("T")
+_METAVARS = {
+    **dict.fromkeys(("profiles", "audits", "output"), "FILE"),
+    **dict.fromkeys(("max_new_rejects", "max_removed", "max_unreadable", "max_gone"), "LIMIT"),
+    "max_reject_share": "SHARE",
+    "allow": "NAME",
+}
 _IMPORT_FORMATS = (  # of `conversion.formats.FORMATS`, which take long to import
     *("atif", "auto", "claude-code", "codex", "inspect", "knowledgepulse"),
     *("langfuse", "langsmith", "otlp", "phoenix"),
@@ -135,9 +141,7 @@ def _option(name: str, default: Any) -> click.Option:
     """The option of a setting; a warehouse that is not new has its own."""
     from kp_batch.config import RescoreConfig
     from kp_batch.embedding.precision import Precision
-    from kp_batch.runs.audits import Audits
     from kp_batch.runs.reasons import in_words
-    from kp_batch.scoring.profiles import ProfileVersions
     from kp_batch.settings import SETTINGS
 
     field, is_kept = RescoreConfig.model_fields[name], name in SETTINGS
@@ -147,19 +151,17 @@ def _option(name: str, default: Any) -> click.Option:
         int: {"type": int},
         int | None: {"type": int},
         float: {"type": float},
-        ProfileVersions: {"metavar": "FILE"},
-        Audits: {"metavar": "FILE"},
-        "output": {"metavar": "FILE"},
-        "allow": {"metavar": "NAME", "multiple": True},
+        "allow": {"multiple": True},
     }
     option = f"--{name.replace('_', '-')}"
-    if is_kept and field.annotation is bool:  # it can be turned off again
+    if field.annotation is bool:  # it can be turned off again
         option += f"/--no-{option[2:]}"
     return click.Option(
         ["-o", option] if name == "output" else [option],
         default=None if is_kept else default,
         show_default=f"{in_words(default)} in a new warehouse" if is_kept else default is not False,
         help=field.description,
+        metavar=_METAVARS.get(name),
         **forms.get(name, forms.get(field.annotation, {})),
     )
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kp_batch.errors import KpBatchError
+from kp_batch.runs.limits import is_beyond
 from kp_batch.text import be, count_of
 
 if TYPE_CHECKING:  # not for the command line, which has the options of all commands
@@ -30,8 +31,6 @@ def check_limits(limits: ImportLimits, refusals: "Refusals", traces: int, files:
     Raises:
         KpBatchError: names the limit, and how to allow it.
     """
-    from kp_batch.config import is_beyond
-
     read = traces + refusals.counts["refused"]
     for kind, limit, total, noun in (
         ("refused", limits.max_refused, read, "trace"),

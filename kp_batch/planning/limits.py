@@ -7,11 +7,11 @@ from math import ceil
 
 import polars as pl
 
-from kp_batch.config import is_beyond
 from kp_batch.errors import LimitError
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.ingest.stage import content_of
 from kp_batch.planning.changes import Loss
+from kp_batch.runs.limits import is_beyond
 from kp_batch.runs.record import RunCounts
 from kp_batch.runs.run import Run
 from kp_batch.text import be, count_of, printable
@@ -108,15 +108,15 @@ def _rejected(run: Run, counts: RunCounts, inputs: LimitInputs) -> Iterator[_Exc
     parts = [("", counts.rejected, counts.rows, _code_counts(counts.rejected_by_code))]
     if read.rejected >= _REJECTED_ANEW:
         parts.append(("of what is read anew, ", read.rejected, read.rows, read.by_code))
-    over = [part for part in parts if part[1] > Fraction(str(limit)) * part[2]]
+    over = [part for part in parts if is_beyond(limit, *part[1:3])]
     if over:
         where, rejected, rows, codes = over[0]
-        least = max(ceil(Fraction(100 * part, whole)) / 100 for _, part, whole, _ in over)
+        least = max(ceil(Fraction(100 * part, whole)) for _, part, whole, _ in over)
         yield _Excess(
             "max_reject_share",
             f"{where}{_of(rejected, rows, 'row')} rejected, more than --max-reject-share {limit} "
             f"allows ({codes})",
-            f"--max-reject-share {least:g}",
+            f"--max-reject-share {least}%",
             is_rejected=True,
         )
 

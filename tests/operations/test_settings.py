@@ -224,9 +224,7 @@ def test_a_plan_tells_that_a_run_would_fail_and_how_much_is_rejected(tmp_path: P
     description = night.described(embedder="none")
     assert (description.rows_rejected, description.rejected_by_code) == (1, {"missing_id": 1})
     assert description.excess
-    assert description.excess.startswith(
-        "1 of 2 rows is rejected, more than --max-reject-share 0.05"
-    )
+    assert description.excess.startswith("1 of 2 rows is rejected, more than --max-reject-share 5%")
 
 
 @pytest.mark.telling

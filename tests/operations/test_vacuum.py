@@ -360,7 +360,7 @@ def test_a_vacuum_after_a_failed_run_keeps_the_json_of_what_is_published(nights:
     content = file.read_bytes()
     file.write_bytes(b"no longer JSON\n")
     with pytest.raises(ArchiveError):
-        rescore_archive(nights.settings.model_copy(update={"max_reject_share": 0}))
+        rescore_archive(nights.settings.model_copy(update={"max_reject_share": "0%"}))
     vacuum(nights.warehouse, timedelta(days=30), datetime.now(UTC))
     file.write_bytes(content)
     rescore_archive(nights.settings)

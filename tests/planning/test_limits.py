@@ -183,10 +183,10 @@ def test_faulty_rows_of_tonight_fail_a_run_however_many_sound_ones_there_were(
     nights.write("b.jsonl", 0, bad=25)
     message = nights.fails()
     assert message.startswith(
-        "of what is read anew, 25 of 25 rows are rejected, more than --max-reject-share 0.05 "
+        "of what is read anew, 25 of 25 rows are rejected, more than --max-reject-share 5% "
         "allows (no_steps 25); no scores are published; see: kp-batch sql 'FROM rejects' "
     )
-    assert message.endswith("; to allow it this once: --max-reject-share 1")
+    assert message.endswith("; to allow it this once: --max-reject-share 100%")
     assert nights.fails() == message
     nights.run(max_reject_share=1)
     nights.write("c.jsonl", 20)
@@ -206,8 +206,8 @@ def test_the_share_that_is_named_allows_the_run(empty: Nights) -> None:
     empty.write("a.jsonl", 71, bad=29)
     message = empty.fails()
     assert message.startswith("29 of 100 rows are rejected")
-    assert message.endswith("--max-reject-share 0.29")
-    assert empty.run(max_reject_share=0.29).counts.accepted == 71
+    assert message.endswith("--max-reject-share 29%")
+    assert empty.run(max_reject_share="29%").counts.accepted == 71
 
 
 def test_files_that_went_since_the_last_done_run_fail_a_run_where_they_are_too_many(

@@ -100,7 +100,7 @@ def test_it_finds_what_a_look_at_all_traces_finds(
 @pytest.mark.telling
 def test_it_fails_as_a_look_at_all_traces_would(scored: RescoreConfig) -> None:
     with pytest.raises(ArchiveError, match="more than --max-reject-share"):
-        rescore_archive(scored.model_copy(update={"max_reject_share": 0.01}))
+        rescore_archive(scored.model_copy(update={"max_reject_share": "1%"}))
 
 
 def bearing_another(record: RunRecord, kind: str) -> RunRecord:
