@@ -80,10 +80,12 @@ class KpBatchError(Exception):
     Attributes:
         code: a word for its kind, which stays when the message changes: see docs/reference.
         ending: how the run ends that it fails; None: by whether the run had begun.
+        leaves_mark: whether a run that it fails says so in the warehouse; see `last_run`.
     """
 
     code: str = "other"
     ending: Ending | None = None
+    leaves_mark: bool = True
 
     def __init__(self, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
@@ -176,9 +178,17 @@ class WorkerError(KpBatchError):
 
 
 class BusyError(WarehouseError):
-    """Another process is writing to the warehouse."""
+    """Another process is writing to the warehouse, of whose run the mark is."""
 
     code = "busy"
+    leaves_mark = False
+
+
+class OvertakenError(BusyError):
+    """Another process has written to the warehouse while this one did."""
+
+    code = "overtaken"
+    leaves_mark = True
 
 
 class CrashError(KpBatchError):

@@ -9,7 +9,7 @@ from kp_batch.config import Limit, faults
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import Format
 from kp_batch.conversion.rules import load_rules
-from kp_batch.errors import KpBatchError
+from kp_batch.errors import SettingError
 from kp_batch.imports.limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.imports.run import import_traces
 from kp_batch.imports.summary import Imported
@@ -52,12 +52,12 @@ class ImportConfig(BaseModel):
         """Read the config from the values of a form, or take it as it is.
 
         Raises:
-            KpBatchError: values have faults; the message lists all, and the number of the import.
+            SettingError: values have faults; the message lists all, and the number of the import.
         """
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise KpBatchError(
+            raise SettingError(
                 f"the settings of import {number} have faults: {faults(error, cls)}"
             ) from error
 

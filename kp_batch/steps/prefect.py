@@ -90,11 +90,11 @@ def rescore_in_tasks(
             _leave_audits(config.warehouse, result.audits)
         on_result(result)
 
-    with logged_to_prefect(), tried_in_flow(parameters):
+    with tried_in_flow(parameters), logged_to_prefect():
         config = RescoreConfig.read(parameters)
     with (
-        logged_to_prefect(str(Layout(config.warehouse).log)),
         tried_in_flow(config),
+        logged_to_prefect(str(Layout(config.warehouse).log)),
         timed() as clock,
         timed(caller=_as_tasks(clock)),
         clock.on(START),

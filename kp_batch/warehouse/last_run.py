@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from kp_batch.ended import GOOD, Ended, Status
-from kp_batch.errors import TEMPORARY_FOLDERS, BusyError
+from kp_batch.errors import TEMPORARY_FOLDERS
 from kp_batch.files import atomic_write
 from kp_batch.runs.audits import AuditResult
 from kp_batch.runs.author import current_user
@@ -182,6 +182,7 @@ class Try:
     warehouse: Path
     began: str
     begun: bool = False  # see `OpenRun`
+    has_failed: bool = False  # what follows, as its report, is no step of it
     run_id: str | None = None  # of its row in `runs`
     _shown: LastRun | None = None  # what the file says of it
     _is_settled: bool = False
@@ -196,11 +197,12 @@ class Try:
 
     def at(self, step: str) -> None:
         """Say which step is under way."""
-        if self._shown and self._shown.status == "running":
-            self._show(replace(self._shown, step=step))
+        shown = self._shown
+        if shown and shown.status == "running" and not self.has_failed:
+            self._show(replace(shown, step=step))
 
     def end(self, ended: Ended, stands: Stands | None = None) -> None:
-        """Say how it ended, unless it only met another one, and only where there is a warehouse.
+        """Say how it ended, where there is a warehouse.
 
         No error of that counts. It may still come to fail, until it is settled.
 
@@ -209,7 +211,7 @@ class Try:
             stands: where it is done, or had nothing to do.
         """
         is_warehouse = self._shown or Layout(self.warehouse).manifest.exists()
-        if self._is_settled or ended.code == BusyError.code or not is_warehouse:
+        if self._is_settled or not is_warehouse:
             return
         with suppress(Exception), locked(self.warehouse, wait=False):
             now, success = _now(), last_success(LastRun.read(self.warehouse))
@@ -265,14 +267,19 @@ def the_try() -> Try | None:
 def tried(warehouse: Path) -> Generator[Try]:
     """Try a run, or go on with the one that is tried already, and leave how it ends."""
     if under_way := _TRY.get():
-        yield under_way
+        try:
+            yield under_way
+        except BaseException:  # as below; who began to try it leaves how it ends
+            under_way.has_failed = True
+            raise
         return
     this = Try(warehouse, _now())
     token = _TRY.set(this)
     try:
         yield this
     except BaseException as error:  # signals, and Rust's panics, as well
-        this.end(Ended.by(error, begun=this.begun))
+        if getattr(error, "leaves_mark", True):
+            this.end(Ended.by(error, begun=this.begun))
         raise
     finally:
         _TRY.reset(token)

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
-from kp_batch.errors import BusyError, WarehouseError
+from kp_batch.errors import BusyError, OvertakenError, WarehouseError
 from kp_batch.storage.store import ConflictError, Store, store_at
 from kp_batch.warehouse.bucket.location import Record, folder_of, make_folder_of, shown
 from kp_batch.warehouse.layout import Layout, check_links
@@ -146,16 +146,15 @@ class Lease:
         """Stop a writer whose lease was taken over; renews the lease unless it is fresh.
 
         Raises:
-            BusyError: another writer has taken it.
+            OvertakenError: another writer has taken it.
             OSError: the store cannot be asked.
         """
         if not 0 <= time.time() - self.renewed_at <= _FRESH_S:
             self.renew()
         if self.is_lost:
-            raise BusyError(
+            raise OvertakenError(
                 f"{self.store.url} was taken over by another writer, since this one was not heard "
-                "of for too long; what is published is whole; run again",
-                code="overtaken",
+                "of for too long; what is published is whole; run again"
             )
 
     def renew(self) -> None:

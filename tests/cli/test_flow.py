@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from kp_batch.warehouse.last_run import LastRun
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import (
@@ -79,6 +80,14 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
         "kp-batch: writing: 120 traces",
         f"kp-batch: the report is in {warehouse / 'report.html'}",
     ]
+
+
+@pytest.mark.telling
+def test_a_flow_leaves_how_it_ended(warehouse: Path) -> None:
+    mark = LastRun.read(warehouse)
+    assert mark
+    run_id = json.loads((warehouse / "summary.json").read_text())["run_id"]
+    assert (mark.status, mark.run_id, mark.step) == ("done", run_id, "publish")
 
 
 def test_run_leaves_nothing_loose_in_the_home_directory(warehouse: Path) -> None:
@@ -157,6 +166,10 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
             return bool(failures)
 
         until(is_known, 60)
+    mark = LastRun.read(tmp_path)
+    assert mark
+    assert (mark.status, mark.code, mark.step) == ("failed", "system", "publish")
+    assert f"kp-batch: {mark.reason}" == last
     assert state == "FAILED"
     assert [(name.rpartition("-")[0], count) for name, count in failures] == [("publish", 1)]
     with connect(tmp_path) as connection:

@@ -66,6 +66,17 @@ from pathlib import Path
 from kp_batch.operations.kept_runs import available_runs
 assert available_runs(Path(sys.argv[2])).restorable
 """
+WATCHED = """
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from kp_batch.cli import maintain, query, run
+from kp_batch.operations.status import check_age, status_of, status_text
+now = datetime.now(UTC)
+found = status_of(Path(sys.argv[2]), now)
+assert status_text(found, now)
+check_age(found, timedelta(hours=26))
+"""
 MODELS = {"torch", "sklearn", "sentence_transformers", "transformers", "huggingface_hub"}
 PAGES = {"jinja2", "vl_convert"}
 REMOTE = {"fsspec", "obstore", "asyncio", "prefect"}
@@ -138,6 +149,14 @@ def test_the_runs_are_listed_without_settings_and_what_works_on_an_archive(
     modules = imported(LISTED, *scored)
     works = {"kp_batch.ingest", "kp_batch.planning", "kp_batch.pipeline", "pydantic"}
     assert not modules & (MODELS | PAGES | REMOTE | works)
+
+
+@pytest.mark.telling
+@pytest.mark.model
+def test_a_monitor_imports_neither_frames_nor_settings(scored: tuple[Path, Path]) -> None:
+    modules = imported(WATCHED, *scored)
+    assert "kp_batch.operations.status" in modules
+    assert not modules & (MODELS | PAGES | REMOTE | FRAMES | {"pydantic"})
 
 
 @pytest.mark.telling

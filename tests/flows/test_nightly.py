@@ -2,16 +2,17 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prefect.runtime import flow_run
 
 from flows import nightly
-from kp_batch.errors import KpBatchError
+from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.imports.config import ImportConfig
 from kp_batch.imports.days import DailyPartitions
 from kp_batch.steps.prefect import FLOW, artifact_name
+from kp_batch.warehouse.last_run import LastRun
 from tests.support.importing import imported, kp_trace, write_json
 from tests.support.retries import once_torn
 
@@ -66,6 +67,22 @@ def test_a_flow_run_is_named_by_its_warehouse(
     monkeypatch.setattr(flow_run, "parameters", {"config": config}, raising=False)
     assert FLOW["flow_run_name"]() == name
     assert nightly.import_and_rescore.flow_run_name is FLOW["flow_run_name"]
+
+
+@pytest.mark.telling
+@pytest.mark.parametrize("preview", [False, True])
+def test_a_flow_whose_settings_cannot_be_leaves_that_unless_it_is_a_preview(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, preview: bool
+) -> None:
+    monkeypatch.setattr(nightly, "silence_at_exit", lambda: None)
+    (tmp_path / "manifest.json").touch()
+    config: Any = {"warehouse": str(tmp_path), "archive": ["a"], "ttl": "soon", "preview": preview}
+    with pytest.raises(SettingError, match="--ttl"):
+        nightly.import_and_rescore.fn([], config)
+    mark = LastRun.read(tmp_path)
+    assert (mark and mark.code) == (None if preview else "settings")
+    with pytest.raises(SettingError, match="--warehouse"):  # which nothing can be left in
+        nightly.import_and_rescore.fn([], cast("Any", {"archive": ["a"]}))
 
 
 @pytest.mark.telling

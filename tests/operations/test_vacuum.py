@@ -229,7 +229,9 @@ def test_vacuum_removes_what_killed_runs_left_and_files_in_no_log(nights: Nights
     for folder in ("scores/date=2026-01-05", "facts"):
         (nights.warehouse / folder / "half-written.parquet").write_bytes(b"PAR1")
     assert len(parquet(nights.warehouse) - before) == len(rows) + 2
+    (nights.warehouse / "last-run.json").touch()
     nights.vacuum(3)
+    assert (nights.warehouse / "last-run.json").exists()
     assert parquet(nights.warehouse) - before == needed(nights.warehouse) - before
     with connect(nights.warehouse) as connection:
         assert views(connection)["scores"] == nights.states[-1]["scores"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kp_batch.ended import Ended
-from kp_batch.errors import BusyError, WarehouseError
+from kp_batch.errors import BusyError, OvertakenError, WarehouseError
 from kp_batch.runs.audits import AuditResult
 from kp_batch.warehouse.last_run import LastRun, Stands, Success, last_success, the_try, tried
 from kp_batch.warehouse.lock import holder, locked
@@ -73,6 +73,24 @@ def test_a_try_within_another_is_that_one_and_only_the_first_end_counts(tmp_path
     assert holder(tmp_path) is None
 
 
+def test_the_step_is_that_at_which_the_run_failed(tmp_path: Path) -> None:
+    def work() -> None:
+        with tried(tmp_path) as this:
+            this.under_way()
+            this.at("replay")
+            try:
+                with tried(tmp_path):
+                    raise WarehouseError("damaged")
+            finally:
+                this.at("report")
+
+    with pytest.raises(WarehouseError):
+        work()
+    mark = LastRun.read(tmp_path)
+    assert mark
+    assert (mark.status, mark.step) == ("could_not_begin", "replay")
+
+
 def test_a_run_that_fails_after_its_publication_has_failed(tmp_path: Path) -> None:
     def work() -> None:
         with tried(tmp_path) as this:
@@ -95,9 +113,10 @@ def test_who_only_met_another_run_leaves_its_mark_alone(tmp_path: Path) -> None:
     with pytest.raises(BusyError), tried(tmp_path):
         raise BusyError("another run is writing")
     assert LastRun.read(tmp_path) == MARK
-    with pytest.raises(WarehouseError), tried(tmp_path), locked(tmp_path, wait=False):
-        raise WarehouseError("damaged")
-    assert LastRun.read(tmp_path) != MARK
+    with pytest.raises(OvertakenError), tried(tmp_path), locked(tmp_path, wait=False):
+        raise OvertakenError("taken over")
+    mark = LastRun.read(tmp_path)
+    assert (mark and mark.code) == "overtaken"
 
 
 def test_what_stands_has_the_audits_that_find_rows() -> None:

@@ -35,7 +35,13 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
+from kp_batch.errors import (
+    BusyError,
+    OvertakenError,
+    StorageError,
+    WarehouseError,
+    is_passing,
+)
 from kp_batch.files import HALF_WRITTEN, atomic_write, files_below
 from kp_batch.storage.store import AT_ONCE, ConflictError, Object, Store, run_parallel, store_at
 from kp_batch.warehouse.bucket.location import (
@@ -204,7 +210,7 @@ class Mirror:
         """Store new files, then the manifest: from then on, everyone sees them.
 
         Raises:
-            BusyError: another writer took over; nothing of this one is published.
+            OvertakenError: another writer took over; nothing of this one is published.
             OSError: it cannot be written.
         """
         self._store_new()
@@ -225,7 +231,7 @@ class Mirror:
         """Store new files, and delete the objects whose files this writer removed.
 
         Raises:
-            BusyError: another writer took over; what was published before is intact.
+            OvertakenError: another writer took over; what was published before is intact.
             StorageError: a file that is needed is lost from the copy; nothing was deleted.
             OSError: the bucket cannot be written.
         """
@@ -249,10 +255,9 @@ class Mirror:
         self.check()
         head = self.store.head(_MANIFEST)
         if self.etag != (head.etag if head else ""):
-            raise BusyError(
+            raise OvertakenError(
                 f"another writer published in {self.store.url} meanwhile; nothing more was "
-                "deleted; give the same command again",
-                code="overtaken",
+                "deleted; give the same command again"
             )
         self.store.delete(paths)
 
@@ -307,10 +312,9 @@ class Mirror:
         try:
             yield
         except ConflictError as error:
-            raise BusyError(
+            raise OvertakenError(
                 f"another writer stored something in {self.store.url} at the same time; what is "
-                "published is whole; run again",
-                code="overtaken",
+                "published is whole; run again"
             ) from error
 
 
@@ -347,7 +351,7 @@ def publish_in_bucket(folder: Path, manifest: str) -> None:
     """Publish in the bucket, if the warehouse is in one; the copy's manifest is replaced after it.
 
     Raises:
-        BusyError: another writer took over; nothing of this one is published.
+        OvertakenError: another writer took over; nothing of this one is published.
         OSError: it cannot be written.
     """
     if folder in _OPEN and _manifest_here(folder) != manifest.encode():
