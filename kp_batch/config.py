@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from kp_batch.archive.excluding import parse_exclusion
 from kp_batch.embedding.precision import Precision
 from kp_batch.errors import SettingError
 from kp_batch.faults import Place, faults_of
@@ -140,6 +141,11 @@ class RescoreConfig(BaseModel):
     )
     warehouse: Annotated[Path, BeforeValidator(folder_of)] = Field(
         description="The folder of the tables, or its URL in a bucket."
+    )
+    exclude: tuple[Annotated[str, AfterValidator(parse_exclusion)], ...] = Field(
+        (),
+        description="Leave out files and folders of the archive that match this glob, such as "
+        "broken/*.parquet; their traces stay until --prune, and they are not gone.",
     )
     embedder: Embedder = _setting(
         "minilm, hashing, none, or any sentence-transformers folder or id.",

@@ -42,6 +42,7 @@ def test_defaults_are_the_live_engines() -> None:
     assert config.model_dump() == {
         "archive": ("a", "b"),
         "warehouse": Path("w"),
+        "exclude": (),
         "embedder": "minilm",
         "precision": "float32",
         "cache_size": 1_000,

@@ -5,7 +5,7 @@ A folder that cannot be read, or must not be, is listed as one file with a fault
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,7 @@ TABLE_FOLDERS = tuple(inner for _, inner, _ in _TABLES)
 # A warehouse has the first of these from the beginning of its first run.
 _WAREHOUSE_FILES = frozenset({"kp.lock", "kp.duckdb"})
 IS_WAREHOUSE = "kp.lock or kp.duckdb stands in it: it is a warehouse of kp_batch, not an archive"
+EXCLUDED = "its user excludes it"
 _NO_NAME = "its name is no UTF-8: rename it"
 _NOWHERE = "it is a link that leads nowhere"
 _ENDINGS = tuple(BY_ENDING)
@@ -46,12 +47,8 @@ class SourceFile:
     @property
     def with_text_name(self) -> "SourceFile":
         """The same; where its path is no UTF-8, which no table can hold, a fault with its bytes."""
-        try:
-            self.path.encode()
-        except UnicodeEncodeError:
-            shown = os.fsencode(self.path).decode("utf-8", "backslashreplace")
-            return SourceFile(shown, 0, 0, fault=self.fault or _NO_NAME)
-        return self
+        shown = text_path(self.path)
+        return self if shown == self.path else SourceFile(shown, 0, 0, fault=self.fault or _NO_NAME)
 
     @property
     def format(self) -> Format:
@@ -62,6 +59,20 @@ class SourceFile:
     def has_known_ending(self) -> bool:
         """Whether its ending is that of a format."""
         return self.path.lower().endswith(_ENDINGS)
+
+
+def text_path(path: str) -> str:
+    """A path as tables and messages have it: with its bytes, where it is no UTF-8."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(path).decode("utf-8", "backslashreplace")
+    return path
+
+
+def excludes_nothing(_: str) -> bool:
+    """No path is excluded."""
+    return False
 
 
 def folders_above(path: str) -> Iterator[str]:
@@ -118,13 +129,20 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(glob_translate(pattern))
 
 
-def list_files(root: str, own: str | None, *, every: bool = False) -> Iterator[SourceFile]:
+def list_files(
+    root: str,
+    own: str | None,
+    *,
+    every: bool = False,
+    is_excluded: Callable[[str], bool] = excludes_nothing,
+) -> Iterator[SourceFile]:
     """List the files of a path; of a folder or a glob, those with a known ending.
 
     Args:
         root: the absolute path of a file or a folder, or a glob.
         own: a folder whose files are left out, its path without links.
         every: whether hidden files count as well, and any endings.
+        is_excluded: whether a folder is listed with the fault `EXCLUDED`, and not looked into.
 
     Raises:
         ArchiveError: the path is a warehouse, or in a table of a format such as Delta.
@@ -139,12 +157,12 @@ def list_files(root: str, own: str | None, *, every: bool = False) -> Iterator[S
     except (FileNotFoundError, NotADirectoryError):
         glob = Glob.of(root)
         if Path(glob.folder).is_dir():
-            yield from _glob_files(glob, own, every=every)
+            yield from _glob_files(glob, own, every, is_excluded)
         return
     if S_ISREG(status.st_mode):
         yield _source(root, status)
     elif S_ISDIR(status.st_mode):
-        yield from _glob_files(Glob(root), own, every=every)
+        yield from _glob_files(Glob(root), own, every, is_excluded)
 
 
 def is_table(kind: str) -> str:
@@ -185,27 +203,36 @@ def fault_by(path: str) -> tuple[str, str]:
     return folder, IS_WAREHOUSE if name in _WAREHOUSE_FILES else ""
 
 
-def _glob_files(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
-    for file in _walk(glob, own, every=every):
+def _glob_files(
+    glob: Glob,
+    own: str | None,
+    every: bool,  # noqa: FBT001 (as `list_files` has it)
+    is_excluded: Callable[[str], bool],
+) -> Iterator[SourceFile]:
+    for file in _walk(glob, own, every, is_excluded):
         if file.path == glob.folder:
             raise ArchiveError(f"cannot look into {file.path!r}: {file.fault}")
         yield file
 
 
-def _walk(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
+def _walk(
+    glob: Glob,
+    own: str | None,
+    every: bool,  # noqa: FBT001 (as `list_files` has it)
+    is_excluded: Callable[[str], bool],
+) -> Iterator[SourceFile]:
     """All files that the glob matches, or that are at any depth in folders that it matches."""
     pending: list[tuple[str, tuple[str, ...], bool]] = [(glob.folder, (), not glob.pattern)]
     while pending:
         folder, below, in_match = pending.pop()
         if os.path.realpath(folder) == own:
             continue
-        try:
-            entries = _entries(folder)
-        except OSError as error:
-            yield _unreadable(folder, "the folder cannot be read: ", error)
+        if below and is_excluded(text_path(folder)):
+            yield SourceFile(folder, 0, 0, fault=EXCLUDED)
             continue
-        if fault := _fault_of(Path(folder), {entry.name for entry in entries}):
-            yield SourceFile(folder, 0, 0, fault=fault)
+        entries = _look_into(folder)
+        if isinstance(entries, SourceFile):
+            yield entries
             continue
         for entry in entries:
             path = (*below, entry.name)
@@ -221,6 +248,16 @@ def _walk(glob: Glob, own: str | None, *, every: bool) -> Iterator[SourceFile]:
                 every or entry.name.lower().endswith(_ENDINGS) or (follows and _is_lost(entry))
             ):
                 yield from _file(entry)
+
+
+def _look_into(folder: str) -> list[os.DirEntry[str]] | SourceFile:
+    """What is in a folder, or the folder with its fault."""
+    try:
+        entries = _entries(folder)
+    except OSError as error:
+        return _unreadable(folder, "the folder cannot be read: ", error)
+    fault = _fault_of(Path(folder), {entry.name for entry in entries})
+    return SourceFile(folder, 0, 0, fault=fault) if fault else entries
 
 
 def _fault_of(folder: Path, names: Collection[str]) -> str:

@@ -68,10 +68,20 @@ class FileChanges:
     gone: tuple[str, ...]
     unreadable: tuple[str, ...]  # now, or cut, whatever they were before
     pruned: tuple[str, ...]  # gone or unreadable, now or before, whose content no longer counts
+    excluded: tuple[str, ...] = ()  # now, files and folders, whatever they were before
 
 
-def file_changes(now: pl.DataFrame, before: pl.DataFrame, *, prune: bool) -> FileChanges:
-    """Compare the ledger of the present files with that of the last run."""
+def file_changes(
+    now: pl.DataFrame, before: pl.DataFrame, excluded: Collection[str] = (), *, prune: bool
+) -> FileChanges:
+    """Compare the ledger of the present files with that of the last run.
+
+    Args:
+        now: of the present files.
+        before: of the last run.
+        excluded: the files and folders that are left out, those in `before` among them.
+        prune: whether the content of files that are gone or unreadable no longer counts.
+    """
     read = now.filter(status="read")
     last = before.select("source_file", last_id="file_id", last_status="status")
     known = read.join(last, on="source_file", maintain_order="left")
@@ -81,10 +91,16 @@ def file_changes(now: pl.DataFrame, before: pl.DataFrame, *, prune: bool) -> Fil
         new=_paths(read, but=before),
         changed=_paths(known.remove(is_same)),
         back=_paths(known.filter(is_same, pl.col("last_status") != "read")),
-        gone=_paths(before.filter(pl.col("status") != "gone"), but=now),
+        gone=_paths(without(before, excluded).filter(pl.col("status") != "gone"), but=now),
         unreadable=_paths(now.filter(has_fault())),
         pruned=_paths(counted, but=read) if prune else (),
+        excluded=tuple(sorted(excluded)),
     )
+
+
+def without(files: pl.DataFrame, excluded: Collection[str]) -> pl.DataFrame:
+    """A ledger without the files that are excluded."""
+    return files.filter(~pl.col("source_file").is_in([*excluded])) if excluded else files
 
 
 def gone_content(now: pl.DataFrame, before: pl.DataFrame) -> tuple[str, ...]:

@@ -10,7 +10,14 @@ from typing import Any
 from urllib.parse import unquote
 
 from kp_batch.archive import buckets, folders
-from kp_batch.archive.folders import IS_WAREHOUSE, Glob, SourceFile, folders_above
+from kp_batch.archive.folders import (
+    EXCLUDED,
+    IS_WAREHOUSE,
+    Glob,
+    SourceFile,
+    excludes_nothing,
+    folders_above,
+)
 from kp_batch.archive.formats import ENDINGS
 from kp_batch.errors import ArchiveError, KpBatchError, is_of_machine, is_passing
 from kp_batch.storage.urls import is_url, local_name
@@ -24,6 +31,7 @@ def discover(
     archive: Iterable[str],
     warehouse: Path | None = None,
     left_out: Callable[[str], None] = lambda _: None,
+    is_excluded: Callable[[str], bool] = excludes_nothing,
 ) -> list[SourceFile]:
     """The files of an archive, each once, in the order of their paths' UTF-8 bytes.
 
@@ -32,10 +40,11 @@ def discover(
             and *.ndjson files are taken that are not hidden), or URLs of these.
         warehouse: a folder whose files are left out, wherever it is.
         left_out: takes the path of each other warehouse inside; its files are left out as well.
+        is_excluded: whether a file is left out, or a folder, which is not looked into then.
 
     Raises:
         ArchiveError: a name has no file, cannot be listed, is a warehouse or a table, or is
-            not UTF-8.
+            not UTF-8; or all files are excluded.
         Exception: the disk or the network failed; another try may succeed, see `is_passing`.
     """
     own = os.path.realpath(warehouse) if warehouse else None
@@ -43,7 +52,7 @@ def discover(
     for name in archive:
         try:
             absolute(name).encode()  # the tables hold it, too
-            found = (file.with_text_name for file in _list(name, own))
+            found = (file.with_text_name for file in _list(name, own, is_excluded))
             listed = {file.path.encode(): file for file in found}
         except KpBatchError:
             raise
@@ -60,10 +69,17 @@ def discover(
                 code="no_archive",
             )
         files |= listed
-    for file in files.values():
+    kept = {
+        key: file
+        for key, file in files.items()
+        if file.fault != EXCLUDED and not is_excluded(file.path)
+    }
+    if files and not kept:
+        raise ArchiveError("all files of the archive are excluded; look at the globs of --exclude")
+    for file in kept.values():
         if file.fault == IS_WAREHOUSE:
             left_out(file.path)
-    return [file for _, file in sorted(files.items()) if file.fault != IS_WAREHOUSE]
+    return [file for _, file in sorted(kept.items()) if file.fault != IS_WAREHOUSE]
 
 
 def open_file(path: str, copy: str = "") -> Any:  # digests and formats need more than BinaryIO
@@ -170,12 +186,12 @@ def _keys_in(folders: frozenset[str], folder: str) -> str:
     return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
-def _list(name: str, own: str | None) -> Iterator[SourceFile]:
+def _list(name: str, own: str | None, is_excluded: Callable[[str], bool]) -> Iterator[SourceFile]:
     if not name:
         raise ValueError("the name is empty")
     if is_url(name):
         return buckets.list_files(name)
-    return folders.list_files(absolute(local_name(name)), own)
+    return folders.list_files(absolute(local_name(name)), own, is_excluded=is_excluded)
 
 
 def in_full(name: str) -> str:

@@ -25,6 +25,7 @@ _METAVARS = {
     **dict.fromkeys(("max_new_rejects", "max_removed", "max_unreadable", "max_gone"), "LIMIT"),
     "max_reject_share": "SHARE",
     "allow": "NAME",
+    "exclude": "GLOB",
 }
 _IMPORT_FORMATS = (  # of `conversion.formats.FORMATS`, which take long to import
     *("atif", "auto", "claude-code", "codex", "inspect", "knowledgepulse"),
@@ -151,7 +152,7 @@ def _option(name: str, default: Any) -> click.Option:
         int: {"type": int},
         int | None: {"type": int},
         float: {"type": float},
-        "allow": {"multiple": True},
+        **{name: {"multiple": True} for name in ("allow", "exclude")},
     }
     option = f"--{name.replace('_', '-')}"
     if field.annotation is bool:  # it can be turned off again

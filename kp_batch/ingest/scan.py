@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import polars as pl
 
+from kp_batch.archive.excluding import Exclusion
 from kp_batch.archive.folders import IS_WAREHOUSE, SourceFile
 from kp_batch.archive.ledger import (
     FileChanges,
@@ -24,6 +25,7 @@ from kp_batch.archive.ledger import (
     is_same_ledger,
     new_faults,
     with_gone,
+    without,
 )
 from kp_batch.archive.sources import discover, folders_named, in_full, is_cut, path_keys
 from kp_batch.errors import CUT_FILE
@@ -97,26 +99,29 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
         ArchiveError: a name gives no file, or there is nothing by which caches are to be kept.
     """
     before = run.snapshot.scan("files").collect()
-    sources = _sources(run, before)
+    exclusion = Exclusion(run.config.exclude, run.config.archive)
+    excluded = exclusion.paths(before.get_column("source_file"))
+    sources = _sources(run, before, exclusion, excluded)
     listed = _listed(run, sources, before)
     contents, staged = read_new(run, [*compress(sources, ~listed["is_known"])], executor)
     facts = tuple(chain.from_iterable(part.facts for part in staged))
     present = _present(listed, _content_frame(contents, _losing(run, contents, before, facts)))
     closed = {source.path for source in sources if source.fault}
-    now = pl.concat([present, in_closed_folders(present, before, closed)])
+    expected = without(before, excluded)
+    now = pl.concat([present, in_closed_folders(present, expected, closed)])
     _warn_of_unreadable(run, now, before)
-    gone = gone_content(now, before)
-    _warn_of_loss(now, before, gone)
+    gone = gone_content(now, expected)
+    _warn_of_loss(now, expected, gone)
     ledger = with_gone(now, before, prune=run.config.prune)
     _check_cache_by(run, ledger)
     _stage_ledger(run, ledger)
     return ArchiveScan(
-        files=file_changes(now, before, prune=run.config.prune),
+        files=file_changes(now, before, {*excluded}, prune=run.config.prune),
         differs=not is_same_ledger(ledger, before),
         other_versions=has_other_versions(ledger, before),
         unreadable=new_faults(now, before),
         gone=gone,
-        files_before=len(before.filter(pl.col("status") != "gone")),
+        files_before=len(expected.filter(pl.col("status") != "gone")),
         facts=facts,
         texts=tuple(chain.from_iterable(part.texts for part in staged)),
     )
@@ -236,10 +241,21 @@ def _losing(
     return {*lost.collect().get_column("source_file")}
 
 
-def _sources(run: Run, before: pl.DataFrame) -> list[SourceFile]:
-    """The archive's files. Another warehouse is left out, or a fault where its files are known."""
+def _sources(
+    run: Run, before: pl.DataFrame, exclusion: Exclusion, excluded: list[str]
+) -> list[SourceFile]:
+    """The archive's files. Another warehouse is left out, or a fault where its files are known.
+
+    The paths of those that are excluded are added to the list.
+    """
+
+    def is_excluded(path: str) -> bool:
+        if covered := exclusion.covers(path):
+            excluded.append(path)
+        return covered
+
     warehouses: list[str] = []
-    sources = discover(run.config.archive, run.config.warehouse, warehouses.append)
+    sources = discover(run.config.archive, run.config.warehouse, warehouses.append, is_excluded)
     for path in warehouses:
         if not in_closed_folders(before.clear(), before, {path}).is_empty():
             sources.append(SourceFile(path, 0, 0, fault=IS_WAREHOUSE))

@@ -1,0 +1,96 @@
+"""What a user excludes from an archive: files and folders, by globs."""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from kp_batch.archive.folders import Glob, folders_above
+from kp_batch.archive.sources import absolute, folders_named
+from kp_batch.storage.urls import is_url
+
+
+def parse_exclusion(text: str) -> str:
+    """Read a glob of what is excluded; see `Exclusion`.
+
+    Raises:
+        ValueError: it is no glob below an archive, or cannot be kept.
+    """
+    parts = [part for part in text.split("/") if part not in {"", "."}]
+    if not parts or ".." in parts:
+        raise ValueError(
+            "it is a glob of files or folders below the archive, such as broken/*.parquet or "
+            f"**/*.tmp.jsonl, or a full path or URL, got {text!r}"
+        )
+    try:
+        text.encode()
+        Glob("", text).matches(("a",))
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a name that is no UTF-8 is matched by *, got {text!r}") from error
+    except ValueError as error:
+        raise ValueError(f"** stands alone between two /, got {text!r}") from error
+    return text
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """The files and folders that match one of some globs, and all that is in such folders.
+
+    A glob is a full path or a URL; any other matches the path below each folder that the archive
+    names, or that its globs begin with. Of a file that the archive names, that is its name.
+
+    Args:
+        globs: as `parse_exclusion` reads them.
+        archive: the names of files, folders, globs and URLs.
+    """
+
+    globs: tuple[str, ...]
+    archive: tuple[str, ...]
+
+    def covers(self, path: str) -> bool:
+        """Whether a file or a folder is excluded; a path, or a URL, as files are discovered."""
+        return bool(self.globs) and (
+            any(glob.covers(_parts(path)) for glob in self._in_full)
+            or any(glob.covers(below) for below in self._below(path) for glob in self._relative)
+        )
+
+    def paths(self, paths: Iterable[str]) -> list[str]:
+        """Those of some paths that are excluded."""
+        return [path for path in paths if self.covers(path)]
+
+    def _below(self, path: str) -> Iterator[tuple[str, ...]]:
+        if path in self._folders:
+            yield (path.rpartition("/")[2],)
+        for above in folders_above(path):
+            if above in self._folders:
+                yield _parts(path[len(above) + 1 :])
+
+    @cached_property
+    def _folders(self) -> frozenset[str]:
+        return folders_named(self.archive)
+
+    @cached_property
+    def _in_full(self) -> list[Glob]:
+        return [Glob("", _without_end(_full(glob))) for glob in self.globs if _is_full(glob)]
+
+    @cached_property
+    def _relative(self) -> list[Glob]:
+        globs = (os.path.normpath(glob) for glob in self.globs if not _is_full(glob))
+        return [Glob("", _without_end(glob)) for glob in globs]
+
+
+def _is_full(glob: str) -> bool:
+    return glob.startswith(("/", "~/")) or "://" in glob
+
+
+def _full(glob: str) -> str:
+    return glob.rstrip("/") if is_url(glob) else absolute(glob.removeprefix("file://"))
+
+
+def _without_end(glob: str) -> str:
+    """All that is in a folder is the folder, which then need not be listed."""
+    return glob.removesuffix("/**")
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(path.split("/"))
