@@ -7,6 +7,7 @@ show the descriptions.
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -54,9 +55,9 @@ def _parse_text(parse: Callable[[str], Any]) -> BeforeValidator:
     return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
 
 
-def _in_whole_seconds(ttl: timedelta | None) -> timedelta | None:
+def _in_whole_seconds(ttl: timedelta | None, what: str = "ttl") -> timedelta | None:
     if ttl is not None and (ttl <= timedelta(0) or ttl % timedelta(seconds=1)):
-        raise ValueError(f"a ttl is a positive number of whole seconds, got {ttl}")
+        raise ValueError(f"a {what} is a positive number of whole seconds, got {ttl}")
     return ttl
 
 
@@ -82,6 +83,13 @@ Ttl = Annotated[
     AfterValidator(_in_whole_seconds),
     PlainSerializer(format_ttl, return_type=str),
     WithJsonSchema({"type": "string"}),
+]
+Duration = Annotated[
+    timedelta | None,
+    _parse_text(partial(parse_ttl, what="duration")),
+    AfterValidator(partial(_in_whole_seconds, what="duration")),
+    PlainSerializer(format_ttl, return_type=str),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}]}),
 ]
 CacheBy = Annotated[
     tuple[str, ...],
@@ -237,6 +245,9 @@ class RescoreConfig(BaseModel):
         description="Do them on the Ray cluster at this address, or auto: the one that runs.",
     )
     wait: bool = Field(default=False, description="Wait while another run writes to the warehouse.")
+    wait_at_most: Duration = Field(
+        None, description="Wait so long at the most, as 90s, 30m or 2h; then the run fails."
+    )
     note: Note = Field(None, description="A line to keep with the run, such as why it is made.")
 
     @model_validator(mode="before")
@@ -265,6 +276,15 @@ class RescoreConfig(BaseModel):
         if self.output and not self.preview:
             raise ValueError("-o is for the report of a --preview; a run leaves its own")
         return self
+
+    @property
+    def wait_s(self) -> float:
+        """The seconds that another run is waited for; without end, infinity."""
+        if "wait" in self.model_fields_set and not self.wait:  # no file's own limit counts
+            return 0
+        if self.wait_at_most:
+            return self.wait_at_most.total_seconds()
+        return inf if self.wait else 0
 
     @field_serializer("warehouse", when_used="json")
     def _named(self, warehouse: Path) -> str:

@@ -1,5 +1,6 @@
 import json
 from datetime import timedelta
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def test_defaults_are_the_live_engines() -> None:
         "workers": None,
         "ray": None,
         "wait": False,
+        "wait_at_most": "none",
         "note": None,
     }
 
@@ -140,6 +142,29 @@ def test_a_config_is_frozen() -> None:
     config = RescoreConfig(archive=("a",), warehouse=Path("w"))
     with pytest.raises(ValidationError, match="frozen"):
         config.threshold = 0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "seconds"),
+    [
+        ({}, 0),
+        ({"wait": True}, inf),
+        ({"wait_at_most": "90s"}, 90),  # it waits, without --wait as well
+        ({"wait": True, "wait_at_most": "2h"}, 7200),
+        ({"wait": False, "wait_at_most": "2h"}, 0),  # what a file has is taken back
+        ({"wait": True, "wait_at_most": "none"}, inf),
+        ({"wait": True, "wait_at_most": None}, inf),
+        ({"wait_at_most": 2 * DAY}, 172_800),
+    ],
+)
+def test_how_long_another_run_is_waited_for(settings: dict[str, Any], seconds: float) -> None:
+    assert least(**settings).wait_s == seconds
+
+
+@pytest.mark.parametrize("value", ["90", "0s", "1.5h", "-1s", "soon", timedelta(0), DAY / 7e9])
+def test_a_wrong_duration_is_refused(value: Any) -> None:
+    with pytest.raises(KpBatchError, match=r"--wait-at-most(: a duration is| is a duration)"):
+        RescoreConfig.read({"archive": ["a"], "warehouse": "w", "wait_at_most": value})
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ _METAVARS = {
     "max_reject_share": "SHARE",
     "allow": "NAME",
     "exclude": "GLOB",
+    **dict.fromkeys(("ttl", "wait_at_most"), "DURATION"),
 }
 _IMPORT_FORMATS = (  # of `conversion.formats.FORMATS`, which take long to import
     *("atif", "auto", "claude-code", "codex", "inspect", "knowledgepulse"),
@@ -155,12 +156,12 @@ def _option(name: str, default: Any) -> click.Option:
         **{name: {"multiple": True} for name in ("allow", "exclude")},
     }
     option = f"--{name.replace('_', '-')}"
-    if field.annotation is bool:  # it can be turned off again
+    if field.annotation is bool:  # it can be turned off again; not given, it is left out
         option += f"/--no-{option[2:]}"
     return click.Option(
         ["-o", option] if name == "output" else [option],
-        default=None if is_kept else default,
-        show_default=f"{in_words(default)} in a new warehouse" if is_kept else default is not False,
+        default=None if is_kept or field.annotation is bool else default,
+        show_default=f"{in_words(default)} in a new warehouse" if is_kept else True,
         help=field.description,
         metavar=_METAVARS.get(name),
         **forms.get(name, forms.get(field.annotation, {})),

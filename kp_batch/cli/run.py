@@ -69,7 +69,8 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
 
 
 @kp_batch.command(
-    cls=SettingsCommand, without=("workers", "ray", "wait", "note", "preview", "output")
+    cls=SettingsCommand,
+    without=("workers", "ray", "wait", "wait_at_most", "note", "preview", "output"),
 )
 @click.argument("archive", nargs=-1, required=True)
 @warehouse_option

@@ -92,8 +92,12 @@ def format_cache_by(names: Sequence[str]) -> str:
     return "+".join(names) or _NONE
 
 
-def parse_ttl(text: str) -> timedelta | None:
+def parse_ttl(text: str, what: str = "ttl") -> timedelta | None:
     """Parse a duration such as 90m, 12h or 7d; `none` gives None.
+
+    Args:
+        text: the duration.
+        what: it is, for a message.
 
     Raises:
         ValueError: the text is neither.
@@ -103,11 +107,11 @@ def parse_ttl(text: str) -> timedelta | None:
         return None
     match = re.fullmatch(r"([0-9]{1,18})([smhd])", lowered)
     if not match or int(match[1]) == 0:
-        raise ValueError(f"a ttl is none, or a whole number with s, m, h or d, got {text!r}")
+        raise ValueError(f"a {what} is none, or a whole number with s, m, h or d, got {text!r}")
     try:
         return timedelta(**{_UNITS[match[2]]: int(match[1])})
     except OverflowError as error:
-        raise ValueError(f"a ttl is at most {timedelta.max.days}d, got {text!r}") from error
+        raise ValueError(f"a {what} is at most {timedelta.max.days}d, got {text!r}") from error
 
 
 def format_ttl(ttl: timedelta | None) -> str:

@@ -207,7 +207,7 @@ def opened_warehouse(config: RescoreConfig) -> Generator[None]:
     with ExitStack() as stack:
 
         def open_it() -> None:
-            stack.enter_context(writing(config.warehouse, wait=config.wait))
+            stack.enter_context(writing(config.warehouse, wait=config.wait_s))
 
         retried("opening the warehouse", open_it)
         yield

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -39,7 +40,7 @@ _DEAD_S = 90.0  # since the last renewal, by the store's own clock
 
 
 @contextmanager
-def locked(warehouse: Path, *, wait: bool, archive: str = "") -> Generator[bool]:
+def locked(warehouse: Path, *, wait: float, archive: str = "") -> Generator[bool]:
     """Hold the lock of the warehouse; yields False if this context holds it already.
 
     The operating system releases the lock of a process that dies; the file, which remains, only
@@ -47,11 +48,11 @@ def locked(warehouse: Path, *, wait: bool, archive: str = "") -> Generator[bool]
 
     Args:
         warehouse: the folder of the tables; made if it is missing.
-        wait: whether to wait for another writer to end.
+        wait: for another writer to end: so many seconds at the most.
         archive: the name of the archive, for an import's lock instead of a warehouse's.
 
     Raises:
-        BusyError: another process or thread is writing, and `wait` is false.
+        BusyError: another process or thread is writing, for longer than `wait`.
         WarehouseError: a link in the warehouse leads elsewhere; see `check_links`.
     """
     make_folder_of(warehouse)
@@ -63,7 +64,7 @@ def locked(warehouse: Path, *, wait: bool, archive: str = "") -> Generator[bool]
     lock = FileLock(path, thread_local=False)
     try:
         # Readers of a bucket's copy take this lock for a moment: see `bucket.mirror.refresh`.
-        lock.acquire(timeout=-1 if wait else _LOCK_TIMEOUT_S)
+        lock.acquire(timeout=-1 if wait == inf else max(wait, _LOCK_TIMEOUT_S))
     except Timeout as error:
         raise _busy(archive, shown(warehouse), _lock_holder(path)) from error
     held = _HELD.set(_HELD.get() | {path})

@@ -48,14 +48,14 @@ def when_writing(callback: Callable[[], None]) -> None:
 
 
 @contextmanager
-def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
+def writing(warehouse: Path, *, wait: float) -> Generator[None]:
     """Be the only writer of the warehouse, and first repair it after a writer that was killed.
 
     At the end nothing is left in the Delta tables that was not published. The warehouse's folder is
-    made if it is missing; another writer's end may be waited for.
+    made if it is missing; another writer's end may be waited for, so many seconds at the most.
 
     Raises:
-        BusyError: another process is writing, and `wait` is false.
+        BusyError: another process is writing, for longer than `wait`.
         WarehouseError: what is published cannot be read, or has another format.
     """
     with ExitStack() as locks:
@@ -70,27 +70,32 @@ def writing(warehouse: Path, *, wait: bool) -> Generator[None]:
         yield
 
 
-def _acquire(locks: ExitStack, warehouse: Path, *, wait: bool) -> bool:
+def _acquire(locks: ExitStack, warehouse: Path, *, wait: float) -> bool:
     """Acquire the folder's lock, and a bucket's; returns False if this context has them already.
 
     While another writer of a bucket is waited for, no lock is held, so that readers on this machine
     see what is published.
     """
+    began = time.monotonic()
     while True:
+        left = max(began + wait - time.monotonic(), 0)
         with ExitStack() as attempt:
             try:
                 with sync_lock(warehouse):
-                    waits_for_lock = wait and not url_of(warehouse)
-                    is_first = attempt.enter_context(locked(warehouse, wait=waits_for_lock))
+                    at_once = 0 if url_of(warehouse) else left
+                    is_first = attempt.enter_context(locked(warehouse, wait=at_once))
                     if is_first:
                         attempt.enter_context(bucket_session(warehouse))
-            except BusyError:
+            except BusyError as error:
                 if not wait:
                     raise
+                if not url_of(warehouse) or not left:
+                    waited = f"{time.monotonic() - began:,.0f} s"
+                    raise BusyError(f"{error}; this one has waited for {waited}") from error
             else:
                 locks.push(attempt.pop_all())
                 return is_first
-        time.sleep(_RETRY_S)
+        time.sleep(min(_RETRY_S, left))
 
 
 def publish(candidate: Candidate, settings: Mapping[str, Any], *, failed: bool = False) -> None:

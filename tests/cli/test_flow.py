@@ -50,9 +50,8 @@ def test_prefect_is_sent_no_setting_that_was_left_out(warehouse: Path, archive: 
     places = {"archive": [str(archive)], "warehouse": str(warehouse)}
     flow_config = json.loads(parameters)["config"]
     assert {name: flow_config.pop(name) for name in places} == places
-    flags = dict.fromkeys(("prune", "restore_vectors", "wait", "preview"), False)
-    of_one_run = {"max_reject_share": "5%", **flags}
-    assert flow_config == {"embedder": "hashing", "allow": [], **of_one_run}
+    of_one_run = {"max_reject_share": "5%", "allow": [], "exclude": []}
+    assert flow_config == {"embedder": "hashing", **of_one_run}
 
 
 @pytest.mark.telling

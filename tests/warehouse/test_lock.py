@@ -5,6 +5,7 @@ import sys
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.warehouse.lock import locked
+from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 from tests.support.holding import HOLD, holding
@@ -38,7 +40,19 @@ def test_a_second_writer_learns_who_writes_since_when(
 def test_a_waiting_writer_gets_its_turn(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     assert holder.stdin
     holder.stdin.close()
-    with locked(tmp_path, wait=True):
+    with locked(tmp_path, wait=inf):
+        assert (tmp_path / "kp.lock").exists()
+
+
+def test_who_waits_at_most_so_long_says_how_long_it_waited_and_for_whom(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    words = rf"another run is writing to .*process {holder.pid} .*; this one has waited for 1 s$"
+    with pytest.raises(BusyError, match=words), writing(tmp_path, wait=1):
+        pass
+    assert holder.stdin
+    holder.stdin.close()
+    with writing(tmp_path, wait=60):
         assert (tmp_path / "kp.lock").exists()
 
 
