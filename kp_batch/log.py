@@ -6,7 +6,7 @@ A long command has copies of the user's stdout and stderr, apart from where libr
 import logging
 import sys
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from contextlib import closing, contextmanager
 from typing import TextIO
 
@@ -81,9 +81,33 @@ def info(message: str, *, always: bool = False) -> None:
     _LOG.info("%s", printable_lines(message), extra={"always": always})
 
 
-def warn(message: str, *, repeated: bool = False) -> None:
-    """Log a warning, which the last done run may have had, too: see `show_only_new_warnings`."""
-    _LOG.warning("%s", printable_lines(message), extra={"repeated": repeated})
+def warn(message: str, *, repeated: bool = False, standing: bool = False) -> None:
+    """Log a warning, which may be one of the run before, too: see `show_only_new_warnings`.
+
+    A standing one is of what stays until somebody mends it: see `remembering`.
+    """
+    extra = {"repeated": repeated, "standing": standing}
+    _LOG.warning("%s", printable_lines(message), extra=extra)
+
+
+@contextmanager
+def remembering(told: Collection[str]) -> Generator[list[str]]:
+    """Collect the SHA-256 of standing warnings meanwhile; those of before are repeated."""
+    from hashlib import sha256
+
+    digests: list[str] = []
+
+    def note(record: logging.LogRecord) -> bool:
+        if getattr(record, "standing", False):
+            digests.append(sha256(record.getMessage().encode()).hexdigest())
+            record.__dict__["repeated"] = digests[-1] in told
+        return True
+
+    _LOG.addFilter(note)
+    try:
+        yield digests
+    finally:
+        _LOG.removeFilter(note)
 
 
 def add_handler(handler: logging.Handler) -> None:

@@ -260,7 +260,7 @@ def _sources(
         if not in_closed_folders(before.clear(), before, {path}).is_empty():
             sources.append(SourceFile(path, 0, 0, fault=IS_WAREHOUSE))
         else:
-            warn(f"{printable(path)} is left out: it is a warehouse of kp_batch")
+            warn(f"{printable(path)} is left out: it is a warehouse of kp_batch", standing=True)
     return sources
 
 

@@ -1,5 +1,6 @@
 """A run, step by step: read, plan, embed, replay, write, audit, publish; then the report."""
 
+import json
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
@@ -13,8 +14,9 @@ from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import remove_damaged
 from kp_batch.ended import Ended
 from kp_batch.errors import DamagedVectorsError, KpBatchError, StorageError
+from kp_batch.files import atomic_write
 from kp_batch.ingest.scan import scan_archive
-from kp_batch.log import info, warn
+from kp_batch.log import info, remembering, warn
 from kp_batch.pipeline.audit import audit_run, check_audits, refuse
 from kp_batch.pipeline.embed import embed
 from kp_batch.pipeline.preflight import check_fit
@@ -47,6 +49,7 @@ from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.last_run import Stands, Try, the_try, tried
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder, remove_candidate
+from kp_batch.warehouse.manifest import DAMAGED
 from kp_batch.warehouse.publication import published_since, writing
 
 _THREADS = ThreadExecutor()
@@ -141,7 +144,7 @@ def rescore_archive(config: RescoreConfig, executor: Executor = _THREADS) -> Sum
         KpBatchError: the run failed; its reason and its rejects are published, and no scores. Where
             it could not begin, without such an archive, say, nothing is published.
     """
-    with open_run(config, executor) as opened:
+    with open_run(config, executor) as opened, _standing_warnings(config.warehouse):
         plan = carry_out(opened)
     refuse(opened.audits)  # after the run: where there was nothing to do, no failure is published
     # Only now: a failure, for want of room in a temporary folder say, undoes no publication.
@@ -218,8 +221,24 @@ def warn_of_unfinished_forget(warehouse: Path) -> None:
     if Layout(warehouse).forgetting.exists():
         warn(
             f"a kp-batch forget was not finished: files in {shown(warehouse)} may still hold "
-            "traces that were to go; give the same command again"
+            "traces that were to go; give the same command again",
+            standing=True,
         )
+
+
+@contextmanager
+def _standing_warnings(warehouse: Path) -> Generator[None]:
+    """Tell what stays as it is once for --quiet, and again after it was mended or has changed."""
+    path, told = Layout(warehouse).told, list[str]()
+    with suppress(OSError, *DAMAGED):  # what is not known is told
+        told = [*map(str, json.loads(path.read_bytes()))]
+    with remembering(told) as now:
+        try:
+            yield
+        finally:
+            if now != told:
+                with suppress(OSError), atomic_write(path) as written:
+                    written.write_text(json.dumps(now), "utf-8")
 
 
 def tell_of_new_warehouse(run: Run) -> None:

@@ -80,16 +80,23 @@ _ROWS = """
     FROM contents
 """
 _LOSS = """
-    WITH counting AS (FROM ledger WHERE file_id IS NOT NULL)
-    SELECT count(*), min(trace_id), arg_min(removed_from, trace_id)
+    WITH counting AS (FROM ledger WHERE file_id IS NOT NULL),
+    lost AS (
+        SELECT diff.trace_id
+        FROM diff
+        SEMI JOIN counting ON source_file = removed_from
+        ANTI JOIN (
+            -- Without --prune these would stay.
+            SELECT trace_id, content_hash
+            FROM touched_rows
+            SEMI JOIN (FROM published.files ANTI JOIN counting USING (source_file)) USING (file_id)
+        ) AS pruned ON pruned.trace_id = diff.trace_id AND content_hash = old_content_hash
+    )
+    SELECT
+        trace_id IN (FROM lost) AS is_lost, count(*), min(trace_id), arg_min(removed_from, trace_id)
     FROM diff
-    SEMI JOIN counting ON source_file = removed_from
-    ANTI JOIN (
-        -- Without --prune these would stay.
-        SELECT trace_id, content_hash
-        FROM touched_rows
-        SEMI JOIN (FROM published.files ANTI JOIN counting USING (source_file)) USING (file_id)
-    ) AS pruned ON pruned.trace_id = diff.trace_id AND content_hash = old_content_hash
+    WHERE removed_from IS NOT NULL
+    GROUP BY is_lost
 """
 
 
@@ -127,7 +134,7 @@ class ChangeSet:
 class Loss:
     """The published traces that are no longer in their files, though these still count.
 
-    Not those that `--prune` removes with their files.
+    Or else those that `--prune` removes with their files.
     """
 
     traces: int = 0
@@ -147,11 +154,10 @@ class ChangeDetection:
     snapshot: OpenSnapshot
     changes: ChangeSet
 
-    @property
-    def loss(self) -> Loss:
-        """The removed traces, but for those of pruned files."""
-        [row] = self.snapshot.ask(_LOSS).iter_rows()
-        return Loss(*row) if row[0] else Loss()
+    def losses(self) -> tuple[Loss, Loss]:
+        """The removed traces: those of files that still count, and those of pruned ones."""
+        found = {is_lost: Loss(*row) for is_lost, *row in self.snapshot.ask(_LOSS).iter_rows()}
+        return found.get(True, Loss()), found.get(False, Loss())
 
     def locate(self, texts: str) -> tuple[set[str], set[str]]:
         """Find the files that hold the texts of a table with the column `text_hash`.

@@ -50,6 +50,7 @@ class PlanDescription:
     traces_to_reweight: int
     traces_to_remove: int
     loss: Loss | None  # of these: neither pruned nor forgotten
+    pruned: Loss | None  # of these: gone with files that are gone or unreadable
     domains: int  # that have any to restate
     largest_domains: dict[str, int]  # by the traces to restate: those of them that have the most
     by_domain_and_day: list[DomainDay] | None  # None: not asked for, there may be millions
@@ -84,6 +85,7 @@ def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDe
         traces_to_reweight=counts.reweighted,
         traces_to_remove=counts.removed,
         loss=loss if (loss := plan.limit_inputs.loss).traces else None,
+        pruned=plan.pruned if plan.pruned.traces else None,
         domains=len(restated),
         largest_domains=dict(largest.iter_rows()),
         by_domain_and_day=_domain_days(workload.collect()) if by_domain_and_day else None,
@@ -148,12 +150,17 @@ def future_warnings(plan: PlanDescription) -> list[str]:
 
 
 def loss_warnings(plan: PlanDescription) -> list[str]:
-    """Of published traces that go, in one line, unless a limit tells it."""
-    loss = plan.loss
-    if plan.excess or not loss:
-        return []
-    traces = f"{count_of(loss.traces, 'published trace')} {be(loss.traces)}"
-    return [f"{traces} removed, which no file of the archive has any more ({loss.example})"]
+    """Of published traces that go, a line for each cause, unless a limit tells it."""
+    losses = (
+        (plan.loss, "which no file of the archive has any more"),
+        (plan.pruned, "with the files that --prune takes out"),
+    )
+    return [
+        f"{count_of(loss.traces, 'published trace')} {be(loss.traces)} removed, {cause} "
+        f"({loss.example})"
+        for loss, cause in losses
+        if loss and not plan.excess
+    ]
 
 
 def warnings(plan: PlanDescription) -> list[str]:

@@ -72,6 +72,7 @@ class Plan:
     counts: RunCounts
     estimated_seconds: float | None  # see `_estimated_seconds`
     limit_inputs: LimitInputs = field(default_factory=LimitInputs)
+    pruned: Loss = field(default_factory=Loss)
     texts: MissingEmbeddings = field(default_factory=MissingEmbeddings)  # to be embedded
     spans: tuple[Span, ...] = ()  # to be replayed
     days: tuple[date, ...] = ()  # to be written anew
@@ -126,7 +127,7 @@ def _plan_of_changes(
         unused = unused_profiles(run, traces)
         messages_current = rejects_current and same_messages(last)
         rejects_differ = stage_rejects(run, scan, detected, messages_current=messages_current)
-        loss = Loss() if run.forgets else detected.loss
+        loss, pruned = (Loss(), Loss()) if run.forgets else detected.losses()
         groups = count_groups(snapshot) if run.config.cache_by else None
     days = sorted(detected.changes.days | workload.days)
     published = fingerprints.group_by("day").agg(pl.col("traces").sum())
@@ -149,6 +150,7 @@ def _plan_of_changes(
         days=tuple(days),
         parts=cut_into_tasks(run, days, snapshot.days, dict(published.iter_rows()), timeline.days),
         counts=counts,
+        pruned=pruned,
         limit_inputs=LimitInputs(
             *(read_anew(run, scan), loss, scores),
             *(scan.unreadable, scan.gone, scan.files_before),

@@ -86,6 +86,11 @@ class Layout:
         return self.root / "forgetting"
 
     @property
+    def told(self) -> Path:
+        """The digests of the standing warnings of the last run."""
+        return self.root / "told.json"
+
+    @property
     def log(self) -> Path:
         """The output of libraries during the last command that wrote to the warehouse."""
         return self.root / "last-run.log"

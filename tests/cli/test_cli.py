@@ -23,6 +23,7 @@ from kp_batch.conversion.formats import FORMATS
 from kp_batch.errors import ArchiveError, ResourceError
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.runs.author import current_user
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
@@ -61,6 +62,7 @@ PLANNED = [
     "traces_to_reweight",
     "traces_to_remove",
     "loss",
+    "pruned",
     "domains",
     "largest_domains",
     "by_domain_and_day",
@@ -373,8 +375,9 @@ def test_compare_tells_what_moved_the_scores(scored: Scored) -> None:
     compare = ["compare", "previous", "latest", "--warehouse", scored.warehouse]
     done = invoke(*compare)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:6] == [
-        f"from {scored.runs[0]} to {scored.runs[1]}",
+    assert done.stdout.splitlines()[:7] == [
+        f"from {scored.runs[0]} by {current_user()}",
+        f"to   {scored.runs[1]} by {current_user()}",
         "  120 traces in both, 0 in the first alone, 0 in the second alone",
         "",
         "what differs, over the same archive:",

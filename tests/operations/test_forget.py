@@ -350,6 +350,7 @@ def test_ids_come_from_a_file_as_well(requested: dict[str, Any], tmp_path: Path)
         "warehouse": tmp_path,
         "args": (["a\nb", "one", " two ", "\u2028é日本", "last"],),
         "unseen_too": False,
+        "note": None,
         "with_page": True,
         "dry_run": False,
     }

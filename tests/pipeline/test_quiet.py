@@ -1,0 +1,221 @@
+"""What a run with --quiet tells: once, and again when it changes; nothing while all stays."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kp_batch.log import show_on_stderr, show_only_new_warnings
+from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.runs.run import effective_config
+from tests.support.archives import trace, write_jsonl
+from tests.support.commands import restored_log
+from tests.support.folders import keep, restore
+from tests.support.runs import config
+
+pytestmark = pytest.mark.slow
+
+OPTIONS = {"embedder": "none", "max_reject_share": 1, "max_removed": "100%"}
+WEIGHTS = {"complexity": 0.1, "novelty": 0.2, "tool_diversity": 0.3, "outcome_confidence": 0.4}
+LAST = {"last": {"sql": "SELECT max(trace_id) AS last FROM scores", "severity": "warn"}}
+
+
+def write(folder: Path, name: str, *ids: str, **changes: Any) -> None:
+    write_jsonl(folder / "archive" / f"{name}.jsonl", [trace(id=each, **changes) for each in ids])
+
+
+def leave_warehouse(folder: Path, name: str) -> None:
+    other = folder / "archive" / name
+    other.mkdir()
+    (other / "kp.lock").touch()
+
+
+def profile(*names: str) -> dict[str, Any]:
+    return {"default": WEIGHTS, **dict.fromkeys(names, WEIGHTS)}
+
+
+def damage(folder: Path, content: bytes) -> None:
+    (folder / "archive" / "c.parquet").write_bytes(content)
+
+
+def cut(folder: Path, *ids: str) -> None:
+    whole = b"".join(json.dumps(trace(id=each)).encode() + b"\n" for each in ids)
+    (folder / "archive" / "c.jsonl").write_bytes(whole + b'{"id": ')
+
+
+def mark(folder: Path, *, is_left: bool) -> None:
+    marker = folder / "warehouse" / "forgetting"
+    marker.touch() if is_left else marker.unlink()
+
+
+@dataclass(frozen=True)
+class Night:
+    """What happens before a night, its options, and what stderr's lines have, each of them."""
+
+    happens: Callable[[Path], object] = lambda _: None
+    told: tuple[str, ...] = ()
+    changes: Any = None
+
+
+AGAIN = Night()
+PRUNE: dict[str, Any] = {"prune": True}
+# After a night over a.jsonl with the traces a1 to a4, and b.jsonl with b1 and b2.
+NIGHTS: dict[str, list[Night]] = {
+    "nothing": [AGAIN, Night(lambda folder: write(folder, "new", "n1")), AGAIN],
+    "a file that is unreadable": [
+        Night(lambda folder: damage(folder, b""), ("c.parquet is unreadable: the file is empty",)),
+        AGAIN,
+        Night(lambda folder: damage(folder, b"PAR1, no more"), ("c.parquet is unreadable: ",)),
+        AGAIN,
+    ],
+    "a file that is cut": [
+        Night(lambda folder: cut(folder, "c1"), ("c.jsonl is cut: it ends within a line",)),
+        AGAIN,
+    ],
+    "another warehouse in the archive": [
+        Night(lambda folder: leave_warehouse(folder, "wh"), ("archive/wh is left out: it is a w",)),
+        AGAIN,
+        Night(lambda folder: write(folder, "new", "n1")),
+        Night(lambda folder: leave_warehouse(folder, "x"), ("archive/x is left out: it is a w",)),
+        AGAIN,
+        Night(lambda folder: (folder / "archive" / "x" / "kp.lock").unlink()),
+        Night(lambda folder: (folder / "archive" / "x" / "kp.lock").touch(), ("x is left out",)),
+        AGAIN,
+        Night(
+            lambda folder: (folder / "warehouse" / "told.json").write_text('{"a": [1]}'),
+            ("wh is left out", "x is left out"),
+        ),
+        AGAIN,
+    ],
+    "a forget that was not finished": [
+        Night(lambda folder: mark(folder, is_left=True), ("a kp-batch forget was not finished",)),
+        AGAIN,
+        Night(lambda folder: mark(folder, is_left=False)),
+        Night(lambda folder: mark(folder, is_left=True), ("a kp-batch forget was not finished",)),
+        AGAIN,
+    ],
+    "an audit that warns": [
+        Night(told=('audit last found 1 row: {"last":"b2"}',), changes={"audits": LAST}),
+        AGAIN,
+        Night(
+            lambda folder: write(folder, "new", "n1"), ('audit last found 1 row: {"last":"n1"}',)
+        ),
+        AGAIN,
+    ],
+    "traces of the future": [
+        Night(
+            lambda folder: write(folder, "new", "n1", created_at="2999-01-01T00:00:00Z"),
+            ("traces are dated in the future: 1 partition: 2999-01-01",),
+        ),
+        AGAIN,
+        Night(
+            lambda folder: write(folder, "newer", "n2", created_at="2999-01-02T00:00:00Z"),
+            ("traces are dated in the future: ",),
+        ),
+        AGAIN,
+    ],
+    "half of the archive lost": [
+        Night(lambda folder: (folder / "archive" / "a.jsonl").unlink(), ("lost half of its rows",)),
+        AGAIN,
+    ],
+    "new weights of no trace": [
+        Night(told=("no trace has the domain law",), changes={"profiles": profile("law")}),
+        AGAIN,
+        Night(
+            told=("no trace has the domain art", "no trace has the domain law"),
+            changes={"profiles": profile("law", "art")},
+        ),
+        AGAIN,
+    ],
+    "a file replaced by another's content": [
+        Night(
+            lambda folder: write(folder, "b", "x1", "x2"),
+            (
+                (
+                    "2 published traces are removed, which no file of the archive has any more "
+                    "(such as b1 of /"
+                ),
+            ),
+        ),
+        AGAIN,
+        Night(lambda folder: write(folder, "b", "x1"), ("1 published trace is removed, which",)),
+        AGAIN,
+    ],
+    "a row that is rejected now": [
+        Night(
+            lambda folder: write(folder, "b", "b1", "b2", steps=[]), ("2 published traces are r",)
+        ),
+        AGAIN,
+    ],
+    "files that are pruned": [
+        Night(
+            lambda folder: (folder / "archive" / "b.jsonl").unlink(),
+            ("2 published traces are removed, with the files that --prune takes out (such as b",),
+            PRUNE,
+        ),
+        Night(changes=PRUNE),
+        AGAIN,
+        # Of both kinds in one night.
+        Night(lambda folder: write(folder, "c", "c1"), changes=PRUNE),
+        Night(
+            lambda folder: (
+                write(folder, "a", "a1", "a2", "a3"),
+                (folder / "archive" / "c.jsonl").unlink(),
+            ),
+            (
+                "1 published trace is removed, which",
+                "1 published trace is removed, with the file",
+            ),
+            PRUNE,
+        ),
+        Night(changes=PRUNE),
+    ],
+    "a file that is gone without --prune": [
+        Night(lambda folder: (folder / "archive" / "b.jsonl").unlink()),
+        AGAIN,
+    ],
+    "a trace with other content in a later file, which takes its place": [
+        Night(lambda folder: write(folder, "c", "b1", objective="Another", confidence=0.1)),
+        AGAIN,
+    ],
+    "a file renamed, and one copied": [
+        Night(lambda folder: (folder / "archive" / "b.jsonl").rename(folder / "archive/r.jsonl")),
+        AGAIN,
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("quiet") / "made"
+    write(folder, "a", "a1", "a2", "a3", "a4")
+    write(folder, "b", "b1", "b2")
+    rescore_archive(config(folder, folder / "archive", **OPTIONS))
+    keep(folder)
+    return folder
+
+
+def night(folder: Path, capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
+    """What a run with --quiet writes to stderr."""
+    with restored_log():
+        show_on_stderr()
+        show_only_new_warnings()
+        settings = config(folder, folder / "archive", **OPTIONS, **changes)
+        rescore_archive(effective_config(settings))
+    return capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize("trouble", NIGHTS)
+def test_each_is_told_once_and_again_when_it_changes(
+    made: Path, trouble: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    restore(made)
+    for number, each in enumerate(NIGHTS[trouble]):
+        each.happens(made)
+        lines = night(made, capsys, **(each.changes or {}))
+        assert len(lines) == len(each.told), (number, lines)
+        for line, wanted in zip(lines, each.told, strict=True):
+            assert wanted in line, number
