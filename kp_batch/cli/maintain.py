@@ -76,14 +76,15 @@ def catalog(warehouse: Path, output: Path | None) -> None:
     help="What runs of this time left stays readable with --as-of: 12h, 30d.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be removed; change nothing.")
-def vacuum(warehouse: Path, keep: str, dry_run: bool) -> None:  # noqa: FBT001 (click passes it)
+@json_option
+def vacuum(warehouse: Path, keep: str, *, dry_run: bool, as_json: bool) -> None:
     """Remove old versions, vectors that nothing needs, and the raw rows of old rejects."""
     period = _period(keep)
     from kp_batch.operations.vacuum import vacuum as vacuum_warehouse
 
     with _upkeep(warehouse, dry_run=dry_run):
         removed = vacuum_warehouse(warehouse, period, datetime.now(UTC), dry_run=dry_run)
-    echo_result(removed_text(removed, dry_run=dry_run))
+    echo_result(json_line(removed) if as_json else removed_text(removed, dry_run=dry_run))
 
 
 @kp_batch.command()
@@ -95,6 +96,7 @@ def vacuum(warehouse: Path, keep: str, dry_run: bool) -> None:  # noqa: FBT001 (
 @click.option("--unseen-too", is_flag=True, help="Keep ids out of later runs that were never seen.")
 @note_option
 @click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
+@json_option
 def forget(  # noqa: PLR0913 (each is an option)
     ids: tuple[str, ...],
     warehouse: Path,
@@ -103,6 +105,7 @@ def forget(  # noqa: PLR0913 (each is an option)
     *,
     unseen_too: bool,
     dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Remove traces for good, as if they had never been in the archive.
 
@@ -120,7 +123,7 @@ def forget(  # noqa: PLR0913 (each is an option)
             with_page=True,
             dry_run=dry_run,
         )
-    echo_result(forgotten_text(forgotten, dry_run=dry_run))
+    echo_result(json_line(forgotten) if as_json else forgotten_text(forgotten, dry_run=dry_run))
     if forgotten.refusal:
         raise KpBatchError(forgotten.refusal)
 

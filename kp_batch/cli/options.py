@@ -95,8 +95,9 @@ json_option = click.option(
 )
 note_option = click.option("--note", type=Parsed(parse_note), help="A line to keep with the run.")
 option_of_format = partial(click.option, "--format", "output_format", show_default=True)
+rows_as_json_option = click.option("--json", "as_json", is_flag=True, help="Print a list of rows.")
 format_option = option_of_format(
-    type=click.Choice(["table", "line", "csv", "json"]),
+    type=click.Choice(["table", "line", "csv"]),
     default="table",
     help="line: one for each value, as of a table that is wider than the terminal.",
 )

@@ -24,6 +24,7 @@ from kp_batch.cli.options import (
     number_option,
     option_of_format,
     option_of_warehouse,
+    rows_as_json_option,
     warehouse_option,
 )
 from kp_batch.duck import set_variables
@@ -94,6 +95,7 @@ class QuestionsHelp(click.Command):
     help=f"The tables as that run left them: {_RUN}.",
 )
 @click.option("--fail-if-rows", is_flag=True, help="Exit with 1 where the answer has a row.")
+@rows_as_json_option
 def sql(  # noqa: PLR0913 (each is an option)
     query: str | None,
     file: IO[bytes] | None,
@@ -102,11 +104,13 @@ def sql(  # noqa: PLR0913 (each is an option)
     as_of: str | None,
     *,
     fail_if_rows: bool,
+    as_json: bool,
 ) -> None:
     """Ask QUERY of the views scores, rejects, profiles, runs, files and distributions.
 
-    Of several statements each answer is shown; csv and json hold one.
+    Of several statements each answer is shown; csv and --json hold one.
     """
+    output_format = "json" if as_json else output_format
     if ask(warehouse, _query(query, file), output_format, as_of) and fail_if_rows:
         raise KpBatchError("the query of --fail-if-rows has rows")
 
@@ -135,7 +139,8 @@ def _questions_text(questions: list[Question]) -> str:
 @kp_batch.command()
 @warehouse_option
 @format_option
-def runs(warehouse: Path, output_format: str) -> None:
+@rows_as_json_option
+def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
     """List the runs, the last one first: what each changed, or why it failed; and the candidate.
 
     kept is as-of where the tables that a run left can be read with --as-of, and rollback where they
@@ -147,7 +152,7 @@ def runs(warehouse: Path, output_format: str) -> None:
     versions = {"readable": [*available.readable], "restorable": [*available.restorable]}
     if output_format == "table" and not shutil.get_terminal_size((0, 0)).columns:
         output_format = "line"  # a mail or a log is no wider than a terminal
-    ask(warehouse, _RUNS, output_format, variables=versions)
+    ask(warehouse, _RUNS, "json" if as_json else output_format, variables=versions)
     if available.candidate:
         echo(
             f"kp-batch: what run {available.candidate} did not publish is kept: "

@@ -18,6 +18,7 @@ _TYPES = {
     "compare": ("operations.compare", "Comparison"),
     "explain": ("operations.explain", "Explanation"),
     "export": ("operations.export", "ExportResult"),
+    "forget": ("operations.forget", "ForgetResult"),
     "import": ("imports.summary", "Imported"),
     "plan": ("planning.explain_plan", "PlanDescription"),
     "preview": ("cli.outcome", "PreviewOutcome"),
@@ -28,6 +29,7 @@ _TYPES = {
     "settings": ("operations.settings", "Setting"),
     "status": ("operations.status", "WarehouseStatus"),
     "sweep": ("operations.sweep_result", "Sweep"),
+    "vacuum": ("operations.vacuum", "VacuumResult"),
     "verify": ("operations.verify", "Verification"),
 }
 _LISTED = {"audit", "questions", "settings"}  # these print a list of their type

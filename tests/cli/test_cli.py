@@ -105,7 +105,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Scored:
 
 
 def test_runs_shows_the_clock_of_the_summary_up_to_publication(scored: Scored) -> None:
-    listed = json.loads(invoke("runs", "--warehouse", scored.warehouse, "--format", "json").stdout)
+    listed = json.loads(invoke("runs", "--warehouse", scored.warehouse, "--json").stdout)
     with connect(scored.warehouse) as connection:
         query = "SELECT run_id, seconds FROM runs"
         seconds_by_run = {
@@ -194,7 +194,7 @@ def test_sql_answers_in_every_format(scored: Scored) -> None:
     ask = ["sql", "SELECT count(*) AS traces FROM scores", "--warehouse", scored.warehouse]
     assert "120" in invoke(*ask).stdout
     assert invoke(*ask, "--format", "csv").stdout == "traces\n120\n"
-    assert json.loads(invoke(*ask, "--format", "json").stdout) == [{"traces": 120}]
+    assert json.loads(invoke(*ask, "--json").stdout) == [{"traces": 120}]
 
 
 def test_sql_reads_its_query_from_a_file_or_stdin(scored: Scored, tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ def test_sql_answers_as_of_a_run(scored: Scored) -> None:
 
 
 def test_runs_lists_the_runs_the_last_one_first(scored: Scored) -> None:
-    answer = invoke("runs", "--warehouse", scored.warehouse, "--format", "json")
+    answer = invoke("runs", "--warehouse", scored.warehouse, "--json")
     rows = json.loads(answer.stdout)
     begun = [re.sub("[^0-9]", "", row["started_at"])[:14] for row in rows]
     assert begun == [row["run_id"].replace("T", "")[:14] for row in rows]
@@ -346,7 +346,7 @@ def test_runs_shows_all_it_knows_in_any_width_and_why_a_run_failed(
     with pytest.raises(ArchiveError):
         rescore_archive(RescoreConfig(**usual, max_reject_share=0, threshold=0.6))
     runs = ["runs", "--warehouse", tmp_path / "wh"]
-    failed, other, _ = json.loads(invoke(*runs, "--format", "json").stdout)
+    failed, other, _ = json.loads(invoke(*runs, "--json").stdout)
     assert failed["status"] == "failed"
     assert failed["changes"].startswith("1 of 2 rows is rejected, more than")
     weights_of = re.findall("weights of ([a-z_]+)(?:;|$)", other["changes"])
@@ -679,7 +679,7 @@ def test_the_golden_archive_through_a_whole_run(
         "SELECT trace_id AS id, complexity, novelty, tool_diversity, outcome_confidence, score, "
         "profile, single_thought FROM scores"
     )
-    done = invoke("sql", query, "--warehouse", golden_warehouse, "--format", "json")
+    done = invoke("sql", query, "--warehouse", golden_warehouse, "--json")
     rows = {row["id"]: row for row in json.loads(done.stdout)}
     lines = (GOLDEN / f"expected_{expected}.jsonl").read_text("utf-8").splitlines()
     for live in map(json.loads, lines):

@@ -62,7 +62,7 @@ def how(ending: dict[str, Any]) -> tuple[str, str | None, str | None]:
 
 
 def runs(folder: Path, to: str = "wh") -> list[tuple[str, str]]:
-    listed = invoke("runs", "--warehouse", folder / to, "--format", "json")
+    listed = invoke("runs", "--warehouse", folder / to, "--json")
     return [(row["run_id"], row["status"]) for row in json.loads(listed.stdout)]
 
 

@@ -225,7 +225,7 @@ def test_letters_that_the_encoding_of_an_output_lacks_become_others(tmp_path: Pa
     assert re.search(r"\n  é:~  +[.@]{10}  ", summary)
     assert "é:~" in ask("latin-1", "sql", "SELECT task_domain FROM scores")
     assert "\\u00e9:~" in ask("ascii", "sql", "SELECT task_domain FROM scores")
-    data = ask("ascii", "sql", "--format", "json", "SELECT task_domain FROM scores")
+    data = ask("ascii", "sql", "--json", "SELECT task_domain FROM scores")
     assert json.loads(data) == [{"task_domain": "é▂…"}]
 
 

@@ -213,7 +213,7 @@ def test_runs_tells_which_are_kept_and_ids_that_were_kept_out_stay_out(
     gone = forget(folder / "warehouse", ["unseen"], unseen_too=True).run_id
     assert gone
     capsys.readouterr()
-    runs.main(["--warehouse", f"{folder}/warehouse", "--format", "json"], standalone_mode=False)
+    runs.main(["--warehouse", f"{folder}/warehouse", "--json"], standalone_mode=False)
     output = {entry["run_id"]: entry["kept"] for entry in json.loads(capsys.readouterr().out)}
     kept = available_runs(folder / "warehouse")
     assert output == {
