@@ -15,7 +15,6 @@ from kp_batch.cli.options import (
     Parsed,
     json_line,
     json_option,
-    option_of_format,
     option_of_warehouse,
     warehouse_option,
 )
@@ -98,9 +97,7 @@ def _key_and_value(text: str) -> tuple[str, str | None]:
     help="Meet the cache of this value, where the warehouse keeps several (--cache-by); without "
     "VALUE, that of the traces that have none. Left out, it is the trace's own.",
 )
-@option_of_format(
-    type=click.Choice(["json", "text"]), default="json", help="A line of JSON a trace, or text."
-)
+@json_option
 def score(  # noqa: PLR0913 (each is an option)
     file: IO[bytes],
     *,
@@ -108,12 +105,12 @@ def score(  # noqa: PLR0913 (each is an option)
     warehouse: Path | None,
     at: datetime | None,
     group: tuple[tuple[str, str | None], ...],
-    output_format: str,
+    as_json: bool,
 ) -> None:
     """Score new traces: FILE, or - for stdin, is one as JSON, or JSONL.
 
     With a warehouse each is scored as if it came next there; the warehouse stays as it is.
-    Without one it is scored as a live engine would score its first.
+    Without one it is scored as a live engine would score its first. --json prints a line for each.
     """
     from kp_batch.operations.score import Unscored, score_lines
 
@@ -131,7 +128,7 @@ def score(  # noqa: PLR0913 (each is an option)
             if isinstance(scored, Unscored):
                 unscored += 1
                 first = first or f"the first on line {scored.line:,}: {scored.message}"
-            echo(json_line(scored) if output_format == "json" else scored_text(scored))
+            echo(json_line(scored) if as_json else scored_text(scored))
     if not lines:
         raise TraceError(f"there is no trace in {printable(file.name)}")
     if unscored:

@@ -58,7 +58,7 @@ def schema_of(name: str) -> dict[str, Any]:
 
         adapter = TypeAdapter[Any](_printed_type(name))
         schema = _as_printed(adapter.json_schema(mode="serialization"))
-        title = f"kp-batch {name}" + ("" if name == "score" else " --json")
+        title = f"kp-batch {name} --json"
     return {"$schema": _DIALECT, **schema, "title": title}
 
 

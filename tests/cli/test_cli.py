@@ -639,7 +639,7 @@ def test_sample_makes_an_archive(tmp_path: Path) -> None:
 def test_score_gives_one_trace_its_score(tmp_path: Path) -> None:
     line = (GOLDEN / "traces.jsonl").read_text("utf-8").splitlines()[0]
     expected = json.loads((GOLDEN / "expected_no_embedder.jsonl").read_text().splitlines()[0])
-    done = invoke("score", "-", stdin=line)
+    done = invoke("score", "-", "--json", stdin=line)
     answer = json.loads(done.stdout)
     assert answer["score"] == expected["score"] == answer["by_profile"]["finance"]
     (tmp_path / "t.json").write_text(json.dumps({"task": {}}))

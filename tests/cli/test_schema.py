@@ -71,7 +71,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         "import": ("import", "auto", write_json(folder / "a.json", unit), "-o", folder / "new"),
     }
     outputs |= {name: printed(*words, "--json") for name, words in others.items()}
-    return outputs | {"score": printed("score", line, *to), "trace": traces[0]}
+    return outputs | {"score": printed("score", line, *to, "--json"), "trace": traces[0]}
 
 
 def test_a_command_has_a_schema_where_it_prints_json() -> None:
@@ -83,7 +83,7 @@ def test_a_command_has_a_schema_where_it_prints_json() -> None:
         if any("--json" in param.opts for param in command.params)
     }
     rows = {"runs", "sql"}  # their columns are those of a query
-    assert {*NAMES} == (print_json - rows) | {"preview", "score", "trace"}
+    assert {*NAMES} == (print_json - rows) | {"preview", "trace"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -218,7 +218,7 @@ def test_lines_that_cannot_be_scored_stand_in_their_order_with_all_their_faults(
 def test_what_is_nested_too_deep_is_reported_on_its_line(tmp_path: Path) -> None:
     deep = tmp_path / "deep.json"
     deep.write_text("[" * 100_000)
-    done = invoke("score", deep)
+    done = invoke("score", deep, "--json")
     assert done.returncode == 1
     assert json.loads(done.stdout)["reasons"] == ["too_large"]
     assert "Traceback" not in done.stderr
@@ -293,7 +293,7 @@ def test_the_command_writes_a_line_of_json_for_each_line(
 ) -> None:
     text = lines(said(0, "fix it", id="new"), trace(id="bad", steps=[])).getvalue().decode()
     options = ("--warehouse", four / "warehouse", "--at", "2026-01-06T02:00:00+02:00")
-    done = invoke("score", "-", *options, stdin=text)
+    done = invoke("score", "-", *options, "--json", stdin=text)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     first = "kp-batch: 1 of 2 traces cannot be scored, the first on line 2"
     assert (done.returncode, done.stderr) == (1, f"{first}: {answers[1]['message']}\n")
@@ -307,8 +307,8 @@ def test_the_command_writes_a_line_of_json_for_each_line(
         "message": answers[1]["message"],
     }
     monkeypatch.setenv("KP_BATCH_WAREHOUSE", str(four / "warehouse"))
-    assert invoke("score", "-", *options[2:], stdin=text).stdout == done.stdout
-    shown = invoke("score", "-", *options, "--format", "text", stdin=text).stdout
+    assert invoke("score", "-", *options[2:], "--json", stdin=text).stdout == done.stdout
+    shown = invoke("score", "-", *options, stdin=text).stdout
     assert f"line 1: new, code: {expected.score:.4f}" in shown
     assert "line 2: bad cannot be scored: steps " in shown
 
@@ -322,7 +322,7 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
         "[profiles.code]\ncomplexity = 0.0\nnovelty = 1.0\n"
         "tool_diversity = 0.0\noutcome_confidence = 0.0\n"
     )
-    done = invoke("score", file, "--profiles", tmp_path / "profiles.toml")
+    done = invoke("score", file, "--json", "--profiles", tmp_path / "profiles.toml")
     answer = json.loads(done.stdout)
     assert (answer["breakdown"]["composite"], answer["score"]) == (0.5, 0.5 - 0.1)
     empty = kp_batch("score", "-", stdin="")
@@ -355,7 +355,7 @@ def test_the_command_takes_the_values_that_no_trace_tells(several: Path) -> None
         options = [word for value in values for word in ("--group", value)]
         [expected] = beside(several, at, new, **group)
         assert isinstance(expected, Scored)
-        answer = json.loads(invoke(*arguments, *options, stdin=text).stdout)
+        answer = json.loads(invoke(*arguments, *options, "--json", stdin=text).stdout)
         assert answer["max_similarity"] == expected.max_similarity is not None
     for options, message in (
         ([], "a cache for each host, which no trace tells: give --group host=VALUE, empty where"),
