@@ -5,9 +5,10 @@ It reads a few small files, or objects, and writes nothing: a monitor asks it ev
 
 import json
 import shutil
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import holder, lease_holder
 from kp_batch.warehouse.manifest import manifest_of, read_manifest
 
+_LOOKS, _BETWEEN_S = 5, 0.1  # see `_resolved`
 PATIENCE_S = 30.0  # until a bucket, or a disk behind a network, has answered
 # Of a warehouse whose runs left no mark of it, as an earlier kp_batch or a copy.
 _LAST_DONE = """
@@ -120,13 +122,21 @@ def _of_folder(warehouse: Path) -> tuple[Tried | None, Success | None]:
 
 
 def _resolved(last: LastRun | None, warehouse: Path) -> Tried | None:
-    """The last run, which is running only while its process holds the lock."""
+    """The last run, which is running only while its process holds the lock.
+
+    That lets it go for a moment before it says how it ended: so it is looked at several times.
+    """
     if last is None:
         return None
-    values = {each.name: getattr(last, each.name) for each in fields(Tried)}
-    if last.status == "running" and (holder(warehouse) or {}).get("pid") != last.pid:
-        values["status"] = "killed"
-    return Tried(**values)
+    tried = Tried(**{each.name: getattr(last, each.name) for each in fields(Tried)})
+    for _ in range(_LOOKS if last.status == "running" else 0):
+        if (holder(warehouse) or {}).get("pid") == last.pid:
+            return tried
+        time.sleep(_BETWEEN_S)
+        now = LastRun.read(warehouse)
+        if now and now != last:
+            return _resolved(now, warehouse)
+    return replace(tried, status="killed") if last.status == "running" else tried
 
 
 def _of_bucket(url: str, copy: Path) -> tuple[Tried | None, Success | None]:
@@ -140,21 +150,22 @@ def _of_bucket(url: str, copy: Path) -> tuple[Tried | None, Success | None]:
             raise WarehouseError(f"{url} is no warehouse; run an archive first") from error
     last = max((each for each in (there, here) if each), key=lambda each: each.began, default=None)
     held = lease_holder(store)
-    if held and held[0]["copy"] != Record.of(copy).copy_id:
-        elsewhere = _elsewhere(*held)
-        if last is None or (last.ended or last.began) < elsewhere.began:
-            return elsewhere, last_success(there, here)
+    elsewhere = _elsewhere(copy, *held) if held else None
+    if elsewhere and (last is None or (last.ended or last.began) < elsewhere.began):
+        return elsewhere, last_success(there, here)
     return _resolved(last, copy), last_success(there, here)
 
 
-def _elsewhere(writer: Mapping[str, Any], is_heard_of: bool) -> Tried:  # noqa: FBT001 (private)
+def _elsewhere(copy: Path, writer: Mapping[str, Any], is_heard_of: bool) -> Tried | None:  # noqa: FBT001 (private)
     """The run of another machine that holds the lease, or held it when it was killed."""
-    return Tried(
-        status="running" if is_heard_of else "killed",
-        began=str(writer.get("since")),
-        host=str(writer.get("host")),
-        pid=int(writer.get("pid") or 0),
-    )
+    if writer["copy"] == Record.of(copy).copy_id:
+        return None
+    try:  # anybody may have written it
+        began, pid = datetime.fromisoformat(writer["since"]).astimezone(UTC), int(writer["pid"])
+    except (ValueError, TypeError, LookupError):
+        return None
+    status = "running" if is_heard_of else "killed"
+    return Tried(status=status, began=began.isoformat(), host=str(writer.get("host")), pid=pid)
 
 
 def _last_done(warehouse: Path) -> Success | None:

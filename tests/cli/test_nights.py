@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from kp_batch.cli.schema import schema_of
+from kp_batch.operations import status
 from kp_batch.pipeline import rescore
 from kp_batch.warehouse import publication
 from kp_batch.warehouse.last_run import LastRun
@@ -304,6 +306,23 @@ def test_a_working_process_that_the_system_kills_fails_the_night(nights: Nights)
         os.kill(running["pid"], signal.SIGKILL)
         out, err = process.communicate(timeout=60)
     assert nights.told(process.returncode, out, err) == (137, "failed", "killed")
+
+
+def test_a_night_that_has_just_let_the_lock_go_was_not_killed(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = LastRun.read(nights.warehouse)
+    assert ended
+    replace(ended, status="running").write(nights.warehouse)
+    looked: list[Path] = []
+
+    def holder(warehouse: Path) -> None:
+        looked.append(warehouse)
+        if len(looked) == 2:
+            ended.write(warehouse)
+
+    monkeypatch.setattr(status, "holder", holder)
+    assert nights.status_meanwhile()[1]["last_run"]["status"] == "done"
 
 
 def test_a_preview_and_a_plan_are_no_runs(nights: Nights) -> None:

@@ -117,6 +117,13 @@ def test_a_night_of_another_machine_is_running_while_its_lease_is_renewed(
     assert status(other)["last_run"]["status"] == "done"
 
 
+def test_a_lease_that_nobody_holds_in_its_form_is_no_run(one: Machine, other: Machine) -> None:
+    good = status(other)["last_run"]
+    for wrong in ({"since": "soon", "pid": 7}, {"since": 7, "pid": 7}, {"since": "2099-01-01"}):
+        store_at(one.url).write("kp.lock", json.dumps({"copy": "x", **wrong}).encode())
+        assert status(other)["last_run"] == good
+
+
 def test_a_machine_knows_of_its_own_runs_that_they_were_killed(one: Machine) -> None:
     with one.here() as folder:
         mark = json.loads((folder / LAST_RUN).read_bytes())
