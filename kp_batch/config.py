@@ -245,6 +245,9 @@ class RescoreConfig(BaseModel):
         description="Do them on the Ray cluster at this address, or auto: the one that runs.",
     )
     wait: bool = Field(default=False, description="Wait while another run writes to the warehouse.")
+    timeout: Duration = Field(
+        None, description="Fail the run if it is not over after so long, as 90s, 30m or 4h."
+    )
     wait_at_most: Duration = Field(
         None, description="Wait so long at the most, as 90s, 30m or 2h; then the run fails."
     )

@@ -7,7 +7,8 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -147,6 +148,22 @@ class StorageError(KpBatchError):
 
     code = "storage"
     ending = "failed"
+
+
+class RunTimeoutError(KpBatchError):
+    """A run was not over in time."""
+
+    code = "timeout"
+    ending = "failed"
+
+
+@contextmanager
+def waiting_for(what: Callable[[], str]) -> Generator[None]:
+    """Say what the context waits for, where its run is not over in time."""
+    try:
+        yield
+    except RunTimeoutError as error:
+        raise RunTimeoutError(f"{error}; it waited for {what()}") from error
 
 
 class TraceError(KpBatchError):

@@ -66,6 +66,7 @@ def test_defaults_are_the_live_engines() -> None:
         "workers": None,
         "ray": None,
         "wait": False,
+        "timeout": "none",
         "wait_at_most": "none",
         "note": None,
     }

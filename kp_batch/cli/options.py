@@ -26,7 +26,7 @@ _METAVARS = {
     "max_reject_share": "SHARE",
     "allow": "NAME",
     "exclude": "GLOB",
-    **dict.fromkeys(("ttl", "wait_at_most"), "DURATION"),
+    **dict.fromkeys(("ttl", "timeout", "wait_at_most"), "DURATION"),
 }
 _IMPORT_FORMATS = (  # of `conversion.formats.FORMATS`, which take long to import
     *("atif", "auto", "claude-code", "codex", "inspect", "knowledgepulse"),

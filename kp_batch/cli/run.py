@@ -2,7 +2,7 @@
 
 import os
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,10 @@ from kp_batch.cli.options import (
 )
 from kp_batch.cli.owed import note_result_printed
 from kp_batch.cli.query import ask
-from kp_batch.cli.supervise import logged
+from kp_batch.cli.supervise import end_after, logged
 from kp_batch.errors import ResourceError
 from kp_batch.log import echo, echo_result, show_only_new_warnings
+from kp_batch.novelty.settings import parse_ttl
 from kp_batch.text import count_of
 from kp_batch.warehouse.layout import Layout, check_apart, make_folder
 
@@ -70,7 +71,7 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
 
 @kp_batch.command(
     cls=SettingsCommand,
-    without=("workers", "ray", "wait", "wait_at_most", "note", "preview", "output"),
+    without=("workers", "ray", "timeout", "wait", "wait_at_most", "note", "preview", "output"),
 )
 @click.argument("archive", nargs=-1, required=True)
 @warehouse_option
@@ -167,7 +168,10 @@ def _work(
     prefect: bool | None,
 ) -> None:
     """Run with these settings; if the result cannot be printed, that fails the command at last."""
+    with suppress(ValueError):  # that it is wrong is told with all other faults
+        end_after(parse_ttl(settings.get("timeout") or "none"))  # to read the settings may hang
     config = config_of(settings)
+    end_after(config.timeout)
     from kp_batch.steps.prefect_settings import configured_api
 
     fault: OSError | ResourceError | None = None

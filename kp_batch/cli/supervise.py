@@ -17,24 +17,39 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import partial
 from io import TextIOWrapper
+from math import inf
 from pathlib import Path
 from typing import NoReturn, TextIO
 
 from kp_batch.cli.owed import OWED, PRINTED, print_owed
 from kp_batch.ended import Ended
-from kp_batch.errors import TEMPORARY_FOLDERS, BusyError, KpBatchError, ResourceError, explain_error
+from kp_batch.errors import (
+    TEMPORARY_FOLDERS,
+    BusyError,
+    KpBatchError,
+    ResourceError,
+    RunTimeoutError,
+    explain_error,
+)
 from kp_batch.files import HALF_WRITTEN, note_leftovers_in, remove_leftovers, temporary_sibling
 from kp_batch.log import echo, set_user_streams, user_err, user_out
+from kp_batch.novelty.settings import format_ttl, parse_ttl
 from kp_batch.text import printable_lines
 
 # Files of the child's temporary folder, besides those of `owed`: the list of what it would leave
-# elsewhere if it is killed; the output of libraries, or a link to it; and a mark that it is at
-# work, since a library may end it, too.
-_LEFTOVERS, _OUTPUT, _AT_WORK = "left", "printed", "at-work"
+# elsewhere if it is killed; the output of libraries, or a link to it; a mark that it is at work,
+# since a library may end it, too; and its timeout.
+_LEFTOVERS, _OUTPUT, _AT_WORK, _TIMEOUT = "left", "printed", "at-work", "timeout"
+_LATE = 0  # in place of a signal
+_GRACE_S = 30.0  # in which the child, if it can, ends itself at its timeout, and says so
+_LONGEST_S = 1e6  # to wait at once
 
 
 def ending_signals() -> set[signal.Signals]:
@@ -59,6 +74,7 @@ def supervised(work: Callable[[], int], *, note: str = "", owed: str | None = No
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # some systems drop it unhandled
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *ending})
     _open_closed_streams()
+    began = time.monotonic()
     (alive, own), folder = os.pipe(), Path(tempfile.mkdtemp(prefix="kp-"))
     try:
         (folder / _AT_WORK).touch()
@@ -73,8 +89,10 @@ def supervised(work: Callable[[], int], *, note: str = "", owed: str | None = No
         _become_child(folder, alive, ending)
         _exit_child(_status(work))
     os.close(alive)
-    number, status = _wait(child, ending)
-    if number is not None:
+    number, status = _wait(child, ending, partial(_deadline, folder, began))
+    if number == _LATE:
+        status = _report_late(folder, child, note)
+    elif number is not None:
         status = _report_signal(folder, child, number, note)
     elif status < 0 or (folder / _AT_WORK).exists():
         status = _report_crash(folder, child, status)
@@ -139,22 +157,51 @@ def _exit_child(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _wait(child: int, ending: Collection[int]) -> tuple[int | None, int]:
+def end_after(timeout: timedelta | None) -> None:
+    """Have this command ended so long after its start, whatever it does then; None: never.
+
+    A run ends itself, see `steps.timeout`, where it can: it has a moment more for that.
+    """
+    for folder in TEMPORARY_FOLDERS:
+        (folder / _TIMEOUT).write_text(format_ttl(timeout), "utf-8")
+        os.kill(os.getppid(), signal.SIGCHLD)  # the supervisor looks for it
+
+
+def _deadline(folder: Path, began: float) -> float:
+    """When the command is to be ended, by the monotonic clock, as is when it began."""
+    timeout = _timeout(folder)
+    return began + timeout.total_seconds() + _GRACE_S if timeout else inf
+
+
+def _timeout(folder: Path) -> timedelta | None:
+    try:
+        return parse_ttl((folder / _TIMEOUT).read_text("utf-8"))
+    except (OSError, ValueError):  # it is not known yet
+        return None
+
+
+def _wait(
+    child: int, ending: Collection[int], deadline: Callable[[], float]
+) -> tuple[int | None, int]:
     """Wait for the child or for a signal, and kill all processes that the child has started.
 
     Returns:
-        The signal, if one came, and how the child ended: its exit status, or the negative number
-        of the signal that ended it.
+        The signal, if one came, or `_LATE` at the deadline; and how the child ended: its exit
+        status, or the negative number of the signal that ended it.
     """
     number, ended, status = 0, 0, 0
     while not ended:
-        number = signal.sigwait({signal.SIGCHLD, *ending})
-        if number in ending:
+        left = min(max(deadline() - time.monotonic(), 0), _LONGEST_S)
+        info = signal.sigtimedwait({signal.SIGCHLD, *ending}, left)
+        number = info.si_signo if info else _LATE
+        if info is None and deadline() > time.monotonic():
+            continue
+        if number != signal.SIGCHLD:
             os.kill(child, signal.SIGKILL)  # it may lead no group yet
-        ended, status = os.waitpid(child, 0 if number in ending else os.WNOHANG)
+        ended, status = os.waitpid(child, os.WNOHANG if number == signal.SIGCHLD else 0)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
-    return number if number in ending else None, os.waitstatus_to_exitcode(status)
+    return None if number == signal.SIGCHLD else number, os.waitstatus_to_exitcode(status)
 
 
 def _report_signal(folder: Path, child: int, number: int, note: str) -> int:
@@ -166,6 +213,20 @@ def _report_signal(folder: Path, child: int, number: int, note: str) -> int:
     _leave_end(folder, child, Ended("stopped", end, "signal"))
     print_message(f"{end}{note}")
     return 128 + number
+
+
+def _report_late(folder: Path, child: int, note: str) -> int:
+    """Print that the child was not over in time, and could not end itself; returns the status."""
+    from kp_batch.steps.timeout import not_over
+    from kp_batch.warehouse.last_run import step_of
+
+    end = not_over(_timeout(folder) or timedelta(), step_of(folder))
+    if (folder / PRINTED).exists():
+        print_message(f"warning: {end}; the report may be an older one")
+        return 0
+    _leave_end(folder, child, Ended("failed", end, RunTimeoutError.code))
+    print_message(f"{end}{note}")
+    return 1
 
 
 def _report_crash(folder: Path, child: int, status: int) -> int:

@@ -26,6 +26,7 @@ from kp_batch.runs.record import RunCounts, last_done
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import Executor, ThreadExecutor, step, timed
+from kp_batch.steps.timeout import ended_after
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import skip_upload
@@ -87,7 +88,7 @@ def preview(
     """
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
-    with timed() as clock, opened_warehouse(config):
+    with ended_after(config.timeout), timed() as clock, opened_warehouse(config):
         skip_upload(config.warehouse)
         run = Run.begin(effective_config(config), datetime.now(UTC))
         _check_output(run.config)

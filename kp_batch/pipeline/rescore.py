@@ -13,7 +13,7 @@ from polars.exceptions import PanicException
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import remove_damaged
 from kp_batch.ended import Ended
-from kp_batch.errors import DamagedVectorsError, KpBatchError, StorageError
+from kp_batch.errors import DamagedVectorsError, KpBatchError, RunTimeoutError, StorageError
 from kp_batch.files import atomic_write
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.log import info, remembering, warn
@@ -45,6 +45,7 @@ from kp_batch.runs.audits import AuditResult
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.steps.step import Clock, Executor, ThreadExecutor, retried, timed
+from kp_batch.steps.timeout import ended_after
 from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.last_run import Stands, Try, the_try, tried
@@ -123,7 +124,7 @@ def _tried(this: Try, config: RescoreConfig, executor: Executor) -> Summary:
     """Rescore an archive, and leave how that ends: see `warehouse.last_run`."""
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
-    with opened_warehouse(config):
+    with ended_after(config.timeout), opened_warehouse(config):
         this.under_way()
         summary = rescore_archive(effective_config(config), executor)
         this.run_id = summary.run_id
@@ -190,7 +191,8 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
             with run.staging.shared():
                 yield opened
         except (Exception, PanicException) as error:
-            is_refused = isinstance(error, KpBatchError) and not isinstance(error, StorageError)
+            is_late = isinstance(error, StorageError | RunTimeoutError)
+            is_refused = isinstance(error, KpBatchError) and not is_late
             if is_refused and not opened.begun:  # without such an archive, say: there was no run
                 raise
             # An error of its publication, of a full disk say, is not the one that counts.

@@ -15,7 +15,7 @@ from functools import wraps
 from importlib import import_module
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-from kp_batch.errors import StorageError, is_passing
+from kp_batch.errors import StorageError, is_passing, waiting_for
 from kp_batch.log import warn
 from kp_batch.text import one_line
 from kp_batch.warehouse.last_run import the_try
@@ -123,7 +123,8 @@ def retried(name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.k
                     "run again when that disk or server is back"
                 ) from error
         warn(f"{name} failed, and is tried again in {delay:.0f} s: {reason}")
-        time.sleep(delay)
+        with waiting_for(lambda reason=reason: f"another try after: {reason}"):
+            time.sleep(delay)
 
 
 @dataclass(frozen=True)

@@ -187,6 +187,11 @@ class Try:
     _shown: LastRun | None = None  # what the file says of it
     _is_settled: bool = False
 
+    @property
+    def step(self) -> str | None:
+        """The step that is under way."""
+        return self._shown.step if self._shown else None
+
     def under_way(self) -> None:
         """Say that it is under way; it alone writes to the warehouse."""
         before = LastRun.read(self.warehouse)
@@ -229,7 +234,6 @@ class Try:
     def _as(self, status: Status | Literal["running"], **values: Any) -> LastRun:
         from importlib.metadata import version
 
-        step = self._shown.step if self._shown else None
         return LastRun(
             status,
             self.began,
@@ -238,7 +242,7 @@ class Try:
             os.getpid(),
             version("kp-batch"),
             run_id=self.run_id,
-            step=step,
+            step=self.step,
             **values,
         )
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from polars.exceptions import PanicException
 
-from kp_batch.errors import BusyError
+from kp_batch.errors import BusyError, waiting_for
 from kp_batch.files import atomic_write, sync_names, sync_new
 from kp_batch.log import warn
 from kp_batch.text import one_line
@@ -95,7 +95,8 @@ def _acquire(locks: ExitStack, warehouse: Path, *, wait: float) -> bool:
             else:
                 locks.push(attempt.pop_all())
                 return is_first
-        time.sleep(min(_RETRY_S, left))
+        with waiting_for(lambda: f"the writer of {shown(warehouse)}"):
+            time.sleep(min(_RETRY_S, left))
 
 
 def publish(candidate: Candidate, settings: Mapping[str, Any], *, failed: bool = False) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -45,7 +46,9 @@ HEAD = """
 import os, signal, subprocess, sys, tempfile, time
 from pathlib import Path
 from kp_batch.cli.owed import note_result_owed, note_result_printed
+from kp_batch.cli import supervise
 from kp_batch.cli.supervise import logged, supervised
+supervise._GRACE_S = 0
 from kp_batch.files import temporary_sibling
 from kp_batch.log import echo
 def kill(number):
@@ -93,6 +96,39 @@ KILLED = (
     "out; what is published is whole{}\n"
 )
 ITSELF = "kp-batch: the working process ended by itself, with status {}: it said nothing\n"
+
+
+LATE = "the run was not over after --timeout 1s, and is ended before its first step"
+
+
+@pytest.mark.parametrize(
+    ("work", "status", "message"),
+    [
+        ("end_after(SECOND); time.sleep(600)", 1, f"kp-batch: {LATE}; whole\n"),
+        (  # whatever signals it takes, and whatever it has started
+            "end_after(SECOND); signal.pthread_sigmask(0, range(1, 32)); os.system('sleep 600')",
+            1,
+            f"kp-batch: {LATE}; whole\n",
+        ),
+        (
+            "end_after(SECOND); note_result_printed(); time.sleep(600)",
+            0,
+            f"kp-batch: warning: {LATE}; the report may be an older one\n",
+        ),
+        ("end_after(SECOND); end_after(None); time.sleep(2)", 0, ""),
+        ("end_after(SECOND); return 3", 3, ""),
+        ("end_after(SECOND * 9_999_999_999_999)", 0, ""),
+    ],
+)
+def test_what_is_not_over_in_time_is_ended_whatever_it_does(
+    temporary: Path, work: str, status: int, message: str
+) -> None:
+    began = time.monotonic()
+    setup = "from datetime import timedelta; SECOND = timedelta(seconds=1)"
+    returned = done(f"{setup}; end_after = supervise.end_after; {work}")
+    assert returned == (status, "", message)
+    assert time.monotonic() - began < 20
+    assert [*temporary.iterdir()] == []
 
 
 @pytest.mark.telling

@@ -1,0 +1,115 @@
+"""A run that is not over in time: what is said of it, and what it leaves."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from kp_batch.errors import RunTimeoutError, waiting_for
+from kp_batch.operations.preview import preview
+from kp_batch.pipeline.rescore import rescore_and_report
+from kp_batch.steps.timeout import ended_after, let_it_end
+from kp_batch.warehouse.last_run import LastRun
+from tests.support.archives import trace, write_jsonl
+from tests.support.queries import ask
+from tests.support.runs import config
+
+SOON = timedelta(seconds=0.05)
+
+
+def test_what_waits_is_ended_and_says_for_what() -> None:
+    words = r"was not over after --timeout .* before its first step; it waited for a bus$"
+    with (
+        pytest.raises(RunTimeoutError, match=words),
+        ended_after(SOON),
+        waiting_for(lambda: "a bus"),
+    ):
+        time.sleep(60)
+
+
+def test_a_timer_of_somebody_else_is_set_again() -> None:
+    handler, timer = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
+    signal.setitimer(signal.ITIMER_REAL, 200, 7)
+    try:
+        let_it_end()  # which is not ours
+        with ended_after(timedelta(seconds=5)):
+            assert 4 < signal.getitimer(signal.ITIMER_REAL)[0] < 5.1
+        assert signal.getitimer(signal.ITIMER_REAL) == (pytest.approx(200, abs=9), 7)
+        assert signal.getsignal(signal.SIGALRM) == handler
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
+def test_without_a_timeout_or_in_another_thread_nothing_is_set() -> None:
+    set_to: list[float] = []
+    before = signal.getitimer(signal.ITIMER_REAL)[0]
+
+    def look(timeout: timedelta | None) -> None:
+        with ended_after(timeout):
+            set_to.append(signal.getitimer(signal.ITIMER_REAL)[0])
+
+    look(None)
+    thread = Thread(target=look, args=[SOON])
+    thread.start()
+    thread.join()
+    assert set_to == pytest.approx([before, before], abs=9)
+    look(timedelta.max)
+    assert set_to[-1] > 1e8
+
+
+def test_what_publishes_is_not_ended() -> None:
+    with ended_after(SOON):
+        let_it_end()
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_page")
+def test_a_run_that_waits_for_a_read_for_ever_fails_with_its_row_and_publishes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "archive"
+    write_jsonl(archive / "a.jsonl", [trace(id="a")])
+    settings = config(tmp_path, archive, embedder="none")
+    rescore_and_report(settings)
+    write_jsonl(archive / "b.jsonl", [trace(id="b")])
+    os.mkfifo(tmp_path / "fifo")
+    monkeypatch.setattr("kp_batch.ingest.scan.discover", lambda *_: (tmp_path / "fifo").read_text())
+    late = settings.model_copy(update={"timeout": timedelta(seconds=1)})
+    words = "the run was not over after --timeout 1s, and is ended in the step read"
+    with pytest.raises(RunTimeoutError, match=f"^{words}$"):
+        rescore_and_report(late)
+    query = "SELECT status, reason FROM runs ORDER BY started_at"
+    assert ask(tmp_path / "warehouse", query).rows() == [("done", None), ("failed", words)]
+    assert ask(tmp_path / "warehouse", "SELECT count(*) FROM scores").item() == 1
+    last = LastRun.read(tmp_path / "warehouse")
+    assert last
+    assert (last.status, last.code, last.reason) == ("failed", "timeout", words)
+    with pytest.raises(RunTimeoutError):
+        preview(late)
+    monkeypatch.undo()
+    assert rescore_and_report(settings).counts.accepted == 2
+
+
+@pytest.mark.process
+def test_settings_that_are_never_read_end_a_run_as_well(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "p.toml")
+    command = (
+        "import sys; from kp_batch.cli import main, supervise; supervise._GRACE_S = 0; "
+        f"sys.argv = ['kp-batch', 'run', 'a', '--warehouse', {str(tmp_path / 'w')!r}, "
+        f"'--profiles', {str(tmp_path / 'p.toml')!r}, '--timeout', '1s', '--json']; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "kp-batch: the run was not over after --timeout 1s, and is ended "
+    )
+    assert '"code": "timeout"' in done.stdout
