@@ -112,6 +112,23 @@ def json_line(result: object) -> str:
     return json.dumps(result, default=asdict)
 
 
+GROUPS = (  # of the options of a run
+    "settings that stay with the warehouse",
+    "of this run alone",
+    "limits, above which the run fails",
+)
+
+
+def group_of(name: str) -> str:
+    """Which of `GROUPS` an option is in, by the name of its setting, or by its own."""
+    from kp_batch.settings import SETTINGS
+
+    kept, of_run, limits = GROUPS
+    if name in SETTINGS:
+        return kept
+    return limits if name.startswith("max_") or name == "timeout" else of_run
+
+
 class SettingsCommand(click.Command):
     """A command with an option for each setting, `without` those that it does not take.
 
@@ -121,6 +138,22 @@ class SettingsCommand(click.Command):
     def __init__(self, *args: Any, without: Collection[str] = (), **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self._without = without
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in groups."""
+        for title, options in self.grouped(ctx).items():
+            with formatter.section(title[0].upper() + title[1:]):
+                formatter.write_dl(
+                    [record for each in options if (record := each.get_help_record(ctx))]
+                )
+
+    def grouped(self, ctx: click.Context) -> dict[str, list[click.Parameter]]:
+        """The options by the titles of `GROUPS`, without empty groups."""
+        groups: dict[str, list[click.Parameter]] = {title: [] for title in GROUPS}
+        for param in self.get_params(ctx):
+            if param.get_help_record(ctx):
+                groups[group_of(param.name or "")].append(param)
+        return {title: options for title, options in groups.items() if options}
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """ARCHIVE and --warehouse, the other settings, and the command's further options."""

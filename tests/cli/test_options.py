@@ -1,5 +1,6 @@
 """The options that are made of the settings of a run."""
 
+import re
 from typing import Any
 
 import click
@@ -7,6 +8,7 @@ import pytest
 
 from kp_batch.cli.options import SettingsCommand, config_of
 from kp_batch.config import RescoreConfig
+from kp_batch.settings import SETTINGS
 from tests.support.runs import least
 
 FLAGS = [name for name, field in RescoreConfig.model_fields.items() if field.annotation is bool]
@@ -33,3 +35,30 @@ def test_a_share_is_an_option_in_percent_or_as_a_decimal() -> None:
     assert config_of(given() | places).max_reject_share == least().max_reject_share
     with pytest.raises(click.UsageError, match="--max-reject-share: a share is 5%, say, or "):
         config_of(given("--max-reject-share", "5") | places)
+
+
+def test_help_groups_the_options_by_how_long_they_hold() -> None:
+    command = SettingsCommand("run", params=[click.Option(["--warehouse"]), click.Option(["--as"])])
+    with click.Context(command, info_name="run", terminal_width=200) as context:
+        lines = command.get_help(context).splitlines()
+    titles = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert titles == [
+        "Settings that stay with the warehouse:",
+        "Of this run alone:",
+        "Limits, above which the run fails:",
+    ]
+    groups: dict[str, list[str]] = {}
+    for line in lines:
+        title = line if line in titles else next(reversed(groups), "")
+        groups.setdefault(title, []).extend(re.findall(r"^  (?:-\w, )?--([a-z-]+)", line))
+    kept, of_run, limits = ([*map(field, groups[title])] for title in titles)
+    assert set(kept) == set(SETTINGS)
+    assert {"warehouse", "as", "exclude", "prune", "wait", "help"} < set(of_run)
+    fields = set(RescoreConfig.model_fields) - {"archive"}
+    assert set(limits) == {name for name in fields if name.startswith("max_")} | {"timeout"}
+    assert fields <= {*kept, *of_run, *limits}
+    assert len([*kept, *of_run, *limits]) == len({*kept, *of_run, *limits})  # each once
+
+
+def field(option: str) -> str:
+    return option.replace("-", "_")

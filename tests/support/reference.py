@@ -5,7 +5,7 @@ Such a part is in its page between `<!-- NAME: ... -->` and `<!-- end -->`.
 
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import groupby
@@ -19,8 +19,8 @@ from annotated_types import Ge, Le, MinLen
 
 from kp_batch import limits as read_limits
 from kp_batch.cli import _MODULES, kp_batch
+from kp_batch.cli.options import GROUPS, SettingsCommand, group_of
 from kp_batch.config import RescoreConfig
-from kp_batch.settings import SETTINGS
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.questions import Question, columns
 from kp_batch.warehouse.questions import questions as all_questions
@@ -49,8 +49,18 @@ def _paragraphs(text: str) -> str:
 
 
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:
+    if not isinstance(command, SettingsCommand):
+        yield from _table(command.get_params(context), context)
+        return
+    for title, params in command.grouped(context).items():
+        yield f"{title[0].upper()}{title[1:]}:\n"
+        yield from _table(params, context)
+        yield ""
+
+
+def _table(params: Iterable[click.Parameter], context: click.Context) -> Iterator[str]:
     yield "| option | meaning |\n|---|---|"
-    for param in command.get_params(context):
+    for param in params:
         record = param.get_help_record(context)
         if isinstance(param, click.Option) and record and "--help" not in param.opts:
             yield f"| `{_cell(record[0])}` | {_cell(record[1])} |"
@@ -61,15 +71,22 @@ def _cell(text: str) -> str:
 
 
 def settings() -> Iterator[str]:
-    """Every setting of a run."""
-    yield "| setting | default | bounds | kept | meaning |\n|---|---|---|---|---|"
+    """Every setting of a run, in the groups that help has."""
+    for title in GROUPS:
+        yield f"{title[0].upper()}{title[1:]}:\n\n| setting | default | bounds | meaning |"
+        yield "|---|---|---|---|"
+        yield from (row for name, row in _settings() if group_of(name) == title)
+        yield ""
+
+
+def _settings() -> Iterator[tuple[str, str]]:
+    """The row of each setting, with its name."""
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""}).model_dump(mode="json")
     for name, field in RescoreConfig.model_fields.items():
         shown = {"profiles": "the built-in ones", "audits": "none"}.get(name, least[name])
         default = "" if field.is_required() or shown in (None, []) else f"{shown}".lower()
-        kept = "yes" if name in SETTINGS else ""
         bounds = ", ".join(_bound(each) for each in field.metadata if _bound(each))
-        yield f"| `{name}` | {default} | {bounds} | {kept} | {_cell(field.description or '')} |"
+        yield name, f"| `{name}` | {default} | {bounds} | {_cell(field.description or '')} |"
 
 
 def _bound(rule: Any) -> str:
