@@ -7,7 +7,7 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from kp_batch.config import RescoreConfig
-from kp_batch.imports.config import ImportConfig
+from kp_batch.imports.config import ImportConfig, imports_of
 from kp_batch.imports.summary import as_text
 from kp_batch.log import info
 from kp_batch.steps.prefect import (
@@ -21,12 +21,14 @@ from kp_batch.steps.step import retried, timed
 
 
 @flow(**(FLOW | {"name": "import-and-rescore"}))
-def import_and_rescore(imports: list[ImportConfig], config: RescoreConfig) -> dict[str, Any]:
+def import_and_rescore(
+    config: RescoreConfig, imports: list[ImportConfig] | None = None
+) -> dict[str, Any]:
     """Import what is new of other systems' traces, then rescore.
 
     Args:
-        imports: one for each archive, in their order.
         config: what to rescore, where to, and how: its archive names those of the imports.
+        imports: one for each archive, in their order; left out, those of the config's project.
 
     Returns:
         The run's summary.
@@ -39,7 +41,8 @@ def import_and_rescore(imports: list[ImportConfig], config: RescoreConfig) -> di
         with logged_to_prefect():
             # All settings first: their faults are reported before any work.
             config = RescoreConfig.read(config)
-            sources = [ImportConfig.read(entry, number) for number, entry in enumerate(imports, 1)]
+            entries = imports if imports is not None else imports_of(config.project)
+            sources = [ImportConfig.read(entry, number) for number, entry in enumerate(entries, 1)]
             for source in sources:
                 import_new(source)
         return asdict(rescore_in_tasks(config))

@@ -24,11 +24,11 @@ from pydantic import (
     model_validator,
 )
 
-from kp_batch.archive.excluding import parse_exclusion
 from kp_batch.embedding.precision import Precision
 from kp_batch.errors import SettingError
 from kp_batch.faults import Place, faults_of
 from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
+from kp_batch.project import Project, load_project
 from kp_batch.runs.audits import Audits as AuditSet
 from kp_batch.runs.audits import load_audits, parse_audits
 from kp_batch.runs.author import parse_note
@@ -49,6 +49,12 @@ def _with_absolute_folder(embedder: str) -> str:
     """Name a model's folder in full: the next run may start in another folder."""
     is_folder = embedder not in _EMBEDDERS and Path(embedder).is_dir()
     return str(Path(embedder).absolute()) if is_folder else embedder
+
+
+def _parse_exclusion(text: str) -> str:
+    from kp_batch.archive.excluding import parse_exclusion  # and Polars, which takes long to import
+
+    return parse_exclusion(text)
 
 
 def _parse_text(parse: Callable[[str], Any]) -> BeforeValidator:
@@ -142,15 +148,30 @@ def _setting(description: str, **form: Any) -> Any:
 class RescoreConfig(BaseModel):
     """The settings of one run; `with_defaults` fills in those of `SETTINGS` that were left out."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        # A project file may have the warehouse: what is missing is told by `_of_project`.
+        json_schema_extra=lambda schema: cast("None", schema.pop("required", None)),
+    )
 
+    project: Path | None = Field(
+        None,
+        description="A kp_batch.toml, whose values hold unless they are given beside it.",
+    )
     archive: tuple[str, ...] = Field(
-        min_length=1, description="Parquet or JSONL files, folders, globs or URLs."
+        (),
+        description="Parquet or JSONL files, folders, globs or URLs. Left out, they are those of "
+        "the project, or of the last run.",
     )
     warehouse: Annotated[Path, BeforeValidator(folder_of)] = Field(
-        description="The folder of the tables, or its URL in a bucket."
+        description="The folder of the tables, or its URL in a bucket. Left out, it is that of the "
+        "project."
     )
-    exclude: tuple[Annotated[str, AfterValidator(parse_exclusion)], ...] = Field(
+    warehouse_id: str | None = Field(
+        None, description="Of the warehouse that has to be there; none: any, or a new one."
+    )
+    exclude: tuple[Annotated[str, AfterValidator(_parse_exclusion)], ...] = Field(
         (),
         description="Leave out files and folders of the archive that match this glob, such as "
         "broken/*.parquet; their traces stay until --prune, and they are not gone.",
@@ -251,6 +272,10 @@ class RescoreConfig(BaseModel):
     wait_at_most: Duration = Field(
         None, description="Wait so long at the most, as 90s, 30m or 2h; then the run fails."
     )
+    accept: bool = Field(
+        default=False,
+        description="Accept that settings of the project bring back what a rollback undid.",
+    )
     note: Note = Field(None, description="A line to keep with the run, such as why it is made.")
 
     @model_validator(mode="before")
@@ -270,7 +295,7 @@ class RescoreConfig(BaseModel):
                 f"{' and '.join(removed)} went: weights that hold from a date on have it in the "
                 "profiles file, as from = 2026-01-31; see docs/how-to/new-weights.md"
             )
-        return settings
+        return settings if settings.get("project") is None else _with_project(settings)
 
     @model_validator(mode="after")
     def _in_order(self) -> "RescoreConfig":
@@ -308,6 +333,8 @@ class RescoreConfig(BaseModel):
         Raises:
             SettingError: a setting of the warehouse is out of its bounds.
         """
+        if self.project:  # it leaves nothing to the warehouse
+            return self
         own = {name: getattr(self, name) for name in self.model_fields_set}
         defaults = {name: settings[name] for name in SETTINGS if name in settings}
         try:
@@ -332,6 +359,38 @@ class RescoreConfig(BaseModel):
             raise SettingError(
                 f"the settings of the run have faults: {faults(error, RescoreConfig)}"
             ) from error
+
+
+def read_project(file: Path | str) -> Project:
+    """Read a project's file, and check its values.
+
+    Raises:
+        KpBatchError: it is missing or has faults; the message lists all of one kind.
+    """
+    project = load_project(Path(file))
+    try:
+        RescoreConfig.model_validate({"warehouse": "", **project.values})
+    except ValidationError as error:
+        found = faults_of(error, RescoreConfig, project.place)
+        raise SettingError(f"the project file {project.name} has faults: {found}") from error
+    return project
+
+
+def defaults() -> dict[str, Any]:
+    """The settings of a new warehouse: JSON values by the names of `SETTINGS`."""
+    return RescoreConfig.model_validate({"warehouse": ""}).settings
+
+
+def _with_project(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a project and those given beside it; all settings, by their defaults."""
+    project = read_project(given["project"])
+    own = {name: value for name, value in given.items() if value not in (None, (), [])}
+    fields = RescoreConfig.model_fields
+    default = {name: fields[name].get_default(call_default_factory=True) for name in SETTINGS}
+    values = {**default, **project.values, **own}
+    if project.is_of(values.get("warehouse")):
+        values.setdefault("warehouse_id", project.warehouse_id)
+    return values
 
 
 def faults(error: ValidationError, model: type[BaseModel]) -> str:

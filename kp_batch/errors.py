@@ -182,6 +182,13 @@ class WarehouseError(KpBatchError):
     code = "warehouse"
 
 
+class IdentityError(WarehouseError):
+    """The warehouse of a project is away, or another one is in its place, which stays as it is."""
+
+    code = "identity"
+    leaves_mark = False
+
+
 class DamagedVectorsError(WarehouseError):
     """A stored vector is not the one that was made; it can be made again."""
 

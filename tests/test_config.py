@@ -41,8 +41,11 @@ def test_every_setting_is_described() -> None:
 def test_defaults_are_the_live_engines() -> None:
     config = RescoreConfig(archive=("a", "b"), warehouse=Path("w"))
     assert config.model_dump() == {
+        "project": None,
         "archive": ("a", "b"),
         "warehouse": Path("w"),
+        "warehouse_id": None,
+        "accept": False,
         "exclude": (),
         "embedder": "minilm",
         "precision": "float32",
@@ -134,7 +137,7 @@ def test_settings_that_went_are_refused_and_the_warehouses_passed_over() -> None
 def test_a_form_sends_no_setting_of_the_warehouse_that_nobody_chose() -> None:
     shown = RescoreConfig.model_json_schema()["properties"]
     assert {name for name, field in shown.items() if "default" in field} == (
-        shown.keys() - {"archive", "warehouse"} - set(SETTINGS)
+        shown.keys() - {"warehouse"} - set(SETTINGS)
     )
     assert all(shown[name].get("type") for name in SETTINGS)
 
@@ -171,7 +174,6 @@ def test_a_wrong_duration_is_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"archive": ()},
         {"archive": "a"},
         {"embedder": ""},
         {"cache_size": 0},

@@ -20,7 +20,7 @@ from kp_batch.text import WITH_ESCAPES
 from kp_batch.threads import check_threads
 
 _MODULES = (  # of the commands, in their order
-    *("run", "query", "explain", "sweep"),
+    *("init", "run", "query", "explain", "sweep"),
     *("maintain", "import_", "export", "schema"),
 )
 _PUBLISHING = {"forget", "rollback", "run", "vacuum"}  # all other commands publish nothing

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from itertools import count
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,14 @@ from typing import Any
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.options import Parsed, complete_formats, json_line, json_option
+from kp_batch.cli.options import (
+    Parsed,
+    complete_formats,
+    json_line,
+    json_option,
+    project_file,
+    project_option,
+)
 from kp_batch.imports.limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.log import echo, echo_result
 from kp_batch.runs.limits import parse_limit
@@ -65,16 +73,14 @@ class _Archive(click.Path):
 @kp_batch.command("import")
 @click.argument(
     "arguments",
-    metavar="FORMAT SOURCE...",
+    metavar="[FORMAT SOURCE...]",
     nargs=-1,
-    required=True,
     shell_complete=complete_formats,
 )
 @click.option(
     "-o",
     "--output",
     "archive",
-    required=True,
     metavar="ARCHIVE",
     type=_Archive(file_okay=False),
     help="The folder of the archive, or its URL in a bucket: a file a day.",
@@ -115,10 +121,11 @@ class _Archive(click.Path):
     callback=_list_formats,
     help="List the formats, the data that they have, and rules to start from.",
 )
+@project_option
 @json_option
 def import_(  # noqa: PLR0913 (each is an option)
     arguments: Sequence[str],
-    archive: str,
+    archive: str | None,
     rules_path: Path | None,
     *,
     forget_by: str | None,
@@ -133,7 +140,13 @@ def import_(  # noqa: PLR0913 (each is an option)
     """Make an archive of other systems' traces.
 
     FORMAT is one that --list shows, or auto: that of the archive, or detected from the files.
+    Without arguments the project's imports are made, one after another.
     """
+    if archive is None:
+        if arguments:
+            raise click.UsageError("Missing option '-o' / '--output'.")
+        _import_all(project_file(), as_json=as_json)
+        return
     if forget_by:
         from kp_batch.imports.run import forget
         from kp_batch.imports.summary import forgotten_text
@@ -163,6 +176,17 @@ def import_(  # noqa: PLR0913 (each is an option)
     rules, limits = load_rules(rules_path, tables), ImportLimits(max_refused, max_unreadable)
     done = import_traces(form, sources, archive, rules, limits)
     echo_result(json_line(done) if as_json else as_text(done, archive))
+
+
+def _import_all(project: Path | None, *, as_json: bool) -> None:
+    from kp_batch.imports.config import ImportConfig, imports_of
+    from kp_batch.imports.summary import as_text
+
+    # All settings first: their faults are reported before any work.
+    settings = [ImportConfig.read(*entry) for entry in zip(imports_of(project), count(1))]
+    done = [(each.run(), each.archive) for each in settings]
+    texts = (as_text(imported, archive) for imported, archive in done)
+    echo_result(json_line([imported for imported, _ in done]) if as_json else "\n".join(texts))
 
 
 def _success(text: str) -> dict[str, Any]:

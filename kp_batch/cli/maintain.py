@@ -17,6 +17,7 @@ from kp_batch.cli.options import (
     json_line,
     json_option,
     note_option,
+    project_file,
     warehouse_option,
 )
 from kp_batch.cli.supervise import logged
@@ -146,6 +147,22 @@ def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_j
     with _upkeep(warehouse, dry_run=dry_run):
         result = roll_back(warehouse, run, note=note, with_page=True, dry_run=dry_run)
     echo_result(json_line(result) if as_json else rolled_back_text(result, dry_run=dry_run))
+    if lines := _lines_bringing_back(result):
+        echo(
+            "kp-batch: warning: the project would bring back what this undoes: "
+            f"{', '.join(lines)}; change it there: until then, or a run with --accept, runs fail",
+            err=True,
+        )
+
+
+def _lines_bringing_back(result: "RollbackResult") -> list[str]:
+    project = project_file()
+    if project is None or not result.settings:
+        return []
+    from kp_batch.config import RescoreConfig
+    from kp_batch.runs.rolled_back import bringing_back
+
+    return bringing_back(RescoreConfig.model_validate({"project": project}), result.settings)
 
 
 def _upkeep(warehouse: Path, *, dry_run: bool) -> AbstractContextManager[None]:

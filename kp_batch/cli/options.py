@@ -28,6 +28,11 @@ _METAVARS = {
     "exclude": "GLOB",
     **dict.fromkeys(("ttl", "timeout", "wait_at_most"), "DURATION"),
 }
+C = TypeVar("C", bound=Callable[..., Any])
+FILE = "kp_batch.toml"  # as `project.FILE`, which takes long to import
+_PROJECT = "kp_batch.project"  # where a command's context has the project's file, or None
+_DEFAULT = click.core.ParameterSource.DEFAULT
+_NO_OPTIONS = ("warehouse_id",)  # settings that a project's file alone has
 _IMPORT_FORMATS = (  # of `conversion.formats.FORMATS`, which take long to import
     *("atif", "auto", "claude-code", "codex", "inspect", "knowledgepulse"),
     *("langfuse", "langsmith", "otlp", "phoenix"),
@@ -79,6 +84,33 @@ class Parsed(click.ParamType[T]):
             self.fail(str(error), param, ctx)
 
 
+def _find_project(context: click.Context, _: click.Parameter, value: Path | None) -> None:
+    file = value or (Path(FILE) if Path(FILE).is_file() else None)
+    context.meta[_PROJECT] = file
+
+
+def _warehouse_of_project(
+    context: click.Context, parameter: click.Parameter, value: Path | None
+) -> Path | None:
+    """The warehouse that is given, or that of the project, which it has to be."""
+    file: Path | None = context.meta[_PROJECT]
+    if value is not None or context.resilient_parsing:
+        return value
+    if file is None:
+        needed = f"Name it, or work in the folder of a {FILE}, which kp-batch init makes."
+        raise click.MissingParameter(needed, context, parameter)
+    from kp_batch.project import load_project
+    from kp_batch.warehouse.manifest import check_identity
+
+    project = load_project(file)
+    if "warehouse" not in project.values:
+        raise click.MissingParameter(f"{project.name} names none.", context, parameter)
+    folder: Path = parameter.type.convert(project.values["warehouse"], parameter, context)
+    if not isinstance(context.command, SettingsCommand):  # a run checks it itself
+        check_identity(folder, project.warehouse_id)
+    return folder
+
+
 # A command that can do without a warehouse has a help of its own for it.
 option_of_warehouse = partial(
     click.option,
@@ -87,9 +119,35 @@ option_of_warehouse = partial(
     show_envvar=True,
     type=Warehouse(file_okay=False, readable=False, path_type=Path),
 )
-warehouse_option = option_of_warehouse(
-    required=True, help="The folder of the tables, or its URL in a bucket."
+project_option = click.option(
+    "--project",
+    envvar="KP_BATCH_PROJECT",
+    show_envvar=True,
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    is_eager=True,  # the warehouse may be its
+    expose_value=False,
+    callback=_find_project,
+    help="The file of the project, whose values hold unless they are given.",
+    show_default=f"{FILE} in this folder, if there is one",
 )
+
+
+def warehouse_option_of(**attributes: Any) -> Callable[[C], C]:
+    """The options --project and --warehouse of a command."""
+
+    def decorated(command: C) -> C:
+        of_warehouse = option_of_warehouse(
+            callback=_warehouse_of_project,
+            help="The folder of the tables, or its URL in a bucket.",
+            show_default="that of the project",
+            **attributes,
+        )
+        return project_option(of_warehouse(command))
+
+    return decorated
+
+
+warehouse_option = warehouse_option_of()
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON; `kp-batch schema` has its form."
 )
@@ -129,6 +187,11 @@ def group_of(name: str) -> str:
     return limits if name.startswith("max_") or name == "timeout" else of_run
 
 
+def project_file() -> Path | None:
+    """The file of the project that the command is given, or finds."""
+    return click.get_current_context().meta[_PROJECT]
+
+
 class SettingsCommand(click.Command):
     """A command with an option for each setting, `without` those that it does not take.
 
@@ -156,11 +219,11 @@ class SettingsCommand(click.Command):
         return {title: options for title, options in groups.items() if options}
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """ARCHIVE and --warehouse, the other settings, and the command's further options."""
+        """ARCHIVE, --project and --warehouse, the other settings, and further options."""
         own = super().get_params(ctx)
-        excluded = {*self._without, *(option.name for option in own)}
+        excluded = {*self._without, *_NO_OPTIONS, *(option.name for option in own)}
         settings = [option for option in _options() if option.name not in excluded]
-        return [*own[:2], *settings, *own[2:]]
+        return [*own[:3], *settings, *own[3:]]
 
 
 @cache
@@ -207,7 +270,7 @@ class FaultySettingsError(SettingError, click.UsageError):
 
 
 def config_of(settings: dict[str, Any]) -> "RescoreConfig":
-    """Validate the settings of a run, of which those that are None were left out.
+    """Validate the settings of a run, of which those that nobody gave are left out.
 
     Raises:
         ProfileError: the profiles file has faults.
@@ -217,8 +280,15 @@ def config_of(settings: dict[str, Any]) -> "RescoreConfig":
 
     from kp_batch.config import RescoreConfig, faults
 
+    context = click.get_current_context()
+    given = {
+        name: value
+        for name, value in settings.items()
+        if value is not None
+        and (name == "warehouse" or context.get_parameter_source(name) is not _DEFAULT)
+    }
     try:
-        return RescoreConfig(**{key: value for key, value in settings.items() if value is not None})
+        return RescoreConfig(project=context.meta.get(_PROJECT), **given)
     except ValidationError as error:
         raise FaultySettingsError(faults(error, RescoreConfig)) from error
 

@@ -23,9 +23,10 @@ from kp_batch.cli.options import (
     json_option,
     number_option,
     option_of_format,
-    option_of_warehouse,
+    project_file,
     rows_as_json_option,
     warehouse_option,
+    warehouse_option_of,
 )
 from kp_batch.duck import set_variables
 from kp_batch.errors import KpBatchError
@@ -162,11 +163,7 @@ def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
 
 
 @kp_batch.command()
-@option_of_warehouse(
-    type=Warehouse(path_type=Path, readable=False),
-    required=True,
-    help="The folder of the tables, or its URL in a bucket.",
-)
+@warehouse_option_of(type=Warehouse(path_type=Path, readable=False))
 @click.option(
     "--max-age",
     type=Parsed(parse_ttl),
@@ -191,10 +188,10 @@ def status(warehouse: Path, max_age: timedelta | None, *, as_json: bool) -> None
 @warehouse_option
 @json_option
 def settings(warehouse: Path, *, as_json: bool) -> None:
-    """Show what the scores are computed with, and which run set it."""
+    """Show what the next run computes scores with, where it takes it from, and which run set it."""
     from kp_batch.operations.settings import settings as settings_of
 
-    current = settings_of(warehouse)
+    current = settings_of(warehouse, project_file())
     echo(json_line(current) if as_json else settings_text(current))
 
 
@@ -335,12 +332,15 @@ def verification_text(result: "Verification") -> str:
 
 def settings_text(settings: Iterable["Setting"]) -> str:
     """Format the settings of a warehouse for a terminal."""
-    rows = [(printable(item.name), _value(item.value), item.run_id) for item in settings]
-    widths = [max(width(row[column]) for row in rows) for column in (0, 1)]
-    return "\n".join(
-        f"{padded(name, widths[0])}  {padded(value, widths[1])}  since run {run_id}"
-        for name, value, run_id in rows
-    )
+    rows = [
+        (
+            *(printable(item.name), _value(item.value), item.source),
+            f"since run {item.run_id}" if item.run_id else "from the next run on",
+        )
+        for item in settings
+    ]
+    widths = [max(width(row[column]) for row in rows) for column in range(3)]
+    return "\n".join("  ".join((*map(padded, row, widths), row[-1])) for row in rows)
 
 
 def _value(value: Any) -> str:

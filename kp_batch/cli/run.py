@@ -21,9 +21,10 @@ from kp_batch.cli.owed import note_result_printed
 from kp_batch.cli.query import ask
 from kp_batch.cli.supervise import end_after, logged
 from kp_batch.errors import ResourceError
-from kp_batch.log import echo, echo_result, show_only_new_warnings
+from kp_batch.log import echo, echo_result, info, show_only_new_warnings
 from kp_batch.novelty.settings import parse_ttl
 from kp_batch.text import count_of
+from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import Layout, check_apart, make_folder
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ DEMO_QUERIES = {
 
 
 @kp_batch.command(cls=SettingsCommand)
-@click.argument("archive", nargs=-1, required=True)
+@click.argument("archive", nargs=-1)
 @warehouse_option
 @click.option(
     "--prefect/--no-prefect",
@@ -65,7 +66,10 @@ DEMO_QUERIES = {
 )
 @json_option
 def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) -> None:
-    """Rescore ARCHIVE: Parquet or JSONL files, folders, globs or URLs."""
+    """Rescore ARCHIVE: Parquet or JSONL files, folders, globs or URLs.
+
+    Left out, it is that of the project, or of the last run.
+    """
     _run(settings, prefect=prefect, as_json=as_json, quiet=quiet)
 
 
@@ -73,12 +77,13 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
     cls=SettingsCommand,
     without=("workers", "ray", "timeout", "wait", "wait_at_most", "note", "preview", "output"),
 )
-@click.argument("archive", nargs=-1, required=True)
+@click.argument("archive", nargs=-1)
 @warehouse_option
 @json_option
 def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
     """Show what a run over ARCHIVE would do, and why; changes nothing."""
     config = config_of(settings)
+    _tell_of_project(config)
     from kp_batch.operations.preview import plan as plan_of
     from kp_batch.planning.explain_plan import plan_text, warnings
 
@@ -184,14 +189,30 @@ def _work(
             fault = error
 
     check_apart(config.warehouse, config.archive)
+    from kp_batch.warehouse.manifest import check_identity
+
+    if not url_of(config.warehouse):  # a run in a bucket checks it once it has the copy
+        check_identity(config.warehouse, config.warehouse_id)
     make_folder(config.warehouse)
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
     from kp_batch.steps.step import timed
 
     with logged(Layout(config.warehouse).log), timed(began):
+        _tell_of_project(config)
         (_run_flow if under_prefect else _run_alone)(config, take_result)
     if fault:
         raise fault
+
+
+def _tell_of_project(config: "RescoreConfig") -> None:
+    """Say that a warehouse takes the settings of a project that has another one."""
+    if not config.project:
+        return
+    from kp_batch.project import load_project
+
+    project = load_project(config.project)
+    if not project.is_of(config.warehouse):
+        info(f"{shown(config.warehouse)} takes the settings of {project.name}, which has another")
 
 
 def _result_text(result: "Summary | Preview") -> str:

@@ -1,7 +1,8 @@
 """The settings of an import, as Prefect's form has them; the command line has them as options."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -13,6 +14,8 @@ from kp_batch.errors import SettingError
 from kp_batch.imports.limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.imports.run import import_traces
 from kp_batch.imports.summary import Imported
+from kp_batch.project import load_project
+from kp_batch.text import printable
 
 _AUTO = "auto"
 
@@ -66,3 +69,16 @@ class ImportConfig(BaseModel):
         form, rules = format_named(self.format), load_rules(self.rules, {})
         limits = ImportLimits(self.max_refused, self.max_unreadable)
         return import_traces(form, self.sources, self.archive, rules, limits)
+
+
+def imports_of(project: Path | None) -> Sequence[Mapping[str, Any]]:
+    """The values of a project's imports.
+
+    Raises:
+        SettingError: there is no project, it has no imports, or its file has faults.
+    """
+    found = load_project(project).imports if project else []
+    if not found:
+        where = f"{printable(str(project))} has no" if project else "there is no project that has"
+        raise SettingError(f"nothing is named to import, and {where} [[imports]]; add some")
+    return found

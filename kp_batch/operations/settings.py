@@ -1,11 +1,11 @@
 """The settings that a warehouse's scores are computed with, and the runs that set them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kp_batch.errors import WarehouseError
 from kp_batch.runs.reasons import dated, weights_by_date
@@ -18,35 +18,65 @@ _DONE = """
 _TABLES = ("profiles", "audits")  # settings of which each entry is listed
 
 
+# The project's file, or what it leaves out; without a project the warehouse keeps all settings.
+Source = Literal["project", "default", "warehouse"]
+
+
 @dataclass(frozen=True)
 class Setting:
     """One setting of a warehouse."""
 
     name: str  # of `settings.SETTINGS`, or `weights of` a profile, or an `audit`
     value: Any  # a JSON value
-    run_id: str  # of the run that set it
+    run_id: str | None  # of the run that set it; null: the next one will
+    source: Source  # where the next run takes it from
 
 
-def settings(warehouse: Path) -> tuple[Setting, ...]:
-    """List the settings in force, the weights by profile, and each audit.
+def settings(warehouse: Path, project: Path | None = None) -> tuple[Setting, ...]:
+    """List the settings that the next run has, the weights by profile, and each audit.
+
+    Args:
+        warehouse: the folder of the tables.
+        project: the file of a project; without one they are those of the last run.
 
     Raises:
-        WarehouseError: there is no warehouse, or no run of it is done.
+        WarehouseError: there is no warehouse, or, without a project, no run of it is done.
+        KpBatchError: the project's file has faults.
     """
     with connect(warehouse) as connection:
         rows = connection.execute(_DONE).fetchall()
-    if not rows:
+    if not rows and not project:
         raise WarehouseError(
             f"no run of {shown(warehouse)} is done yet; the first one sets its settings"
         )
     runs = [(run_id, _flat(json.loads(values))) for run_id, values in rows]
 
-    def setter(name: str, value: Any) -> str:
+    def setter(name: str, value: Any) -> str | None:
         """The first of the runs that have had this value ever since."""
         unbroken = takewhile(lambda run: run[1].get(name) == value, runs)
-        return [run_id for run_id, _ in unbroken][-1]
+        return next(reversed([run_id for run_id, _ in unbroken]), None)
 
-    return tuple(Setting(name, value, setter(name, value)) for name, value in runs[0][1].items())
+    in_force = _of_project(project) if project else _of_warehouse(runs[0][1])
+    return tuple(Setting(name, value, setter(name, value), of) for name, value, of in in_force)
+
+
+def _of_warehouse(values: Mapping[str, Any]) -> Iterator[tuple[str, Any, Source]]:
+    for name, value in values.items():
+        yield name, value, "warehouse"
+
+
+def _of_project(file: Path) -> Iterator[tuple[str, Any, Source]]:
+    """The settings of a project's runs, and whether its file has them."""
+    from kp_batch.config import RescoreConfig, defaults, read_project
+
+    given = read_project(file).values
+    values = _flat(
+        RescoreConfig.model_validate({**given, "warehouse": "", "project": file}).settings
+    )
+    default = _flat(defaults())
+    for name, value in values.items():
+        is_given = name in given or (name in default and default[name] != value)
+        yield name, value, "project" if is_given or name not in default else "default"
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:

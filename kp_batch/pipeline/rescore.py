@@ -42,6 +42,7 @@ from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.runs.audits import AuditResult
+from kp_batch.runs.rolled_back import check_rolled_back
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.steps.step import Clock, Executor, ThreadExecutor, retried, timed
@@ -162,6 +163,7 @@ def carry_out(opened: OpenRun) -> Plan:
     warn_of_unfinished_forget(run.config.warehouse)
     scorer = Scorer.of(run)  # first: a fault of the settings costs no time
     check_audits(run)
+    check_rolled_back(run)
     scan = scan_archive(run, opened.executor)
     opened.begin()
     if run.config.restore_vectors:
@@ -245,7 +247,7 @@ def _standing_warnings(warehouse: Path) -> Generator[None]:
 
 def tell_of_new_warehouse(run: Run) -> None:
     """Say that a new warehouse begins: nobody may have meant it, as where its disk is missing."""
-    if run.published.settings:  # of a run that was done
+    if run.published.settings or run.config.warehouse_id:  # of a run that was done, or of init
         return
     config = run.config
     audits = count_of(len(config.audits.by_name), "audit") if config.audits.by_name else "no audits"

@@ -13,7 +13,7 @@ from kp_batch.runs.staging import Staging
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.manifest import Manifest, check_identity, read_manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 
@@ -78,9 +78,29 @@ class Run:
 
 
 def effective_config(config: RescoreConfig) -> RescoreConfig:
-    """The config, completed by the settings of the warehouse; see `with_defaults`."""
+    """The config, completed by the warehouse: its settings, and the archive of its last run.
+
+    Raises:
+        WarehouseError: it is another warehouse, no archive is given and no run is done, or what is
+            published cannot be read.
+    """
+    check_identity(config.warehouse, config.warehouse_id)
     manifest = read_manifest(config.warehouse)
+    if not config.archive:
+        config = config.model_copy(update={"archive": _last_archive(config.warehouse)})
     return config.with_defaults(manifest.settings if manifest else {})
+
+
+def _last_archive(warehouse: Path) -> tuple[str, ...]:
+    manifest = read_manifest(warehouse)
+    last = last_done(published(warehouse).runs()) if manifest else None
+    if last is None:
+        raise WarehouseError(
+            f"no archive is given, and no run of {shown(warehouse)} is done, whose archive it "
+            "could be; name one: kp-batch run ARCHIVE",
+            code="no_archive",
+        )
+    return tuple(last.config["archive"])
 
 
 def last_config(warehouse: Path, note: str | None = None) -> RescoreConfig:

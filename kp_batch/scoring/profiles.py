@@ -122,7 +122,20 @@ def load_profiles(path: Path | str | None = None) -> ProfileVersions:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ProfileError(f"the profiles file {path} cannot be read: {reason}") from error
-    return ProfileVersions({**_built_in(), **_parsed(content, str(path))})
+    return _over_built_in(content, str(path))
+
+
+def extended_profiles(profiles: Any, source: str) -> ProfileVersions:
+    """Merge the tables of some profiles over the built-in ones, as `load_profiles` does.
+
+    Raises:
+        ProfileError: they have faults; the message lists all of them.
+    """
+    return _over_built_in({"profiles": profiles}, source)
+
+
+def _over_built_in(content: Mapping[str, Any], source: str) -> ProfileVersions:
+    return ProfileVersions({**_built_in(), **_parsed(content, source)})
 
 
 def parse_profiles(profiles: Mapping[str, Any], source: str) -> ProfileVersions:

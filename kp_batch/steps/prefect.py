@@ -27,6 +27,7 @@ from kp_batch.operations.preview import Preview, preview, preview_text
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import Summary, as_table, as_text
+from kp_batch.project import load_project
 from kp_batch.runs.audits import AuditResult, audits_table
 from kp_batch.steps.ray import executor_of
 from kp_batch.steps.step import PREFECT, START, Caller, Clock, timed
@@ -47,7 +48,11 @@ def _flow_run_name() -> str:
 def _warehouse_of(parameters: object) -> Path | None:
     """The folder of the warehouse that a config names, or its values; None if they name none."""
     try:
-        return Path(folder_of(_value_of(parameters, "warehouse")))
+        warehouse = _value_of(parameters, "warehouse")
+        if warehouse is None:
+            project = load_project(Path(_value_of(parameters, "project")))
+            warehouse = project.values.get("warehouse")
+        return Path(folder_of(cast("str", warehouse)))
     except (KpBatchError, TypeError):
         return None
 

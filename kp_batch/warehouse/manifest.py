@@ -14,9 +14,9 @@ from typing import Any
 
 import duckdb
 
-from kp_batch.errors import WarehouseError
+from kp_batch.errors import IdentityError, WarehouseError
 from kp_batch.settings import Number, are_all, is_flag, is_text, wrong_setting
-from kp_batch.text import one_line
+from kp_batch.text import one_line, printable
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 
@@ -37,10 +37,17 @@ class Manifest:
     tables: dict[str, int]  # the published version of each Delta table that exists
     failed: bool = False  # whether the last run failed: then the rejects are its own
     publication: str = ""  # the id of this publication; none before it is published
+    warehouse_id: str = ""  # of its first publication on; see `project`
 
     @classmethod
     def read(
-        cls, settings: Any, tables: Any, *, failed: Any = False, publication: Any = ""
+        cls,
+        settings: Any,
+        tables: Any,
+        *,
+        failed: Any = False,
+        publication: Any = "",
+        warehouse_id: Any = "",
     ) -> "Manifest":
         """Check the values of a file, which anybody may have written, and take them.
 
@@ -51,9 +58,9 @@ class Manifest:
             raise ValueError(f"{wrong}, as no run has it")
         if not are_all(tables, lambda name, x: name in TABLE_NAMES and _VERSION.allows(x)):
             raise ValueError("versions of tables that no run writes")
-        if not (is_flag(failed) and is_text(publication)):
-            raise ValueError("failed or publication as no run writes them")
-        return cls(settings, tables, failed, publication)
+        if not (is_flag(failed) and is_text(publication) and is_text(warehouse_id)):
+            raise ValueError("failed, publication or warehouse_id as no run writes them")
+        return cls(settings, tables, failed, publication, warehouse_id)
 
     @property
     def threshold(self) -> float:
@@ -62,7 +69,8 @@ class Manifest:
 
     def as_publication(self, unique: str) -> "Manifest":
         """The manifest with a publication id: a unique half, 32 hex digits, and a digest."""
-        contents = [FORMAT_VERSION, unique, self.settings, self.tables, self.failed]
+        own = [self.settings, self.tables, self.failed, self.warehouse_id]
+        contents = [FORMAT_VERSION, unique, *own]
         canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
         return replace(self, publication=unique + sha256(canonical.encode()).hexdigest()[:32])
 
@@ -159,6 +167,29 @@ def require_manifest(warehouse: Path) -> Manifest:
     return manifest
 
 
+def check_identity(warehouse: Path, warehouse_id: str | None) -> None:
+    """Refuse another warehouse than the one of an id, and a folder without any; makes nothing.
+
+    Raises:
+        IdentityError: it is another one, or none is there.
+        WarehouseError: what is there cannot be read.
+    """
+    if warehouse_id is None:
+        return
+    where, named = shown(warehouse), f"warehouse {printable(warehouse_id)}, which the project names"
+    manifest = read_manifest(warehouse)
+    if manifest is None:
+        raise IdentityError(
+            f"{named}, is not in {where}: nothing is there; is its disk mounted? To begin another "
+            "one, take warehouse_id out of the project's file",
+        )
+    if manifest.warehouse_id != warehouse_id:
+        raise IdentityError(
+            f"{where} is warehouse {printable(manifest.warehouse_id)}, and not {named}; put that "
+            "one there, or change warehouse_id in the project's file",
+        )
+
+
 def shown_tables(catalog: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """The versions of the tables that an open catalog shows.
 
@@ -181,6 +212,7 @@ def _parse(warehouse: Path, content: bytes) -> Manifest:
         fields["tables"],
         failed=fields["failed"],
         publication=fields["publication"],
+        warehouse_id=fields["warehouse_id"],
     )
     if not manifest.is_intact:
         raise ValueError("the publication is not that of its contents")

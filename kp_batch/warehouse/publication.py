@@ -39,6 +39,7 @@ from kp_batch.warehouse.reader import is_current
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 _RETRY_S = 20.0  # while a writer on another machine is waited for
+_ID = 16  # hex digits of a warehouse's id
 _CALLBACKS: list[Callable[[], None]] = []
 
 
@@ -113,10 +114,26 @@ def publish(candidate: Candidate, settings: Mapping[str, Any], *, failed: bool =
         WarehouseError: a table is gone, or another writer has changed it.
     """
     candidate = candidate.restored()
-    manifest = Manifest(settings, candidate.next_versions, failed=failed)
+    before = read_manifest(candidate.warehouse)
+    warehouse_id = before.warehouse_id if before else uuid4().hex[:_ID]
+    tables = candidate.next_versions
+    manifest = Manifest(settings, tables, failed=failed, warehouse_id=warehouse_id)
     _replace_manifest(manifest.as_publication(uuid4().hex), candidate)
     with suppress(OSError):  # it is published; the next writer repairs this, or fails of it
         _replace_catalog(Layout(candidate.warehouse))
+
+
+def found(warehouse: Path) -> Manifest:
+    """Publish an empty warehouse, so that it has an id; one that is there stays as it is.
+
+    Raises:
+        BusyError: another run is writing.
+        WarehouseError: what is published cannot be read, or has another format.
+    """
+    with writing(warehouse, wait=False):
+        if not read_manifest(warehouse):
+            publish(Candidate(warehouse, {}, "init"), {})
+        return require_manifest(warehouse)
 
 
 def published_since(warehouse: Path, manifest: Manifest) -> bool:

@@ -29,8 +29,10 @@ assert rescore_and_report(RescoreConfig(**settings)).counts.embedded == 1
 CHECKED = """
 import sys
 from kp_batch.cli import maintain, query, run
+import click
 from kp_batch.cli.options import config_of
-config_of({"archive": sys.argv[1:2], "warehouse": sys.argv[2]})
+with click.Context(click.Command("run")):
+    config_of({"archive": sys.argv[1:2], "warehouse": sys.argv[2]})
 """
 COMMANDS = """
 import sys

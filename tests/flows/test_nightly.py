@@ -33,9 +33,9 @@ def test_all_settings_are_read_before_the_first_import(
     config = {"archive": [import_settings["archive"]], "warehouse": str(tmp_path / "warehouse")}
     wrong = {**import_settings, "format": "otel"}
     with pytest.raises(KpBatchError, match="of import 2 have faults: --format: 'otel' is none"):
-        nightly.import_and_rescore.fn([import_settings, wrong], config)
+        nightly.import_and_rescore.fn(config, [import_settings, wrong])
     with pytest.raises(KpBatchError, match="of the run have faults: --ttl"):
-        nightly.import_and_rescore.fn([import_settings], {**config, "ttl": "soon"})
+        nightly.import_and_rescore.fn({**config, "ttl": "soon"}, [import_settings])
     assert not Path(import_settings["archive"]).exists()
 
 
@@ -78,11 +78,11 @@ def test_a_flow_whose_settings_cannot_be_leaves_that_unless_it_is_a_preview(
     (tmp_path / "manifest.json").touch()
     config: Any = {"warehouse": str(tmp_path), "archive": ["a"], "ttl": "soon", "preview": preview}
     with pytest.raises(SettingError, match="--ttl"):
-        nightly.import_and_rescore.fn([], config)
+        nightly.import_and_rescore.fn(config, [])
     mark = LastRun.read(tmp_path)
     assert (mark and mark.code) == (None if preview else "settings")
     with pytest.raises(SettingError, match="--warehouse"):  # which nothing can be left in
-        nightly.import_and_rescore.fn([], cast("Any", {"archive": ["a"]}))
+        nightly.import_and_rescore.fn(cast("Any", {"archive": ["a"]}), [])
 
 
 @pytest.mark.telling

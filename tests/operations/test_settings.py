@@ -106,7 +106,7 @@ def test_the_first_done_run_fixes_what_later_ones_leave_out(new: Path) -> None:
     assert in_force["weights of legal"] == (legal["legal"], second)
     assert in_force["weights of code"][1] == first
     shown = invoke("settings", "--warehouse", new / "warehouse").stdout.splitlines()
-    assert shown[0].split() == ["embedder", "hashing", "since", "run", first]
+    assert shown[0].split() == ["embedder", "hashing", "warehouse", "since", "run", first]
     assert "complexity 0.25, novelty 0.25" in shown[-1]
     assert shown[-1].endswith(f"since run {second}")
     rescored(new, profiles="default", ttl="none")

@@ -1,0 +1,140 @@
+"""Begins a project: writes its file, every value explained, and makes its warehouse."""
+
+import json
+from collections.abc import Iterator
+from importlib.resources import files
+from os.path import relpath
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import KpBatchError
+from kp_batch.files import atomic_write
+from kp_batch.project import TABLES
+from kp_batch.runs.run import effective_config
+from kp_batch.scoring.profiles import load_profiles
+from kp_batch.storage.urls import is_url
+from kp_batch.text import printable
+from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.layout import check_apart, check_folder
+from kp_batch.warehouse.publication import found
+
+_COLUMNS = 100
+_HEAD = (
+    "A project of kp-batch: what its commands take in this folder, or with --project FILE. What is "
+    "left out has its default, whatever the warehouse was scored with; what is given on the "
+    "command line holds for that command. Relative paths start from this file's folder."
+)
+_ID = (
+    "The warehouse that has to be there: where another one is, or none, a night fails. Take it out "
+    "to allow any."
+)
+# The limits of a night: what passes one fails the run, which tells how to allow it once.
+_STRICT = ("max_new_rejects", "max_removed", "max_unreadable", "max_gone")
+_PROFILES = """
+# Weights of a domain, in place of the built-in ones. Several [[profiles.NAME]], each with from,
+# hold from that day on.
+# [profiles.code]
+# complexity = 0.25
+# novelty = 0.25
+# tool_diversity = 0.25
+# outcome_confidence = 0.25
+"""
+_IMPORTS = """
+# What kp-batch import takes from other systems into the archive.
+# [[imports]]
+# format = "auto"
+# sources = ["spans"]
+# archive = "traces"
+# rules = "rules.toml"
+"""
+
+
+def begin_project(config: RescoreConfig, file: Path) -> str:
+    """Write a project's file, and make its warehouse unless it is there; returns its id.
+
+    The settings of a warehouse that is there are written, so that none changes.
+
+    Args:
+        config: what is given; what it leaves out is as in the warehouse, or has its default.
+        file: it must not exist.
+
+    Raises:
+        KpBatchError: the file exists, or the warehouse cannot be written.
+    """
+    if file.exists():
+        raise KpBatchError(f"{printable(str(file))} is there already; change it, or name another")
+    check_folder(config.warehouse)
+    check_apart(config.warehouse, config.archive)
+    manifest = found(config.warehouse)
+    complete = effective_config(config)
+    given = {*config.model_fields_set, *manifest.settings}
+    with atomic_write(file) as written:
+        written.write_text(_text(complete, given, file.parent, manifest.warehouse_id), "utf-8")
+    return manifest.warehouse_id
+
+
+def _text(config: RescoreConfig, given: set[str], folder: Path, warehouse_id: str) -> str:
+    warehouse = shown(config.warehouse)
+    lines = [
+        *_comment(_HEAD),
+        "",
+        _line("archive", [_seen_from(folder, path) for path in config.archive]),
+        _line("warehouse", _seen_from(folder, warehouse)),
+        *_comment(_ID),
+        _line("warehouse_id", warehouse_id),
+    ]
+    values = config.model_dump(mode="json")
+    strict = dict.fromkeys(set(_STRICT) - given, 0)
+    for table, names in TABLES.items():
+        lines += ["", f"[{table}]"]
+        for name in names:
+            lines += _setting(name, {**values, **strict}[name], is_given=name in {*given, *strict})
+    return "\n".join((*lines, _PROFILES.rstrip(), *_profiles(config), "", *_audits(config, given)))
+
+
+def _setting(name: str, value: Any, *, is_given: bool) -> Iterator[str]:
+    """A setting with its explanation; one that nobody gave is shown by its default."""
+    yield from _comment(RescoreConfig.model_fields[name].description or "")
+    example = {"workers": 4, "ray": "auto", "timeout": "4h", "wait_at_most": "2h"}.get(name, value)
+    yield _line(name, value) if is_given else f"# {_line(name, example)}"
+
+
+def _profiles(config: RescoreConfig) -> Iterator[str]:
+    """The weights that are not the built-in ones."""
+    built_in = load_profiles().as_json()
+    for name, profile in config.profiles.as_json().items():
+        if profile == built_in.get(name):
+            continue
+        dated = isinstance(profile, list)
+        for table in profile if dated else [profile]:
+            key = f"profiles.{json.dumps(name)}"
+            yield from ("", f"[[{key}]]" if dated else f"[{key}]")
+            yield from (_line(dimension, value) for dimension, value in table.items())
+
+
+def _audits(config: RescoreConfig, given: set[str]) -> Iterator[str]:
+    """The audits of the warehouse; of a new one those to begin with."""
+    if "audits" not in given:
+        yield files("kp_batch.runs").joinpath("audits.toml").read_text("utf-8").rstrip()
+    for name, audit in config.audits.as_json().items():
+        yield f"[audits.{name}]"
+        yield from (_line(key, value) for key, value in audit.items())
+        yield ""
+    yield _IMPORTS.rstrip()
+    yield ""
+
+
+def _comment(text: str) -> list[str]:
+    return [f"# {line}" for line in wrap(text, _COLUMNS - 2)]
+
+
+def _line(name: str, value: Any) -> str:
+    """A key of TOML, whose texts, numbers and lists are written as in JSON."""
+    return f"{name} = {json.dumps(value, ensure_ascii=False)}"
+
+
+def _seen_from(folder: Path, path: str) -> str:
+    is_fixed = is_url(path) or Path(path).is_absolute()
+    return path if is_fixed else relpath(path, folder)

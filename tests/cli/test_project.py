@@ -1,0 +1,216 @@
+"""Commands under a project's file: what they need no argument for, and what they refuse."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kp_batch.warehouse.manifest import require_manifest
+from tests.support.archives import trace, write_jsonl
+from tests.support.commands import invoke
+from tests.support.folders import contents, keep, restore
+from tests.support.importing import kp_trace, write_json
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_page")]
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project made by init, after its first night."""
+    folder = tmp_path_factory.mktemp("project") / "made"
+    rows = [trace(id=f"kp:trace:{number}", objective=f"do {number}") for number in range(5)]
+    write_jsonl(folder / "archive" / "a.jsonl", rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("kp_batch.pipeline.rescore.leave_report", lambda *_: None)
+        made = invoke("init", "archive", "--embedder", "hashing")
+        assert made.returncode == 0, made.stderr
+        night = invoke("run", "--quiet", "--no-prefect")
+        assert (night.returncode, night.stdout, night.stderr) == (0, "", "")
+    keep(folder)
+    return folder
+
+
+@pytest.fixture
+def made(once: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    restore(once)
+    monkeypatch.chdir(once)
+    monkeypatch.delenv("KP_BATCH_WAREHOUSE", raising=False)
+    return once
+
+
+def change(folder: Path, old: str, new: str) -> None:
+    file = folder / "kp_batch.toml"
+    text = file.read_text("utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), "utf-8")
+
+
+def night(*options: object) -> tuple[int, str]:
+    """The exit status of a quiet run, and what it prints on stderr."""
+    done = invoke("run", "--quiet", "--no-prefect", *options)
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+@pytest.mark.telling
+@pytest.mark.usefixtures("made")
+def test_commands_need_no_argument() -> None:
+    for words in (["plan"], ["sql", "FROM scores"], ["runs"], ["settings"], ["audit"], ["status"]):
+        done = invoke(*words)
+        assert done.returncode == 0, (words, done.stderr)
+    assert night() == (0, "")
+    [row] = json.loads(invoke("sql", "SELECT count(*) AS n FROM scores", "--json").stdout)
+    assert row == {"n": 5}
+
+
+def test_another_folder_names_the_file(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "Missing option '--warehouse'" in invoke("runs").stderr
+    assert night("--project", made / "kp_batch.toml") == (0, "")
+    monkeypatch.setenv("KP_BATCH_PROJECT", str(made / "kp_batch.toml"))
+    assert "5 traces scored as they have to be" in invoke("run", "--no-prefect").stdout
+    assert invoke("runs", "--json").stdout.count("run_id") == 1
+
+
+@pytest.mark.telling
+def test_a_warehouse_that_is_away_is_told_and_not_made(made: Path) -> None:
+    expected = require_manifest(made / "warehouse").warehouse_id
+    (made / "warehouse").rename(made / "away")
+    for words in (["run", "--no-prefect"], ["plan"], ["sql", "FROM scores"], ["runs"], ["status"]):
+        for is_there in (False, True):
+            if is_there:
+                (made / "warehouse").mkdir()
+            done = invoke(*words)
+            assert done.returncode == 1, words
+            assert f"warehouse {expected}, which the project names, is not in " in done.stderr
+            assert "warehouse: nothing is there" in done.stderr
+            if is_there:
+                (made / "warehouse").rmdir()  # nothing was made in it
+            assert not (made / "warehouse").exists()
+
+
+def test_another_warehouse_in_its_place_is_told_and_not_touched(made: Path, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "other" / "a.jsonl", [trace(id="other")])
+    other = tmp_path / "w"
+    words = ["--warehouse", other, "--embedder", "none", "--project", "/dev/null", "--no-prefect"]
+    assert invoke("run", tmp_path / "other", *words).returncode == 0
+    expected, found = (require_manifest(each).warehouse_id for each in (made / "warehouse", other))
+    assert expected != found
+    (made / "warehouse").rename(made / "away")
+    other.rename(made / "warehouse")
+    before = contents(made / "warehouse")
+    for command in (["run", "--no-prefect"], ["runs"], ["vacuum"], ["status"]):
+        done = invoke(*command)
+        assert done.returncode == 1, command
+        assert f"warehouse is warehouse {found}, and not warehouse {expected}" in done.stderr
+    assert contents(made / "warehouse") == before
+
+
+def test_a_line_taken_out_is_a_setting_taken_back(made: Path) -> None:
+    change(made, "# cache_size = 1000", "cache_size = 2")
+    assert night() == (0, "")
+    change(made, "cache_size = 2", "")
+    planned = invoke("plan").stdout
+    assert "cache size 2 \N{RIGHTWARDS ARROW} 1000" in planned
+    assert night() == (0, "")
+    assert require_manifest(made / "warehouse").settings["cache_size"] == 1000
+
+
+def test_a_scratch_warehouse_takes_the_settings_and_says_so(made: Path, tmp_path: Path) -> None:
+    change(made, "# cache_size = 1000", "cache_size = 2")
+    done = invoke("run", "--no-prefect", "--warehouse", tmp_path / "scratch")
+    assert done.returncode == 0, done.stderr
+    assert "scratch takes the settings of kp_batch.toml, which has another" in done.stderr
+    assert require_manifest(tmp_path / "scratch").settings["cache_size"] == 2
+    assert require_manifest(made / "warehouse").settings["cache_size"] == 1000
+
+
+@pytest.mark.telling
+def test_a_rollback_and_the_file_agree_before_the_next_night(made: Path) -> None:
+    change(made, "# cache_size = 1000", "cache_size = 2")
+    change(made, "# threshold = 0.75", "threshold = 0.5")
+    assert night() == (0, "")
+    lines = (made / "kp_batch.toml").read_text("utf-8").split("\n")
+    places = [lines.index(line) + 1 for line in ("cache_size = 2", "threshold = 0.5")]
+    told = f"cache_size 2 (line {places[0]}), threshold 0.5 (line {places[1]})"
+    rolled = invoke("rollback", "previous")
+    assert rolled.returncode == 0
+    assert f"the project would bring back what this undoes: {told}" in rolled.stderr
+    for _ in range(2):  # each night, also after one that failed
+        status, error = night()
+        assert status == 1
+        assert f"would bring back: {told}; change it there, or" in error
+        assert "run once with --accept" in error
+    change(made, "threshold = 0.5", "")
+    status, error = night()
+    assert status == 1
+    assert f"would bring back: cache_size 2 (line {places[0]});" in error
+    change(made, "cache_size = 2", "cache_size = 3")  # of their own will
+    assert night() == (0, "")
+    assert require_manifest(made / "warehouse").settings["cache_size"] == 3
+
+
+def test_what_is_accepted_is_right_from_then_on(made: Path) -> None:
+    weights = "complexity = 1\nnovelty = 0\ntool_diversity = 0\noutcome_confidence = 0"
+    change(made, "[audits.no_domain_shifts]", f"[profiles.code]\n{weights}\n[audits.shifts]")
+    assert night() == (0, "")
+    rolled = invoke("rollback", "previous")
+    places = ["audit of no_domain_shifts (which it leaves out)", "audit of shifts (line "]
+    assert all(place in rolled.stderr for place in ("weights of code (line ", *places))
+    assert night()[0] == 1
+    assert night("--accept") == (0, "")
+    assert night() == (0, "")
+
+
+def test_settings_tell_where_each_comes_from(made: Path) -> None:
+    change(made, "# cache_size = 1000", "cache_size = 2")
+    told = {each["name"]: each for each in json.loads(invoke("settings", "--json").stdout)}
+    [first] = json.loads(invoke("runs", "--json").stdout)
+    assert told["cache_size"] == {
+        "name": "cache_size",
+        "value": 2,
+        "run_id": None,
+        "source": "project",
+    }
+    assert (told["embedder"]["source"], told["embedder"]["run_id"]) == ("project", first["run_id"])
+    assert (told["ttl"]["source"], told["ttl"]["run_id"]) == ("default", first["run_id"])
+    assert told["weights of code"]["source"] == "default"
+    assert told["audit few_copies"]["source"] == "project"
+
+
+def test_without_a_project_an_archive_left_out_is_that_of_the_last_run(tmp_path: Path) -> None:
+    warehouse = tmp_path / "w"
+    asked = ("run", "--warehouse", warehouse, "--embedder", "none", "--no-prefect")
+    done = invoke(*asked)
+    assert (done.returncode, "no archive is given" in done.stderr) == (1, True)
+    write_jsonl(tmp_path / "archive" / "a.jsonl", [trace(id="a")])
+    assert invoke("run", tmp_path / "archive", *asked[1:]).returncode == 0
+    again = invoke(*asked)
+    assert "nothing to do: 1 trace scored" in again.stdout
+    assert again.returncode == 0
+
+
+def test_the_imports_of_a_file_are_made(made: Path) -> None:
+    for name in "ab":
+        write_json(made / f"source-{name}" / "x.json", kp_trace(name))
+    entries = [f"[[imports]]\nsources = ['source-{name}']\narchive = 'to-{name}'" for name in "ab"]
+    file = made / "kp_batch.toml"
+    file.write_text("\n".join([file.read_text("utf-8"), *entries]), "utf-8")
+    done = invoke("import", "--json")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)) == 2
+    assert [len([*(made / f"to-{name}").glob("*.parquet")]) for name in "ab"] == [1, 1]
+    change(made, "sources = ['source-b']", "sources = []")
+    assert "the settings of import 2 have faults: --sources is empty" in invoke("import").stderr
+    change(made, "archive = 'to-a'", "archive = 3")
+    assert "import 1 have faults: --archive is a text, got 3" in invoke("import").stderr
+
+
+@pytest.mark.usefixtures("made")
+def test_no_imports_are_told() -> None:
+    done = invoke("import")
+    assert done.returncode == 1
+    assert "kp_batch.toml has no [[imports]]; add some" in done.stderr

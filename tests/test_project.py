@@ -1,0 +1,215 @@
+"""The file of a project: its form, its faults, and what it makes of a run's settings."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kp_batch.config import RescoreConfig, defaults, read_project
+from kp_batch.errors import KpBatchError
+from kp_batch.operations.init import begin_project
+from kp_batch.project import TABLES, load_project
+from kp_batch.runs.audits import load_audits
+from kp_batch.scoring.profiles import load_profiles
+from kp_batch.settings import SETTINGS
+
+# What is of one command alone, or stands before all tables.
+ELSEWHERE = {
+    *("project", "archive", "warehouse", "warehouse_id", "profiles", "audits"),
+    *("preview", "output", "allow", "accept", "note"),
+}
+WEIGHTS = {"complexity": 0.1, "novelty": 0.2, "tool_diversity": 0.3, "outcome_confidence": 0.4}
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "kp_batch.toml"
+    file.write_text(text, "utf-8")
+    return file
+
+
+def of(file: Path, **given: Any) -> RescoreConfig:
+    return RescoreConfig.model_validate({"project": file, **given})
+
+
+def test_each_setting_of_a_run_has_its_table() -> None:
+    keys = [key for table in TABLES.values() for key in table]
+    assert sorted(keys) == sorted(RescoreConfig.model_fields.keys() - ELSEWHERE)
+
+
+def test_what_a_file_leaves_out_has_its_default(tmp_path: Path) -> None:
+    file = written(tmp_path, 'archive = "a"\nwarehouse = "w"\n[settings]\ncache_size = 7\n')
+    config = of(file)
+    assert config.settings == defaults() | {"cache_size": 7}
+    assert config.with_defaults({"cache_size": 9, "ttl": "1h"}) == config
+
+
+def test_what_is_given_beside_a_file_holds(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        'warehouse = "w"\narchive = ["a", "b"]\nwarehouse_id = "x"\n[run]\nprune = true\n'
+        "[limits]\nmax_gone = 0\n[settings]\ncache_size = 7\n",
+    )
+    config = of(file, archive=["c"], cache_size=8, prune=False, max_gone="5%")
+    assert (config.archive, config.cache_size, config.prune) == (("c",), 8, False)
+    assert (config.max_gone, config.warehouse_id) == ("5%", "x")
+
+
+def test_nulls_and_empty_lists_of_a_form_are_left_out(tmp_path: Path) -> None:
+    file = written(tmp_path, 'warehouse = "w"\narchive = "a"\n[settings]\nttl = "2h"\n')
+    config = of(file, archive=[], warehouse=None, ttl=None, exclude=[])
+    assert config == of(file)
+
+
+def test_another_warehouse_has_the_settings_and_not_the_id(tmp_path: Path) -> None:
+    file = written(tmp_path, 'warehouse = "w"\nwarehouse_id = "x"\n[settings]\ncache_size = 7\n')
+    same, scratch = of(file, warehouse=tmp_path / "w"), of(file, warehouse=tmp_path / "scratch")
+    assert (same.warehouse_id, scratch.warehouse_id) == ("x", None)
+    assert scratch.cache_size == 7
+
+
+def test_paths_start_from_the_files_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "p" / "model").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    text = """
+archive = ["traces/*.parquet", "/mnt/a", "s3://bucket/a"]
+warehouse = "../w"
+[settings]
+embedder = "model"
+[[imports]]
+sources = ["spans", "s3://bucket/spans"]
+archive = "traces"
+rules = "rules.toml"
+"""
+    file = written(tmp_path / "p", text)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    project = load_project(file)
+    archive = [Path(path).resolve() for path in project.values["archive"][:2]]
+    assert archive == [tmp_path / "p" / "traces" / "*.parquet", Path("/mnt/a")]
+    assert project.values["archive"][2] == "s3://bucket/a"
+    assert of(file).warehouse.resolve() == tmp_path / "w"
+    assert Path(of(file).embedder) == tmp_path / "p" / "model"
+    [entry] = project.imports
+    sources = [Path(entry["sources"][0]).resolve(), entry["sources"][1]]
+    assert sources == [tmp_path / "p" / "spans", "s3://bucket/spans"]
+    assert Path(entry["rules"]).resolve() == tmp_path / "p" / "rules.toml"
+    monkeypatch.chdir(tmp_path / "p")
+    assert load_project(Path("kp_batch.toml")).values["archive"][0] == "traces/*.parquet"
+
+
+def test_profiles_are_laid_over_the_built_in_ones(tmp_path: Path) -> None:
+    own = "\n".join(f"{name} = {value}" for name, value in WEIGHTS.items())
+    profiles = of(written(tmp_path, f'warehouse = "w"\n[profiles.code]\n{own}\n')).profiles
+    assert profiles.as_json() == load_profiles().as_json() | {"code": WEIGHTS}
+
+
+FAULTS = {
+    "cashe_size = 1": "there is no key 'cashe_size'",
+    "[settings]\ncashe_size = 1": "[settings] has no key 'cashe_size', did you mean 'cache_size'?",
+    "[limits]\nmax_lost = 1": "[limits] has no key 'max_lost'",
+    "[settings]\ncache_size = 0": "[settings] cache_size is at least 1, got 0",
+    "[settings]\ncache_size = '9'": "[settings] cache_size is a whole number, got '9'",
+    "[settings]\nttl = 'soon'": "[settings] ttl",
+    "[limits]\nmax_gone = 'many'": "[limits] max_gone: a limit is",
+    "settings = 3": "settings is a table, got 3",
+    "archive = 3": "archive is a path or a list of paths, got 3",
+    "archive = ['a', 3]": "archive is a path or a list of paths, got ['a', 3]",
+    "warehouse_id = 7": "warehouse_id is a text, got 7",
+    "imports = 'x'": "imports are tables, each [[imports]], got 'x'",
+    "[profiles.code]\nnovelty = 1": "kp_batch.toml has ",
+    "[audits.a]\nsgl = 'x'": "a has no key 'sgl', did you mean 'sql'?",
+    "archive = [": "cannot be read: ",
+    "[settings]\nsince = '2026'": "[settings] has no key 'since'",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS)
+def test_a_fault_is_told_where_it_stands(tmp_path: Path, text: str) -> None:
+    file = written(tmp_path, text)
+    with pytest.raises(KpBatchError) as caught:
+        read_project(file)
+    assert FAULTS[text] in str(caught.value)
+    assert "kp_batch.toml" in str(caught.value)
+
+
+def test_weights_that_do_not_sum_to_1_name_the_file(tmp_path: Path) -> None:
+    own = "\n".join(f"{name} = 0.2" for name in WEIGHTS)
+    with pytest.raises(KpBatchError, match=r"kp_batch\.toml has 1 fault: .*0\.8"):
+        read_project(written(tmp_path, f"[profiles.code]\n{own}\n"))
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(KpBatchError, match=r"none\.toml cannot be read: No such file"):
+        of(tmp_path / "none.toml")
+
+
+def test_the_line_of_each_setting_is_found(tmp_path: Path) -> None:
+    text = """warehouse = "w"
+[limits]
+max_gone = 0
+[settings]
+# cache_size = 5
+cache_size=6
+[profiles.code]
+novelty = 1.0
+[[profiles."x y"]]
+[audits.a]
+"""
+    project = load_project(
+        written(
+            tmp_path,
+            text.replace("novelty = 1.0", _weights())
+            .replace('[[profiles."x y"]]', f'[[profiles."x y"]]\n{_weights()}')
+            .replace("[audits.a]", "[audits.a]\nsql = 'SELECT 1'"),
+        )
+    )
+    assert project.line_of("cache_size") == 6
+    assert project.line_of("max_gone") == 3
+    assert project.line_of("profiles", "code") == 7
+    assert project.line_of("profiles", "x y") == 12
+    assert project.line_of("audits", "a") == 17
+    assert project.line_of("ttl") is None
+
+
+def _weights() -> str:
+    return "\n".join(f"{name} = {value}" for name, value in WEIGHTS.items())
+
+
+@pytest.mark.slow
+@pytest.mark.telling
+def test_init_writes_what_is_given_and_explains_all_else(tmp_path: Path) -> None:
+    given = {"archive": ["a"], "embedder": "hashing", "max_gone": "5%", "exclude": ["*.tmp"]}
+    config = RescoreConfig.model_validate({**given, "warehouse": tmp_path / "w"})
+    file = tmp_path / "kp_batch.toml"
+    warehouse_id = begin_project(config, file)
+    written_config = of(file)
+    assert written_config.settings == config.settings | {"audits": _ready_audits()}
+    assert (written_config.max_gone, written_config.exclude) == ("5%", ("*.tmp",))
+    limits = [getattr(written_config, name) for name in TABLES["limits"]]
+    assert limits == ["5%", "0", "0", "0", "5%", None]
+    assert written_config.warehouse_id == warehouse_id
+    text = file.read_text("utf-8")
+    for name in (*SETTINGS.keys() - {"profiles", "audits"}, *TABLES["run"], *TABLES["limits"]):
+        assert f"\n{name} = " in text or f"\n# {name} = " in text
+    with pytest.raises(KpBatchError, match=r"kp_batch\.toml is there already"):
+        begin_project(config, file)
+    again = tmp_path / "again.toml"  # of a warehouse that is there
+    assert begin_project(config, again) == warehouse_id
+
+
+@pytest.mark.slow
+def test_each_line_that_init_writes_as_a_comment_can_be_taken_in(tmp_path: Path) -> None:
+    config = RescoreConfig.model_validate({"archive": ["a"], "warehouse": tmp_path / "w"})
+    begin_project(config, tmp_path / "kp_batch.toml")
+    lines = (tmp_path / "kp_batch.toml").read_text("utf-8").split("\n")
+    keys = "|".join(key for table in TABLES.values() for key in table)
+    for number, line in enumerate(lines):
+        name = line.removeprefix("# ").partition(" = ")[0]
+        if line.startswith("# ") and name in keys.split("|"):
+            taken = [*lines[:number], line.removeprefix("# "), *lines[number + 1 :]]
+            file = tmp_path / "taken.toml"
+            file.write_text("\n".join(taken), "utf-8")
+            assert of(file).settings == of(tmp_path / "kp_batch.toml").settings
+
+
+def _ready_audits() -> dict[str, Any]:
+    return load_audits(Path(__file__).parent.parent / "data" / "audits.toml").as_json()
