@@ -500,7 +500,7 @@ def test_without_a_sound_catalog_all_is_read_and_nothing_written_until_somebody_
 ) -> None:
     warehouse = folder / "warehouse"
     published, manifest = plain_tables(warehouse), read_manifest(warehouse)
-    [first] = {row[0] for row in published["runs"] if json.loads(row[9])["files"] == 1}
+    [first] = {row[0] for row in published["runs"] if json.loads(row[11])["files"] == 1}
     HARMED[harm](warehouse)
     before = listing(warehouse)
     assert our_tables(warehouse) == published
