@@ -30,7 +30,8 @@ _METAVARS = {
 }
 C = TypeVar("C", bound=Callable[..., Any])
 FILE = "kp_batch.toml"  # as `project.FILE`, which takes long to import
-_PROJECT = "kp_batch.project"  # where a command's context has the project's file, or None
+# Where a command's context has the project's file, or None, and the id of the warehouse in it.
+_PROJECT, _WAREHOUSE_ID = "kp_batch.project", "kp_batch.warehouse_id"
 _DEFAULT = click.core.ParameterSource.DEFAULT
 _NO_OPTIONS = ("warehouse_id",)  # settings that a project's file alone has
 _IMPORT_FORMATS = (  # of `conversion.formats.FORMATS`, which take long to import
@@ -106,8 +107,9 @@ def _warehouse_of_project(
     if "warehouse" not in project.values:
         raise click.MissingParameter(f"{project.name} names none.", context, parameter)
     folder: Path = parameter.type.convert(project.values["warehouse"], parameter, context)
-    if not isinstance(context.command, SettingsCommand):  # a run checks it itself
-        check_identity(folder, project.warehouse_id)
+    context.meta[_WAREHOUSE_ID] = project.warehouse_id
+    if not isinstance(context.command, SettingsCommand) and context.command.name != "status":
+        check_identity(folder, project.warehouse_id)  # these check it themselves
     return folder
 
 
@@ -190,6 +192,11 @@ def group_of(name: str) -> str:
 def project_file() -> Path | None:
     """The file of the project that the command is given, or finds."""
     return click.get_current_context().meta[_PROJECT]
+
+
+def expected_warehouse_id() -> str | None:
+    """The id that the project expects its warehouse to have; None: any."""
+    return click.get_current_context().meta.get(_WAREHOUSE_ID)
 
 
 class SettingsCommand(click.Command):

@@ -18,6 +18,7 @@ from kp_batch.cli.options import (
     Warehouse,
     complete_questions,
     complete_runs,
+    expected_warehouse_id,
     format_option,
     json_line,
     json_option,
@@ -179,7 +180,7 @@ def status(warehouse: Path, max_age: timedelta | None, *, as_json: bool) -> None
     from kp_batch.operations.status import check_age, status_of, status_text
 
     now = datetime.now(UTC)
-    found = status_of(warehouse, now)
+    found = status_of(warehouse, now, expected_warehouse_id())
     echo(json_line(found) if as_json else status_text(found, now))
     check_age(found, max_age)
 

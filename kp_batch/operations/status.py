@@ -24,7 +24,7 @@ from kp_batch.warehouse.bucket.location import Record, shown, url_of
 from kp_batch.warehouse.last_run import LastRun, Stands, Success, last_success
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import holder, lease_holder
-from kp_batch.warehouse.manifest import manifest_of, read_manifest
+from kp_batch.warehouse.manifest import check_manifest, manifest_of, read_manifest
 
 _LOOKS, _BETWEEN_S = 5, 0.1  # see `_resolved`
 PATIENCE_S = 30.0  # until a bucket, or a disk behind a network, has answered
@@ -63,14 +63,19 @@ class WarehouseStatus:
     free_bytes: int | None  # of the disk; null of a bucket
 
 
-def status_of(warehouse: Path, now: datetime) -> WarehouseStatus:
+def status_of(warehouse: Path, now: datetime, warehouse_id: str | None = None) -> WarehouseStatus:
     """Look how a warehouse fares.
 
+    Args:
+        warehouse: the folder of the tables, or a bucket's copy.
+        now: the time, in UTC.
+        warehouse_id: that it has to have; None: any.
+
     Raises:
-        WarehouseError: it is none, or does not answer within `PATIENCE_S`.
+        WarehouseError: it is none, or another one, or does not answer within `PATIENCE_S`.
     """
     try:
-        return answered_within(PATIENCE_S, partial(_looked_at, warehouse, now))
+        return answered_within(PATIENCE_S, partial(_looked_at, warehouse, now, warehouse_id))
     except WarehouseError:
         raise
     except (OSError, KpBatchError) as error:
@@ -80,9 +85,10 @@ def status_of(warehouse: Path, now: datetime) -> WarehouseStatus:
         ) from error
 
 
-def _looked_at(warehouse: Path, now: datetime) -> WarehouseStatus:
+def _looked_at(warehouse: Path, now: datetime, warehouse_id: str | None) -> WarehouseStatus:
     url = url_of(warehouse)
-    tried, success = _of_bucket(url, warehouse) if url else _of_folder(warehouse)
+    look = partial(_of_bucket, url) if url else _of_folder
+    tried, success = look(warehouse, warehouse_id)
     since = now - datetime.fromisoformat(success.ended) if success else None
     return WarehouseStatus(
         warehouse=shown(warehouse),
@@ -111,10 +117,11 @@ def check_age(status: WarehouseStatus, most: timedelta | None) -> None:
         )
 
 
-def _of_folder(warehouse: Path) -> tuple[Tried | None, Success | None]:
+def _of_folder(warehouse: Path, warehouse_id: str | None) -> tuple[Tried | None, Success | None]:
+    manifest, last = read_manifest(warehouse), LastRun.read(warehouse)
+    check_manifest(manifest, warehouse, warehouse_id)
     if not warehouse.is_dir():
         raise WarehouseError(f"{warehouse} cannot be reached: there is no such folder")
-    manifest, last = read_manifest(warehouse), LastRun.read(warehouse)
     if not (manifest or last):
         raise WarehouseError(f"{warehouse} is no warehouse; run an archive first")
     success = last_success(last) or (_last_done(warehouse) if manifest else None)
@@ -139,13 +146,16 @@ def _resolved(last: LastRun | None, warehouse: Path) -> Tried | None:
     return replace(tried, status="killed") if last.status == "running" else tried
 
 
-def _of_bucket(url: str, copy: Path) -> tuple[Tried | None, Success | None]:
+def _of_bucket(
+    url: str, copy: Path, warehouse_id: str | None
+) -> tuple[Tried | None, Success | None]:
     """By three objects, and by this machine's copy, which knows more of its own runs."""
     store, manifest = store_at(url), Layout(copy).manifest.name
     there, here = LastRun.in_bucket(url), LastRun.read(copy)
     try:
-        manifest_of(copy, store.read(manifest)[0])
+        check_manifest(manifest_of(copy, store.read(manifest)[0]), copy, warehouse_id)
     except FileNotFoundError as error:
+        check_manifest(None, copy, warehouse_id)
         if not (there or here):
             raise WarehouseError(f"{url} is no warehouse; run an archive first") from error
     last = max((each for each in (there, here) if each), key=lambda each: each.began, default=None)

@@ -174,10 +174,19 @@ def check_identity(warehouse: Path, warehouse_id: str | None) -> None:
         IdentityError: it is another one, or none is there.
         WarehouseError: what is there cannot be read.
     """
+    if warehouse_id is not None:
+        check_manifest(read_manifest(warehouse), warehouse, warehouse_id)
+
+
+def check_manifest(manifest: Manifest | None, warehouse: Path, warehouse_id: str | None) -> None:
+    """Refuse what is published in a warehouse unless it is of an id; None is any.
+
+    Raises:
+        IdentityError: it is another one, or nothing is published.
+    """
     if warehouse_id is None:
         return
     where, named = shown(warehouse), f"warehouse {printable(warehouse_id)}, which the project names"
-    manifest = read_manifest(warehouse)
     if manifest is None:
         raise IdentityError(
             f"{named}, is not in {where}: nothing is there; is its disk mounted? To begin another "
