@@ -21,7 +21,7 @@ from kp_batch.conversion.formats import FORMATS
 from kp_batch.runs.record import RunCounts
 from kp_batch.schemas import EXPORTED, TABLES, TRACE, VIEWS
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
 from kp_batch.warehouse.reader import connect
 from tests.support import GOLDEN
 from tests.support.archives import step, trace
@@ -339,3 +339,8 @@ def test_duckdb_says_what_is_documented_of_it(folder: Path, scored: Path) -> Non
                 connection.execute("USE kept.here")
             with pytest.raises(duckdb.Error, match=re.escape(message)):
                 connection.execute(query)
+
+
+def test_the_page_on_compatibility_has_the_format_that_is_written() -> None:
+    page = (DOCS / "compatibility.md").read_text("utf-8")
+    assert f"\n| {FORMAT_VERSION} | reads and writes it |\n" in page
