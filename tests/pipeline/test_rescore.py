@@ -194,7 +194,7 @@ def test_too_many_rejects_publish_their_reasons_and_no_scores(tmp_path: Path) ->
     write_parquet(good, [trace(id=f"kp:trace:{n}") for n in range(9)])
     rescore_archive(config(tmp_path, good))
     write_parquet(bad, [trace(id="kp:trace:bad", confidence=7.0, success=None)])
-    with pytest.raises(ArchiveError, match=r"1 of 10 rows is rejected.*0\.05.*bad_confidence 1"):
+    with pytest.raises(ArchiveError, match=r"1 of 10 rows is rejected.*5%.*bad_confidence 1"):
         rescore_archive(config(tmp_path, good, bad))
     settings = config(tmp_path, good, bad)
     assert ask(settings, "SELECT count(*) FROM scores") == [(9,)]
