@@ -50,8 +50,7 @@ def test_prefect_is_sent_no_setting_that_was_left_out(warehouse: Path, archive: 
     places = {"archive": [str(archive)], "warehouse": str(warehouse)}
     flow_config = json.loads(parameters)["config"]
     assert {name: flow_config.pop(name) for name in places} == places
-    of_one_run = {"max_reject_share": "5%", "allow": [], "exclude": []}
-    assert flow_config == {"embedder": "hashing", **of_one_run}
+    assert flow_config == {"embedder": "hashing", "project": None}
 
 
 @pytest.mark.telling
