@@ -12,6 +12,7 @@ from kp_batch.project import TABLES, load_project
 from kp_batch.runs.audits import load_audits
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.settings import SETTINGS
+from tests.support import ROOT
 
 # What is of one command alone, or stands before all tables.
 ELSEWHERE = {
@@ -194,6 +195,27 @@ def test_init_writes_what_is_given_and_explains_all_else(tmp_path: Path) -> None
         begin_project(config, file)
     again = tmp_path / "again.toml"  # of a warehouse that is there
     assert begin_project(config, again) == warehouse_id
+
+
+@pytest.mark.slow
+@pytest.mark.telling
+def test_init_writes_what_deploys_it_and_overwrites_nothing(tmp_path: Path) -> None:
+    config = RescoreConfig.model_validate({"archive": ["a"], "warehouse": tmp_path / "w"})
+    for number, name in enumerate(("prefect.yaml", "flows/rescore.py", "flows/nightly.py")):
+        folder = tmp_path / str(number)
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text("mine")
+        with pytest.raises(KpBatchError, match=f"{name} is there already; leave out --prefect"):
+            begin_project(config, folder / "kp_batch.toml", prefect=True)
+        assert [path for path in folder.rglob("*") if path.is_file()] == [folder / name]
+    begin_project(config, tmp_path / "its own.toml", prefect=True)
+    text = (tmp_path / "prefect.yaml").read_text("utf-8")
+    assert text.count('project: "its own.toml"') == 2
+    assert "kp_batch.toml" not in text
+    for flow in ("rescore.py", "nightly.py"):
+        written_flow, ours = (folder / "flows" / flow for folder in (tmp_path, ROOT))
+        assert written_flow.read_bytes() == ours.read_bytes()
+    assert not (tmp_path / "flows" / "__init__.py").exists()
 
 
 @pytest.mark.slow

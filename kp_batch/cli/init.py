@@ -29,7 +29,12 @@ _NOT_OF_FILES = ("preview", "output", "allow", "accept", "note", "profiles", "au
 @option_of_warehouse(
     default="warehouse", show_default=True, help="The folder of the tables, or its URL in a bucket."
 )
-def init(file: Path, **settings: Any) -> None:
+@click.option(
+    "--prefect",
+    is_flag=True,
+    help="Write prefect.yaml and its flows, too, which deploy it as a nightly run of Prefect.",
+)
+def init(file: Path, *, prefect: bool, **settings: Any) -> None:
     """Begin a project over ARCHIVE: write its file, every value explained, and make its warehouse.
 
     Then kp-batch run, plan, sql and all others need no argument in its folder.
@@ -37,10 +42,16 @@ def init(file: Path, **settings: Any) -> None:
     from kp_batch.operations.init import begin_project
 
     config = config_of(settings)
-    warehouse_id = begin_project(config, file)
+    warehouse_id = begin_project(config, file, prefect=prefect)
     beside = "" if file == Path(FILE) else f" --project {quote(str(file))}"
     echo(
         f"{printable(str(file))} is the project of {shown(config.warehouse)}, warehouse "
         f"{warehouse_id}: look through it, then: kp-batch run{beside}",
         err=True,
     )
+    if prefect:
+        echo(
+            f"{printable(str(file.with_name('prefect.yaml')))} deploys it from its folder: "
+            "prefect --no-prompt deploy --name nightly",
+            err=True,
+        )

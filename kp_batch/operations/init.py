@@ -11,6 +11,7 @@ from typing import Any
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
+from kp_batch.operations.deployment import deployment_of
 from kp_batch.project import TABLES
 from kp_batch.runs.run import effective_config
 from kp_batch.scoring.profiles import load_profiles
@@ -51,7 +52,7 @@ _IMPORTS = """
 """
 
 
-def begin_project(config: RescoreConfig, file: Path) -> str:
+def begin_project(config: RescoreConfig, file: Path, *, prefect: bool = False) -> str:
     """Write a project's file, and make its warehouse unless it is there; returns its id.
 
     The settings of a warehouse that is there are written, so that none changes.
@@ -59,19 +60,30 @@ def begin_project(config: RescoreConfig, file: Path) -> str:
     Args:
         config: what is given; what it leaves out is as in the warehouse, or has its default.
         file: it must not exist.
+        prefect: whether to write what deploys it, too; see `deployment_of`.
 
     Raises:
-        KpBatchError: the file exists, or the warehouse cannot be written.
+        KpBatchError: one of the files exists, and nothing was written; or the warehouse cannot be
+            written.
     """
     if file.exists():
         raise KpBatchError(f"{printable(str(file))} is there already; change it, or name another")
+    deployment = deployment_of(file) if prefect else {}
+    for path in filter(Path.exists, deployment):
+        raise KpBatchError(
+            f"{printable(str(path))} is there already; leave out --prefect, or name a file in "
+            "another folder with -o"
+        )
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
     manifest = found(config.warehouse)
     complete = effective_config(config)
     given = {*config.model_fields_set, *manifest.settings}
-    with atomic_write(file) as written:
-        written.write_text(_text(complete, given, file.parent, manifest.warehouse_id), "utf-8")
+    text = _text(complete, given, file.parent, manifest.warehouse_id)
+    for path, content in {**deployment, file: text}.items():
+        path.parent.mkdir(exist_ok=True)
+        with atomic_write(path) as written:
+            written.write_text(content, "utf-8")
     return manifest.warehouse_id
 
 

@@ -18,6 +18,7 @@ import pytest
 from kp_batch.warehouse.reader import connect
 from tests.support import ROOT
 from tests.support.commands import until
+from tests.support.importing import kp_trace, write_json
 from tests.support.prefect_server import OTHERS, PrefectServer
 
 pytestmark = pytest.mark.process
@@ -167,3 +168,39 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
     nights = prefect.ask("flow_runs/filter", scheduled)
     assert len(nights) >= 3
     assert {run["expected_start_time"][11:16] for run in nights} == {"02:15"}
+
+
+@pytest.mark.prefect
+def test_what_init_writes_is_deployed_and_a_worker_runs_it(
+    tmp_path: Path, prefect: PrefectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both deployments, under names of their own: the server is the suite's."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PREFECT_WORKER_QUERY_SECONDS", "1")
+    write_json(tmp_path / "source" / "a.json", kp_trace("a"))
+    do("kp-batch init to-a --embedder hashing --prefect", tmp_path)
+    imports = "[[imports]]\nsources = ['source']\narchive = 'to-a'\n"
+    with (tmp_path / "kp_batch.toml").open("a") as project:
+        project.write(imports)
+    file = tmp_path / "prefect.yaml"
+    head, ours = file.read_text("utf-8").split("  # Where the project")
+    ours = "\n".join(line.replace("# ", "", 1) for line in ours.splitlines()[1:])
+    file.write_text(f"{head}{ours}".replace("name: nightly", "name: begun"), "utf-8")
+    do(POOL.replace("nightly", "begun"), tmp_path)
+    for name in ("begun", "begun-import"):
+        do(DEPLOY.replace("nightly", name), tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with running(WORKER.replace("nightly", "begun"), tmp_path / "elsewhere" / "worker.log"):
+        for name in ("import-and-rescore/begun-import", "rescore/begun"):
+            assert run_now(prefect, name, **deployed(prefect, name)) == "COMPLETED"
+    with connect(tmp_path / "warehouse") as connection:
+        assert connection.execute("SELECT count(*) FROM scores").fetchall() == [(1,)]
+
+
+def deployed(server: PrefectServer, name: str) -> dict[str, Any]:
+    """The parameters of a deployment, which runs every night, one at a time."""
+    deployment = server.ask(f"deployments/name/{name}")
+    assert [each["schedule"]["cron"] for each in deployment["schedules"]] == ["15 2 * * *"]
+    assert deployment["global_concurrency_limit"]["limit"] == 1
+    assert deployment["parameters"] == {"config": {"project": "kp_batch.toml"}}
+    return deployment["parameters"]
