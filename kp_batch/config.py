@@ -301,7 +301,8 @@ class RescoreConfig(BaseModel):
                 f"{' and '.join(removed)} went: weights that hold from a date on have it in the "
                 "profiles file, as from = 2026-01-31; see docs/how-to/new-weights.md"
             )
-        return settings if settings.get("project") is None else _with_project(settings)
+        is_named = isinstance(settings.get("project"), str | Path)
+        return _with_project(settings) if is_named else settings
 
     @model_validator(mode="after")
     def _in_order(self) -> "RescoreConfig":

@@ -26,10 +26,15 @@ def test_a_wide_character_takes_two_columns_and_a_mark_none(text: str, columns: 
 def test_tables_with_wide_characters_stay_in_line() -> None:
     rows = [{"domain": "医療診断", "trace": "一"}, {"domain": "code", "trace": "22"}]
     assert aligned(rows) == ["  domain    trace", "  医療診断     一", "  code         22"]
-    text = settings_text([Setting("weights of 医療", 1, "a"), Setting("weights of code", 2, "b")])
+    text = settings_text(
+        [
+            Setting("weights of 医療", 1, "a", "warehouse"),
+            Setting("weights of code", 2, None, "default"),
+        ]
+    )
     assert text.splitlines() == [
-        "weights of 医療  1  since run a",
-        "weights of code  2  since run b",
+        "weights of 医療  1  warehouse  since run a",
+        "weights of code  2  default    from the next run on",
     ]
 
 

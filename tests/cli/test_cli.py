@@ -531,7 +531,6 @@ def test_a_cluster_of_ray_that_does_not_answer_is_one_line(
 def test_wrong_usage_exits_2(tmp_path: Path) -> None:
     for arguments in (
         ["run", tmp_path],
-        ["run", "--warehouse", tmp_path],
         ["run", tmp_path, "--warehouse", tmp_path, "--ttl", "soon"],
         ["run", tmp_path, "--warehouse", tmp_path, "--cache-size", "0"],
         ["nonsense"],

@@ -156,7 +156,7 @@ def test_a_run_that_could_not_begin_says_why(
 
 @pytest.mark.parametrize(
     "words",
-    [["--warehouse", "w", "--json"], ["a", "--json"], ["a", "--json", "--preview", "--maximum=1"]],
+    [["a", "--json"], ["a", "--json", "--preview", "--maximum=1"]],
     ids=str,
 )
 def test_a_command_that_cannot_be_read_owes_its_object_as_well(

@@ -81,8 +81,10 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> RescoreConfig:
 def test_rows_fail_a_query_that_is_to_have_none_and_are_printed(
     scored: RescoreConfig, capsys: pytest.CaptureFixture[str], output_format: str
 ) -> None:
+    form = ["--json"] if output_format == "json" else ["--format", output_format]
+
     def ask(query: str, *options: str) -> str:
-        words = ["--warehouse", str(scored.warehouse), "--format", output_format, *options]
+        words = ["--warehouse", str(scored.warehouse), *form, *options]
         group.main(["sql", query, *words], standalone_mode=False)
         return capsys.readouterr().out
 

@@ -185,11 +185,14 @@ def test_each_publication_has_an_id_of_its_own(one: Path) -> None:
         "settings": {"threshold": 0.75},
         "tables": {"profiles": 0},
         "failed": False,
+        "warehouse_id": published.warehouse_id,
     }
+    assert re.fullmatch("[0-9a-f]{16}", published.warehouse_id)
     assert plain(one, "SELECT publication FROM manifest") == published.publication
     publish_tables(one, published)
     assert require_manifest(one).tables == published.tables
     assert require_manifest(one).publication != published.publication
+    assert require_manifest(one).warehouse_id == published.warehouse_id
 
 
 UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
