@@ -57,12 +57,6 @@ def _parse_exclusion(text: str) -> str:
     return parse_exclusion(text)
 
 
-def _exclusion(text: str) -> str:
-    from kp_batch.archive.excluding import parse_exclusion  # which brings the readers of archives
-
-    return parse_exclusion(text)
-
-
 def _parse_text(parse: Callable[[str], Any]) -> BeforeValidator:
     return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
 

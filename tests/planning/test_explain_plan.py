@@ -37,7 +37,11 @@ TRACES = [
     for number in range(40)
 ]
 NO_FILES: dict[str, list[str]] = {
-    name: [] for name in ("new", "changed", "back", "gone", "unreadable", "pruned")
+    name: []
+    for name in (
+        *("new", "changed", "back", "gone"),
+        *("unreadable", "pruned", "excluded"),
+    )
 }
 NOTHING_REFUSED: dict[str, Any] = {
     "rows_of_earlier": 0,
