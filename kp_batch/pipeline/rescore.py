@@ -32,6 +32,7 @@ from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.summary import Summary, summarise
 from kp_batch.pipeline.write import write_tables
 from kp_batch.planning.explain_plan import (
+    PlanDescription,
     describe,
     future_warnings,
     loss_warnings,
@@ -57,8 +58,8 @@ from kp_batch.warehouse.publication import published_since, writing
 _THREADS = ThreadExecutor()
 
 
-# The runs that are opened while somebody watches; see `watched`.
-_WATCHED: ContextVar[list["OpenRun"] | None] = ContextVar("watched", default=None)
+# Where the runs are collected that are opened while somebody watches; see `watched`.
+_WATCHED: ContextVar[tuple[list["OpenRun"], ...]] = ContextVar("watched", default=())
 
 
 @dataclass
@@ -70,13 +71,14 @@ class OpenRun:
     clock: Clock
     begun: bool = False  # whether it can be done: there are an archive, an encoder and so on
     plan: Plan | None = None
+    description: PlanDescription | None = None  # of that plan
     written: Written | None = None  # what it publishes, once it is written
     audits: tuple[AuditResult, ...] = ()
     is_recorded: bool = False  # whether it has its row in `runs`
 
     def __post_init__(self) -> None:
-        if (watched := _WATCHED.get()) is not None:
-            watched.append(self)
+        for opened in _WATCHED.get():
+            opened.append(self)
 
     def begin(self) -> None:
         """Know that it can be done: what the run before has not published goes."""
@@ -90,7 +92,7 @@ class OpenRun:
 def watched() -> Generator[list[OpenRun]]:
     """Collect the runs that are opened meanwhile: how far one came if it fails."""
     opened: list[OpenRun] = []
-    token = _WATCHED.set(opened)
+    token = _WATCHED.set((*_WATCHED.get(), opened))
     try:
         yield opened
     finally:
@@ -170,7 +172,7 @@ def carry_out(opened: OpenRun) -> Plan:
         remove_damaged(_vectors(run, scorer))
     opened.plan = plan = make_plan(run, scan, scorer)
     tell_of_new_warehouse(run)
-    log_plan(run, plan)
+    opened.description = log_plan(run, plan)
     if excess := exceeded_limits(run, plan.counts, plan.limit_inputs):
         raise excess
     opened.plan = plan = execute(opened, plan)
@@ -260,8 +262,12 @@ def tell_of_new_warehouse(run: Run) -> None:
     )
 
 
-def log_plan(run: Run, plan: Plan) -> None:
-    """Log a plan, if there is anything to do, and its warnings; an exceeded limit is the error."""
+def log_plan(run: Run, plan: Plan) -> PlanDescription:
+    """Log a plan, if there is anything to do, and its warnings; an exceeded limit is the error.
+
+    Returns:
+        What is logged.
+    """
     description = describe(run, plan)
     for line in plan_text(description).splitlines() if plan.pending else ():
         info(line)
@@ -272,6 +278,7 @@ def log_plan(run: Run, plan: Plan) -> None:
     published = {str(day) for day in run.snapshot.days}
     for line in future_warnings(description):
         warn(line, repeated=published.issuperset(description.future_partitions))
+    return description
 
 
 def _vectors(run: Run, scorer: Scorer) -> Path:

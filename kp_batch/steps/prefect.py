@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import indent
 from typing import Any, cast
@@ -21,12 +22,13 @@ from prefect.runtime import flow_run
 from prefect.settings import get_current_settings
 
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import AuditError, KpBatchError, explain_mendable
+from kp_batch.errors import KpBatchError, explain_mendable
 from kp_batch.log import add_handler, info, warn
 from kp_batch.operations.preview import Preview, preview, preview_text
 from kp_batch.pipeline.report import report
-from kp_batch.pipeline.rescore import rescore_and_report
+from kp_batch.pipeline.rescore import OpenRun, rescore_and_report, watched
 from kp_batch.pipeline.summary import Summary, as_table, as_text
+from kp_batch.planning.explain_plan import plan_text, warnings
 from kp_batch.project import load_project
 from kp_batch.runs.audits import AuditResult, audits_table
 from kp_batch.steps.ray import executor_of
@@ -40,9 +42,13 @@ _LONGEST_NAME = 40  # of a warehouse in a key
 
 
 def _flow_run_name() -> str:
-    """The warehouse; where the config names none, the flow itself reports the fault."""
+    """The warehouse, and when it began, in UTC: two nights have two names.
+
+    Where the config names no warehouse, the flow itself reports the fault.
+    """
     warehouse = _warehouse_of(flow_run.parameters.get("config"))
-    return printable(shown(warehouse.absolute())) if warehouse else "no warehouse"
+    name = printable(shown(warehouse.absolute())) if warehouse else "no warehouse"
+    return f"{name} {datetime.now(UTC):%Y-%m-%d %H:%M}"
 
 
 def _warehouse_of(parameters: object) -> Path | None:
@@ -91,8 +97,7 @@ def rescore_in_tasks(
         get_run_logger().info(text)
         with _artifacts():
             key = f"kp-batch-preview-{artifact_name(config.warehouse)}"
-            create_markdown_artifact(indent(text, "    "), key)  # as code: it obeys nothing in it
-            _leave_audits(config.warehouse, result.audits)
+            create_markdown_artifact(_as_code(text), key)
         on_result(result)
 
     with tried_in_flow(parameters), logged_to_prefect():
@@ -104,16 +109,15 @@ def rescore_in_tasks(
         timed(caller=_as_tasks(clock)),
         clock.on(START),
         executor_of(config) as executor,
+        _plan_and_audits(config.warehouse),
     ):
         if config.preview:
             return preview(config, executor, leave_preview)
-        with _failed_audits(config.warehouse):
-            summary = rescore_and_report(config, executor, log_summary)
+        summary = rescore_and_report(config, executor, log_summary)
     with _artifacts():
         name = artifact_name(config.warehouse)
         create_markdown_artifact(report(config.warehouse, "markdown"), f"kp-batch-report-{name}")
         create_table_artifact(_as_markdown(summary), f"kp-batch-scores-{name}")
-        _leave_audits(config.warehouse, summary.audits)
     return summary
 
 
@@ -127,7 +131,7 @@ def tried_in_flow(parameters: object) -> Generator[None]:
 
 @contextmanager
 def _artifacts() -> Generator[None]:
-    """Leave artifacts; a failure is a warning, since the scores are published."""
+    """Leave artifacts; a failure is a warning, since it changes nothing of how the run ends."""
     try:
         yield
     except (Exception, PanicException) as error:  # noqa: BLE001 (see above)
@@ -135,23 +139,38 @@ def _artifacts() -> Generator[None]:
 
 
 @contextmanager
-def _failed_audits(warehouse: Path) -> Generator[None]:
-    """Leave the results of audits that fail the run, too."""
-    try:
-        yield
-    except AuditError as error:
-        with _artifacts():
-            _leave_audits(warehouse, error.results)
-        raise
+def _plan_and_audits(warehouse: Path) -> Generator[None]:
+    """Leave the plan, and what the audits found, as far as the run comes: a failed one, too."""
+    with watched() as runs:
+        try:
+            yield
+        except (Exception, PanicException):
+            _leave_plan_and_audits(warehouse, runs)
+            raise
+        _leave_plan_and_audits(warehouse, runs)
 
 
-def _leave_audits(warehouse: Path, results: Sequence[AuditResult]) -> None:
-    rows = [
+def _leave_plan_and_audits(warehouse: Path, runs: Sequence[OpenRun]) -> None:
+    name = artifact_name(warehouse)
+    with _artifacts():
+        for run in runs:
+            if run.description:
+                text = "\n".join((plan_text(run.description), *warnings(run.description)))
+                create_markdown_artifact(_as_code(text), f"kp-batch-plan-{name}")
+            if run.audits:
+                create_table_artifact(_audits_rows(run.audits), f"kp-batch-audits-{name}")
+
+
+def _audits_rows(results: Sequence[AuditResult]) -> list[dict[str, Any]]:
+    return [
         {**row, "first": code("; ".join(result.first))}
         for row, result in zip(audits_table(results), results, strict=True)
     ]
-    if rows:
-        create_table_artifact(rows, f"kp-batch-audits-{artifact_name(warehouse)}")
+
+
+def _as_code(text: str) -> str:
+    """A text as a block of code of markdown, which obeys nothing in it."""
+    return indent(text, "    ")
 
 
 def artifact_name(warehouse: Path) -> str:

@@ -102,7 +102,9 @@ def test_run_leaves_its_summary_as_artifacts_of_a_completed_flow(warehouse: Path
         [run] = database.execute("SELECT state_type, name FROM flow_run").fetchall()
         tasks = database.execute("SELECT name FROM task_run WHERE state_type = 'COMPLETED'")
         steps = {name.rpartition("-")[0] for (name,) in tasks}
-    assert run == ("COMPLETED", str(warehouse))
+    assert run[0] == "COMPLETED"
+    assert re.fullmatch(rf"{re.escape(str(warehouse))} \d{{4}}-\d\d-\d\d \d\d:\d\d", run[1])
+    assert artifacts["kp-batch-plan-ware-house-s"].startswith('"    plan: restate 120 traces (')
     assert steps == {"read", "plan", "embed", "replay", "write", "publish", "report"}
     assert (
         json.loads(artifacts["kp-batch-report-ware-house-s"])
@@ -154,8 +156,8 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
         r"kp-batch: cannot go on: .*Not a directory: .*; what is published is whole", last
     )
     with closing(sqlite3.connect(prefect.database)) as database:
-        query = "SELECT id, state_type FROM flow_run WHERE name = ?"
-        [(flow_run, state)] = database.execute(query, [str(tmp_path)])
+        query = "SELECT id, state_type FROM flow_run WHERE name LIKE ?"
+        [(flow_run, state)] = database.execute(query, [f"{tmp_path} 20%"])
         query = "SELECT name, run_count FROM task_run WHERE state_type = ? AND flow_run_id = ?"
         failures = list[tuple[str, int]]()
 
@@ -174,6 +176,33 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
         [row] = connection.execute("SELECT status, reason FROM runs").fetchall()
     assert row[0] == "failed"
     assert row[1].partition("] ")[2] in last
+
+
+@pytest.mark.telling
+def test_a_night_that_a_limit_refuses_says_so_in_its_state_and_leaves_its_plan(
+    tmp_path: Path, prefect: PrefectServer
+) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace(), trace(id=None)])
+    limit = ("--max-new-rejects", 0)
+    warehouse = tmp_path / "wh"
+    words = (tmp_path / "a.jsonl", "--warehouse", warehouse, "--embedder", "none")
+    failed = kp_batch("run", *words, *limit, "--json")
+    reason = failed.stderr.splitlines()[-1].removeprefix("kp-batch: ")
+    assert (failed.returncode, "--max-new-rejects" in reason) == (1, True)
+    assert json.loads(failed.stdout)["counts"]["rejected"] == 1
+    with closing(sqlite3.connect(prefect.database)) as database:
+        query = (
+            "SELECT run.id, state.message FROM flow_run AS run "
+            "JOIN flow_run_state AS state ON run.state_id = state.id WHERE run.name LIKE ?"
+        )
+        [(flow_run, message)] = database.execute(query, [f"{warehouse} 20%"])
+        query = "SELECT key, data FROM artifact WHERE key IS NOT NULL AND flow_run_id = ?"
+        [(key, plan)] = database.execute(query, [flow_run]).fetchall()
+    assert message == f"Flow run encountered an exception: LimitError: {reason}"
+    assert key.startswith("kp-batch-plan-wh-")
+    told = [line.strip() for line in json.loads(plan).splitlines()]
+    assert told[0] == "plan: restate 1 trace (code 1)"
+    assert told[-1] == f"a run would fail: {reason}"
 
 
 @linux

@@ -1,6 +1,7 @@
 """The flow that imports first: its settings are read before any work, and its disk may fail."""
 
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -61,11 +62,14 @@ def test_each_warehouse_has_keys_of_its_own() -> None:
         (None, "no warehouse"),
     ],
 )
-def test_a_flow_run_is_named_by_its_warehouse(
+def test_a_flow_run_is_named_by_its_warehouse_and_when_it_began(
     config: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flow_run, "parameters", {"config": config}, raising=False)
-    assert FLOW["flow_run_name"]() == name
+    warehouse, day, minute = FLOW["flow_run_name"]().rsplit(" ", 2)
+    assert warehouse == name
+    began = datetime.fromisoformat(f"{day}T{minute}+00:00")
+    assert timedelta() <= datetime.now(UTC) - began < timedelta(minutes=2)
     assert nightly.import_and_rescore.flow_run_name is FLOW["flow_run_name"]
 
 
