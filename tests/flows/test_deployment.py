@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,7 +19,7 @@ import pytest
 
 from kp_batch.warehouse.reader import connect
 from tests.support import ROOT
-from tests.support.commands import until
+from tests.support.commands import kp_batch, until
 from tests.support.importing import kp_trace, write_json
 from tests.support.prefect_server import OTHERS, PrefectServer
 
@@ -204,3 +206,49 @@ def deployed(server: PrefectServer, name: str) -> dict[str, Any]:
     assert deployment["global_concurrency_limit"]["limit"] == 1
     assert deployment["parameters"] == {"config": {"project": "kp_batch.toml"}}
     return deployment["parameters"]
+
+
+@pytest.mark.prefect
+@pytest.mark.usefixtures("prefect")
+def test_an_alert_that_is_made_as_the_page_says_tells_why_a_night_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    page = (ROOT / "docs" / "how-to" / "nightly.md").read_text("utf-8")
+    [make] = re.findall(r"^python -c .*SlackWebhook.*$", page, re.MULTILINE)
+    [alert] = re.findall(r"^```text\n(name: a night failed.*?)^```", page, re.MULTILINE | re.DOTALL)
+    with receiving() as (address, received):
+        make = make.replace("SlackWebhook", "CustomWebhookNotificationBlock").replace(
+            "url='URL'",
+            f"name='x', url='{address}', json_data=dict(text='{{{{subject}}}}: {{{{body}}}}')",
+        )
+        made = subprocess.run(shlex.split(make), capture_output=True, text=True, check=True)
+        alert = alert.replace("THE-ID-OF-THE-BLOCK", made.stdout.strip())
+        (tmp_path / "alert.yaml").write_text(alert, "utf-8")
+        do("prefect automation create --from-file alert.yaml", tmp_path)
+        warehouse = tmp_path / "warehouse"
+        assert kp_batch("run", tmp_path / "unmounted", "--warehouse", warehouse).returncode == 1
+        until(lambda: any(str(warehouse) in text for text in received), 60)
+    [text] = [text for text in received if str(warehouse) in text]
+    assert re.search(
+        r"warehouse \d{4}-\d\d-\d\d \d\d:\d\d Failed: .*ArchiveError: no Parquet", text
+    )
+
+
+@contextmanager
+def receiving() -> Generator[tuple[str, list[str]]]:
+    """A server that takes what is posted: its address, and the texts."""
+    received: list[str] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self.send_response(204)
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), Receiver) as server, ThreadPoolExecutor() as thread:
+        thread.submit(server.serve_forever)
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", received
+        finally:
+            server.shutdown()
