@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from errno import ENOENT
 from functools import cache
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -27,6 +28,7 @@ IS_WAREHOUSE = "kp.lock or kp.duckdb stands in it: it is a warehouse of kp_batch
 EXCLUDED = "its user excludes it"
 _NO_NAME = "its name is no UTF-8: rename it"
 _NOWHERE = "it is a link that leads nowhere"
+_NO_FILE = "it is a pipe, a socket or a device, and no file"
 _ENDINGS = tuple(BY_ENDING)
 
 
@@ -188,9 +190,12 @@ def stat_file(path: str) -> SourceFile:
     """The file with its present size, time and version.
 
     Raises:
-        OSError: the file is gone.
+        OSError: the file is gone, or a pipe is in its place, which nobody may ever write to.
     """
-    return _source(path, Path(path).stat())
+    status = Path(path).stat()
+    if not S_ISREG(status.st_mode):
+        raise FileNotFoundError(ENOENT, _NO_FILE, path)
+    return _source(path, status)
 
 
 def fault_by(path: str) -> tuple[str, str]:
@@ -304,13 +309,22 @@ def _file(entry: os.DirEntry[str]) -> Iterator[SourceFile]:
         status = entry.stat()
     except FileNotFoundError:
         if entry.is_symlink():  # else the file is gone by now
-            yield SourceFile(entry.path, 0, 0, fault=_NOWHERE)
+            yield SourceFile(entry.path, 0, 0, fault=f"{_NOWHERE}: to {_target(entry.path)}")
         return
     except OSError as error:
         yield _unreadable(entry.path, "", error)
         return
     if S_ISREG(status.st_mode):
         yield _source(entry.path, status)
+    elif not S_ISDIR(status.st_mode) and entry.name.lower().endswith(_ENDINGS):
+        yield SourceFile(entry.path, 0, 0, fault=_NO_FILE)
+
+
+def _target(link: str) -> str:
+    try:
+        return text_path(os.readlink(link))  # noqa: PTH115 (as a path it may be no text)
+    except OSError:  # somebody has just removed it
+        return "what is gone"
 
 
 def _source(path: str, status: os.stat_result) -> SourceFile:

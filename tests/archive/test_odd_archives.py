@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kp_batch.archive.sources import discover
+from kp_batch.archive.sources import discover, stat_file
 from kp_batch.errors import ArchiveError, UnreadableError
 from kp_batch.planning.timeline import TIMELINE
 from tests.support.archives import (
@@ -203,9 +204,22 @@ def test_a_link_that_leads_nowhere_is_unreadable(tmp_path: Path) -> None:
     assert taken.ids == ["b", "kp:trace:1"]
     names = [f"{archive}/x/{name}.jsonl" for name in ("gone", "loop")]
     assert taken.plan.counts.unreadable_files == names
-    assert taken.rejects["message"][0] == "it is a link that leads nowhere"
+    assert taken.rejects["message"][0] == "it is a link that leads nowhere: to ../../gone.jsonl"
     with pytest.raises(ArchiveError, match="no Parquet or JSONL file at"):
         discover([names[0]])
+
+
+def test_a_pipe_in_place_of_a_file_is_unreadable_and_never_read(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace()])
+    (tmp_path / "there").mkdir()
+    (tmp_path / "folder.jsonl").symlink_to("there")
+    for name in ("b.jsonl", "b.txt"):
+        os.mkfifo(tmp_path / name)
+    taken = take_in(tmp_path)
+    assert taken.plan.counts.unreadable_files == [f"{tmp_path}/b.jsonl"]
+    assert [*taken.rejects["message"]] == ["it is a pipe, a socket or a device, and no file"]
+    with pytest.raises(FileNotFoundError, match="and no file"):
+        stat_file(f"{tmp_path}/b.jsonl")
 
 
 def test_a_link_that_a_glob_matches_and_that_leads_nowhere_is_unreadable(tmp_path: Path) -> None:
@@ -216,7 +230,7 @@ def test_a_link_that_a_glob_matches_and_that_leads_nowhere_is_unreadable(tmp_pat
     files = {Path(file.path).name: file.fault for file in discover([f"{tmp_path}/host=*"])}
     assert files == {
         "a.jsonl": "",
-        "host=b": "it is a link that leads nowhere",
+        "host=b": "it is a link that leads nowhere: to not there",
         "host=c": "Too many levels of symbolic links",
     }
 
