@@ -28,6 +28,7 @@ class ReadAnew:
     rows: int = 0
     rejected: int = 0
     by_code: str = ""  # its codes with their numbers, the most frequent first
+    example: str = ""  # the first rejected row, in words
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class LimitInputs:
     read: ReadAnew = field(default_factory=ReadAnew)
     loss: Loss = field(default_factory=Loss)
     published: int = 0  # traces, before the run
-    unreadable: tuple[str, ...] = ()  # files, which the last done run found readable or not at all
+    # Files that the last done run found readable or not at all, each with its fault.
+    unreadable: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()  # files that went since the last done run
     files: int = 0  # that were there then
 
@@ -56,7 +58,7 @@ def read_anew(run: Run, scan: ArchiveScan) -> ReadAnew:
     """Count the rows that a scan has staged, and the rejected ones among them."""
     if not scan.facts:
         return ReadAnew()
-    facts = pl.scan_parquet([*scan.facts], glob=False).select("file_id", "reasons")
+    facts = pl.scan_parquet([*scan.facts], glob=False).select("file_id", "row", "reasons")
     facts = facts.join(
         _read_before(run), left_on=content_of("file_id"), right_on="content", how="anti"
     )
@@ -64,7 +66,16 @@ def read_anew(run: Run, scan: ArchiveScan) -> ReadAnew:
     codes = rejected.get_column("reasons").explode().value_counts(sort=True, name="rows")
     rows_by_code = codes.sort("rows", "reasons", descending=[True, False]).iter_rows()
     rows = facts.select(pl.len()).collect().item()
-    return ReadAnew(rows, len(rejected), _code_counts(dict(rows_by_code)))
+    example = _first(run, rejected) if len(rejected) else ""
+    return ReadAnew(rows, len(rejected), _code_counts(dict(rows_by_code)), example)
+
+
+def _first(run: Run, rejected: pl.DataFrame) -> str:
+    """The first rejected row, by the path of its file, in words."""
+    files = pl.read_parquet(run.staging.table("files"), glob=False)
+    placed = rejected.join(files.select("file_id", "source_file"), on="file_id")
+    file, row = placed.sort("source_file", "row").select("source_file", "row").row(0)
+    return f"such as {printable(file)}, row {row:,}"
 
 
 def _read_before(run: Run) -> pl.LazyFrame:
@@ -127,7 +138,7 @@ def _new_rejects(run: Run, inputs: LimitInputs) -> Iterator[_Excess]:
         yield _Excess(
             "max_new_rejects",
             f"of what is read anew, {_of(read.rejected, read.rows, 'row')} rejected, more than "
-            f"--max-new-rejects {limit} allows ({read.by_code})",
+            f"--max-new-rejects {limit} allows ({read.by_code}; {read.example})",
             f"--max-new-rejects {read.rejected}",
             is_rejected=True,
         )

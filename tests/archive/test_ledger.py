@@ -531,7 +531,7 @@ def test_what_a_cut_file_had_stays_until_it_is_whole(
     path = night.archive / "b.jsonl"
     whole = cut(path, 1)
     with pytest.raises(
-        ArchiveError, match=r"1 of 2 files is unreadable, .* \(such as .*/b.jsonl\)"
+        ArchiveError, match=r"1 of 2 files is unreadable, .* \(such as .*/b.jsonl: it ends within"
     ):
         night.run(max_unreadable="0")
     for _ in range(2):

@@ -243,7 +243,7 @@ def test_a_file_is_unreadable_once_in_a_limit_until_it_is_so_again(nights: Night
     path.with_name("d.parquet").write_bytes(b"")
     message = nights.fails(max_unreadable=0)
     assert message.startswith("1 of 5 files is unreadable, more than --max-unreadable 0 allows")
-    assert f"such as {nights.archive}/d.parquet" in message
+    assert f"such as {nights.archive}/d.parquet: the file is empty (0 bytes))" in message
     assert nights.run(max_unreadable=1).run_id
     path.unlink()
     nights.run()
@@ -281,7 +281,7 @@ def test_rejected_rows_among_the_newly_read_ones_have_a_limit(
     assert bool(excess) == fails
     assert not excess or excess.startswith(
         "of what is read anew, 3 of 50 rows are rejected, more than --max-new-rejects "
-        f"{limit} allows (no_steps 3); no scores are published; see: "
+        f"{limit} allows (no_steps 3; such as {nights.archive}/b.jsonl, row 47); no scores are "
     )
     assert not excess or excess.endswith("; to allow it this once: --max-new-rejects 3")
 
