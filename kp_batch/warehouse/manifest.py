@@ -186,11 +186,12 @@ def check_manifest(manifest: Manifest | None, warehouse: Path, warehouse_id: str
     """
     if warehouse_id is None:
         return
-    where, named = shown(warehouse), f"warehouse {printable(warehouse_id)}, which the project names"
+    where = shown(warehouse.absolute())  # for who reads it elsewhere, as in a mail
+    named = f"warehouse {printable(warehouse_id)}, which the project names"
     if manifest is None:
         raise IdentityError(
-            f"{named}, is not in {where}: nothing is there; is its disk mounted? To begin another "
-            "one, take warehouse_id out of the project's file",
+            f"{named}, is not in {where}: nothing is there, and nothing was made; is its disk "
+            "mounted? To begin another one, take warehouse_id out of the project's file",
         )
     if manifest.warehouse_id != warehouse_id:
         raise IdentityError(

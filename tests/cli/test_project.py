@@ -86,7 +86,7 @@ def test_a_warehouse_that_is_away_is_told_and_not_made(made: Path) -> None:
             done = invoke(*words)
             assert done.returncode == 1, words
             assert f"warehouse {expected}, which the project names, is not in " in done.stderr
-            assert "warehouse: nothing is there" in done.stderr
+            assert f"{made}/warehouse: nothing is there, and nothing was made" in done.stderr
             if is_there:
                 (made / "warehouse").rmdir()  # nothing was made in it
             assert not (made / "warehouse").exists()
