@@ -76,6 +76,7 @@ def supervised(work: Callable[[], int], *, note: str = "", owed: str | None = No
     _open_closed_streams()
     began = time.monotonic()
     (alive, own), folder = os.pipe(), Path(tempfile.mkdtemp(prefix="kp-"))
+    _tell_of_another_place(folder)
     try:
         (folder / _AT_WORK).touch()
         if owed:
@@ -107,6 +108,13 @@ def _open_closed_streams() -> None:
         number = os.open(os.devnull, os.O_RDWR)
         os.set_inheritable(number, number <= 2)
     os.close(number)
+
+
+def _tell_of_another_place(folder: Path) -> None:
+    """Say where temporary files go, if not where TMPDIR has them: that disk may be too small."""
+    wanted = os.environ.get("TMPDIR")
+    if wanted and os.path.abspath(wanted) != str(folder.parent):  # noqa: PTH100 (as tempfile does)
+        print_message(f"warning: TMPDIR is {wanted}, which takes no file: {folder.parent} is used")
 
 
 def _become_child(folder: Path, alive: int, ending: Collection[int]) -> None:
