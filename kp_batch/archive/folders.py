@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from errno import ENOENT
 from functools import cache
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -190,12 +189,9 @@ def stat_file(path: str) -> SourceFile:
     """The file with its present size, time and version.
 
     Raises:
-        OSError: the file is gone, or a pipe is in its place, which nobody may ever write to.
+        OSError: the file is gone.
     """
-    status = Path(path).stat()
-    if not S_ISREG(status.st_mode):
-        raise FileNotFoundError(ENOENT, _NO_FILE, path)
-    return _source(path, status)
+    return _source(path, Path(path).stat())
 
 
 def fault_by(path: str) -> tuple[str, str]:

@@ -249,7 +249,7 @@ def _affordable(rows: pl.DataFrame) -> dict[str, int]:
     left = _MOST_BYTES
     for path, size in in_order.select("source_file", "size").iter_rows():
         cost = size + (_FETCHING_BYTES if is_url(path) else _OPENING_BYTES)
-        if cost <= left:
+        if cost <= left and not Path(path).is_fifo():  # nobody may ever write to it
             chosen[path] = cost
             left -= cost
     return chosen
