@@ -34,20 +34,21 @@ from kp_batch.runs.audits import load_audits, parse_audits
 from kp_batch.runs.author import parse_note
 from kp_batch.runs.limits import parse_limit, parse_share
 from kp_batch.scoring.profiles import ProfileVersions, load_profiles, parse_profiles
-from kp_batch.settings import CACHE_SIZE, SETTINGS, SHARE
+from kp_batch.settings import CACHE_SIZE, EMBEDDERS, SETTINGS, SHARE
 from kp_batch.warehouse.bucket.location import folder_of, shown
 
 NONE = "none"  # a value, unlike what is left out
 BUILT_IN = "default"  # stands for the built-in profiles
-_EMBEDDERS = ("minilm", "hashing", NONE)
 _WORKERS = 1_024  # of one machine
 # Settings of earlier versions: the error says what replaces them.
 REMOVED = ("since", "until")
+# What a project does to its own warehouse alone.
+_OF_ONE_WAREHOUSE = ("archive", "exclude", "prune")
 
 
 def _with_absolute_folder(embedder: str) -> str:
     """Name a model's folder in full: the next run may start in another folder."""
-    is_folder = embedder not in _EMBEDDERS and Path(embedder).is_dir()
+    is_folder = embedder not in EMBEDDERS and Path(embedder).is_dir()
     return str(Path(embedder).absolute()) if is_folder else embedder
 
 
@@ -145,14 +146,20 @@ def _setting(description: str, **form: Any) -> Any:
     return Field(description=description, json_schema_extra=without_default, **form)
 
 
+def _as_form(schema: dict[str, Any]) -> None:
+    """Let Prefect's form ask for nothing, since a project may have it, and send no default."""
+    schema.pop("required", None)
+    for each in schema["properties"].values():
+        each.pop("default", None)
+
+
 class RescoreConfig(BaseModel):
     """The settings of one run; `with_defaults` fills in those of `SETTINGS` that were left out."""
 
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        # A project file may have the warehouse: what is missing is told by `_of_project`.
-        json_schema_extra=lambda schema: cast("None", schema.pop("required", None)),
+        json_schema_extra=_as_form,
     )
 
     project: Path | None = Field(
@@ -388,10 +395,15 @@ def _with_project(given: Mapping[str, Any]) -> dict[str, Any]:
     own = {name: value for name, value in given.items() if value not in (None, (), [])}
     fields = RescoreConfig.model_fields
     default = {name: fields[name].get_default(call_default_factory=True) for name in SETTINGS}
-    values = {**default, **project.values, **own}
-    if project.is_of(values.get("warehouse")):
-        values.setdefault("warehouse_id", project.warehouse_id)
-    return values
+    of_file = {**project.values}
+    if "wait" in own or "wait_at_most" in of_file:  # the one counts without the other
+        of_file.pop("wait_at_most" if "wait" in own else "wait", None)
+    if project.is_of(own.get("warehouse", of_file.get("warehouse"))):
+        of_file["warehouse_id"] = project.warehouse_id
+    else:  # another one may hold the traces of another archive
+        for name in _OF_ONE_WAREHOUSE:
+            of_file.pop(name, None)
+    return {**default, **of_file, **own}
 
 
 def faults(error: ValidationError, model: type[BaseModel]) -> str:

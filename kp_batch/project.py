@@ -8,7 +8,6 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from os.path import normpath, relpath
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,8 +15,8 @@ from kp_batch.errors import SettingError
 from kp_batch.faults import Place, unknown_key
 from kp_batch.runs.audits import parse_audits
 from kp_batch.scoring.profiles import extended_profiles
-from kp_batch.settings import SETTINGS
-from kp_batch.storage.urls import is_url
+from kp_batch.settings import EMBEDDERS, SETTINGS
+from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.bucket.location import folder_of
 
@@ -36,6 +35,7 @@ TABLES: Mapping[str, Sequence[str]] = {
     ),
 }
 _TEXTS = ("warehouse", "warehouse_id")
+_DURATIONS = {"ttl", "timeout", "wait_at_most"}
 _KEYS = ("archive", *_TEXTS, *TABLES, *_OWN_TABLES, "imports")
 _PATHS = ("archive", "rules")  # of an import, besides its sources
 
@@ -116,8 +116,9 @@ def load_project(file: Path) -> Project:
     if "warehouse" in content:
         values["warehouse"] = _from(folder, content["warehouse"])
     embedder = values.get("embedder")
-    if isinstance(embedder, str) and (folder / embedder).is_dir():
-        values["embedder"] = normpath(folder.absolute() / embedder)  # it names scores
+    is_path = isinstance(embedder, str) and embedder not in EMBEDDERS
+    if is_path and (folder / str(embedder)).is_dir():
+        values["embedder"] = str(folder.resolve() / str(embedder))  # it names scores
     if "profiles" in content:
         values["profiles"] = extended_profiles(content["profiles"], str(file))
     if "audits" in content:
@@ -133,8 +134,8 @@ def _folder(warehouse: str) -> Path:
 def _faults(content: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with the form of a file; the values of its tables are checked later."""
     yield from (unknown_key("", key, _KEYS) for key in content if key not in _KEYS)
-    archive = content.get("archive", [])
-    if not _is_text(archive) and not _are(archive, _is_text):
+    archive = content.get("archive", "a")
+    if not _is_text(archive) and not (archive and _are(archive, _is_text)):
         yield f"archive is a path or a list of paths, got {archive!r}"
     for key in _TEXTS:
         if not _is_text(content.get(key, "")):
@@ -146,6 +147,13 @@ def _faults(content: Mapping[str, Any]) -> Iterator[str]:
             continue
         names = cast("dict[str, Any]", value)
         yield from (unknown_key(f"[{table}]", key, keys) for key in names if key not in keys)
+    flat = {name: content[name] for name in ("archive", *_TEXTS) if name in content}
+    for table in filter(_is_table, (flat, *(content.get(table, {}) for table in TABLES))):
+        empty = [key for key, value in table.items() if value in ("", [""])]
+        yield from (f"{key} is empty; take it out, or give it a value" for key in empty)
+        for key in _DURATIONS & table.keys():
+            if not _is_text(table[key]):
+                yield f"{key} is a text such as '90m', got {table[key]!r}"
     imports = content.get("imports", [])
     if not _are(imports, _is_table):
         yield f"imports are tables, each [[imports]], got {imports!r}"
@@ -175,12 +183,8 @@ def _import(folder: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _from(folder: Path, path: str) -> str:
-    """A path that starts from a folder, as short as it was written where that is the current one.
+    """A path that starts from a folder; a URL stays as it is.
 
-    A URL stays as it is.
+    Nothing of it is resolved: a link in it leads where the system says.
     """
-    return path if is_url(path) else relpath(folder / path) if not _is_full(path) else path
-
-
-def _is_full(path: str) -> bool:
-    return Path(path).is_absolute()
+    return path if is_url(path) else str(folder / Path(local_name(path)).expanduser())

@@ -1,5 +1,6 @@
 """The file of a project: its form, its faults, and what it makes of a run's settings."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,13 @@ import pytest
 from kp_batch.config import RescoreConfig, defaults, read_project
 from kp_batch.errors import KpBatchError
 from kp_batch.operations.init import begin_project
+from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.project import TABLES, load_project
 from kp_batch.runs.audits import load_audits
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.settings import SETTINGS
 from tests.support import ROOT
+from tests.support.archives import trace, write_jsonl
 
 # What is of one command alone, or stands before all tables.
 ELSEWHERE = {
@@ -119,6 +122,11 @@ FAULTS = {
     "[profiles.code]\nnovelty = 1": "kp_batch.toml has ",
     "[audits.a]\nsgl = 'x'": "a has no key 'sgl', did you mean 'sql'?",
     "archive = [": "cannot be read: ",
+    "archive = ''": "archive is empty",
+    "warehouse = ''": "warehouse is empty",
+    "[settings]\nembedder = ''": "embedder is empty",
+    "[settings]\nttl = 7": "ttl is a text such as '90m', got 7",
+    "[limits]\ntimeout = 4": "timeout is a text such as '90m', got 4",
     "[settings]\nsince = '2026'": "[settings] has no key 'since'",
 }
 
@@ -235,3 +243,60 @@ def test_each_line_that_init_writes_as_a_comment_can_be_taken_in(tmp_path: Path)
 
 def _ready_audits() -> dict[str, Any]:
     return load_audits(Path(__file__).parent.parent / "data" / "audits.toml").as_json()
+
+
+def test_what_a_project_does_to_its_own_traces_is_not_done_to_another_warehouse(
+    tmp_path: Path,
+) -> None:
+    text = 'warehouse = "w"\narchive = "a"\n[run]\nprune = true\nexclude = ["x"]\n'
+    file = written(tmp_path, text)
+    own, other = of(file), of(file, warehouse=tmp_path / "other")
+    assert (own.prune, own.exclude, len(own.archive)) == (True, ("x",), 1)
+    assert (other.prune, other.exclude, other.archive) == (False, (), ())
+
+
+def test_a_link_in_a_path_leads_where_the_system_says(tmp_path: Path) -> None:
+    for name in ("right/deep", "wrong"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "wrong" / "link").symlink_to(tmp_path / "right" / "deep")
+    written(tmp_path / "right" / "deep", 'archive = "../a"\nwarehouse = "~/w"\n')
+    values = load_project(tmp_path / "wrong" / "link" / "kp_batch.toml").values
+    assert Path(values["archive"][0]).resolve() == tmp_path / "right" / "a"
+    assert values["warehouse"] == str(Path("~/w").expanduser())
+
+
+@pytest.mark.parametrize(
+    ("of_file", "given", "seconds"),
+    [
+        ("wait = true", {}, math.inf),
+        ("wait_at_most = '1h'", {}, 3_600),
+        ("wait = false\nwait_at_most = '1h'", {}, 3_600),
+        ("wait_at_most = '1h'", {"wait": True}, math.inf),
+        ("wait_at_most = '1h'", {"wait": False}, 0),
+        ("wait = true", {"wait_at_most": "5m"}, 300),
+    ],
+)
+def test_how_long_another_run_is_waited_for(
+    tmp_path: Path, of_file: str, given: dict[str, Any], seconds: float
+) -> None:
+    file = written(tmp_path, f'warehouse = "w"\n[run]\n{of_file}\n')
+    assert of(file, **given).wait_s == seconds
+
+
+def test_a_model_of_a_built_in_name_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "minilm").mkdir()
+    file = written(tmp_path, 'warehouse = "w"\n[settings]\nembedder = "minilm"\n')
+    assert of(file).embedder == "minilm"
+
+
+@pytest.mark.slow
+def test_init_refuses_settings_that_no_file_can_have(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a" / "a.jsonl", [trace(id="a")])
+    given: dict[str, Any] = {"archive": (str(tmp_path / "a"),), "warehouse": tmp_path / "w"}
+    profiles = {"default": {**WEIGHTS}}  # without the built-in ones, which a file always has
+    rescore_archive(
+        RescoreConfig.model_validate({**given, "embedder": "none", "profiles": profiles})
+    )
+    with pytest.raises(KpBatchError, match="settings that no file can have: weights of code: new"):
+        begin_project(RescoreConfig.model_validate(given), tmp_path / "kp_batch.toml")
+    assert not (tmp_path / "kp_batch.toml").exists()

@@ -147,7 +147,7 @@ def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_j
     with _upkeep(warehouse, dry_run=dry_run):
         result = roll_back(warehouse, run, note=note, with_page=True, dry_run=dry_run)
     echo_result(json_line(result) if as_json else rolled_back_text(result, dry_run=dry_run))
-    if lines := _lines_bringing_back(result):
+    if lines := _lines_bringing_back(warehouse, result):
         echo(
             "kp-batch: warning: the project would bring back what this undoes: "
             f"{', '.join(lines)}; change it there: until then, or a run with --accept, runs fail",
@@ -155,14 +155,17 @@ def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_j
         )
 
 
-def _lines_bringing_back(result: "RollbackResult") -> list[str]:
+def _lines_bringing_back(warehouse: Path, result: "RollbackResult") -> list[str]:
     project = project_file()
-    if project is None or not result.settings:
+    if project is None or not result.run_id:
         return []
     from kp_batch.config import RescoreConfig
     from kp_batch.runs.rolled_back import bringing_back
+    from kp_batch.warehouse.manifest import require_manifest
 
-    return bringing_back(RescoreConfig.model_validate({"project": project}), result.settings)
+    published = require_manifest(warehouse).settings
+    config = RescoreConfig.model_validate({"project": project, "warehouse": warehouse})
+    return bringing_back(config, published, result.settings)
 
 
 def _upkeep(warehouse: Path, *, dry_run: bool) -> AbstractContextManager[None]:

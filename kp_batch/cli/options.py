@@ -14,7 +14,7 @@ import click
 from kp_batch.errors import SettingError
 from kp_batch.runs.author import parse_note
 from kp_batch.text import printable
-from kp_batch.warehouse.bucket.location import folder_of, url_of
+from kp_batch.warehouse.bucket.location import folder_of, shown, url_of
 
 if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
@@ -33,7 +33,7 @@ FILE = "kp_batch.toml"  # as `project.FILE`, which takes long to import
 # Where a command's context has the project's file, or None, and the id of the warehouse in it.
 _PROJECT, _WAREHOUSE_ID = "kp_batch.project", "kp_batch.warehouse_id"
 _DEFAULT = click.core.ParameterSource.DEFAULT
-_NO_OPTIONS = ("warehouse_id",)  # settings that a project's file alone has
+_NO_OPTIONS = ("project", "warehouse_id")  # settings that a project's file alone has
 _IMPORT_FORMATS = (  # of `conversion.formats.FORMATS`, which take long to import
     *("atif", "auto", "claude-code", "codex", "inspect", "knowledgepulse"),
     *("langfuse", "langsmith", "otlp", "phoenix"),
@@ -95,7 +95,7 @@ def _warehouse_of_project(
 ) -> Path | None:
     """The warehouse that is given, or that of the project, which it has to be."""
     file: Path | None = context.meta[_PROJECT]
-    if value is not None or context.resilient_parsing:
+    if context.resilient_parsing or (value is not None and file is None):
         return value
     if file is None:
         needed = f"Name it, or work in the folder of a {FILE}, which kp-batch init makes."
@@ -104,9 +104,11 @@ def _warehouse_of_project(
     from kp_batch.warehouse.manifest import check_identity
 
     project = load_project(file)
+    if value is not None and not project.is_of(shown(value)):
+        return value
     if "warehouse" not in project.values:
         raise click.MissingParameter(f"{project.name} names none.", context, parameter)
-    folder: Path = parameter.type.convert(project.values["warehouse"], parameter, context)
+    folder: Path = value or parameter.type.convert(project.values["warehouse"], parameter, context)
     context.meta[_WAREHOUSE_ID] = project.warehouse_id
     if not isinstance(context.command, SettingsCommand) and context.command.name != "status":
         check_identity(folder, project.warehouse_id)  # these check it themselves

@@ -212,7 +212,8 @@ def _tell_of_project(config: "RescoreConfig") -> None:
 
     project = load_project(config.project)
     if not project.is_of(config.warehouse):
-        info(f"{shown(config.warehouse)} takes the settings of {project.name}, which has another")
+        where = shown(config.warehouse)
+        info(f"{where} takes the settings of {project.name}, which has another", always=True)
 
 
 def _result_text(result: "Summary | Preview") -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
-from kp_batch.errors import EncoderError
+from kp_batch.errors import EncoderError, KpBatchError
 from kp_batch.files import read_cache, write_cache
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -119,6 +119,8 @@ def _snapshot(model: str, *, offline: bool) -> Path:
         return Path(
             snapshot_download(model, local_files_only=offline, ignore_patterns=_OTHER_FORMATS)
         )
+    except KpBatchError:  # such as that the time is over
+        raise
     except Exception as error:  # the errors share no base class; all mean that it is unavailable
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise EncoderError("not there" if offline else reason) from error

@@ -3,8 +3,8 @@
 import json
 from collections.abc import Iterator
 from importlib.resources import files
-from os.path import relpath
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from textwrap import wrap
 from typing import Any
 
@@ -13,12 +13,14 @@ from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
 from kp_batch.operations.deployment import deployment_of
 from kp_batch.project import TABLES
+from kp_batch.runs.reasons import join_reasons, setting_changes
 from kp_batch.runs.run import effective_config
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.storage.urls import is_url
 from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import check_apart, check_folder
+from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import found
 
 _COLUMNS = 100
@@ -77,15 +79,35 @@ def begin_project(config: RescoreConfig, file: Path, *, prefect: bool = False) -
         )
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
+    file.parent.mkdir(parents=True, exist_ok=True)
     manifest = found(config.warehouse)
     complete = effective_config(config)
     given = {*config.model_fields_set, *manifest.settings}
     text = _text(complete, given, file.parent, manifest.warehouse_id)
+    _check_same(text, manifest)
     for path, content in {**deployment, file: text}.items():
         path.parent.mkdir(exist_ok=True)
         with atomic_write(path) as written:
             written.write_text(content, "utf-8")
     return manifest.warehouse_id
+
+
+def _check_same(text: str, manifest: Manifest) -> None:
+    """Refuse a text that would change the settings of a warehouse which has some.
+
+    Raises:
+        KpBatchError: it would.
+    """
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "kp_batch.toml"
+        file.write_text(text, "utf-8")
+        settings = RescoreConfig.model_validate({"project": file, "warehouse": ""}).settings
+    changes = setting_changes(manifest.settings, settings)
+    if manifest.settings and (reasons := join_reasons(changes)):
+        raise KpBatchError(
+            f"the warehouse has settings that no file can have: {reasons}; no file was written: "
+            "run once with others, and try again"
+        )
 
 
 def _text(config: RescoreConfig, given: set[str], folder: Path, warehouse_id: str) -> str:
@@ -145,9 +167,11 @@ def _comment(text: str) -> list[str]:
 
 def _line(name: str, value: Any) -> str:
     """A key of TOML, whose texts, numbers and lists are written as in JSON."""
-    return f"{name} = {json.dumps(value, ensure_ascii=False)}"
+    text = json.dumps(value, ensure_ascii=False)
+    text = text.replace("\x7f", "\\u007f")  # which TOML does not have as it is
+    return f"{name} = {text}"
 
 
 def _seen_from(folder: Path, path: str) -> str:
-    is_fixed = is_url(path) or Path(path).is_absolute()
-    return path if is_fixed else relpath(path, folder)
+    is_here = is_url(path) or folder == Path()
+    return path if is_here else str(Path(path).absolute())

@@ -23,6 +23,7 @@ from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.runs.audits import AuditResult, refuse_failed, results_text
 from kp_batch.runs.record import RunCounts, last_done
+from kp_batch.runs.rolled_back import check_rolled_back
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import Executor, ThreadExecutor, step, timed
@@ -64,6 +65,7 @@ def plan(config: RescoreConfig, *, by_domain_and_day: bool = False) -> PlanDescr
         run = Run.begin(effective_config(config), datetime.now(UTC), staging)
         scorer = Scorer.of(run)
         check_audits(run)
+        check_rolled_back(run)
         run_plan = make_plan(run, scan_archive(run, _THREADS), scorer)
         return describe(run, run_plan, by_domain_and_day=by_domain_and_day)
 

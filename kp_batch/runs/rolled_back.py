@@ -1,15 +1,14 @@
 """Keeps a project's file from bringing back what a rollback undid."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import SettingError
 from kp_batch.project import load_project
-from kp_batch.runs.reasons import Reason, in_words, weights_by_date
+from kp_batch.runs.reasons import Reason, in_words, setting_changes
 from kp_batch.runs.record import last_done
 from kp_batch.runs.run import Run
-from kp_batch.settings import SETTINGS
 from kp_batch.text import printable
 
 _OF = {"weights": "profiles", "audit": "audits"}  # the settings of which one entry differs
@@ -24,7 +23,8 @@ def check_rolled_back(run: Run) -> None:
     last = None if run.config.accept or not run.config.project else last_done(run.snapshot.runs())
     if last is None or not any(change["code"] == "rollback" for change in last.changes):
         return
-    if lines := bringing_back(run.config, [Reason(**change) for change in last.changes]):
+    undone = [Reason(**change) for change in last.changes]
+    if lines := bringing_back(run.config, run.published.settings, undone):
         raise SettingError(
             f"rollback {last.run_id} undid what {run.config.project} would bring back: "
             f"{', '.join(lines)}; change it there, or, if it is right, run once with --accept",
@@ -32,34 +32,30 @@ def check_rolled_back(run: Run) -> None:
         )
 
 
-def bringing_back(config: RescoreConfig, undone: Iterable[Reason]) -> list[str]:
+def bringing_back(
+    config: RescoreConfig, published: Mapping[str, Any], undone: Iterable[Reason]
+) -> list[str]:
     """The settings of a project that are those which a rollback undid, each with its line.
 
     Args:
         config: of the project.
-        undone: the changes of the rollback; `old` is what it undid.
+        published: the settings since the rollback.
+        undone: its changes; `old` is what it undid.
     """
     if config.project is None:
         return []
     project = load_project(config.project)
+    was = [(change.code, change.of, change.old) for change in undone]
     lines: list[str] = []
-    for change in undone:
-        setting = _OF.get(change.code, change.code)
-        if setting not in SETTINGS or not _has_again(config.settings[setting], change):
+    for change in setting_changes(published, config.settings):
+        if (change.code, change.of, change.new) not in was:
             continue
+        setting = _OF.get(change.code, change.code)
         number = project.line_of(setting, change.of)
-        where = f"line {number}" if number else "which it leaves out"
+        is_left_out = change.new is None or setting not in project.values
+        where = "which it leaves out" if is_left_out else ""
+        where = f"line {number}" if number else where
         name = f"{change.code} of {printable(change.of)}" if change.of else change.code
-        value = "" if change.of else f" {in_words(change.old)}"
-        lines.append(f"{name}{value} ({where})")
+        value = "" if change.of else f" {in_words(change.new)}"
+        lines.append(f"{name}{value} ({where})" if where else f"{name}{value}")
     return lines
-
-
-def _has_again(setting: Any, change: Reason) -> bool:
-    """Whether a setting is as it was before a rollback, where that changed it."""
-    if change.of is None:
-        return setting == change.old
-    entry = setting.get(change.of)
-    if change.code == "audit":
-        return entry == change.old
-    return (change.old in weights_by_date(entry).values()) if change.old else entry is None

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
+from kp_batch.project import load_project
 from kp_batch.runs.record import last_done
 from kp_batch.runs.staging import Staging
 from kp_batch.warehouse.bucket.location import shown
@@ -87,13 +88,16 @@ def effective_config(config: RescoreConfig) -> RescoreConfig:
     check_identity(config.warehouse, config.warehouse_id)
     manifest = read_manifest(config.warehouse)
     if not config.archive:
-        config = config.model_copy(update={"archive": _last_archive(config.warehouse)})
+        config = config.model_copy(update={"archive": _last_archive(config)})
     return config.with_defaults(manifest.settings if manifest else {})
 
 
-def _last_archive(warehouse: Path) -> tuple[str, ...]:
-    manifest = read_manifest(warehouse)
-    last = last_done(published(warehouse).runs()) if manifest else None
+def _last_archive(config: RescoreConfig) -> tuple[str, ...]:
+    """The archive of the last run; of a new warehouse that of the project, if there is one."""
+    warehouse = config.warehouse
+    last = last_done(published(warehouse).runs()) if read_manifest(warehouse) else None
+    if last is None and config.project:
+        return tuple(load_project(config.project).values.get("archive", ()))
     if last is None:
         raise WarehouseError(
             f"no archive is given, and no run of {shown(warehouse)} is done, whose archive it "

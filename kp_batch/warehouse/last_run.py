@@ -303,10 +303,14 @@ def end_for(folder: Path, pid: int, ended: Ended) -> None:
         pid: its process.
         ended: how.
     """
-    with suppress(OSError):
+    with suppress(Exception):
         shown = _shown_by(folder)
-        if shown and shown[1].pid == pid and shown[1].status == "running":
-            replace(shown[1], **asdict(ended), ended=_now()).write(shown[0])
+        if not shown or shown[1].pid != pid:
+            return
+        with locked(shown[0], wait=False):  # another run may begin meanwhile
+            shown = _shown_by(folder)
+            if shown and shown[1].pid == pid and shown[1].status == "running":
+                replace(shown[1], **asdict(ended), ended=_now()).write(shown[0])
 
 
 def _shown_by(folder: Path) -> tuple[Path, LastRun] | None:

@@ -102,7 +102,9 @@ def test_another_warehouse_in_its_place_is_told_and_not_touched(made: Path, tmp_
     (made / "warehouse").rename(made / "away")
     other.rename(made / "warehouse")
     before = contents(made / "warehouse")
-    for command in (["run", "--no-prefect"], ["runs"], ["vacuum"], ["status"]):
+    commands = (["run", "--no-prefect"], ["runs"], ["vacuum"], ["status"])
+    named = [[*command, "--warehouse", "warehouse"] for command in commands]
+    for command in (*commands, *named):
         done = invoke(*command)
         assert done.returncode == 1, command
         assert f"warehouse is warehouse {found}, and not warehouse {expected}" in done.stderr
@@ -128,6 +130,18 @@ def test_a_scratch_warehouse_takes_the_settings_and_says_so(made: Path, tmp_path
     assert require_manifest(made / "warehouse").settings["cache_size"] == 1000
 
 
+def test_another_warehouse_keeps_its_archive_and_its_traces(made: Path, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "other" / "a.jsonl", [trace(id="other")])
+    words = ["--warehouse", tmp_path / "w", "--embedder", "none", "--no-prefect"]
+    assert invoke("run", tmp_path / "other", *words, "--project", "/dev/null").returncode == 0
+    change(made, "# prune = false", "prune = true")
+    done = invoke("run", "--quiet", "--no-prefect", "--warehouse", tmp_path / "w")
+    assert done.returncode == 0, done.stderr
+    assert "w takes the settings of kp_batch.toml, which has another" in done.stderr
+    told = invoke("sql", "SELECT trace_id FROM scores", "--json", "--warehouse", tmp_path / "w")
+    assert json.loads(told.stdout) == [{"trace_id": "other"}]
+
+
 @pytest.mark.telling
 def test_a_rollback_and_the_file_agree_before_the_next_night(made: Path) -> None:
     change(made, "# cache_size = 1000", "cache_size = 2")
@@ -144,6 +158,7 @@ def test_a_rollback_and_the_file_agree_before_the_next_night(made: Path) -> None
         assert status == 1
         assert f"would bring back: {told}; change it there, or" in error
         assert "run once with --accept" in error
+        assert f"would bring back: {told};" in invoke("plan").stderr
     change(made, "threshold = 0.5", "")
     status, error = night()
     assert status == 1
