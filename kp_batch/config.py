@@ -181,7 +181,7 @@ class RescoreConfig(BaseModel):
     exclude: tuple[Annotated[str, AfterValidator(_parse_exclusion)], ...] = Field(
         (),
         description="Leave out files and folders of the archive that match this glob, such as "
-        "broken/*.parquet; their traces stay until --prune, and they are not gone.",
+        "broken/*.parquet; their traces stay until --prune, and no limit counts them.",
     )
     embedder: Embedder = _setting(
         "minilm, hashing, none, or any sentence-transformers folder or id.",
