@@ -194,7 +194,7 @@ def test_init_writes_what_is_given_and_explains_all_else(tmp_path: Path) -> None
     assert written_config.settings == config.settings | {"audits": _ready_audits()}
     assert (written_config.max_gone, written_config.exclude) == ("5%", ("*.tmp",))
     limits = [getattr(written_config, name) for name in TABLES["limits"]]
-    assert limits == ["5%", "0", "0", "0", "5%", None]
+    assert limits == ["5%", "0", "5%", "0", "5%", None]
     assert written_config.warehouse_id == warehouse_id
     text = file.read_text("utf-8")
     for name in (*SETTINGS.keys() - {"profiles", "audits"}, *TABLES["run"], *TABLES["limits"]):
