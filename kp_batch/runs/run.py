@@ -95,16 +95,18 @@ def effective_config(config: RescoreConfig) -> RescoreConfig:
 def _last_archive(config: RescoreConfig) -> tuple[str, ...]:
     """The archive of the last run; of a new warehouse that of the project, if there is one."""
     warehouse = config.warehouse
-    last = last_done(published(warehouse).runs()) if read_manifest(warehouse) else None
-    if last is None and config.project:
-        return tuple(load_project(config.project).values.get("archive", ()))
-    if last is None:
+    archive = ()
+    if last := last_done(published(warehouse).runs()) if read_manifest(warehouse) else None:
+        archive = last.config["archive"]
+    elif config.project:
+        archive = load_project(config.project).values.get("archive", ())
+    if not archive:
         raise WarehouseError(
             f"no archive is given, and no run of {shown(warehouse)} is done, whose archive it "
             "could be; name one: kp-batch run ARCHIVE",
             code="no_archive",
         )
-    return tuple(last.config["archive"])
+    return tuple(archive)
 
 
 def last_config(warehouse: Path, note: str | None = None) -> RescoreConfig:

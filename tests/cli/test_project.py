@@ -208,6 +208,18 @@ def test_without_a_project_an_archive_left_out_is_that_of_the_last_run(tmp_path:
     assert again.returncode == 0
 
 
+def test_a_project_that_names_no_archive_says_so_and_makes_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kp_batch.toml").write_text('warehouse = "w"\n[settings]\nembedder = "none"\n')
+    for words in (["run", "--no-prefect"], ["plan"]):
+        done = invoke(*words)
+        assert done.returncode == 1
+        assert "no archive is given, and no run of w is done" in done.stderr
+    assert not (tmp_path / "w" / "manifest.json").exists()
+
+
 def test_the_imports_of_a_file_are_made(made: Path) -> None:
     for name in "ab":
         write_json(made / f"source-{name}" / "x.json", kp_trace(name))
