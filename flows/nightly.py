@@ -7,7 +7,7 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 
 from kp_batch.config import RescoreConfig
-from kp_batch.imports.config import ImportConfig, imports_of
+from kp_batch.imports.config import ImportConfig, imports_of, read_imports
 from kp_batch.imports.summary import as_text
 from kp_batch.log import info
 from kp_batch.steps.prefect import (
@@ -42,8 +42,7 @@ def import_and_rescore(
             # All settings first: their faults are reported before any work.
             config = RescoreConfig.read(config)
             entries = imports if imports is not None else imports_of(config.project)
-            sources = [ImportConfig.read(entry, number) for number, entry in enumerate(entries, 1)]
-            for source in sources:
+            for source in read_imports(entries):
                 import_new(source)
         return asdict(rescore_in_tasks(config))
 

@@ -20,7 +20,6 @@ from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.bucket.location import folder_of
 
-FILE = "kp_batch.toml"
 _OWN_TABLES = ("profiles", "audits")  # settings that are tables themselves
 # The keys of each table but for those of profiles, audits and imports, whose names are the user's.
 TABLES: Mapping[str, Sequence[str]] = {

@@ -23,6 +23,7 @@ class Number:
         return is_number and not isinstance(value, bool) and self.least <= value <= self.most
 
 
+PROJECT_FILE = "kp_batch.toml"  # in the current folder, unless another one is named
 EMBEDDERS = ("minilm", "hashing", "none")  # all others are names of models
 CACHE_SIZE = Number(1, 2**63 - 1, is_whole=True)
 SHARE = Number(0, 1)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from itertools import count
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -179,11 +178,11 @@ def import_(  # noqa: PLR0913 (each is an option)
 
 
 def _import_all(project: Path | None, *, as_json: bool) -> None:
-    from kp_batch.imports.config import ImportConfig, imports_of
+    from kp_batch.imports.config import imports_of, read_imports
     from kp_batch.imports.summary import as_text
 
     # All settings first: their faults are reported before any work.
-    settings = [ImportConfig.read(*entry) for entry in zip(imports_of(project), count(1))]
+    settings = read_imports(imports_of(project))
     done = [(each.run(), each.archive) for each in settings]
     texts = (as_text(imported, archive) for imported, archive in done)
     echo_result(json_line([imported for imported, _ in done]) if as_json else "\n".join(texts))

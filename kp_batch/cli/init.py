@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.options import FILE, SettingsCommand, config_of, option_of_warehouse
+from kp_batch.cli.options import SettingsCommand, config_of, option_of_warehouse
 from kp_batch.log import echo
+from kp_batch.settings import PROJECT_FILE
 from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import shown
 
@@ -22,7 +23,7 @@ _NOT_OF_FILES = ("preview", "output", "allow", "accept", "note", "profiles", "au
     "--output",
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=Path(FILE),
+    default=Path(PROJECT_FILE),
     show_default=True,
     help="The project's file.",
 )
@@ -43,7 +44,7 @@ def init(file: Path, *, prefect: bool, **settings: Any) -> None:
 
     config = config_of(settings)
     warehouse_id = begin_project(config, file, prefect=prefect)
-    beside = "" if file == Path(FILE) else f" --project {quote(str(file))}"
+    beside = "" if file == Path(PROJECT_FILE) else f" --project {quote(str(file))}"
     echo(
         f"{printable(str(file))} is the project of {shown(config.warehouse)}, warehouse "
         f"{warehouse_id}: look through it, then: kp-batch run{beside}",

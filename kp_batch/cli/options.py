@@ -13,6 +13,7 @@ import click
 
 from kp_batch.errors import SettingError
 from kp_batch.runs.author import parse_note
+from kp_batch.settings import PROJECT_FILE
 from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import folder_of, shown, url_of
 
@@ -29,7 +30,6 @@ _METAVARS = {
     **dict.fromkeys(("ttl", "timeout", "wait_at_most"), "DURATION"),
 }
 C = TypeVar("C", bound=Callable[..., Any])
-FILE = "kp_batch.toml"  # as `project.FILE`, which takes long to import
 # Where a command's context has the project's file, or None, and the id of the warehouse in it.
 _PROJECT, _WAREHOUSE_ID = "kp_batch.project", "kp_batch.warehouse_id"
 _DEFAULT = click.core.ParameterSource.DEFAULT
@@ -86,7 +86,7 @@ class Parsed(click.ParamType[T]):
 
 
 def _find_project(context: click.Context, _: click.Parameter, value: Path | None) -> None:
-    file = value or (Path(FILE) if Path(FILE).is_file() else None)
+    file = value or (Path(PROJECT_FILE) if Path(PROJECT_FILE).is_file() else None)
     context.meta[_PROJECT] = file
 
 
@@ -98,7 +98,7 @@ def _warehouse_of_project(
     if context.resilient_parsing or (value is not None and file is None):
         return value
     if file is None:
-        needed = f"Name it, or work in the folder of a {FILE}, which kp-batch init makes."
+        needed = f"Name it, or work in the folder of a {PROJECT_FILE}, which kp-batch init makes."
         raise click.MissingParameter(needed, context, parameter)
     from kp_batch.project import load_project
     from kp_batch.warehouse.manifest import check_identity
@@ -132,7 +132,7 @@ project_option = click.option(
     expose_value=False,
     callback=_find_project,
     help="The file of the project, whose values hold unless they are given.",
-    show_default=f"{FILE} in this folder, if there is one",
+    show_default=f"{PROJECT_FILE} in this folder, if there is one",
 )
 
 

@@ -1,6 +1,6 @@
 """The settings of an import, as Prefect's form has them; the command line has them as options."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,6 +69,11 @@ class ImportConfig(BaseModel):
         form, rules = format_named(self.format), load_rules(self.rules, {})
         limits = ImportLimits(self.max_refused, self.max_unreadable)
         return import_traces(form, self.sources, self.archive, rules, limits)
+
+
+def read_imports(entries: Iterable[object]) -> list[ImportConfig]:
+    """Read the configs of several imports, in their order; see `ImportConfig.read`."""
+    return [ImportConfig.read(entry, number) for number, entry in enumerate(entries, 1)]
 
 
 def imports_of(project: Path | None) -> Sequence[Mapping[str, Any]]:

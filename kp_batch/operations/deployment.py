@@ -8,7 +8,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from kp_batch.project import FILE
+from kp_batch.settings import PROJECT_FILE
 
 
 def deployment_of(file: Path) -> dict[Path, str]:
@@ -20,7 +20,10 @@ def deployment_of(file: Path) -> dict[Path, str]:
         for flow in _flows().iterdir()
         if flow.name.endswith(".py") and flow.name != "__init__.py"
     }
-    return {file.parent / "prefect.yaml": template.replace(f"project: {FILE}", project), **flows}
+    return {
+        file.parent / "prefect.yaml": template.replace(f"project: {PROJECT_FILE}", project),
+        **flows,
+    }
 
 
 def _flows() -> Traversable:

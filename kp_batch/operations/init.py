@@ -16,6 +16,7 @@ from kp_batch.project import TABLES
 from kp_batch.runs.reasons import join_reasons, setting_changes
 from kp_batch.runs.run import effective_config
 from kp_batch.scoring.profiles import load_profiles
+from kp_batch.settings import PROJECT_FILE
 from kp_batch.storage.urls import is_url
 from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import shown
@@ -99,7 +100,7 @@ def _check_same(text: str, manifest: Manifest) -> None:
         KpBatchError: it would.
     """
     with TemporaryDirectory() as folder:
-        file = Path(folder) / "kp_batch.toml"
+        file = Path(folder) / PROJECT_FILE
         file.write_text(text, "utf-8")
         settings = RescoreConfig.model_validate({"project": file, "warehouse": ""}).settings
     changes = setting_changes(manifest.settings, settings)
