@@ -13,7 +13,14 @@ from polars.exceptions import PanicException
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import remove_damaged
 from kp_batch.ended import Ended
-from kp_batch.errors import DamagedVectorsError, KpBatchError, RunTimeoutError, StorageError
+from kp_batch.errors import (
+    BusyError,
+    DamagedVectorsError,
+    KpBatchError,
+    RunTimeoutError,
+    StorageError,
+    waiting_for,
+)
 from kp_batch.files import atomic_write
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.log import info, remembering, warn
@@ -47,7 +54,7 @@ from kp_batch.runs.rolled_back import check_rolled_back
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.steps.step import Clock, Executor, ThreadExecutor, retried, timed
-from kp_batch.steps.timeout import ended_after
+from kp_batch.steps.timeout import check_time, ended_after, left_s
 from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.last_run import Stands, Try, the_try, tried
@@ -216,7 +223,12 @@ def opened_warehouse(config: RescoreConfig) -> Generator[None]:
     with ExitStack() as stack:
 
         def open_it() -> None:
-            stack.enter_context(writing(config.warehouse, wait=config.wait_s))
+            try:
+                stack.enter_context(writing(config.warehouse, wait=min(config.wait_s, left_s())))
+            except BusyError:
+                with waiting_for(lambda: f"the writer of {shown(config.warehouse)}"):
+                    check_time()
+                raise
 
         retried("opening the warehouse", open_it)
         yield

@@ -17,6 +17,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from kp_batch.errors import StorageError, is_passing, waiting_for
 from kp_batch.log import warn
+from kp_batch.steps.timeout import check_time, wait
 from kp_batch.text import one_line
 from kp_batch.warehouse.last_run import the_try
 
@@ -124,7 +125,7 @@ def retried(name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.k
                 ) from error
         warn(f"{name} failed, and is tried again in {delay:.0f} s: {reason}")
         with waiting_for(lambda reason=reason: f"another try after: {reason}"):
-            time.sleep(delay)
+            wait(delay)
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,7 @@ class Step(Generic[P, R]):
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
             if this := the_try():
                 this.at(self.name)
+            check_time()
             with clock.on(self.name), _opened(None):
                 return retried(self.name, self.function, *args, **kwargs)
 
@@ -274,8 +276,10 @@ def begun_ahead(begin: Callable[[T], R], parts: Iterable[T], at_once: int) -> Ge
             begun.append(begin(part))
             if len(begun) > ahead:
                 yield begun.popleft()
+                check_time()
         while begun:
             yield begun.popleft()
+            check_time()
 
 
 def _cores() -> int:

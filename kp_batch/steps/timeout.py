@@ -1,23 +1,81 @@
-"""Ends a run that is not over after its timeout, where Python is at work.
+"""Ends a run that is not over after its timeout, of which each run of a process has its own.
 
-What hangs in a library is ended by the supervisor of the command, a little later: see
-`cli.supervise`.
+In the main thread the system's timer ends it, wherever Python is at work or waits. No other thread
+can be interrupted: there a run ends where it looks for itself, at each step, after each part of
+one, and where it waits. What hangs in a library is ended by the supervisor of the command, a little
+later: see `cli.supervise`.
 """
 
 import signal
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
+from math import inf
 from types import FrameType
-from typing import NoReturn
 
 from kp_batch.errors import RunTimeoutError
 from kp_batch.novelty.settings import format_ttl
 from kp_batch.warehouse.last_run import the_try
 
 _LONGEST_S = 1e9  # which the system's timer can count
-_SET: list[timedelta] = []  # the timeout that runs in this process, at most one
+
+
+class _Limit:
+    """The timeout of one run, which ends it once, unless it is lifted before."""
+
+    def __init__(self, timeout: timedelta) -> None:
+        self._timeout = timeout
+        self._thread = threading.current_thread()  # a part in another one ends no run
+        self._seconds = min(timeout.total_seconds(), _LONGEST_S)
+        self._end = time.monotonic() + self._seconds
+        self._has_timer = False
+        self._is_lifted = False
+
+    @property
+    def left_s(self) -> float:
+        """The seconds until it ends the run; infinity if it is lifted, or not of this thread."""
+        if self._is_lifted or self._thread is not threading.current_thread():
+            return inf
+        return max(self._end - time.monotonic(), 0)
+
+    def lift(self) -> None:
+        """End the run no more."""
+        self._is_lifted = True
+        if self._has_timer:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def check(self) -> None:
+        """End the run if it is late."""
+        if not self.left_s:
+            self._end_it()
+
+    @contextmanager
+    def with_timer(self) -> Generator[None]:
+        """Interrupt the main thread, whatever it does in the context."""
+        before = signal.signal(signal.SIGALRM, self._interrupt)
+        earlier = signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        self._has_timer = True
+        try:
+            yield
+        finally:
+            self.lift()
+            signal.signal(signal.SIGALRM, before)
+            signal.setitimer(signal.ITIMER_REAL, *earlier)  # somebody else's, which begins anew
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        if not self._is_lifted:
+            self._end_it()
+
+    def _end_it(self) -> None:
+        self.lift()  # what follows leaves how it ended, and takes its time
+        this = the_try()
+        raise RunTimeoutError(not_over(self._timeout, this.step if this else None))
+
+
+_LIMIT: ContextVar[_Limit | None] = ContextVar("limit", default=None)  # of this context's run
 
 
 def not_over(timeout: timedelta, step: str | None) -> str:
@@ -28,32 +86,50 @@ def not_over(timeout: timedelta, step: str | None) -> str:
 
 @contextmanager
 def ended_after(timeout: timedelta | None) -> Generator[None]:
-    """End the work of the context after a time; only the main thread of a process can be ended so.
+    """End the run that the context is, after a time; None: never.
 
     Raises:
         RunTimeoutError: it was not over.
     """
-    if timeout is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(_number: int, _frame: FrameType | None) -> NoReturn:
-        this = the_try()
-        raise RunTimeoutError(not_over(timeout, this.step if this else None))
-
-    before = signal.signal(signal.SIGALRM, end)
-    earlier = signal.setitimer(signal.ITIMER_REAL, min(timeout.total_seconds(), _LONGEST_S))
-    _SET.append(timeout)
+    limit = _Limit(timeout) if timeout is not None else None
+    token = _LIMIT.set(limit)
     try:
-        yield
+        if limit and threading.current_thread() is threading.main_thread():
+            with limit.with_timer():
+                yield
+        else:
+            yield
     finally:
-        let_it_end()
-        signal.signal(signal.SIGALRM, before)
-        signal.setitimer(signal.ITIMER_REAL, *earlier)  # somebody else's, which begins anew
+        _LIMIT.reset(token)
+
+
+def check_time() -> None:
+    """End the run of this thread if it is late.
+
+    Raises:
+        RunTimeoutError: it is.
+    """
+    if limit := _LIMIT.get():
+        limit.check()
+
+
+def left_s() -> float:
+    """The seconds that the run of this thread has left; without end, infinity."""
+    limit = _LIMIT.get()
+    return limit.left_s if limit else inf
+
+
+def wait(seconds: float) -> None:
+    """Wait, no longer than the run of this thread may take.
+
+    Raises:
+        RunTimeoutError: it is late by then.
+    """
+    time.sleep(min(seconds, left_s()))
+    check_time()
 
 
 def let_it_end() -> None:
-    """End the work no more: what it publishes from now on nothing undoes."""
-    if _SET:
-        _SET.clear()
-        signal.setitimer(signal.ITIMER_REAL, 0)
+    """End the run of the context no more: what it publishes from now on nothing undoes."""
+    if limit := _LIMIT.get():
+        limit.lift()
