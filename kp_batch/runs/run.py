@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
+from typing import Any
 from uuid import uuid4
 
+from kp_batch.archive.sources import in_full
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
 from kp_batch.project import load_project
@@ -87,26 +89,35 @@ def effective_config(config: RescoreConfig) -> RescoreConfig:
     """
     check_identity(config.warehouse, config.warehouse_id)
     manifest = read_manifest(config.warehouse)
-    if not config.archive:
-        config = config.model_copy(update={"archive": _last_archive(config)})
-    return config.with_defaults(manifest.settings if manifest else {})
+    return _with_archive(config).with_defaults(manifest.settings if manifest else {})
 
 
-def _last_archive(config: RescoreConfig) -> tuple[str, ...]:
-    """The archive of the last run; of a new warehouse that of the project, if there is one."""
-    warehouse = config.warehouse
-    archive = ()
-    if last := last_done(published(warehouse).runs()) if read_manifest(warehouse) else None:
-        archive = last.config["archive"]
-    elif config.project:
-        archive = load_project(config.project).values.get("archive", ())
+def _with_archive(config: RescoreConfig) -> RescoreConfig:
+    """The config with an archive: unless given, that of the last run, or of the project.
+
+    What a project excludes goes with its archive, into other warehouses, too.
+    """
+    project = load_project(config.project).values if config.project else {}
+    own = tuple(project.get("archive", ()))
+    archive = config.archive or _last_archive(config.warehouse) or own
     if not archive:
         raise WarehouseError(
-            f"no archive is given, and no run of {shown(warehouse)} is done, whose archive it "
-            "could be; name one: kp-batch run ARCHIVE",
+            f"no archive is given, and no run of {shown(config.warehouse)} is done, whose archive "
+            "it could be; name one: kp-batch run ARCHIVE",
             code="no_archive",
         )
-    return tuple(archive)
+    found: dict[str, Any] = {"archive": archive}
+    if "exclude" not in config.model_fields_set and {*map(in_full, archive)} <= {
+        *map(in_full, own)
+    }:
+        found["exclude"] = tuple(project.get("exclude", ()))
+    return config.model_copy(update=found)
+
+
+def _last_archive(warehouse: Path) -> tuple[str, ...]:
+    """The archive of a warehouse's last run; empty where none is done."""
+    last = last_done(published(warehouse).runs()) if read_manifest(warehouse) else None
+    return tuple(last.config["archive"]) if last else ()
 
 
 def last_config(warehouse: Path, note: str | None = None) -> RescoreConfig:

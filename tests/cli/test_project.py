@@ -130,6 +130,17 @@ def test_a_scratch_warehouse_takes_the_settings_and_says_so(made: Path, tmp_path
     assert require_manifest(made / "warehouse").settings["cache_size"] == 1000
 
 
+def test_a_scratch_warehouse_excludes_what_the_project_excludes_each_night(
+    made: Path, tmp_path: Path
+) -> None:
+    (made / "archive" / "bad.jsonl").write_text("{}\n")
+    change(made, "# exclude = []", 'exclude = ["bad.jsonl"]')
+    for _ in range(2):
+        assert night("--warehouse", tmp_path / "scratch")[0] == 0
+    told = invoke("sql", "FROM files", "--json", "--warehouse", tmp_path / "scratch")
+    assert [row["status"] for row in json.loads(told.stdout)] == ["read"]
+
+
 def test_another_warehouse_keeps_its_archive_and_its_traces(made: Path, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "other" / "a.jsonl", [trace(id="other")])
     words = ["--warehouse", tmp_path / "w", "--embedder", "none", "--no-prefect"]
