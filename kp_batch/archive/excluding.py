@@ -1,8 +1,8 @@
 """What a user excludes from an archive: files and folders, by globs."""
 
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from kp_batch.archive.folders import Glob, folders_above
@@ -49,14 +49,17 @@ class Exclusion:
 
     def covers(self, path: str) -> bool:
         """Whether a file or a folder is excluded; a path, or a URL, as files are discovered."""
-        return bool(self.globs) and (
-            any(glob.covers(_parts(path)) for glob in self._in_full)
-            or any(glob.covers(below) for below in self._below(path) for glob in self._relative)
-        )
+        return bool(self.globs_of(path))
 
-    def paths(self, paths: Iterable[str]) -> list[str]:
-        """Those of some paths that are excluded."""
-        return [path for path in paths if self.covers(path)]
+    def globs_of(self, path: str) -> set[str]:
+        """The globs by which it is."""
+        if not self.globs:
+            return set()
+        below = [*self._below(path)]
+        return {
+            *(text for text, glob in self._in_full.items() if glob.covers(_parts(path))),
+            *(text for text, glob in self._relative.items() if any(map(glob.covers, below))),
+        }
 
     def _below(self, path: str) -> Iterator[tuple[str, ...]]:
         if path in self._folders:
@@ -70,13 +73,35 @@ class Exclusion:
         return folders_named(self.archive)
 
     @cached_property
-    def _in_full(self) -> list[Glob]:
-        return [Glob("", _without_end(_full(glob))) for glob in self.globs if _is_full(glob)]
+    def _in_full(self) -> dict[str, Glob]:
+        return {text: Glob("", _without_end(_full(text))) for text in self.globs if _is_full(text)}
 
     @cached_property
-    def _relative(self) -> list[Glob]:
-        globs = (os.path.normpath(glob) for glob in self.globs if not _is_full(glob))
-        return [Glob("", _without_end(glob)) for glob in globs]
+    def _relative(self) -> dict[str, Glob]:
+        relative = (text for text in self.globs if not _is_full(text))
+        return {text: Glob("", _without_end(os.path.normpath(text))) for text in relative}
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """What an exclusion leaves out of the paths that it is asked about."""
+
+    exclusion: Exclusion
+    paths: set[str] = field(default_factory=set[str])
+    _matching: set[str] = field(default_factory=set[str])
+
+    def takes(self, path: str) -> bool:
+        """Whether a file or a folder is left out; if it is, that is noted."""
+        if not (globs := self.exclusion.globs_of(path)):
+            return False
+        self.paths.add(path)
+        self._matching.update(globs)
+        return True
+
+    @property
+    def unused(self) -> list[str]:
+        """The globs by which nothing was left out."""
+        return [glob for glob in self.exclusion.globs if glob not in self._matching]
 
 
 def _is_full(glob: str) -> bool:

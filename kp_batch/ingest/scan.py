@@ -10,11 +10,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import chain, compress
 from pathlib import Path
+from shlex import quote
 from typing import TypeVar
 
 import polars as pl
 
-from kp_batch.archive.excluding import Exclusion
+from kp_batch.archive.excluding import Excluded, Exclusion
 from kp_batch.archive.folders import IS_WAREHOUSE, SourceFile
 from kp_batch.archive.ledger import (
     FileChanges,
@@ -99,15 +100,14 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
         ArchiveError: a name gives no file, or there is nothing by which caches are to be kept.
     """
     before = run.snapshot.scan("files").collect()
-    exclusion = Exclusion(run.config.exclude, run.config.archive)
-    excluded = exclusion.paths(before.get_column("source_file"))
-    sources = _sources(run, before, exclusion, excluded)
+    excluded = Excluded(Exclusion(run.config.exclude, run.config.archive))
+    sources = _sources(run, before, excluded)
     listed = _listed(run, sources, before)
     contents, staged = read_new(run, [*compress(sources, ~listed["is_known"])], executor)
     facts = tuple(chain.from_iterable(part.facts for part in staged))
     present = _present(listed, _content_frame(contents, _losing(run, contents, before, facts)))
     closed = {source.path for source in sources if source.fault}
-    expected = without(before, excluded)
+    expected = without(before, excluded.paths)
     now = pl.concat([present, in_closed_folders(present, expected, closed)])
     _warn_of_unreadable(run, now, before)
     gone = gone_content(now, expected)
@@ -116,7 +116,7 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
     _check_cache_by(run, ledger)
     _stage_ledger(run, ledger)
     return ArchiveScan(
-        files=file_changes(now, before, {*excluded}, prune=run.config.prune),
+        files=file_changes(now, before, excluded.paths, prune=run.config.prune),
         differs=not is_same_ledger(ledger, before),
         other_versions=has_other_versions(ledger, before),
         unreadable=new_faults(now, before),
@@ -241,21 +241,21 @@ def _losing(
     return {*lost.collect().get_column("source_file")}
 
 
-def _sources(
-    run: Run, before: pl.DataFrame, exclusion: Exclusion, excluded: list[str]
-) -> list[SourceFile]:
+def _sources(run: Run, before: pl.DataFrame, excluded: Excluded) -> list[SourceFile]:
     """The archive's files. Another warehouse is left out, or a fault where its files are known.
 
-    The paths of those that are excluded are added to the list.
+    Those that are excluded are noted, the known ones as well that are there no more.
     """
-
-    def is_excluded(path: str) -> bool:
-        if covered := exclusion.covers(path):
-            excluded.append(path)
-        return covered
-
     warehouses: list[str] = []
-    sources = discover(run.config.archive, run.config.warehouse, warehouses.append, is_excluded)
+    sources = discover(run.config.archive, run.config.warehouse, warehouses.append, excluded.takes)
+    for path in before.get_column("source_file"):
+        excluded.takes(path)
+    for glob in excluded.unused:
+        warn(
+            f"--exclude {quote(printable(glob))} leaves nothing out: it has to match a whole path "
+            "below the archive, or to begin with **/ for any depth; mend it, or take it out",
+            standing=True,
+        )
     for path in warehouses:
         if not in_closed_folders(before.clear(), before, {path}).is_empty():
             sources.append(SourceFile(path, 0, 0, fault=IS_WAREHOUSE))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kp_batch.archive.excluding import Exclusion, parse_exclusion
+from kp_batch.archive.excluding import Excluded, Exclusion, parse_exclusion
 from kp_batch.archive.sources import discover
 from kp_batch.errors import ArchiveError
 from kp_batch.operations.preview import plan
@@ -87,6 +87,15 @@ def test_a_glob_is_of_a_whole_path_below_what_the_archive_names(
 ) -> None:
     assert Exclusion((parse_exclusion(glob),), (archive,)).covers(path) == covered
     assert Exclusion((parse_exclusion(glob), "zzz"), ("/other", archive)).covers(path) == covered
+
+
+def test_globs_that_leave_nothing_out_are_known() -> None:
+    globs = ("b", "b/x.jsonl", "x.jsonl", "/a/y*", "c/*", "/b/x.jsonl")
+    excluded = Excluded(Exclusion(globs, ("/a",)))
+    taken = [excluded.takes(path) for path in ("/a/b", "/a/b/x.jsonl", "/a/y.jsonl", "/a/c")]
+    assert taken == [True, True, True, False]
+    assert excluded.paths == {"/a/b", "/a/b/x.jsonl", "/a/y.jsonl"}
+    assert excluded.unused == ["x.jsonl", "c/*", "/b/x.jsonl"]
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ class Night:
 
 AGAIN = Night()
 PRUNE: dict[str, Any] = {"prune": True}
+NO_X: dict[str, Any] = {"exclude": ("x*", "b.jsonl")}
 # After a night over a.jsonl with the traces a1 to a4, and b.jsonl with b1 and b2.
 NIGHTS: dict[str, list[Night]] = {
     "nothing": [AGAIN, Night(lambda folder: write(folder, "new", "n1")), AGAIN],
@@ -89,6 +90,23 @@ NIGHTS: dict[str, list[Night]] = {
             ("wh is left out", "x is left out"),
         ),
         AGAIN,
+    ],
+    "a glob that excludes nothing": [
+        Night(told=("--exclude 'x*' leaves nothing out: it has to match a whole",), changes=NO_X),
+        Night(changes=NO_X),
+        Night(lambda folder: write(folder, "x", "x1"), changes=NO_X),
+        Night(
+            lambda folder: (folder / "archive" / "x.jsonl").unlink(),
+            ("--exclude 'x*' leaves nothing out",),
+            NO_X,
+        ),
+        Night(changes=NO_X),
+        # What was read and is gone is excluded all the same.
+        Night(lambda folder: (folder / "archive" / "b.jsonl").unlink(), changes=NO_X),
+        Night(
+            told=("--exclude 'no*.jsonl' leaves nothing out",),
+            changes={"exclude": ("x*", "no*.jsonl")},
+        ),
     ],
     "a forget that was not finished": [
         Night(lambda folder: mark(folder, is_left=True), ("a kp-batch forget was not finished",)),
