@@ -230,7 +230,8 @@ class RescoreConfig(BaseModel):
     )
     allow: tuple[str, ...] = Field((), description="Let the audit NAME pass this once.")
     prune: bool = Field(
-        default=False, description="Remove the traces of files that are gone or unreadable."
+        default=False,
+        description="Remove the traces of files that are gone, unreadable or excluded.",
     )
     restore_vectors: bool = Field(
         default=False,

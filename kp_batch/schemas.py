@@ -115,7 +115,7 @@ FACTS = pl.Schema(
 FILES = pl.Schema(
     {
         "source_file": pl.String,
-        "status": pl.String,  # read | unreadable | gone
+        "status": pl.String,  # read | unreadable | gone | excluded
         "size": pl.Int64,  # bytes
         "mtime_ns": pl.Int64,  # 0 if the file system has none
         "file_id": pl.String,  # of the content in use; null if none was ever readable

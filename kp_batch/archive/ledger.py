@@ -11,6 +11,12 @@ import polars as pl
 from kp_batch.archive.folders import folders_above
 
 _NO_REASONS = pl.lit([], pl.List(pl.String))
+_AWAY = ("gone", "excluded")
+
+
+def is_there() -> pl.Expr:
+    """Whether a file is in the archive, and not excluded."""
+    return ~pl.col("status").is_in(_AWAY)
 
 
 def has_fault() -> pl.Expr:
@@ -36,8 +42,12 @@ def in_closed_folders(
     )
 
 
-def with_gone(now: pl.DataFrame, before: pl.DataFrame, *, prune: bool) -> pl.DataFrame:
-    """Add the files that are gone. Their last content counts on, unless `prune` removes it.
+def with_away(
+    now: pl.DataFrame, before: pl.DataFrame, excluded: Collection[str] = (), *, prune: bool
+) -> pl.DataFrame:
+    """Add the known files that are gone or excluded.
+
+    Their last content counts on, unless `prune` removes it.
 
     The version of an unreadable file is not that of the content that counts: it is left out, so
     that the file is read when it is back. So is that of a cut one, whose fault is looked for again.
@@ -49,13 +59,14 @@ def with_gone(now: pl.DataFrame, before: pl.DataFrame, *, prune: bool) -> pl.Dat
             rows=pl.when(is_read).then("rows"),
         )
     known = before.filter(pl.col("file_id").is_not_null())
-    gone = known.join(now, on="source_file", how="anti").with_columns(
-        status=pl.lit("gone"),
+    is_excluded = pl.col("source_file").is_in([*excluded])
+    away = known.join(now, on="source_file", how="anti").with_columns(
+        status=pl.when(is_excluded).then(pl.lit("excluded")).otherwise(pl.lit("gone")),
         reasons=_NO_REASONS,
         message=pl.lit(""),
         version=pl.when(has_fault()).then(pl.lit("")).otherwise("version"),
     )
-    return pl.concat([now, gone])
+    return pl.concat([now, away])
 
 
 @dataclass(frozen=True)
@@ -64,10 +75,10 @@ class FileChanges:
 
     new: tuple[str, ...]
     changed: tuple[str, ...]
-    back: tuple[str, ...]  # with the content that they had before they were gone or unreadable
+    back: tuple[str, ...]  # with the content that they had before they were not read
     gone: tuple[str, ...]
     unreadable: tuple[str, ...]  # now, or cut, whatever they were before
-    pruned: tuple[str, ...]  # gone or unreadable, now or before, whose content no longer counts
+    pruned: tuple[str, ...]  # not read, now or before, whose content no longer counts
     excluded: tuple[str, ...] = ()  # now, files and folders, whatever they were before
 
 
@@ -80,7 +91,7 @@ def file_changes(
         now: of the present files.
         before: of the last run.
         excluded: the files and folders that are left out, those in `before` among them.
-        prune: whether the content of files that are gone or unreadable no longer counts.
+        prune: whether the content of files that are not read no longer counts.
     """
     read = now.filter(status="read")
     last = before.select("source_file", last_id="file_id", last_status="status")
@@ -156,7 +167,7 @@ def changed_entries(
         tries them again, and those that are left out.
     """
     settled = before.filter(pl.col("status") != "unreadable")
-    present = before.filter(pl.col("status") != "gone")
+    present = before.filter(is_there())
     changed = now.join(settled, on=["source_file", "status", "file_id"], how="anti")
     others = present.join(now, on="source_file", how="anti")
     return pl.concat([changed, others.with_columns(status=pl.lit(left_out))]).sort("source_file")

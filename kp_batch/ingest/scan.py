@@ -24,8 +24,9 @@ from kp_batch.archive.ledger import (
     has_other_versions,
     in_closed_folders,
     is_same_ledger,
+    is_there,
     new_faults,
-    with_gone,
+    with_away,
     without,
 )
 from kp_batch.archive.sources import discover, folders_named, in_full, is_cut, path_keys
@@ -112,7 +113,7 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
     _warn_of_unreadable(run, now, before)
     gone = gone_content(now, expected)
     _warn_of_loss(now, expected, gone)
-    ledger = with_gone(now, before, prune=run.config.prune)
+    ledger = with_away(now, before, excluded.paths, prune=run.config.prune)
     _check_cache_by(run, ledger)
     _stage_ledger(run, ledger)
     return ArchiveScan(
@@ -141,7 +142,7 @@ def scan_published(run: Run) -> ArchiveScan:
 
 def _check_cache_by(run: Run, ledger: pl.DataFrame) -> None:
     """Refuse names of which neither traces nor paths have a value."""
-    texts = ledger.filter(pl.col("status") != "gone").get_column("path_keys").unique()
+    texts = ledger.filter(is_there()).get_column("path_keys").unique()
     check_cache_by(run.config.cache_by, {key for text in texts for key in json.loads(text)})
 
 

@@ -83,14 +83,19 @@ SELECT
         a.status <> 'read' AND b.status = 'read' AND content(a.file_id) = content(b.file_id)
     ) AS back,
     count(*) FILTER (
-        a.status <> 'gone'
-        AND (b.status = 'gone' OR (b.source_file IS NULL AND NOT getvariable('goes_back')))
+        (a.status <> 'gone' AND b.status = 'gone')
+        OR (
+            a.status NOT IN ('gone', 'excluded')
+            AND b.source_file IS NULL
+            AND NOT getvariable('goes_back')
+        )
     ) AS gone,
     count(*) FILTER (
         coalesce(a.status, 'gone') <> 'unreadable' AND b.status = 'unreadable'
     ) AS unreadable,
     count(*) FILTER (left_out AND NOT getvariable('goes_back')) AS pruned,
-    count(*) FILTER (left_out AND getvariable('goes_back')) AS unread
+    count(*) FILTER (left_out AND getvariable('goes_back')) AS unread,
+    count(*) FILTER (a.status <> 'excluded' AND b.status = 'excluded') AS excluded
 FROM first.files AS a
 FULL JOIN second.files AS b USING (source_file)
 CROSS JOIN LATERAL (SELECT a.file_id IS NOT NULL AND b.file_id IS NULL AS left_out);

@@ -229,6 +229,9 @@ def _stands_text(stands: Stands) -> str:
     listed = [
         f"{count_of(stands.unreadable, 'file')} unreadable{cut}" if stands.unreadable else "",
         f"{count_of(stands.gone, 'file')} gone" if stands.gone else "",
+        f"{count_of(stands.excluded, 'file')} excluded with traces that stay"
+        if stands.excluded
+        else "",
         f"{count_of(stands.rejected, 'row')} rejected" if stands.rejected else "",
         *(f"audit {name}: {count_of(rows, 'row')}" for name, rows in stands.audits.items()),
     ]

@@ -75,7 +75,8 @@ def as_text(summary: Summary) -> str:
     counts, steps = summary.counts, step_seconds(summary.seconds)
     codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
     more = summary.domains - len(summary.scores)
-    kept = f" ({counts.rows_kept:,} kept of files gone or unreadable)" if counts.rows_kept else ""
+    of_files = "of files gone, unreadable or excluded"
+    kept = f" ({counts.rows_kept:,} kept {of_files})" if counts.rows_kept else ""
     windows = "" if counts.windows is None else f" ({count_of(counts.windows, 'window')})"
     restated = f"{counts.restated:,} of {count_of(counts.accepted, 'trace')} restated"
     lines = [
@@ -108,6 +109,7 @@ def nothing_text(counts: RunCounts) -> str:
         (counts.rejected, "row", "rejected"),
         (counts.unreadable, "file", "unreadable"),
         (counts.gone, "file", "gone"),
+        (counts.excluded, "file", "excluded with traces that stay"),
     )
     listed = ", ".join(
         f"{count_of(count, unit)} {state}" for count, unit, state in problems if count

@@ -2,7 +2,7 @@
 -- Given: touched_rows and contents (see changes.py), scores (the published files of the days of these rows),
 -- without (a join that leaves the forgotten out, or nothing), and cache_group (SQL, see cache_groups.py).
 
--- A file that is gone or unreadable brings no change: of its rows those may count whose content is the
+-- A file that is not read brings no change: of its rows those may count whose content is the
 -- published one of their trace. An older one was superseded, and its text may have no vector.
 CREATE TEMP TABLE kept AS
 SELECT file_id, "row"

@@ -76,7 +76,8 @@ _ROWS = """
         coalesce(sum("rows") FILTER (NOT is_read), 0)::BIGINT AS rows_kept,
         coalesce(sum("rows") FILTER (NOT ends_with(file_id, getvariable('version'))), 0)::BIGINT
             AS rows_of_earlier,
-        count(*) FILTER (status = 'gone') AS gone
+        count(*) FILTER (status = 'gone') AS gone,
+        count(*) FILTER (status = 'excluded') AS excluded
     FROM contents
 """
 _LOSS = """
@@ -106,9 +107,10 @@ class ChangeSet:
 
     by_day: pl.DataFrame  # day (null: removed), old_day (null: new), traces
     rows: int  # that count
-    rows_kept: int  # of these, in files that are gone or unreadable
+    rows_kept: int  # of these, in files that are gone, unreadable or excluded
     rows_of_earlier: int  # of these, with facts of an earlier version
-    gone: int  # of these files, those that are gone
+    gone: int  # of the files whose content counts, those that are gone
+    excluded: int  # likewise
 
     @property
     def days(self) -> set[date]:
@@ -163,7 +165,7 @@ class ChangeDetection:
         """Find the files that hold the texts of a table with the column `text_hash`.
 
         Returns:
-            Those that can be read, and those that are needed and cannot: gone, or unreadable.
+            Those that can be read, and those that are needed are not read: gone, say.
         """
         holders = self.snapshot.ask(sql(__name__, "locate.sql", texts=texts))
         readable = pl.col("status") == "read"

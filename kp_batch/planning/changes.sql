@@ -14,8 +14,8 @@ SELECT $columns FROM $staged;
 
 CREATE TEMP VIEW facts AS FROM all_facts $without;
 
--- The files whose content counts, now and as published: the last content of a file that is gone or
--- unreadable counts where no file that can be read has it.
+-- The files whose content counts, now and as published: the last content of a file that is gone,
+-- unreadable or excluded counts where no file that is read has it.
 CREATE TEMP TABLE contents_then_and_now AS
 SELECT is_now, source_file, file_id, "rows", status, path_keys, status = 'read' AS is_read
 FROM (

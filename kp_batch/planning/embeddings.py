@@ -110,7 +110,7 @@ def _sources(
     readable, lost = detected.locate("texts_to_reread")
     if lost:
         raise ArchiveError(
-            f"traces of {count_of(len(lost), 'file')}, gone or unreadable (such as "
+            f"traces of {count_of(len(lost), 'file')}, gone, unreadable or excluded (such as "
             f"{printable(min(lost))}) have no vectors of the encoder {scorer.encoder_id}; bring "
             "back what is missing, or remove their traces with --prune",
             code="no_texts",

@@ -36,7 +36,8 @@ class PlanDescription:
 
     reasons: list[Reason]  # why there is anything to do
     files: FileChanges
-    rows_of_earlier: int  # of files gone or unreadable, as an earlier kp_batch read them
+    excluded_kept: int  # of the excluded files: those whose published traces stay
+    rows_of_earlier: int  # of files that are not read now, as an earlier kp_batch read them
     rows_rejected: int  # in the archive as it is now
     rejected_by_code: dict[str, int]  # rows and files
     excess: str | None  # why the run would fail and publish no scores
@@ -50,7 +51,7 @@ class PlanDescription:
     traces_to_reweight: int
     traces_to_remove: int
     loss: Loss | None  # of these: neither pruned nor forgotten
-    pruned: Loss | None  # of these: gone with files that are gone or unreadable
+    pruned: Loss | None  # of these: removed with their files by --prune
     domains: int  # that have any to restate
     largest_domains: dict[str, int]  # by the traces to restate: those of them that have the most
     by_domain_and_day: list[DomainDay] | None  # None: not asked for, there may be millions
@@ -71,6 +72,7 @@ def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDe
     return PlanDescription(
         reasons=list(plan.reasons) if plan.pending else [],
         files=plan.scan.files,
+        excluded_kept=counts.excluded,
         rows_of_earlier=counts.rows_of_earlier,
         rows_rejected=counts.rejected,
         rejected_by_code=counts.rejected_by_code,
@@ -107,7 +109,7 @@ def plan_text(plan: PlanDescription) -> str:
     reweighted = f"{count_of(plan.traces_to_reweight, 'trace')}: their weights alone differ"
     of_earlier = (
         f"{count_of(plan.rows_of_earlier, 'row')} as an earlier kp_batch read them: their files "
-        "are gone or unreadable"
+        "are gone, unreadable or excluded"
     )
     work = [
         ("caches", plan.caches, _caches(plan)),
@@ -183,7 +185,8 @@ def _why(plan: PlanDescription) -> list[str]:
 
 def _files(plan: PlanDescription) -> str:
     counts = [f"{len(paths):,} {change}" for change, paths in asdict(plan.files).items() if paths]
-    return f"files: {', '.join(counts)}" if counts else ""
+    kept = [f"{plan.excluded_kept:,} of them with traces that stay"] if plan.excluded_kept else []
+    return f"files: {', '.join((*counts, *kept))}" if counts else ""
 
 
 def _rejected(plan: PlanDescription) -> str:

@@ -7,7 +7,7 @@ from typing import cast
 
 import polars as pl
 
-from kp_batch.archive.ledger import has_fault
+from kp_batch.archive.ledger import has_fault, is_there
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import CUT_FILE
 from kp_batch.faults import most_similar
@@ -89,7 +89,7 @@ def make_plan(run: Run, scan: ArchiveScan, scorer: Scorer) -> Plan:
     """Compare the archive and the settings with the published ones; writes to staging only.
 
     Raises:
-        ArchiveError: a text without a vector is only in files that are gone or unreadable.
+        ArchiveError: a text without a vector is only in files that are not read: gone, say.
     """
     done = done_runs(run.snapshot.runs())
     if not run.config.restore_vectors and is_up_to_date(
@@ -179,7 +179,7 @@ def _counts(
     rejected = count_rejects(run.staging.table("rejects"))
     accepted = published + changes.added - changes.removed
     return RunCounts(
-        files=int((ledger.get_column("status") != "gone").sum()),
+        files=len(ledger.filter(is_there())),
         rows=changes.rows,
         rows_kept=changes.rows_kept,
         rows_of_earlier=changes.rows_of_earlier,
@@ -198,6 +198,7 @@ def _counts(
         rejected_by_code=dict(rejected.by_code),
         unreadable_files=list(rejected.files),
         gone=changes.gone,
+        excluded=changes.excluded,
         cut=len(ledger.filter(pl.col("reasons").list.contains(CUT_FILE))),
     )
 

@@ -46,9 +46,10 @@ class RunCounts:
     unreadable: int  # files, those in folders that cannot be read among them
     rejected_by_code: dict[str, int]
     unreadable_files: list[str]
-    rows_kept: int = 0  # of files that are gone or unreadable, and were read before
+    rows_kept: int = 0  # of files that are gone, unreadable or excluded, and were read before
     rows_of_earlier: int = 0  # of these, as an earlier kp_batch read them: it took less of each
     gone: int = 0  # files whose content is in no file that can be read
+    excluded: int = 0  # likewise; others that are excluded are not counted
     cut: int = 0  # of the unreadable files: those whose end alone cannot be read
     windows: int | None = None  # embedded for these texts; None: the encoder reads texts whole
 

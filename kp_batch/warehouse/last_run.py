@@ -44,12 +44,17 @@ class Stands:
     gone: int  # files
     rejected: int  # rows
     audits: Mapping[str, int]  # the rows that audits found, by their names; none without rows
+    excluded: int = 0  # files with traces that stay
 
     @classmethod
     def of(cls, counts: RunCounts, audits: Sequence[AuditResult]) -> Self:
         """What a run has found."""
         found = {result.name: result.rows for result in audits if result.rows}
-        return cls(counts.unreadable, counts.cut, counts.gone, counts.rejected, found)
+        return cls(
+            *(counts.unreadable, counts.cut, counts.gone, counts.rejected),
+            audits=found,
+            excluded=counts.excluded,
+        )
 
 
 @dataclass(frozen=True)

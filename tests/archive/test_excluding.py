@@ -1,5 +1,6 @@
 """What is excluded from an archive: against plain loops, and in what a run makes of it."""
 
+import json
 import os
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 
 from kp_batch.archive.excluding import Excluded, Exclusion, parse_exclusion
 from kp_batch.archive.sources import discover
-from kp_batch.errors import ArchiveError
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import ArchiveError, LimitError
 from kp_batch.operations.preview import plan
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.planning.explain_plan import plan_text
 from kp_batch.storage.store import store_at
 from tests.support.archives import trace, write_jsonl
 from tests.support.queries import ask
@@ -138,6 +141,12 @@ def test_an_excluded_folder_is_not_looked_into(tmp_path: Path) -> None:
 # --- in runs ---
 
 
+def exceeds(settings: RescoreConfig) -> str:
+    with pytest.raises(LimitError) as caught:
+        rescore_archive(settings)
+    return caught.value.code
+
+
 @pytest.mark.slow
 def test_the_traces_of_an_excluded_file_stay_until_it_is_pruned_and_it_counts_for_no_limit(
     tmp_path: Path,
@@ -147,15 +156,16 @@ def test_the_traces_of_an_excluded_file_stay_until_it_is_pruned_and_it_counts_fo
         write_jsonl(archive / f"{name}.jsonl", [trace(id=f"{name}-{n}") for n in range(20)])
     strict: dict[str, Any] = dict.fromkeys(("max_gone", "max_unreadable", "max_removed"), 0)
 
-    def run(**settings: Any) -> int:
+    def run(**settings: Any) -> tuple[int, int]:
         usual = {"warehouse": warehouse, "embedder": "none", **strict}
-        return rescore_archive(config(tmp_path, archive, **(usual | settings))).counts.gone
+        counts = rescore_archive(config(tmp_path, archive, **(usual | settings))).counts
+        return counts.gone, counts.excluded
 
     def files() -> list[tuple[Any, ...]]:
         query = "SELECT parse_filename(source_file), status FROM files ORDER BY ALL"
         return ask(warehouse, query).rows()
 
-    assert run() == 0
+    assert run() == (0, 0)
     both = [("a.jsonl", "read"), ("b.jsonl", "read")]
     assert files() == both
     (archive / "b.jsonl").write_text('{"id": ')  # broken, and known to be
@@ -164,15 +174,20 @@ def test_the_traces_of_an_excluded_file_stay_until_it_is_pruned_and_it_counts_fo
     assert (told.excluded, told.gone, told.changed, told.unreadable) == (
         *((str(archive / "b.jsonl"),), (), (), ()),
     )
-    assert run(exclude=("b.jsonl",)) == 1
-    assert files() == [("a.jsonl", "read"), ("b.jsonl", "gone")]
+    assert run(exclude=("b.jsonl",)) == (0, 1)
+    assert files() == [("a.jsonl", "read"), ("b.jsonl", "excluded")]
+    [inputs] = ask(warehouse, "SELECT inputs FROM runs WHERE run_id = latest()").to_series()
+    assert [each["status"] for each in json.loads(inputs)] == ["excluded"]
+    told = plan_text(plan(excluded))
+    assert told == "nothing to do (files: 1 excluded, 1 of them with traces that stay)"
     assert ask(warehouse, "SELECT count(*) FROM scores").item() == 40
     (archive / "b.jsonl").unlink()
-    assert run(exclude=("b.jsonl", "no/such.jsonl")) == 1
+    assert run(exclude=("b.jsonl", "no/such.jsonl")) == (0, 1)
+    assert exceeds(config(tmp_path, archive, embedder="none", **strict)) == "max_gone"  # at last
     write_jsonl(archive / "b.jsonl", [trace(id=f"b-{n}") for n in range(20)])
-    assert run() == 0
+    assert run() == (0, 0)
     assert files() == both
-    assert run(exclude=("b.jsonl",), prune=True) == 0
+    assert run(exclude=("b.jsonl",), prune=True) == (0, 0)
     assert files() == both[:1]
     assert ask(warehouse, "SELECT count(*) FROM scores").item() == 20
 

@@ -187,7 +187,8 @@ def test_what_stands_after_a_good_night(nights: Nights) -> None:
     reject(nights)
     options = ("--audits", nights.folder / "audits.toml", "--max-reject-share", 1)
     invoke(*nights.words(*options))
-    stands = {"unreadable": 2, "cut": 1, "gone": 1, "rejected": 3, "audits": {"always": 87}}
+    numbers = {"unreadable": 2, "cut": 1, "gone": 1, "rejected": 3, "excluded": 0}
+    stands = numbers | {"audits": {"always": 87}}
     assert nights.status()[1]["last_success"]["stands"] == stands
     invoke(*nights.words())  # with nothing to do
     assert nights.status()[1]["last_success"]["stands"] == stands
@@ -198,6 +199,18 @@ def test_what_stands_after_a_good_night(nights: Nights) -> None:
     assert "2 files unreadable (1 cut), 1 file gone, 3 rows rejected, audit always: 87 rows" in (
         nights.text()
     )
+
+
+def test_what_is_excluded_is_not_gone(nights: Nights) -> None:
+    excluding = ("--exclude", "b.jsonl", "--max-gone", 0)
+    assert nights.night(*excluding) == (0, "done", None)
+    stands = nights.status()[1]["last_success"]["stands"]
+    assert (stands["gone"], stands["excluded"]) == (0, 1)
+    assert "what stands   1 file excluded with traces that stay" in nights.text()
+    again = invoke("run", "--warehouse", nights.warehouse, "--no-prefect", *excluding)
+    assert "they have to be; 1 file excluded with traces that stay" in again.stdout
+    invoke(*nights.words(*excluding, "--prune"))
+    assert nights.status()[1]["last_success"]["stands"]["excluded"] == 0
 
 
 @pytest.mark.telling

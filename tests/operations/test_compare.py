@@ -346,6 +346,10 @@ def test_it_tells_what_became_of_the_files(tmp_path: Path) -> None:
     }
     last = file_changes(compared(two.warehouse, first, third))
     assert last == {"new": 1, "changed": 2, "gone": 1, "pruned": 2}
+    fourth = two.run(exclude=("gone.jsonl",))
+    assert file_changes(compared(two.warehouse, third, fourth)) == {"excluded": 1}
+    fifth = two.run(exclude=("gone.jsonl",), prune=True)
+    assert file_changes(compared(two.warehouse, fourth, fifth)) == {"pruned": 1}
 
 
 def outcomes(number: int, domain: str, confidence: float) -> dict[str, Any]:

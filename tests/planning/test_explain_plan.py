@@ -44,6 +44,7 @@ NO_FILES: dict[str, list[str]] = {
     )
 }
 NOTHING_REFUSED: dict[str, Any] = {
+    "excluded_kept": 0,
     "rows_of_earlier": 0,
     "rows_rejected": 0,
     "rejected_by_code": {},
@@ -363,7 +364,7 @@ def test_rows_that_an_earlier_version_read_are_reported(
         monkeypatch.setattr(module, "VERSION", "-v99")
     description = night.described()
     assert description.rows_of_earlier == rows > 0
-    line = f"  keep       {rows} rows as an earlier kp_batch read them: their files are gone or"
+    line = f"  keep       {rows} rows as an earlier kp_batch read them: their files are gone, "
     assert line in plan_text(description)
     assert night.run().counts.rows_of_earlier == rows
     assert night.described().rows_of_earlier == rows  # with nothing to do

@@ -80,7 +80,7 @@ FORMULAS = {"facts": 1, "encoder": 1, "replay": 1, "scoring": 1}
 NONE = (
     *("embedded", "reused", "replayed", "restated", "reweighted", "removed", "partitions"),
     *("duplicates", "superseded", "rejected", "unreadable", "rows_kept", "rows_of_earlier"),
-    *("gone", "cut"),
+    *("gone", "excluded", "cut"),
 )
 COUNTS = RunCounts(
     files=1,

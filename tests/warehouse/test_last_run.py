@@ -124,5 +124,6 @@ def test_what_stands_has_the_audits_that_find_rows() -> None:
         AuditResult("a", "warn", 0, allowed=False),
         AuditResult("b", "warn", 3, allowed=True),
     ]
-    counts: Any = type("Counts", (), {"unreadable": 2, "cut": 1, "gone": 0, "rejected": 3})
-    assert Stands.of(counts, results) == Stands(2, 1, 0, 3, {"b": 3})
+    numbers = {"unreadable": 2, "cut": 1, "gone": 0, "rejected": 3, "excluded": 4}
+    counts: Any = type("Counts", (), numbers)
+    assert Stands.of(counts, results) == Stands(2, 1, 0, 3, {"b": 3}, 4)

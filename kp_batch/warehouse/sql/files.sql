@@ -12,4 +12,4 @@ SELECT
     path_keys
 FROM $files;
 
-COMMENT ON VIEW files IS 'The ledger: one row a file that was ever read, until it is pruned; status read, unreadable or gone.';
+COMMENT ON VIEW files IS 'The ledger: one row a file that was ever read, until it is pruned; status read, unreadable, gone or excluded.';
