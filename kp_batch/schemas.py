@@ -66,6 +66,7 @@ _CARRIED = {
     "source_skill": pl.String,
     "success": pl.Boolean,
     "recorded_score": pl.Float64,  # the live engine's; null if there is none, 0 its placeholder
+    "confidence": pl.Float64,  # of the outcome, 0..1
 }
 
 # One row of a file in the archive, unchecked, whatever the file's format.
@@ -77,7 +78,6 @@ ROWS = pl.Schema(
         "fault": pl.String,  # the code of why the row is no object; null if it is one
         "type": pl.String,
         **_CARRIED,
-        "confidence": pl.Float64,
         "objective": pl.String,
         "null_steps": pl.Int64,
         "step_types": pl.List(pl.String),
@@ -95,6 +95,7 @@ _OWN = {
     "n_steps": pl.Int64,
     "n_tools": pl.Int64,
     "text_hash": pl.String,  # SHA-256 of the UTF-8 text, in hex
+    "objective_hash": pl.String,  # likewise of the objective alone
     "content_hash": pl.String,  # equal where every field that reaches score or text is equal
 }
 OWN_COLUMNS = tuple(_OWN)

@@ -194,6 +194,8 @@ def _trace(result: "Explanation") -> Iterator[str]:
         yield f"  text       cannot be read again: {UNREAD[result.unread or 'unreadable']}"
         return
     yield f"  objective  {shortened(one_line(result.objective), _LINE - 13)}"
+    if result.same_objective:
+        yield f"             shared with {count_of(result.same_objective, 'other trace')}"
     for place, step in enumerate(result.steps[:_STEPS]):
         tool = "" if step.tool is None else " " + (shortened(step.tool, 30) or '""')
         kind = f"{step.type}{tool}"

@@ -96,6 +96,7 @@ class Explanation:
     row: int | None  # in the file, from 0; null where it is not known any more
     unread: Unread | None  # why the following two are null
     objective: str | None
+    same_objective: int  # how many other traces have the same
     steps: tuple[Step, ...] | None
     is_cut: bool | None  # whether its encoder reads the text's beginning alone; null: not known
     counts: Counts
@@ -149,6 +150,7 @@ def explain(warehouse: Path, name: str, *, candidate: bool = False) -> Explanati
             row=own.row,
             unread=own.unread,
             objective=own.facts["objective"] if own.facts else None,
+            same_objective=_same_objective(snapshot, row),
             steps=own.steps,
             is_cut=_is_cut(row["encoder_id"], own),
             counts=Counts.of(own.facts or row),
@@ -170,6 +172,13 @@ def explain(warehouse: Path, name: str, *, candidate: bool = False) -> Explanati
             history=score_history(snapshot, row),
             run_id=row["run_id"],
         )
+
+
+def _same_objective(snapshot: OpenSnapshot, row: Row) -> int:
+    """How many other traces have the objective of the trace of a row of `scores`."""
+    query = "SELECT count(*) - 1 FROM published.scores WHERE objective_hash = ?"
+    [(others,)] = snapshot.connection.execute(query, [row["objective_hash"]]).fetchall()
+    return int(others)
 
 
 def _is_cut(encoder_id: str, own: Content) -> bool | None:

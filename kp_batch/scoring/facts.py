@@ -10,7 +10,7 @@ import polars_hash as _  # noqa: F401
 # Raised with every change to what is read from a file: reading, checking, the JSON of rejected
 # rows, text, counts, hashes, dimensions, or the overrides' conditions. Every file_id contains it,
 # so that all files are read anew.
-FACTS_VERSION = 9
+FACTS_VERSION = 10
 
 
 def with_facts(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
@@ -21,9 +21,9 @@ def with_facts(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
         reasons: computes the codes of a row's faults.
 
     Returns:
-        The rows with the columns `text`, `reasons`, `text_hash` and `content_hash`, and those of
-        `counts`, `dimensions` and `overrides`; `recorded_score` is a number or null. A
-        row with faults may hold nulls there.
+        The rows with the columns `text`, `reasons`, `text_hash`, `objective_hash` and
+        `content_hash`, and those of `counts`, `dimensions` and `overrides`; `recorded_score` is a
+        number or null, `confidence` no negative zero. A row with faults may hold nulls there.
     """
     first, second, third = _stages()
     return rows.with_columns(first, reasons=reasons).with_columns(second).with_columns(third)
@@ -34,7 +34,7 @@ def with_facts(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:
 @cache
 def _stages() -> tuple[Sequence[pl.Expr], ...]:
     """The expressions over a frame of `ROWS`; each stage needs the columns of those before it."""
-    first = [text(), recorded_score(), *counts()]
+    first = [text(), objective_hash(), recorded_score(), confidence(), *counts()]
     return first, [text_hash(), *dimensions(), *overrides()], [content_hash()]
 
 
@@ -58,6 +58,14 @@ def recorded_score() -> pl.Expr:
     Takes a frame of `ROWS`. Returns Float64.
     """
     return pl.when(pl.col("recorded_score").is_finite()).then("recorded_score")
+
+
+def confidence() -> pl.Expr:
+    """The outcome's confidence, in which -0.0 is 0.0, as in `content_hash`.
+
+    Takes a frame of `ROWS`. Returns Float64.
+    """
+    return pl.when(pl.col("confidence") == 0).then(0.0).otherwise("confidence").alias("confidence")
 
 
 def counts() -> list[pl.Expr]:
@@ -86,6 +94,11 @@ def text_hash() -> pl.Expr:
     return _sha256(pl.col("text")).alias("text_hash")
 
 
+def objective_hash() -> pl.Expr:
+    """SHA-256 of the UTF-8 column `objective`, in hex: attempts at one task share it."""
+    return _sha256(pl.col("objective")).alias("objective_hash")
+
+
 def content_hash() -> pl.Expr:
     """SHA-256 of everything that the score and the text depend on, in hex.
 
@@ -96,7 +109,7 @@ def content_hash() -> pl.Expr:
         pl.col("created_at").to_physical(),
         "task_domain",
         "success",
-        pl.when(pl.col("confidence") != 0).then("confidence").alias("confidence"),  # -0.0 is 0.0
+        pl.when(pl.col("confidence") != 0).then("confidence").alias("confidence"),  # null for 0
         "text_hash",
         "step_types",
         "step_tools",

@@ -20,7 +20,7 @@ from kp_batch.text import one_line, printable
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 
-FORMAT_VERSION = 15
+FORMAT_VERSION = 16
 
 # Of a file that anybody may have written, as it is read.
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 import kp_batch.ingest.scan
 import kp_batch.ingest.stage
 import kp_batch.ingest.staged_rows
+import kp_batch.planning.changes
 from kp_batch.archive import folders
 from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.sources import SourceFile
@@ -439,6 +440,20 @@ def test_a_file_renamed_before_a_new_version_of_the_facts_leaves_no_mark(
     assert (counts.rows, counts.rows_kept, counts.duplicates, counts.superseded) == (5, 0, 0, 0)
     assert (counts.accepted, counts.rejected) == (5 - stricter, stricter)
     assert verify(night.warehouse, traces=9, seed=1, embed=False).missing == 0
+
+
+def test_a_file_gone_before_a_new_version_of_the_facts_keeps_its_rows(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "SELECT trace_id, confidence, objective_hash, source_file FROM scores ORDER BY ALL"
+    rows = night.ask(query)
+    assert None not in chain(*rows)
+    (night.archive / "b.jsonl").unlink()
+    for module in (kp_batch.ingest.stage, kp_batch.ingest.scan, kp_batch.planning.changes):
+        monkeypatch.setattr(module, "VERSION", "-v99")
+    counts = night.run().counts
+    assert (counts.rows_kept, counts.rows_of_earlier) == (3, 3)
+    assert night.ask(query) == rows
 
 
 def test_what_an_unreadable_file_held_last_stays_until_it_may_be_read_or_is_pruned(

@@ -263,11 +263,13 @@ def strictly(record: Any) -> dict[str, Any]:
         "framework": _text(metadata.get("framework")),
         "success": success,
         "recorded_score": _recorded(recorded),
+        "confidence": float(confidence),
         "outcome_confidence": float(confidence) * (1.0 if success else 0.3),
         "complexity": min(1.0, complexity),
         "n_steps": len(steps),
         "n_tools": len({*tools}),
         "text_hash": sha256(text.encode()).hexdigest(),
+        "objective_hash": sha256((_text(record["task"]["objective"]) or "").encode()).hexdigest(),
     }
 
 

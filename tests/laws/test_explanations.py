@@ -48,6 +48,8 @@ def assert_explained(history: History, row: Score) -> None:
     state, own = history.last, asdict(explain(history.warehouse, row["trace_id"]))
     assert {name: own[name] for name in SAID} == {name: row[name] for name in SAID}
     trace = reread(state, history.present(), row["trace_id"])
+    same = [each for each in state.scores if each["objective_hash"] == row["objective_hash"]]
+    assert own["same_objective"] == len(same) - 1
     assert own["unread"] == (trace if isinstance(trace, str) else None)
     if own["unread"] is None:
         assert own["objective"] == trace["task"]["objective"]

@@ -198,6 +198,18 @@ def test_the_five_nearest_are_shown_with_what_they_share(eight: Path) -> None:
     shown = explanation_text(explanation)
     assert "it met 7 traces in the cache, which holds 100, with no ttl" in shown
     assert "sum all« rows sum »all rows" in shown
+    assert "             shared with " not in shown
+
+
+def test_traces_of_the_same_objective_are_counted(tmp_path: Path) -> None:
+    write(tmp_path, *range(3), objective="Mend it")
+    write(tmp_path, 3, name="other.jsonl", objective="Mend it ")
+    rescore_archive(settings_of(tmp_path))
+    explanations = [explained(tmp_path, f"t{number}") for number in range(4)]
+    assert [each.same_objective for each in explanations] == [2, 2, 2, 0]
+    lines = ["  objective  Mend it", "             shared with 2 other traces"]
+    assert explanation_text(explanations[0]).splitlines()[3:5] == lines
+    assert "shared with" not in explanation_text(explanations[3])
 
 
 words = st.lists(st.sampled_from(["fix", "the", "import", ",", "now"]), max_size=12).map(" ".join)

@@ -1,3 +1,5 @@
+import json
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -33,12 +35,13 @@ def spec_facts(one: dict[str, Any]) -> dict[str, Any]:
         "n_tools": len(set(tools)),
         "text": text,
         "text_hash": sha256(text.encode()).hexdigest(),
+        "objective_hash": sha256(one["task"]["objective"].encode()).hexdigest(),
     }
 
 
 # Of all facts of `odd_rows`. A new digest needs a new version: file_ids bear it, and without it
 # files that were read before keep their old facts.
-VERSION_AND_DIGEST = (9, "413a9d57da268cc57a1da143766c5080201a5d67111fc914f4549f75d68134b9")
+VERSION_AND_DIGEST = (10, "a03d4f250b51468c8a09d937c5bdaf687eff259e3d89dd404bc5bc1ee256dd03")
 
 
 def hashes(path: Path, traces: list[dict[str, Any]]) -> list[str]:
@@ -79,14 +82,16 @@ def test_facts_are_those_of_the_specification(
     folder = tmp_path_factory.getbasetemp()
     rows = read(write_parquet(folder / "facts.parquet", archive))
     assert rows.equals(read(write_jsonl(folder / "facts.jsonl", archive)))
-    assert rows.select(*COUNTS, "text", "text_hash").to_dicts() == list(map(spec_facts, archive))
+    names = ("text", "text_hash", "objective_hash")
+    assert rows.select(*COUNTS, *names).to_dicts() == list(map(spec_facts, archive))
     assert rows["confidence"].to_list() == [one["outcome"]["confidence"] for one in archive]
 
 
 def test_facts_have_their_types(tmp_path: Path) -> None:
     rows = read(write_parquet(tmp_path / "a.parquet", [trace()]))
     assert [rows.schema[name] for name in COUNTS] == [pl.Int64] * len(COUNTS)
-    names = ["n_steps", "n_tools", "text", "text_hash", "content_hash", "reasons"]
+    names = ["n_steps", "n_tools", "confidence", "text", "reasons"]
+    names += ["text_hash", "objective_hash", "content_hash"]
     assert [rows.schema[name] for name in names] == [
         {**FACTS, "text": pl.String}[name] for name in names
     ]
@@ -122,6 +127,70 @@ def test_contents_of_null_are_joined_as_empty(tmp_path: Path, contents: list[str
 def test_text_hash_is_sha256_of_the_utf8(tmp_path: Path, text: str) -> None:
     rows = read(write_jsonl(tmp_path / "a.jsonl", [trace(objective=text, steps=[step()])]))
     assert rows["text_hash"].item() == sha256(f"{text} ".encode()).hexdigest()
+
+
+UGLY = (
+    "a",
+    "a ",
+    "A",
+    " ",
+    "\0",
+    "a\0",
+    "a\0b",
+    "ä",
+    "a\u0308",
+    "日本 😀",
+    "\n\t\u2028",
+    "\ufeff",
+    "7",
+)
+
+
+@pytest.mark.parametrize(
+    ("write", "name"), [(write_jsonl, "a.jsonl"), (write_parquet, "a.parquet")]
+)
+def test_objective_hash_is_sha256_of_the_objective_alone(
+    tmp_path: Path, write: Callable[[Path, list[dict[str, Any]]], Path], name: str
+) -> None:
+    objectives = [*UGLY, *UGLY, "a b", "x" * 100_000]
+    steps = [[step(content=f"c{number % 3}")] for number in range(len(objectives))]
+    archive = [
+        trace(objective=each, steps=own) for each, own in zip(objectives, steps, strict=True)
+    ]
+    rows = read(write(tmp_path / name, archive))
+    hashed = [sha256(each.encode()).hexdigest() for each in objectives]
+    assert rows["objective_hash"].to_list() == hashed
+    assert rows["reasons"].to_list() == [[]] * len(objectives)
+
+
+def test_objective_hash_is_of_the_objective_as_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    text = json.dumps(trace(objective="X"))
+    lines = {
+        "7": "7",
+        '"\\ud83d\\ude00"': "\U0001f600",
+        '"a\\udc00"': "a\ufffd",
+        '"\\u0000"': "\0",
+        '""': "",
+        "null": None,
+    }
+    path.write_text("".join(f"{text.replace(json.dumps('X'), each)}\n" for each in lines))
+    hashed = [
+        None if each is None else sha256(each.encode()).hexdigest() for each in lines.values()
+    ]
+    assert read(path)["objective_hash"].to_list() == hashed
+
+
+@pytest.mark.parametrize("confidence", [0.0, -0.0, 5e-324, 0.1 + 0.2, 1.0])
+def test_confidence_is_carried_to_the_bit_but_for_a_negative_zero(
+    tmp_path: Path, confidence: float
+) -> None:
+    row = read(write_parquet(tmp_path / "a.parquet", [trace(confidence=confidence)])).row(
+        0, named=True
+    )
+    assert [row[name].hex() for name in ("confidence", "outcome_confidence")] == [
+        (confidence + 0.0).hex()
+    ] * 2
 
 
 def test_content_is_the_same_where_only_what_is_carried_along_differs(tmp_path: Path) -> None:
