@@ -17,6 +17,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    InstanceOf,
     PlainSerializer,
     ValidationError,
     WithJsonSchema,
@@ -83,6 +84,11 @@ def _load_or_parse(
     return BeforeValidator(validate)
 
 
+ProjectFile = Annotated[
+    InstanceOf[Project] | None,
+    PlainSerializer(lambda project: str(project.file) if project else None),
+    WithJsonSchema({"anyOf": [{"type": "string", "format": "path"}, {"type": "null"}]}),
+]
 Embedder = Annotated[str, AfterValidator(_with_absolute_folder)]
 Ttl = Annotated[
     timedelta | None,
@@ -162,7 +168,7 @@ class RescoreConfig(BaseModel):
         json_schema_extra=_as_form,
     )
 
-    project: Path | None = Field(
+    project: ProjectFile = Field(
         None,
         description="A kp_batch.toml, whose values hold unless they are given beside it.",
     )
@@ -303,7 +309,7 @@ class RescoreConfig(BaseModel):
                 f"{' and '.join(removed)} went: weights that hold from a date on have it in the "
                 "profiles file, as from = 2026-01-31; see docs/how-to/new-weights.md"
             )
-        is_named = isinstance(settings.get("project"), str | Path)
+        is_named = isinstance(settings.get("project"), str | Path | Project)
         return _with_project(settings) if is_named else settings
 
     @model_validator(mode="after")
@@ -370,13 +376,13 @@ class RescoreConfig(BaseModel):
             ) from error
 
 
-def read_project(file: Path | str) -> Project:
-    """Read a project's file, and check its values.
+def read_project(file: Path | str | Project) -> Project:
+    """Read a project's file, unless it is read already, and check its values.
 
     Raises:
         KpBatchError: it is missing or has faults; the message lists all of one kind.
     """
-    project = load_project(Path(file))
+    project = file if isinstance(file, Project) else load_project(Path(file))
     try:
         RescoreConfig.model_validate({"warehouse": "", **project.values})
     except ValidationError as error:
@@ -404,7 +410,7 @@ def _with_project(given: Mapping[str, Any]) -> dict[str, Any]:
     else:  # another one may hold the traces of another archive
         for name in _OF_ONE_WAREHOUSE:
             of_file.pop(name, None)
-    return {**default, **of_file, **own}
+    return {**default, **of_file, **own, "project": project}
 
 
 def faults(error: ValidationError, model: type[BaseModel]) -> str:

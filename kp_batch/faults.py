@@ -24,6 +24,7 @@ _KINDS = {
     "float_": "a number",
     "string_": "a text",
     "path_": "a path",
+    "is_instance_": "a path",
     "datetime_": "a time",
     "time_delta_": "a duration",
     "dict_": "a table",

@@ -6,8 +6,9 @@ setting taken back. Relative paths start from the file's folder.
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,23 +42,48 @@ _PATHS = ("archive", "rules")  # of an import, besides its sources
 
 @dataclass(frozen=True)
 class Project:
-    """What a project's file says."""
+    """A project's file, which is read once: what its tables say is checked by who asks for it."""
 
     file: Path
-    values: Mapping[str, Any]  # by the names of `RescoreConfig`, those that it has
+    warehouse: str | None  # its path or URL; None: it names none
     warehouse_id: str | None  # that it expects; None: whichever is there, or a new one
-    imports: Sequence[Mapping[str, Any]] = ()  # the values of each `ImportConfig`
-    _lines: Sequence[str] = field(default=(), repr=False)
+    _content: Mapping[str, Any] = field(repr=False)  # without a fault before its tables
+    _lines: Sequence[str] = field(repr=False)
 
     @property
     def name(self) -> str:
         """The file, for messages."""
         return printable(str(self.file))
 
+    @cached_property
+    def values(self) -> Mapping[str, Any]:
+        """What it has of a run, by the names of `RescoreConfig`, whose bounds they may exceed.
+
+        Raises:
+            SettingError: its tables have faults; the message lists all of one kind.
+        """
+        _refuse(self.file, _faults_of_tables(self._content))
+        tables = (self._content.get(table, {}) for table in TABLES)
+        values = {key: value for table in tables for key, value in table.items()}
+        values |= {key: value for key, value in self._content.items() if key in _READ}
+        return {
+            key: _READ[key](value, self.file) if key in _READ else value
+            for key, value in values.items()
+        }
+
+    @cached_property
+    def imports(self) -> Sequence[Mapping[str, Any]]:
+        """The values of each `ImportConfig`.
+
+        Raises:
+            SettingError: its tables have faults; the message lists all.
+        """
+        _refuse(self.file, _faults_of_tables(self._content))
+        return [_import(self.file.parent, entry) for entry in self._content.get("imports", ())]
+
     def is_of(self, warehouse: object) -> bool:
         """Whether a warehouse is that of the file, and no other one with its settings."""
-        own = self.values.get("warehouse")
-        return own is not None and _folder(str(warehouse)) == _folder(own)
+        return self.warehouse is not None and _folder(str(warehouse)) == _folder(self.warehouse)
 
     def place(self, place: Place) -> str:
         """A value in the file, for messages: `[limits] max_gone`."""
@@ -86,11 +112,10 @@ class Project:
 
 
 def load_project(file: Path) -> Project:
-    """Read a project's file, but for the bounds of its values: these are `RescoreConfig`'s.
+    """Read a project's file, and check what stands before its tables.
 
     Raises:
-        SettingError: it is missing, unreadable or has faults; the message lists all of them.
-        ProfileError: its profiles have faults.
+        SettingError: it is missing, unreadable or has faults there; the message lists all of them.
     """
     try:
         text = file.read_text("utf-8")
@@ -100,38 +125,27 @@ def load_project(file: Path) -> Project:
         raise SettingError(
             f"the project file {printable(str(file))} cannot be read: {printable(str(reason))}"
         ) from error
-    if faults := [*_faults(content)]:
-        counted = count_of(len(faults), "fault")
-        raise SettingError(
-            f"the project file {printable(str(file))} has {counted}: {'; '.join(faults)}"
-        )
-    folder = file.parent
-    values = {key: value for table in TABLES for key, value in content.get(table, {}).items()}
-    if "archive" in content:
-        archive = content["archive"]
-        values["archive"] = [
-            _from(folder, entry) for entry in ([archive] if isinstance(archive, str) else archive)
-        ]
-    if "warehouse" in content:
-        values["warehouse"] = _from(folder, content["warehouse"])
-    embedder = values.get("embedder")
-    is_path = isinstance(embedder, str) and embedder not in EMBEDDERS
-    if is_path and (folder / str(embedder)).is_dir():
-        values["embedder"] = str(folder.resolve() / str(embedder))  # it names scores
-    if "profiles" in content:
-        values["profiles"] = extended_profiles(content["profiles"], str(file))
-    if "audits" in content:
-        values["audits"] = parse_audits(content["audits"], str(file))
-    imports = [_import(folder, entry) for entry in content.get("imports", ())]
-    return Project(file, values, content.get("warehouse_id"), imports, text.split("\n"))
+    if faults := [*_faults_of_head(content)]:
+        _refuse(file, [*faults, *_faults_of_tables(content)])
+    warehouse = content.get("warehouse")
+    where = None if warehouse is None else _from(file.parent, warehouse)
+    return Project(file, where, content.get("warehouse_id"), content, text.split("\n"))
 
 
 def _folder(warehouse: str) -> Path:
     return Path(folder_of(warehouse)).resolve()
 
 
-def _faults(content: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the form of a file; the values of its tables are checked later."""
+def _refuse(file: Path, faults: Iterable[str]) -> None:
+    if told := [*faults]:
+        counted = count_of(len(told), "fault")
+        raise SettingError(
+            f"the project file {printable(str(file))} has {counted}: {'; '.join(told)}"
+        )
+
+
+def _faults_of_head(content: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong before the tables, and with their names."""
     yield from (unknown_key("", key, _KEYS) for key in content if key not in _KEYS)
     archive = content.get("archive", "a")
     if not _is_text(archive) and not (archive and _are(archive, _is_text)):
@@ -139,23 +153,28 @@ def _faults(content: Mapping[str, Any]) -> Iterator[str]:
     for key in _TEXTS:
         if not _is_text(content.get(key, "")):
             yield f"{key} is a text, got {content[key]!r}"
+    yield from _empty({name: content[name] for name in ("archive", *_TEXTS) if name in content})
+
+
+def _faults_of_tables(content: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with the form of the tables; their values are checked later."""
     for table, keys in TABLES.items():
         value = content.get(table, {})
-        if not isinstance(value, dict):
+        if not _is_table(value):
             yield f"{table} is a table, got {value!r}"
             continue
-        names = cast("dict[str, Any]", value)
-        yield from (unknown_key(f"[{table}]", key, keys) for key in names if key not in keys)
-    flat = {name: content[name] for name in ("archive", *_TEXTS) if name in content}
-    for table in filter(_is_table, (flat, *(content.get(table, {}) for table in TABLES))):
-        empty = [key for key, value in table.items() if value in ("", [""])]
-        yield from (f"{key} is empty; take it out, or give it a value" for key in empty)
-        for key in _DURATIONS & table.keys():
-            if not _is_text(table[key]):
-                yield f"{key} is a text such as '90m', got {table[key]!r}"
+        yield from (unknown_key(f"[{table}]", key, keys) for key in value if key not in keys)
+        yield from _empty(value)
+        for key in (key for key in value if key in _DURATIONS and not _is_text(value[key])):
+            yield f"{key} is a text such as '90m', got {value[key]!r}"
     imports = content.get("imports", [])
     if not _are(imports, _is_table):
         yield f"imports are tables, each [[imports]], got {imports!r}"
+
+
+def _empty(values: Mapping[str, Any]) -> Iterator[str]:
+    empty = (key for key, value in values.items() if value in ("", [""]))
+    return (f"{key} is empty; take it out, or give it a value" for key in empty)
 
 
 def _is_text(value: Any) -> bool:
@@ -168,6 +187,19 @@ def _is_table(value: Any) -> bool:
 
 def _are(values: Any, allowed: Callable[[Any], bool]) -> bool:
     return isinstance(values, list) and all(map(allowed, cast("list[Any]", values)))
+
+
+def _archive(archive: str | Sequence[str], file: Path) -> list[str]:
+    several = [archive] if isinstance(archive, str) else archive
+    return [_from(file.parent, each) for each in several]
+
+
+def _embedder(embedder: Any, file: Path) -> Any:
+    """A model's folder in full, since it names scores; a wrong one stays, and is told later."""
+    if not isinstance(embedder, str) or embedder in EMBEDDERS:
+        return embedder
+    is_folder = (file.parent / embedder).is_dir()
+    return str(file.parent.resolve() / embedder) if is_folder else embedder
 
 
 def _import(folder: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,3 +219,13 @@ def _from(folder: Path, path: str) -> str:
     Nothing of it is resolved: a link in it leads where the system says.
     """
     return path if is_url(path) else str(folder / Path(local_name(path)).expanduser())
+
+
+# What the values of some keys stand for in the file; all others are taken as they are.
+_READ: Mapping[str, Callable[[Any, Path], Any]] = {
+    "archive": _archive,
+    "warehouse": lambda warehouse, file: _from(file.parent, warehouse),
+    "embedder": _embedder,
+    "profiles": lambda profiles, file: extended_profiles(profiles, str(file)),
+    "audits": lambda audits, file: parse_audits(audits, str(file)),
+}

@@ -132,6 +132,28 @@ FAULTS = {
 }
 
 
+def test_what_stands_before_the_tables_is_read_whatever_these_say(tmp_path: Path) -> None:
+    file = written(tmp_path, 'warehouse = "w"\nwarehouse_id = "x"\n[limits]\nmax_lost = 1\n')
+    project = load_project(file)
+    assert (project.warehouse, project.warehouse_id) == (str(tmp_path / "w"), "x")
+    assert project.is_of(tmp_path / "w")
+    for name in ("values", "imports"):
+        with pytest.raises(KpBatchError, match="no key 'max_lost'"):
+            getattr(project, name)
+
+
+def test_all_faults_are_told_where_one_stands_before_the_tables(tmp_path: Path) -> None:
+    words = "has 3 faults: there is no key 'wharehouse'.*; settings is a table.* no key 'max_lost'"
+    file = written(tmp_path, "wharehouse = 'w'\nsettings = 3\n[limits]\nmax_lost = 1\n")
+    with pytest.raises(KpBatchError, match=words):
+        load_project(file)
+
+
+def test_what_is_no_path_names_no_project() -> None:
+    with pytest.raises(KpBatchError, match="--project is a path, got 3"):
+        RescoreConfig.read({"project": 3, "warehouse": "w"})
+
+
 @pytest.mark.parametrize("text", FAULTS)
 def test_a_fault_is_told_where_it_stands(tmp_path: Path, text: str) -> None:
     file = written(tmp_path, text)

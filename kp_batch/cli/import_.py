@@ -14,8 +14,8 @@ from kp_batch.cli.options import (
     complete_formats,
     json_line,
     json_option,
-    project_file,
     project_option,
+    the_project,
 )
 from kp_batch.imports.limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.log import echo, echo_result
@@ -144,7 +144,7 @@ def import_(  # noqa: PLR0913 (each is an option)
     if archive is None:
         if arguments:
             raise click.UsageError("Missing option '-o' / '--output'.")
-        _import_all(project_file(), as_json=as_json)
+        _import_all(as_json=as_json)
         return
     if forget_by:
         from kp_batch.imports.run import forget
@@ -177,12 +177,12 @@ def import_(  # noqa: PLR0913 (each is an option)
     echo_result(json_line(done) if as_json else as_text(done, archive))
 
 
-def _import_all(project: Path | None, *, as_json: bool) -> None:
+def _import_all(*, as_json: bool) -> None:
     from kp_batch.imports.config import imports_of, read_imports
     from kp_batch.imports.summary import as_text
 
     # All settings first: their faults are reported before any work.
-    settings = read_imports(imports_of(project))
+    settings = read_imports(imports_of(the_project()))
     done = [(each.run(), each.archive) for each in settings]
     texts = (as_text(imported, archive) for imported, archive in done)
     echo_result(json_line([imported for imported, _ in done]) if as_json else "\n".join(texts))

@@ -17,11 +17,11 @@ from kp_batch.cli.options import (
     json_line,
     json_option,
     note_option,
-    project_file,
+    the_project,
     warehouse_option,
 )
 from kp_batch.cli.supervise import logged
-from kp_batch.errors import KpBatchError
+from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.log import echo, echo_result
 from kp_batch.novelty.settings import parse_ttl
 from kp_batch.text import count_of, printable
@@ -147,16 +147,26 @@ def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_j
     with _upkeep(warehouse, dry_run=dry_run):
         result = roll_back(warehouse, run, note=note, with_page=True, dry_run=dry_run)
     echo_result(json_line(result) if as_json else rolled_back_text(result, dry_run=dry_run))
-    if lines := _lines_bringing_back(warehouse, result):
-        echo(
-            "kp-batch: warning: the project would bring back what this undoes: "
-            f"{', '.join(lines)}; change it there: until then, or a run with --accept, runs fail",
-            err=True,
-        )
+    if told := _told_of_project(warehouse, result):
+        echo(f"kp-batch: warning: {told}", err=True)
+
+
+def _told_of_project(warehouse: Path, result: "RollbackResult") -> str | None:
+    """What is said where the project would bring back what was undone, or cannot be asked."""
+    try:
+        lines = _lines_bringing_back(warehouse, result)
+    except SettingError as error:  # of its file, in which this changes nothing
+        return f"{error}; whether it would bring back what this undoes is not known"
+    if not lines:
+        return None
+    return (
+        f"the project would bring back what this undoes: {', '.join(lines)}; change it there: "
+        "until then, or a run with --accept, runs fail"
+    )
 
 
 def _lines_bringing_back(warehouse: Path, result: "RollbackResult") -> list[str]:
-    project = project_file()
+    project = the_project()
     if project is None or not result.run_id:
         return []
     from kp_batch.config import RescoreConfig

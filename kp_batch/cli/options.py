@@ -19,6 +19,7 @@ from kp_batch.warehouse.bucket.location import folder_of, shown, url_of
 
 if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
+    from kp_batch.project import Project
 
 T = TypeVar("T")
 _METAVARS = {
@@ -30,8 +31,9 @@ _METAVARS = {
     **dict.fromkeys(("ttl", "timeout", "wait_at_most"), "DURATION"),
 }
 C = TypeVar("C", bound=Callable[..., Any])
-# Where a command's context has the project's file, or None, and the id of the warehouse in it.
-_PROJECT, _WAREHOUSE_ID = "kp_batch.project", "kp_batch.warehouse_id"
+# Where a command's context has the project's file, or None; what it says, once that is read; and
+# the id of the warehouse in it.
+_FILE, _PROJECT, _WAREHOUSE_ID = "kp_batch.file", "kp_batch.project", "kp_batch.warehouse_id"
 _DEFAULT = click.core.ParameterSource.DEFAULT
 _NO_OPTIONS = ("project", "warehouse_id")  # settings that a project's file alone has
 _IMPORT_FORMATS = (  # of `conversion.formats.FORMATS`, which take long to import
@@ -87,28 +89,26 @@ class Parsed(click.ParamType[T]):
 
 def _find_project(context: click.Context, _: click.Parameter, value: Path | None) -> None:
     file = value or (Path(PROJECT_FILE) if Path(PROJECT_FILE).is_file() else None)
-    context.meta[_PROJECT] = file
+    context.meta[_FILE] = file
 
 
 def _warehouse_of_project(
     context: click.Context, parameter: click.Parameter, value: Path | None
 ) -> Path | None:
     """The warehouse that is given, or that of the project, which it has to be."""
-    file: Path | None = context.meta[_PROJECT]
-    if context.resilient_parsing or (value is not None and file is None):
+    if context.resilient_parsing:
         return value
-    if file is None:
+    project = the_project(context)
+    if project is None and value is None:
         needed = f"Name it, or work in the folder of a {PROJECT_FILE}, which kp-batch init makes."
         raise click.MissingParameter(needed, context, parameter)
-    from kp_batch.project import load_project
+    if project is None or (value is not None and not project.is_of(shown(value))):
+        return value
+    if project.warehouse is None:
+        raise click.MissingParameter(f"{project.name} names none.", context, parameter)
     from kp_batch.warehouse.manifest import check_identity
 
-    project = load_project(file)
-    if value is not None and not project.is_of(shown(value)):
-        return value
-    if "warehouse" not in project.values:
-        raise click.MissingParameter(f"{project.name} names none.", context, parameter)
-    folder: Path = value or parameter.type.convert(project.values["warehouse"], parameter, context)
+    folder: Path = value or parameter.type.convert(project.warehouse, parameter, context)
     context.meta[_WAREHOUSE_ID] = project.warehouse_id
     if not isinstance(context.command, SettingsCommand) and context.command.name != "status":
         check_identity(folder, project.warehouse_id)  # these check it themselves
@@ -191,9 +191,19 @@ def group_of(name: str) -> str:
     return limits if name.startswith("max_") or name == "timeout" else of_run
 
 
-def project_file() -> Path | None:
-    """The file of the project that the command is given, or finds."""
-    return click.get_current_context().meta[_PROJECT]
+def the_project(context: click.Context | None = None) -> "Project | None":
+    """The project that the command is given, or finds; its file is read once.
+
+    Raises:
+        SettingError: that cannot be read, or has faults before its tables.
+    """
+    meta = (context or click.get_current_context()).meta
+    file: Path | None = meta.get(_FILE)
+    if file and _PROJECT not in meta:
+        from kp_batch.project import load_project
+
+        meta[_PROJECT] = load_project(file)
+    return meta.get(_PROJECT)
 
 
 def expected_warehouse_id() -> str | None:
@@ -297,7 +307,7 @@ def config_of(settings: dict[str, Any]) -> "RescoreConfig":
         and (name == "warehouse" or context.get_parameter_source(name) is not _DEFAULT)
     }
     try:
-        return RescoreConfig(project=context.meta.get(_PROJECT), **given)
+        return RescoreConfig(project=the_project(context), **given)
     except ValidationError as error:
         raise FaultySettingsError(faults(error, RescoreConfig)) from error
 

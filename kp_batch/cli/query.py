@@ -24,8 +24,8 @@ from kp_batch.cli.options import (
     json_option,
     number_option,
     option_of_format,
-    project_file,
     rows_as_json_option,
+    the_project,
     warehouse_option,
     warehouse_option_of,
 )
@@ -192,7 +192,7 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
     """Show what the next run computes scores with, where it takes it from, and which run set it."""
     from kp_batch.operations.settings import settings as settings_of
 
-    current = settings_of(warehouse, project_file())
+    current = settings_of(warehouse, the_project())
     echo(json_line(current) if as_json else settings_text(current))
 
 

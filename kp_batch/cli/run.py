@@ -12,6 +12,7 @@ from kp_batch.cli import kp_batch
 from kp_batch.cli.options import (
     SettingsCommand,
     config_of,
+    expected_warehouse_id,
     json_line,
     json_option,
     number_option,
@@ -162,7 +163,7 @@ def _tried(settings: dict[str, Any]) -> AbstractContextManager[object]:
         return nullcontext()
     from kp_batch.warehouse.last_run import tried
 
-    return tried(settings["warehouse"])
+    return tried(settings["warehouse"], expected_warehouse_id())
 
 
 def _work(
@@ -206,14 +207,9 @@ def _work(
 
 def _tell_of_project(config: "RescoreConfig") -> None:
     """Say that a warehouse takes the settings of a project that has another one."""
-    if not config.project:
-        return
-    from kp_batch.project import load_project
-
-    project = load_project(config.project)
-    if not project.is_of(config.warehouse):
+    if config.project and not config.project.is_of(config.warehouse):
         where = shown(config.warehouse)
-        info(f"{where} takes the settings of {project.name}, which has another", always=True)
+        info(f"{where} takes the settings of {config.project.name}, which has another", always=True)
 
 
 def _result_text(result: "Summary | Preview") -> str:

@@ -14,8 +14,7 @@ from kp_batch.errors import SettingError
 from kp_batch.imports.limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.imports.run import import_traces
 from kp_batch.imports.summary import Imported
-from kp_batch.project import load_project
-from kp_batch.text import printable
+from kp_batch.project import Project
 
 _AUTO = "auto"
 
@@ -76,14 +75,14 @@ def read_imports(entries: Iterable[object]) -> list[ImportConfig]:
     return [ImportConfig.read(entry, number) for number, entry in enumerate(entries, 1)]
 
 
-def imports_of(project: Path | None) -> Sequence[Mapping[str, Any]]:
+def imports_of(project: Project | None) -> Sequence[Mapping[str, Any]]:
     """The values of a project's imports.
 
     Raises:
         SettingError: there is no project, it has no imports, or its file has faults.
     """
-    found = load_project(project).imports if project else []
+    found = project.imports if project else []
     if not found:
-        where = f"{printable(str(project))} has no" if project else "there is no project that has"
+        where = f"{project.name} has no" if project else "there is no project that has"
         raise SettingError(f"nothing is named to import, and {where} [[imports]]; add some")
     return found

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kp_batch.errors import WarehouseError
+from kp_batch.project import Project
 from kp_batch.runs.reasons import dated, weights_by_date
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.reader import connect
@@ -32,12 +33,12 @@ class Setting:
     source: Source  # where the next run takes it from
 
 
-def settings(warehouse: Path, project: Path | None = None) -> tuple[Setting, ...]:
+def settings(warehouse: Path, project: Project | None = None) -> tuple[Setting, ...]:
     """List the settings that the next run has, the weights by profile, and each audit.
 
     Args:
         warehouse: the folder of the tables.
-        project: the file of a project; without one they are those of the last run.
+        project: without one they are those of the last run.
 
     Raises:
         WarehouseError: there is no warehouse, or, without a project, no run of it is done.
@@ -65,17 +66,14 @@ def _of_warehouse(values: Mapping[str, Any]) -> Iterator[tuple[str, Any, Source]
         yield name, value, "warehouse"
 
 
-def _of_project(file: Path) -> Iterator[tuple[str, Any, Source]]:
+def _of_project(project: Project) -> Iterator[tuple[str, Any, Source]]:
     """The settings of a project's runs, and whether its file has them."""
-    from kp_batch.config import RescoreConfig, defaults, read_project
+    from kp_batch.config import RescoreConfig, defaults
 
-    given = read_project(file).values
-    values = _flat(
-        RescoreConfig.model_validate({**given, "warehouse": "", "project": file}).settings
-    )
+    values = _flat(RescoreConfig.model_validate({"warehouse": "", "project": project}).settings)
     default = _flat(defaults())
     for name, value in values.items():
-        is_given = name in given or (name in default and default[name] != value)
+        is_given = name in project.values or (name in default and default[name] != value)
         yield name, value, "project" if is_given or name not in default else "default"
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import SettingError
-from kp_batch.project import load_project
 from kp_batch.runs.reasons import Reason, in_words, setting_changes
 from kp_batch.runs.record import last_done
 from kp_batch.runs.run import Run
@@ -20,13 +19,16 @@ def check_rolled_back(run: Run) -> None:
     Raises:
         SettingError: it names the lines of the file that would.
     """
-    last = None if run.config.accept or not run.config.project else last_done(run.snapshot.runs())
+    project = run.config.project
+    if project is None or run.config.accept:
+        return
+    last = last_done(run.snapshot.runs())
     if last is None or not any(change["code"] == "rollback" for change in last.changes):
         return
     undone = [Reason(**change) for change in last.changes]
     if lines := bringing_back(run.config, run.published.settings, undone):
         raise SettingError(
-            f"rollback {last.run_id} undid what {run.config.project} would bring back: "
+            f"rollback {last.run_id} undid what {project.name} would bring back: "
             f"{', '.join(lines)}; change it there, or, if it is right, run once with --accept",
             code="rolled_back",
         )
@@ -42,9 +44,9 @@ def bringing_back(
         published: the settings since the rollback.
         undone: its changes; `old` is what it undid.
     """
-    if config.project is None:
+    project = config.project
+    if project is None:
         return []
-    project = load_project(config.project)
     was = [(change.code, change.of, change.old) for change in undone]
     lines: list[str] = []
     for change in setting_changes(published, config.settings):

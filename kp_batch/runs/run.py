@@ -10,7 +10,6 @@ from uuid import uuid4
 from kp_batch.archive.sources import in_full
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
-from kp_batch.project import load_project
 from kp_batch.runs.record import last_done
 from kp_batch.runs.staging import Staging
 from kp_batch.warehouse.bucket.location import shown
@@ -97,7 +96,7 @@ def _with_archive(config: RescoreConfig) -> RescoreConfig:
 
     What a project excludes goes with its archive, into other warehouses, too.
     """
-    project = load_project(config.project).values if config.project else {}
+    project = config.project.values if config.project else {}
     own = tuple(project.get("archive", ()))
     archive = config.archive or _last_archive(config.warehouse) or own
     if not archive:

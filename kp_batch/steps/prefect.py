@@ -56,8 +56,7 @@ def _warehouse_of(parameters: object) -> Path | None:
     try:
         warehouse = _value_of(parameters, "warehouse")
         if warehouse is None:
-            project = load_project(Path(_value_of(parameters, "project")))
-            warehouse = project.values.get("warehouse")
+            warehouse = load_project(Path(_value_of(parameters, "project"))).warehouse
         return Path(folder_of(cast("str", warehouse)))
     except (KpBatchError, TypeError):
         return None

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from kp_batch.ended import GOOD, Ended, Status
-from kp_batch.errors import TEMPORARY_FOLDERS
+from kp_batch.errors import TEMPORARY_FOLDERS, IdentityError, KpBatchError
 from kp_batch.files import atomic_write
 from kp_batch.runs.audits import AuditResult
 from kp_batch.runs.author import current_user
@@ -29,6 +29,7 @@ from kp_batch.storage.store import answered_within, store_at
 from kp_batch.warehouse.bucket.location import url_of
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked
+from kp_batch.warehouse.manifest import check_identity
 
 LAST_RUN = Layout(Path()).last_run.name  # the object, too
 TRIED = "tried"  # a file of a supervised command's temporary folder: which warehouse it works on
@@ -186,6 +187,7 @@ class Try:
 
     warehouse: Path
     began: str
+    warehouse_id: str | None = None  # that is meant; another one is left as it is
     begun: bool = False  # see `OpenRun`
     has_failed: bool = False  # what follows, as its report, is no step of it
     run_id: str | None = None  # of its row in `runs`
@@ -220,8 +222,7 @@ class Try:
             ended: how.
             stands: where it is done, or had nothing to do.
         """
-        is_warehouse = self._shown or Layout(self.warehouse).manifest.exists()
-        if self._is_settled or not is_warehouse:
+        if self._is_settled or not (self._shown or self._is_there()):
             return
         with suppress(Exception), locked(self.warehouse, wait=False):
             now, success = _now(), last_success(LastRun.read(self.warehouse))
@@ -231,6 +232,16 @@ class Try:
             self._show(shown)
             if url := url_of(self.warehouse):
                 answered_within(_PATIENCE_S, partial(_store, shown, url))
+
+    def _is_there(self) -> bool:
+        """Whether the warehouse that is meant is in its place."""
+        try:
+            check_identity(self.warehouse, self.warehouse_id)
+        except IdentityError:
+            return False
+        except (KpBatchError, OSError):  # it may be the one, damaged
+            pass
+        return Layout(self.warehouse).manifest.exists()
 
     def settle(self) -> None:
         """Say no more: what follows undoes nothing."""
@@ -273,8 +284,13 @@ def the_try() -> Try | None:
 
 
 @contextmanager
-def tried(warehouse: Path) -> Generator[Try]:
-    """Try a run, or go on with the one that is tried already, and leave how it ends."""
+def tried(warehouse: Path, warehouse_id: str | None = None) -> Generator[Try]:
+    """Try a run, or go on with the one that is tried already, and leave how it ends.
+
+    Args:
+        warehouse: where that is left.
+        warehouse_id: of the one that is meant; None: any.
+    """
     if under_way := _TRY.get():
         try:
             yield under_way
@@ -282,7 +298,7 @@ def tried(warehouse: Path) -> Generator[Try]:
             under_way.has_failed = True
             raise
         return
-    this = Try(warehouse, _now())
+    this = Try(warehouse, _now(), warehouse_id)
     token = _TRY.set(this)
     try:
         yield this

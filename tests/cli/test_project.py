@@ -1,7 +1,9 @@
 """Commands under a project's file: what they need no argument for, and what they refuse."""
 
 import json
+import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -245,6 +247,58 @@ def test_the_imports_of_a_file_are_made(made: Path) -> None:
     assert "the settings of import 2 have faults: --sources is empty" in invoke("import").stderr
     change(made, "archive = 'to-a'", "archive = 3")
     assert "import 1 have faults: --archive is a text, got 3" in invoke("import").stderr
+
+
+@pytest.mark.usefixtures("made")
+def test_a_command_reads_the_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def loads(text: str) -> dict[str, object]:
+        read.append(text)
+        return tomllib.loads(text)
+
+    monkeypatch.setattr("kp_batch.project.tomllib", SimpleNamespace(loads=loads))
+    for words in (
+        ["run", "--no-prefect"],
+        ["plan"],
+        ["settings"],
+        ["status"],
+        ["rollback", "latest"],
+    ):
+        read.clear()
+        assert (invoke(*words).returncode, len(read)) == (0, 1), words
+
+
+@pytest.mark.telling
+def test_a_fault_of_a_table_ends_what_needs_that_table_and_nothing_else(made: Path) -> None:
+    change(made, "# cache_size = 1000", "cache_size = 2")
+    assert night() == (0, "")
+    change(made, "max_gone", "max_gon")
+    words = "[limits] has no key 'max_gon', did you mean 'max_gone'?"
+    for command in (["plan"], ["settings"], ["import"], ["run", "--no-prefect"]):
+        done = invoke(*command)
+        assert (done.returncode, words in done.stderr) == (1, True), command
+    for command in (["sql", "FROM scores"], ["runs"], ["audit"]):
+        done = invoke(*command)
+        assert (done.returncode, done.stderr) == (0, ""), command
+    told = json.loads(invoke("status", "--json").stdout)["last_run"]
+    assert (told["status"], told["code"], words in told["reason"]) == ("refused", "settings", True)
+    rolled = invoke("rollback", "previous")
+    assert rolled.returncode == 0
+    assert words in rolled.stderr
+    assert "whether it would bring back what this undoes is not known" in rolled.stderr
+    change(made, "\narchive = ", "\nlimit = 3\narchive = ")
+    for command in (["runs"], ["status"]):
+        done = invoke(*command)
+        assert (done.returncode, "has 2 faults: there is no key" in done.stderr) == (1, True)
+
+
+def test_a_fault_leaves_no_mark_in_another_warehouse(made: Path) -> None:
+    before = contents(made / "warehouse")
+    change(made, "# cache_size = 1000", "cache_size = 0")
+    change(made, 'warehouse_id = "', 'warehouse_id = "x')
+    assert "cache_size is at least 1" in night()[1]
+    assert contents(made / "warehouse") == before
 
 
 @pytest.mark.usefixtures("made")

@@ -346,19 +346,42 @@ def test_night_22_it_waits_for_longer_than_it_may_take(project: Project) -> None
     assert project.scores() == before
 
 
-def test_night_25_the_file_has_faults(project: Project) -> None:
-    """That is told by `status` as well, which cannot know then which warehouse is meant."""
+@pytest.mark.parametrize(
+    ("old", "new", "code", "words"),
+    [
+        ("\n[audits", f"{WEIGHTS}\n[audits", "weights", "code: the weights sum to 0.9"),
+        (
+            "max_gone",
+            "max_gon",
+            "settings",
+            "[limits] has no key 'max_gon', did you mean 'max_gone'?",
+        ),
+    ],
+    ids=["25-sum", "25-key"],
+)
+def test_night_of_a_file_with_faults(
+    project: Project, old: str, new: str, code: str, words: str
+) -> None:
+    before = project.scores()
     text = project.file.read_text("utf-8")
-    for fault, words in {
-        text + WEIGHTS: "code: the weights sum to 0.9",
-        text.replace("max_gone", "max_gon"): "no key 'max_gon', did you mean 'max_gone'?",
-    }.items():
-        project.file.write_text(fault, "utf-8")
-        returned, ending, told = project.night()
-        assert (returned, ending["status"]) == (1, "refused")
-        assert words in told
-        status = project.command("status", "--max-age", "26h")
-        assert (status.returncode, status.stderr.decode()) == (1, told)
+    project.file.write_text(text.replace(old, new, 1), "utf-8")
+    returned, ending, told = project.night()
+    assert (returned, ending["status"], ending["code"]) == (1, "refused", code)
+    assert words in told
+    assert project.last_run() == ("refused", code)
+    assert project.scores() == before
+    project.file.write_text(text, "utf-8")
+    assert project.night()[::2] == (0, "")
+
+
+def test_night_25_the_file_is_no_toml(project: Project) -> None:
+    """Nobody knows then which warehouse is meant: `status` tells it as well."""
+    project.add_to_file("\n[limits")
+    returned, ending, told = project.night()
+    assert (returned, ending["status"]) == (1, "refused")
+    assert "kp_batch.toml cannot be read" in told
+    status = project.command("status", "--max-age", "26h")
+    assert (status.returncode, status.stderr.decode()) == (1, told)
 
 
 def test_night_26_an_audit_warns_once(project: Project) -> None:
