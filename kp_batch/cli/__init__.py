@@ -20,13 +20,13 @@ from kp_batch.text import WITH_ESCAPES
 from kp_batch.threads import check_threads
 
 _MODULES = (  # of the commands, in their order
-    *("init", "run", "query", "explain", "sweep"),
+    *("init", "run", "query", "explain", "similar", "sweep"),
     *("maintain", "import_", "export", "schema"),
 )
 _PUBLISHING = {"forget", "rollback", "run", "vacuum"}  # all other commands publish nothing
 SUPERVISED = {
-    *("run", "plan", "demo", "compare", "verify", "explain", "score", "sweep"),
-    *("audit", "vacuum", "forget", "rollback", "import", "export"),
+    *("run", "plan", "demo", "compare", "verify", "explain", "score", "similar"),
+    *("sweep", "audit", "vacuum", "forget", "rollback", "import", "export"),
 }
 _HELP = {"-h", "--help", "--version"}
 _INTACT = "; what is published is whole, and kp-batch runs tells by which runs"

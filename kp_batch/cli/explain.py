@@ -1,12 +1,12 @@
 """`explain` and `score`: what the score of one trace is made of."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
 from textwrap import wrap
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeVar
 
 import click
 
@@ -37,10 +37,11 @@ from kp_batch.text import (
 if TYPE_CHECKING:
     from kp_batch.operations.explain import Explanation, ScoreChange
     from kp_batch.operations.neighbours import Neighbour, TextSpan
-    from kp_batch.operations.score import FindNeighbours, Scored, ScoredLine
+    from kp_batch.operations.score import FindNeighbours, Scored, ScoredLine, Unscored
     from kp_batch.operations.warehouse_cache import CacheContents
     from kp_batch.scoring.profiles import ProfileVersions
 
+T = TypeVar("T")
 _STEPS = 12  # shown at the most
 _LINE, _ID = 120, 45  # characters
 _RUNS = 10  # shown at the most
@@ -112,36 +113,44 @@ def score(  # noqa: PLR0913 (each is an option)
     With a warehouse each is scored as if it came next there; the warehouse stays as it is.
     Without one it is scored as a live engine would score its first. --json prints a line for each.
     """
-    from kp_batch.operations.score import Unscored, score_lines
+    from kp_batch.operations.score import score_lines
 
     moment = at or datetime.now(UTC)
-    lines = unscored = 0
-    first = ""
     if len(dict(group)) < len(group):
         raise click.UsageError("--group gives one of its keys twice")
-    with (
-        _named(file),
-        _scorer(warehouse, profiles, moment, dict(group)) as (versions, find_neighbours),
-    ):
-        for scored in score_lines(file, versions, moment, find_neighbours):
+    with _scorer(warehouse, profiles, moment, dict(group)) as (versions, find_neighbours):
+        answers = score_lines(file, versions, moment, find_neighbours)
+        print_lines(file, answers, json_line if as_json else scored_text, "cannot be scored")
+
+
+def print_lines(
+    file: IO[bytes],
+    answers: "Iterable[T | Unscored]",
+    to_text: "Callable[[T | Unscored], str]",
+    refusal: str,
+) -> None:
+    """Print the answer to each line of a file of traces; `refusal` tells of those without.
+
+    Raises:
+        TraceError: the file has no trace, or is of another kind, or some have no answer.
+    """
+    from kp_batch.operations.score import Unscored
+
+    lines = unscored = 0
+    first = ""
+    try:
+        for answer in answers:
             lines += 1
-            if isinstance(scored, Unscored):
+            if isinstance(answer, Unscored):
                 unscored += 1
-                first = first or f"the first on line {scored.line:,}: {scored.message}"
-            echo(json_line(scored) if as_json else scored_text(scored))
+                first = first or f", the first on line {answer.line:,}: {answer.message}"
+            echo(to_text(answer))
+    except UnreadableError as error:
+        raise TraceError(f"{printable(file.name)} {refusal}: {error}") from error
     if not lines:
         raise TraceError(f"there is no trace in {printable(file.name)}")
     if unscored:
-        raise TraceError(f"{unscored:,} of {count_of(lines, 'trace')} cannot be scored, {first}")
-
-
-@contextmanager
-def _named(file: IO[bytes]) -> Generator[None]:
-    """Tell of a file of another kind which one it is."""
-    try:
-        yield
-    except UnreadableError as error:
-        raise TraceError(f"{printable(file.name)} cannot be scored: {error}") from error
+        raise TraceError(f"{unscored:,} of {count_of(lines, 'trace')} {refusal}{first}")
 
 
 @contextmanager
@@ -185,7 +194,7 @@ def explanation_text(result: "Explanation") -> str:
 def _trace(result: "Explanation") -> Iterator[str]:
     by = [shortened(name, 30) for name in (result.agent_id, result.framework) if name]
     outcome = "success" if result.success else "failure"
-    origin = [_time(result.created_at), shortened(result.task_domain, 40), outcome, *by]
+    origin = [moment_text(result.created_at), shortened(result.task_domain, 40), outcome, *by]
     row = "" if result.row is None else f", row {result.row:,}"
     yield f"trace {shortened(result.trace_id, _LINE)}"
     yield f"  made       {', '.join(origin)}"
@@ -254,7 +263,7 @@ def _cache(contents: "CacheContents", cache_group: str | None) -> Iterator[str]:
     if contents.oldest and contents.newest:
         domains = [f"{shortened(name, 30)} {count:,}" for name, count in contents.domains.items()]
         more = f", {len(domains) - 5:,} more" if len(domains) > 5 else ""
-        span = f"from {_time(contents.oldest)} to {_time(contents.newest)}"
+        span = f"from {moment_text(contents.oldest)} to {moment_text(contents.newest)}"
         yield f"  made {span}: {', '.join(domains[:5])}{more}"
 
 
@@ -281,7 +290,8 @@ def _lines(spans: Sequence["TextSpan"], width: int) -> list[str]:
     return wrap(printable(one_line(marked)), width, max_lines=_TEXT, placeholder=" …")
 
 
-def _time(text: str) -> str:
+def moment_text(text: str) -> str:
+    """Write a time of ISO 8601 in UTC, to the second."""
     return f"{text[:10]} {text[11:19]} UTC"
 
 
@@ -349,8 +359,7 @@ def scored_text(result: "ScoredLine") -> str:
     """Format the score of a new trace, or why it has none."""
     from kp_batch.operations.score import Unscored
 
-    name = shortened(result.trace_id or "a trace without an id", _FINGERPRINT)
-    head = f"line {result.line:,}: {name}"
+    head = line_head(result.line, result.trace_id)
     if isinstance(result, Unscored):
         return f"{head} cannot be scored: {printable(result.message)}\n"
     nearest = [
@@ -372,6 +381,11 @@ def scored_text(result: "ScoredLine") -> str:
             "",
         ]
     )
+
+
+def line_head(line: int, trace_id: str | None) -> str:
+    """Name the trace on a line of a file."""
+    return f"line {line:,}: {shortened(trace_id or 'a trace without an id', _FINGERPRINT)}"
 
 
 def _cells(

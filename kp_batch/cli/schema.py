@@ -27,6 +27,7 @@ _TYPES = {
     "run": ("cli.outcome", "RunOutcome"),
     "score": ("operations.score", "ScoredLine"),
     "settings": ("operations.settings", "Setting"),
+    "similar": ("operations.similar", "SimilarLine"),
     "status": ("operations.status", "WarehouseStatus"),
     "sweep": ("operations.sweep_result", "Sweep"),
     "vacuum": ("operations.vacuum", "VacuumResult"),

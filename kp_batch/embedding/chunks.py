@@ -32,6 +32,7 @@ from kp_batch.warehouse.bucket.location import is_remote, local_copy
 
 HASH = np.dtype("S64")  # SHA-256 in hex
 VECTOR, _RECORD = np.dtype("<f4"), np.dtype([("hash", HASH), ("crc32", "<u4")])
+_AT_ONCE = 16_384  # vectors, of all that are read
 PAIR_BYTES = 2 * HASH.itemsize  # of a text and its window
 Hashes = npt.NDArray[np.bytes_]
 Records = npt.NDArray[np.void]  # of `_RECORD`
@@ -218,14 +219,43 @@ def window_hashes_of(folder: Path, name: str) -> Hashes:
 def whole_vectors(folder: Path, name: str, rows: npt.NDArray[np.int32]) -> Float32s:
     """Some vectors of a chunk, compared with their checksums; see `read_vectors`."""
     vectors = vectors_of(folder, name)[rows]
-    is_damaged = _are_damaged(_opened(folder / (name + HASHES), _RECORD, 1)[rows], vectors)
+    records = _opened(folder / (name + HASHES), _RECORD, 1)[rows]
+    _check_whole(folder, name, rows, _are_damaged(records, vectors))
+    return vectors
+
+
+def whole_chunks(folder: Path) -> Iterator[tuple[Hashes, Float32s]]:
+    """All vectors with their hashes, some at a time, in the order in which `file_names` has them.
+
+    They are compared with their checksums, and mapped into memory. Those that were removed are left
+    out, and so are those of damaged chunks.
+
+    Raises:
+        DamagedVectorsError: a vector is not the one that was stored.
+        WarehouseError: a chunk is gone meanwhile.
+        OSError: a chunk cannot be fetched.
+    """
+    for name in file_names(folder, HASHES):
+        records = records_of(folder, name)
+        vectors = vectors_of(folder, name) if len(records) else np.empty((0, 0), dtype=VECTOR)
+        for first in range(0, len(records), _AT_ONCE):
+            of_part = records[first : first + _AT_ONCE]
+            hashes, part = of_part["hash"], vectors[first : first + _AT_ONCE]
+            is_kept = hashes != b""
+            rows = np.arange(first, first + len(of_part))
+            _check_whole(folder, name, rows, _are_damaged(of_part, part) & is_kept)
+            yield (hashes, part) if is_kept.all() else (hashes[is_kept], part[is_kept])
+
+
+def _check_whole(
+    folder: Path, name: str, rows: npt.NDArray[np.integer[Any]], is_damaged: Bools
+) -> None:
     if is_damaged.any():
         raise DamagedVectorsError(
             f"{folder / (name + _VECTORS)} is damaged: row {rows[int(is_damaged.argmax())]} is not "
             "the vector that was stored; a run makes it again, with --restore-vectors if it does "
             "not need it"
         )
-    return vectors
 
 
 def _is_remote(folder: Path, name: str) -> bool:

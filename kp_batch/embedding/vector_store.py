@@ -81,6 +81,16 @@ class VectorStore:
         """
         self._copy("vector_places.sql", wanted, path)
 
+    def write_rows_of(self, hashes: Value, wanted: Value, path: Path) -> None:
+        """Write the wanted rows whose vectors have some hashes into a Parquet file.
+
+        Args:
+            hashes: a relation with the string column `hash`, each hash once, and others.
+            wanted: the relation, with any other columns.
+            path: the file: the columns of both.
+        """
+        self._copy("rows_of_hashes.sql", wanted, path, hashes=hashes)
+
     def count_prunable(self, wanted: Value) -> int:
         """Count the vectors that `prune_to` would remove, each hash once."""
         with self._attached():
@@ -141,10 +151,11 @@ class VectorStore:
             return name
         return write_windows(self._folder, *pairs[:, rows].astype(str))
 
-    def _copy(self, query: str, wanted: Value, path: Path) -> int:
+    def _copy(self, query: str, wanted: Value, path: Path, **values: Value) -> int:
         with self._attached():
             set_variables(self._connection, path=str(path), chunks=self._chunks)
-            copy = self._connection.execute(sql(__name__, query, wanted=_by_hash(wanted)))
+            text = sql(__name__, query, wanted=_by_hash(wanted), **values)
+            copy = self._connection.execute(text)
             [(count,)] = copy.fetchall()
         return int(count)
 

@@ -1,4 +1,4 @@
-"""The vectors of a cache that some vectors resemble most, and the distinct ones of many."""
+"""The vectors that some vectors resemble most, of a cache or of many, and the distinct of many."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from kp_batch.novelty.replay import BAND
-from kp_batch.vectors import Bools, Float32s, cosines, nonzero
+from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, nonzero
 
 _ROWS = 512  # of a block
 _COLUMNS = 2_048  # of vectors that were taken, for one product: 4 MB with a block
@@ -75,6 +75,14 @@ def most_similar(
     return [top.nearby() for top in tops]
 
 
+def cosines_to(vector: Float32s, vectors: Float32s) -> Float64s:
+    """The cosine of one unit vector to each of others: float64, shape (rows,)."""
+    starts = range(0, len(vectors), _PAIRS)
+    parts = (vectors[start : start + _PAIRS] for start in starts)
+    exact = [cosines(np.broadcast_to(vector, part.shape), part) for part in parts]
+    return np.concatenate([np.empty(0), *exact])
+
+
 @dataclass
 class _TopK:
     """The rows that one vector resembles most, among those it was compared with."""
@@ -106,6 +114,41 @@ class _TopK:
             return Nearby(None, ())
         beaten = not self.best or (self.has_zero and self.best[0][1] < 0)
         return Nearby(0.0 if beaten else self.best[0][1], tuple(self.best))
+
+
+class Nominated:
+    """Tells which of many vectors may be those that some vectors resemble most.
+
+    Of them it keeps a float32 product with each of these, 4 bytes. A product is off by less than
+    half of `BAND`, so that those with the n greatest cosines, and all as similar as any of them,
+    are among those whose product is within the band of the n-th greatest.
+
+    Args:
+        vectors: float32, shape (n, dimensions), unit or zero rows.
+    """
+
+    def __init__(self, vectors: Float32s) -> None:
+        self._vectors = vectors
+        self._products: list[Float32s] = []
+
+    def add(self, part: Float32s) -> None:
+        """Compare them with more vectors: float32, shape (rows, dimensions), unit or zero rows."""
+        self._products.append(self._vectors @ part.T)
+
+    def nearest(self, number: int, most: int) -> Int64s:
+        """The rows of those that may be the `most` that a vector resembles most, ascending.
+
+        Args:
+            number: of the vector, from 0.
+            most: at least 1.
+        """
+        products = np.concatenate(
+            [np.empty(0, np.float32), *(own[number] for own in self._products)]
+        )
+        if len(products) <= most:
+            return np.arange(len(products))
+        least = np.partition(products, len(products) - most)[len(products) - most]
+        return np.flatnonzero(products >= least - BAND)
 
 
 class Distinct:

@@ -1,12 +1,12 @@
 """Scores new traces: as a live engine would its first, or as they would come to a warehouse."""
 
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from io import BytesIO
 from itertools import chain, islice
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -32,6 +32,7 @@ from kp_batch.scoring.composite import assign, breakdowns, scores_by_profile
 from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import ProfileVersions
 
+T = TypeVar("T")
 _ROWS = 256  # scored at once
 _LOOKED_AT = 16  # lines, to tell what a file is
 _COLUMNS = ["row", "trace_id", "task_domain", *(field.name for field in fields(Counts))]
@@ -98,15 +99,30 @@ def score_lines(
     Raises:
         UnreadableError: it is no JSON at all.
     """
+    return each_line(file, lambda facts: _scored(facts, versions, moment, find_neighbours))
+
+
+def each_line(
+    file: IO[bytes], answers: Callable[[pl.DataFrame], Iterable[T]]
+) -> Iterator[T | Unscored]:
+    """Answer each line of a file, see `score_lines`, that is a trace which can be scored.
+
+    Args:
+        file: of traces.
+        answers: of each of some traces: of a frame of `with_facts`.
+
+    Raises:
+        UnreadableError: it is no JSON at all.
+    """
     faults = reasons().list.filter(~pl.element().is_in(sorted(NOT_NEEDED)))
     for lines in _lines(file):
         objects = ((row, json_object(line)) for row, line in lines)
         facts = with_facts(rows_from_objects("", objects), faults)
         sound = facts.filter(pl.col("reasons").list.len() == 0)
-        scored = iter(_scored(sound, versions, moment, find_neighbours))
+        answered = iter(answers(sound))
         rows = facts.select("row", "trace_id", "reasons").to_dicts()
         for row, (_, line) in zip(rows, lines, strict=True):
-            yield _unscored(row, line) if row["reasons"] else next(scored)
+            yield _unscored(row, line) if row["reasons"] else next(answered)
 
 
 def _lines(file: IO[bytes]) -> Iterator[list[tuple[int, bytes]]]:

@@ -206,6 +206,17 @@ def stored_vectors(
     return dict(zip(stored.get_column("text_hash"), read_vectors(folder, stored), strict=True))
 
 
+def vectors_of(snapshot: OpenSnapshot, encoder: Encoder, facts: pl.DataFrame) -> list[Float32s]:
+    """The vectors of some traces; those that are stored are not computed again."""
+    hashes = facts.get_column("text_hash").to_list()
+    known = stored_vectors(snapshot, encoder.encoder_id, hashes)
+    missing = facts.filter(~pl.col("text_hash").is_in(list(known))).unique("text_hash")
+    if not missing.is_empty():
+        new = unit(encoder.encode(missing.get_column("text").to_list()))
+        known |= dict(zip(missing.get_column("text_hash"), new, strict=True))
+    return [known[digest] for digest in hashes]
+
+
 @contextmanager
 def warehouse_cache(
     warehouse: Path, moment: datetime, group: Mapping[str, str | None]
@@ -258,7 +269,7 @@ class WarehouseCache:
         groups = self._groups(facts)
         if not self.windows.keys() >= {*groups}:
             self.windows = self.caches.of({*groups})
-        vectors = self._vectors(facts)
+        vectors = vectors_of(self.caches.snapshot, self.encoder, facts)
         replaced = [*self._replaced(groups, facts.get_column("trace_id"))]
         nearby: dict[int, Nearby] = {}
         for group in {*groups}:
@@ -295,16 +306,6 @@ class WarehouseCache:
             span, position = self.windows[group].span, positions.get(trace_id)
             gone = span.start if len(span) == self.caches.settings.size else None
             yield position if position in span else gone
-
-    def _vectors(self, facts: pl.DataFrame) -> list[Float32s]:
-        """The vectors of the traces; those that are stored are not computed again."""
-        hashes = facts.get_column("text_hash").to_list()
-        known = stored_vectors(self.caches.snapshot, self.encoder.encoder_id, hashes)
-        missing = facts.filter(~pl.col("text_hash").is_in(list(known))).unique("text_hash")
-        if not missing.is_empty():
-            new = unit(self.encoder.encode(missing.get_column("text").to_list()))
-            known |= dict(zip(missing.get_column("text_hash"), new, strict=True))
-        return [known[digest] for digest in hashes]
 
 
 def _check_group(group: Mapping[str, str | None], cache_by: Sequence[str]) -> None:

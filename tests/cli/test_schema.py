@@ -71,7 +71,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         "import": ("import", "auto", write_json(folder / "a.json", unit), "-o", folder / "new"),
     }
     outputs |= {name: printed(*words, "--json") for name, words in others.items()}
-    return outputs | {"score": printed("score", line, *to, "--json"), "trace": traces[0]}
+    of_lines = {name: printed(name, line, *to, "--json") for name in OF_LINES}
+    return outputs | of_lines | {"trace": traces[0]}
 
 
 def test_a_command_has_a_schema_where_it_prints_json() -> None:
@@ -107,11 +108,14 @@ def test_what_a_command_prints_is_of_its_schema_alone(
         assert not valid(name, [more] if isinstance(answer, list) else more)
 
 
+OF_LINES = {"score": "Scored", "similar": "SimilarTraces"}  # what a line prints, if it is a trace
+
+
 def required(name: str) -> list[str]:
     """The fields that an object of that name must have, where it is of one kind alone."""
     schema = schema_of(name)
-    if name == "score":
-        return schema["$defs"]["Scored"]["required"]
+    if name in OF_LINES:
+        return schema["$defs"][OF_LINES[name]]["required"]
     return (
         schema["$defs"][schema["items"]["$ref"].rpartition("/")[2]]["required"]
         if ("items" in schema)

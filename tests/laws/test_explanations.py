@@ -1,5 +1,6 @@
 """Scores are explained, and new traces scored, as plain loops over the archive do."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,6 +11,7 @@ import pytest
 
 from kp_batch.operations.explain import explain
 from kp_batch.operations.score import Scored, score_lines
+from kp_batch.operations.similar import SimilarTraces, similar_to_lines, similar_to_trace
 from kp_batch.operations.warehouse_cache import warehouse_cache
 from tests.support.archives import lines
 from tests.support.oracle.answers import is_near
@@ -20,12 +22,13 @@ from tests.support.oracle.explanations import (
     contents,
     counts,
     met,
+    nearest_of_all,
     neighbours,
     newcomer,
 )
 from tests.support.oracle.exports import reread
 from tests.support.oracle.history import History
-from tests.support.oracle.scoring import Score, vectors_of
+from tests.support.oracle.scoring import Score, text_of, vectors_of
 
 pytestmark = pytest.mark.slow
 
@@ -140,6 +143,38 @@ def assert_scored_next(history: History) -> None:
             assert_like(own["breakdown"], breakdown(wanted, state.settings))
             assert_like(own["by_profile"], by_profile(wanted, state.settings))
             assert_like(own["counts"], counts(trace))
+
+
+@pytest.mark.telling
+def test_law_the_nearest_are_those_of_the_whole_archive(history: History) -> None:
+    assert_nearest(history)
+
+
+def test_law_so_they_are_of_a_drawn_archive(by_chance: History) -> None:
+    assert_nearest(by_chance)
+
+
+def assert_nearest(history: History) -> None:
+    state = history.last
+    for row in state.scores[:: max(1, len(state.scores) // 12)]:
+        own = asdict(similar_to_trace(history.warehouse, row["trace_id"], 3))
+        assert (own["compared"], own["other_encoders"], own["missing"]) == (len(state.scores), 0, 0)
+        assert own["is_zero"] == (not row["vector"].any())
+        assert list(own["nearest"]) == nearest_of_all(state, row, row["created_at"], 3)
+    moment = state.scores[0]["created_at"]
+    new = [row.value for row in state.count.accepted][:: max(1, len(state.scores) // 6)]
+    new = [{**new[0], "id": "new"}, _without_tokens(new[-1]), *new]
+    answers = similar_to_lines(history.warehouse, lines(*new), moment, 1_000)
+    for line, (answer, trace) in enumerate(zip(answers, new, strict=True), 1):
+        assert isinstance(answer, SimilarTraces)
+        text = text_of(trace)
+        vectors = vectors_of([text], state.settings.embedder)
+        assert vectors
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        row = {"trace_id": trace["id"], "text_hash": digest, "vector": vectors[0]}
+        wanted = nearest_of_all(state, row, moment, 1_000)
+        assert (answer.line, answer.trace_id) == (line, trace["id"])
+        assert list(asdict(answer)["nearest"]) == wanted
 
 
 def _without_tokens(trace: Any) -> Any:

@@ -110,6 +110,28 @@ def neighbours(state: State, entries: Entries, vector: Any, now: datetime) -> li
     ]
 
 
+def nearest_of_all(
+    state: State, row: Mapping[str, Any], now: datetime, most: int
+) -> list[dict[str, Any]]:
+    """The most similar traces of the archive, whenever they were made; not the row's own."""
+    others = {
+        each["trace_id"]: each for each in state.scores if each["trace_id"] != row["trace_id"]
+    }
+    entries = [(each["created_at"], name, each["vector"]) for name, each in others.items()]
+    return [
+        {
+            "trace_id": trace_id,
+            "task_domain": others[trace_id]["task_domain"],
+            "created_at": moment.isoformat(),
+            "similarity": similarity,
+            "age_s": (now - moment).total_seconds(),
+            "is_same_text": others[trace_id]["text_hash"] == row["text_hash"],
+            "score": others[trace_id]["score"],
+        }
+        for similarity, moment, trace_id in nearest(entries, row["vector"])[:most]
+    ]
+
+
 def newcomer(state: State, trace: Mapping[str, Any], now: datetime, group: str | None) -> Score:
     """A trace that comes next to the cache of a group, in the place of the one of its id."""
     others = [

@@ -1,0 +1,82 @@
+"""`similar`: the traces of the whole archive that one resembles most."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kp_batch.cli import kp_batch
+from kp_batch.cli.explain import line_head, moment_text, print_lines
+from kp_batch.cli.options import json_line, json_option, number_option, warehouse_option
+from kp_batch.log import echo
+from kp_batch.text import age, aligned, count_of, printable, shortened
+
+if TYPE_CHECKING:
+    from kp_batch.operations.similar import SimilarLine, SimilarTrace, SimilarTraces
+
+_NAME, _ID = 30, 60  # characters
+
+
+@kp_batch.command()
+@click.argument("trace", metavar="TRACE|FILE")
+@warehouse_option
+@number_option("-n", "most", default=10, help="How many are listed at the most.")
+@json_option
+def similar(trace: str, warehouse: Path, most: int, *, as_json: bool) -> None:
+    """Find the traces of the whole archive, earlier and later, that one resembles most.
+
+    TRACE is its id or the beginning of one. FILE, or - for stdin, has new traces, as score takes
+    them; --json then prints a line for each.
+    """
+    from kp_batch.operations.similar import similar_to_lines, similar_to_trace
+
+    to_text = json_line if as_json else similar_text
+    if trace != "-" and not Path(trace).is_file():
+        echo(to_text(similar_to_trace(warehouse, trace, most)))
+        return
+    with click.open_file(trace, "rb") as file:
+        answers = similar_to_lines(warehouse, file, datetime.now(UTC), most)
+        print_lines(file, answers, to_text, "cannot be compared")
+
+
+def similar_text(result: "SimilarLine") -> str:
+    """Format the nearest traces of one for a terminal."""
+    from kp_batch.operations.score import Unscored
+
+    if isinstance(result, Unscored):
+        head = line_head(result.line, result.trace_id)
+        return f"{head} cannot be compared: {printable(result.message)}\n"
+    return "\n".join([*_head(result), *aligned([_cells(each) for each in result.nearest]), ""])
+
+
+def _head(result: "SimilarTraces") -> Iterator[str]:
+    if result.line is None:
+        yield f"trace {shortened(result.trace_id or '', _ID)}"
+        domain = shortened(result.task_domain, _NAME)
+        yield f"  made {moment_text(result.created_at)}, {domain}"
+    else:
+        yield f"{line_head(result.line, result.trace_id)}, {shortened(result.task_domain, _NAME)}"
+    yield f"the nearest of {count_of(result.compared, 'trace')}, by {result.encoder_id}"
+    if result.other_encoders:
+        yield f"  not compared: {result.other_encoders:,} that have vectors of another encoder"
+    if result.missing:
+        yield (
+            f"  not compared: {result.missing:,} whose vectors are missing; kp-batch run with "
+            "--restore-vectors makes them again"
+        )
+    if result.is_zero:
+        yield "  its text has nothing to compare: its vector is zero, and similar to none"
+
+
+def _cells(trace: "SimilarTrace") -> dict[str, str]:
+    when = age(abs(trace.age_s)) + (" later" if trace.age_s < 0 else " earlier")
+    return {
+        "similarity": f"{trace.similarity:.4f}",
+        "trace": shortened(trace.trace_id, _ID),
+        "domain": shortened(trace.task_domain, _NAME),
+        "score": f"{trace.score:.4f}",
+        "made": when,
+        "": "the same text" if trace.is_same_text else "",
+    }

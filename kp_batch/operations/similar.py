@@ -1,0 +1,296 @@
+"""The traces of a whole archive that a trace resembles most, whenever they were made."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import polars as pl
+
+from kp_batch.duck import read_parquet, set_variables, sql, statement
+from kp_batch.embedding.chunks import Hashes, whole_chunks
+from kp_batch.embedding.encoders import Encoder, load_encoder
+from kp_batch.embedding.vector_store import VectorStore
+from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.novelty.similar import Nominated, Similar, cosines_to
+from kp_batch.operations.explain import find_trace
+from kp_batch.operations.score import Unscored, each_line
+from kp_batch.operations.warehouse_cache import stored_vectors, vectors_of
+from kp_batch.planning.scorer import NO_FINGERPRINT
+from kp_batch.planning.snapshot import OpenSnapshot, open_published
+from kp_batch.runs.record import last_done
+from kp_batch.runs.run import last_config
+from kp_batch.vectors import Float32s, Int64s, nonzero
+from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.layout import Layout
+
+_PRODUCTS = 1 << 24  # kept at once: 64 MB
+_MORE = 8  # times as many vectors are looked at, where traces do not have enough of them
+_ACCEPTED = "(SELECT text_hash, created_at FROM published.facts WHERE len(reasons) = 0)"
+_MISSING = """
+    SELECT count(*) FROM published.scores SEMI JOIN $missing USING (text_hash)
+    WHERE encoder_id = getvariable('encoder_id')
+"""
+
+
+@dataclass(frozen=True)
+class SimilarTrace(Similar):
+    """A trace of the archive that another one resembles; it may be later, of a negative age."""
+
+    is_same_text: bool
+    score: float
+
+
+@dataclass(frozen=True)
+class SimilarTraces:
+    """The traces of an archive that one resembles most; its fields in the order of their JSON."""
+
+    line: int | None  # of the file, from 1; null: a trace of the archive
+    trace_id: str | None
+    task_domain: str
+    created_at: str  # ISO 8601, UTC; of one of a file, when it was compared
+    encoder_id: str
+    compared: int  # traces
+    other_encoders: int  # traces that were not compared, as they have vectors of another encoder
+    missing: int  # traces that were not compared, as their vectors are not stored any more
+    is_zero: bool  # whether its own vector is, to which none is similar
+    nearest: tuple[SimilarTrace, ...]  # the most similar first; of equal ones, the oldest
+
+
+SimilarLine = SimilarTraces | Unscored
+
+
+def similar_to_trace(warehouse: Path, name: str, most: int) -> SimilarTraces:
+    """Find the traces of the archive that one of it resembles most, by its encoder's vectors.
+
+    Args:
+        warehouse: the folder of the tables, of which nothing is changed.
+        name: of the trace, as `find_trace` takes it.
+        most: how many are listed at the most.
+
+    Raises:
+        KpBatchError: it was scored without an encoder.
+        WarehouseError: it is no warehouse, there is no such trace, or its vector is missing.
+    """
+    with open_published(warehouse) as snapshot:
+        row = find_trace(snapshot, name)
+        encoder_id = row["encoder_id"]
+        if encoder_id == NO_FINGERPRINT:
+            raise _without_encoder(warehouse)
+        vector = stored_vectors(snapshot, encoder_id, [row["text_hash"]]).get(row["text_hash"])
+        if vector is None:
+            raise WarehouseError(
+                f"the vector of {row['trace_id']} is not in {shown(warehouse)}; kp-batch run with "
+                "--restore-vectors makes it again, and changes no score"
+            )
+        asked = _Asked(row, vector, row["created_at"])
+        [found] = _Archive(snapshot, encoder_id, most).similar([asked])
+        return found
+
+
+def similar_to_lines(
+    warehouse: Path, file: IO[bytes], moment: datetime, most: int
+) -> Iterator[SimilarLine]:
+    """Find the traces of the archive that new ones resemble most, each by itself.
+
+    Args:
+        warehouse: the folder of the tables, of which nothing is changed.
+        file: one trace as JSON, or JSONL: see `score_lines`. Of the archive, the trace of its id is
+            left out.
+        moment: from which ages count; with a time zone.
+        most: how many are listed at the most, for each.
+
+    Yields:
+        One for each line that is not blank, in their order.
+
+    Raises:
+        UnreadableError: it is no JSON at all.
+        KpBatchError: the warehouse has no encoder.
+        WarehouseError: it is no warehouse, or nothing was scored there yet.
+        EncoderError: the model cannot be found.
+    """
+    config = last_config(warehouse)
+    encoder = load_encoder(config.embedder, config.precision)
+    if encoder is None:
+        raise _without_encoder(warehouse)
+    with open_published(warehouse) as snapshot:
+        archive = _Archive(snapshot, encoder.encoder_id, most)
+        yield from each_line(
+            file, lambda facts: archive.similar(_asked(snapshot, encoder, facts, moment))
+        )
+
+
+def _without_encoder(warehouse: Path) -> KpBatchError:
+    return KpBatchError(
+        f"the scores in {shown(warehouse)} are computed without an encoder, so that there are no "
+        "vectors to compare; run the archive with an --embedder first"
+    )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A trace whose nearest are wanted."""
+
+    row: Mapping[str, Any]  # with its trace_id, task_domain and text_hash
+    vector: Float32s
+    moment: datetime  # from which ages count
+    line: int | None = None
+
+
+def _asked(
+    snapshot: OpenSnapshot, encoder: Encoder, facts: pl.DataFrame, moment: datetime
+) -> list[_Asked]:
+    vectors = vectors_of(snapshot, encoder, facts)
+    rows = facts.select("row", "trace_id", "task_domain", "text_hash").to_dicts()
+    return [
+        _Asked(row, vector, moment, row["row"] + 1)
+        for row, vector in zip(rows, vectors, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The vectors of a store with their hashes, as they lie in it."""
+
+    hashes: Sequence[Hashes]
+    vectors: Sequence[Float32s]  # mapped into memory
+
+    def __len__(self) -> int:
+        return sum(map(len, self.hashes))
+
+    def frame(self, rows: Int64s, vector: Float32s) -> pl.DataFrame:
+        """The `hash` of some rows, ascending, and their `similarity` to a vector; no zero vectors.
+
+        Of a hash that recurs, the first row counts, as for `VectorStore`.
+        """
+        ends = np.cumsum([len(part) for part in self.hashes])
+        firsts = [0, *np.searchsorted(rows, ends)]
+        parts = [
+            self._similarities(
+                part, rows[begin:end] - int(ends[part] - len(self.hashes[part])), vector
+            )
+            for part, (begin, end) in enumerate(pairwise(firsts))
+            if begin < end
+        ]
+        schema = {"hash": pl.String, "similarity": pl.Float64}
+        frame = pl.concat([pl.DataFrame(schema=schema), *parts])
+        return frame.unique("hash", keep="first", maintain_order=True)
+
+    def _similarities(self, part: int, rows: Int64s, vector: Float32s) -> pl.DataFrame:
+        vectors = self.vectors[part][rows]
+        real = nonzero(vectors)
+        hashes = self.hashes[part][rows[real]].astype(str)
+        return pl.DataFrame({"hash": hashes, "similarity": cosines_to(vector, vectors[real])})
+
+
+@dataclass(frozen=True)
+class _Archive:
+    """Finds traces by the stored vectors of an encoder.
+
+    The store is read as it lies, since to find the place of each trace takes longer than all else.
+    Some of its vectors may be no trace's any more: then more of them are looked at.
+    """
+
+    snapshot: OpenSnapshot
+    encoder_id: str
+    most: int
+
+    def similar(self, asked: Sequence[_Asked]) -> Iterator[SimilarTraces]:
+        """Find the nearest of each."""
+        at_once = max(_PRODUCTS // max(len(self._stored), 1), 1)
+        for first in range(0, len(asked), at_once):
+            some = asked[first : first + at_once]
+            nominated = Nominated(np.stack([each.vector for each in some]))
+            for part in self._stored.vectors:
+                nominated.add(part)
+            for number, each in enumerate(some):
+                yield self._result(each, self._nearest(each, nominated, number))
+
+    @cached_property
+    def _stored(self) -> _Stored:
+        parts = list(whole_chunks(self._folder))
+        return _Stored([hashes for hashes, _ in parts], [vectors for _, vectors in parts])
+
+    @property
+    def _folder(self) -> Path:
+        return Layout(self.snapshot.warehouse).vectors(self.encoder_id)
+
+    @cached_property
+    def _store(self) -> VectorStore:
+        return VectorStore(self._folder, self.snapshot.connection)
+
+    def _nearest(self, asked: _Asked, nominated: Nominated, number: int) -> list[dict[str, Any]]:
+        """The rows of the nearest traces, with their similarity; none to a zero vector."""
+        most = self.most + 1  # with its own
+        while asked.vector.any():
+            rows = nominated.nearest(number, most)
+            hashes = self._stored.frame(rows, asked.vector)
+            traces = self._traces(asked, hashes)
+            # All traces that are as similar as that are among these.
+            bound = hashes.get_column("similarity").top_k(most).min() if len(hashes) >= most else 2
+            is_certain = len(traces) == self.most and traces[-1]["similarity"] >= bound
+            if is_certain or len(rows) == len(self._stored):
+                return traces
+            most *= _MORE
+        return []
+
+    def _traces(self, asked: _Asked, hashes: pl.DataFrame) -> list[dict[str, Any]]:
+        """The most similar traces whose vectors have some hashes; of equal ones, the oldest."""
+        snapshot, path = self.snapshot, self.snapshot.staging.folder / "texts.parquet"
+        snapshot.connection.register("hashes", hashes.to_arrow())
+        self._store.write_rows_of("hashes", statement(_ACCEPTED), path)
+        snapshot.connection.unregister("hashes")
+        texts = read_parquet(path)
+        days = snapshot.ask(
+            statement("SELECT DISTINCT day_of(created_at) AS day FROM $texts", texts=texts)
+        )
+        scores = snapshot.scores_of(days.get_column("day"))
+        set_variables(
+            snapshot.connection,
+            trace_id=asked.row["trace_id"],
+            encoder_id=self.encoder_id,
+            most=self.most,
+        )
+        rows = snapshot.ask(sql(__name__, "similar.sql", scores=scores, texts=texts))
+        return rows.to_dicts()
+
+    def _result(self, asked: _Asked, traces: Iterable[Mapping[str, Any]]) -> SimilarTraces:
+        numbers = self._numbers
+        return SimilarTraces(
+            line=asked.line,
+            trace_id=asked.row["trace_id"],
+            task_domain=asked.row["task_domain"],
+            created_at=asked.moment.isoformat(),
+            encoder_id=self.encoder_id,
+            compared=numbers.get(self.encoder_id, 0) - self._missing,
+            other_encoders=sum(numbers.values()) - numbers.get(self.encoder_id, 0),
+            missing=self._missing,
+            is_zero=not asked.vector.any(),
+            nearest=tuple(
+                SimilarTrace(
+                    **vars(Similar.to(asked.moment, trace, trace["similarity"])),
+                    is_same_text=trace["text_hash"] == asked.row["text_hash"],
+                    score=trace["score"],
+                )
+                for trace in traces
+            ),
+        )
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """How many traces have vectors of each encoder."""
+        last = last_done(self.snapshot.runs())
+        return dict(last.fingerprints["encoder_id"]) if last else {}
+
+    @cached_property
+    def _missing(self) -> int:
+        """How many traces have no vector; the facts alone tell where none lacks one."""
+        path = self.snapshot.staging.missing
+        if not self._store.write_missing(statement(_ACCEPTED), path):
+            return 0
+        set_variables(self.snapshot.connection, encoder_id=self.encoder_id)
+        return int(self.snapshot.ask(statement(_MISSING, missing=read_parquet(path))).item())
