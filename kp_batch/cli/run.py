@@ -2,7 +2,7 @@
 
 import os
 import time
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import Layout, check_apart, make_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from kp_batch.config import RescoreConfig
     from kp_batch.operations.preview import Preview
@@ -137,24 +137,39 @@ def sample(folder: Path, **shape: Any) -> None:
 def _run(
     settings: dict[str, Any], *, prefect: bool | None, as_json: bool = False, quiet: bool = False
 ) -> None:
-    """Run with these settings and print the result, before the report is written."""
+    """Run with these settings, and print the result before the report is written."""
     began = time.time()
-
-    def print_text(result: "Summary | Preview") -> None:
-        if not quiet:
-            echo_result(_result_text(result))
-        note_result_printed()
-
     if quiet:
         show_only_new_warnings()
-    with _tried(settings):
-        if not as_json:
-            _work(settings, began, print_text, prefect=prefect)
-            return
-        from kp_batch.cli.outcome import printed_as_json
+    with _tried(settings), _printed(settings, began, as_json=as_json, quiet=quiet) as print_result:
+        _work(settings, began, print_result, prefect=prefect)
 
-        with printed_as_json(settings, began) as print_json:
-            _work(settings, began, print_json, prefect=prefect)
+
+def _printed(
+    settings: dict[str, Any], began: float, *, as_json: bool, quiet: bool
+) -> "AbstractContextManager[Callable[[Summary | Preview], None]]":
+    """What prints the result of the work of the context; see `printed_as_json`."""
+    if not as_json:
+        return _printed_as_text(quiet=quiet)
+    from kp_batch.cli.outcome import printed_as_json
+
+    return printed_as_json(settings, began)
+
+
+@contextmanager
+def _printed_as_text(*, quiet: bool) -> "Generator[Callable[[Summary | Preview], None]]":
+    """Print a result at once; that of a preview counts at the end, since its report may fail."""
+
+    def print_text(result: "Summary | Preview") -> None:
+        from kp_batch.pipeline.summary import Summary
+
+        if not quiet:
+            echo_result(_result_text(result))
+        if isinstance(result, Summary):
+            note_result_printed()
+
+    yield print_text
+    note_result_printed()
 
 
 def _tried(settings: dict[str, Any]) -> AbstractContextManager[object]:

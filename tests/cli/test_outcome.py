@@ -1,11 +1,12 @@
 """What `run --json` prints: one object, however the run ends."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +19,8 @@ from kp_batch import cli
 from kp_batch.cli.schema import schema_of
 from kp_batch.ended import Ended
 from kp_batch.errors import BusyError, EncoderError, ResourceError, StorageError, WarehouseError
+from kp_batch.operations.preview import Preview
+from kp_batch.runs.record import RunCounts
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke, linux, reading, working
 from tests.support.holding import HOLD, holding
@@ -25,6 +28,11 @@ from tests.support.holding import HOLD, holding
 pytestmark = pytest.mark.usefixtures("no_page")
 
 MAIN = "from kp_batch.cli import main; main()"
+COUNTS = RunCounts(
+    **{name: 0 for name, kind in RunCounts.__annotations__.items() if kind is int},
+    rejected_by_code={},
+    unreadable_files=[],
+)
 ALWAYS = "[audits.always]\nsql = 'SELECT count(*) AS n FROM scores'\n"
 
 
@@ -124,6 +132,35 @@ def test_a_preview_prints_one_object_if_it_fails_as_well(folder: Path) -> None:
     bad = folder / "archive" / "report.html"
     late, _ = ended(folder, "--preview", "--max-reject-share", 1, "-o", bad, status=1)
     assert "is in the archive" in late["reason"]
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--quiet"]], ids=str)
+@pytest.mark.parametrize("fails", [False, True], ids=["whole", "full"])
+def test_a_preview_is_told_as_printed_once_its_report_is_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], *, fails: bool
+) -> None:
+    """Else a kill meanwhile would be a mere warning."""
+    calls: list[str] = []
+
+    def preview(_config: object, _executor: object, on_result: Callable[[Preview], None]) -> None:
+        on_result(Preview("wh", COUNTS, {}, changes=False, comparison=None, audits=()))
+        calls.append("written")
+        if fails:
+            raise OSError(errno.ENOSPC, "No space left on device", "report.html")
+
+    monkeypatch.setattr("kp_batch.operations.preview.preview", preview)
+    for module in ("run", "outcome"):
+        name = f"kp_batch.cli.{module}.note_result_printed"
+        monkeypatch.setattr(name, lambda: calls.append("told"))
+    words = ["--warehouse", folder / "wh", "--no-prefect", "--preview", "-o", folder / "r.html"]
+    done = invoke("run", folder / "archive", *words, *options)
+    assert done.returncode == fails
+    assert calls == (["written"] if fails else ["written", "told"])
+    assert len(done.stdout.splitlines()) == ("--quiet" not in options)
+    assert done.stderr.count(" is full") == fails
+    if "--json" in options:
+        assert json.loads(done.stdout)["code"] == ("disk_full" if fails else None)
+        assert json.loads(done.stdout)["counts"]
 
 
 @pytest.mark.parametrize(
