@@ -28,7 +28,7 @@ from pydantic import (
 from kp_batch.embedding.precision import Precision
 from kp_batch.errors import SettingError
 from kp_batch.faults import Place, faults_of
-from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
+from kp_batch.novelty.settings import format_cache_by, parse_cache_by
 from kp_batch.project import Project, load_project
 from kp_batch.runs.audits import Audits as AuditSet
 from kp_batch.runs.audits import load_audits, parse_audits
@@ -36,6 +36,7 @@ from kp_batch.runs.author import parse_note
 from kp_batch.runs.limits import parse_limit, parse_share
 from kp_batch.scoring.profiles import ProfileVersions, load_profiles, parse_profiles
 from kp_batch.settings import CACHE_SIZE, EMBEDDERS, SETTINGS, SHARE
+from kp_batch.text import format_duration, parse_duration
 from kp_batch.warehouse.bucket.location import folder_of, shown
 
 NONE = "none"  # a value, unlike what is left out
@@ -63,10 +64,10 @@ def _parse_text(parse: Callable[[str], Any]) -> BeforeValidator:
     return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
 
 
-def _in_whole_seconds(ttl: timedelta | None, what: str = "ttl") -> timedelta | None:
-    if ttl is not None and (ttl <= timedelta(0) or ttl % timedelta(seconds=1)):
-        raise ValueError(f"a {what} is a positive number of whole seconds, got {ttl}")
-    return ttl
+def _in_whole_seconds(duration: timedelta | None) -> timedelta | None:
+    if duration is not None and (duration <= timedelta(0) or duration % timedelta(seconds=1)):
+        raise ValueError(f"a duration is a positive number of whole seconds, got {duration}")
+    return duration
 
 
 def _load_or_parse(
@@ -92,16 +93,16 @@ ProjectFile = Annotated[
 Embedder = Annotated[str, AfterValidator(_with_absolute_folder)]
 Ttl = Annotated[
     timedelta | None,
-    _parse_text(parse_ttl),
+    _parse_text(parse_duration),
     AfterValidator(_in_whole_seconds),
-    PlainSerializer(format_ttl, return_type=str),
+    PlainSerializer(format_duration, return_type=str),
     WithJsonSchema({"type": "string"}),
 ]
 Duration = Annotated[
     timedelta | None,
-    _parse_text(partial(parse_ttl, what="duration")),
-    AfterValidator(partial(_in_whole_seconds, what="duration")),
-    PlainSerializer(format_ttl, return_type=str),
+    _parse_text(parse_duration),
+    AfterValidator(_in_whole_seconds),
+    PlainSerializer(format_duration, return_type=str),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}]}),
 ]
 CacheBy = Annotated[

@@ -15,6 +15,8 @@ _PLAIN = str.maketrans(_DRAWN, ".:-=+*#@" + "-|" + "+" * 9 + "~")
 WITH_ESCAPES = "kp_batch.with_escapes"
 DOMAIN = 40  # characters of a domain that summaries and plans show
 _VALUE = 30  # characters of a value in a cache's name
+_NO_DURATION = "none"
+_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 # The only markup in a code span: what ends the span and, in a table, what ends the cell.
 _ESCAPED = str.maketrans({sign: f"\\x{ord(sign):02x}" for sign in "`|"})
@@ -212,3 +214,30 @@ def time_of_ns(nanoseconds: int) -> datetime | None:
 def us_of(time: datetime) -> int:
     """How many microseconds after 1970 a time is."""
     return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def parse_duration(text: str) -> timedelta | None:
+    """Parse a duration such as 90m, 12h or 7d; `none` gives None.
+
+    Raises:
+        ValueError: the text is neither.
+    """
+    lowered = text.strip().lower()
+    if lowered == _NO_DURATION:
+        return None
+    match = re.fullmatch(r"([0-9]{1,18})([smhd])", lowered)
+    if not match or int(match[1]) == 0:
+        raise ValueError(f"a duration is none, or a whole number with s, m, h or d, got {text!r}")
+    try:
+        return timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
+    except OverflowError as error:
+        raise ValueError(f"a duration is at most {timedelta.max.days}d, got {text!r}") from error
+
+
+def format_duration(duration: timedelta | None) -> str:
+    """Write a duration of whole seconds as the shortest text that `parse_duration` reads."""
+    if duration is None:
+        return _NO_DURATION
+    seconds = duration // timedelta(seconds=1)
+    sizes = _SECONDS.items()
+    return next(f"{seconds // size}{unit}" for unit, size in sizes if seconds % size == 0)

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import KpBatchError
-from kp_batch.novelty.settings import format_ttl
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.settings import SETTINGS
+from kp_batch.text import format_duration
 from kp_batch.warehouse.manifest import Manifest
 from tests.support.profiles import LEGAL
 from tests.support.runs import least
@@ -22,13 +22,13 @@ DAY = timedelta(days=1)
 
 @pytest.mark.parametrize("ttl", [None, 7 * DAY])
 def test_a_ttl_is_given_as_text_or_as_it_is(ttl: timedelta | None) -> None:
-    for form in (ttl, format_ttl(ttl)):
+    for form in (ttl, format_duration(ttl)):
         assert RescoreConfig(archive=("a",), warehouse=Path("w"), ttl=form).ttl == ttl
 
 
 @pytest.mark.parametrize("ttl", ["90", "0s", "", timedelta(0), -DAY, DAY / 86_400_000_000])
 def test_a_wrong_ttl_is_refused(ttl: str | timedelta) -> None:
-    with pytest.raises(ValidationError, match="a ttl is "):
+    with pytest.raises(ValidationError, match="a duration is "):
         RescoreConfig(archive=("a",), warehouse=Path("w"), ttl=ttl)
 
 
@@ -277,7 +277,7 @@ def test_faults_in_the_values_of_a_form_are_reported_in_one_line_all_at_once(
     with pytest.raises(KpBatchError) as refused:
         RescoreConfig.read(values | {"ttl": "soon", "cachesize": 3, "max_unreadable": "few"})
     message = str(refused.value)
-    assert message.startswith("the settings of the run have faults: --ttl: a ttl is none, or ")
+    assert message.startswith("the settings of the run have faults: --ttl: a duration is none, or ")
     assert "; --max-unreadable: a limit is " in message
     assert "; there is no key 'cachesize', did you mean 'cache_size'? keys: " in message
     with pytest.raises(

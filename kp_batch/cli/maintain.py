@@ -23,8 +23,7 @@ from kp_batch.cli.options import (
 from kp_batch.cli.supervise import logged
 from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.log import echo, echo_result
-from kp_batch.novelty.settings import parse_ttl
-from kp_batch.text import count_of, printable
+from kp_batch.text import count_of, parse_duration, printable
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import Layout
 
@@ -192,7 +191,7 @@ def _period(text: str) -> timedelta:
             f"--keep: {text!r} may be minutes or months; write hours or days, such as 12h or 30d"
         )
     with suppress(ValueError):
-        if period := parse_ttl(text):
+        if period := parse_duration(text):
             return period
     raise click.UsageError(f"--keep: a time such as 12h or 30d, got {text!r}")
 

@@ -32,9 +32,17 @@ from kp_batch.cli.options import (
 from kp_batch.duck import set_variables
 from kp_batch.errors import KpBatchError
 from kp_batch.log import echo, user_out, writing_to
-from kp_batch.novelty.settings import parse_ttl
 from kp_batch.runs.reasons import in_words
-from kp_batch.text import aligned, count_of, one_line, padded, printable, shortened, width
+from kp_batch.text import (
+    aligned,
+    count_of,
+    one_line,
+    padded,
+    parse_duration,
+    printable,
+    shortened,
+    width,
+)
 from kp_batch.warehouse.questions import Question
 from kp_batch.warehouse.questions import questions as all_questions
 
@@ -167,7 +175,7 @@ def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
 @warehouse_option_of(type=Warehouse(path_type=Path, readable=False))
 @click.option(
     "--max-age",
-    type=Parsed(parse_ttl),
+    type=Parsed(parse_duration),
     metavar="TIME",
     help="Exit with 1 if the last success is longer ago, as 26h, or there is none.",
 )

@@ -23,8 +23,7 @@ from kp_batch.cli.query import ask
 from kp_batch.cli.supervise import end_after, logged
 from kp_batch.errors import ResourceError
 from kp_batch.log import echo, echo_result, info, show_only_new_warnings
-from kp_batch.novelty.settings import parse_ttl
-from kp_batch.text import count_of
+from kp_batch.text import count_of, parse_duration
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import Layout, check_apart, make_folder
 
@@ -190,7 +189,9 @@ def _work(
 ) -> None:
     """Run with these settings; if the result cannot be printed, that fails the command at last."""
     with suppress(ValueError):  # that it is wrong is told with all other faults
-        end_after(parse_ttl(settings.get("timeout") or "none"))  # to read the settings may hang
+        end_after(
+            parse_duration(settings.get("timeout") or "none")
+        )  # to read the settings may hang
     config = config_of(settings)
     end_after(config.timeout)
     from kp_batch.steps.prefect_settings import configured_api

@@ -40,8 +40,7 @@ from kp_batch.errors import (
 )
 from kp_batch.files import HALF_WRITTEN, note_leftovers_in, remove_leftovers, temporary_sibling
 from kp_batch.log import echo, set_user_streams, user_err, user_out
-from kp_batch.novelty.settings import format_ttl, parse_ttl
-from kp_batch.text import printable_lines
+from kp_batch.text import format_duration, parse_duration, printable_lines
 
 # Files of the child's temporary folder, besides those of `owed`: the list of what it would leave
 # elsewhere if it is killed; the output of libraries, or a link to it; a mark that it is at work,
@@ -171,7 +170,7 @@ def end_after(timeout: timedelta | None) -> None:
     A run ends itself, see `steps.timeout`, where it can: it has a moment more for that.
     """
     for folder in TEMPORARY_FOLDERS:
-        (folder / _TIMEOUT).write_text(format_ttl(timeout), "utf-8")
+        (folder / _TIMEOUT).write_text(format_duration(timeout), "utf-8")
         os.kill(os.getppid(), signal.SIGCHLD)  # the supervisor looks for it
 
 
@@ -183,7 +182,7 @@ def _deadline(folder: Path, began: float) -> float:
 
 def _timeout(folder: Path) -> timedelta | None:
     try:
-        return parse_ttl((folder / _TIMEOUT).read_text("utf-8"))
+        return parse_duration((folder / _TIMEOUT).read_text("utf-8"))
     except (OSError, ValueError):  # it is not known yet
         return None
 

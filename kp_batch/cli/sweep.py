@@ -14,9 +14,9 @@ from kp_batch.cli import kp_batch
 from kp_batch.cli.export import output_file
 from kp_batch.cli.options import Parsed, json_line, json_option, warehouse_option
 from kp_batch.log import echo
-from kp_batch.novelty.settings import format_cache_by, format_ttl, parse_cache_by, parse_ttl
+from kp_batch.novelty.settings import format_cache_by, parse_cache_by
 from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep
-from kp_batch.text import aligned, count_of, printable, shortened
+from kp_batch.text import aligned, count_of, format_duration, parse_duration, printable, shortened
 
 T = TypeVar("T")
 _ENDING = ".html"
@@ -66,7 +66,7 @@ def _page(output: str) -> str:
     "--ttl",
     "ttls",
     metavar="TTL,...",
-    type=_list_of(lambda text: format_ttl(parse_ttl(text))),
+    type=_list_of(lambda text: format_duration(parse_duration(text))),
     help="Times to live in the cache: none,12h,7d.",
 )
 @click.option(

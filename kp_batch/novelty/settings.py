@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from kp_batch.errors import SettingError
+from kp_batch.text import format_duration, parse_duration
 
 # Raised with any change to `VectorCache` or `replay` that changes a result; part of every cache_id.
 REPLAY_VERSION = 1
@@ -15,7 +16,6 @@ CACHE_COLUMNS = ("agent_id", "framework", "task_domain")
 _NONE = "none"
 _KEYS = 20  # listed in a message, at the most
 _KEY = re.compile(r"\w[\w.-]*")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class CacheSettings:
     @property
     def cache_id(self) -> str:
         """Names these settings and this version of the replay: `fifo-SIZE-ttl-TTL-vVERSION`."""
-        return f"fifo-{self.size}-ttl-{format_ttl(self.ttl)}-v{REPLAY_VERSION}"
+        return f"fifo-{self.size}-ttl-{format_duration(self.ttl)}-v{REPLAY_VERSION}"
 
     @classmethod
     def of(cls, cache_id: str) -> "CacheSettings":
@@ -45,7 +45,7 @@ class CacheSettings:
         match = re.fullmatch(r"fifo-([0-9]+)-ttl-(\w+)-v[0-9]+", cache_id)
         if not match:
             raise ValueError(f"a cache_id is fifo-SIZE-ttl-TTL-vVERSION, got {cache_id!r}")
-        return cls(int(match[1]), parse_ttl(match[2]))
+        return cls(int(match[1]), parse_duration(match[2]))
 
 
 def parse_cache_by(text: str) -> tuple[str, ...]:
@@ -90,34 +90,3 @@ def check_cache_by(names: Iterable[str], keys: Collection[str]) -> None:
 def format_cache_by(names: Sequence[str]) -> str:
     """Write names as `parse_cache_by` reads them."""
     return "+".join(names) or _NONE
-
-
-def parse_ttl(text: str, what: str = "ttl") -> timedelta | None:
-    """Parse a duration such as 90m, 12h or 7d; `none` gives None.
-
-    Args:
-        text: the duration.
-        what: it is, for a message.
-
-    Raises:
-        ValueError: the text is neither.
-    """
-    lowered = text.strip().lower()
-    if lowered == _NONE:
-        return None
-    match = re.fullmatch(r"([0-9]{1,18})([smhd])", lowered)
-    if not match or int(match[1]) == 0:
-        raise ValueError(f"a {what} is none, or a whole number with s, m, h or d, got {text!r}")
-    try:
-        return timedelta(**{_UNITS[match[2]]: int(match[1])})
-    except OverflowError as error:
-        raise ValueError(f"a {what} is at most {timedelta.max.days}d, got {text!r}") from error
-
-
-def format_ttl(ttl: timedelta | None) -> str:
-    """Write a ttl of whole seconds as the shortest text that `parse_ttl` reads."""
-    if ttl is None:
-        return _NONE
-    seconds = ttl // timedelta(seconds=1)
-    sizes = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
-    return next(f"{seconds // size}{unit}" for unit, size in sizes if seconds % size == 0)

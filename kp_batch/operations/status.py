@@ -15,11 +15,10 @@ from typing import Any, Literal
 
 from kp_batch.ended import Status
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.novelty.settings import format_ttl
 from kp_batch.runs.audits import AuditResult
 from kp_batch.runs.record import RunCounts
 from kp_batch.storage.store import answered_within, store_at
-from kp_batch.text import age, count_of, one_line, printable
+from kp_batch.text import age, count_of, format_duration, one_line, printable
 from kp_batch.warehouse.bucket.location import Record, shown, url_of
 from kp_batch.warehouse.last_run import LastRun, Stands, Success, last_success
 from kp_batch.warehouse.layout import Layout
@@ -112,7 +111,7 @@ def check_age(status: WarehouseStatus, most: timedelta | None) -> None:
     if status.age_s > most.total_seconds():
         raise WarehouseError(
             f"the last success in {status.warehouse} is {age(status.age_s)} ago, which is more "
-            f"than {format_ttl(most)}",
+            f"than {format_duration(most)}",
             code="late",
         )
 

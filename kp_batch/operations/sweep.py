@@ -22,14 +22,7 @@ from kp_batch.files import atomic_write
 from kp_batch.log import progress
 from kp_batch.novelty.cache import NO_NEIGHBOUR
 from kp_batch.novelty.replay import replay_windows, window_starts
-from kp_batch.novelty.settings import (
-    CacheSettings,
-    check_cache_by,
-    format_cache_by,
-    format_ttl,
-    parse_cache_by,
-    parse_ttl,
-)
+from kp_batch.novelty.settings import CacheSettings, check_cache_by, format_cache_by, parse_cache_by
 from kp_batch.operations.forget import check_formulas
 from kp_batch.operations.sweep_result import COLUMNS, SAME_SCORE, Outcome, Sweep
 from kp_batch.pipeline.preflight import check_vectors_fit
@@ -44,6 +37,7 @@ from kp_batch.runs.staging import Staging
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import ProfileVersions
 from kp_batch.steps.step import ThreadExecutor, step
+from kp_batch.text import format_duration, parse_duration
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.catalog import create_macros
@@ -97,7 +91,7 @@ def sweep(
         cache_by: whose traces share a cache, as `parse_cache_by` reads it; none: the warehouse's
             own, as for the others.
         sizes: of the caches, each at least 1.
-        ttls: of the caches, as `parse_ttl` reads them.
+        ttls: of the caches, as `parse_duration` reads them.
         thresholds: each 0..1.
 
     Raises:
@@ -145,7 +139,7 @@ def _groupings(
     groupings = {
         config.cache_by: Grouping(config.cache_by, {in_force: {config.threshold}}, in_force)
     }
-    parsed = [parse_ttl(ttl) for ttl in ttls] or [config.ttl]
+    parsed = [parse_duration(ttl) for ttl in ttls] or [config.ttl]
     caches = [CacheSettings(*pair) for pair in product(sizes or [config.cache_size], parsed)]
     for names in [parse_cache_by(names) for names in cache_by] or [config.cache_by]:
         grouping = groupings.setdefault(names, Grouping(names, {}))
@@ -340,7 +334,7 @@ def _outcomes(
             yield Outcome(
                 cache_by=format_cache_by(grouping.cache_by),
                 cache_size=cache.size,
-                ttl=format_ttl(cache.ttl),
+                ttl=format_duration(cache.ttl),
                 in_force=is_in_force,
                 **row,
             )

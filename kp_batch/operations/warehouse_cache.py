@@ -15,18 +15,14 @@ from kp_batch.duck import set_variables, sql, statement
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.errors import KpBatchError
-from kp_batch.novelty.settings import (
-    CACHE_COLUMNS,
-    CacheSettings,
-    format_cache_by,
-    format_ttl,
-)
+from kp_batch.novelty.settings import CACHE_COLUMNS, CacheSettings, format_cache_by
 from kp_batch.novelty.similar import Nearby, Similar, most_similar
 from kp_batch.operations.score import FindNeighbours, Neighbours, no_neighbours
 from kp_batch.planning.cache_groups import groups_of, rows_by_group
 from kp_batch.planning.snapshot import OpenSnapshot, open_published
 from kp_batch.runs.run import last_config
 from kp_batch.scoring.profiles import ProfileVersions
+from kp_batch.text import format_duration
 from kp_batch.vectors import Float32s, unit
 from kp_batch.warehouse.layout import Layout
 
@@ -84,7 +80,7 @@ class CacheWindow:
         return CacheContents(
             size=len(self.span),
             capacity=self.settings.size,
-            ttl=format_ttl(self.settings.ttl),
+            ttl=format_duration(self.settings.ttl),
             oldest=oldest and oldest.isoformat(),
             newest=newest and newest.isoformat(),
             domains=dict(domains.iter_rows()),

@@ -17,7 +17,7 @@ from math import inf
 from types import FrameType
 
 from kp_batch.errors import RunTimeoutError
-from kp_batch.novelty.settings import format_ttl
+from kp_batch.text import format_duration
 from kp_batch.warehouse.last_run import the_try
 
 _LONGEST_S = 1e9  # which the system's timer can count
@@ -81,7 +81,7 @@ _LIMIT: ContextVar[_Limit | None] = ContextVar("limit", default=None)  # of this
 def not_over(timeout: timedelta, step: str | None) -> str:
     """What is said of a run that was at a step at its timeout; None: before its first one."""
     where = f"in the step {step}" if step else "before its first step"
-    return f"the run was not over after --timeout {format_ttl(timeout)}, and is ended {where}"
+    return f"the run was not over after --timeout {format_duration(timeout)}, and is ended {where}"
 
 
 @contextmanager

@@ -545,7 +545,7 @@ def test_wrong_usage_exits_2(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--ttl", "soon"], "--ttl: a ttl is none, or a whole number with s, m, h or d"),
+        (["--ttl", "soon"], "--ttl: a duration is none, or a whole number with s, m, h or d"),
         (
             ["--since", "2026-02-01"],
             "--since went: weights that hold from a date on have",

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kp_batch.novelty.settings import REPLAY_VERSION, CacheSettings, format_ttl, parse_ttl
+from kp_batch.novelty.settings import REPLAY_VERSION, CacheSettings
+from kp_batch.text import format_duration, parse_duration
 
 DAY = timedelta(days=1)
 
@@ -25,7 +26,7 @@ DAY = timedelta(days=1)
     ],
 )
 def test_a_ttl_is_read(text: str, ttl: timedelta | None) -> None:
-    assert parse_ttl(text) == ttl
+    assert parse_duration(text) == ttl
 
 
 @pytest.mark.parametrize(
@@ -34,14 +35,14 @@ def test_a_ttl_is_read(text: str, ttl: timedelta | None) -> None:
 )
 def test_a_wrong_ttl_is_refused_and_named(text: str) -> None:
     with pytest.raises(ValueError, match=r"s, m, h or d, got") as caught:
-        parse_ttl(text)
+        parse_duration(text)
     assert repr(text) in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["1000000000d", "100000000000000000h"])
 def test_a_ttl_beyond_all_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=f"a ttl is at most 999999999d, got '{text}'"):
-        parse_ttl(text)
+    with pytest.raises(ValueError, match=f"a duration is at most 999999999d, got '{text}'"):
+        parse_duration(text)
 
 
 @pytest.mark.parametrize(
@@ -58,16 +59,16 @@ def test_a_ttl_beyond_all_is_refused(text: str) -> None:
     ],
 )
 def test_a_ttl_is_written_as_its_shortest_text(ttl: timedelta | None, text: str) -> None:
-    assert format_ttl(ttl) == text
-    assert parse_ttl(text) == ttl
+    assert format_duration(ttl) == text
+    assert parse_duration(text) == ttl
 
 
 @given(st.integers(1, 999_999_999), st.sampled_from("smhd"))
 def test_law_a_ttl_is_read_as_it_was_written(number: int, unit: str) -> None:
-    ttl = parse_ttl(f"{number}{unit}")
+    ttl = parse_duration(f"{number}{unit}")
     assert isinstance(ttl, timedelta)
-    assert parse_ttl(format_ttl(ttl)) == ttl
-    assert len(format_ttl(ttl)) <= len(f"{number}{unit}")
+    assert parse_duration(format_duration(ttl)) == ttl
+    assert len(format_duration(ttl)) <= len(f"{number}{unit}")
 
 
 @pytest.mark.parametrize(
