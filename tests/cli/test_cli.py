@@ -48,6 +48,7 @@ pytestmark = pytest.mark.usefixtures("no_page")
 PLANNED = [
     "reasons",
     "files",
+    "excluded_kept",
     "rows_of_earlier",
     "rows_rejected",
     "rejected_by_code",
