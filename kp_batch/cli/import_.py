@@ -141,11 +141,13 @@ def import_(  # noqa: PLR0913 (each is an option)
     FORMAT is one that --list shows, or auto: that of the archive, or detected from the files.
     Without arguments the project's imports are made, one after another.
     """
-    if archive is None:
-        if arguments:
-            raise click.UsageError("Missing option '-o' / '--output'.")
+    if _is_bare():
         _import_all(as_json=as_json)
         return
+    if not arguments:
+        raise click.UsageError("Missing argument 'FORMAT SOURCE...'.")
+    if archive is None:
+        raise click.UsageError("Missing option '-o' / '--output'.")
     if forget_by:
         from kp_batch.imports.run import forget
         from kp_batch.imports.summary import forgotten_text
@@ -175,6 +177,13 @@ def import_(  # noqa: PLR0913 (each is an option)
     rules, limits = load_rules(rules_path, tables), ImportLimits(max_refused, max_unreadable)
     done = import_traces(form, sources, archive, rules, limits)
     echo_result(json_line(done) if as_json else as_text(done, archive))
+
+
+def _is_bare() -> bool:
+    """Whether the command is given nothing that would make it another one than the project's."""
+    context = click.get_current_context()
+    given = {name for name, value in context.params.items() if value not in (None, ())}
+    return given <= {"as_json"}
 
 
 def _import_all(*, as_json: bool) -> None:

@@ -306,3 +306,20 @@ def test_no_imports_are_told() -> None:
     done = invoke("import")
     assert done.returncode == 1
     assert "kp_batch.toml has no [[imports]]; add some" in done.stderr
+
+
+@pytest.mark.usefixtures("made")
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (["-o", "to"], "argument 'FORMAT SOURCE...'"),
+        (["--forget"], "argument 'FORMAT SOURCE...'"),
+        (["--forget-source", "-o", "to"], "argument 'FORMAT SOURCE...'"),
+        (["--max-refused", "5"], "argument 'FORMAT SOURCE...'"),
+        (["otlp", "a.json"], "option '-o' / '--output'"),
+    ],
+)
+def test_half_of_an_import_is_none_of_the_project(words: list[str], missing: str) -> None:
+    done = invoke("import", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"Missing {missing}." in done.stderr
