@@ -148,7 +148,8 @@ def print_lines(
     except UnreadableError as error:
         raise TraceError(f"{printable(file.name)} {refusal}: {error}") from error
     if not lines:
-        raise TraceError(f"there is no trace in {printable(file.name)}")
+        message = f"there is no trace in {printable(file.name)}; give one, or one on each line"
+        raise TraceError(message)
     if unscored:
         raise TraceError(f"{unscored:,} of {count_of(lines, 'trace')} {refusal}{first}")
 

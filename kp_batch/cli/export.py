@@ -128,7 +128,7 @@ def export(  # noqa: PLR0913 (each is an option)
         if exported.chosen and not exported.exported:
             raise KpBatchError(
                 f"none of {count_of(exported.chosen, 'chosen trace')} could be exported, and "
-                f"{printable(output)} is as it was; what became of them is told above"
+                f"{printable(output)} is as it was; see above what became of them"
             )
 
 

@@ -122,7 +122,7 @@ def sql(  # noqa: PLR0913 (each is an option)
     """
     output_format = "json" if as_json else output_format
     if ask(warehouse, _query(query, file), output_format, as_of) and fail_if_rows:
-        raise KpBatchError("the query of --fail-if-rows has rows")
+        raise KpBatchError("the query of --fail-if-rows has rows; look at its answer")
 
 
 @kp_batch.command()

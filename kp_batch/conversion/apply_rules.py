@@ -191,9 +191,12 @@ def check_rules(form: Format, rules: Rules) -> None:
     ]
     if missing:
         raise KpBatchError(
-            f"{form.name} does not tell what only you can decide; the rules lack "
+            f"{form.name} does not tell what only you can decide; add to the rules "
             f"{'; and '.join(missing)}"
         )
     score = rules.success and rules.success.score
     if score and rules.confidence and rules.confidence.score == score:
-        warn(f"the score {score!r} decides both success and confidence: it counts twice")
+        warn(
+            f"the score {score!r} decides both success and confidence: it counts twice; "
+            "name another one for one of them, if that was not meant"
+        )

@@ -187,7 +187,9 @@ def load_rules(path: Path | None, tables: Mapping[str, Any]) -> Rules:
         faults = faults_of(error, Rules, _named(tables))
         raise KpBatchError(f"{subject} have faults: {faults}") from error
     except ValueError as error:
-        raise KpBatchError(f"{subject} are no TOML: {one_line(str(error))}") from error
+        raise KpBatchError(
+            f"{subject} are no TOML: {one_line(str(error))}; mend that place"
+        ) from error
 
 
 def _named(options: Collection[str]) -> Callable[[Place], str]:

@@ -97,7 +97,10 @@ def checked(returned: npt.ArrayLike) -> Float32s:
     finite = np.isfinite(norms(vectors))
     if not finite.all():
         row = int(finite.argmin())
-        raise EncoderError(f"the encoder returned a vector with NaN or infinity (text {row})")
+        raise EncoderError(
+            f"the encoder returned a vector with NaN or infinity (text {row}); choose another "
+            "precision, or another model"
+        )
     return normalised(vectors)
 
 
@@ -118,7 +121,9 @@ class AnyModel:
         """Read from the model, which is loaded for that."""
         dimensions = self._model.get_embedding_dimension()
         if not dimensions:
-            raise EncoderError(f"the model in {self._folder} does not say its dimensions")
+            raise EncoderError(
+                f"the model in {self._folder} does not say its dimensions; choose another one"
+            )
         return dimensions
 
     def encode(self, texts: Sequence[str]) -> Float32s:

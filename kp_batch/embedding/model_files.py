@@ -98,7 +98,8 @@ def find_model(model: str) -> Path:
     if folder.is_dir():
         if not (folder / "modules.json").is_file():
             raise EncoderError(
-                f"the folder {folder} holds no sentence-transformers model (no modules.json)"
+                f"the folder {folder} holds no sentence-transformers model (no modules.json); name "
+                "one that sentence-transformers saved"
             )
         return folder
     with suppress(EncoderError):
@@ -108,7 +109,7 @@ def find_model(model: str) -> Path:
     except EncoderError as error:
         raise EncoderError(
             f"the embedder {model!r} is neither minilm, hashing or none, nor a folder, "
-            f"nor a model in the local cache or on the hub ({error})"
+            f"nor a model in the local cache or on the hub ({error}); name one of these"
         ) from error
 
 

@@ -86,7 +86,10 @@ def import_traces(
         check_rules(plan.form, rules)
         _check_same_traces(plan.archive.name, plan.state, rules)
         if not plan.source.inputs:
-            raise ArchiveError(f"no file of {plan.form.name} at {', '.join(sources)}")
+            raise ArchiveError(
+                f"no file of {plan.form.name} at {', '.join(sources)}; look at the path, or name "
+                "another format"
+            )
         if plan.is_empty:
             return plan.nothing_done()
         with target.alone() as opened:
@@ -355,7 +358,10 @@ def forget(
         ArchiveError: nothing was imported into it.
     """
     if not all(files):  # as of a variable that is not set: else it would be the folder here
-        raise KpBatchError("the path of what is to be forgotten is empty; nothing was changed")
+        raise KpBatchError(
+            "the path of what is to be forgotten is empty; nothing was changed; name a file, or a "
+            "folder"
+        )
     with (
         TemporaryDirectory(prefix="kp-import-") as name,
         target_of(str(archive), Path(name) / "archive").alone() as opened,
@@ -363,7 +369,10 @@ def forget(
         state = ImportState.of(opened)
         form = FORMATS.get(state.format)
         if not form:
-            raise ArchiveError(f"nothing that is known here was imported into {archive}")
+            raise ArchiveError(
+                f"nothing that is known here was imported into {archive}; name an archive of "
+                "kp-batch import, or install the version that made it"
+            )
         rules = Rules.from_json(state.rules)
         scratch, known = Path(name) / "scratch", state.known_sources(opened)
         job = ImportJob(form, rules, scratch, state.number + 1, Workers(0))

@@ -132,7 +132,9 @@ def files_of(sources: Sequence[str], archive: str) -> dict[str, str]:
         try:
             files = _stamps(source, own)
         except ValueError as error:  # it is no pattern
-            raise ArchiveError(f"cannot look at {source!r}: {error}") from error
+            raise ArchiveError(
+                f"cannot look at {source!r}: {error}; name files or folders of a source"
+            ) from error
         if not files:
             raise ArchiveError(f"there is no file at {source!r}; name files or folders of a source")
         stamps |= files

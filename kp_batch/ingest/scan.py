@@ -305,7 +305,8 @@ def _warn_of_loss(now: pl.DataFrame, before: pl.DataFrame, gone: Sequence[str]) 
     )
     warn(
         f"the archive has lost half of its rows or more: it holds {rows:,} now, and "
-        f"held {known_rows:,}{''.join(causes)}",
+        f"held {known_rows:,}{''.join(causes)}; bring back what is missing, or remove its traces "
+        "with --prune",
         repeated=not is_half(rows, known_read),
     )
 

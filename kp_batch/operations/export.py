@@ -283,7 +283,7 @@ def _create_wanted(
     except _CONDITION_ERRORS as error:
         raise KpBatchError(
             f"the condition {wanted.where!r} cannot be asked of the view scores: "
-            f"{one_line(str(error))}; it is one condition, such as n_tools > 2, and --top N takes "
+            f"{one_line(str(error))}; write one condition, such as n_tools > 2; --top N takes "
             "the best"
         ) from error
 

@@ -48,7 +48,8 @@ def settings(warehouse: Path, project: Project | None = None) -> tuple[Setting, 
         rows = connection.execute(_DONE).fetchall()
     if not rows and not project:
         raise WarehouseError(
-            f"no run of {shown(warehouse)} is done yet; the first one sets its settings"
+            f"no run of {shown(warehouse)} is done yet; the first one sets its settings: "
+            "kp-batch run ARCHIVE"
         )
     runs = [(run_id, _flat(json.loads(values))) for run_id, values in rows]
 

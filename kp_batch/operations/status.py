@@ -26,6 +26,7 @@ from kp_batch.warehouse.lock import holder, lease_holder
 from kp_batch.warehouse.manifest import check_manifest, manifest_of, read_manifest
 
 _LOOKS, _BETWEEN_S = 5, 0.1  # see `_resolved`
+_LATE = "see how the last run ended, and whether the nightly job is started"
 PATIENCE_S = 30.0  # until a bucket, or a disk behind a network, has answered
 # Of a warehouse whose runs left no mark of it, as an earlier kp_batch or a copy.
 _LAST_DONE = """
@@ -107,11 +108,11 @@ def check_age(status: WarehouseStatus, most: timedelta | None) -> None:
     if most is None:
         return
     if status.age_s is None:
-        raise WarehouseError(f"no run was done in {status.warehouse} yet", code="late")
+        raise WarehouseError(f"no run was done in {status.warehouse} yet; {_LATE}", code="late")
     if status.age_s > most.total_seconds():
         raise WarehouseError(
             f"the last success in {status.warehouse} is {age(status.age_s)} ago, which is more "
-            f"than {format_duration(most)}",
+            f"than {format_duration(most)}; {_LATE}",
             code="late",
         )
 
@@ -120,7 +121,9 @@ def _of_folder(warehouse: Path, warehouse_id: str | None) -> tuple[Tried | None,
     manifest, last = read_manifest(warehouse), LastRun.read(warehouse)
     check_manifest(manifest, warehouse, warehouse_id)
     if not warehouse.is_dir():
-        raise WarehouseError(f"{warehouse} cannot be reached: there is no such folder")
+        raise WarehouseError(
+            f"{warehouse} cannot be reached: there is no such folder; look at its path and its disk"
+        )
     if not (manifest or last):
         raise WarehouseError(f"{warehouse} is no warehouse; run an archive first")
     success = last_success(last) or (_last_done(warehouse) if manifest else None)

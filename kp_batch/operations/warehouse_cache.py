@@ -309,8 +309,8 @@ def _check_group(group: Mapping[str, str | None], cache_by: Sequence[str]) -> No
     for name in group:
         if name not in cache_by:
             raise KpBatchError(
-                f"--group: {name} tells no caches of the warehouse apart; its cache_by is "
-                f"{format_cache_by(cache_by)}"
+                f"--group: {name} tells no caches of the warehouse apart; leave it out, as "
+                f"its cache_by is {format_cache_by(cache_by)}"
             )
     if missing := [name for name in cache_by if name not in {*CACHE_COLUMNS, *group}]:
         named = " ".join(f"--group {name}=VALUE" for name in missing)

@@ -70,7 +70,7 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
     if not is_native(encoder.precision):
         warn(
             f"{encoder.precision} is slower than float32 here: the processor does not compute in "
-            "it",
+            "it; choose float32 where much is still to come: it embeds all texts once more",
             repeated=run.published.settings.get("precision") == encoder.precision,
         )
     staging, folder = run.staging, Layout(config.warehouse).vectors(encoder.encoder_id)
@@ -229,6 +229,7 @@ def _load(name: EncoderName) -> Encoder:
     encoder = load_encoder(name.embedder, name.precision)
     if encoder is None or encoder.encoder_id != name.encoder_id:
         raise EncoderError(
-            f"the files of the model {name.embedder} are others here than where it was named"
+            f"the files of the model {name.embedder} are others here than where it was named; "
+            "put the same files on each machine"
         )
     return encoder

@@ -112,7 +112,8 @@ def leave_report(warehouse: Path, executor: Executor) -> None:
     except Exception as error:  # noqa: BLE001 (no page is worth a failed run)
         fault = error
     if fault:
-        warn(f"the report was not written: {one_line(str(fault))}")
+        reason = one_line(str(fault))
+        warn(f"the report was not written: {reason}; when that is mended: kp-batch report -o FILE")
     else:
         info(f"the report is in {shown(warehouse)}/{page.name}")
 

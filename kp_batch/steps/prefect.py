@@ -134,7 +134,7 @@ def _artifacts() -> Generator[None]:
     try:
         yield
     except (Exception, PanicException) as error:  # noqa: BLE001 (see above)
-        warn(f"Prefect has not all artifacts of this run: {error}")
+        warn(f"Prefect has not all artifacts of this run: {error}; look at its server")
 
 
 @contextmanager

@@ -152,7 +152,8 @@ def check_room(ray: Any) -> None:
     if most < PART_BYTES:
         raise WorkerError(
             f"no node of the Ray cluster has room for a part of the work, or the model: it takes "
-            f"{PART_BYTES >> 20} MiB, and the largest node has {int(most) >> 20} MiB for tasks"
+            f"{PART_BYTES >> 20} MiB, and the largest node has {int(most) >> 20} MiB for tasks; "
+            "give a node more memory"
         )
 
 
@@ -165,7 +166,7 @@ def nodes_with_a_core(ray: Any) -> list[Mapping[str, float]]:
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     nodes = [node for node in alive if node.get("CPU", 0) >= 1]
     if not nodes:
-        raise WorkerError("no node of the Ray cluster has a core for kp-batch")
+        raise WorkerError("no node of the Ray cluster has a core for kp-batch; start one that has")
     return nodes
 
 
@@ -185,9 +186,12 @@ def check_node(ray: Any, node: Mapping[str, Any], answer: Any) -> None:
     try:
         versions, lacking = ray.get(answer, timeout=_NODE_PATIENCE_S)
     except ray.exceptions.GetTimeoutError as error:
-        raise WorkerError(f"{name} did not answer within {_NODE_PATIENCE_S:.0f} s") from error
+        message = f"{name} did not answer within {_NODE_PATIENCE_S:.0f} s; look at that machine"
+        raise WorkerError(message) from error
     except ray.exceptions.RayError as error:
-        raise WorkerError(f"{name} cannot run kp-batch: {one_line(str(error))}") from error
+        raise WorkerError(
+            f"{name} cannot run kp-batch: {one_line(str(error))}; install there what is here"
+        ) from error
     if versions != local_versions():
         reason = f"has {versions}, and this machine {local_versions()}; install the same"
         raise WorkerError(f"{name} {reason}")
@@ -298,7 +302,8 @@ class RayExecutor:
             lack = " for want of memory" if isinstance(error, errors.OutOfMemoryError) else ""
             raise WorkerError(
                 f"{step} lost its worker {_TRIES} times{lack}, with "
-                f"{shortened(one_line(repr(part)), _OF_PART)}"
+                f"{shortened(one_line(repr(part)), _OF_PART)}; give the nodes more memory, or "
+                "look at what is named"
             ) from error
 
     @contextmanager
@@ -310,7 +315,8 @@ class RayExecutor:
             raise
         except self.ray.exceptions.RayError as error:
             raise WorkerError(
-                f"{step} failed on the Ray cluster: {one_line(str(error))}"
+                f"{step} failed on the Ray cluster: {one_line(str(error))}; run again when it is "
+                "whole"
             ) from error
 
 

@@ -6,6 +6,7 @@ from urllib.parse import unquote, urlsplit
 from kp_batch.errors import KpBatchError
 
 SCHEMES = ("s3", "gs", "az", "https", "http")
+_FORM = "write it as in s3://BUCKET/PATH"
 _DATABASES = ("postgresql://", "postgres://")
 _PASSWORD = re.compile(r"pass(?!file\b)\w*=", re.IGNORECASE)  # as one may write libpq's parameter
 
@@ -69,12 +70,12 @@ def check_url(url: str) -> None:
     except ValueError as error:
         if "@" in url:
             raise _with_secret(url.partition("://")[0], "") from None
-        raise KpBatchError(f"the URL {url!r} cannot be parsed: {error}") from error
+        raise KpBatchError(f"the URL {url!r} cannot be parsed: {error}; {_FORM}") from error
     # In a bucket, ? and # are ordinary characters of a name.
     if "@" in parts.netloc or (is_web(url) and (parts.query or parts.fragment)):
         raise _with_secret(parts.scheme, parts.hostname or "")
     if not parts.netloc:
-        raise KpBatchError(f"the URL {url!r} names no bucket")
+        raise KpBatchError(f"the URL {url!r} names no bucket; {_FORM}")
 
 
 def _with_secret(scheme: str, host: str) -> KpBatchError:

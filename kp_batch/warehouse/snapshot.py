@@ -227,8 +227,8 @@ def kept_candidate(warehouse: Path) -> PublishedSnapshot:
     kept = Candidate.kept(warehouse)
     if kept is None:
         raise WarehouseError(
-            f"there is no candidate in {shown(warehouse)}: a run that audits refuse leaves one, "
-            "and so does run --preview, until the next run"
+            f"there is no candidate in {shown(warehouse)}: make one with run --preview; a run "
+            "that audits refuse leaves one, too, until the next run"
         )
     candidate, settings = kept
     manifest = Manifest(settings, candidate.next_versions)

@@ -639,27 +639,28 @@ def test_an_archive_that_lost_half_of_its_rows_or_cannot_read_them_is_reported(
         aside.rename(night.archive / name)
         return caplog.messages
 
-    def lost(rows: int, before: int) -> str:
+    def lost(rows: int, before: int, cause: str) -> str:
         return (
             "the archive has lost half of its rows or more: it holds "
-            f"{rows} now, and held {before}; 1 file is "
+            f"{rows} now, and held {before}; 1 file is {cause}; bring back what is missing, or "
+            "remove its traces with --prune"
         )
 
     gone = f"gone (such as {night.archive}/b.jsonl)"
     plan(night.config())
     assert caplog.messages == []
     assert warnings_without("a.jsonl") == []  # two of five
-    assert warnings_without("b.jsonl") == [lost(2, 5) + gone]
+    assert warnings_without("b.jsonl") == [lost(2, 5, gone)]
     with monkeypatch.context() as patch:
         deny(patch, night.aged(night.archive / "b.jsonl"))
         plan(night.config())
     denied = f"unreadable (such as {night.archive}/b.jsonl: Permission denied)"
-    assert caplog.messages[-1] == lost(2, 5) + denied
+    assert caplog.messages[-1] == lost(2, 5, denied)
     night.write("c.jsonl", "c1")
     caplog.clear()
     night.run()
     assert caplog.messages == []
-    assert warnings_without("b.jsonl") == [lost(3, 6) + gone]
+    assert warnings_without("b.jsonl") == [lost(3, 6, gone)]
 
 
 def test_a_stray_lock_makes_no_known_file_gone(
@@ -671,10 +672,10 @@ def test_a_stray_lock_makes_no_known_file_gone(
     with pytest.raises(ArchiveError, match="2 of 4 files are unreadable"):
         first.run(prune=True, max_unreadable="0")
     assert caplog.messages[0] == f"{first.archive}/sub is unreadable: {IS_WAREHOUSE}"
-    assert caplog.messages[1].endswith(
+    assert (
         "it holds 5 now, and held 10; 1 file is unreadable "
-        f"(such as {first.archive}/sub/c.jsonl: it is in {first.archive}/sub)"
-    )
+        f"(such as {first.archive}/sub/c.jsonl: it is in {first.archive}/sub); bring back"
+    ) in caplog.messages[1]
     first.run()
     assert len(first.ids) == 10
     (first.archive / "sub" / "kp.lock").unlink()

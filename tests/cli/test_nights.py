@@ -259,7 +259,8 @@ def test_no_night_for_three_days(nights: Nights) -> None:
     assert (returned, round(found["age_s"] / 86_400)) == (1, 3)
     late = invoke("status", "--warehouse", nights.warehouse, *DAY)
     assert late.stderr == (
-        f"kp-batch: the last success in {nights.warehouse} is 3.0 d ago, which is more than 26h\n"
+        f"kp-batch: the last success in {nights.warehouse} is 3.0 d ago, which is more than 26h; "
+        "see how the last run ended, and whether the nightly job is started\n"
     )
 
 
@@ -271,7 +272,10 @@ def test_a_first_night_that_fails_is_no_success(tmp_path: Path) -> None:
     returned, found = nights.status(*DAY)
     assert (returned, found["last_success"], found["age_s"]) == (1, None, None)
     late = invoke("status", "--warehouse", nights.warehouse, *DAY)
-    assert late.stderr == f"kp-batch: no run was done in {nights.warehouse} yet\n"
+    assert late.stderr == (
+        f"kp-batch: no run was done in {nights.warehouse} yet; see how the last run ended, and "
+        "whether the nightly job is started\n"
+    )
 
 
 @contextmanager
@@ -351,8 +355,8 @@ def test_what_is_no_warehouse_has_no_status(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     for name, reason in {
-        "gone": "cannot be reached: there is no such folder",
-        "file": "cannot be reached: there is no such folder",
+        "gone": "cannot be reached: there is no such folder; look at its path and its disk",
+        "file": "cannot be reached: there is no such folder; look at its path and its disk",
         "empty": "is no warehouse; run an archive first",
     }.items():
         refused = invoke("status", "--warehouse", tmp_path / name, *DAY)

@@ -203,7 +203,10 @@ def test_damaged_lines_of_what_was_refused_are_left_out(
 
 def test_the_command_tells_warnings_and_progress_without_a_terminal_too(archive: Path) -> None:
     rules = ("--success", "score:correct:1", "--confidence", "score:correct:0:1", "--domain", "=x")
-    twice = "the score 'correct' decides both success and confidence: it counts twice"
+    twice = (
+        "the score 'correct' decides both success and confidence: it counts twice; "
+        "name another one for one of them, if that was not meant"
+    )
     done = invoke("import", "otlp", SPANS, "-o", archive, *rules)
     assert done.stderr.splitlines() == [
         f"kp-batch: warning: {twice}",

@@ -189,7 +189,7 @@ def test_the_conditions_choose(
         ("", "SELECT"),
         ("true; DROP VIEW scores", "cannot be asked"),
         ("true) OR (true", "cannot be asked"),
-        ("success LIMIT 3", r"it is one condition, .* and --top N takes the best"),
+        ("success LIMIT 3", r"write one condition, .*; --top N takes the best"),
         ("trace_id IN (SELECT content FROM read_text('/etc/hostname'))", "file system"),
     ],
 )

@@ -326,7 +326,8 @@ def test_the_command_takes_profiles_and_says_what_is_wrong(tmp_path: Path) -> No
     answer = json.loads(done.stdout)
     assert (answer["breakdown"]["composite"], answer["score"]) == (0.5, 0.5 - 0.1)
     empty = kp_batch("score", "-", stdin="")
-    assert (empty.returncode, empty.stderr) == (1, "kp-batch: there is no trace in <stdin>\n")
+    nothing = "kp-batch: there is no trace in <stdin>; give one, or one on each line\n"
+    assert (empty.returncode, empty.stderr) == (1, nothing)
     for options, message in (
         (("--warehouse", tmp_path, "--at", "soon"), "'soon' is no time such as 2026-01-31T12"),
         (("--at", "20260131"), "'20260131' is no time such as 2026-01-31T12"),
@@ -359,7 +360,10 @@ def test_the_command_takes_the_values_that_no_trace_tells(several: Path) -> None
         assert answer["max_similarity"] == expected.max_similarity is not None
     for options, message in (
         ([], "a cache for each host, which no trace tells: give --group host=VALUE, empty where"),
-        (["--group", "rack=1"], "--group: rack tells no caches of the warehouse apart; its"),
+        (
+            ["--group", "rack=1"],
+            "--group: rack tells no caches of the warehouse apart; leave it out, as its",
+        ),
     ):
         wrong = invoke(*arguments, *options, stdin=text)
         assert (wrong.returncode, wrong.stdout, wrong.stderr.count("\n")) == (1, "", 1)

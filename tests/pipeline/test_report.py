@@ -127,7 +127,9 @@ def test_a_page_that_cannot_be_written_is_a_warning_and_leaves_no_stale_one(
     monkeypatch.setattr(reporting, "report", fail)
     leave_report(warehouse, ThreadExecutor())
     assert not (warehouse / "report.html").exists()
-    assert caplog.messages == ["the report was not written: no Vega"]
+    assert caplog.messages == [
+        "the report was not written: no Vega; when that is mended: kp-batch report -o FILE"
+    ]
 
 
 @pytest.mark.process

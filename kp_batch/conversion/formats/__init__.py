@@ -66,7 +66,10 @@ def detect_format(paths: Sequence[str], read: Read, local_path: LocalPath) -> Fo
         raise _unreachable(denied[0])
     if not found:
         known = ", ".join(FORMATS)
-        raise KpBatchError(f"the source is of no format that is known here: {known}")
+        raise KpBatchError(
+            f"the source is of no format that is known here: {known}; look at the path, or make "
+            "one of these of it"
+        )
     which = " or ".join(form.name for form in found)
     raise KpBatchError(f"the source may be {which}; name the format in place of auto")
 
