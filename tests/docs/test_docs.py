@@ -1,7 +1,9 @@
 """The documentation: every command and query in it is run, every reference page is complete."""
 
 import ast
+import errno
 import json
+import os
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -26,6 +28,7 @@ from kp_batch.warehouse.reader import connect
 from tests.support import GOLDEN
 from tests.support.archives import step, trace
 from tests.support.doc_commands import missing, outputs, shell
+from tests.support.messages import messages, strings, tells_what_to_do
 from tests.support.pages import (
     DOCS,
     PAGES,
@@ -33,6 +36,7 @@ from tests.support.pages import (
     ROOT,
     anchors,
     blocks,
+    explained,
     links,
     loose_outputs,
     rows,
@@ -294,34 +298,52 @@ def test_the_public_names_are_all_that_the_package_shows() -> None:
     assert all(getattr(kp_batch, name).__doc__ for name in dir(kp_batch))
 
 
-def strings(tree: ast.AST) -> list[str]:
-    """The texts in a piece of code, cut where a value is put into them."""
-    return [
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
-
-
-def test_every_message_is_explained_and_every_one_that_is_exists(
-    modules: dict[Path, ast.Module],
-) -> None:
-    others = {row[0] for row in rows(TROUBLESHOOTING, WHAT_DUCKDB_SAYS)}
-    messages = [row[0].strip("`") for row in rows(TROUBLESHOOTING) if row[0] not in others]
-    nodes = [node for tree in modules.values() for node in ast.walk(tree)]
+def test_what_is_explained_is_a_message(modules: dict[Path, ast.Module]) -> None:
     there = "\0".join(text for tree in modules.values() for text in strings(tree))
-    assert [message for message in messages if message not in there] == []
-    classes = [var for var in vars(errors).values() if isinstance(var, type)]
-    raised = {
-        error_class.__name__
-        for error_class in classes
-        if issubclass(error_class, errors.KpBatchError)
-    }
-    for call in (node for node in nodes if isinstance(node, ast.Call)):
-        if getattr(call.func, "id", None) in raised | {"warn"} and call.args:
-            texts = [string for string in strings(call.args[0]) if len(string.split()) > 1]
-            is_documented = any(message in text for text in texts for message in messages)
-            assert is_documented or not texts, f"docs/how-to/troubleshooting.md lacks {texts}"
+    assert explained(TROUBLESHOOTING)
+    assert [message for message in explained(TROUBLESHOOTING) if message not in there] == []
+
+
+def test_a_message_tells_what_to_do_or_is_explained(modules: dict[Path, ast.Module]) -> None:
+    known = explained(TROUBLESHOOTING)
+    written = messages(modules.values())
+    told = {message for message in written if len(message.replace("...", "").split()) > 1}
+    assert len(told) > 100
+    assert [
+        message
+        for message in sorted(told)
+        if not tells_what_to_do(message) and not any(each in message for each in known)
+    ] == []
+
+
+def test_a_message_tells_what_to_do_by_what_a_clause_begins_with() -> None:
+    for message in (
+        "the disk of ... is full...; free some space",
+        "... cannot be told apart; leave --distinct away",
+        "... is no format: name one in place of auto",
+        "no scores are published; to allow it this once: ...",
+        "... vectors are not in ...; kp-batch run with ... makes them again",
+        "--allow: there is no audit ...; there are ...",
+        "the profiles file ... has ...: ...",
+    ):
+        assert tells_what_to_do(message), message
+    for message in (
+        "cannot look at ...: ...",
+        "another run is writing to ... (...)",
+        "... is left out: it is a warehouse of kp_batch",
+        "... made the table, and nobody may change names",
+    ):
+        assert not tells_what_to_do(message), message
+
+
+def test_what_the_system_says_is_told_with_what_is_tried_again() -> None:
+    numbers = {os.strerror(number): number for number in errno.errorcode}
+    documented = rows(TROUBLESHOOTING, "What the system says")
+    told = {word: row[2] for row in documented for word in re.findall(r"`([^`]+)`", row[0])}
+    assert told
+    for words, is_tried in told.items():
+        tried = errors.is_passing(OSError(numbers[words], words))
+        assert is_tried == ("yes" if tried else "no"), words
 
 
 @pytest.mark.process

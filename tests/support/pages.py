@@ -104,3 +104,11 @@ def rows(page: Path, heading: str | None = None) -> Iterator[list[str]]:
             if heading is None or section == heading:
                 yield cells
             cells = []
+
+
+def explained(page: Path) -> list[str]:
+    """What the items of a page's lists explain: the code that they begin with, before a colon."""
+    pairs = itertools.pairwise(itertools.pairwise(_tokens(page)))
+    items = [after.content for (before, _), (_, after) in pairs if before.type == "list_item_open"]
+    heads = (re.match(r"((?:`[^`]+`(?:,\s)?)+):\s", item) for item in items)
+    return [message for head in heads if head for message in re.findall(r"`([^`]+)`", head[1])]
