@@ -247,6 +247,7 @@ def _other_profiles(result: "Explanation") -> Iterator[str]:
 def _neighbours(result: "Explanation") -> Iterator[str]:
     if result.cache:
         yield from _cache(result.cache, result.cache_group)
+        yield from _own_domain(result.cache, result.task_domain)
     if result.neighbours_caveat:
         yield f"  {printable(result.neighbours_caveat)}"
     if not result.neighbours:
@@ -266,6 +267,14 @@ def _cache(contents: "CacheContents", cache_group: str | None) -> Iterator[str]:
         more = f", {len(domains) - 5:,} more" if len(domains) > 5 else ""
         span = f"from {moment_text(contents.oldest)} to {moment_text(contents.newest)}"
         yield f"  made {span}: {', '.join(domains[:5])}{more}"
+
+
+def _own_domain(contents: "CacheContents", task_domain: str) -> Iterator[str]:
+    """How much of the cache was of the trace's domain: of a kind that it lacks, all is novel."""
+    if contents.size:
+        same = contents.domains.get(task_domain, 0)
+        share = f"{same:,} of these {contents.size:,} are of its own domain"
+        yield f"  {share}, {shortened(task_domain, 30)}: {same / contents.size:.1%}"
 
 
 def _neighbour(neighbour: "Neighbour") -> Iterator[str]:

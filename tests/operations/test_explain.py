@@ -197,8 +197,21 @@ def test_the_five_nearest_are_shown_with_what_they_share(eight: Path) -> None:
     assert explanation.cache.domains == {"code": 7}
     shown = explanation_text(explanation)
     assert "it met 7 traces in the cache, which holds 100, with no ttl" in shown
+    assert "  7 of these 7 are of its own domain, code: 100.0%" in shown.splitlines()
+    assert "of its own domain" not in explanation_text(explained(eight, "t0"))
     assert "sum all« rows sum »all rows" in shown
     assert "             shared with " not in shown
+
+
+def test_how_much_of_the_cache_was_of_the_traces_domain_is_told(tmp_path: Path) -> None:
+    write(tmp_path, *range(3))
+    write(tmp_path, 3, name="rare.jsonl", task_domain="legal")
+    write(tmp_path, 4, name="later.jsonl")
+    rescore_archive(settings_of(tmp_path, cache_size=9))
+    for name, line in (("t3", "0 of these 3"), ("t4", "3 of these 4")):
+        domain, share = ("legal", "0.0%") if name == "t3" else ("code", "75.0%")
+        told = f"  {line} are of its own domain, {domain}: {share}"
+        assert told in explanation_text(explained(tmp_path, name)).splitlines()
 
 
 def test_traces_of_the_same_objective_are_counted(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from tests.support.oracle.history import History, State
 from tests.support.oracle.scoring import (
     DIMENSIONS,
+    Cache,
     Score,
     composite,
     day_of,
@@ -230,6 +231,23 @@ def novelty_by_age(state: State) -> Answer:
     ]
 
 
+def cache_share_of_domain(state: State) -> Answer:
+    caches: dict[str | None, Cache] = {}
+    domain = {row["trace_id"]: row["task_domain"] for row in state.scores}
+    answer: Answer = []
+    for row in state.scores:  # in the order of the replay
+        cache = caches.setdefault(row["cache_group"], Cache(state.settings))
+        held = [domain[trace_id] for _, trace_id, _ in cache.at(row["created_at"])]
+        if row["vector"] is not None:  # without an embedder no cache holds any
+            cache.entries.append((row["created_at"], row["trace_id"], None))
+        same = held.count(row["task_domain"])
+        names = ("trace_id", "task_domain", "novelty")
+        numbers = {"cache_size": len(held), "same_domain": same}
+        share = same / len(held) if held else None
+        answer.append({**{name: row[name] for name in names}, **numbers, "share": share})
+    return answer
+
+
 def novelty_by_repetition(state: State) -> Answer:
     seen: dict[str, int] = {}
     times: dict[int, list[float]] = {}
@@ -403,6 +421,7 @@ ANSWERS: Mapping[str, Callable[..., Answer]] = MappingProxyType(
         "dated_weights": dated_weights,
         "profile_comparison": profile_comparison,
         "what_if": what_if,
+        "cache_share_of_domain": cache_share_of_domain,
         "near_duplicates": near_duplicates,
         "novelty_by_age": novelty_by_age,
         "novelty_by_repetition": novelty_by_repetition,
