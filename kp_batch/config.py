@@ -71,7 +71,7 @@ def _in_whole_seconds(duration: timedelta | None) -> timedelta | None:
 
 
 def _load_or_parse(
-    load: Callable[[str | Path], Any], parse: Callable[[Mapping[str, Any], str], Any]
+    load: Callable[[str | Path], Any], parse: Callable[[Mapping[str, Any], str], Any], what: str
 ) -> BeforeValidator:
     """Load a file, or what a word stands for, or take the tables of such a file themselves."""
 
@@ -79,7 +79,7 @@ def _load_or_parse(
         if isinstance(value, str | Path):
             return load(value)
         if isinstance(value, Mapping):
-            return parse(cast("Mapping[str, Any]", value), "that was given")
+            return parse(cast("Mapping[str, Any]", value), f"the table of {what} that was given")
         return value
 
     return BeforeValidator(validate)
@@ -115,7 +115,9 @@ CacheBy = Annotated[
 Profiles = Annotated[
     ProfileVersions,
     _load_or_parse(
-        lambda file: load_profiles(None if str(file) == BUILT_IN else file), parse_profiles
+        lambda file: load_profiles(None if str(file) == BUILT_IN else file),
+        parse_profiles,
+        "profiles",
     ),
     PlainSerializer(ProfileVersions.as_json),
     WithJsonSchema({"type": "string"}),
@@ -123,7 +125,9 @@ Profiles = Annotated[
 Audits = Annotated[
     AuditSet,
     _load_or_parse(
-        lambda file: AuditSet({}) if str(file) == NONE else load_audits(file), parse_audits
+        lambda file: AuditSet({}) if str(file) == NONE else load_audits(file),
+        parse_audits,
+        "audits",
     ),
     PlainSerializer(AuditSet.as_json),
     WithJsonSchema({"type": "string"}),

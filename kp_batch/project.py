@@ -38,6 +38,10 @@ _TEXTS = ("warehouse", "warehouse_id")
 _DURATIONS = {"ttl", "timeout", "wait_at_most"}
 _KEYS = ("archive", *_TEXTS, *TABLES, *_OWN_TABLES, "imports")
 _PATHS = ("archive", "rules")  # of an import, besides its sources
+_KEY = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""
+_DOTTED = rf"\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*"
+_HEAD = re.compile(rf"\s*\[\[?{_DOTTED}\]\]?\s*(?:#.*)?$")
+_VALUE = re.compile(rf"{_DOTTED}=(.*)")
 
 
 @dataclass(frozen=True)
@@ -100,15 +104,27 @@ class Project:
             name: a key of `RescoreConfig`.
             of: which of the profiles, or audits.
         """
-        table = ""
-        for number, line in enumerate(self._lines, 1):
-            if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line):
-                table = header[1].replace('"', "").replace("'", "")
-                if name in _OWN_TABLES and table == f"{name}.{of}":
-                    return number
-            elif name in TABLES.get(table, ()) and re.match(rf"\s*{name}\s*=", line):
+        table = next((table for table, keys in TABLES.items() if name in keys), "")
+        wanted = (name, of) if name in _OWN_TABLES else (table, name)
+        word = re.compile(rf"(?<![\w-]){re.escape(str(wanted[1]))}(?![\w-])")
+        for number, path, value in self._paths():
+            is_inline = path == wanted[: len(path)] and word.search(value)
+            if path[: len(wanted)] == wanted or is_inline:
                 return number
         return None
+
+    def _paths(self) -> Iterator[tuple[int, Sequence[str], str]]:
+        """The number of each line with a key or the head of a table, its path, and a key's value.
+
+        It reads line by line: a text of several lines may look like some.
+        """
+        table: Sequence[str] = ()
+        for number, line in enumerate(self._lines, 1):
+            if head := _HEAD.match(line):
+                table = _parts(head[1])
+                yield number, table, ""
+            elif key := _VALUE.match(line):
+                yield number, (*table, *_parts(key[1])), key[2]
 
 
 def load_project(file: Path) -> Project:
@@ -132,6 +148,11 @@ def load_project(file: Path) -> Project:
     return Project(file, where, content.get("warehouse_id"), content, text.split("\n"))
 
 
+def _parts(dotted: str) -> tuple[str, ...]:
+    """The names of a key with dots between them."""
+    return tuple(part.strip("\"'") for part in re.findall(_KEY, dotted))
+
+
 def _folder(warehouse: str) -> Path:
     return Path(folder_of(warehouse)).resolve()
 
@@ -142,6 +163,10 @@ def _refuse(file: Path, faults: Iterable[str]) -> None:
         raise SettingError(
             f"the project file {printable(str(file))} has {counted}: {'; '.join(told)}"
         )
+
+
+def _table_of(file: Path, name: str) -> str:
+    return f"[{name}] of the project file {printable(str(file))}"
 
 
 def _faults_of_head(content: Mapping[str, Any]) -> Iterator[str]:
@@ -226,6 +251,6 @@ _READ: Mapping[str, Callable[[Any, Path], Any]] = {
     "archive": _archive,
     "warehouse": lambda warehouse, file: _from(file.parent, warehouse),
     "embedder": _embedder,
-    "profiles": lambda profiles, file: extended_profiles(profiles, str(file)),
-    "audits": lambda audits, file: parse_audits(audits, str(file)),
+    "profiles": lambda profiles, file: extended_profiles(profiles, _table_of(file, "profiles")),
+    "audits": lambda audits, file: parse_audits(audits, _table_of(file, "audits")),
 }

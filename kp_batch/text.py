@@ -227,7 +227,8 @@ def parse_duration(text: str) -> timedelta | None:
         return None
     match = re.fullmatch(r"([0-9]{1,18})([smhd])", lowered)
     if not match or int(match[1]) == 0:
-        raise ValueError(f"a duration is none, or a whole number with s, m, h or d, got {text!r}")
+        wanted = "none, or a whole number from 1 on with s, m, h or d, such as 90m"
+        raise ValueError(f"a duration is {wanted}, got {text!r}")
     try:
         return timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
     except OverflowError as error:

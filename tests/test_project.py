@@ -12,6 +12,8 @@ from kp_batch.operations.init import begin_project
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.project import TABLES, load_project
 from kp_batch.runs.audits import load_audits
+from kp_batch.runs.reasons import Reason
+from kp_batch.runs.rolled_back import bringing_back
 from kp_batch.runs.run import effective_config
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.settings import SETTINGS
@@ -120,8 +122,9 @@ FAULTS = {
     "archive = ['a', 3]": "archive is a path or a list of paths, got ['a', 3]",
     "warehouse_id = 7": "warehouse_id is a text, got 7",
     "imports = 'x'": "imports are tables, each [[imports]], got 'x'",
-    "[profiles.code]\nnovelty = 1": "kp_batch.toml has ",
-    "[audits.a]\nsgl = 'x'": "a has no key 'sgl', did you mean 'sql'?",
+    "[profiles.code]\nnovelty = 1": "[profiles] of the project file ",
+    "[audits.a]\nsgl = 'x'": "kp_batch.toml has 2 faults: a has no key 'sgl', did you mean 'sql'?",
+    "audits = 3": "[audits] of the project file ",
     "archive = [": "cannot be read: ",
     "archive = ''": "archive is empty",
     "warehouse = ''": "warehouse is empty",
@@ -200,6 +203,36 @@ novelty = 1.0
     assert project.line_of("profiles", "x y") == 12
     assert project.line_of("audits", "a") == 17
     assert project.line_of("ttl") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "of", "line"),
+    [
+        ("settings.cache_size = 6", "cache_size", None, 5),
+        ("'settings' . \"cache_size\" = 6", "cache_size", None, 5),
+        ("settings = {ttl = '1h', cache_size = 6}", "cache_size", None, 5),
+        ("[ settings ] # those\nttl = '1h'\n\"cache_size\" = 6", "cache_size", None, 7),
+        ("[audits]\nb.sql = 'a'\na.sql = 'SELECT 1'", "audits", "a", 7),
+        ("[audits]\na = {sql = 'SELECT 1'}", "audits", "a", 6),
+        ("audits = {a-b = {sql = 'x'}, 'a' = {sql = 'SELECT 1'}}", "audits", "a", 5),
+        ("audits.a.severity = 'warn'\naudits.a.sql = 'SELECT 1'", "audits", "a", 5),
+        ("audits = {a-b = {sql = 'x'}}", "audits", "a", None),
+    ],
+)
+def test_the_line_of_a_setting_is_found_however_its_table_is_written(
+    tmp_path: Path, text: str, setting: str, of: str | None, line: int | None
+) -> None:
+    before = "warehouse = 'w'\nrun.exclude = [\n  'cache_size',\n]\n"
+    project = load_project(written(tmp_path, before + text))
+    assert project.line_of(setting, of) == line
+    assert project.line_of("threshold") is None
+
+
+def test_a_setting_whose_line_is_not_found_is_named_by_its_place(tmp_path: Path) -> None:
+    text = 'warehouse = "w"\n[settings]\n"cache\\u005fsize" = 2\n'
+    undone = [Reason("cache_size", "", 2, 1_000)]
+    lines = bringing_back(of(written(tmp_path, text)), defaults(), undone)
+    assert lines == ["cache_size 2 ([settings] cache_size)"]
 
 
 def _weights() -> str:

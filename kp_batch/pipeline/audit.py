@@ -64,7 +64,7 @@ def audit(warehouse: Path, run: str | None = None) -> tuple[AuditResult, ...]:
     """
     snapshot = published(warehouse)
     now = kept_candidate(warehouse) if run == CANDIDATE else snapshot
-    audits = parse_audits(now.manifest.settings.get("audits", {}), "of the warehouse").by_name
+    audits = parse_audits(now.manifest.settings.get("audits", {}), "the warehouse").by_name
     if not audits:
         raise WarehouseError(
             f"{shown(warehouse)} keeps no audits; give some to a run with --audits FILE"

@@ -178,7 +178,10 @@ def _gone(run: Run, inputs: LimitInputs) -> Iterator[_Excess]:
             "max_gone",
             f"{_of(count, inputs.files, 'file')} gone since the last run that is done, more than "
             f"--max-gone {limit} allows (such as {printable(inputs.gone[0])})",
-            f"--max-gone {count}",
+            # Pruned ones count as well: a disk may be away, and what is pruned is lost.
+            f"--prune --max-gone {count}"
+            if run.config.prune
+            else f"--max-gone {count}, and --prune if their traces are to go",
         )
 
 

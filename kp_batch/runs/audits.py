@@ -83,7 +83,7 @@ def load_audits(path: Path | str) -> Audits:
     faults = [f"unknown key {key!r} (audits stand in [audits.NAME])" for key in others]
     if not content.get("audits"):
         faults.append("no [audits.NAME] table")
-    return parse_audits(content.get("audits", {}), str(path), faults)
+    return parse_audits(content.get("audits", {}), f"the audits file {path}", faults)
 
 
 def parse_audits(audits: Any, source: str, faults: Sequence[str] = ()) -> Audits:
@@ -91,15 +91,14 @@ def parse_audits(audits: Any, source: str, faults: Sequence[str] = ()) -> Audits
 
     Args:
         audits: as `Audits.as_json` has them.
-        source: where they come from, for the message.
+        source: what has them, for the message.
         faults: those that the source has besides.
 
     Raises:
         SettingError: they have faults; the message lists all of them.
     """
     if messages := [*faults, *_faults(audits)]:
-        count = count_of(len(messages), "fault")
-        message = f"the audits file {source} has {count}: {'; '.join(messages)}"
+        message = f"{source} has {count_of(len(messages), 'fault')}: {'; '.join(messages)}"
         raise SettingError(message, code="audits")
     return Audits({name: Audit(**fields) for name, fields in audits.items()})
 

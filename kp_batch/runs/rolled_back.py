@@ -55,9 +55,10 @@ def bringing_back(
         setting = _OF.get(change.code, change.code)
         number = project.line_of(setting, change.of)
         is_left_out = change.new is None or setting not in project.values
-        where = "which it leaves out" if is_left_out else ""
+        place = printable(project.place([setting, *filter(None, [change.of])]))
+        where = "which it leaves out" if is_left_out else place
         where = f"line {number}" if number else where
         name = f"{change.code} of {printable(change.of)}" if change.of else change.code
         value = "" if change.of else f" {in_words(change.new)}"
-        lines.append(f"{name}{value} ({where})" if where else f"{name}{value}")
+        lines.append(f"{name}{value} ({where})")
     return lines

@@ -122,11 +122,15 @@ def load_profiles(path: Path | str | None = None) -> ProfileVersions:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ProfileError(f"the profiles file {path} cannot be read: {reason}") from error
-    return _over_built_in(content, str(path))
+    return _over_built_in(content, f"the profiles file {path}")
 
 
 def extended_profiles(profiles: Any, source: str) -> ProfileVersions:
     """Merge the tables of some profiles over the built-in ones, as `load_profiles` does.
+
+    Args:
+        profiles: the tables by name.
+        source: what has them, for the message.
 
     Raises:
         ProfileError: they have faults; the message lists all of them.
@@ -144,7 +148,7 @@ def parse_profiles(profiles: Mapping[str, Any], source: str) -> ProfileVersions:
     Args:
         profiles: by name, each a `WeightProfile`, or as `ProfileVersions.as_json` has it;
             `default` is the built-in one unless it is among them.
-        source: their origin, for the message.
+        source: what has them, for the message.
 
     Raises:
         ProfileError: they have faults; the message lists all of them.
@@ -171,15 +175,14 @@ def _date_text(moment: datetime) -> str:
 @cache
 def _built_in() -> dict[str, tuple[Version, ...]]:
     text = files("kp_batch.scoring").joinpath("profiles.toml").read_text("utf-8")
-    return _parsed(tomllib.loads(text), "profiles.toml")
+    return _parsed(tomllib.loads(text), "the built-in profiles file")
 
 
-def _parsed(content: Mapping[str, Any], path: str) -> dict[str, tuple[Version, ...]]:
+def _parsed(content: Mapping[str, Any], source: str) -> dict[str, tuple[Version, ...]]:
     faults = list(_faults(content))
     if faults:
-        raise ProfileError(
-            f"the profiles file {path} has {count_of(len(faults), 'fault')}: {'; '.join(faults)}"
-        )
+        counted = count_of(len(faults), "fault")
+        raise ProfileError(f"{source} has {counted}: {'; '.join(faults)}")
     return {name: _versions(name, profile) for name, profile in content["profiles"].items()}
 
 

@@ -546,7 +546,7 @@ def test_wrong_usage_exits_2(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--ttl", "soon"], "--ttl: a duration is none, or a whole number with s, m, h or d"),
+        (["--ttl", "soon"], "--ttl: a duration is none, or a whole number from 1 on with s, m"),
         (
             ["--since", "2026-02-01"],
             "--since went: weights that hold from a date on have",
@@ -561,6 +561,24 @@ def test_wrong_settings_are_named(
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert f"Error: {message}" in wrong.stderr.splitlines()[-1]
     assert not (tmp_path / "wh").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("run", "--ttl"),
+        ("run", "--timeout"),
+        ("run", "--wait-at-most"),
+        ("sweep", "--ttl"),
+        ("status", "--max-age"),
+    ],
+)
+def test_a_wrong_duration_is_told_as_one(tmp_path: Path, name: str, option: str) -> None:
+    told = "a duration is none, or a whole number from 1 on with s, m, h or d, such as 90m, got"
+    wrong = invoke(name, "--warehouse", tmp_path, option, "0s")
+    assert wrong.returncode == 2
+    assert option in wrong.stderr
+    assert f"{told} '0s'" in wrong.stderr
 
 
 def test_the_warehouse_may_come_from_the_environment(

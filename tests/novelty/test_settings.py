@@ -34,7 +34,7 @@ def test_a_ttl_is_read(text: str, ttl: timedelta | None) -> None:
     ["", "0s", "00h", "-1d", "1.5h", "90", "h", "1w", "1 h", "1h30m", "P1D", "٣h", f"{10**18}s"],
 )
 def test_a_wrong_ttl_is_refused_and_named(text: str) -> None:
-    with pytest.raises(ValueError, match=r"s, m, h or d, got") as caught:
+    with pytest.raises(ValueError, match=r"s, m, h or d, such as 90m, got") as caught:
         parse_duration(text)
     assert repr(text) in str(caught.value)
 
