@@ -23,7 +23,7 @@ _TELLS = re.compile(
     r"|to allow it this once|makes? (?:it|them) again|lists all of them"
     r"|there are \.\.\.|first: \.\.\."
     # Each fault in a list says what may stand there.
-    r"|\bfaults\b|\bfile \.\.\. has \.\.\.",
+    r"|\bfaults\b|\bhas \.\.\.: ",
     re.IGNORECASE,
 )
 
