@@ -322,7 +322,8 @@ class RescoreConfig(BaseModel):
         if self.workers and self.ray:
             raise ValueError("--workers is for Ray here, --ray for a cluster with its own workers")
         if self.output and not self.preview:
-            raise ValueError("-o is for the report of a --preview; a run leaves its own")
+            message = "-o is for the report of a --preview: add that, or take kp-batch report -o"
+            raise ValueError(message)
         return self
 
     @property

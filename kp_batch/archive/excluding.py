@@ -28,7 +28,9 @@ def parse_exclusion(text: str) -> str:
     except UnicodeEncodeError as error:
         raise ValueError(f"a name that is no UTF-8 is matched by *, got {text!r}") from error
     except ValueError as error:
-        raise ValueError(f"** stands alone between two /, got {text!r}") from error
+        raise ValueError(
+            f"** stands alone between two /, as in **/*.jsonl, got {text!r}"
+        ) from error
     return text
 
 

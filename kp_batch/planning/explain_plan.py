@@ -140,7 +140,11 @@ def profile_warnings(plan: PlanDescription) -> list[str]:
     """Of new profiles that weight no trace, one line each."""
     return [
         f"no trace has the domain {printable(name)}"
-        + (f"; did you mean {printable(similar)}?" if similar else ", which has a profile")
+        + (
+            f"; did you mean {printable(similar)}?"
+            if similar
+            else ", which has a profile; look at its name"
+        )
         for name, similar in plan.unused_profiles.items()
     ]
 

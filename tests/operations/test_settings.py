@@ -192,7 +192,7 @@ def test_a_profile_of_no_domain_is_asked_about_by_the_run_that_brings_it(
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [
         "no trace has the domain cutsomer_service; did you mean customer_service?",
-        "no trace has the domain legal, which has a profile",
+        "no trace has the domain legal, which has a profile; look at its name",
     ]
     caplog.clear()
     rescored(done, threshold=0.3)
