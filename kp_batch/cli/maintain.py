@@ -145,7 +145,9 @@ def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_j
 
     with _upkeep(warehouse, dry_run=dry_run):
         result = roll_back(warehouse, run, note=note, with_page=True, dry_run=dry_run)
-    echo_result(json_line(result) if as_json else rolled_back_text(result, dry_run=dry_run))
+    has_project = the_project() is not None
+    text = rolled_back_text(result, dry_run=dry_run, has_project=has_project)
+    echo_result(json_line(result) if as_json else text)
     if told := _told_of_project(warehouse, result):
         echo(f"kp-batch: warning: {told}", err=True)
 
@@ -166,15 +168,15 @@ def _told_of_project(warehouse: Path, result: "RollbackResult") -> str | None:
 
 def _lines_bringing_back(warehouse: Path, result: "RollbackResult") -> list[str]:
     project = the_project()
-    if project is None or not result.run_id:
+    if project is None or not result.settings:
         return []
     from kp_batch.config import RescoreConfig
     from kp_batch.runs.rolled_back import bringing_back
-    from kp_batch.warehouse.manifest import require_manifest
+    from kp_batch.warehouse.snapshot import published
 
-    published = require_manifest(warehouse).settings
+    [target] = published(warehouse).find_runs(result.to_run)
     config = RescoreConfig.model_validate({"project": project, "warehouse": warehouse})
-    return bringing_back(config, published, result.settings)
+    return bringing_back(config, target.settings, result.settings)
 
 
 def _upkeep(warehouse: Path, *, dry_run: bool) -> AbstractContextManager[None]:
@@ -270,8 +272,13 @@ def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
     return _joined(lines, dry_run=dry_run)
 
 
-def rolled_back_text(result: "RollbackResult", *, dry_run: bool = False) -> str:
-    """Format what a rollback undid for a terminal, or would undo."""
+def rolled_back_text(
+    result: "RollbackResult", *, dry_run: bool = False, has_project: bool = False
+) -> str:
+    """Format what a rollback undid for a terminal, or would undo.
+
+    Settings of a project are its file's: that is told apart from this.
+    """
     if result.is_published:
         return f"nothing to roll back: what run {result.to_run} left is published"
     head = "to be rolled back" if dry_run else f"rolled back by run {result.run_id}"
@@ -289,7 +296,7 @@ def rolled_back_text(result: "RollbackResult", *, dry_run: bool = False) -> str:
         *(_line("setting", printable(change.words)) for change in result.settings),
         *(
             [_line("again", f"a run that is given {', '.join(options)} sets it anew")]
-            if options
+            if options and not has_project
             else []
         ),
         *_next_files(result),

@@ -206,6 +206,14 @@ def the_project(context: click.Context | None = None) -> "Project | None":
     return meta.get(_PROJECT)
 
 
+def settings_from_elsewhere(warehouse: Path) -> str | None:
+    """What is said of a warehouse that takes the settings of a project which has another one."""
+    project = the_project()
+    if project is None or project.is_of(warehouse):
+        return None
+    return f"{shown(warehouse)} takes the settings of {project.name}, which has another"
+
+
 def expected_warehouse_id() -> str | None:
     """The id that the project expects its warehouse to have; None: any."""
     return click.get_current_context().meta.get(_WAREHOUSE_ID)

@@ -25,6 +25,7 @@ from kp_batch.cli.options import (
     number_option,
     option_of_format,
     rows_as_json_option,
+    settings_from_elsewhere,
     the_project,
     warehouse_option,
     warehouse_option_of,
@@ -201,6 +202,8 @@ def settings(warehouse: Path, *, as_json: bool) -> None:
     from kp_batch.operations.settings import settings as settings_of
 
     current = settings_of(warehouse, the_project())
+    if told := settings_from_elsewhere(warehouse):
+        echo(f"kp-batch: {told}", err=True)
     echo(json_line(current) if as_json else settings_text(current))
 
 

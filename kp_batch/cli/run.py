@@ -16,6 +16,7 @@ from kp_batch.cli.options import (
     json_line,
     json_option,
     number_option,
+    settings_from_elsewhere,
     warehouse_option,
 )
 from kp_batch.cli.owed import note_result_printed
@@ -24,7 +25,7 @@ from kp_batch.cli.supervise import end_after, logged
 from kp_batch.errors import ResourceError
 from kp_batch.log import echo, echo_result, info, show_only_new_warnings
 from kp_batch.text import count_of, parse_duration
-from kp_batch.warehouse.bucket.location import shown, url_of
+from kp_batch.warehouse.bucket.location import url_of
 from kp_batch.warehouse.layout import Layout, check_apart, make_folder
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
 def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes it)
     """Show what a run over ARCHIVE would do, and why; changes nothing."""
     config = config_of(settings)
-    _tell_of_project(config)
+    _tell_of_project(config.warehouse)
     from kp_batch.operations.preview import plan as plan_of
     from kp_batch.planning.explain_plan import plan_text, warnings
 
@@ -215,17 +216,15 @@ def _work(
     from kp_batch.steps.step import timed
 
     with logged(Layout(config.warehouse).log), timed(began):
-        _tell_of_project(config)
+        _tell_of_project(config.warehouse)
         (_run_flow if under_prefect else _run_alone)(config, take_result)
     if fault:
         raise fault
 
 
-def _tell_of_project(config: "RescoreConfig") -> None:
-    """Say that a warehouse takes the settings of a project that has another one."""
-    if config.project and not config.project.is_of(config.warehouse):
-        where = shown(config.warehouse)
-        info(f"{where} takes the settings of {config.project.name}, which has another", always=True)
+def _tell_of_project(warehouse: Path) -> None:
+    if told := settings_from_elsewhere(warehouse):
+        info(told, always=True)
 
 
 def _result_text(result: "Summary | Preview") -> str:

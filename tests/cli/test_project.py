@@ -163,9 +163,11 @@ def test_a_rollback_and_the_file_agree_before_the_next_night(made: Path) -> None
     lines = (made / "kp_batch.toml").read_text("utf-8").split("\n")
     places = [lines.index(line) + 1 for line in ("cache_size = 2", "threshold = 0.5")]
     told = f"cache_size 2 (line {places[0]}), threshold 0.5 (line {places[1]})"
-    rolled = invoke("rollback", "previous")
-    assert rolled.returncode == 0
-    assert f"the project would bring back what this undoes: {told}" in rolled.stderr
+    for dry_run in (["--dry-run"], []):
+        rolled = invoke("rollback", "previous", *dry_run)
+        assert rolled.returncode == 0
+        assert f"the project would bring back what this undoes: {told}" in rolled.stderr
+        assert "again" not in rolled.stdout  # as one thing is told
     for _ in range(2):  # each night, also after one that failed
         status, error = night()
         assert status == 1
@@ -207,6 +209,19 @@ def test_settings_tell_where_each_comes_from(made: Path) -> None:
     assert (told["ttl"]["source"], told["ttl"]["run_id"]) == ("default", first["run_id"])
     assert told["weights of code"]["source"] == "default"
     assert told["audit few_copies"]["source"] == "project"
+
+
+def test_settings_of_another_warehouse_are_those_that_a_run_would_take_into_it(
+    made: Path, tmp_path: Path
+) -> None:
+    words = ["--warehouse", tmp_path / "w"]
+    own = [made / "archive", "--embedder", "none", "--no-prefect", "--project", "/dev/null"]
+    assert invoke("run", *words, *own).returncode == 0
+    assert invoke("settings").stderr == ""
+    done = invoke("settings", "--json", *words)
+    told = {each["name"]: each for each in json.loads(done.stdout)}
+    assert (told["embedder"]["value"], told["embedder"]["run_id"]) == ("hashing", None)
+    assert f"{tmp_path}/w takes the settings of kp_batch.toml, which has another" in done.stderr
 
 
 def test_without_a_project_an_archive_left_out_is_that_of_the_last_run(tmp_path: Path) -> None:
