@@ -1,7 +1,7 @@
 """`export`: the best traces out of a warehouse."""
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from errno import EISDIR
@@ -104,7 +104,7 @@ def export(  # noqa: PLR0913 (each is an option)
         raise click.UsageError("--json and -o - both write to stdout; name a file with -o")
     if since and until and since > until:
         raise click.UsageError(f"--since {since.date()} is after --until {until.date()}")
-    ending = _ending(output)
+    ending = ending_of(output, _ENDINGS)
     from kp_batch.operations.export import FORMATS, ExportFilter, check_output
     from kp_batch.operations.export import export as export_traces
 
@@ -150,12 +150,13 @@ def exported_text(result: "ExportResult", output: str) -> str:
     return "\n".join(lines)
 
 
-def _ending(output: str) -> str:
-    """The ending of the output's name, by which its format is chosen."""
-    ending = _ENDINGS[0] if output == _STDOUT else Path(output).suffix.lower()
-    if ending not in _ENDINGS:
+def ending_of(output: str, endings: Sequence[str]) -> str:
+    """The ending of the output's name, by which its format is chosen; the first one's on stdout."""
+    ending = endings[0] if output == _STDOUT else Path(output).suffix.lower()
+    if ending not in endings:
+        named = f"{', '.join(endings[:-1])} or {endings[-1]}"
         raise click.BadParameter(
-            f"a file ends with {' or '.join(_ENDINGS)}, or is -: got {output!r}", param_hint="-o"
+            f"a file ends with {named}, or is -: got {output!r}", param_hint="-o"
         )
     return ending
 

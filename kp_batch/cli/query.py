@@ -1,7 +1,8 @@
 """Questions to a warehouse: sql, questions, runs, settings, audit, compare, verify, report."""
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from itertools import groupby
@@ -12,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.export import output_file
+from kp_batch.cli.export import ending_of, output_file
 from kp_batch.cli.options import (
     Parsed,
     Warehouse,
@@ -48,6 +49,8 @@ from kp_batch.warehouse.questions import Question
 from kp_batch.warehouse.questions import questions as all_questions
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from kp_batch.operations.settings import Setting
     from kp_batch.operations.verify import Verification
 
@@ -230,8 +233,24 @@ def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
 @click.argument("second", metavar="RUN", shell_complete=complete_runs)
 @warehouse_option
 @click.option("--force", is_flag=True, help="Compare different encoders or formulas, too.")
+@click.option("--crossed", is_flag=True, help="Write the traces that crossed the threshold: -o.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Where they go: FILE.jsonl, FILE.parquet, FILE.csv, or - for JSONL on stdout.",
+)
 @json_option
-def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: bool) -> None:
+def compare(  # noqa: PLR0913 (each is an option)
+    first: str,
+    second: str,
+    warehouse: Path,
+    *,
+    force: bool,
+    crossed: bool,
+    output: str | None,
+    as_json: bool,
+) -> None:
     """Show how the scores moved from the first RUN to the second, and what moved them.
 
     A RUN is its id, the beginning of it, latest (the last one that is done), previous, or a time
@@ -241,8 +260,32 @@ def compare(first: str, second: str, warehouse: Path, *, force: bool, as_json: b
     from kp_batch.operations.compare import compare as compare_runs
     from kp_batch.operations.compare import comparison_text
 
-    comparison = compare_runs(warehouse, first, second, force=force)
-    echo(json_line(comparison) if as_json else comparison_text(comparison))
+    if crossed != bool(output):
+        raise click.UsageError("--crossed and -o FILE go together: the traces, and where they go")
+    if as_json and output == "-":
+        raise click.UsageError("--json and -o - both write to stdout; name a file with -o")
+    with _frame_file(warehouse, output) if output else nullcontext() as take:
+        comparison = compare_runs(warehouse, first, second, force=force, take_crossed=take)
+        text = json_line(comparison) if as_json else comparison_text(comparison)
+        # stdout may be the traces themselves.
+        echo(text, err=output == "-")
+
+
+@contextmanager
+def _frame_file(warehouse: Path, output: str) -> Generator["Callable[[pl.DataFrame], None]"]:
+    """Yield a function that writes a frame into a file, which appears once the context ends."""
+    from kp_batch.operations.export import check_output
+
+    ending = ending_of(output, (".jsonl", ".parquet", ".csv"))
+    if output != "-":
+        check_output(warehouse, Path(output).absolute())
+    with output_file(output) as file:
+
+        def write(frame: "pl.DataFrame") -> None:
+            writers = {".jsonl": frame.write_ndjson, ".parquet": frame.write_parquet}
+            writers.get(ending, frame.write_csv)(file)
+
+        yield write
 
 
 @kp_batch.command()

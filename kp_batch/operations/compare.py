@@ -1,16 +1,18 @@
 """Compares the scores of two runs: what differs between these, how the scores moved, and why."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import duckdb
+import polars as pl
 
 from kp_batch.duck import SQL, Value, set_variables, sql, statement
 from kp_batch.errors import UNREAD, KpBatchError, Unread
 from kp_batch.ingest.reread import TraceLocation, find_locations, reread
+from kp_batch.operations.turnover import Turnover, turnover, turnover_lines
 from kp_batch.runs.author import signed
 from kp_batch.runs.reasons import OF_ENCODER, Reason, file_changes, join_reasons, setting_changes
 from kp_batch.runs.record import RunRecord, done_runs, incomparable
@@ -21,6 +23,7 @@ from kp_batch.warehouse.snapshot import (
     CANDIDATE,
     PublishedSnapshot,
     create_view,
+    frame_of,
     kept_candidate,
     published,
 )
@@ -30,9 +33,12 @@ _OBJECTIVE = 200  # characters
 # Ten files of this size are 2.5 GiB: half a minute of a disk or a network.
 _MOST_BYTES = 256 << 20
 _DOMAINS = 50  # shown at the most
+# Whoever compares samples asks whether a difference is chance.
+_MOVED = "how the scores moved, of the same traces in both runs, so each difference is exact:"
 _DOMAIN, _IDENTITY, _LINE = 17, 45, 120  # characters: the row of a trace fits into its line
 
 T = TypeVar("T")
+Take = Callable[[pl.DataFrame], None]
 Quantiles = tuple[float, float, float, float, float]  # 0.05, 0.25, 0.5, 0.75, 0.95
 
 
@@ -98,6 +104,7 @@ class Comparison:
     in_both: int  # traces
     only_in_first: int
     only_in_second: int
+    turnover: Turnover
     domains: tuple[DomainMoves, ...]  # all domains first, then each; empty: no trace is in both
     movers: tuple[TopChange, ...]  # what moved most, the most first; none that stayed
 
@@ -109,7 +116,14 @@ class Side(NamedTuple):
     tables: PublishedSnapshot
 
 
-def compare(warehouse: Path, first: str, second: str, *, force: bool = False) -> Comparison:
+def compare(
+    warehouse: Path,
+    first: str,
+    second: str,
+    *,
+    force: bool = False,
+    take_crossed: Take | None = None,
+) -> Comparison:
     """Compare the scores that two runs left, over the traces in both.
 
     Each trace's change is split into what came from its own facts, from its novelty, from the
@@ -122,6 +136,7 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
         first: the earlier run, as `find_runs` takes it, or `candidate`.
         second: the later run, likewise.
         force: compare what different encoders or formulas computed all the same.
+        take_crossed: gets the traces that crossed the threshold: rows of `crossed` in compare.sql.
 
     Raises:
         KpBatchError: there is no such run, its tables were removed, or the two do not compare.
@@ -135,7 +150,8 @@ def compare(warehouse: Path, first: str, second: str, *, force: bool = False) ->
             f"other formulas or encoders ({reasons}); compare them all the same with --force"
         )
     # Facts of the candidate are those that are published, and more.
-    return compare_tables(old, new, next((x.tables for x in (old, new) if x.tables.candidate), now))
+    candidate = next((x.tables for x in (old, new) if x.tables.candidate), now)
+    return compare_tables(old, new, candidate, take_crossed)
 
 
 def _side(now: PublishedSnapshot, name: str) -> Side:
@@ -146,7 +162,9 @@ def _side(now: PublishedSnapshot, name: str) -> Side:
     return Side(run, now.as_of(run))
 
 
-def compare_tables(first: Side, second: Side, now: PublishedSnapshot) -> Comparison:
+def compare_tables(
+    first: Side, second: Side, now: PublishedSnapshot, take_crossed: Take | None = None
+) -> Comparison:
     """Compare two states of the tables; see `compare`.
 
     Args:
@@ -154,6 +172,7 @@ def compare_tables(first: Side, second: Side, now: PublishedSnapshot) -> Compari
         second: the later one.
         now: has the facts, which are those of a file's content whenever it was scored, and are
             removed earlier than scores.
+        take_crossed: see `compare`.
     """
     sides = {"first": first.tables, "second": second.tables}
     rollbacks = [*_rollbacks(first.run, second.run, now.runs())]
@@ -168,6 +187,9 @@ def compare_tables(first: Side, second: Side, now: PublishedSnapshot) -> Compari
         changes = score_changes("first.scores", "first.profiles", "second.scores")
         connection.execute(statement("CREATE TEMP TABLE score_changes AS $rows", rows=changes))
         connection.execute(sql(__name__, "compare.sql"))
+        if take_crossed:
+            take_crossed(frame_of(connection.sql("FROM crossed")))
+        sums = connection.execute(sql(__name__, "turnover.sql")).fetchall()
         changes = tuple(_changes(first.run, second.run, connection))
         [(in_both,)] = connection.execute("SELECT count(*) FROM score_changes").fetchall()
         return Comparison(
@@ -183,6 +205,7 @@ def compare_tables(first: Side, second: Side, now: PublishedSnapshot) -> Compari
             in_both=in_both,
             only_in_first=first.tables.scored - in_both,
             only_in_second=second.tables.scored - in_both,
+            turnover=turnover(sums),
             domains=_filled(DomainMoves, _rows(connection, "domains")),
             movers=_filled(TopChange, _movers(connection)),
         )
@@ -267,11 +290,12 @@ def comparison_text(result: Comparison, *, shows_text: bool = True) -> str:
             f"alone, {result.only_in_second:,} in the second alone"
         ),
         *("", *_differing(result.changes)),
+        *turnover_lines(result.turnover),
     ]
     if result.domains:
         shown = _largest(result.domains)
         more = len(result.domains) - len(shown)
-        lines += ["", "how the scores moved:", *aligned([_scores(row) for row in shown])]
+        lines += ["", _MOVED, *aligned([_scores(row) for row in shown])]
         lines += _unknown(shown)
         if more:
             lines.append(f"  {count_of(more, 'more domain')}, with fewer traces: see --json")

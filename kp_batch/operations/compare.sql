@@ -2,11 +2,31 @@
 -- Given: the schemas first and second (the tables of each run), the table score_changes (see
 -- score_changes.sql), the variables first_threshold and second_threshold, and the catalog's macros.
 
+CREATE TEMP VIEW reaching AS
+SELECT
+    *,
+    first_score >= getvariable('first_threshold') AS reached,
+    second_score >= getvariable('second_threshold') AS reaches,
+    second_score >= getvariable('first_threshold') AS would_reach -- had it stayed
+FROM score_changes;
+
+-- The traces that crossed the threshold: up, if they reach it now.
+CREATE TEMP VIEW crossed AS
+SELECT
+    trace_id,
+    task_domain,
+    CASE WHEN reaches THEN 'up' ELSE 'down' END AS crossed,
+    would_reach = reached AS by_threshold,
+    * EXCLUDE (trace_id, task_domain, reached, reaches, would_reach)
+FROM reaching
+WHERE reached <> reaches
+ORDER BY trace_id;
+
 CREATE TEMP TABLE domains AS
 WITH scoped AS (
-    SELECT task_domain AS scope, * FROM score_changes
+    SELECT task_domain AS scope, * FROM reaching
     UNION ALL
-    SELECT NULL AS scope, * FROM score_changes
+    SELECT NULL AS scope, * FROM reaching
 ),
 -- Apart from other columns, which would be sorted with the ranks.
 ranked AS (
@@ -20,14 +40,6 @@ correlated AS (
     SELECT scope, rank_correlation(first_rank, second_rank) AS rank_correlation
     FROM ranked
     GROUP BY scope
-),
-reaching AS (
-    SELECT
-        *,
-        first_score >= getvariable('first_threshold') AS reached,
-        second_score >= getvariable('second_threshold') AS reaches,
-        second_score >= getvariable('first_threshold') AS would_reach -- had it stayed
-    FROM scoped
 ),
 moves AS (
     SELECT
@@ -51,7 +63,7 @@ moves AS (
         score_mean(from_weights) AS from_weights,
         score_mean(from_overrides) AS from_overrides,
         count(single_thought) AS single_thoughts
-    FROM reaching
+    FROM scoped
     GROUP BY scope
 )
 SELECT moves.scope AS task_domain, moves.* EXCLUDE (scope), rank_correlation

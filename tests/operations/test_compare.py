@@ -31,6 +31,7 @@ from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import published
 from tests.support import GOLDEN
 from tests.support.archives import step, trace, write_jsonl, write_parquet
+from tests.support.commands import invoke
 from tests.support.folders import keep, restore
 from tests.support.runs import config
 
@@ -285,6 +286,7 @@ def test_a_person_reads_what_a_program_reads(moved: tuple[Two, str, str]) -> Non
     tables = starts[starts.index("domain") :]
     movers = [word for mover in comparison.movers for word in (mover.trace_id, "(its")]
     assert [table.replace("(a", "(its") for table in tables] == [
+        *("domain", *(row.task_domain or "all" for row in comparison.turnover.domains)),
         *("domain", *named, "domain", *crossed, "domain", *named),
         *("trace", *movers),
     ]
@@ -450,6 +452,73 @@ def test_no_trace_in_both_is_no_error(confident: tuple[Two, str, str, str, str])
     assert (comparison.in_both, comparison.only_in_first, comparison.only_in_second) == (0, 200, 62)
     assert comparison.domains == comparison.movers == ()
     assert "0 traces in both, 200 in the first alone" in comparison_text(comparison)
+    total = comparison.turnover.domains[0]
+    assert (total.came, total.went, total.from_moved) == (62, 200, 0)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv", "-"])
+def test_the_traces_that_crossed_the_threshold_are_written(
+    confident: tuple[Two, str, str, str, str], tmp_path: Path, ending: str
+) -> None:
+    two, first, second, *_ = confident
+    output = "-" if ending == "-" else str(tmp_path / f"crossed.{ending}")
+    runs = ("compare", first, second, "--warehouse", str(two.warehouse))
+    done = invoke(*runs, "--crossed", "-o", output)
+    read = {"jsonl": pl.read_ndjson, "parquet": pl.read_parquet, "csv": pl.read_csv}
+    if ending == "-":
+        rows = pl.read_ndjson(done.stdout.encode())
+        assert "which traces crossed the threshold 0.6" in done.stderr
+    else:
+        rows = read[ending](Path(output))
+        assert "which traces crossed the threshold 0.6" in done.stdout
+    both = joined(two.warehouse, first, second)
+    up = (pl.col("score") < 0.6) & (pl.col("score_2") >= 0.5)
+    down = (pl.col("score") >= 0.6) & (pl.col("score_2") < 0.5)
+    wanted = both.filter(up | down).select(
+        "trace_id",
+        task_domain="task_domain_2",
+        crossed=pl.when(up).then(pl.lit("up")).otherwise(pl.lit("down")),
+        by_threshold=(pl.col("score") >= 0.6) == (pl.col("score_2") >= 0.6),
+        first_score="score",
+        second_score="score_2",
+        change=pl.col("score_2") - pl.col("score"),
+    )
+    assert len(wanted) > 5
+    assert set(wanted["crossed"]) == {"up", "down"}
+    assert rows.select(wanted.columns).equals(wanted)
+    change = rows.select(pl.sum_horizontal(f"from_{part}" for part in PARTS)).to_series()
+    assert change.to_list() == pytest.approx(wanted["change"].to_list(), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--crossed"], "--crossed and -o FILE go together"),
+        (["-o", "a.csv"], "--crossed and -o FILE go together"),
+        (["--crossed", "-o", "a.txt"], "a file ends with .jsonl, .parquet or .csv, or is -"),
+        (["--crossed", "-o", "-", "--json"], "--json and -o - both write to stdout"),
+    ],
+)
+def test_where_the_traces_that_crossed_go_has_to_be_clear(
+    confident: tuple[Two, str, str, str, str], options: list[str], message: str
+) -> None:
+    two, first, second, *_ = confident
+    done = invoke("compare", first, second, "--warehouse", str(two.warehouse), *options)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_the_traces_that_crossed_replace_no_file_of_the_archive(
+    confident: tuple[Two, str, str, str, str],
+) -> None:
+    two, first, second, *_ = confident
+    [*before] = two.archive.iterdir()
+    output = str(two.archive / "crossed.jsonl")
+    runs = ("compare", first, second, "--warehouse", str(two.warehouse))
+    done = invoke(*runs, "--crossed", "-o", output)
+    assert done.returncode == 1
+    assert "which the next run reads" in done.stderr
+    assert [*two.archive.iterdir()] == before
 
 
 def test_of_many_domains_the_largest_are_shown(confident: tuple[Two, str, str, str, str]) -> None:
