@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,11 +13,15 @@ from kp_batch.settings import PROJECT_FILE
 from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import shown
 
+if TYPE_CHECKING:
+    from kp_batch.config import RescoreConfig
+
+_COMMANDLINE = click.core.ParameterSource.COMMANDLINE
 _NOT_OF_FILES = ("preview", "output", "allow", "accept", "note", "profiles", "audits")
 
 
 @kp_batch.command(cls=SettingsCommand, without=_NOT_OF_FILES)
-@click.argument("archive", nargs=-1, required=True)
+@click.argument("archive", nargs=-1)
 @click.option(
     "-o",
     "--output",
@@ -38,21 +42,46 @@ _NOT_OF_FILES = ("preview", "output", "allow", "accept", "note", "profiles", "au
 def init(file: Path, *, prefect: bool, **settings: Any) -> None:
     """Begin a project over ARCHIVE: write its file, every value explained, and make its warehouse.
 
-    Then kp-batch run, plan, sql and all others need no argument in its folder.
+    Then kp-batch run, plan, sql and all others need no argument in its folder. With --prefect, and
+    without ARCHIVE, it writes only what deploys a project that is there.
     """
-    from kp_batch.operations.init import begin_project
+    from kp_batch.operations.init import begin_project, deploy_project
 
-    config = config_of(settings)
-    warehouse_id = begin_project(config, file, prefect=prefect)
-    beside = "" if file == Path(PROJECT_FILE) else f" --project {quote(str(file))}"
-    echo(
-        f"{printable(str(file))} is the project of {shown(config.warehouse)}, warehouse "
-        f"{warehouse_id}: look through it, then: kp-batch run{beside}",
-        err=True,
-    )
+    if prefect and file.exists() and not settings["archive"]:
+        _refuse_settings(file)
+        deploy_project(file)
+    else:
+        if not settings["archive"]:
+            raise click.MissingParameter(param_hint="ARCHIVE", param_type="argument")
+        config = config_of(settings)
+        _tell_of_project(file, config, begin_project(config, file, prefect=prefect))
     if prefect:
         echo(
             f"{printable(str(file.with_name('prefect.yaml')))} deploys it from its folder: "
             "prefect --no-prompt deploy --name nightly",
             err=True,
         )
+
+
+def _refuse_settings(file: Path) -> None:
+    """Refuse settings of a project that is there, which are in its file."""
+    context = click.get_current_context()
+    given = [
+        parameter.opts[-1]
+        for parameter in context.command.get_params(context)
+        if parameter.name not in {"file", "prefect"}
+        and context.get_parameter_source(parameter.name or "") is _COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(
+            f"{printable(str(file))} is there already: change it, and leave out {', '.join(given)}"
+        )
+
+
+def _tell_of_project(file: Path, config: "RescoreConfig", warehouse_id: str) -> None:
+    beside = "" if file == Path(PROJECT_FILE) else f" --project {quote(str(file))}"
+    echo(
+        f"{printable(str(file))} is the project of {shown(config.warehouse)}, warehouse "
+        f"{warehouse_id}: look through it, then: kp-batch run{beside}",
+        err=True,
+    )

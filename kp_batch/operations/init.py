@@ -1,14 +1,14 @@
 """Begins a project: writes its file, every value explained, and makes its warehouse."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import wrap
 from typing import Any
 
-from kp_batch.config import RescoreConfig
+from kp_batch.config import RescoreConfig, read_project
 from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
 from kp_batch.operations.deployment import deployment_of
@@ -71,13 +71,11 @@ def begin_project(config: RescoreConfig, file: Path, *, prefect: bool = False) -
             written.
     """
     if file.exists():
-        raise KpBatchError(f"{printable(str(file))} is there already; change it, or name another")
-    deployment = deployment_of(file) if prefect else {}
-    for path in filter(Path.exists, deployment):
         raise KpBatchError(
-            f"{printable(str(path))} is there already; leave out --prefect, or name a file in "
-            "another folder with -o"
+            f"{printable(str(file))} is there already; change it, or name another with -o; to have "
+            "what deploys it: kp-batch init --prefect"
         )
+    deployment = _new_deployment(file) if prefect else {}
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -86,11 +84,35 @@ def begin_project(config: RescoreConfig, file: Path, *, prefect: bool = False) -
     given = {*config.model_fields_set, *manifest.settings}
     text = _text(complete, given, file.parent, manifest.warehouse_id)
     _check_same(text, manifest)
-    for path, content in {**deployment, file: text}.items():
+    _write({**deployment, file: text})
+    return manifest.warehouse_id
+
+
+def deploy_project(file: Path) -> None:
+    """Write what deploys a project that is there; see `deployment_of`.
+
+    Raises:
+        KpBatchError: one of the files exists, or the project's has faults; nothing was written.
+    """
+    read_project(file)
+    _write(_new_deployment(file))
+
+
+def _new_deployment(file: Path) -> Mapping[Path, str]:
+    deployment = deployment_of(file)
+    for path in filter(Path.exists, deployment):
+        raise KpBatchError(
+            f"{printable(str(path))} is there already; leave out --prefect, or move that away, or "
+            "have all in another folder, with -o"
+        )
+    return deployment
+
+
+def _write(texts: Mapping[Path, str]) -> None:
+    for path, text in texts.items():
         path.parent.mkdir(exist_ok=True)
         with atomic_write(path) as written:
-            written.write_text(content, "utf-8")
-    return manifest.warehouse_id
+            written.write_text(text, "utf-8")
 
 
 def _check_same(text: str, manifest: Manifest) -> None:

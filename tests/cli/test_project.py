@@ -55,6 +55,36 @@ def night(*options: object) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+def files_of(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_what_deploys_a_project_that_is_there_is_written_beside_it(made: Path) -> None:
+    before = files_of(made)
+    done = invoke("init", "--prefect")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "prefect.yaml deploys it from its folder: prefect --no-prompt deploy" in done.stderr
+    written = files_of(made)
+    assert before.items() < written.items()
+    added = {"prefect.yaml", "flows/nightly.py", "flows/rescore.py"}
+    assert written.keys() - before.keys() == added
+    for words, told in (
+        (["--prefect"], "prefect.yaml is there already; leave out --prefect, or move that away"),
+        (["--prefect", "--cache-size", 3], "change it, and leave out --cache-size"),
+        (["--prefect", "archive"], "to have what deploys it: kp-batch init --prefect"),
+        ([], "Missing argument ARCHIVE"),
+        (["--prefect", "-o", "other.toml"], "Missing argument ARCHIVE"),
+    ):
+        done = invoke("init", *words)
+        assert (done.returncode != 0, told in done.stderr) == (True, True), done.stderr
+    for path in added:
+        (made / path).unlink()
+    change(made, "# cache_size", "cashe_size")
+    assert "has no key 'cashe_size'" in invoke("init", "--prefect").stderr
+    assert files_of(made).keys() == before.keys()
+
+
 @pytest.mark.telling
 @pytest.mark.usefixtures("made")
 def test_commands_need_no_argument() -> None:
