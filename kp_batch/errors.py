@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from kp_batch.address_space import maybe_why
 from kp_batch.text import one_line
 
 # Failures of the disk and the network that may be over soon; nothing else is tried again.
@@ -274,8 +275,9 @@ def explain_error(error: BaseException, log: str | None = None) -> KpBatchError:
     if mendable := explain_mendable(error, log):
         return mendable
     details = f"; details are in {log}" if log else ""
-    is_memory = isinstance(error, MemoryError) or _NO_MEMORY in str(error)
-    message = f"unexpected {type(error).__name__}: {_text(error)}{details}"
+    why = maybe_why()
+    is_memory = isinstance(error, MemoryError) or _NO_MEMORY in str(error) or why
+    message = f"unexpected {type(error).__name__}: {_text(error)}{why}{details}"
     return CrashError(message, code="memory" if is_memory else None)
 
 
@@ -290,7 +292,7 @@ def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchErr
     text = _text(error)
     for sign, (code, remedy) in _REMEDIES.items():
         if sign in text:
-            return KpBatchError(f"{text}; {remedy}", code=code)
+            return KpBatchError(f"{text}; {remedy}{maybe_why()}", code=code)
     is_denied = "Permission denied" in text
     if not is_denied and any(sign in text for sign in _FILE_GONE):
         remedy = "ask again if another command removed it meanwhile, else restore it from a copy"
@@ -298,7 +300,8 @@ def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchErr
     if is_denied or isinstance(error, OSError):
         remedy = "; give this user access, or run as another" if is_denied else ""
         code = "no_access" if is_denied else "system"
-        return WarehouseError(f"cannot go on: {text}{_intact(log)}{remedy}", code=code)
+        why = maybe_why() if os.strerror(errno.ENOMEM) in text else ""
+        return WarehouseError(f"cannot go on: {text}{why}{_intact(log)}{remedy}", code=code)
     return None
 
 

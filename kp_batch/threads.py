@@ -1,7 +1,9 @@
 """Sees whether a command may start its threads, before the libraries start theirs.
 
 Where the system refuses a thread, one library panics, and another waits for it for ever, with all
-locks that the command holds. So as many are started first, and let go, whatever limits them.
+locks that the command holds. So as many are started first, and let go, whatever limits them. What
+their stacks take of the address space is looked at before: a thread that begins without room for
+itself is waited for as well.
 """
 
 import os
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from kp_batch.address_space import limit_in_words, limit_kib, needed_kib
 from kp_batch.errors import ResourceError
 
 _ROOT = Path("/")
@@ -35,6 +38,24 @@ def check_threads(*, few: bool) -> None:
             f"starts no more than {started} ({', '.join(limits()) or 'a limit of its own'}); raise "
             "that limit, or give it fewer cores (taskset)",
             code="threads",
+        )
+
+
+def check_address_space(*, few: bool) -> None:
+    """Refuse a command whose libraries and threads would not fit; see `address_space`.
+
+    Args:
+        few: whether it only asks a warehouse.
+
+    Raises:
+        ResourceError: they would not; the message names the limit.
+    """
+    limit, needed = limit_kib(), needed_kib(len(os.sched_getaffinity(0)), few=few)
+    if limit is not None and limit < needed:
+        raise ResourceError(
+            f"{limit_in_words()}, and the libraries reserve at least {needed:,} of address space "
+            "(KiB), of which they use little; raise that limit, and let a control group limit the "
+            "memory, if need be (MemoryMax of systemd)"
         )
 
 
@@ -75,6 +96,8 @@ def limits(root: Path = _ROOT) -> Iterator[str]:
     most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if most != resource.RLIM_INFINITY and os.getuid():  # it does not bind root
         yield f"ulimit -u is {most:,}"
+    if limit := limit_in_words():
+        yield limit
 
 
 def _quotas(root: Path) -> Iterator[int]:

@@ -17,7 +17,7 @@ from kp_batch.cli.supervise import ending_signals, print_message, supervised
 from kp_batch.errors import explain_error
 from kp_batch.log import user_err, user_out, writing_to
 from kp_batch.text import WITH_ESCAPES
-from kp_batch.threads import check_threads
+from kp_batch.threads import check_address_space, check_threads
 
 _MODULES = (  # of the commands, in their order
     *("init", "run", "query", "explain", "similar", "sweep"),
@@ -57,7 +57,7 @@ def main() -> NoReturn:
         owed, note = owed_by(sys.argv[1:]), _INTACT if name in _PUBLISHING else ""
         try:
             sys.exit(supervised(run_supervised, note=note, owed=owed))
-        except OSError as error:  # no room for another process, or for its files
+        except (OSError, MemoryError) as error:  # no room for another process, or for its files
             note_result_owed(owed)
             print_if_owed(error)
             print_message(str(explain_error(error)))
@@ -89,7 +89,9 @@ def run_command() -> int:
     note_result_owed(owed_by(sys.argv[1:]))
     try:
         if _HELP.isdisjoint(sys.argv):
-            check_threads(few=SUPERVISED.isdisjoint(sys.argv[1:2]))
+            few = SUPERVISED.isdisjoint(sys.argv[1:2])
+            check_address_space(few=few)
+            check_threads(few=few)
         for name in _MODULES:
             import_module(f"kp_batch.cli.{name}")  # it adds its commands to the group
         kp_batch.main(standalone_mode=False)

@@ -28,6 +28,7 @@ from math import inf
 from pathlib import Path
 from typing import NoReturn, TextIO
 
+from kp_batch.address_space import maybe_why
 from kp_batch.cli.owed import OWED, PRINTED, print_owed
 from kp_batch.ended import Ended
 from kp_batch.errors import (
@@ -238,7 +239,7 @@ def _report_late(folder: Path, child: int, note: str) -> int:
 
 def _report_crash(folder: Path, child: int, status: int) -> int:
     """Print how the child ended before its work did, see `_wait`; returns the exit status."""
-    path, details, output, code = folder / _OUTPUT, "", b"", "crash"
+    path, details, output = folder / _OUTPUT, "", b""
     with suppress(OSError):
         output = path.read_bytes()
         if path.is_symlink() and path.readlink().suffix != HALF_WRITTEN:
@@ -252,7 +253,9 @@ def _report_crash(folder: Path, child: int, status: int) -> int:
     else:
         last = output.decode("utf-8", "replace").strip().rpartition("\n")[2]
         how = _signal_name(-status) if status < 0 else f"itself, with status {status}"
-        end = f"the working process ended by {how}: {last or 'it said nothing'}{details}"
+        why = maybe_why()
+        code = "memory" if why else "crash"
+        end = f"the working process ended by {how}: {last or 'it said nothing'}{why}{details}"
     if (folder / PRINTED).exists():
         print_message(f"warning: {end}; the report may be an older one")
         return 0

@@ -4,7 +4,8 @@ A night has no home, no terminal, no stdin and hardly any environment. The numbe
 list that was written beforehand. What it has besides is shown elsewhere: the full disk (17), kills
 and signals (18, 19) and three days without a night (30) in `test_nights` and `laws/test_killing`; a
 second night (20) in `test_nights`; a setting whose line is taken out (25) in `test_project`; a
-clock that is set back (23) in `warehouse/test_wrong_clock`; too few threads (28) in `test_threads`.
+clock that is set back (23) in `warehouse/test_wrong_clock`; too few threads, or too little address
+space (28) in `test_threads` and `test_address_space`.
 """
 
 import json
