@@ -141,15 +141,30 @@ def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_j
     such as 2026-03-01T02:00 (the last one that was done by then, in UTC unless a zone follows). The
     next run goes on from there, with the archive as it is by then: --dry-run shows that, too.
     """
+    from kp_batch.operations.rollback import plan_rollback
     from kp_batch.operations.rollback import rollback as roll_back
 
     with _upkeep(warehouse, dry_run=dry_run):
-        result = roll_back(warehouse, run, note=note, with_page=True, dry_run=dry_run)
+        if dry_run:
+            result = plan_rollback(warehouse, run, _excluded(warehouse))
+        else:
+            result = roll_back(warehouse, run, note=note, with_page=True)
     has_project = the_project() is not None
     text = rolled_back_text(result, dry_run=dry_run, has_project=has_project)
     echo_result(json_line(result) if as_json else text)
     if told := _told_of_project(warehouse, result):
         echo(f"kp-batch: warning: {told}", err=True)
+
+
+def _excluded(warehouse: Path) -> Sequence[str]:
+    """What the next run excludes by its project; nothing where the file has faults."""
+    project = the_project()
+    if project and project.is_of(warehouse):
+        from kp_batch.config import read_project
+
+        with suppress(SettingError):
+            return read_project(project).values.get("exclude", ())
+    return ()
 
 
 def _told_of_project(warehouse: Path, result: "RollbackResult") -> str | None:

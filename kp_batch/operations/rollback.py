@@ -1,5 +1,6 @@
 """Publishes the state of an earlier run again: a run of its own, which copies no row."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,7 +66,6 @@ def rollback(
     *,
     note: str | None = None,
     with_page: bool = False,
-    dry_run: bool = False,
 ) -> RollbackResult:
     """Publish a run's state again: scores, rejects, files, facts, profiles and settings.
 
@@ -77,15 +77,11 @@ def rollback(
         run: as `find_runs` takes it.
         note: a line to keep with the rollback.
         with_page: whether to make the page anew.
-        dry_run: only report what would be undone, and what the next run would find in the archive.
 
     Raises:
         WarehouseError: it is no warehouse, there is no such run, it failed, some of its files were
             removed, traces were forgotten since, or another run is writing.
     """
-    if dry_run:
-        check_links(warehouse)
-        return _with_file_changes(_Plan.of(warehouse, run, note))
     published(warehouse)  # or the lock would make a folder
     with writing(warehouse, wait=False), timed() as clock:
         warn_of_unfinished_forget(warehouse)
@@ -99,6 +95,21 @@ def rollback(
         if with_page:
             leave_report(warehouse, ThreadExecutor())
         return replace(plan.result, run_id=begun.run_id)
+
+
+def plan_rollback(warehouse: Path, run: str, exclude: Sequence[str] = ()) -> RollbackResult:
+    """Report what a rollback would undo, and what the next run would find in the archive.
+
+    Args:
+        warehouse: the folder of the tables.
+        run: as `find_runs` takes it.
+        exclude: what that run leaves out, as `RescoreConfig` has it.
+
+    Raises:
+        WarehouseError: as of `rollback`, but for other runs.
+    """
+    check_links(warehouse)
+    return _with_file_changes(_Plan.of(warehouse, run, None), exclude)
 
 
 @dataclass(frozen=True)
@@ -172,11 +183,12 @@ def _count_rejects(snapshot: PublishedSnapshot) -> int:
     return int(snapshot.scan("rejects").select(pl.len()).collect().item())
 
 
-def _with_file_changes(plan: _Plan) -> RollbackResult:
+def _with_file_changes(plan: _Plan, exclude: Sequence[str]) -> RollbackResult:
     """The result with what the next run would find in the archive."""
+    config = plan.config.model_copy(update={"exclude": tuple(exclude)})
     try:
         with Staging.temporary() as staging:
-            run = Run.begin(plan.config, datetime.now(UTC), staging)
+            run = Run.begin(config, datetime.now(UTC), staging)
             tables = {**run.published.tables, **plan.manifest.tables}
             candidate = replace(run.candidate, tables=tables)
             run = replace(run, published=plan.manifest, candidate=candidate)

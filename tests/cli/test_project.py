@@ -213,6 +213,18 @@ def test_a_rollback_and_the_file_agree_before_the_next_night(made: Path) -> None
     assert require_manifest(made / "warehouse").settings["cache_size"] == 3
 
 
+def test_what_the_next_run_finds_is_without_what_the_project_excludes(made: Path) -> None:
+    for name in ("bad", "new"):
+        write_jsonl(made / "archive" / f"{name}.jsonl", [trace(id=name)])
+    change(made, "# exclude = []", 'exclude = ["bad.jsonl"]')
+    change(made, "# cache_size = 1000", "cache_size = 2")
+    assert night() == (0, "")
+    looked = invoke("rollback", "previous", "--dry-run").stdout
+    assert f"next run   new: {made}/archive/new.jsonl" in looked
+    assert f"new: {made}/archive/bad.jsonl" not in looked
+    assert f"next run   excluded: {made}/archive/bad.jsonl" in looked
+
+
 def test_what_is_accepted_is_right_from_then_on(made: Path) -> None:
     weights = "complexity = 1\nnovelty = 0\ntool_diversity = 0\noutcome_confidence = 0"
     change(made, "[audits.no_domain_shifts]", f"[profiles.code]\n{weights}\n[audits.shifts]")

@@ -22,7 +22,7 @@ from kp_batch.imports.run import forget, import_traces
 from kp_batch.imports.state import holds
 from kp_batch.imports.summary import Imported
 from kp_batch.operations.forget import forget as forget_traces
-from kp_batch.operations.rollback import rollback
+from kp_batch.operations.rollback import plan_rollback
 from kp_batch.pipeline.rescore import rescore_archive
 from tests.support.commands import invoke
 from tests.support.importing import (
@@ -263,7 +263,7 @@ def test_in_any_folder_who_forgets_is_told_of_the_archive_or_that_it_may_keep_th
     monkeypatch.chdir("/")
     before = forget_traces(tmp_path / "warehouse", ["kp:trace:a"], dry_run=True)
     assert before.archives == (f"{archive}/*.parquet",)
-    assert rollback(tmp_path / "warehouse", "latest", dry_run=True).not_looked == ""
+    assert plan_rollback(tmp_path / "warehouse", "latest").not_looked == ""
     archive.rename(tmp_path / "elsewhere")
     done = forget_traces(tmp_path / "warehouse", ["kp:trace:a"])
     assert (done.archives, done.unknown_archives) == ((), before.archives)

@@ -22,7 +22,7 @@ from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget
 from kp_batch.operations.kept_runs import available_runs
-from kp_batch.operations.rollback import rollback
+from kp_batch.operations.rollback import plan_rollback, rollback
 from kp_batch.operations.settings import settings
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
@@ -158,7 +158,7 @@ def test_it_tells_what_it_undoes_and_what_would_come_back(nights: Folder) -> Non
     folder, (first, second) = nights
     write(folder, "later", said(6, "later", 11))
     before = listing(folder)
-    result = rollback(folder / "warehouse", first, dry_run=True)
+    result = plan_rollback(folder / "warehouse", first)
     assert listing(folder) == before
     assert (result.run_id, result.from_run, result.to_run) == (None, second, first)
     assert (result.removed, result.returned) == (2, 0)
@@ -186,7 +186,7 @@ def test_it_tells_what_it_undoes_and_what_would_come_back(nights: Folder) -> Non
 @pytest.mark.telling
 def test_it_is_reported_on_few_lines(nights: Folder) -> None:
     folder, (first, second) = nights
-    result = rollback(folder / "warehouse", first, dry_run=True)
+    result = plan_rollback(folder / "warehouse", first)
     assert result.files
     short = replace(result, files=replace(result.files, new=tuple(map(str, range(12)))))
     arrow = "\N{RIGHTWARDS ARROW}"
@@ -239,7 +239,7 @@ def test_it_undoes_files_alone_where_the_settings_are_the_same(nights: Folder) -
 def test_an_archive_that_is_gone_keeps_nobody_from_it(nights: Folder) -> None:
     folder, (first, _) = nights
     shutil.rmtree(folder / "archive")
-    result = rollback(folder / "warehouse", first, dry_run=True)
+    result = plan_rollback(folder / "warehouse", first)
     assert (result.files, "no Parquet or JSONL file" in result.not_looked) == (None, True), result
     rollback(folder / "warehouse", first)
 
@@ -279,9 +279,9 @@ def test_what_was_forgotten_never_comes_back(nights: Folder) -> None:
     gone = forget(warehouse, ["kp:trace:2"]).run_id
     for name in (first, second):
         message = f"run {name} is not published again, .* forgotten since .by run {gone}, "
-        for dry_run in (False, True):
+        for attempt in (rollback, plan_rollback):
             with pytest.raises(WarehouseError, match=message):
-                rollback(warehouse, name, dry_run=dry_run)
+                attempt(warehouse, name)
     assert available_runs(warehouse).restorable == (gone,)
 
 

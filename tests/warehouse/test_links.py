@@ -17,7 +17,7 @@ import pytest
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.imports.archive import target_of
 from kp_batch.operations.forget import forget
-from kp_batch.operations.rollback import rollback
+from kp_batch.operations.rollback import plan_rollback, rollback
 from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
@@ -89,7 +89,7 @@ def rolled_back(folder: Path) -> None:
 
 
 def to_roll_back(folder: Path) -> None:
-    rollback(folder / "warehouse", "previous", dry_run=True)
+    plan_rollback(folder / "warehouse", "previous")
 
 
 def untouched(folder: Path) -> bool:
