@@ -299,7 +299,8 @@ def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchErr
         return WarehouseError(f"a file is gone: {text}; {remedy}", code="file_gone")
     if is_denied or isinstance(error, OSError):
         remedy = "; give this user access, or run as another" if is_denied else ""
-        code = "no_access" if is_denied else "system"
+        is_refused = is_denied or isinstance(error, PermissionError)  # as by a store
+        code = "no_access" if is_refused else "system"
         why = maybe_why() if os.strerror(errno.ENOMEM) in text else ""
         return WarehouseError(f"cannot go on: {text}{why}{_intact(log)}{remedy}", code=code)
     return None

@@ -209,7 +209,7 @@ def _work(
     check_apart(config.warehouse, config.archive)
     from kp_batch.warehouse.manifest import check_identity
 
-    if not url_of(config.warehouse):  # a run in a bucket checks it once it has the copy
+    if not url_of(config.warehouse):  # of a bucket, which may be away, the run asks again
         check_identity(config.warehouse, config.warehouse_id)
     make_folder(config.warehouse)
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect

@@ -21,9 +21,8 @@ from kp_batch.storage.store import answered_within, store_at
 from kp_batch.text import age, count_of, format_duration, one_line, printable
 from kp_batch.warehouse.bucket.location import Record, shown, url_of
 from kp_batch.warehouse.last_run import LastRun, Stands, Success, last_success
-from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import holder, lease_holder
-from kp_batch.warehouse.manifest import check_manifest, manifest_of, read_manifest
+from kp_batch.warehouse.manifest import check_manifest, read_manifest, read_there
 
 _LOOKS, _BETWEEN_S = 5, 0.1  # see `_resolved`
 _LATE = "see how the last run ended, and whether the nightly job is started"
@@ -152,16 +151,12 @@ def _of_bucket(
     url: str, copy: Path, warehouse_id: str | None
 ) -> tuple[Tried | None, Success | None]:
     """By three objects, and by this machine's copy, which knows more of its own runs."""
-    store, manifest = store_at(url), Layout(copy).manifest.name
-    there, here = LastRun.in_bucket(url), LastRun.read(copy)
-    try:
-        check_manifest(manifest_of(copy, store.read(manifest)[0]), copy, warehouse_id)
-    except FileNotFoundError as error:
-        check_manifest(None, copy, warehouse_id)
-        if not (there or here):
-            raise WarehouseError(f"{url} is no warehouse; run an archive first") from error
+    there, here, manifest = LastRun.in_bucket(url), LastRun.read(copy), read_there(copy)
+    check_manifest(manifest, copy, warehouse_id)
+    if not (manifest or there or here):
+        raise WarehouseError(f"{url} is no warehouse; run an archive first")
     last = max((each for each in (there, here) if each), key=lambda each: each.began, default=None)
-    held = lease_holder(store)
+    held = lease_holder(store_at(url))
     elsewhere = _elsewhere(copy, *held) if held else None
     if elsewhere and (last is None or (last.ended or last.began) < elsewhere.began):
         return elsewhere, last_success(there, here)

@@ -59,7 +59,8 @@ from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.last_run import Stands, Try, the_try, tried
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder, remove_candidate
-from kp_batch.warehouse.manifest import DAMAGED
+from kp_batch.warehouse.lock import holds
+from kp_batch.warehouse.manifest import DAMAGED, check_identity
 from kp_batch.warehouse.publication import published_since, writing
 
 _THREADS = ThreadExecutor()
@@ -223,6 +224,8 @@ def opened_warehouse(config: RescoreConfig) -> Generator[None]:
     with ExitStack() as stack:
 
         def open_it() -> None:
+            if not holds(config.warehouse):  # nothing is made in another place
+                check_identity(config.warehouse, config.warehouse_id)
             try:
                 stack.enter_context(writing(config.warehouse, wait=min(config.wait_s, left_s())))
             except BusyError:

@@ -15,7 +15,7 @@ from kp_batch.runs.staging import Staging
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.manifest import Manifest, check_identity, read_manifest
+from kp_batch.warehouse.manifest import Manifest, check_manifest, read_manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 
@@ -86,8 +86,8 @@ def effective_config(config: RescoreConfig) -> RescoreConfig:
         WarehouseError: it is another warehouse, no archive is given and no run is done, or what is
             published cannot be read.
     """
-    check_identity(config.warehouse, config.warehouse_id)
     manifest = read_manifest(config.warehouse)
+    check_manifest(manifest, config.warehouse, config.warehouse_id)
     return _with_archive(config).with_defaults(manifest.settings if manifest else {})
 
 

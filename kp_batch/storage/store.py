@@ -323,8 +323,9 @@ def translate_errors(url: str) -> Generator[None]:
         yield
     except (AlreadyExistsError, PreconditionError):
         raise ConflictError(f"{url} was changed by another writer") from None
-    except FileNotFoundError:
-        raise FileNotFoundError(errno.ENOENT, "there is no such object", url) from None
+    except FileNotFoundError as error:
+        reason = _lasting(error) or "there is no such object"
+        raise FileNotFoundError(errno.ENOENT, reason, url) from None
     except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
         reason = f"access is denied ({_reason(error)}); look at the credentials and rights"
         raise PermissionError(errno.EACCES, reason, url) from None
@@ -333,10 +334,16 @@ def translate_errors(url: str) -> Generator[None]:
         if _METADATA in str(error):  # it is asked if the environment has no credentials
             reason = "no credentials were found; set those of that store, or a profile"
             raise PermissionError(errno.EACCES, reason, url) from None
-        if any(sign in str(error) for sign in _LASTING):
-            reason += "; look at the URL and the credentials"
-            raise FileNotFoundError(errno.ENOENT, reason, url) from None
+        if lasting := _lasting(error):
+            raise FileNotFoundError(errno.ENOENT, lasting, url) from None
         raise OSError(errno.EIO, reason, url) from None
+
+
+def _lasting(error: BaseException) -> str | None:
+    """The reason of an error that another try does not mend; None of any other."""
+    if any(sign in str(error) for sign in _LASTING):
+        return f"{_reason(error)}; look at the URL and the credentials"
+    return None
 
 
 def _reason(error: BaseException) -> str:

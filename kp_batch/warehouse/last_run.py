@@ -10,8 +10,8 @@ A run that is killed leaves it as it was: that nobody is at work any more, the l
 import json
 import os
 import socket
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
@@ -26,14 +26,15 @@ from kp_batch.runs.audits import AuditResult
 from kp_batch.runs.author import current_user
 from kp_batch.runs.record import RunCounts
 from kp_batch.storage.store import answered_within, store_at
-from kp_batch.warehouse.bucket.location import url_of
+from kp_batch.warehouse.bucket.location import Record, url_of
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.lock import locked
-from kp_batch.warehouse.manifest import check_identity
+from kp_batch.warehouse.lock import locked, release_of_gone
+from kp_batch.warehouse.manifest import Manifest, check_manifest, read_manifest, read_there
 
 LAST_RUN = Layout(Path()).last_run.name  # the object, too
 TRIED = "tried"  # a file of a supervised command's temporary folder: which warehouse it works on
 _PATIENCE_S = 20.0  # until a bucket has answered; it may be why the run failed
+_LAST_WORDS_S = 5.0  # likewise, of a command that was told to end
 
 
 @dataclass(frozen=True)
@@ -222,26 +223,36 @@ class Try:
             ended: how.
             stands: where it is done, or had nothing to do.
         """
-        if self._is_settled or not (self._shown or self._is_there()):
+        if self._is_settled:
             return
-        with suppress(Exception), locked(self.warehouse, wait=False):
+        url, was_under_way = url_of(self.warehouse), self._shown is not None
+        is_here = was_under_way or self._is_there(read_manifest)
+        with suppress(Exception), locked(self.warehouse, wait=False) if is_here else nullcontext():
             now, success = _now(), last_success(LastRun.read(self.warehouse))
             if stands:
                 success = Success(now, ended.status, self.run_id, stands)
             shown = self._as(**asdict(ended), ended=now, success=success)
-            self._show(shown)
-            if url := url_of(self.warehouse):
-                answered_within(_PATIENCE_S, partial(_store, shown, url))
+            if is_here:
+                self._show(shown)
+            if url:
+                store = partial(self._store, shown, url, is_meant=was_under_way)
+                answered_within(_PATIENCE_S, store)
 
-    def _is_there(self) -> bool:
-        """Whether the warehouse that is meant is in its place."""
+    def _is_there(self, read: Callable[[Path], Manifest | None]) -> bool:
+        """Whether the warehouse that is meant is in its place, as `read` finds it."""
         try:
-            check_identity(self.warehouse, self.warehouse_id)
+            manifest = read(self.warehouse)
+            check_manifest(manifest, self.warehouse, self.warehouse_id)
         except IdentityError:
             return False
         except (KpBatchError, OSError):  # it may be the one, damaged
-            pass
-        return Layout(self.warehouse).manifest.exists()
+            return Layout(self.warehouse).manifest.exists()
+        return manifest is not None
+
+    def _store(self, shown: LastRun, url: str, *, is_meant: bool) -> None:
+        """Store how it ended, also of a machine that has no copy yet."""
+        if is_meant or self._is_there(read_there):
+            _store(shown, url)
 
     def settle(self) -> None:
         """Say no more: what follows undoes nothing."""
@@ -312,12 +323,15 @@ def tried(warehouse: Path, warehouse_id: str | None = None) -> Generator[Try]:
 
 def step_of(folder: Path) -> str | None:
     """The step at which a supervised command was that is gone; see `TRIED`."""
-    shown = _shown_by(folder)
-    return shown[1].step if shown else None
+    with suppress(OSError):
+        return _shown_by(folder)[1].step
+    return None
 
 
 def end_for(folder: Path, pid: int, ended: Ended) -> None:
     """Say how a supervised run ended whose process is gone; no error of that counts.
+
+    In a bucket it still has the lease, which would keep other machines waiting.
 
     Args:
         folder: its temporary folder; see `TRIED`.
@@ -325,21 +339,31 @@ def end_for(folder: Path, pid: int, ended: Ended) -> None:
         ended: how.
     """
     with suppress(Exception):
-        shown = _shown_by(folder)
-        if not shown or shown[1].pid != pid:
+        warehouse, shown = _shown_by(folder)
+        if shown.pid != pid:
             return
-        with locked(shown[0], wait=False):  # another run may begin meanwhile
-            shown = _shown_by(folder)
-            if shown and shown[1].pid == pid and shown[1].status == "running":
-                replace(shown[1], **asdict(ended), ended=_now()).write(shown[0])
+        with locked(warehouse, wait=False):  # another run may begin meanwhile
+            _, shown = _shown_by(folder)
+            if shown.pid != pid or shown.status != "running":
+                return
+            shown = replace(shown, **asdict(ended), ended=_now())
+            shown.write(warehouse)
+            if url := url_of(warehouse):
+                answered_within(_LAST_WORDS_S, partial(_store, shown, url))
+                gone = partial(release_of_gone, store_at(url), Record.of(warehouse).copy_id, pid)
+                answered_within(_LAST_WORDS_S, gone)
 
 
-def _shown_by(folder: Path) -> tuple[Path, LastRun] | None:
-    with suppress(OSError):
-        warehouse = Path(os.fsdecode((folder / TRIED).read_bytes()))
-        shown = LastRun.read(warehouse)
-        return (warehouse, shown) if shown else None
-    return None
+def _shown_by(folder: Path) -> tuple[Path, LastRun]:
+    """The warehouse of a supervised run, and what its file says.
+
+    Raises:
+        OSError: there is none.
+    """
+    warehouse = Path(os.fsdecode((folder / TRIED).read_bytes()))
+    if shown := LastRun.read(warehouse):
+        return warehouse, shown
+    raise FileNotFoundError(Layout(warehouse).last_run)
 
 
 def _now() -> str:

@@ -80,6 +80,11 @@ def locked(warehouse: Path, *, wait: float, archive: str = "") -> Generator[bool
         lock.release()
 
 
+def holds(warehouse: Path) -> bool:
+    """Whether this context holds the lock of the warehouse."""
+    return Layout(warehouse.resolve()).lock in _HELD.get()
+
+
 def holder(warehouse: Path) -> dict[str, Any] | None:
     """Who writes to the warehouse now, as its lock names it; None if nobody does on this machine.
 
@@ -229,6 +234,19 @@ def archive_lease(url: str, archive: str) -> Generator[Lease]:
         record.save()  # its id identifies the lease of a writer that was killed on this machine
         with leased(store_at(url), record.copy_id, archive) as lease:
             yield lease
+
+
+def release_of_gone(store: Store, copy_id: str, pid: int) -> None:
+    """Release the lease that a process held which is gone, whose copy is on this machine.
+
+    Raises:
+        ConflictError: another writer has taken it meanwhile.
+        OSError: the store cannot be asked.
+    """
+    last, etag, _ = _last_holder(store, 0)
+    gone = {"copy": copy_id, "host": socket.gethostname(), "pid": pid}
+    if gone.items() <= last.items():
+        store.write(LEASE, b"{}", instead_of=etag)
 
 
 def _take_lease(store: Store, holder: Mapping[str, object], archive: str) -> Lease:

@@ -167,15 +167,38 @@ def require_manifest(warehouse: Path) -> Manifest:
     return manifest
 
 
+def read_there(warehouse: Path) -> Manifest | None:
+    """Read what is published: of a warehouse in a bucket there, and not what its copy has.
+
+    Returns:
+        None if nothing is published, or there is no such bucket.
+
+    Raises:
+        WarehouseError: manifest.json is lost or damaged, or has another format.
+        OSError: the bucket cannot be read.
+    """
+    url = url_of(warehouse)
+    if url is None:
+        return read_manifest(warehouse)
+    from kp_batch.storage.store import store_at  # a command on a folder does without
+
+    try:
+        content, _ = store_at(url).read(Layout(warehouse).manifest.name)
+    except FileNotFoundError:
+        return None
+    return manifest_of(warehouse, content)
+
+
 def check_identity(warehouse: Path, warehouse_id: str | None) -> None:
-    """Refuse another warehouse than the one of an id, and a folder without any; makes nothing.
+    """Refuse another warehouse than the one of an id, and a place without any; makes nothing.
 
     Raises:
         IdentityError: it is another one, or none is there.
         WarehouseError: what is there cannot be read.
+        OSError: its bucket cannot be read.
     """
     if warehouse_id is not None:
-        check_manifest(read_manifest(warehouse), warehouse, warehouse_id)
+        check_manifest(read_there(warehouse), warehouse, warehouse_id)
 
 
 def check_manifest(manifest: Manifest | None, warehouse: Path, warehouse_id: str | None) -> None:
@@ -189,9 +212,10 @@ def check_manifest(manifest: Manifest | None, warehouse: Path, warehouse_id: str
     where = shown(warehouse.absolute())  # for who reads it elsewhere, as in a mail
     named = f"warehouse {printable(warehouse_id)}, which the project names"
     if manifest is None:
+        remedy = "is that its bucket?" if url_of(warehouse) else "is its disk mounted?"
         raise IdentityError(
-            f"{named}, is not in {where}: nothing is there, and nothing was made; is its disk "
-            "mounted? To begin another one, take warehouse_id out of the project's file",
+            f"{named}, is not in {where}: nothing is there, and nothing was made; {remedy} To "
+            "begin another one, take warehouse_id out of the project's file",
         )
     if manifest.warehouse_id != warehouse_id:
         raise IdentityError(
