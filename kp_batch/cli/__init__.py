@@ -23,10 +23,16 @@ _MODULES = (  # of the commands, in their order
     *("init", "run", "query", "explain", "similar", "sweep"),
     *("maintain", "import_", "export", "schema"),
 )
-_PUBLISHING = {"forget", "rollback", "run", "vacuum"}  # all other commands publish nothing
+_PUBLISHING = {
+    "forget",
+    "redundancy",
+    "rollback",
+    "run",
+    "vacuum",
+}  # all other commands publish nothing
 SUPERVISED = {
     *("run", "plan", "demo", "compare", "verify", "explain", "score", "similar"),
-    *("sweep", "audit", "vacuum", "forget", "rollback", "import", "export"),
+    *("redundancy", "sweep", "audit", "vacuum", "forget", "rollback", "import", "export"),
 }
 _HELP = {"-h", "--help", "--version"}
 _INTACT = "; what is published is whole, and kp-batch runs tells by which runs"

@@ -23,6 +23,7 @@ _TYPES = {
     "plan": ("planning.explain_plan", "PlanDescription"),
     "preview": ("cli.outcome", "PreviewOutcome"),
     "questions": ("warehouse.questions", "Question"),
+    "redundancy": ("warehouse.redundancy", "Redundancy"),
     "rollback": ("operations.rollback", "RollbackResult"),
     "run": ("cli.outcome", "RunOutcome"),
     "score": ("operations.score", "ScoredLine"),

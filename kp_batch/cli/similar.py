@@ -1,5 +1,6 @@
-"""`similar`: the traces of the whole archive that one resembles most."""
+"""`similar` and `redundancy`: what resembles what in the whole archive."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,12 +10,13 @@ import click
 
 from kp_batch.cli import kp_batch
 from kp_batch.cli.explain import line_head, moment_text, print_lines
-from kp_batch.cli.options import json_line, json_option, number_option, warehouse_option
+from kp_batch.cli.options import Parsed, json_line, json_option, number_option, warehouse_option
 from kp_batch.log import echo
 from kp_batch.text import age, aligned, count_of, printable, shortened
 
 if TYPE_CHECKING:
     from kp_batch.operations.similar import SimilarLine, SimilarTrace, SimilarTraces
+    from kp_batch.warehouse.redundancy import Redundancy
 
 _NAME, _ID = 30, 60  # characters
 
@@ -39,6 +41,64 @@ def similar(trace: str, warehouse: Path, most: int, *, as_json: bool) -> None:
     with click.open_file(trace, "rb") as file:
         answers = similar_to_lines(warehouse, file, datetime.now(UTC), most)
         print_lines(file, answers, to_text, "cannot be compared")
+
+
+def _cosine(text: str) -> float:
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or not 0 < float(text) <= 1:
+        raise ValueError(f"a similarity is a number above 0, up to 1, got {text!r}")
+    return float(text)
+
+
+@kp_batch.command()
+@warehouse_option
+@click.option(
+    "--similarity",
+    type=Parsed(_cosine),
+    metavar="COSINE",
+    default="0.95",
+    show_default=True,
+    help="From which on a trace nearly repeats an earlier one.",
+)
+@json_option
+def redundancy(warehouse: Path, similarity: float, *, as_json: bool) -> None:
+    """Find the share of the traces that nearly repeat any earlier one of the archive.
+
+    It is exact up to 50,000 different texts, and of more an estimate with its interval. The
+    question redundancy of sql shows it until anything else is published.
+    """
+    from kp_batch.operations.redundancy import redundancy as redundancy_of
+
+    result = redundancy_of(warehouse, similarity)
+    echo(json_line(result) if as_json else redundancy_text(result))
+
+
+def redundancy_text(result: "Redundancy") -> str:
+    """Format the redundancy of an archive for a terminal."""
+    near = f"a text or vector like an earlier one ({result.similarity:g})"
+    counts = {
+        "the text of an earlier one": result.same_text,
+        "the objective of an earlier one": result.same_objective,
+        near: round(result.share * result.traces),
+    }
+    about = "" if result.is_exact else "about "
+    rows = [
+        {
+            "with": name,
+            "traces": f"{about * (name == near)}{count:,}",
+            "share": f"{count / result.traces:.2%}",
+        }
+        for name, count in counts.items()
+    ]
+    lines = [f"{count_of(result.traces, 'trace')}, by {result.encoder_id}", *aligned(rows)]
+    if not result.is_exact:
+        others = result.traces - result.same_text
+        lines.append(
+            f"  estimated, with a 95% interval from {result.low:.2%} to {result.high:.2%}: of the "
+            f"{others:,} texts {result.compared:,} were compared with all earlier ones"
+        )
+    if result.other_encoders:
+        lines.append(f"  not counted: {result.other_encoders:,} with vectors of another encoder")
+    return "\n".join(lines)
 
 
 def similar_text(result: "SimilarLine") -> str:

@@ -27,9 +27,9 @@ _PAIRS = 256  # compared at once, since they are copied
 # no true maximum and nominates few others.
 BAND = np.float32(1e-5)
 # float64 ones are off by at most `dimensions * 2**-53`, as are cosines: 1e-9 is beyond doubt.
-_NARROW_BAND = 1e-9
+NARROW_BAND = 1e-9
 # So many pairs cost as much in a float64 product as one of them by `cosines`.
-_PAIRS_OF_A_COSINE = 16
+PAIRS_OF_A_COSINE = 16
 # Columns of one product: it stays in a core's cache until it is looked at, and bounds the memory,
 # however large the windows are. With 128 rows it is 1 MB.
 _COLUMNS = 2_048
@@ -281,13 +281,13 @@ def _narrowed(tile: Float32s, block: Float32s, column: Int64s, row: Int64s) -> _
     """
     new = np.diff(column, prepend=-1) > 0
     distinct = column[new]
-    if len(column) * _PAIRS_OF_A_COSINE <= len(distinct) * len(block):
+    if len(column) * PAIRS_OF_A_COSINE <= len(distinct) * len(block):
         return column, row
     product = tile[distinct].astype(np.float64) @ block.astype(np.float64).T
     similarity = product[np.cumsum(new) - 1, row]
     greatest = np.full(len(block), -np.inf)
     np.maximum.at(greatest, row, similarity)
-    close = similarity > greatest[row] - _NARROW_BAND
+    close = similarity > greatest[row] - NARROW_BAND
     return column[close], row[close]
 
 

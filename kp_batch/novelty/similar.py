@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from kp_batch.novelty.replay import BAND
+from kp_batch.novelty.replay import BAND, NARROW_BAND, PAIRS_OF_A_COSINE
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, nonzero
 
 _ROWS = 512  # of a block
@@ -154,9 +154,7 @@ class Nominated:
 class Distinct:
     """Takes each vector whose cosine to every one taken before is below a bound.
 
-    A matrix product decides where it is farther from the bound than it can be off; within that
-    band `vectors.cosines` does, as for novelty. Equal vectors are alike whatever the bound, though
-    rounding may leave their cosine below 1. A zero vector is like no other.
+    See `reaching`. A zero vector is like no other.
 
     Of n vectors, k of which are taken, it needs `O(n * k * dimensions)` multiplications and the
     memory of k vectors.
@@ -186,7 +184,7 @@ class Distinct:
             rows = np.arange(len(block))
             for at, tile in enumerate(self._tiles):
                 taken_before = tile[: self._taken - at * _COLUMNS]
-                rows = rows[~self._alike(taken_before, block[rows]).any(axis=0)]
+                rows = rows[~reaching(taken_before, block[rows], self._bound).any(axis=0)]
             rows = rows[self._unlike_earlier(block[rows])]
             self._keep(block[rows])
             taken[first + rows] = True
@@ -202,22 +200,41 @@ class Distinct:
 
     def _unlike_earlier(self, vectors: Float32s) -> Bools:
         """Which vectors are unlike all earlier ones of these that are chosen."""
-        alike = np.triu(self._alike(vectors, vectors), 1)
+        alike = np.triu(reaching(vectors, vectors, self._bound), 1)
         chosen = np.ones(len(vectors), dtype=np.bool_)
         for row in range(len(vectors)):
             if chosen[row]:
                 chosen &= ~alike[row]
         return chosen
 
-    def _alike(self, left: Float32s, right: Float32s) -> Bools:
-        """Which pairs reach the bound: bool, shape (left, right)."""
-        above = left @ right.T - np.float32(self._bound)
-        alike = above > BAND
-        near = np.flatnonzero(np.abs(above) <= BAND)
-        for start in range(0, len(near), _PAIRS):
-            pairs = near[start : start + _PAIRS]
-            row, column = np.divmod(pairs, len(right))
-            first, second = left[row], right[column]
-            equal = (first == second).all(axis=1) & first.any(axis=1)
-            alike.flat[pairs] = (cosines(first, second) >= self._bound) | equal
-        return alike
+
+def reaching(left: Float32s, right: Float32s, bound: float) -> Bools:
+    """Which pairs have a cosine of at least a bound, or are equal and not zero.
+
+    Equal vectors are alike whatever the bound, though rounding may leave their cosine below 1. A
+    matrix product decides where it is farther from the bound than it can be off; where that leaves
+    many pairs, one in float64 does, and of those that remain `vectors.cosines`.
+
+    Args:
+        left: float32, shape (n, dimensions), unit or zero rows.
+        right: float32, shape (m, dimensions), likewise.
+        bound: above 0, at most 1.
+
+    Returns:
+        bool, shape (n, m).
+    """
+    product = left @ right.T
+    alike = product >= np.float32(bound) - BAND
+    near = np.flatnonzero(alike)
+    near = near[product.flat[near] <= np.float32(bound) + BAND]
+    if len(near) * PAIRS_OF_A_COSINE > alike.size:
+        exact = (left.astype(np.float64) @ right.astype(np.float64).T).flat[near]
+        alike.flat[near] = exact >= bound
+        near = near[(np.abs(exact - bound) <= NARROW_BAND) | (exact >= 1 - BAND)]
+    for start in range(0, len(near), _PAIRS):
+        pairs = near[start : start + _PAIRS]
+        row, column = np.divmod(pairs, len(right))
+        first, second = left[row], right[column]
+        equal = (first == second).all(axis=1) & first.any(axis=1)
+        alike.flat[pairs] = (cosines(first, second) >= bound) | equal
+    return alike

@@ -119,11 +119,12 @@ def _copy_manifest(
     settings, tables = json.dumps(manifest.settings), json.dumps(manifest.tables)
     connection.execute(
         "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "
-        "tables VARCHAR, failed BOOLEAN, warehouse VARCHAR, catalog_id VARCHAR)"
+        "tables VARCHAR, failed BOOLEAN, redundancy VARCHAR, warehouse VARCHAR, catalog_id VARCHAR)"
     )
-    row = [FORMAT_VERSION, manifest.publication, settings, tables, manifest.failed]
+    redundancy = json.dumps(manifest.redundancy.as_dict()) if manifest.redundancy else None
+    row = [FORMAT_VERSION, manifest.publication, settings, tables, manifest.failed, redundancy]
     values = [*row, warehouse, catalog_id()]
-    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def _create(connection: duckdb.DuckDBPyConnection, folder: str, warehouse: str) -> None:

@@ -19,8 +19,9 @@ from kp_batch.settings import Number, are_all, is_flag, is_text, wrong_setting
 from kp_batch.text import one_line, printable
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
+from kp_batch.warehouse.redundancy import Redundancy
 
-FORMAT_VERSION = 16
+FORMAT_VERSION = 17
 
 # Of a file that anybody may have written, as it is read.
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
@@ -38,6 +39,7 @@ class Manifest:
     failed: bool = False  # whether the last run failed: then the rejects are its own
     publication: str = ""  # the id of this publication; none before it is published
     warehouse_id: str = ""  # of its first publication on; see `project`
+    redundancy: Redundancy | None = None  # of what is published, if it was asked
 
     @classmethod
     def read(
@@ -69,7 +71,8 @@ class Manifest:
 
     def as_publication(self, unique: str) -> "Manifest":
         """The manifest with a publication id: a unique half, 32 hex digits, and a digest."""
-        own = [self.settings, self.tables, self.failed, self.warehouse_id]
+        kept = self.redundancy and self.redundancy.as_dict()
+        own = [self.settings, self.tables, self.failed, self.warehouse_id, kept]
         contents = [FORMAT_VERSION, unique, *own]
         canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
         return replace(self, publication=unique + sha256(canonical.encode()).hexdigest()[:32])
@@ -248,6 +251,8 @@ def _parse(warehouse: Path, content: bytes) -> Manifest:
         publication=fields["publication"],
         warehouse_id=fields["warehouse_id"],
     )
+    if fields["redundancy"] is not None:
+        manifest = replace(manifest, redundancy=Redundancy.read(fields["redundancy"]))
     if not manifest.is_intact:
         raise ValueError("the publication is not that of its contents")
     return manifest

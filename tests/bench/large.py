@@ -108,6 +108,8 @@ def commands(traces: int, embedder: str) -> Case:
             Command("verify", f"verify {at} --seed 1"),
             Command("explain", f"explain kp:trace:00000{traces // 2:06d} {at}"),
             Command("score", f"score $new {at}"),
+            Command("similar", f"similar kp:trace:00000{traces // 2:06d} {at}"),
+            Command("redundancy", f"redundancy {at}"),
             Command("sweep", f"sweep {at} --cache-size 200,1000 --ttl none,7d --threshold 0.7"),
             Command("forget", f"forget kp:trace:00000000000 kp:trace:00000000077 {at}"),
             Command("vacuum", f"vacuum --keep 1s {at}"),

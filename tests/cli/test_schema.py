@@ -64,6 +64,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         "audit": ("audit", *to),
         "status": ("status", *to),
         "sweep": ("sweep", *to, "--cache-size", 2),
+        "redundancy": ("redundancy", *to),
         "rollback": ("rollback", "previous", *to, "--dry-run"),
         "forget": ("forget", "2", *to, "--dry-run"),
         "vacuum": ("vacuum", *to, "--dry-run"),

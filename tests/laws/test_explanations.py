@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kp_batch.operations.explain import explain
+from kp_batch.operations.redundancy import redundancy as found_redundancy
 from kp_batch.operations.score import Scored, score_lines
 from kp_batch.operations.similar import SimilarTraces, similar_to_lines, similar_to_trace
 from kp_batch.operations.warehouse_cache import warehouse_cache
@@ -25,6 +26,7 @@ from tests.support.oracle.explanations import (
     nearest_of_all,
     neighbours,
     newcomer,
+    repeating,
 )
 from tests.support.oracle.exports import reread
 from tests.support.oracle.history import History
@@ -175,6 +177,28 @@ def assert_nearest(history: History) -> None:
         wanted = nearest_of_all(state, row, moment, 1_000)
         assert (answer.line, answer.trace_id) == (line, trace["id"])
         assert list(asdict(answer)["nearest"]) == wanted
+
+
+@pytest.mark.parametrize("similarity", [0.3, 0.6, 0.95, 1.0])
+def test_law_all_that_nearly_repeat_an_earlier_trace_are_counted(
+    history: History, similarity: float
+) -> None:
+    assert_redundancy(history, similarity)
+
+
+def test_law_so_they_are_of_a_drawn_archive_too(by_chance: History) -> None:
+    assert_redundancy(by_chance, 0.7)
+
+
+def assert_redundancy(history: History, similarity: float) -> None:
+    state = history.last
+    own = asdict(found_redundancy(history.warehouse, similarity))
+    wanted = repeating(state, similarity)
+    assert {name: own[name] for name in wanted} == wanted
+    share = (wanted["same_text"] + wanted["repeats"]) / len(state.scores)
+    assert own["traces"] == len(state.scores)
+    assert is_near(own["share"], share)
+    assert own["low"] == own["share"] == own["high"]
 
 
 def _without_tokens(trace: Any) -> Any:

@@ -126,7 +126,7 @@ def test_law_how_dense_candidates_are_narrowed_changes_nothing(
     history: History, pairs: int
 ) -> None:
     whole = bits(history.replayed())
-    with patch.object(kp_batch.novelty.replay, "_PAIRS_OF_A_COSINE", pairs):
+    with patch.object(kp_batch.novelty.replay, "PAIRS_OF_A_COSINE", pairs):
         assert bits(history.replayed()) == whole
 
 
@@ -345,7 +345,7 @@ def test_many_candidates_compared_in_parts_equal_the_cache_one_at_a_time() -> No
     one = bits(one_at_a_time(history))
     for pairs in (1, 7, 64):
         with (
-            patch.object(kp_batch.novelty.replay, "_PAIRS_OF_A_COSINE", 0),
+            patch.object(kp_batch.novelty.replay, "PAIRS_OF_A_COSINE", 0),
             patch.object(kp_batch.novelty.replay, "_PAIRS", pairs),
         ):
             assert bits(history.replayed()) == one

@@ -1,7 +1,6 @@
 """The nearest traces of a whole archive: unlike those of a cache, they may be later."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.snapshot import published
 from tests.support.archives import lines, trace, write_jsonl
 from tests.support.commands import invoke
+from tests.support.encoders import set_encoder
 from tests.support.folders import contents, keep, restore
 from tests.support.hourly import WORDS, said, settings_of, write
 
@@ -103,26 +103,12 @@ def test_vectors_of_no_trace_any_more_are_passed_over(eight: Path) -> None:
 
 
 def test_the_traces_of_another_encoder_are_told_and_not_compared(eight: Path) -> None:
-    _set_encoder(eight / "warehouse", ("t0", "t7"), "another")
+    set_encoder(eight / "warehouse", ("t0", "t7"), "another")
     result = found(eight, "t4")
     assert (result.compared, result.other_encoders, ids(result)[0]) == (6, 2, "t2")
     assert not {"t0", "t7"} & {*ids(result)}
     text = invoke("similar", "t4", "--warehouse", eight / "warehouse").stdout
     assert "not compared: 2 that have vectors of another encoder" in text
-
-
-def _set_encoder(warehouse: Path, trace_ids: Sequence[str], encoder_id: str) -> None:
-    """Change what is published behind its back: no run leaves several encoders."""
-    snapshot = published(warehouse)
-    for path in snapshot.files("scores"):
-        changed = pl.when(pl.col("trace_id").is_in(trace_ids)).then(pl.lit(encoder_id))
-        rows = pl.read_parquet(path, glob=False, hive_partitioning=False)
-        rows.with_columns(changed.otherwise("encoder_id").alias("encoder_id")).write_parquet(path)
-    for path in snapshot.files("runs"):
-        numbers = {Hashing.encoder_id: 8 - len(trace_ids), encoder_id: len(trace_ids)}
-        told = json.dumps({"encoder_id": numbers, "cache_id": {}, "profile_id": {}})
-        rows = pl.read_parquet(path, glob=False)
-        rows.with_columns(fingerprints=pl.lit(told)).write_parquet(path)
 
 
 def test_missing_vectors_are_counted_and_told(eight: Path) -> None:

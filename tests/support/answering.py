@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from kp_batch.config import RescoreConfig
+from kp_batch.operations.redundancy import redundancy
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.sample import write_sample
 from tests.support.archives import record_scores, step, trace, write_jsonl
@@ -30,6 +31,7 @@ def answering_warehouse(folder: Path) -> Path:
                 max_reject_share=1,
             )
         )
+    redundancy(where, 0.9)
     return where
 
 

@@ -13,6 +13,7 @@ from tests.support.oracle.scoring import (
     Score,
     Settings,
     composite,
+    cosines,
     effects,
     facts,
     in_force,
@@ -130,6 +131,25 @@ def nearest_of_all(
         }
         for similarity, moment, trace_id in nearest(entries, row["vector"])[:most]
     ]
+
+
+def repeating(state: State, similarity: float) -> dict[str, int]:
+    """How many traces repeat an earlier one: its text, its objective, or nearly its vector."""
+    count: Counter[str] = Counter()
+    for place, row in enumerate(state.scores):
+        earlier = state.scores[:place]
+        is_same_text = any(each["text_hash"] == row["text_hash"] for each in earlier)
+        count["same_text"] += is_same_text
+        count["same_objective"] += any(
+            each["objective_hash"] == row["objective_hash"] for each in earlier
+        )
+        vectors = [each["vector"] for each in earlier if each["vector"].any()]
+        is_near = (vectors and row["vector"].any()) and (
+            any(value >= similarity for value in cosines(vectors, row["vector"]))
+            or any((vector == row["vector"]).all() for vector in vectors)
+        )
+        count["repeats"] += bool(is_near and not is_same_text)
+    return {name: count[name] for name in ("same_text", "same_objective", "repeats")}
 
 
 def newcomer(state: State, trace: Mapping[str, Any], now: datetime, group: str | None) -> Score:

@@ -303,6 +303,28 @@ def repeated_texts(state: State) -> Answer:
     ]
 
 
+def repeated_objectives(state: State) -> Answer:
+    return [
+        {
+            "objective_hash": objective,
+            "traces": len(rows),
+            "texts": len({row["text_hash"] for row in rows}),
+            "first_at": rows[0]["created_at"],
+            "last_at": rows[-1]["created_at"],
+            "mean_novelty": mean(column(rows, "novelty")),
+            "success_rate": mean([float(row["success"]) for row in rows]),
+            "first_trace_id": rows[0]["trace_id"],
+        }
+        for objective, rows in grouped(state.scores, lambda row: str(row["objective_hash"])).items()
+        if len(rows) > 1
+    ]
+
+
+def redundancy(_: State) -> Answer:
+    """Empty where nobody asked for it."""
+    return []
+
+
 def novelty_weight(state: State, row: Score) -> float:
     return in_force(state.settings, row["task_domain"], row["created_at"])[1][1]
 
@@ -427,6 +449,8 @@ ANSWERS: Mapping[str, Callable[..., Answer]] = MappingProxyType(
         "novelty_by_repetition": novelty_by_repetition,
         "novelty_by_similarity": novelty_by_similarity,
         "repeated_texts": repeated_texts,
+        "repeated_objectives": repeated_objectives,
+        "redundancy": redundancy,
         "implied_restarts": implied_restarts,
         "largest_score_differences": largest_score_differences,
         "recorded_score_differences": recorded_score_differences,

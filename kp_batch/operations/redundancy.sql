@@ -1,0 +1,15 @@
+-- The first trace of each text that has vectors of an encoder, by time: positions number them.
+-- Given: the schema published (its tables), and the variable encoder_id.
+CREATE TEMP TABLE first_texts AS
+SELECT
+    row_number() OVER (ORDER BY created_at, trace_id) - 1 AS position,
+    text_hash
+FROM (
+    SELECT
+        text_hash,
+        min(created_at) AS created_at,
+        min_by(trace_id, (created_at, trace_id)) AS trace_id
+    FROM published.scores
+    WHERE encoder_id = getvariable('encoder_id')
+    GROUP BY text_hash
+);
