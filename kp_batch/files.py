@@ -11,12 +11,16 @@ from collections import deque
 from collections.abc import Collection, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from shutil import rmtree
+from stat import S_ISREG
 from uuid import uuid4
 
 from kp_batch.errors import WRITTEN_FOLDERS, WarehouseError
 
+NO_FILE = "it is a pipe, a socket or a device, and no file"
+NAMED_PIPE = "it is a pipe, which may wait for ever; name a file, or <(command)"
 HALF_WRITTEN = ".part"  # the ending of a file that is not whole yet
 _NOTES: list[int] = []  # descriptors, at most one: see `note_leftovers_in`
 _SYNCED_AT_ONCE = 16  # a disk brings what waits together down at once
@@ -33,6 +37,41 @@ def temporary_sibling(path: Path) -> Path:
     WRITTEN_FOLDERS.add(path.parent)
     note_leftover(partial)
     return partial
+
+
+def open_regular(path: Path | str) -> BufferedReader:
+    """Open a file for reading bytes; a pipe or a device is none, and is not waited for.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 (its reader closes it)
+    if S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, NO_FILE, str(path))
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def is_named_pipe(path: Path | str) -> bool:
+    """Whether it is a pipe in a folder, which nobody may ever write to, unlike `<(command)`."""
+    is_pipe = Path(path).is_fifo()
+    return is_pipe and not os.path.realpath(path).startswith("/proc/")
+
+
+def read_named(path: Path | str) -> str:
+    """The text of a file that a user names; a pipe in a folder is refused, and not waited for.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not UTF-8.
+    """
+    if is_named_pipe(path):
+        raise OSError(errno.EINVAL, NAMED_PIPE, str(path))
+    return Path(path).read_text("utf-8")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from kp_batch.errors import SettingError
 from kp_batch.faults import Place, unknown_key
+from kp_batch.files import read_named
 from kp_batch.runs.audits import parse_audits
 from kp_batch.scoring.profiles import extended_profiles
 from kp_batch.settings import EMBEDDERS, SETTINGS
@@ -134,7 +135,7 @@ def load_project(file: Path) -> Project:
         SettingError: it is missing, unreadable or has faults there; the message lists all of them.
     """
     try:
-        text = file.read_text("utf-8")
+        text = read_named(file)
         content = tomllib.loads(text)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

@@ -1,9 +1,26 @@
+import os
+import re
 from pathlib import Path
 
 import pytest
 from polars.exceptions import PanicException
 
-from kp_batch.files import atomic_write, cache_folder, read_cache, write_cache
+from kp_batch.cli.options import NamedFile
+from kp_batch.config import RescoreConfig
+from kp_batch.conversion.rules import load_rules
+from kp_batch.errors import KpBatchError
+from kp_batch.files import (
+    NAMED_PIPE,
+    NO_FILE,
+    atomic_write,
+    cache_folder,
+    open_regular,
+    read_cache,
+    read_named,
+    write_cache,
+)
+from kp_batch.project import load_project
+from tests.support.commands import invoke
 
 
 def write(path: Path, text: str, error: type[BaseException] | None = None) -> None:
@@ -62,3 +79,49 @@ def test_what_is_kept_for_the_user_may_be_missing(
     monkeypatch.setenv("XDG_CACHE_HOME", __file__)
     write_cache("a", "text")
     assert read_cache("a") is None
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+@pytest.mark.timeout(10)
+def test_what_is_no_file_is_not_waited_for(pipe: Path) -> None:
+    for path in (pipe, Path("/dev/zero")):
+        with pytest.raises(OSError, match=NO_FILE):
+            open_regular(path)
+    with pytest.raises(IsADirectoryError):
+        open_regular(pipe.parent)
+    (pipe.parent / "file").write_bytes(b"abc")
+    with open_regular(pipe.parent / "file") as file:
+        assert file.read() == b"abc"
+
+
+@pytest.mark.timeout(10)
+def test_a_pipe_in_a_folder_is_refused_where_a_user_names_it(pipe: Path) -> None:
+    settings = {"archive": ["a"], "warehouse": "w"}
+    for read in (
+        lambda: RescoreConfig.read({**settings, "profiles": pipe}),
+        lambda: RescoreConfig.read({**settings, "audits": pipe}),
+        lambda: load_project(pipe),
+        lambda: load_rules(pipe, {}),
+    ):
+        with pytest.raises(KpBatchError, match=f"cannot be read: {re.escape(NAMED_PIPE)}"):
+            read()
+    done = invoke("score", pipe)
+    assert (done.returncode, NAMED_PIPE in done.stderr) == (2, True)
+
+
+def test_the_pipe_of_a_command_is_read() -> None:
+    def read_as_option(path: str) -> str:
+        with NamedFile("r").convert(path, None, None) as file:
+            return file.read()
+
+    for read in (read_named, read_as_option):
+        reading, writing = os.pipe()
+        os.write(writing, b"abc")
+        os.close(writing)
+        assert read(f"/dev/fd/{reading}") == "abc"
+        os.close(reading)

@@ -13,6 +13,7 @@ from stat import S_ISDIR, S_ISREG
 
 from kp_batch.archive.formats import BY_ENDING, FORMATS, Format
 from kp_batch.errors import ArchiveError, is_of_machine, is_passing
+from kp_batch.files import NO_FILE
 
 # Formats of tables: a folder in that of the table, and how the name of a file there ends.
 _TABLES = (
@@ -27,7 +28,6 @@ IS_WAREHOUSE = "kp.lock or kp.duckdb stands in it: it is a warehouse of kp_batch
 EXCLUDED = "its user excludes it"
 _NO_NAME = "its name is no UTF-8: rename it"
 _NOWHERE = "it is a link that leads nowhere"
-_NO_FILE = "it is a pipe, a socket or a device, and no file"
 _ENDINGS = tuple(BY_ENDING)
 
 
@@ -313,7 +313,7 @@ def _file(entry: os.DirEntry[str]) -> Iterator[SourceFile]:
     if S_ISREG(status.st_mode):
         yield _source(entry.path, status)
     elif not S_ISDIR(status.st_mode) and entry.name.lower().endswith(_ENDINGS):
-        yield SourceFile(entry.path, 0, 0, fault=_NO_FILE)
+        yield SourceFile(entry.path, 0, 0, fault=NO_FILE)
 
 
 def _target(link: str) -> str:

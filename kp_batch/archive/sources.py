@@ -20,6 +20,7 @@ from kp_batch.archive.folders import (
 )
 from kp_batch.archive.formats import ENDINGS
 from kp_batch.errors import ArchiveError, KpBatchError, is_of_machine, is_passing
+from kp_batch.files import open_regular
 from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import one_line
 
@@ -88,7 +89,7 @@ def open_file(path: str, copy: str = "") -> Any:  # digests and formats need mor
     Raises:
         OSError: it cannot be opened.
     """
-    return buckets.open_copy(path, copy) if is_url(path) else Path(path).open("rb")
+    return buckets.open_copy(path, copy) if is_url(path) else open_regular(path)
 
 
 def content_digest(source: SourceFile) -> str:

@@ -12,6 +12,7 @@ import click
 
 from kp_batch.cli import kp_batch
 from kp_batch.cli.options import (
+    NamedFile,
     Parsed,
     json_line,
     json_option,
@@ -84,7 +85,7 @@ def _key_and_value(text: str) -> tuple[str, str | None]:
 
 
 @kp_batch.command()
-@click.argument("file", type=click.File("rb"))
+@click.argument("file", type=NamedFile("rb"))
 @click.option("--profiles", metavar="FILE", help="Weight by a TOML file of profiles.")
 @option_of_warehouse(help="Meet the cache of this warehouse, and take its profiles.")
 @click.option(

@@ -13,6 +13,7 @@ import click
 
 from kp_batch.cli import kp_batch
 from kp_batch.cli.options import (
+    NamedFile,
     complete_runs,
     json_line,
     json_option,
@@ -90,9 +91,7 @@ def vacuum(warehouse: Path, keep: str, *, dry_run: bool, as_json: bool) -> None:
 @kp_batch.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @warehouse_option
-@click.option(
-    "--from", "file", type=click.File("rb"), help="A file of ids, one a line; - is stdin."
-)
+@click.option("--from", "file", type=NamedFile("rb"), help="A file of ids, one a line; - is stdin.")
 @click.option("--unseen-too", is_flag=True, help="Keep ids out of later runs that were never seen.")
 @note_option
 @click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")

@@ -7,11 +7,12 @@ from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import IO, TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
 from kp_batch.errors import SettingError
+from kp_batch.files import NAMED_PIPE, is_named_pipe
 from kp_batch.runs.author import parse_note
 from kp_batch.settings import PROJECT_FILE
 from kp_batch.text import printable
@@ -69,6 +70,21 @@ class Warehouse(click.Path):
 
             refresh(folder)
         return folder
+
+
+class NamedFile(click.File):
+    """A file, or - for stdin; a pipe in a folder is refused, and not waited for."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str] | IO[Any],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        """See `click.ParamType`."""
+        if isinstance(value, str) and is_named_pipe(value):
+            self.fail(f"{value!r}: {NAMED_PIPE}", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Parsed(click.ParamType[T]):

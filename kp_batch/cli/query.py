@@ -15,6 +15,7 @@ import click
 from kp_batch.cli import kp_batch
 from kp_batch.cli.export import ending_of, output_file
 from kp_batch.cli.options import (
+    NamedFile,
     Parsed,
     Warehouse,
     complete_questions,
@@ -99,7 +100,7 @@ class QuestionsHelp(click.Command):
 
 @kp_batch.command(cls=QuestionsHelp)
 @click.argument("query", required=False)
-@click.option("-f", "--file", type=click.File("rb"), help="A file that holds QUERY; - is stdin.")
+@click.option("-f", "--file", type=NamedFile("rb"), help="A file that holds QUERY; - is stdin.")
 @warehouse_option
 @format_option
 @click.option(

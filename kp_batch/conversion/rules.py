@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from kp_batch.conversion.conversation.attributes import first
 from kp_batch.errors import KpBatchError
 from kp_batch.faults import Place, faults_of
+from kp_batch.files import read_named
 from kp_batch.limits import parse
 from kp_batch.text import one_line
 
@@ -179,7 +180,7 @@ def load_rules(path: Path | None, tables: Mapping[str, Any]) -> Rules:
     """
     subject = f"the rules of {path}" if path else "the rules"
     try:
-        in_file = tomllib.loads(path.read_text("utf-8")) if path else {}
+        in_file = tomllib.loads(read_named(path)) if path else {}
         return Rules.model_validate({**in_file, **tables})
     except OSError as error:
         raise KpBatchError(f"{subject} cannot be read: {error.strerror}") from error

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 
 from kp_batch.errors import AuditError, SettingError
 from kp_batch.faults import unknown_key
+from kp_batch.files import read_named
 from kp_batch.text import aligned, count_of, shortened
 
 Severity = Literal["error", "warn"]
@@ -74,7 +75,7 @@ def load_audits(path: Path | str) -> Audits:
         SettingError: the file is missing, unreadable or has faults; the message lists all of them.
     """
     try:
-        content = tomllib.loads(Path(path).read_text("utf-8"))
+        content = tomllib.loads(read_named(path))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         message = f"the audits file {path} cannot be read: {reason}"

@@ -70,6 +70,12 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 
 
+@pytest.mark.timeout(30)
+def test_a_pipe_among_the_files_of_a_source_is_not_waited_for(source: Path, archive: Path) -> None:
+    os.mkfifo(source / "a.jsonl")
+    assert import_traces(None, [str(source)], archive, load_rules(None, {})).traces == 3
+
+
 def failing(number: int) -> Callable[..., Any]:
     def fail(*_: object) -> None:
         raise OSError(number, os.strerror(number))

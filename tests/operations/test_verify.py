@@ -1,5 +1,6 @@
 """Published traces computed from scratch: sound ones verify, and any tampering is found."""
 
+import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -146,6 +147,15 @@ def test_law_what_one_run_made_verifies_to_the_bit_and_after_vacuum_and_forget(
     forget(folder / "warehouse", ["t2"])
     vacuum(folder / "warehouse", timedelta(0), datetime.now().astimezone())
     assert_sound(folder, 7)
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(folder: Path) -> None:
+    path = next(folder.rglob("b.parquet"))
+    path.unlink()
+    os.mkfifo(path)
+    result = checked(folder)
+    assert (result.sampled, result.checked, result.wrong) == (8, 4, "")
 
 
 def tamper(folder: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:

@@ -197,15 +197,22 @@ def test_a_run_that_waits_for_a_read_for_ever_fails_with_its_row_and_publishes_n
 
 @pytest.mark.process
 def test_settings_that_are_never_read_end_a_run_as_well(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "p.toml")
+    reading, writing = os.pipe()  # to which nobody writes
     command = (
         "import sys; from kp_batch.cli import main, supervise; supervise._GRACE_S = 0; "
         f"sys.argv = ['kp-batch', 'run', 'a', '--warehouse', {str(tmp_path / 'w')!r}, "
-        f"'--profiles', {str(tmp_path / 'p.toml')!r}, '--timeout', '1s', '--json']; main()"
+        f"'--profiles', '/dev/fd/{reading}', '--timeout', '1s', '--json']; main()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", command], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        pass_fds=[reading, writing],
     )
+    os.close(reading)
+    os.close(writing)
     assert done.returncode == 1
     assert done.stderr.startswith(
         "kp-batch: the run was not over after --timeout 1s, and is ended "

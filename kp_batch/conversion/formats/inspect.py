@@ -30,6 +30,7 @@ from kp_batch.conversion.formats.json_files import read_json, unpacked
 from kp_batch.conversion.formats.parquet_rows import records_of, rows_as
 from kp_batch.conversion.model import Format, ReadItem, Rejected, SourceRecord, by_ending
 from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
+from kp_batch.files import open_regular
 from kp_batch.limits import Budget, TooLargeError, loads, trace_budget, weight
 from kp_batch.text import time_of
 
@@ -155,7 +156,7 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
     if name.endswith(".parquet"):
         yield from records_of(path, _BATCH_ROWS, _columns, rows_as(_transcript), [_ID])
     elif name.endswith(".eval"):
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = EvalFile(file)
             log = Log.of(content.header)
             yield from (_sample(log, sample) for sample in content.samples())

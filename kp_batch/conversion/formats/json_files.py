@@ -14,6 +14,7 @@ from kp_batch import limits
 from kp_batch.conversion.conversation.messages import Json, parts_of
 from kp_batch.conversion.model import ReadItem, Rejected
 from kp_batch.errors import UnreadableError
+from kp_batch.files import open_regular
 from kp_batch.kinds import binary_kind
 from kp_batch.limits import (
     Budget,
@@ -47,7 +48,7 @@ class CutError(UnreadableError):
 
 def opened(path: Path, *, may_lack_end: bool = False) -> io.BufferedReader:
     """Open a file; see `unpacked`."""
-    return unpacked(path.open("rb"), may_lack_end=may_lack_end)
+    return unpacked(open_regular(path), may_lack_end=may_lack_end)
 
 
 def unpacked(file: io.BufferedReader, *, may_lack_end: bool = False) -> io.BufferedReader:

@@ -13,6 +13,7 @@ from kp_batch.archive.formats.parquet_batches import ParquetRows, large_rows
 from kp_batch.conversion.conversation.messages import Json
 from kp_batch.conversion.model import ReadItem, Rejected, SourceRecord
 from kp_batch.errors import UnreadableError
+from kp_batch.files import open_regular
 from kp_batch.text import time_of_ns
 
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # of a timestamp's units
@@ -40,7 +41,7 @@ def records_of(
         UnreadableError: it unpacks to too much, or rows of it are missing.
     """
     number = 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         rows = ParquetRows(file)
         for batch in rows.batches(most, columns(rows.schema)):
             batch.validate(full=True)  # Polars panics at text that is not UTF-8
