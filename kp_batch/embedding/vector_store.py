@@ -43,11 +43,13 @@ from kp_batch.vectors import Float32s
 PLACES = pl.Schema({"chunk": pl.String, "row": pl.Int32})
 
 # A text's vector is stored under the hash of its window, if that is known, or else of the text. The
-# wanted hash may also be a window's. No text has the hash of a window: see `MiniLM`.
+# wanted hash may also be a window's. No text has the hash of a window: see `MiniLM`. Without any
+# windows, which most encoders do not have, the join would only take time.
 _BY_HASH = """(
     SELECT wanted.*, coalesce(window_hash, text_hash) AS hash
     FROM windows RIGHT JOIN $wanted AS wanted USING (text_hash)
 )"""
+_WITHOUT_WINDOWS = "(SELECT wanted.*, text_hash AS hash FROM $wanted AS wanted)"
 
 
 class VectorStore:
@@ -94,13 +96,13 @@ class VectorStore:
     def count_prunable(self, wanted: Value) -> int:
         """Count the vectors that `prune_to` would remove, each hash once."""
         with self._attached():
-            query = sql(__name__, "prunable.sql", wanted=_by_hash(wanted))
+            query = sql(__name__, "prunable.sql", wanted=self._by_hash(wanted))
             [(count,)] = self._connection.execute(query).fetchall()
         return int(count)
 
     def count_mergeable(self, wanted: Value) -> int:
         """Count the files that `merge_small` would merge, once `prune_to` is done."""
-        chunks = self._wanted_rows("stored", "hash", _by_hash(wanted))
+        chunks = self._wanted_rows("stored", "hash", self._by_hash(wanted))
         windows = self._wanted_rows("windows", "text_hash", wanted)
         row_bytes = (stored_dimensions(self._folder) or 0) * VECTOR.itemsize
         groups = [
@@ -119,7 +121,7 @@ class VectorStore:
         """
         removed = self.count_prunable(wanted)
         names: set[str] = set()
-        for chunk, rows in self._wanted_rows("stored", "hash", _by_hash(wanted)):
+        for chunk, rows in self._wanted_rows("stored", "hash", self._by_hash(wanted)):
             names.add(self._reduce_chunk(self._chunks[chunk], rows))
         for file, rows in self._wanted_rows("windows", "text_hash", wanted):
             names.add(self._reduce_windows(self._windows[file], rows))
@@ -154,10 +156,14 @@ class VectorStore:
     def _copy(self, query: str, wanted: Value, path: Path, **values: Value) -> int:
         with self._attached():
             set_variables(self._connection, path=str(path), chunks=self._chunks)
-            text = sql(__name__, query, wanted=_by_hash(wanted), **values)
+            text = sql(__name__, query, wanted=self._by_hash(wanted), **values)
             copy = self._connection.execute(text)
             [(count,)] = copy.fetchall()
         return int(count)
+
+    def _by_hash(self, wanted: Value) -> SQL:
+        """The wanted rows with the hash that each one's vector is stored under."""
+        return statement(_BY_HASH if self._windows else _WITHOUT_WINDOWS, wanted=wanted)
 
     @contextmanager
     def _attached(self) -> Generator[None]:
@@ -178,10 +184,6 @@ class VectorStore:
             self._connection.execute("RESET disabled_optimizers")
             self._connection.unregister("stored")
             self._connection.unregister("windows")
-
-
-def _by_hash(wanted: Value) -> SQL:
-    return statement(_BY_HASH, wanted=wanted)
 
 
 def _stream(files: Iterable[Any], *names: str) -> pa.RecordBatchReader:

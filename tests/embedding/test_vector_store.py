@@ -18,6 +18,7 @@ from kp_batch.embedding.chunks import (
     merge_small,
     records_of,
     remove_damaged,
+    whole_chunks,
     window_hashes_of,
     write_chunk,
     write_windows,
@@ -205,6 +206,45 @@ def test_a_damaged_vector_is_never_read_and_is_missing_once_it_is_removed(
     assert remove_damaged(store.folder) == 0
     write_chunk(store.folder, hashes("b"), random(1))
     assert Opened(store.folder).gather(hashes("b")).tobytes() == random(1).tobytes()
+
+
+def test_the_texts_of_some_vectors_are_found_by_their_own_hashes_and_by_those_of_windows(
+    folder: Path,
+) -> None:
+    write_chunk(folder, [*SECOND, *WINDOWS], random(4))
+    wanted = pl.Series([*FIRST, *SECOND, *SECOND])
+    marked = pl.DataFrame({"hash": [WINDOWS[0], SECOND[1]], "mark": [1.5, 2.5]})
+    rows = Opened(folder).rows_of(marked, wanted)
+    assert rows == [(SECOND[1], SECOND[1], 2.5)]
+    write_windows(folder, FIRST, pl.Series([WINDOWS[0], WINDOWS[1], WINDOWS[0]]))
+    rows = Opened(folder).rows_of(marked, wanted)
+    of_window = [(FIRST[row], WINDOWS[0], 1.5) for row in (0, 2)]
+    assert sorted(rows) == sorted([*of_window, (SECOND[1], SECOND[1], 2.5)])
+
+
+def test_all_vectors_are_read_with_their_hashes_but_for_removed_and_damaged_ones(
+    store: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kp_batch.embedding.chunks._AT_ONCE", 2)
+
+    def read() -> list[tuple[list[bytes], bytes]]:
+        parts = whole_chunks(store.folder)
+        return [(digests.tolist(), vectors.tobytes()) for digests, vectors in parts]
+
+    first = [digest.encode() for digest in FIRST]
+    second = ([digest.encode() for digest in SECOND], random(2).tobytes())
+    assert read() == [
+        (first[:2], random(3)[:2].tobytes()),
+        (first[2:], random(3)[2:].tobytes()),
+        second,
+    ]
+    path = damage(store.folder, 1)
+    with pytest.raises(DamagedVectorsError, match=f"^{path} is damaged: row 1 is not"):
+        read()
+    remove_damaged(store.folder)
+    assert read()[0] == (first[:1], random(3)[:1].tobytes())
+    path.write_bytes(b"")
+    assert read() == [second]
 
 
 def test_a_damaged_hash_or_checksum_costs_one_vector(store: Opened) -> None:

@@ -21,6 +21,7 @@ from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.redundancy import Redundancy
 from tests.support.archives import write_jsonl
+from tests.support.buckets import Machine
 from tests.support.commands import invoke
 from tests.support.encoders import set_encoder
 from tests.support.folders import keep, restore
@@ -241,3 +242,23 @@ def test_the_command_prints_counts_and_shares(eight: Path) -> None:
         done = invoke("redundancy", "--similarity", wrong, *to)
         assert done.returncode == 2
         assert "a similarity is a number above 0, up to 1, got" in done.stderr
+
+
+@pytest.mark.process
+def test_in_a_bucket_vectors_are_fetched_and_the_answer_is_there_for_all(
+    tmp_path: Path, bucket: str
+) -> None:
+    write(tmp_path, *range(8))
+    url = f"{bucket}/team/warehouse"
+    first, second = Machine(tmp_path / "first", url), Machine(tmp_path / "second", url)
+    first.run(tmp_path / "archive", cache_size=3)
+    with second.here():
+        nearest = invoke("similar", "t4", "-n", 1, "--warehouse", url)
+        asked = invoke("redundancy", "--warehouse", url)
+    assert "  t0  " in nearest.stdout
+    for done in (nearest, asked):
+        assert done.stderr.splitlines()[-1].startswith("kp-batch: object storage: ")
+    assert first.ask("SELECT traces, share FROM redundancy") == [(8, 0.25)]
+    with first.here():
+        first.run(tmp_path / "archive", threshold=0.5)
+    assert second.ask("FROM redundancy") == []

@@ -46,3 +46,9 @@ class Opened:
     def count_prunable(self, wanted: pl.Series) -> int:
         self.connection.register("wanted", wanted.to_frame("text_hash").to_arrow())
         return self.store.count_prunable("wanted")
+
+    def rows_of(self, hashes: pl.DataFrame, wanted: pl.Series) -> list[tuple[object, ...]]:
+        self.connection.register("wanted", wanted.to_frame("text_hash").to_arrow())
+        self.connection.register("hashes", hashes.to_arrow())
+        self.store.write_rows_of("hashes", "wanted", self.answer)
+        return pl.read_parquet(self.answer).rows()
