@@ -36,6 +36,8 @@ C = TypeVar("C", bound=Callable[..., Any])
 # the id of the warehouse in it.
 _FILE, _PROJECT, _WAREHOUSE_ID = "kp_batch.file", "kp_batch.project", "kp_batch.warehouse_id"
 _DEFAULT = click.core.ParameterSource.DEFAULT
+# A run refreshes its copy and `status` asks the bucket: both look which warehouse is there.
+_LOOK_THEMSELVES = ("run", "status")
 _NO_OPTIONS = ("project", "warehouse_id")  # settings that a project's file alone has
 _IMPORT_FORMATS = (  # of `conversion.formats.FORMATS`, which take long to import
     *("atif", "auto", "claude-code", "codex", "inspect", "knowledgepulse"),
@@ -53,7 +55,7 @@ _DOMAINS = """
 
 
 class Warehouse(click.Path):
-    """A folder; of a warehouse in a bucket, its local copy, refreshed."""
+    """A folder; of a warehouse in a bucket, its local copy."""
 
     def convert(
         self,
@@ -62,14 +64,7 @@ class Warehouse(click.Path):
         ctx: click.Context | None,
     ) -> Any:
         """See `click.ParamType`."""
-        folder = Path(os.fsdecode(super().convert(folder_of(value), param, ctx)))
-        # A run refreshes the copy itself, `status` asks the bucket, and completion reads the copy.
-        refreshes = ctx and ctx.command.name not in {"run", "status"} and not ctx.resilient_parsing
-        if url_of(folder) and refreshes:
-            from kp_batch.warehouse.bucket.mirror import refresh
-
-            refresh(folder)
-        return folder
+        return Path(os.fsdecode(super().convert(folder_of(value), param, ctx)))
 
 
 class NamedFile(click.File):
@@ -108,26 +103,46 @@ def _find_project(context: click.Context, _: click.Parameter, value: Path | None
     context.meta[_FILE] = file
 
 
+def _refreshed(context: click.Context, _: click.Parameter, folder: Path | None) -> Path | None:
+    """A warehouse's folder; of one in a bucket the local copy, made equal to it."""
+    reads_copy = context.resilient_parsing or context.command.name in _LOOK_THEMSELVES
+    if folder and url_of(folder) and not reads_copy:
+        from kp_batch.warehouse.bucket.mirror import refresh
+
+        refresh(folder)
+    return folder
+
+
 def _warehouse_of_project(
     context: click.Context, parameter: click.Parameter, value: Path | None
 ) -> Path | None:
-    """The warehouse that is given, or that of the project, which it has to be."""
+    """The warehouse that is given, or that of the project, which it has to be, refreshed."""
     if context.resilient_parsing:
         return value
+    return _refreshed(context, parameter, _meant(context, parameter, value))
+
+
+def _meant(context: click.Context, parameter: click.Parameter, value: Path | None) -> Path:
+    """The warehouse that is given, or that of the project, which it has to be.
+
+    Raises:
+        click.MissingParameter: there is neither.
+        IdentityError: another one is there.
+    """
     project = the_project(context)
-    if project is None and value is None:
+    if value is not None and not (project and project.is_of(shown(value))):
+        return value
+    if project is None:
         needed = f"Name it, or work in the folder of a {PROJECT_FILE}, which kp-batch init makes."
         raise click.MissingParameter(needed, context, parameter)
-    if project is None or (value is not None and not project.is_of(shown(value))):
-        return value
     if project.warehouse is None:
         raise click.MissingParameter(f"{project.name} names none.", context, parameter)
     from kp_batch.warehouse.manifest import check_identity
 
     folder: Path = value or parameter.type.convert(project.warehouse, parameter, context)
     context.meta[_WAREHOUSE_ID] = project.warehouse_id
-    if not isinstance(context.command, SettingsCommand) and context.command.name != "status":
-        check_identity(folder, project.warehouse_id)  # these check it themselves
+    if context.command.name not in _LOOK_THEMSELVES:
+        check_identity(folder, project.warehouse_id)
     return folder
 
 
@@ -138,6 +153,7 @@ option_of_warehouse = partial(
     envvar="KP_BATCH_WAREHOUSE",
     show_envvar=True,
     type=Warehouse(file_okay=False, readable=False, path_type=Path),
+    callback=_refreshed,
 )
 project_option = click.option(
     "--project",
