@@ -1,16 +1,25 @@
 """`similar` and `redundancy`: what resembles what in the whole archive."""
 
+import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from kp_batch.cli import kp_batch
 from kp_batch.cli.explain import line_head, moment_text, print_lines
-from kp_batch.cli.options import Parsed, json_line, json_option, number_option, warehouse_option
+from kp_batch.cli.options import (
+    NamedFile,
+    Parsed,
+    json_line,
+    json_option,
+    number_option,
+    warehouse_option,
+)
 from kp_batch.log import echo
 from kp_batch.text import age, aligned, count_of, printable, shortened
 
@@ -21,12 +30,33 @@ if TYPE_CHECKING:
 _NAME, _ID = 30, 60  # characters
 
 
+class _TraceOrFile(NamedFile):
+    """A file that is there, or - for stdin, opened; everything else is a trace's name, a text."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str] | IO[Any],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        """See `click.ParamType`."""
+        if isinstance(value, str) and value != "-" and not _is_file(value):
+            return value
+        return super().convert(value, param, ctx)
+
+
+def _is_file(name: str) -> bool:
+    with suppress(OSError):  # an id may be too long for a file's name
+        return Path(name).exists() and not Path(name).is_dir()
+    return False
+
+
 @kp_batch.command()
-@click.argument("trace", metavar="TRACE|FILE")
+@click.argument("trace", metavar="TRACE|FILE", type=_TraceOrFile("rb"))
 @warehouse_option
 @number_option("-n", "most", default=10, help="How many are listed at the most.")
 @json_option
-def similar(trace: str, warehouse: Path, most: int, *, as_json: bool) -> None:
+def similar(trace: str | IO[bytes], warehouse: Path, most: int, *, as_json: bool) -> None:
     """Find the traces of the whole archive, earlier and later, that one resembles most.
 
     TRACE is its id or the beginning of one. FILE, or - for stdin, has new traces, as score takes
@@ -35,12 +65,11 @@ def similar(trace: str, warehouse: Path, most: int, *, as_json: bool) -> None:
     from kp_batch.operations.similar import similar_to_lines, similar_to_trace
 
     to_text = json_line if as_json else similar_text
-    if trace != "-" and not Path(trace).is_file():
+    if isinstance(trace, str):
         echo(to_text(similar_to_trace(warehouse, trace, most)))
-        return
-    with click.open_file(trace, "rb") as file:
-        answers = similar_to_lines(warehouse, file, datetime.now(UTC), most)
-        print_lines(file, answers, to_text, "cannot be compared")
+    else:
+        answers = similar_to_lines(warehouse, trace, datetime.now(UTC), most)
+        print_lines(trace, answers, to_text, "cannot be compared")
 
 
 def _cosine(text: str) -> float:

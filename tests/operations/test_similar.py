@@ -1,6 +1,7 @@
 """The nearest traces of a whole archive: unlike those of a cache, they may be later."""
 
 import json
+import os
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from kp_batch.embedding.chunks import HASHES
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import DamagedVectorsError, KpBatchError, WarehouseError
+from kp_batch.files import NAMED_PIPE
 from kp_batch.operations import similar
 from kp_batch.operations.similar import SimilarTraces, similar_to_lines, similar_to_trace
 from kp_batch.pipeline.rescore import rescore_archive
@@ -211,6 +213,24 @@ def test_the_command_takes_a_trace_a_file_and_stdin(eight: Path, tmp_path: Path)
     parquet = tmp_path / "a.parquet"
     parquet.write_bytes(b"PAR1" + bytes(100))
     assert "cannot be compared: it is Parquet" in invoke("similar", parquet, *to).stderr
+
+
+def test_a_name_too_long_for_a_file_is_a_traces_and_a_folder_is_none(eight: Path) -> None:
+    for name in ("x" * 10_000, str(eight)):
+        done = invoke("similar", name, "--warehouse", eight / "warehouse")
+        assert done.stderr.startswith(f"kp-batch: there is no trace '{name[:20]}")
+
+
+def test_the_pipe_of_a_command_is_read_and_none_in_a_folder(eight: Path, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, lines(said(0, "fix the import")).getvalue())
+    os.close(writing)
+    done = invoke("similar", f"/dev/fd/{reading}", "--warehouse", eight / "warehouse")
+    os.close(reading)
+    assert done.stdout.startswith("line 1: ")
+    os.mkfifo(tmp_path / "pipe")
+    done = invoke("similar", tmp_path / "pipe", "--warehouse", eight / "warehouse")
+    assert (done.returncode, NAMED_PIPE in done.stderr) == (2, True)
 
 
 def _score(folder: Path, trace_id: str) -> Any:
