@@ -56,7 +56,7 @@ from kp_batch.scoring.profiles import load_profiles
 from kp_batch.steps.step import Clock, Executor, ThreadExecutor, retried, timed
 from kp_batch.steps.timeout import check_time, ended_after, left_s
 from kp_batch.text import count_of, one_line, printable
-from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.last_run import Stands, Try, the_try, tried
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder, remove_candidate
 from kp_batch.warehouse.lock import holds
@@ -226,15 +226,33 @@ def opened_warehouse(config: RescoreConfig) -> Generator[None]:
         def open_it() -> None:
             if not holds(config.warehouse):  # nothing is made in another place
                 check_identity(config.warehouse, config.warehouse_id)
-            try:
+            with _in_time(config):
                 stack.enter_context(writing(config.warehouse, wait=min(config.wait_s, left_s())))
-            except BusyError:
-                with waiting_for(lambda: f"the writer of {shown(config.warehouse)}"):
-                    check_time()
-                raise
 
         retried("opening the warehouse", open_it)
         yield
+
+
+@contextmanager
+def _in_time(config: RescoreConfig) -> Generator[None]:
+    """Open a warehouse, and wait for its writer no longer than the run may take.
+
+    Raises:
+        RunTimeoutError: it would.
+        StorageError: the bucket does not answer: no work is done yet that another try could save.
+    """
+    try:
+        yield
+    except BusyError:
+        with waiting_for(lambda: f"the writer of {shown(config.warehouse)}"):
+            check_time()
+        raise
+    except TimeoutError as error:
+        if not url_of(config.warehouse):
+            raise
+        raise StorageError(
+            f"{shown(config.warehouse)} cannot be opened: {error.strerror or error}"
+        ) from error
 
 
 def warn_of_unfinished_forget(warehouse: Path) -> None:

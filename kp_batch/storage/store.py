@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cache, cached_property
 from pathlib import Path
 from threading import Thread
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
 _PIECE = 8 << 20  # bytes that are held in memory at once
 AT_ONCE = 1_000  # objects of one request that lists or deletes
 _PARALLEL = 16  # objects that are transferred at once
-# A request may last as long as bytes keep coming: obstore's default is 30 s for all of it.
-_TIMEOUTS = {"timeout": "1h", "read_timeout": "60s"}
+# A request may last as long as bytes keep coming: obstore's default is 30 s for all of it. One that
+# is not answered is not tried again by obstore, which would take three minutes for each.
+_SILENCE_S = 60
+_LONGEST = "1h"
 # Errors that another try does not mend, though obstore has no class for them.
 _LASTING = ("NoSuchBucket", "ContainerNotFound", "InvalidBucketName", "InvalidAccessKeyId")
+_NO_ANSWER = "kind: Timeout"
 _METADATA = "169.254.169.254"  # the service that gives a cloud's machine its credentials
 
 T = TypeVar("T")
@@ -330,6 +334,9 @@ def translate_errors(url: str) -> Generator[None]:
         reason = f"access is denied ({_reason(error)}); look at the credentials and rights"
         raise PermissionError(errno.EACCES, reason, url) from None
     except BaseError as error:
+        if _NO_ANSWER in str(error):
+            reason = f"there was no answer for {_SILENCE_S} s; look at the address and the network"
+            raise TimeoutError(errno.ETIMEDOUT, reason, url) from None
         reason = _reason(error)
         if _METADATA in str(error):  # it is asked if the environment has no credentials
             reason = "no credentials were found; set those of that store, or a profile"
@@ -365,8 +372,9 @@ def _settings_of(url: str) -> dict[str, Any]:
     Raises:
         StorageError: they need a package that is not installed.
     """
-    client: dict[str, Any] = dict(_TIMEOUTS)
-    settings: dict[str, Any] = {"client_options": client}
+    client: dict[str, Any] = {"timeout": _LONGEST, "read_timeout": f"{_SILENCE_S}s"}
+    retries = {"retry_timeout": timedelta(seconds=_SILENCE_S)}
+    settings: dict[str, Any] = {"client_options": client, "retry_config": retries}
     if url.startswith("http://") or os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         client["allow_http"] = True
     if url.startswith("s3://") and "AWS_ACCESS_KEY_ID" not in os.environ:

@@ -18,6 +18,7 @@ from kp_batch.storage.store import (
     run_parallel,
     store_at,
 )
+from tests.support.buckets import silent_server
 from tests.support.damage.answers import Trouble, between
 from tests.support.damage.table import Damage, damages, named
 
@@ -166,3 +167,16 @@ def test_after_an_error_no_further_object_is_begun() -> None:
     with pytest.raises(OSError, match="full"):
         run_parallel(work, range(100))
     assert len(begun) < 60  # of which 16 are on their way at once
+
+
+def test_a_server_that_never_answers_is_asked_once_and_named(store: Store) -> None:
+    """Not even ten times more, as obstore asks again."""
+    words = f"there was no answer for 1 s; look at the address and the network: '{store.url}"
+    with silent_server() as taken:
+        silent = Store(store.url)
+        for ask in (lambda: silent.read("a"), lambda: silent.write("a", b""), silent.head):
+            before = len(taken)
+            with pytest.raises(TimeoutError, match=words) as caught:
+                ask()
+            assert is_passing(caught.value)
+            assert len(taken) - before <= 1

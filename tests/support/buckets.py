@@ -2,17 +2,20 @@
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.run import effective_config
+from kp_batch.storage import store as storage
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.bucket.mirror import refresh
@@ -45,6 +48,31 @@ def s3_server() -> Generator[str]:
     finally:
         store_at.cache_clear()
         server.stop()
+
+
+@contextmanager
+def silent_server() -> Generator[list[socket.socket]]:
+    """A server that takes each connection and never answers; gives those that it has taken."""
+    taken: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.MonkeyPatch.context() as patch:
+        port = server.getsockname()[1]
+        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        patch.setattr(storage, "_SILENCE_S", 1)
+
+        def take() -> None:
+            with suppress(OSError):  # it is closed
+                while True:
+                    taken.append(server.accept()[0])
+
+        thread = Thread(target=take, daemon=True)
+        thread.start()
+        store_at.cache_clear()
+        yield taken
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    store_at.cache_clear()
+    for connection in taken:
+        connection.close()
 
 
 def make_bucket(address: str, name: str) -> str:

@@ -102,6 +102,8 @@ class Mirror:
             try:
                 if self._pull_once():
                     return
+            except TimeoutError:  # it was waited for
+                raise
             except OSError as error:  # the files that were fetched until then stay
                 if not (tries_left and is_passing(error)):
                     raise
