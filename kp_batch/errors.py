@@ -322,8 +322,16 @@ def _full_disk(log: str | None) -> ResourceError:
     fullest = min(filter(Path.is_dir, folders), key=_free)
     # A temporary folder is gone by the time that the user looks.
     own = (folder.parent for folder in TEMPORARY_FOLDERS if fullest.is_relative_to(folder))
-    message = f"the disk of {next(own, fullest)} is full{_intact(log)}; free some space"
-    return ResourceError(message, code="disk_full")
+    message = f"the disk of {next(own, fullest)} is full: {_lack(fullest)}{_intact(log)}"
+    return ResourceError(f"{message}; free some space", code="disk_full")
+
+
+def _lack(folder: Path) -> str:
+    """How much more is needed there, at the least: what a command had begun to write is gone."""
+    disk = os.statvfs(folder)
+    if disk.f_files and not disk.f_favail:
+        return "it takes no more files (df -i)"
+    return f"more is needed than the {_free(folder) / 1e6:,.1f} MB that are left there now"
 
 
 def _free(folder: Path) -> int:

@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 from subprocess import CompletedProcess
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -173,6 +174,10 @@ def test_the_files_of_a_folder_that_may_not_be_read_can_be_pruned(
     assert ask(warehouse, "SELECT trace_id FROM scores") == [("1",)]
 
 
+LEFT = re.compile(r"[0-9,]+\.[0-9] MB")
+LACK, REMEDY = "more is needed than the N MB that are left there now", "; free some space"
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -188,11 +193,11 @@ def test_a_full_disk_is_named(
 ) -> None:
     monkeypatch.setenv("TMPDIR", "/dev/shm/none")  # that is no folder
     log = str(tmp_path / "log")
-    expected = f"the disk of {tmp_path} is full; what is published is whole; free some space"
-    assert str(explain_error(error, log)) == expected
+    told = LEFT.sub("N MB", str(explain_error(error, log)))
+    assert told == f"the disk of {tmp_path} is full: {LACK}; what is published is whole{REMEDY}"
     wrapped = WarehouseError("w cannot be read")
     wrapped.__cause__ = error
-    assert str(explain_error(wrapped, log)) == expected
+    assert LEFT.sub("N MB", str(explain_error(wrapped, log))) == told
     other = KpBatchError("report.html cannot be written: No space left on device")
     other.__cause__ = error  # which is explained better than we could
     assert explain_error(other, log) is other
@@ -201,7 +206,25 @@ def test_a_full_disk_is_named(
 def test_a_full_temporary_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     message = str(explain_error(OSError(28, "No space left on device")))
-    assert message == f"the disk of {tmp_path} is full; free some space"
+    assert LEFT.sub("N MB", message) == f"the disk of {tmp_path} is full: {LACK}{REMEDY}"
+
+
+@pytest.mark.parametrize(
+    ("files", "lack"),
+    [((0, 0), "more is needed than the 1,234.6 MB"), ((9, 0), "it takes no more files (df -i)")],
+    ids=["of a system that counts no files", "without files"],
+)
+def test_what_a_full_disk_lacks_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: tuple[int, int], lack: str
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    usage, counted = (
+        shutil.disk_usage(tmp_path),
+        SimpleNamespace(f_files=files[0], f_favail=files[1]),
+    )
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_234_567_890))
+    monkeypatch.setattr(os, "statvfs", lambda _: counted)
+    assert f" is full: {lack}" in str(explain_error(OSError(28, "No space left on device")))
 
 
 @pytest.mark.parametrize(

@@ -603,4 +603,5 @@ def test_a_full_disk_is_reported_in_one_line_and_nothing_is_left(
     status, line, *leftovers = done.stdout.splitlines()
     assert (status, leftovers) == ("1", [])
     where = f"{scored}/full" if full == "scratch" else "full(/archive(/_import)?)?"
-    assert re.fullmatch(f"kp-batch: the disk of {where} is full; free some space", line)
+    lack = r"more is needed than the 0\.\d MB that are left there now"
+    assert re.fullmatch(f"kp-batch: the disk of {where} is full: {lack}; free some space", line)
