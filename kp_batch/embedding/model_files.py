@@ -102,19 +102,21 @@ def find_model(model: str) -> Path:
                 "one that sentence-transformers saved"
             )
         return folder
-    with suppress(EncoderError):
-        return _snapshot(model, offline=True)
-    try:
-        return _snapshot(model, offline=False)
-    except EncoderError as error:
-        raise EncoderError(
-            f"the embedder {model!r} is neither minilm, hashing or none, nor a folder, "
-            f"nor a model in the local cache or on the hub ({error}); name one of these"
-        ) from error
+    reasons: list[str] = []
+    for is_offline in (True, False):
+        try:
+            return _snapshot(model, offline=is_offline)
+        except EncoderError as error:
+            reasons.append(str(error))
+    here, hub = reasons
+    raise EncoderError(
+        f"the embedder {model!r} is neither minilm, hashing or none, nor a folder, nor a model in "
+        f"the local cache ({here}) or on the hub ({hub}); name one of these"
+    )
 
 
 def _snapshot(model: str, *, offline: bool) -> Path:
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import constants, snapshot_download
 
     try:
         return Path(
@@ -124,7 +126,8 @@ def _snapshot(model: str, *, offline: bool) -> Path:
         raise
     except Exception as error:  # the errors share no base class; all mean that it is unavailable
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise EncoderError("not there" if offline else reason) from error
+        reason = f"not in {constants.HF_HUB_CACHE}" if offline else reason
+        raise EncoderError(reason) from error
 
 
 def _packaged() -> Path:

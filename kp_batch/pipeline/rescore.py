@@ -251,7 +251,8 @@ def _in_time(config: RescoreConfig) -> Generator[None]:
         if not url_of(config.warehouse):
             raise
         raise StorageError(
-            f"{shown(config.warehouse)} cannot be opened: {error.strerror or error}"
+            f"{shown(config.warehouse)} cannot be opened: {error.strerror or error}; run again "
+            "when that store answers"
         ) from error
 
 

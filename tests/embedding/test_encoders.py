@@ -16,7 +16,13 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from kp_batch.embedding import encoders, minilm, model_files
 from kp_batch.embedding.encoders import AnyModel, Hashing, checked, load_encoder
 from kp_batch.embedding.minilm import WINDOW, MiniLM, _batches
-from kp_batch.embedding.model_files import MINILM_DIGESTS, _packaged, find_minilm, find_model
+from kp_batch.embedding.model_files import (
+    MINILM_DIGESTS,
+    _packaged,
+    _snapshot,
+    find_minilm,
+    find_model,
+)
 from kp_batch.errors import EncoderError
 from kp_batch.pipeline import embed
 from kp_batch.pipeline.rescore import rescore_archive
@@ -331,8 +337,19 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_model_is_refused_with_the_hubs_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_files, "_snapshot", unreachable)
-    with pytest.raises(EncoderError, match=r"'miniml' is neither .*\(no network\)"):
+    with pytest.raises(
+        EncoderError, match=r"'miniml' is neither .* \(not cached\) or .* \(no network\)"
+    ):
         find_model("miniml")
+
+
+def test_the_folder_is_named_in_which_no_such_model_is_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is another one under cron, or in a container."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    with pytest.raises(EncoderError, match=f"^not in {tmp_path}/hub$"):
+        _snapshot("no/model", offline=True)
 
 
 # --- the live engine's model
