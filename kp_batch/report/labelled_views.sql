@@ -5,4 +5,11 @@ SELECT scores_extract.* REPLACE (domain AS task_domain)
 FROM scores_extract JOIN labels USING (task_domain);
 
 CREATE OR REPLACE TEMP TABLE scores_by_day AS
-SELECT day, task_domain, traces, mean, novelty FROM kp.scores_by_day;
+SELECT
+    day_of(created_at) AS day,
+    task_domain,
+    count(*) AS traces,
+    avg(score) AS mean,
+    avg(novelty) AS novelty
+FROM scores
+GROUP BY ALL;

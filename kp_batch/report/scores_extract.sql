@@ -18,8 +18,13 @@ COPY (
         recorded_score,
         max_similarity,
         nearest_age_s,
+        cache_filling,
+        success,
+        confidence,
+        n_tools,
         -- 96 bits of a SHA-256, which no two texts share, and which take a quarter of the memory.
-        unhex(left(text_hash, 24)) AS text_id
+        unhex(left(text_hash, 24)) AS text_id,
+        unhex(left(objective_hash, 24)) AS objective_hash
     FROM kp.scores
 ) TO (getvariable('scores_extract')) (FORMAT parquet, COMPRESSION lz4);
 

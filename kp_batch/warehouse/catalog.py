@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import duckdb
 from kp_batch.duck import SQL, duckdb_config, identifier, literal, small_work, sql, statement
 from kp_batch.schemas import VIEWS
 from kp_batch.storage.store import store_at
+from kp_batch.text import parse_duration
 from kp_batch.warehouse.bucket.location import url_of
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
@@ -70,9 +72,29 @@ def create_views(
     connection: duckdb.DuckDBPyConnection, manifest: Manifest, rows: Mapping[str, SQL]
 ) -> None:
     """Create the views in the connection's current database; the arguments are those of `build`."""
+    values = {"threshold": manifest.threshold, "filling": _filling(manifest, rows["scores"])}
     for name in VIEWS:
-        view = sql(__name__, f"sql/{name}.sql", **rows, threshold=float(manifest.threshold))
-        connection.execute(view)
+        connection.execute(sql(__name__, f"sql/{name}.sql", **rows, **values))
+
+
+def _filling(manifest: Manifest, scores: SQL) -> SQL:
+    """The condition that a trace came before its cache had held its size, or its ttl had passed.
+
+    Before the ttl of a cache's first vector has passed, it loses none but by its size.
+    """
+    if manifest.settings.get("embedder") in {None, "none"}:
+        return SQL("false")
+    filling = statement("cache_size < $size", size=manifest.settings["cache_size"])
+    ttl = parse_duration(manifest.settings["ttl"])
+    if ttl is None:
+        return filling
+    return statement(
+        "$filling AND epoch_us(created_at) - $ttl < (SELECT min(epoch_us(created_at)) FROM $scores "
+        "AS own WHERE own.cache_group IS NOT DISTINCT FROM trace.cache_group)",
+        filling=filling,
+        ttl=ttl // timedelta(microseconds=1),
+        scores=scores,
+    )
 
 
 def build_published(path: Path, snapshot: PublishedSnapshot) -> None:
@@ -134,7 +156,8 @@ def _create(connection: duckdb.DuckDBPyConnection, folder: str, warehouse: str) 
     `main` qualify all names with the catalog: they work wherever it is attached as kp, in use or
     not. Macros in `here` work in the catalog that is in use, whatever its name.
     """
-    for text in statements(folder):
+    # DuckDB resolves the names in a view at once.
+    for text in sorted(statements(folder), key=lambda text: "CREATE VIEW" in text):
         connection.execute(_with_rows_of(text, warehouse))
         if "kp." in text:
             connection.execute("USE kp.here")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _SQL = files("kp_batch.warehouse").joinpath("sql")
 _GROUPS = (
     "distribution",
+    "like with like",
     "dimensions",
     "what if",
     "novelty",

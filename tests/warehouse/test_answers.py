@@ -92,7 +92,9 @@ def test_rows_fail_a_query_that_is_to_have_none_and_are_printed(
     output = ask(one)
     ask(none, "--fail-if-rows")
     capsys.readouterr()
-    with pytest.raises(KpBatchError, match=r"^the query of --fail-if-rows has rows$"):
+    with pytest.raises(
+        KpBatchError, match=r"^the query of --fail-if-rows has rows; look at its answer$"
+    ):
         ask(one, "--fail-if-rows")
     assert capsys.readouterr().out == output
     if output_format in {"table", "line"}:

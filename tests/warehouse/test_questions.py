@@ -67,8 +67,8 @@ def over_time(scores: pl.DataFrame, name: str, when: pl.Expr) -> pl.DataFrame:
     )
 
 
-def by_value(scores: pl.DataFrame, name: str) -> pl.DataFrame:
-    return scores.group_by(name).agg(
+def by_value(scores: pl.DataFrame, *names: str) -> pl.DataFrame:
+    return scores.group_by(names).agg(
         traces=pl.len(),
         mean=pl.col("score").mean(),
         worth_sharing=(pl.col("score") >= 0.6).sum(),
@@ -200,8 +200,8 @@ ANSWERS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "score_distribution": distribution,
     "scores_by_day": lambda scores: over_time(scores, "day", day()),
     "scores_by_week": lambda scores: over_time(scores, "week", day().dt.truncate("1w")),
-    "scores_by_agent": lambda scores: by_value(scores, "agent_id"),
-    "scores_by_framework": lambda scores: by_value(scores, "framework"),
+    "scores_by_agent": lambda scores: by_value(scores, "task_domain", "agent_id"),
+    "scores_by_framework": lambda scores: by_value(scores, "task_domain", "framework"),
     "scores_by_group": lambda scores: by_value(scores, "cache_group"),
     "dimension_statistics": dimension_statistics,
     "dimension_correlations": dimension_correlations,
@@ -223,7 +223,8 @@ def test_a_view_answers_as_polars_does_in_any_zone(
 ) -> None:
     answer = ask(warehouse, f"FROM {name}", zone)
     assert len(answer) > 0
-    assert_same(answer, ANSWERS[name](scores))
+    wanted = ANSWERS[name](scores)
+    assert_same(answer.select(wanted.columns), wanted)
 
 
 @pytest.mark.parametrize("bins", [1, 7, 10, 20])

@@ -1,4 +1,4 @@
--- Given: scores, the SQL for the rows of the table, and threshold, a number.
+-- Given: scores, the SQL for the rows of the table; threshold, a number; filling, a condition.
 CREATE VIEW scores AS
 SELECT
     trace_id,
@@ -26,6 +26,7 @@ SELECT
     nearest_age_s,
     cache_size,
     cache_group,
+    $filling AS cache_filling,
     n_steps,
     n_tools,
     text_hash,
@@ -35,6 +36,6 @@ SELECT
     encoder_id,
     cache_id,
     profile_id
-FROM $scores;
+FROM $scores AS trace;
 
 COMMENT ON VIEW scores IS 'One row a trace: its four dimensions, its score, and why it was novel or not.';

@@ -6,6 +6,14 @@ from itertools import combinations, pairwise
 from types import MappingProxyType
 from typing import Any
 
+from tests.support.oracle.doubts import (
+    calibration,
+    changes,
+    differences,
+    domain_changes,
+    mean_changes,
+    means,
+)
 from tests.support.oracle.history import History, State
 from tests.support.oracle.scoring import (
     DIMENSIONS,
@@ -20,6 +28,7 @@ from tests.support.oracle.scoring import (
 from tests.support.oracle.statistics import (
     bins,
     correlation,
+    covariance,
     deviation,
     grouped,
     mean,
@@ -67,17 +76,16 @@ def score_histogram(state: State, count: int) -> Answer:
     ]
 
 
-def _by(name: str) -> Callable[[State], Answer]:
+_OVER_TIME = ("confidence", "overconfidence", "overconfidence_low", "overconfidence_high")
+_OF_SOME = (*_OVER_TIME, "median")  # columns of `means_by` that are not in all views of means
+
+
+def _by(*names: str) -> Callable[[State], Answer]:
     def answer(state: State) -> Answer:
+        groups = grouped(state.scores, lambda row: tuple(row[name] for name in names))
         return [
-            {
-                name: value,
-                "traces": len(rows),
-                "mean": mean(column(rows, "score")),
-                "worth_sharing": sum(column(rows, "meets_threshold")),
-                "novelty": mean(column(rows, "novelty")),
-            }
-            for value, rows in grouped(state.scores, lambda row: row[name]).items()
+            {**dict(zip(names, values, strict=True)), **_without(means(rows), _OF_SOME)}
+            for values, rows in groups.items()
         ]
 
     return answer
@@ -86,19 +94,120 @@ def _by(name: str) -> Callable[[State], Answer]:
 def _over_time(name: str, begin: Callable[[datetime], Any]) -> Callable[[State], Answer]:
     def answer(state: State) -> Answer:
         groups = grouped(state.scores, lambda row: (begin(row["created_at"]), row["task_domain"]))
+        lacking = (*_OVER_TIME, "tools", *OVERRIDES)
         return [
-            {
-                name: when,
-                "task_domain": domain,
-                "traces": len(rows),
-                "mean": mean(column(rows, "score")),
-                "median": median(column(rows, "score")),
-                "novelty": mean(column(rows, "novelty")),
-                "worth_sharing": sum(column(rows, "meets_threshold")),
-            }
+            {name: when, "task_domain": domain, **_without(means(rows), lacking)}
             for (when, domain), rows in groups.items()
         ]
 
+    return answer
+
+
+def _without(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in names}
+
+
+def means_by(state: State, name: str) -> Answer:
+    groups = grouped(state.scores, lambda row: row[name])
+    return [{"key": value, **means(rows)} for value, rows in groups.items()]
+
+
+def differences_by(state: State, column: str, a: str, b: str) -> Answer:
+    return differences(state.scores, column, a.strip("'"), b.strip("'"))
+
+
+def _paired(column: str) -> Callable[..., Answer]:
+    return lambda state, a, b: differences_by(state, column, a, b)
+
+
+def _dated(state: State) -> list[dict[str, Any]]:
+    return [{**row, "day": day_of(row["created_at"])} for row in state.scores]
+
+
+def changes_by(state: State, name: str, period: str) -> Answer:
+    return changes(_dated(state), lambda row: row[name], period.strip("'"))
+
+
+def cache_beginnings(state: State) -> Answer:
+    return [
+        {
+            "cache_group": group,
+            "traces": len(rows),
+            "first_at": min(column(rows, "created_at")),
+            "filled_at": min(
+                (row["created_at"] for row in rows if not row["cache_filling"]), default=None
+            ),
+            "cache_filling": sum(column(rows, "cache_filling")),
+            "novelty_filling": mean([row["novelty"] for row in rows if row["cache_filling"]]),
+            "novelty_after": mean([row["novelty"] for row in rows if not row["cache_filling"]]),
+        }
+        for group, rows in grouped(state.scores, lambda row: row["cache_group"]).items()
+    ]
+
+
+def dimension_effects(state: State) -> Answer:
+    answer: Answer = []
+    for domain, rows in domains(state):
+        scores = column(rows, "score")
+        weights = [in_force(state.settings, domain, row["created_at"])[1] for row in rows]
+        parts: dict[str, tuple[list[float] | None, list[float]]] = {}
+        for place, name in enumerate(DIMENSIONS):
+            own = [each[place] for each in weights]
+            parts[name] = own, [w * row[name] for w, row in zip(own, rows, strict=True)]
+        after = [effects(row, row["composite"]) for row in rows]
+        for place, name in enumerate(OVERRIDES):
+            parts[name] = None, [values[place + 1] - values[place] for values in after]
+        for name, (own_weights, values) in parts.items():
+            answer.append(
+                {
+                    "task_domain": domain,
+                    "part": name,
+                    "weight": mean(own_weights) if own_weights else None,
+                    "mean_effect": mean(values),
+                    "share_of_variance": covariance(values, scores) / spread
+                    if (spread := covariance(scores, scores))
+                    else None,
+                }
+            )
+    return answer
+
+
+def _by_confidence(state: State) -> dict[tuple[Any, ...], list[Score]]:
+    return grouped(state.scores, lambda row: (row["task_domain"], row["agent_id"]))
+
+
+def confidence_bins(state: State) -> Answer:
+    return [
+        {
+            "task_domain": domain,
+            "agent_id": agent,
+            "low": number / 10,
+            "high": number / 10 + 0.1,
+            "traces": len(own),
+            "stated": mean(column(own, "confidence")),
+            "happened": mean([float(row["success"]) for row in own]),
+        }
+        for (domain, agent), rows in _by_confidence(state).items()
+        for number, own in grouped(rows, lambda row: min(int(row["confidence"] * 10), 9)).items()
+    ]
+
+
+def confidence_calibration(state: State) -> Answer:
+    answer: Answer = []
+    for (domain, agent), rows in _by_confidence(state).items():
+        found = means(rows)
+        answer.append(
+            {
+                "task_domain": domain,
+                "agent_id": agent,
+                "traces": found["traces"],
+                "tasks": found["tasks"],
+                "stated": found["confidence"],
+                "happened": found["success"],
+                **{name: found[name] for name in _OVER_TIME[1:]},
+                **calibration(rows),
+            }
+        )
     return answer
 
 
@@ -139,6 +248,7 @@ def dimension_statistics(state: State) -> Answer:
             "task_domain": domain,
             "traces": len(rows),
             **{name: mean(column(rows, name)) for name in DIMENSIONS},
+            "cache_filling": sum(column(rows, "cache_filling")),
             **{f"{name}_deviation": deviation(column(rows, name)) for name in DIMENSIONS},
         }
         for domain, rows in domains(state)
@@ -159,6 +269,7 @@ def override_effects(state: State) -> Answer:
                         "traces": len(changes),
                         "share": len(changes) / len(rows),
                         "mean_effect": sum(changes) / len(changes),
+                        "total_effect": sum(changes),
                         "effect_on_mean": sum(changes) / len(rows),
                     }
                 )
@@ -225,6 +336,7 @@ def novelty_by_age(state: State) -> Answer:
             "from_age_s": edge,
             "traces": len(rows),
             "mean_novelty": mean(column(rows, "novelty")),
+            "cache_filling": sum(column(rows, "cache_filling")),
             "median_novelty": median(column(rows, "novelty")),
         }
         for edge, rows in bands.items()
@@ -250,20 +362,21 @@ def cache_share_of_domain(state: State) -> Answer:
 
 def novelty_by_repetition(state: State) -> Answer:
     seen: dict[str, int] = {}
-    times: dict[int, list[float]] = {}
+    times: dict[int, list[Score]] = {}
     for row in state.scores:  # in the order of the replay
         before = seen.get(row["text_hash"], 0)
         seen[row["text_hash"]] = before + 1
-        times.setdefault(min(before, 10), []).append(row["novelty"])
+        times.setdefault(min(before, 10), []).append(row)
     return [
         {
             "times_before": before,
-            "traces": len(values),
-            "mean_novelty": mean(values),
+            "traces": len(rows),
+            "mean_novelty": mean(values := column(rows, "novelty")),
+            "cache_filling": sum(column(rows, "cache_filling")),
             "least_novelty": min(values),
             "greatest_novelty": max(values),
         }
-        for before, values in times.items()
+        for before, rows in times.items()
     ]
 
 
@@ -282,6 +395,7 @@ def novelty_by_similarity(state: State) -> Answer:
             "traces": len(rows),
             "share": len(rows) / len(state.scores),
             "mean_novelty": mean(column(rows, "novelty")),
+            "cache_filling": sum(column(rows, "cache_filling")),
             "mean_age_s": mean(column(rows, "nearest_age_s")),
         }
         for band, rows in grouped(state.scores, lambda row: _band(row["max_similarity"])).items()
@@ -296,6 +410,7 @@ def repeated_texts(state: State) -> Answer:
             "first_at": rows[0]["created_at"],
             "last_at": rows[-1]["created_at"],
             "mean_novelty": mean(column(rows, "novelty")),
+            "cache_filling": sum(column(rows, "cache_filling")),
             "first_trace_id": rows[0]["trace_id"],
         }
         for text, rows in grouped(state.scores, lambda row: str(row["text_hash"])).items()
@@ -431,12 +546,25 @@ ANSWERS: Mapping[str, Callable[..., Answer]] = MappingProxyType(
     {
         "score_distribution": score_distribution,
         "score_histogram": score_histogram,
-        "scores_by_agent": _by("agent_id"),
-        "scores_by_framework": _by("framework"),
+        "means_by": means_by,
+        "scores_by_domain": _by("task_domain"),
+        "scores_by_agent": _by("task_domain", "agent_id"),
+        "scores_by_framework": _by("task_domain", "framework"),
         "scores_by_group": _by("cache_group"),
         "scores_by_day": _over_time("day", day_of),
         "scores_by_week": _over_time("week", week_of),
+        "differences_by": differences_by,
+        "paired_agents": _paired("agent_id"),
+        "paired_frameworks": _paired("framework"),
+        "paired_groups": _paired("cache_group"),
+        "changes_by": changes_by,
+        "mean_changes": lambda state, period: mean_changes(_dated(state), period.strip("'")),
+        "domain_changes": lambda state, period: domain_changes(_dated(state), period.strip("'")),
         "threshold_curve": threshold_curve,
+        "dimension_effects": dimension_effects,
+        "confidence_bins": confidence_bins,
+        "confidence_calibration": confidence_calibration,
+        "cache_beginnings": cache_beginnings,
         "dimension_correlations": dimension_correlations,
         "dimension_statistics": dimension_statistics,
         "override_effects": override_effects,
@@ -459,8 +587,16 @@ ANSWERS: Mapping[str, Callable[..., Answer]] = MappingProxyType(
     }
 )
 # The arguments of macros, their ends among them.
-ARGUMENTS: Mapping[str, Sequence[tuple[float, ...]]] = MappingProxyType(
+ARGUMENTS: Mapping[str, Sequence[tuple[float | str, ...]]] = MappingProxyType(
     {
+        "means_by": [("framework",), ("success",)],
+        "differences_by": [("task_domain", "'code'", "'finance'")],
+        "paired_agents": [("'code-assistant'", "'ops-agent'"), ("'nobody'", "'ops-agent'")],
+        "paired_frameworks": [("'langgraph'", "'openai-agents'")],
+        "paired_groups": [("'{}'", "'x'")],
+        "changes_by": [("framework", "'month'"), ("success", "'day'")],
+        "mean_changes": [(f"'{each}'",) for each in ("day", "week", "month", "quarter", "year")],
+        "domain_changes": [("'day'",), ("'week'",)],
         "score_histogram": [(1,), (2,), (10,), (1000,)],
         "threshold_curve": [(1,), (4,), (100,)],
         "what_if": [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0.1, 0.2, 0.3, 0.4)],

@@ -154,6 +154,7 @@ class Cache:
 
     settings: Settings
     entries: list[tuple[datetime, str, Any]] = field(default_factory=list)  # time, trace_id, vector
+    first: datetime | None = None  # of all that came
 
     def at(self, now: datetime) -> list[tuple[datetime, str, Any]]:
         """What is left at that time, the oldest first."""
@@ -175,6 +176,8 @@ class Cache:
             "nearest_trace_id": first and first[2],
             "nearest_age_s": first and (now - first[1]).total_seconds(),
             "cache_size": len(left),
+            "cache_filling": len(left) < self.settings.cache_size
+            and (self.settings.ttl is None or now < (self.first or now) + self.settings.ttl),
         }
 
 
@@ -204,11 +207,12 @@ def replayed(
     for number, (row, trace, text) in enumerate(zip(rows, traces, texts, strict=True)):
         now, group = moment_of(trace), group_of(row, settings.cache_by)
         cache = caches.setdefault(group, Cache(settings))
-        met: Score = {"novelty": 0.5, "cache_size": 0}
+        met: Score = {"novelty": 0.5, "cache_size": 0, "cache_filling": False}
         if trace["id"] in restarts:
             cache.entries.clear()
         if vectors is not None:
             met = cache.meet(now, vectors[number])
+            cache.first = cache.first or now
             cache.entries.append((now, trace["id"], vectors[number]))
         scored = {
             "trace_id": trace["id"],

@@ -56,6 +56,12 @@ def median(values: Sequence[float]) -> float:
     return quantile(values, 0.5)
 
 
+def covariance(left: Sequence[float], right: Sequence[float]) -> float:
+    of_left, of_right = math.fsum(left) / len(left), math.fsum(right) / len(right)
+    products = [(a - of_left) * (b - of_right) for a, b in zip(left, right, strict=True)]
+    return math.fsum(products) / len(products)
+
+
 def correlation(left: Sequence[float], right: Sequence[float]) -> float | None:
     """Pearson's; null where one never varies."""
     if len(set(left)) < 2 or len(set(right)) < 2:

@@ -7,6 +7,7 @@ SELECT
     avg(complexity) AS complexity,
     stddev_samp(complexity) AS complexity_deviation,
     avg(novelty) AS novelty,
+    count(*) FILTER (cache_filling) AS cache_filling,
     stddev_samp(novelty) AS novelty_deviation,
     avg(tool_diversity) AS tool_diversity,
     stddev_samp(tool_diversity) AS tool_diversity_deviation,

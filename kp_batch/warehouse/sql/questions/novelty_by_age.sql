@@ -4,6 +4,7 @@ CREATE VIEW novelty_by_age AS
 WITH banded AS (
     SELECT
         novelty,
+        cache_filling,
         CASE
             WHEN nearest_age_s < 60 THEN 0
             WHEN nearest_age_s < 3600 THEN 60
@@ -18,6 +19,7 @@ SELECT
     from_age_s,
     count(*) AS traces,
     avg(novelty) AS mean_novelty,
+    count(*) FILTER (cache_filling) AS cache_filling,
     quantile_cont(novelty, 0.5) AS median_novelty
 FROM banded
 GROUP BY ALL

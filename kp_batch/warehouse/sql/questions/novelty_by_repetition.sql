@@ -4,6 +4,7 @@ CREATE VIEW novelty_by_repetition AS
 WITH counted AS (
     SELECT
         novelty,
+        cache_filling,
         row_number() OVER (PARTITION BY text_hash ORDER BY created_at, trace_id) - 1 AS before
     FROM scores
 )
@@ -11,6 +12,7 @@ SELECT
     least(before, 10) AS times_before,
     count(*) AS traces,
     avg(novelty) AS mean_novelty,
+    count(*) FILTER (cache_filling) AS cache_filling,
     min(novelty) AS least_novelty,
     max(novelty) AS greatest_novelty
 FROM counted

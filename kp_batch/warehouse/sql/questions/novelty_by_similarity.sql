@@ -13,6 +13,7 @@ SELECT
     count(*) AS traces,
     count(*) / sum(count(*)) OVER () AS share,
     avg(novelty) AS mean_novelty,
+    count(*) FILTER (cache_filling) AS cache_filling,
     avg(nearest_age_s) AS mean_age_s
 FROM scores
 GROUP BY ALL

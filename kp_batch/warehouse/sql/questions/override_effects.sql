@@ -27,10 +27,11 @@ SELECT
     count(*) AS traces,
     count(*) / any_value(overall) AS share,
     avg(effect) AS mean_effect,
+    sum(effect) AS total_effect,
     sum(effect) / any_value(overall) AS effect_on_mean
 FROM effects
 JOIN (SELECT task_domain, count(*) AS overall FROM scores GROUP BY ALL) USING (task_domain)
 GROUP BY task_domain, override
 ORDER BY task_domain, override;
 
-COMMENT ON VIEW override_effects IS 'How often does each override apply in each domain, what does it do to those scores, and to the mean of all?';
+COMMENT ON VIEW override_effects IS 'How often does each override apply in each domain, what does it do to those scores, in all (traces times effect), and to the mean of the domain?';

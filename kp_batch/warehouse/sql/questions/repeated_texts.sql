@@ -7,6 +7,7 @@ SELECT
     min(created_at) AS first_at,
     max(created_at) AS last_at,
     avg(novelty) AS mean_novelty,
+    count(*) FILTER (cache_filling) AS cache_filling,
     min_by(trace_id, (created_at, trace_id)) AS first_trace_id
 FROM scores
 GROUP BY text_hash

@@ -2,15 +2,26 @@
 -- Example: FROM scores_by_day WHERE task_domain = 'code';
 CREATE VIEW scores_by_day AS
 SELECT
-    day_of(created_at) AS day,
-    task_domain,
-    count(*) AS traces,
-    avg(score) AS mean,
-    quantile_cont(score, 0.5) AS median,
-    avg(novelty) AS novelty,
-    count(*) FILTER (meets_threshold) AS worth_sharing
-FROM scores
-GROUP BY ALL
-ORDER BY ALL;
+    key.day AS day,
+    key.task_domain AS task_domain,
+    traces,
+    tasks,
+    mean,
+    low,
+    high,
+    median,
+    novelty,
+    novelty_low,
+    novelty_high,
+    cache_filling,
+    success,
+    success_low,
+    success_high,
+    worth_sharing,
+    share,
+    share_low,
+    share_high
+FROM here.means_by({'day': day_of(created_at), 'task_domain': task_domain})
+ORDER BY day, task_domain;
 
-COMMENT ON VIEW scores_by_day IS 'How do scores and novelty go from day to day (UTC), by domain?';
+COMMENT ON VIEW scores_by_day IS 'How do scores and novelty go from day to day (UTC), by domain? Doubt as in means_by; cache_filling: of how many the cache was still filling, so that they look novel.';

@@ -2,13 +2,28 @@
 -- Example: FROM scores_by_group ORDER BY novelty;
 CREATE VIEW scores_by_group AS
 SELECT
-    cache_group,
-    count(*) AS traces,
-    avg(score) AS mean,
-    count(*) FILTER (meets_threshold) AS worth_sharing,
-    avg(novelty) AS novelty
-FROM scores
-GROUP BY cache_group
+    key.cache_group AS cache_group,
+    traces,
+    tasks,
+    mean,
+    low,
+    high,
+    novelty,
+    novelty_low,
+    novelty_high,
+    cache_filling,
+    success,
+    success_low,
+    success_high,
+    worth_sharing,
+    share,
+    share_low,
+    share_high,
+    tools,
+    single_thought,
+    recovery_bonus,
+    low_diversity_penalty
+FROM here.means_by({'cache_group': cache_group})
 ORDER BY cache_group;
 
-COMMENT ON VIEW scores_by_group IS 'How do the traces differ that share a cache? The group as JSON of what they are equal in; null: all share one.';
+COMMENT ON VIEW scores_by_group IS 'How do the traces differ that share a cache? The group as JSON of what they are equal in; null: all share one. Doubt as in means_by.';

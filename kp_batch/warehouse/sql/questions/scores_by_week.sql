@@ -2,15 +2,29 @@
 -- Example: FROM scores_by_week WHERE worth_sharing > 0;
 CREATE VIEW scores_by_week AS
 SELECT
-    date_trunc('week', day_of(created_at))::DATE AS week,
-    task_domain,
-    count(*) AS traces,
-    avg(score) AS mean,
-    quantile_cont(score, 0.5) AS median,
-    avg(novelty) AS novelty,
-    count(*) FILTER (meets_threshold) AS worth_sharing
-FROM scores
-GROUP BY ALL
-ORDER BY ALL;
+    key.week AS week,
+    key.task_domain AS task_domain,
+    traces,
+    tasks,
+    mean,
+    low,
+    high,
+    median,
+    novelty,
+    novelty_low,
+    novelty_high,
+    cache_filling,
+    success,
+    success_low,
+    success_high,
+    worth_sharing,
+    share,
+    share_low,
+    share_high
+FROM here.means_by({
+    'week': date_trunc('week', day_of(created_at))::DATE,
+    'task_domain': task_domain
+})
+ORDER BY week, task_domain;
 
-COMMENT ON VIEW scores_by_week IS 'How do scores and novelty go from week to week (UTC, from Monday on), by domain?';
+COMMENT ON VIEW scores_by_week IS 'How do scores and novelty go from week to week (UTC, from Monday on), by domain? As scores_by_day.';

@@ -1,0 +1,66 @@
+-- None of these names another, so that they answer in a catalog of any name.
+
+-- A fit that is off by less than a millionth of it from 4 degrees on.
+CREATE MACRO student_t(df) AS CASE WHEN df >= 4 THEN 1.959963984540054
+    + (2.37228 + (2.82183 + (2.56858 + (1.4835 + 1.14396 / df) / df) / df) / df) / df
+END;
+
+COMMENT ON MACRO student_t IS 'The quantile 0.975 of Student''s t, by which the standard error is multiplied for a 95% interval; null below 4 degrees of freedom.';
+
+-- The analysis of variance of a share: the mean square between tasks, and within them.
+CREATE MACRO intraclass_correlation(between_tasks, share, traces, tasks, squares) AS CASE
+    WHEN share > 0 AND share < 1 AND tasks < traces THEN greatest(0, least(1,
+        (
+            (between_tasks - traces * share * share) / (tasks - 1)
+            - (traces * share - between_tasks) / (traces - tasks)
+        ) / (
+            (between_tasks - traces * share * share) / (tasks - 1)
+            + ((traces - squares / traces) / (tasks - 1) - 1)
+            * (traces * share - between_tasks) / (traces - tasks)
+        )
+    ))
+    ELSE 1
+END;
+
+COMMENT ON MACRO intraclass_correlation IS 'How alike the attempts at one task are in what a share counts, from 0 to 1: of the sum of hits * hits / traces over the tasks, the share, how many traces and tasks there are, and the sum of squares of the traces of each.';
+
+-- Four tasks of which nothing is known pull the correlation towards 1, as few tell little of it.
+CREATE MACRO effective_traces(correlation, traces, tasks, squares) AS traces * traces / (
+    traces + (squares - traces) * (4 + (tasks - 4) * correlation) / tasks
+);
+
+COMMENT ON MACRO effective_traces IS 'How many independent traces tell as much of a share: from as many as there are, where attempts at one task have nothing in common, to the effective tasks, where they are alike.';
+
+CREATE MACRO share_low(share, n, t) AS CASE WHEN t IS NOT NULL THEN greatest(
+    0, (share + t * t / (2 * n) - t * sqrt(share * (1 - share) / n + t * t / (4 * n * n))) / (1 + t * t / n)
+) END;
+
+COMMENT ON MACRO share_low IS 'The lower end of Wilson''s interval of a share of n.';
+
+CREATE MACRO share_high(share, n, t) AS CASE WHEN t IS NOT NULL THEN least(
+    1, (share + t * t / (2 * n) + t * sqrt(share * (1 - share) / n + t * t / (4 * n * n))) / (1 + t * t / n)
+) END;
+
+COMMENT ON MACRO share_high IS 'The upper end of Wilson''s interval of a share of n.';
+
+-- Hill's algorithm 395, of y = (df - 0.5) * ln(1 + t * t / df).
+CREATE MACRO normal_deviate(y, df) AS sqrt(y) * (
+    1 + (
+        y + 3 + (((-0.4 * y - 3.3) * y - 24) * y - 85.5)
+        / (0.8 * y * y + 100 + 48 * (df - 0.5) * (df - 0.5))
+    ) / (48 * (df - 0.5) * (df - 0.5))
+);
+
+COMMENT ON MACRO normal_deviate IS 'The standard normal deviate that is as unlikely as a value t of Student''s with df degrees of freedom, 4 or more; y is (df - 0.5) * ln(1 + t * t / df).';
+
+-- Abramowitz and Stegun, 7.1.26.
+CREATE MACRO two_sided(deviate) AS exp(-deviate * deviate / 2) / (1 + 0.23164189 * deviate) * (
+    0.254829592 + (
+        -0.284496736 + (
+            1.421413741 + (-1.453152027 + 1.061405429 / (1 + 0.23164189 * deviate))
+            / (1 + 0.23164189 * deviate)
+        ) / (1 + 0.23164189 * deviate)
+    ) / (1 + 0.23164189 * deviate)
+);
+
+COMMENT ON MACRO two_sided IS 'How likely a standard normal value is further from 0, to either side, than this deviate.';

@@ -1,0 +1,16 @@
+-- Group: novelty
+-- Example: FROM cache_beginnings WHERE filled_at IS NULL;
+CREATE VIEW cache_beginnings AS
+SELECT
+    cache_group,
+    count(*) AS traces,
+    min(created_at) AS first_at,
+    min(created_at) FILTER (NOT cache_filling) AS filled_at,
+    count(*) FILTER (cache_filling) AS cache_filling,
+    avg(novelty) FILTER (cache_filling) AS novelty_filling,
+    avg(novelty) FILTER (NOT cache_filling) AS novelty_after
+FROM scores
+GROUP BY cache_group
+ORDER BY cache_group;
+
+COMMENT ON VIEW cache_beginnings IS 'When had each cache held its size, or its ttl passed once? Until then traces look novel for want of others; filled_at is null where a cache never filled.';

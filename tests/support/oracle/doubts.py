@@ -1,0 +1,332 @@
+"""Means and their doubt, from the definitions: what is left out is really left out."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, timedelta
+from operator import itemgetter
+from typing import Any
+
+from tests.support.oracle.statistics import correlation, deviation, grouped, mean, median
+
+Row = Mapping[str, Any]
+Answer = list[dict[str, Any]]
+Key = Callable[[Row], Any]
+
+DIMENSIONS = ("complexity", "novelty", "tool_diversity", "outcome_confidence")
+OVERRIDES = ("single_thought", "recovery_bonus", "low_diversity_penalty")
+EFFECTIVE = 5
+
+
+def student_t(df: float) -> float:
+    """The fit that the catalog has, whose error another test states."""
+    terms = (2.37228, 2.82183, 2.56858, 1.4835, 1.14396)
+    return 1.959963984540054 + sum(each / df**power for power, each in enumerate(terms, 1))
+
+
+def p_value(t: float, df: float) -> float:
+    """By Hill, and by Abramowitz and Stegun, as the catalog has it; a test states their error."""
+    a, b = df - 0.5, 48 * (df - 0.5) ** 2
+    y = a * math.log(1 + t * t / df)
+    tail = y + 3 + (((-0.4 * y - 3.3) * y - 24) * y - 85.5) / (0.8 * y * y + 100 + b)
+    deviate = math.sqrt(y) * (1 + tail / b)
+    k, total = 1 / (1 + 0.23164189 * deviate), 0.0
+    for each in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        total = (total + each) * k
+    return total * math.exp(-deviate * deviate / 2)
+
+
+def tasks_of(rows: Iterable[Row]) -> dict[Any, list[Row]]:
+    return grouped(rows, itemgetter("objective_hash"))
+
+
+def effective(rows: Sequence[Row]) -> float:
+    return len(rows) ** 2 / sum(len(task) ** 2 for task in tasks_of(rows).values())
+
+
+def jackknife(rows: Sequence[Row], value: Key) -> float:
+    """The variance of the mean, by leaving out each task in turn."""
+    middle, tasks = _mean(rows, value), tasks_of(rows)
+    without = [
+        _mean([row for row in rows if row["objective_hash"] != task], value) for task in tasks
+    ]
+    return (len(tasks) - 1) / len(tasks) * math.fsum((each - middle) ** 2 for each in without)
+
+
+def _mean(rows: Sequence[Row], value: Key) -> float:
+    return math.fsum(map(value, rows)) / len(rows)
+
+
+def interval(rows: Sequence[Row], value: Key) -> tuple[float | None, float | None]:
+    if effective(rows) < EFFECTIVE:
+        return None, None
+    margin = student_t(effective(rows) - 1) * math.sqrt(jackknife(rows, value))
+    return _mean(rows, value) - margin, _mean(rows, value) + margin
+
+
+def share_interval(rows: Sequence[Row], hit: Key) -> tuple[float | None, float | None]:
+    if effective(rows) < EFFECTIVE:
+        return None, None
+    share, tasks = _mean(rows, hit), list(tasks_of(rows).values())
+    pulled = (4 + (len(tasks) - 4) * _alike(tasks, hit, len(rows))) / len(tasks)
+    size = 1 / (pulled / effective(rows) + (1 - pulled) / len(rows))
+    return wilson(share, size, student_t(effective(rows) - 1))
+
+
+def wilson(share: float, n: float, t: float) -> tuple[float, float]:
+    """Where the square of the deviation is t squared times the variance: roots of a quadratic."""
+    a, b = 1 + t * t / n, 2 * share + t * t / n
+    root = math.sqrt(max(0.0, b * b - 4 * a * share * share))
+    return max(0.0, (b - root) / (2 * a)), min(1.0, (b + root) / (2 * a))
+
+
+def _alike(tasks: Sequence[Sequence[Row]], hit: Key, n: int) -> float:
+    """The intraclass correlation by the analysis of variance, of single attempts."""
+    share = math.fsum(hit(row) for task in tasks for row in task) / n
+    if share in {0, 1} or len(tasks) == n:
+        return 1
+    between = math.fsum(len(task) * (_mean(task, hit) - share) ** 2 for task in tasks)
+    within = math.fsum((hit(row) - _mean(task, hit)) ** 2 for task in tasks for row in task)
+    between, within = between / (len(tasks) - 1), within / (n - len(tasks))
+    size = (n - sum(len(task) ** 2 for task in tasks) / n) / (len(tasks) - 1)
+    return min(1, max(0, (between - within) / (between + (size - 1) * within)))
+
+
+def means(rows: Sequence[Row]) -> dict[str, Any]:
+    """The columns of `means_by` but the key."""
+    low, high = interval(rows, itemgetter("score"))
+    novelty = interval(rows, itemgetter("novelty"))
+    success = share_interval(rows, itemgetter("success"))
+    share = share_interval(rows, itemgetter("meets_threshold"))
+    gap = interval(rows, _gap)
+    return {
+        "traces": len(rows),
+        "tasks": len(tasks_of(rows)),
+        "mean": mean([row["score"] for row in rows]),
+        "low": low,
+        "high": high,
+        "median": median([row["score"] for row in rows]),
+        "novelty": mean([row["novelty"] for row in rows]),
+        "novelty_low": novelty[0],
+        "novelty_high": novelty[1],
+        "cache_filling": sum(row["cache_filling"] for row in rows),
+        "success": _mean(rows, itemgetter("success")),
+        "success_low": success[0],
+        "success_high": success[1],
+        "worth_sharing": sum(row["meets_threshold"] for row in rows),
+        "share": _mean(rows, itemgetter("meets_threshold")),
+        "share_low": share[0],
+        "share_high": share[1],
+        "confidence": mean([row["confidence"] for row in rows]),
+        "overconfidence": _mean(rows, _gap),
+        "overconfidence_low": gap[0],
+        "overconfidence_high": gap[1],
+        "tools": mean([row["n_tools"] for row in rows]),
+        **{name: mean([float(row[name]) for row in rows]) for name in OVERRIDES},
+    }
+
+
+def _gap(row: Row) -> float:
+    return float(row["confidence"] - row["success"])
+
+
+def differences(rows: Sequence[Row], column: str, a: Any, b: Any) -> Answer:
+    """`differences_by`: the means of the differences by task."""
+    sides = [tasks_of(row for row in rows if row[column] == side) for side in (a, b)]
+    both = [task for task in sides[0] if task in sides[1]]
+    answer: Answer = []
+    for measure in ("score", *DIMENSIONS, "success"):
+        of_a, of_b = ([_mean(side[task], itemgetter(measure)) for task in both] for side in sides)
+        changes = [second - first for first, second in zip(of_a, of_b, strict=True)]
+        low = high = None
+        if len(both) >= EFFECTIVE:
+            find = _difference_of_shares if measure == "success" else _difference
+            low, high = find(of_a, of_b)
+        answer.append(
+            {
+                "measure": measure,
+                "tasks": len(both),
+                "mean_a": mean(of_a),
+                "mean_b": mean(of_b),
+                "difference": mean(changes),
+                "low": low,
+                "high": high,
+            }
+        )
+    return answer
+
+
+def _difference(of_a: Sequence[float], of_b: Sequence[float]) -> tuple[float, float]:
+    changes = [second - first for first, second in zip(of_a, of_b, strict=True)]
+    n, middle = len(changes), math.fsum(changes) / len(changes)
+    margin = student_t(n - 1) * (deviation(changes) or 0) / math.sqrt(n)
+    return middle - margin, middle + margin
+
+
+def _difference_of_shares(of_a: Sequence[float], of_b: Sequence[float]) -> tuple[float, float]:
+    """Newcombe's: the distances to the ends of both intervals, added as correlated errors are."""
+    n, alike = len(of_a), correlation(of_a, of_b) or 0
+    (a, (a_low, a_high)), (b, (b_low, b_high)) = (
+        (share, wilson(share, n, student_t(n - 1)))
+        for share in (math.fsum(each) / n for each in (of_a, of_b))
+    )
+    below, above = (b - b_low, a_high - a), (b_high - b, a - a_low)
+    return (
+        b - a - math.sqrt(below[0] ** 2 - 2 * alike * below[0] * below[1] + below[1] ** 2),
+        b - a + math.sqrt(above[0] ** 2 - 2 * alike * above[0] * above[1] + above[1] ** 2),
+    )
+
+
+def begin_of(day: date, period: str) -> date:
+    match period:
+        case "day":
+            return day
+        case "week":
+            return day - timedelta(days=day.weekday())
+        case "month":
+            return day.replace(day=1)
+        case "quarter":
+            return day.replace(day=1, month=(day.month - 1) // 3 * 3 + 1)
+    return day.replace(day=1, month=1)
+
+
+def before(begin: date, period: str) -> list[date]:
+    """The beginnings of the four periods before."""
+    begins = [begin]
+    while len(begins) <= 4:
+        begins.append(begin_of(begins[-1] - timedelta(days=1), period))
+    return begins[1:]
+
+
+def changes(rows: Sequence[Row], key: Key, period: str) -> Answer:
+    """`changes_by`; the rows have a `day`."""
+    answer: Answer = []
+    for value, own in grouped(rows, key).items():
+        of_period = grouped(own, lambda row: begin_of(row["day"], period))
+        for begin, now in of_period.items():
+            then = [row for each in before(begin, period) for row in of_period.get(each, ())]
+            answer.append({"key": value, "begins": begin, **_change(now, then)})
+    return answer
+
+
+def _change(now: Sequence[Row], then: Sequence[Row]) -> dict[str, Any]:
+    value = itemgetter("score")
+    change = _mean(now, value) - _mean(then, value) if then else None
+    low = high = p = None
+    if then and min(effective(now), effective(then)) >= EFFECTIVE:
+        assert change is not None
+        df = _welch(now, then)
+        error = math.sqrt(_joint_variance(now, then, change))
+        low, high = change - student_t(df) * error, change + student_t(df) * error
+        t = 0 if change == 0 else min(abs(change) / error, 1e6) if error else 1e6
+        p = p_value(t, df)
+    return {
+        "traces": len(now),
+        "tasks": len(tasks_of(now)),
+        "mean": _mean(now, value),
+        "traces_before": len(then) or None,
+        "tasks_before": len(tasks_of(then)),
+        "mean_before": _mean(then, value) if then else None,
+        "change": change,
+        "low": low,
+        "high": high,
+        "p_value": p,
+    }
+
+
+def _joint_variance(now: Sequence[Row], then: Sequence[Row], change: float) -> float:
+    """Each task is left out on both sides."""
+    tasks = tasks_of([*now, *then])
+    without = [_change_without(task, now, then) - change for task in tasks]
+    return (len(tasks) - 1) / len(tasks) * math.fsum(each**2 for each in without)
+
+
+def _change_without(task: Any, *sides: Sequence[Row]) -> float:
+    kept = [[row for row in side if row["objective_hash"] != task] for side in sides]
+    return _mean(kept[0], itemgetter("score")) - _mean(kept[1], itemgetter("score"))
+
+
+def _welch(now: Sequence[Row], then: Sequence[Row]) -> float:
+    variances = [jackknife(side, itemgetter("score")) for side in (now, then)]
+    degrees = [effective(side) - 1 for side in (now, then)]
+    if sum(variances) == 0:
+        return min(degrees)
+    return sum(variances) ** 2 / sum(v * v / df for v, df in zip(variances, degrees, strict=True))
+
+
+def domain_changes(rows: Sequence[Row], period: str) -> Answer:
+    """Holm's over the domains of a period."""
+    found = changes(rows, itemgetter("task_domain"), period)
+    for of_period in grouped(found, itemgetter("begins")).values():
+        ranked = sorted(
+            (row for row in of_period if row["p_value"] is not None),
+            key=lambda row: (row["p_value"], row["key"]),
+        )
+        adjusted = 0.0
+        for place, row in enumerate(ranked):
+            adjusted = max(adjusted, min(1.0, row["p_value"] * (len(ranked) - place)))
+            row["p_value"] = adjusted
+    return [
+        {
+            "task_domain": row.pop("key"),
+            **row,
+            "moved": None if row["p_value"] is None else row["p_value"] < 0.05,
+        }
+        for row in found
+    ]
+
+
+def mean_changes(rows: Sequence[Row], period: str) -> Answer:
+    """What each cause alone changes, with the means of both sides."""
+    answer: Answer = []
+    for total in changes(rows, lambda _: 1, period):
+        begin = total["begins"]
+        sides = [
+            grouped(
+                [row for row in rows if begin_of(row["day"], period) in begins],
+                itemgetter("task_domain"),
+            )
+            for begins in (before(begin, period), [begin])
+        ]
+        parts = _parts([{k: [r["score"] for r in v] for k, v in side.items()} for side in sides])
+        named = {name: value for name, value in total.items() if name not in {"key", "p_value"}}
+        answer.append({**named, **parts})
+    return answer
+
+
+def _parts(sides: Sequence[Mapping[Any, Sequence[float]]]) -> dict[str, float | None]:
+    then, now = sides
+    both = now.keys() & then.keys()
+    if not both:
+        return dict.fromkeys(("mix", "within", "came", "went"))
+    whole = [_mean_of(side, side.keys()) for side in sides]
+    alike = [_mean_of(side, both) for side in sides]
+    mix = within = 0.0
+    for key in both:
+        shares = [len(side[key]) / sum(len(side[each]) for each in both) for side in sides]
+        own = [_mean_of(side, {key}) for side in sides]
+        mix += (shares[1] - shares[0]) * sum(own) / 2
+        within += sum(shares) / 2 * (own[1] - own[0])
+    return {"mix": mix, "within": within, "came": whole[1] - alike[1], "went": alike[0] - whole[0]}
+
+
+def _mean_of(side: Mapping[Any, Sequence[float]], keys: Iterable[Any]) -> float:
+    values = [value for key in keys for value in side[key]]
+    return math.fsum(values) / len(values)
+
+
+def calibration(rows: Sequence[Row]) -> dict[str, Any]:
+    """The columns of `confidence_calibration` but the keys; of rows that state a confidence."""
+    bins = grouped(rows, lambda row: min(int(row["confidence"] * 10), 9))
+    gaps = [
+        len(own) * abs(_mean(own, itemgetter("confidence")) - _mean(own, itemgetter("success")))
+        for own in bins.values()
+    ]
+    rate = _mean(rows, itemgetter("success"))
+    brier = _mean(rows, lambda row: (row["confidence"] - row["success"]) ** 2)
+    always = _mean(rows, lambda row: (rate - row["success"]) ** 2)
+    return {
+        "expected_error": math.fsum(gaps) / len(rows),
+        "brier_score": brier,
+        "brier_skill": 1 - brier / always if 0 < rate < 1 else None,
+        "constant": len({row["confidence"] for row in rows}) == 1,
+    }
