@@ -62,9 +62,10 @@ def check_address_space(*, few: bool) -> None:
 def needed_threads(cores: int, root: Path = _ROOT, *, few: bool = False) -> int:
     """How many threads and processes work at once, as counted on 1 to 16 cores.
 
-    BLAS starts one for each core; all others as many as a container's share of time amounts to.
+    BLAS starts one for each core; all others as many as a container's share of time amounts to. A
+    run has sixteen more that wait for its disk or its bucket, and most in its first night.
     """
-    once, per_core = (14, 6) if few else (26, 10)
+    once, per_core = (14, 6) if few else (57, 10)
     whole = [quota for quota in _quotas(root) if quota >= 0]
     return once + per_core * max(min([cores, *whole]), 1) + cores
 
