@@ -1,15 +1,17 @@
 """The file of a project: its form, its faults, and what it makes of a run's settings."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kp_batch.config import RescoreConfig, defaults, read_project
-from kp_batch.errors import KpBatchError
+from kp_batch.errors import IdentityError, KpBatchError
 from kp_batch.operations.init import begin_project
-from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.operations.preview import preview
+from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.project import TABLES, load_project
 from kp_batch.runs.audits import load_audits
 from kp_batch.runs.reasons import Reason
@@ -374,3 +376,14 @@ def test_init_refuses_settings_that_no_file_can_have(tmp_path: Path) -> None:
     with pytest.raises(KpBatchError, match="settings that no file can have: weights of code: new"):
         begin_project(RescoreConfig.model_validate(given), tmp_path / "kp_batch.toml")
     assert not (tmp_path / "kp_batch.toml").exists()
+
+
+@pytest.mark.parametrize("run", [rescore_and_report, preview])
+def test_what_runs_under_prefect_makes_nothing_where_the_warehouse_is_not(
+    tmp_path: Path, run: Callable[[RescoreConfig], object]
+) -> None:
+    warehouse = tmp_path / "w"
+    config = RescoreConfig(archive=("a",), warehouse=warehouse, warehouse_id="x", embedder="none")
+    with pytest.raises(IdentityError, match="nothing was made"):
+        run(config)
+    assert not warehouse.exists()
