@@ -265,8 +265,16 @@ def _copies(data: ReportData) -> Iterator[Finding]:
     if row["alike"]:
         most = f"; the most repeated text occurs {row['most_repeated']:,} times"
         yield _finding(
-            f"{row['alike']:.1%} of the traces nearly repeat one that they met (similarity of 0.95 "
-            f"and more), {row['same']:.1%} repeat it fully{most if row['most_repeated'] else ''}."
+            f"{row['alike']:.1%} of the traces nearly repeat one that their cache held (similarity "
+            f"of 0.95 and more), {row['same']:.1%} repeat it fully"
+            f"{most if row['most_repeated'] else ''}."
+        )
+    if found := row["redundancy"]:
+        sampled = found["low"] < found["high"]
+        interval = f" ({found['low']:.1%} to {found['high']:.1%}, from a sample)" if sampled else ""
+        yield _finding(
+            f"{found['share']:.1%}{interval} of the traces nearly repeat any earlier one of the "
+            f"whole archive (similarity of {found['similarity']:g} and more)."
         )
 
 
@@ -275,13 +283,13 @@ def _override(data: ReportData) -> Iterator[Finding]:
     common = data.overrides.join(known.select("domain"), on="domain")
     notable = common.filter(pl.col("effect_on_mean").abs() >= _NOTABLE)
     if not notable.is_empty():
-        row = notable.sort(pl.col("effect_on_mean").abs()).row(-1, named=True)
+        row = notable.sort((pl.col("traces") * pl.col("mean_effect")).abs()).row(-1, named=True)
         way = "lowers" if row["effect_on_mean"] < 0 else "raises"
         among = _among_domains(data, len(known), _MIN_TRACES)
         yield _finding(
             f"In {among}, the" if among else "The",
-            f" override with the largest effect, {row['override']}, applies to "
-            f"{row['share']:.0%} of ",
+            f" override with the largest effect in all, {row['override']}, applies to "
+            f"{row['traces']:,} traces ({row['share']:.0%}) of ",
             Untrusted(row["domain"]),
             f" and {way} its mean score by {abs(row['effect_on_mean']):.3f}.",
         )

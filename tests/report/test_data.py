@@ -85,6 +85,7 @@ EMPTY_TOTALS = {
     "same": 0,
     "alike": 0,
     "most_repeated": 0,
+    "redundancy": None,
 }
 
 
@@ -502,6 +503,7 @@ def test_the_totals_are_what_polars_makes_of_the_scores(reported: Reported) -> N
         "same": pytest.approx((at >= 0.999999).sum() / len(at)),
         "alike": pytest.approx((at >= 0.95).sum() / len(at)),
         "most_repeated": reported.scores["text_hash"].value_counts()["count"].max(),
+        "redundancy": None,
     }
 
 

@@ -123,6 +123,7 @@ QUIET = ReportData(
         "same": 0.0,
         "alike": 0.0,
         "most_repeated": 0,
+        "redundancy": None,
     },
     date_outliers=pl.DataFrame([USUAL], schema=TIMES, orient="row"),
     domains=rows(DOMAINS, ALL, ("code", *ALL[1:])),
@@ -297,8 +298,8 @@ def test_where_the_others_may_have_enough_traces_the_largest_domains_are_spoken_
     overrides = rows(OVERRIDES, ("law", "single thought", 30, 0.5, -0.5, -0.25))
     assert sentences(domains=domains, overrides=overrides, others="7 others") == [
         (
-            f"In the {which} with 30 traces or more, the override with the largest effect, single "
-            "thought, applies to 50% of law and lowers its mean score by 0.250."
+            f"In the {which} with 30 traces or more, the override with the largest effect in all, "
+            "single thought, applies to 30 traces (50%) of law and lowers its mean score by 0.250."
         )
     ]
 
@@ -322,8 +323,24 @@ def test_copies_are_reported(changes: dict[str, Any], wanted: tuple[str, str, st
     same, alike, end = wanted
     assert sentences(totals=totals(**changes)) == [
         (
-            f"{alike} of the traces nearly repeat one that they met (similarity of 0.95 and more), "
-            f"{same} repeat it fully{end}"
+            f"{alike} of the traces nearly repeat one that their cache held (similarity of 0.95 "
+            f"and more), {same} repeat it fully{end}"
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "interval"),
+    [(0.2, 0.2, ""), (0.18, 0.2234, " (18.0% to 22.3%, from a sample)")],
+)
+def test_the_redundancy_of_the_whole_archive_is_reported_where_it_was_asked(
+    low: float, high: float, interval: str
+) -> None:
+    found = {"similarity": 0.95, "share": 0.2, "low": low, "high": high}
+    assert sentences(totals=totals(redundancy=found)) == [
+        (
+            f"20.0%{interval} of the traces nearly repeat any earlier one of the whole archive "
+            "(similarity of 0.95 and more)."
         )
     ]
 
@@ -338,14 +355,14 @@ def test_the_override_of_the_largest_effect_is_named_for_a_domain_with_enough_tr
 ) -> None:
     overrides = rows(
         OVERRIDES,
-        ("code", "recovery bonus", 900, 0.9, 0.05, 0.045),
-        ("law", "low diversity penalty", 15, 0.5, sign * 0.1, sign * 0.05),
+        ("code", "recovery bonus", 900, 0.9, sign * 0.05, sign * 0.045),
+        ("law", "low diversity penalty", 15, 0.5, 0.1, 0.05),
         ("few", "single thought", 29, 1.0, -0.5, -0.5),
     )
     domains = by_domain(("code", 1000, 0, 0.5), ("law", 30, 0, 0.5), ("few", 29, 0, 0.5))
     effect = (
-        "he override with the largest effect, low diversity penalty, applies to 50% of law "
-        f"and {way} its mean score by 0.050."
+        "he override with the largest effect in all, recovery bonus, applies to 900 traces (90%) "
+        f"of code and {way} its mean score by 0.045."
     )
     assert sentences(domains=domains, overrides=overrides) == [
         f"In the 2 domains with 30 traces or more, t{effect}"

@@ -10,7 +10,8 @@ SELECT
         SELECT coalesce(max(traces), 0)
         FROM (SELECT count(*) AS traces FROM scores_extract GROUP BY text_id)
         WHERE traces > 1
-    ) AS most_repeated
+    ) AS most_repeated,
+    (SELECT found FROM redundancy AS found) AS redundancy  -- null where nobody asked
 FROM manifest
 CROSS JOIN (SELECT min(day) AS first_day, max(day) AS last_day FROM scores_by_day)
 CROSS JOIN (
