@@ -36,7 +36,7 @@ def within(kib: int, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.process
 @pytest.mark.parametrize("kib", [1_000_000, 2_200_000])
 def test_it_is_named_before_the_work_begins(kib: int) -> None:
-    done = within(kib, "-m", "kp_batch", "run", "archive")
+    done = within(kib, "-m", "kp_batch", "run", "archive", "--warehouse", "none")
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
     assert line.startswith(f"kp-batch: ulimit -v is {kib:,}, and the libraries reserve at least ")

@@ -29,7 +29,8 @@ ANOTHER = (
 @pytest.mark.parametrize(
     ("words", "most"),
     [
-        *((["run", "archive"], most) for most in (8, 20, 26, 60)),  # with 60 it waited for ever
+        # with 60 it waited for ever
+        *((["run", "in", "--warehouse", "w"], most) for most in (8, 20, 26, 60)),
         *((["runs"], most) for most in (8, 20)),
         *((["import", "atif", "in"], most) for most in (8, 26)),
     ],

@@ -14,7 +14,7 @@ import click
 from kp_batch import log
 from kp_batch.cli.owed import note_result_owed, owed_by, print_if_owed
 from kp_batch.cli.supervise import ending_signals, print_message, supervised
-from kp_batch.errors import explain_error
+from kp_batch.errors import ResourceError, explain_error
 from kp_batch.log import user_err, user_out, writing_to
 from kp_batch.text import WITH_ESCAPES
 from kp_batch.threads import check_address_space, check_threads
@@ -90,17 +90,34 @@ def run_supervised() -> int:
     return status
 
 
+def _lack_of_room() -> ResourceError | None:
+    """Why the system has no room for the threads and libraries of this command; None: it has."""
+    few = SUPERVISED.isdisjoint(sys.argv[1:2])
+    try:
+        check_address_space(few=few)
+        check_threads(few=few)
+    except ResourceError as error:
+        return error
+    return None
+
+
+def _obey(lack: ResourceError | None) -> None:
+    """Run the command; without room for it, `run` alone begins, and only leaves how it ended."""
+    if lack and sys.argv[1:2] != ["run"]:
+        raise lack
+    try:
+        for name in _MODULES:
+            import_module(f"kp_batch.cli.{name}")  # it adds its commands to the group
+        kp_batch.main(standalone_mode=False, obj=lack)
+    except (ImportError, MemoryError) as error:
+        raise lack or error from None
+
+
 def run_command() -> int:
     """Run the command and print the error that ends it; returns the exit status."""
     note_result_owed(owed_by(sys.argv[1:]))
     try:
-        if _HELP.isdisjoint(sys.argv):
-            few = SUPERVISED.isdisjoint(sys.argv[1:2])
-            check_address_space(few=few)
-            check_threads(few=few)
-        for name in _MODULES:
-            import_module(f"kp_batch.cli.{name}")  # it adds its commands to the group
-        kp_batch.main(standalone_mode=False)
+        _obey(_lack_of_room() if _HELP.isdisjoint(sys.argv) else None)
         if out := user_out():
             with writing_to("stdout"):
                 out.flush()

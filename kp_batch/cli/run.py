@@ -141,8 +141,11 @@ def _run(
     began = time.time()
     if quiet:
         show_only_new_warnings()
-    with _tried(settings), _printed(settings, began, as_json=as_json, quiet=quiet) as print_result:
-        _work(settings, began, print_result, prefect=prefect)
+    with _tried(settings):
+        if lack := click.get_current_context().find_object(ResourceError):
+            raise lack  # before what follows loads the libraries
+        with _printed(settings, began, as_json=as_json, quiet=quiet) as print_result:
+            _work(settings, began, print_result, prefect=prefect)
 
 
 def _printed(

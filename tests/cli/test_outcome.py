@@ -21,6 +21,8 @@ from kp_batch.ended import Ended
 from kp_batch.errors import BusyError, EncoderError, ResourceError, StorageError, WarehouseError
 from kp_batch.operations.preview import Preview
 from kp_batch.runs.record import RunCounts
+from kp_batch.warehouse.last_run import LastRun
+from kp_batch.warehouse.layout import Layout
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke, linux, reading, working
 from tests.support.holding import HOLD, holding
@@ -209,15 +211,24 @@ def test_a_command_that_cannot_be_read_owes_its_object_as_well(
     assert invoke("run", *words[:1], "--", "--json").stdout == ""
 
 
-def test_a_command_that_the_system_gives_no_threads_owes_it_as_well(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_command_that_the_system_gives_no_threads_owes_it_and_leaves_it_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*, few: bool) -> None:
         raise ResourceError(f"no threads, {few}", code="threads")
 
     monkeypatch.setattr(cli, "check_threads", refuse)
-    failed = json.loads(invoke("run", "a", "--json").stdout)
+    monkeypatch.setattr("kp_batch.cli.run.config_of", pytest.fail)
+    for words in (["a"], ["a", "--warehouse", str(tmp_path)]):
+        Layout(tmp_path).manifest.touch()
+        done = invoke("run", *words, "--json")
+        failed = json.loads(done.stdout)
+        assert done.returncode == (1 if words[1:] else 2)
     assert how(failed) == ("failed", "threads", "kp-batch: no threads, False")
+    mark = LastRun.read(tmp_path)
+    assert mark
+    assert (mark.status, mark.code, mark.reason) == ("failed", "threads", "no threads, False")
+    assert "no threads, True" in invoke("runs", "--warehouse", tmp_path).stderr
 
 
 @pytest.mark.parametrize(
