@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from shutil import rmtree
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 from uuid import uuid4
 
 from kp_batch.errors import WRITTEN_FOLDERS, WarehouseError
@@ -45,15 +45,10 @@ def open_regular(path: Path | str) -> BufferedReader:
     Raises:
         OSError: it cannot be opened.
     """
-    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 (its reader closes it)
-    if S_ISREG(os.fstat(file.fileno()).st_mode):
-        return file
-    file.close()
-    raise OSError(errno.EINVAL, NO_FILE, str(path))
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
+    kind = os.stat(path).st_mode  # noqa: PTH116 (a path or a text)
+    if not (S_ISREG(kind) or S_ISDIR(kind)):
+        raise OSError(errno.EINVAL, NO_FILE, str(path))
+    return Path(path).open("rb")
 
 
 def is_named_pipe(path: Path | str) -> bool:

@@ -24,7 +24,7 @@ from kp_batch.runs.record import RunCounts
 from kp_batch.warehouse.last_run import LastRun
 from kp_batch.warehouse.layout import Layout
 from tests.support.archives import trace, write_jsonl
-from tests.support.commands import invoke, linux, reading, working
+from tests.support.commands import held, invoke, linux, working
 from tests.support.holding import HOLD, holding
 
 pytestmark = pytest.mark.usefixtures("no_page")
@@ -267,9 +267,13 @@ def test_a_run_says_that_another_one_writes(folder: Path) -> None:
 @linux
 @pytest.mark.process
 def test_a_run_that_is_ended_says_so(folder: Path) -> None:
-    os.mkfifo(folder / "profiles")
+    (folder / "profiles").touch()
     options = ("--warehouse", folder / "wh", "--profiles", folder / "profiles", "--json")
-    with working("run", folder / "archive", *options) as process, reading(folder / "profiles"):
+    with (
+        held(folder / "profiles") as until_read,
+        working("run", folder / "archive", *options) as process,
+    ):
+        until_read()
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=60)
     failed = json.loads(out)

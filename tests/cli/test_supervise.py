@@ -27,9 +27,9 @@ from tests.support.commands import (
     check_signal,
     children,
     command,
+    held,
     is_running,
     linux,
-    reading,
     until,
     working,
 )
@@ -470,9 +470,9 @@ def test_a_full_disk_of_the_log_hides_no_error(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Blocked:
-    """An archive of a pipe that nobody writes into, so that who reads it again waits for ever."""
+    """An archive of a file that is held, so that who reads it again waits for it."""
 
-    pipe: Path
+    file: Path
     warehouse: Path
     output: Path
 
@@ -481,8 +481,8 @@ class Blocked:
         return {
             "verify": ["verify", *own],
             "export": ["export", *own, "--min-score", 0, "-o", self.output / "a.jsonl"],
-            "score": ["score", self.pipe],
-            "forget": ["forget", "--from", self.pipe, *own],
+            "score": ["score", self.file],
+            "forget": ["forget", "--from", self.file, *own],
         }
 
 
@@ -492,15 +492,17 @@ def blocked(tmp_path_factory: pytest.TempPathFactory) -> Blocked:
     archive, warehouse, output = (folder / name for name in ("archive", "wh", "output"))
     path = write_jsonl(archive / "a.jsonl", [trace()])
     rescore_archive(RescoreConfig(archive=(str(archive),), warehouse=warehouse, embedder="none"))
-    path.unlink()
-    os.mkfifo(path)
     output.mkdir()
     return Blocked(path, warehouse, output)
 
 
 @linux
 def test_a_signal_ends_a_verification_within_two_seconds(blocked: Blocked, temporary: Path) -> None:
-    with working("verify", "--warehouse", blocked.warehouse) as process, reading(blocked.pipe):
+    with (
+        held(blocked.file) as until_read,
+        working("verify", "--warehouse", blocked.warehouse) as process,
+    ):
+        until_read()
         check_signal(process, signal.SIGINT, 130)
     assert [*temporary.iterdir()] == []
 
@@ -511,7 +513,8 @@ def test_a_signal_ends_a_verification_within_two_seconds(blocked: Blocked, tempo
 def test_a_command_that_is_ended_says_so_and_leaves_nothing(
     blocked: Blocked, temporary: Path, name: str, number: signal.Signals
 ) -> None:
-    with working(*blocked.commands()[name]) as process, reading(blocked.pipe):
+    with held(blocked.file) as until_read, working(*blocked.commands()[name]) as process:
+        until_read()
         assert process.stderr
         [child] = children(process.pid)
         os.kill(child if number == signal.SIGKILL else process.pid, number)

@@ -53,7 +53,7 @@ from kp_batch.vectors import Float32s, cosines, normalised
 from kp_batch.warehouse.layout import Layout
 from tests.support.archives import SCHEMA, retyped, step, trace, write_jsonl, write_parquet
 from tests.support.buckets import Machine
-from tests.support.commands import check_signal, linux, reading, working
+from tests.support.commands import check_signal, held, linux, working
 from tests.support.damage.parquet_files import damage_page
 from tests.support.folders import keep, listing, restore
 from tests.support.odd_rows import BOTH, JSON_ALONE, PARQUET_ALONE
@@ -467,12 +467,14 @@ def test_a_signal_ends_an_export_within_two_seconds_and_leaves_nothing(
     output.mkdir()
     temporary.mkdir()
     path = various / "archive" / "lines" / "a.jsonl"
-    path.unlink()
-    os.mkfifo(path)
     where = ("--min-score", 0, "--where", of("lines"))
     arguments = ("--warehouse", various / "warehouse", *where)
     monkeypatch.setenv("TMPDIR", str(temporary))
-    with working("export", *arguments, "-o", output / "a.jsonl") as process, reading(path):
+    with (
+        held(path) as until_read,
+        working("export", *arguments, "-o", output / "a.jsonl") as process,
+    ):
+        until_read()
         assert process.stderr
         assert process.stderr.readline() == "kp-batch: reading again: 1 trace\n"
         assert len(list(output.iterdir())) == 1

@@ -1,5 +1,6 @@
 """The command as a process of its own, and all that it begins."""
 
+import fcntl
 import logging
 import os
 import re
@@ -96,20 +97,17 @@ def check_signal(process: subprocess.Popen[str], number: signal.Signals, status:
 
 
 @contextmanager
-def reading(pipe: Path) -> Generator[None]:
-    """Somebody reads a pipe, to which nothing is written."""
-    ends: list[int] = []
-
-    def is_read() -> bool:
-        with suppress(OSError):  # nobody reads it yet
-            ends.append(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
-        return bool(ends)
-
-    until(is_read, 60)
+def held(file: Path) -> Generator[Callable[[], None]]:
+    """A file that others wait for when they open it; gives what waits until somebody does."""
+    waiting: list[int] = []
+    before = signal.signal(signal.SIGIO, lambda number, _: waiting.append(number))
+    descriptor = os.open(file, os.O_RDWR)
+    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     try:
-        yield
+        yield lambda: until(lambda: waiting, 60)
     finally:
-        os.close(ends[0])
+        os.close(descriptor)
+        signal.signal(signal.SIGIO, before)
 
 
 def until(condition: Callable[[], object], seconds: float) -> None:
