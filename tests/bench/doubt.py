@@ -3,7 +3,8 @@
 A cell is a number of tasks, equally often attempted or by Pareto's law, and a mean, or a share
 whose attempts at one task are alike by so much. Each is drawn 2,000 times; every draw is one group
 of one question. A line tells how many draws got an interval, how many of these cover the truth,
-and, for a share, how wide they are beside Clopper and Pearson's of as many effective tasks.
+and, for a share, how wide they are beside Clopper and Pearson's of as many effective tasks, and how
+many of those of overconfidence cover it, where each trace states 0.5.
 """
 
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ SHARES = (0.05, 0.3)
 ALIKE = (0.0, 0.1, 0.3, 1.0)  # the correlation of two attempts at one task
 SEEDS = (1, 2)
 MEAN = 0.4
+CONFIDENCE = 0.5
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Coverage:
     given_from_ten: float | None  # of the draws with ten effective tasks
     covered: float | None  # of the draws that got an interval
     width: float | None  # of theirs by Clopper and Pearson's; None for a mean
+    overconfidence: float | None  # covered, likewise
 
 
 def cells() -> Iterator[Cell]:
@@ -69,16 +72,20 @@ def coverage(cell: Cell, draws: int = DRAWS) -> Coverage:
     low, high = (answer[name].to_numpy() for name in names)
     effective = attempts.sum(1) ** 2 / (attempts**2).sum(1)
     given = ~np.isnan(low)
-    width = None
+    width = overconfidence = None
     if cell.share is not None:
         width = _mean(
             (high - low) / _clopper_pearson(answer["success"].to_numpy(), effective), given
         )
+        least, most = (answer[f"overconfidence_{end}"].to_numpy() for end in ("low", "high"))
+        gap = CONFIDENCE - cell.share
+        overconfidence = _mean((least <= gap) & (gap <= most), given)
     return Coverage(
         float(given.mean()),
         _mean(given, effective >= 10),
         _mean((low <= truth) & (truth <= high), given),
         width,
+        overconfidence,
     )
 
 
@@ -110,7 +117,7 @@ def _traces(generator: np.random.Generator, cell: Cell, attempts: np.ndarray) ->
         }
     ).with_columns(
         meets_threshold="success",
-        confidence=0.5,
+        confidence=CONFIDENCE,
         cache_filling=False,
         n_tools=0,
         single_thought=False,
@@ -137,7 +144,7 @@ def _clopper_pearson(share: np.ndarray, n: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    print("seed  tasks  attempts  of           alike   given   covered  width")
+    print("seed  tasks  attempts  of           alike   given   covered  width  overconfidence")
     for cell in cells():
         found = coverage(cell)
         assert found.given_from_ten in {None, 1}
@@ -145,7 +152,7 @@ def main() -> None:
         print(
             f"{cell.seed:4}  {cell.tasks:5}  {'Pareto' if cell.is_skewed else 'equal':8}  {kind:12}"
             f" {cell.alike:5}  {found.given:6.1%}  {found.covered or 0:7.1%}"
-            + (f"  {found.width:5.2f}" if found.width else ""),
+            + (f"  {found.width:5.2f}  {found.overconfidence:14.1%}" if found.width else ""),
             flush=True,
         )
 

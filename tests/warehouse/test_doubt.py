@@ -1,21 +1,25 @@
 """The doubt of means: its distributions against SciPy, and how often its intervals cover."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
 
 import duckdb
 import numpy as np
+import polars as pl
 import pytest
 from scipy import stats
 
 from kp_batch.warehouse.catalog import create_macros
+from kp_batch.warehouse.questions import statements
 from tests.bench.doubt import Cell, Coverage, coverage
 
 
 @pytest.fixture
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as connection:
-        create_macros(connection, "doubt")
+        create_macros(connection, "doubt", "day_of")
         yield connection
 
 
@@ -40,6 +44,55 @@ def test_a_p_value_is_that_of_scipy(connection: duckdb.DuckDBPyConnection) -> No
         assert math.isclose(value, 2 * stats.t.sf(*pair), abs_tol=3e-6), pair
 
 
+def test_the_doubt_of_what_is_the_same_on_both_sides_is_none(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    sides = [0.1 + number / 1000 for number in range(800)]
+    query = "SELECT of_both_sides(x, nextafter(x, 1), 1) FROM (SELECT unnest(?)::DOUBLE AS x)"
+    rows = connection.execute(query, [sides]).fetchall()
+    assert [value for (value,) in rows] == pytest.approx([0] * 800, abs=1e-7)
+
+
+def changes(connection: duckdb.DuckDBPyConnection, *weeks: Iterable[tuple[int, float]]) -> Any:
+    """The last answer of `changes_by` for attempts, a week each: the task, and the score."""
+    rows = [
+        {
+            "objective_hash": str(task),
+            "score": score,
+            "created_at": datetime(2026, 1, 5 + 7 * number, tzinfo=UTC),
+        }
+        for number, week in enumerate(weeks)
+        for task, score in week
+    ]
+    connection.register("scores", pl.DataFrame(rows).to_arrow())
+    [question] = statements("questions", "changes_by")
+    connection.execute(question.replace("kp.", "").replace("CREATE", "CREATE OR REPLACE"))
+    *_, last = connection.sql("FROM changes_by(1, 'week')").to_arrow_table().to_pylist()
+    return last
+
+
+@pytest.mark.parametrize("score", [0.1, 0.7, 1 / 3])
+def test_scores_that_stay_did_not_move_by_their_rounding(
+    connection: duckdb.DuckDBPyConnection, score: float
+) -> None:
+    before = [(number % 41, score) for number in range(130)]
+    for now in range(6, 60, 9):
+        answer = changes(connection, before, [(number, score) for number in range(now)])
+        assert answer["change"] == 0
+        assert answer["p_value"] == pytest.approx(1)
+
+
+def test_on_the_same_tasks_a_change_has_the_doubt_of_pairs(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    before, now = ((0.2, 0.35, 0.5, 0.3, 0.6, 0.41), (0.3, 0.4, 0.45, 0.5, 0.71, 0.61))
+    answer = changes(connection, enumerate(before), enumerate(now))
+    wanted = stats.ttest_rel(now, before)
+    low, high = wanted.confidence_interval()
+    assert (answer["low"], answer["high"]) == pytest.approx((low, high), abs=1e-6)
+    assert answer["p_value"] == pytest.approx(wanted.pvalue, abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("share", "alike", "least", "most"),
     [(None, 0.5, 0.92, 0.98), (0.3, 0.0, 0.92, 1), (0.3, 1.0, 0.92, 1), (0.05, 0.3, 0.92, 1)],
@@ -52,11 +105,12 @@ def test_intervals_cover_what_was_drawn(
     assert found.covered
     assert least < found.covered <= most
     assert found.given_from_ten in {None, 1}
+    assert share is None or (found.overconfidence and found.overconfidence > least)
 
 
 def test_no_interval_is_given_of_four_tasks() -> None:
     for share in (None, 0.3):
         cell = Cell(4, is_skewed=False, share=share, alike=0.5, seed=1)
         assert coverage(cell, draws=20) == Coverage(
-            0, given_from_ten=None, covered=None, width=None
+            0, given_from_ten=None, covered=None, width=None, overconfidence=None
         )

@@ -15,6 +15,7 @@ Key = Callable[[Row], Any]
 DIMENSIONS = ("complexity", "novelty", "tool_diversity", "outcome_confidence")
 OVERRIDES = ("single_thought", "recovery_bonus", "low_diversity_penalty")
 EFFECTIVE = 5
+_NOISE = 1e-24  # squares of what is nothing but rounding
 
 
 def student_t(df: float) -> float:
@@ -97,7 +98,7 @@ def means(rows: Sequence[Row]) -> dict[str, Any]:
     novelty = interval(rows, itemgetter("novelty"))
     success = share_interval(rows, itemgetter("success"))
     share = share_interval(rows, itemgetter("meets_threshold"))
-    gap = interval(rows, _gap)
+    gap = _gap_interval(rows)
     return {
         "traces": len(rows),
         "tasks": len(tasks_of(rows)),
@@ -127,6 +128,30 @@ def means(rows: Sequence[Row]) -> dict[str, Any]:
 
 def _gap(row: Row) -> float:
     return float(row["confidence"] - row["success"])
+
+
+def _gap_interval(rows: Sequence[Row]) -> tuple[float | None, float | None]:
+    """By Newcombe: what is stated has the jackknife's doubt, what happened has Wilson's."""
+    stated, happened = itemgetter("confidence"), itemgetter("success")
+    (least, most), (low, high) = interval(rows, stated), share_interval(rows, happened)
+    if least is None or most is None or low is None or high is None:
+        return None, None
+    shifts = [(_shift(rows, task, stated), _shift(rows, task, happened)) for task in tasks_of(rows)]
+    products, *squares = (
+        math.fsum(shift[a] * shift[b] for shift in shifts) for a, b in ((0, 1), (0, 0), (1, 1))
+    )
+    alike = products / math.sqrt(math.prod(squares)) if min(squares) > _NOISE else 0
+    alike *= (len(shifts) - 4) / len(shifts)
+    gap, margin, share = _mean(rows, _gap), (most - least) / 2, _mean(rows, happened)
+    return (
+        gap - math.sqrt(margin**2 - 2 * alike * margin * (high - share) + (high - share) ** 2),
+        gap + math.sqrt(margin**2 - 2 * alike * margin * (share - low) + (share - low) ** 2),
+    )
+
+
+def _shift(rows: Sequence[Row], task: Any, value: Key) -> float:
+    kept = [row for row in rows if row["objective_hash"] != task]
+    return _mean(kept, value) - _mean(rows, value)
 
 
 def differences(rows: Sequence[Row], column: str, a: Any, b: Any) -> Answer:
@@ -210,7 +235,7 @@ def changes(rows: Sequence[Row], key: Key, period: str) -> Answer:
 
 def _change(now: Sequence[Row], then: Sequence[Row]) -> dict[str, Any]:
     value = itemgetter("score")
-    change = _mean(now, value) - _mean(then, value) if then else None
+    change = round(_mean(now, value) - _mean(then, value), 12) if then else None
     low = high = p = None
     if then and min(effective(now), effective(then)) >= EFFECTIVE:
         assert change is not None
@@ -250,7 +275,17 @@ def _welch(now: Sequence[Row], then: Sequence[Row]) -> float:
     degrees = [effective(side) - 1 for side in (now, then)]
     if sum(variances) == 0:
         return min(degrees)
-    return sum(variances) ** 2 / sum(v * v / df for v, df in zip(variances, degrees, strict=True))
+    terms = (v * v / df for v, df in zip(variances, degrees, strict=True))
+    return min(sum(variances) ** 2 / math.fsum(terms), _effective_of_both(now, then) - 1)
+
+
+def _effective_of_both(now: Sequence[Row], then: Sequence[Row]) -> float:
+    """Of the tasks of both sides; a task weighs what it does in both, and each side as much."""
+    weights = dict.fromkeys((row["objective_hash"] for row in (*now, *then)), 0.0)
+    for side in (now, then):
+        for row in side:
+            weights[row["objective_hash"]] += 0.5 / len(side)
+    return 1 / math.fsum(weight**2 for weight in weights.values())
 
 
 def domain_changes(rows: Sequence[Row], period: str) -> Answer:

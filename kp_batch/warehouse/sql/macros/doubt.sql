@@ -43,6 +43,11 @@ CREATE MACRO share_high(share, n, t) AS CASE WHEN t IS NOT NULL THEN least(
 
 COMMENT ON MACRO share_high IS 'The upper end of Wilson''s interval of a share of n.';
 
+-- Rounding alone makes this negative, where one side is the other.
+CREATE MACRO of_both_sides(a, b, alike) AS sqrt(abs(a * a - 2 * alike * a * b + b * b));
+
+COMMENT ON MACRO of_both_sides IS 'How far the end of a difference''s interval is from it: of how far those of both sides are, which add up as errors do that are alike by this correlation.';
+
 -- Hill's algorithm 395, of y = (df - 0.5) * ln(1 + t * t / df).
 CREATE MACRO normal_deviate(y, df) AS sqrt(y) * (
     1 + (

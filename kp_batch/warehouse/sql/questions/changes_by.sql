@@ -25,8 +25,12 @@ FROM (
         CASE
             WHEN effective_before IS NULL OR least(effective, effective_before) < 5 THEN NULL
             WHEN variance + variance_before = 0 THEN least(effective, effective_before) - 1
-            ELSE pow(variance + variance_before, 2) / (
-                pow(variance, 2) / (effective - 1) + pow(variance_before, 2) / (effective_before - 1)
+            ELSE least(
+                effective_of_both - 1,
+                pow(variance + variance_before, 2) / (
+                    pow(variance, 2) / (effective - 1)
+                    + pow(variance_before, 2) / (effective_before - 1)
+                )
             )
         END AS df
     FROM (
@@ -39,9 +43,11 @@ FROM (
             any_value(traces_before) AS traces_before,
             count(task.n_before) AS tasks_before,
             any_value(mean_before) AS mean_before,
-            any_value(mean - mean_before) AS change,
+            round(any_value(mean - mean_before), 12) AS change,
             pow(any_value(traces), 2) / sum(pow(task.n, 2)) AS effective,
             pow(any_value(traces_before), 2) / sum(pow(task.n_before, 2)) AS effective_before,
+            4 / sum(pow(coalesce(task.n / traces, 0) + coalesce(task.n_before / traces_before, 0), 2))
+                AS effective_of_both,
             (count(task.n) - 1) / count(task.n) * sum(shift * shift) AS variance,
             (count(task.n_before) - 1) / count(task.n_before) * sum(shift_before * shift_before)
                 AS variance_before,

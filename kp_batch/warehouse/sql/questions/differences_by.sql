@@ -11,11 +11,11 @@ SELECT
     difference,
     CASE
         WHEN measure <> 'success' THEN difference - margin
-        ELSE difference - sqrt(below_b * below_b - 2 * alike * below_b * above_a + above_a * above_a)
+        ELSE difference - kp.of_both_sides(below_b, above_a, alike)
     END AS low,
     CASE
         WHEN measure <> 'success' THEN difference + margin
-        ELSE difference + sqrt(above_b * above_b - 2 * alike * above_b * below_a + below_a * below_a)
+        ELSE difference + kp.of_both_sides(above_b, below_a, alike)
     END AS high
 FROM (
     SELECT

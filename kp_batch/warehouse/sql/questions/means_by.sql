@@ -1,8 +1,10 @@
 -- Group: distribution
 -- Example: FROM means_by({'framework': framework, 'profile': profile});
 -- Attempts at one task are alike, so that tasks are the units that were drawn, not traces. The
--- squares are of what a mean would change by without one of them, the jackknife's. Without common
--- table expressions, which DuckDB 1.4 does not find in macros of later versions.
+-- squares are of what a mean would change by without one of them, the jackknife's. The jackknife
+-- takes a share of 0 or 1 for certain, so that overconfidence has the doubt of the success share: alike is
+-- how success goes with confidence, pulled to 0 by four tasks of which nothing is known.
+-- Without common table expressions, which DuckDB 1.4 does not find in macros of later versions.
 CREATE MACRO means_by(keys) AS TABLE
 SELECT
     of_key.key AS key,
@@ -25,8 +27,12 @@ SELECT
     kp.share_high(of_key.share, sharing_of, t) AS share_high,
     of_key.confidence AS confidence,
     of_key.overconfidence AS overconfidence,
-    of_key.overconfidence - overconfidence_margin AS overconfidence_low,
-    of_key.overconfidence + overconfidence_margin AS overconfidence_high,
+    of_key.overconfidence
+    - kp.of_both_sides(confidence_margin, success_high - of_key.success, alike)
+        AS overconfidence_low,
+    of_key.overconfidence
+    + kp.of_both_sides(confidence_margin, of_key.success - success_low, alike)
+        AS overconfidence_high,
     of_key.tools AS tools,
     of_key.single_thought AS single_thought,
     of_key.recovery_bonus AS recovery_bonus,
@@ -38,7 +44,9 @@ FROM (
         t,
         t * sqrt((tasks - 1) / tasks * score_squares) AS score_margin,
         t * sqrt((tasks - 1) / tasks * novelty_squares) AS novelty_margin,
-        t * sqrt((tasks - 1) / tasks * overconfidence_squares) AS overconfidence_margin,
+        t * sqrt((tasks - 1) / tasks * confidence_squares) AS confidence_margin,
+        (1 - 4 / tasks)
+        * coalesce(products / nullif(sqrt(confidence_squares * success_squares), 0), 0) AS alike,
         kp.effective_traces(
             kp.intraclass_correlation(
                 success_between, of_key.success, of_key.traces, tasks, squares
@@ -59,8 +67,15 @@ FROM (
                 sum(pow((n * of_key.mean - of_task.score) / (traces - n), 2)) AS score_squares,
                 sum(pow((n * of_key.novelty - of_task.novelty) / (traces - n), 2))
                     AS novelty_squares,
-                sum(pow((n * of_key.overconfidence - of_task.overconfidence) / (traces - n), 2))
-                    AS overconfidence_squares,
+                sum(pow((n * of_key.confidence - of_task.confidence) / (traces - n), 2))
+                    AS confidence_squares,
+                sum(pow((n * of_key.success - of_task.success) / (traces - n), 2))
+                    AS success_squares,
+                sum(
+                    (n * of_key.confidence - of_task.confidence)
+                    * (n * of_key.success - of_task.success)
+                    / pow(traces - n, 2)
+                ) AS products,
                 sum(of_task.success * of_task.success / n) AS success_between,
                 sum(sharing * sharing / n) AS sharing_between
             FROM (
@@ -71,7 +86,7 @@ FROM (
                     sum(novelty) AS novelty,
                     count(*) FILTER (success) AS success,
                     count(*) FILTER (meets_threshold) AS sharing,
-                    sum(confidence - success::INTEGER) AS overconfidence
+                    sum(confidence) AS confidence
                 FROM kp.scores
                 GROUP BY key, objective_hash
             ) AS of_task
