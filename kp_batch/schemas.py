@@ -95,7 +95,7 @@ _OWN = {
     "n_steps": pl.Int64,
     "n_tools": pl.Int64,
     "text_hash": pl.String,  # SHA-256 of the UTF-8 text, in hex
-    "objective_hash": pl.String,  # likewise of the objective alone
+    "objective_hash": pl.String,  # the first 32 digits of the same of the objective alone
     "content_hash": pl.String,  # equal where every field that reaches score or text is equal
 }
 OWN_COLUMNS = tuple(_OWN)

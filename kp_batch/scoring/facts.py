@@ -95,8 +95,11 @@ def text_hash() -> pl.Expr:
 
 
 def objective_hash() -> pl.Expr:
-    """SHA-256 of the UTF-8 column `objective`, in hex: attempts at one task share it."""
-    return _sha256(pl.col("objective")).alias("objective_hash")
+    """The first 32 hex digits of the SHA-256 of the UTF-8 column `objective`.
+
+    Attempts at one task share it; no two objectives do, and it takes half the room.
+    """
+    return _sha256(pl.col("objective")).str.head(32).alias("objective_hash")
 
 
 def content_hash() -> pl.Expr:

@@ -252,7 +252,8 @@ def strictly(record: Any) -> dict[str, Any]:
     assert {*types} <= {"thought", "tool_call", "observation", "error_recovery"}
     tools = [_text((step.get("tool") or {}).get("name")) for step in steps if _has_tool(step)]
     tools = [tool for tool in tools if tool is not None]
-    text = " ".join([_text(record["task"]["objective"]) or "", *(map(_content, steps))])
+    objective = _text(record["task"]["objective"]) or ""
+    text = " ".join([objective, *(map(_content, steps))])
     recorded = metadata.get("quality_score")
     complexity = len({*types}) / 4 * 0.5 + 0.3 * ("error_recovery" in types) + len(types) / 20 * 0.2
     return {
@@ -269,7 +270,7 @@ def strictly(record: Any) -> dict[str, Any]:
         "n_steps": len(steps),
         "n_tools": len({*tools}),
         "text_hash": sha256(text.encode()).hexdigest(),
-        "objective_hash": sha256((_text(record["task"]["objective"]) or "").encode()).hexdigest(),
+        "objective_hash": sha256(objective.encode()).hexdigest()[:32],
     }
 
 

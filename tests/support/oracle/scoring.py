@@ -99,7 +99,7 @@ def facts(trace: Mapping[str, Any]) -> Score:
         "source_skill": trace.get("source_skill"),
         "recorded_score": metadata.get("quality_score"),
         "confidence": trace["outcome"]["confidence"],
-        "objective_hash": hashlib.sha256(trace["task"]["objective"].encode()).hexdigest(),
+        "objective_hash": hashlib.sha256(trace["task"]["objective"].encode()).hexdigest()[:32],
         "complexity": min(1, types / 4 * 0.5 + (0.3 if recoveries > 0 else 0) + n / 20 * 0.2),
         "tool_diversity": min(1, tools / max(1, n) * 3),
         "outcome_confidence": trace["outcome"]["confidence"] * (1 if metadata["success"] else 0.3),
