@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kp_batch.address_space import maybe_why
-from kp_batch.text import one_line
+from kp_batch.text import one_line, size_of
 
 # Failures of the disk and the network that may be over soon; nothing else is tried again.
 _PASSING = (
@@ -286,9 +286,9 @@ def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchErr
     if isinstance(error, KpBatchError):
         # DuckDB reports a full temporary folder as a warehouse that cannot be read.
         is_full = isinstance(error, WarehouseError) and _is_disk_full(error.__cause__)
-        return _full_disk(log) if is_full else error
+        return _full_disk(error, log) if is_full else error
     if _is_disk_full(error):
-        return _full_disk(log)
+        return _full_disk(error, log)
     text = _text(error)
     for sign, (code, remedy) in _REMEDIES.items():
         if sign in text:
@@ -314,16 +314,20 @@ def _is_disk_full(error: BaseException | None) -> bool:
     return any(sign in str(error) for sign in _DISK_FULL)
 
 
-def _full_disk(log: str | None) -> ResourceError:
-    """Name the fullest of the folders that a command writes to."""
+def _full_disk(error: BaseException, log: str | None) -> ResourceError:
+    """Name the fullest of the folders that a command writes to, and what it lacks.
+
+    Several tell of one error, and others write meanwhile: what is told first is told by all.
+    """
     temporary = Path(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 (where Python looks as well)
     folders = [folder for folder in WRITTEN_FOLDERS if _free(folder) < _ENOUGH]
     folders += [Path(log).parent, temporary] if log else [temporary]
     fullest = min(filter(Path.is_dir, folders), key=_free)
     # A temporary folder is gone by the time that the user looks.
     own = (folder.parent for folder in TEMPORARY_FOLDERS if fullest.is_relative_to(folder))
-    message = f"the disk of {next(own, fullest)} is full: {_lack(fullest)}{_intact(log)}"
-    return ResourceError(f"{message}; free some space", code="disk_full")
+    full = f"the disk of {next(own, fullest)} is full: {_lack(fullest)}"
+    full = vars(error).setdefault("full_disk", full)
+    return ResourceError(f"{full}{_intact(log)}; free some space", code="disk_full")
 
 
 def _lack(folder: Path) -> str:
@@ -331,7 +335,7 @@ def _lack(folder: Path) -> str:
     disk = os.statvfs(folder)
     if disk.f_files and not disk.f_favail:
         return "it takes no more files (df -i)"
-    return f"more is needed than the {_free(folder) / 1e6:,.1f} MB that are left there now"
+    return f"more is needed than the {size_of(_free(folder))} that are left there now"
 
 
 def _free(folder: Path) -> int:

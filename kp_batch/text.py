@@ -96,6 +96,11 @@ def count_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def size_of(count: int) -> str:
+    """Write a number of bytes."""
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
+
+
 def be(count: int) -> str:
     """The verb that follows a count."""
     return "is" if count == 1 else "are"

@@ -11,7 +11,7 @@ from kp_batch.pipeline.replay import span_bytes
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.timeline import Span
 from kp_batch.runs.run import Run
-from kp_batch.text import count_of
+from kp_batch.text import count_of, size_of
 from kp_batch.warehouse.layout import Layout
 
 # The memory of all else: the libraries, DuckDB on a small machine, a part of the work.
@@ -37,7 +37,7 @@ def check_fit(run: Run, plan: Plan) -> None:
     if written > free:
         raise ResourceError(
             f"{count_of(plan.texts.missing, 'new vector')} and the scores take about "
-            f"{_size(written)}, and the disk of {run.config.warehouse} has {_size(free)} left; "
+            f"{size_of(written)}, and the disk of {run.config.warehouse} has {size_of(free)} left; "
             "free some space, or choose another folder",
             code="disk_full",
         )
@@ -58,8 +58,8 @@ def _check_memory(data: str, size: int, remedy: str) -> None:
     needed, available = _BASE_BYTES + size, available_bytes()
     if needed > available:
         raise ResourceError(
-            f"to hold {data} at once takes about {_size(needed)} of memory, and there are "
-            f"{_size(available)}; do it where there is more, or with {remedy}"
+            f"to hold {data} at once takes about {size_of(needed)} of memory, and there are "
+            f"{size_of(available)}; do it where there is more, or with {remedy}"
         )
 
 
@@ -70,7 +70,3 @@ def _dimensions(run: Run, plan: Plan) -> int:
     stored = stored_dimensions(Layout(run.config.warehouse).vectors(plan.scorer.encoder_id))
     name = EncoderName(run.config.embedder, run.config.precision, plan.scorer.encoder_id)
     return stored or loaded_encoder(name).dimensions
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"

@@ -174,7 +174,7 @@ def test_the_files_of_a_folder_that_may_not_be_read_can_be_pruned(
     assert ask(warehouse, "SELECT trace_id FROM scores") == [("1",)]
 
 
-LEFT = re.compile(r"[0-9,]+\.[0-9] MB")
+LEFT = re.compile(r"[0-9,]+\.[0-9] [MG]B")
 LACK, REMEDY = "more is needed than the N MB that are left there now", "; free some space"
 
 
@@ -211,7 +211,7 @@ def test_a_full_temporary_folder_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("files", "lack"),
-    [((0, 0), "more is needed than the 1,234.6 MB"), ((9, 0), "it takes no more files (df -i)")],
+    [((0, 0), "more is needed than the 1.2 GB"), ((9, 0), "it takes no more files (df -i)")],
     ids=["of a system that counts no files", "without files"],
 )
 def test_what_a_full_disk_lacks_is_told(
@@ -224,7 +224,11 @@ def test_what_a_full_disk_lacks_is_told(
     )
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1_234_567_890))
     monkeypatch.setattr(os, "statvfs", lambda _: counted)
-    assert f" is full: {lack}" in str(explain_error(OSError(28, "No space left on device")))
+    error = OSError(28, "No space left on device")
+    told = str(explain_error(error))
+    assert f" is full: {lack}" in told
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)  # somebody frees some
+    assert str(explain_error(error)) == told
 
 
 @pytest.mark.parametrize(
