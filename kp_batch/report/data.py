@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from kp_batch.duck import sql, statement
+from kp_batch.duck import SQL, identifier, sql, statement
 from kp_batch.runs.reasons import Reason, setting_changes
 from kp_batch.runs.record import (
     RunRecord,
@@ -147,9 +147,10 @@ def _report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
     runs = [RunRecord.of(row) for row in connection.sql(_RUNS).to_arrow_table().to_pylist()]
     run = last_done(runs)
     before = last_done(each for each in runs if each != run)
-    connection.execute(sql(__name__, "scores_extract.sql"))
+    function = _function(connection)
+    connection.execute(sql(__name__, "scores_extract.sql", function=function))
     labels, others = _label(connection)
-    connection.execute(sql(__name__, "labelled_views.sql"))
+    connection.execute(sql(__name__, "labelled_views.sql", function=function))
     _set(
         connection,
         others=others,
@@ -208,6 +209,12 @@ def _distinct(labels: list[str], label: str) -> str:
     while label in labels or label in _RESERVED:
         label += "*"
     return label
+
+
+def _function(connection: duckdb.DuckDBPyConnection) -> SQL:
+    """The function of which the view scores has its rows, and which the questions ask."""
+    [(name,)] = connection.sql("SELECT 'scores of ' || warehouse FROM kp.manifest").fetchall()
+    return identifier(name)
 
 
 def _set(connection: duckdb.DuckDBPyConnection, **variables: str | date | None) -> None:

@@ -55,11 +55,7 @@ def build(
         connection.execute("CREATE SCHEMA kp.here")
         _copy_manifest(connection, warehouse, manifest)
         _create(connection, "macros", warehouse)
-        create_views(connection, manifest, rows)
-        for name in VIEWS:
-            rows_of = _rows_of(name, warehouse)
-            macro = "CREATE MACRO $rows_of() AS TABLE FROM kp.$name"
-            connection.execute(statement(macro, rows_of=rows_of, name=name))
+        create_views(connection, warehouse, manifest, rows)
         _create(connection, "questions", warehouse)
         connection.execute("COMMIT")
         connection.execute("USE memory")
@@ -69,12 +65,21 @@ def build(
 
 
 def create_views(
-    connection: duckdb.DuckDBPyConnection, manifest: Manifest, rows: Mapping[str, SQL]
+    connection: duckdb.DuckDBPyConnection,
+    warehouse: str,
+    manifest: Manifest,
+    rows: Mapping[str, SQL],
 ) -> None:
-    """Create the views in the connection's current database; the arguments are those of `build`."""
+    """Create the views in the connection's current database; the arguments are those of `build`.
+
+    The rows of each are those of a function, see `rows_of`, which the questions ask: a table of a
+    user that is called as a view would hide this from them, even from views.
+    """
     values = {"threshold": manifest.threshold, "filling": _filling(manifest, rows["scores"])}
     for name in VIEWS:
-        connection.execute(sql(__name__, f"sql/{name}.sql", **rows, **values))
+        function = rows_of(name, warehouse)
+        view = sql(__name__, f"sql/{name}.sql", function=function, **rows, **values)
+        connection.execute(view)
 
 
 def _filling(manifest: Manifest, scores: SQL) -> SQL:
@@ -131,7 +136,7 @@ def create_macros(connection: duckdb.DuckDBPyConnection, *names: str) -> None:
         names: of files in that folder; without any, those of all.
     """
     for macros in statements("macros", *names):
-        connection.execute(_unqualified(macros))
+        connection.execute(macros.replace("kp.", ""))
 
 
 def _copy_manifest(
@@ -154,32 +159,36 @@ def _create(connection: duckdb.DuckDBPyConnection, folder: str, warehouse: str) 
 
     DuckDB resolves the names in a macro where a query runs, not where the macro is. Macros in
     `main` qualify all names with the catalog: they work wherever it is attached as kp, in use or
-    not. Macros in `here` work in the catalog that is in use, whatever its name.
+    not. Macros in `here` work in the catalog that is in use, whatever its name. Names in a view are
+    first looked for in its own catalog, but for temporary ones, which hide these.
     """
-    # DuckDB resolves the names in a view at once.
-    for text in sorted(statements(folder), key=lambda text: "CREATE VIEW" in text):
-        connection.execute(_with_rows_of(text, warehouse))
-        if "kp." in text:
+    # What a view names has to be there.
+    for text in sorted(statements(folder), key=_is_view):
+        connection.execute(_in_catalog(text, "" if _is_view(text) else "kp.", warehouse))
+        if "kp." in text and not _is_view(text):
             connection.execute("USE kp.here")
-            connection.execute(_unqualified(text))
+            connection.execute(_in_catalog(text, "", warehouse))
             connection.execute("USE kp")
 
 
-def _unqualified(text: str) -> str:
-    return text.replace("kp.", "")
+def _is_view(text: str) -> bool:
+    return "CREATE VIEW" in text
 
 
-def _with_rows_of(text: str, warehouse: str) -> str:
-    """Replace the views by functions that no other catalog has, should that be attached as kp."""
+def _in_catalog(text: str, catalog: str, warehouse: str) -> str:
+    """Name a catalog, or none, in place of kp; and the functions of views in place of these.
+
+    No other catalog has these functions, should that be attached as kp, and no user a table.
+    """
     return re.sub(
-        rf"\bkp\.({'|'.join(VIEWS)})\b",
-        lambda match: f"kp.{_rows_of(match[1], warehouse)}()",
+        rf"\bkp\.(?:({'|'.join(VIEWS)})\b)?",
+        lambda match: f"{catalog}{rows_of(match[1], warehouse)}()" if match[1] else catalog,
         text,
     )
 
 
-def _rows_of(name: str, warehouse: str) -> SQL:
-    """The name of the function that returns the rows of a view."""
+def rows_of(name: str, warehouse: str) -> SQL:
+    """The name of the function that returns the rows of a view, and that nobody else has."""
     return identifier(f"{name} of {warehouse}")
 
 
@@ -213,7 +222,8 @@ def sandbox(
         connection.execute("SET parquet_metadata_cache = true")  # each query opens all files
         connection.execute("ATTACH ':memory:' AS published")
         connection.execute("USE published")
-        create_views(connection, before.manifest, {name: before.relation(name) for name in VIEWS})
+        rows = {name: before.relation(name) for name in VIEWS}
+        create_views(connection, "published", before.manifest, rows)
         connection.execute(statement("ATTACH $path AS kp (READ_ONLY)", path=literal(catalog)))
         connection.execute("USE kp")
         files = [file for name in VIEWS for file in (*now.files(name), *before.files(name))]

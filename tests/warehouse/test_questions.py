@@ -557,6 +557,37 @@ def answers(warehouse: Path) -> list[list[Any]]:
         return called(connection)
 
 
+# Each way to ask the views: by a view, by a view of a macro, by a macro of macros.
+ASKED = {
+    "novelty_by_age": "FROM $.novelty_by_age",
+    "scores_by_week": "FROM $.scores_by_week",
+    "largest_score_differences": "FROM $.largest_score_differences",
+    "dated_weights": "FROM $.dated_weights",
+    "rejects_by_code": "FROM $.rejects_by_code",
+    "mean_changes": "FROM mean_changes('week')",
+    "latest": "SELECT latest()",
+}
+
+
+@pytest.mark.telling
+@pytest.mark.slow
+@pytest.mark.parametrize("alias", ["kp", "nightly"])
+def test_a_table_of_the_user_hides_no_view_from_the_questions(warehouse: Path, alias: str) -> None:
+    with duckdb.connect() as connection:
+        connection.execute("SET threads = 1")  # sums have an order
+        connection.execute(f"ATTACH '{warehouse / 'kp.duckdb'}' AS {alias} (READ_ONLY)")
+        connection.execute(f"USE {alias}.here")
+        asked = {name: query.replace("$", f"{alias}.main") for name, query in ASKED.items()}
+        answers = {name: connection.sql(query).fetchall() for name, query in asked.items()}
+        for name in VIEWS:
+            connection.execute(f"CREATE TEMP TABLE {name} AS FROM {alias}.main.{name} LIMIT 1")
+        assert connection.sql("SELECT count(*) FROM scores").fetchall() == [(1,)]
+        assert len(set(map(str, answers.values()))) == len(ASKED)
+        for name, query in asked.items():
+            rows = connection.sql(query).fetchall()
+            assert str(sorted(map(str, rows))) == str(sorted(map(str, answers[name]))), name
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("alias", "use", "catalog"),

@@ -16,7 +16,7 @@ WITH scored AS (
             nearest_trace_id,
             nearest_age_s
         ) AS trace
-    FROM kp.scores
+    FROM published_scores()
     JOIN labels USING (task_domain)
 ),
 extremes AS (

@@ -1,5 +1,5 @@
--- Given: profiles, the SQL for the rows of the table.
-CREATE VIEW profiles AS
+-- Given: function, a name; profiles, the SQL for the rows of the table.
+CREATE MACRO $function() AS TABLE
 SELECT
     profile_id,
     name,
@@ -9,5 +9,7 @@ SELECT
     outcome_confidence,
     valid_from
 FROM $profiles;
+
+CREATE VIEW profiles AS FROM $function();
 
 COMMENT ON VIEW profiles IS 'The weights of every profile_id of the settings; valid_from: the times from which they hold, null from the beginning.';

@@ -9,7 +9,7 @@ SELECT
     count(*) FILTER (cache_filling) AS cache_filling,
     avg(novelty) FILTER (cache_filling) AS novelty_filling,
     avg(novelty) FILTER (NOT cache_filling) AS novelty_after
-FROM scores
+FROM kp.scores
 GROUP BY cache_group
 ORDER BY cache_group;
 

@@ -12,7 +12,7 @@ WITH placed AS (
         coalesce(cache_group, '') AS cache_group,
         row_number() OVER (PARTITION BY cache_group ORDER BY created_at, trace_id) AS place,
         row_number() OVER (PARTITION BY cache_group, task_domain ORDER BY created_at, trace_id) AS of_domain
-    FROM scores
+    FROM kp.scores
 )
 SELECT
     own.trace_id,

@@ -9,7 +9,7 @@ SELECT
     count(*) AS traces,
     avg(confidence) AS stated,
     avg(success::INTEGER) AS happened
-FROM scores
+FROM kp.scores
 GROUP BY ALL
 ORDER BY task_domain, agent_id, low;
 

@@ -11,7 +11,7 @@ WITH bins AS (
         count(*) FILTER (success) AS successes,
         min(confidence) AS least,
         max(confidence) AS greatest
-    FROM scores
+    FROM kp.scores
     GROUP BY task_domain, agent_id, bin_of(confidence, 10)
 ),
 errors AS (

@@ -3,7 +3,7 @@
 CREATE VIEW dated_weights AS
 WITH by_date AS (
     -- null stands for the beginning; a profile without times holds from there on.
-    SELECT * EXCLUDE (valid_from), unnest(coalesce(valid_from, [NULL])) AS valid_from FROM profiles
+    SELECT * EXCLUDE (valid_from), unnest(coalesce(valid_from, [NULL])) AS valid_from FROM kp.profiles
 )
 SELECT
     name,

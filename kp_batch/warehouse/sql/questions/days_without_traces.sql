@@ -2,7 +2,7 @@
 -- Example: FROM days_without_traces;
 CREATE VIEW days_without_traces AS
 WITH days AS (
-    SELECT DISTINCT day_of(created_at) AS day FROM scores
+    SELECT DISTINCT day_of(created_at) AS day FROM kp.scores
 ),
 gaps AS (
     SELECT day AS last_day, lead(day) OVER (ORDER BY day) AS next_day FROM days

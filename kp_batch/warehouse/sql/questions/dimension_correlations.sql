@@ -9,7 +9,7 @@ SELECT
     correlation(novelty, tool_diversity) AS novelty_tool_diversity,
     correlation(novelty, outcome_confidence) AS novelty_outcome_confidence,
     correlation(tool_diversity, outcome_confidence) AS tool_diversity_outcome_confidence
-FROM scores
+FROM kp.scores
 GROUP BY task_domain
 ORDER BY task_domain;
 

@@ -7,7 +7,7 @@ WITH steps AS (
         *,
         apply_single_thought(composite, single_thought) AS after_first,
         apply_recovery_bonus(after_first, recovery_bonus) AS after_second
-    FROM scores
+    FROM kp.scores
 ),
 parts AS (
     SELECT
@@ -31,7 +31,7 @@ parts AS (
             {'part': 'low_diversity_penalty', 'weight': NULL, 'value': score - after_second}
         ], recursive := true)
     FROM steps
-    JOIN profiles AS weights USING (profile_id)
+    JOIN kp.profiles AS weights USING (profile_id)
 )
 SELECT
     task_domain,

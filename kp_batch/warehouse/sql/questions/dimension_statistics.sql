@@ -13,7 +13,7 @@ SELECT
     stddev_samp(tool_diversity) AS tool_diversity_deviation,
     avg(outcome_confidence) AS outcome_confidence,
     stddev_samp(outcome_confidence) AS outcome_confidence_deviation
-FROM scores
+FROM kp.scores
 GROUP BY task_domain
 ORDER BY task_domain;
 

@@ -30,8 +30,8 @@ SELECT
     recovery_bonus,
     low_diversity_penalty,
     profile
-FROM scores
-LEFT JOIN profiles USING (profile_id)
+FROM kp.scores AS scores
+LEFT JOIN kp.profiles AS profiles USING (profile_id)
 WHERE recorded_score <> 0
 ORDER BY abs(difference) DESC, trace_id;
 

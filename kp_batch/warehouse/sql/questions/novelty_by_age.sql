@@ -12,7 +12,7 @@ WITH banded AS (
             WHEN nearest_age_s < 604800 THEN 86400
             ELSE 604800
         END AS from_age_s
-    FROM scores
+    FROM kp.scores
     WHERE nearest_age_s IS NOT NULL
 )
 SELECT

@@ -6,7 +6,7 @@ WITH counted AS (
         novelty,
         cache_filling,
         row_number() OVER (PARTITION BY text_hash ORDER BY created_at, trace_id) - 1 AS before
-    FROM scores
+    FROM kp.scores
 )
 SELECT
     least(before, 10) AS times_before,

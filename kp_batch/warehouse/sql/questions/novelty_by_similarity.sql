@@ -15,7 +15,7 @@ SELECT
     avg(novelty) AS mean_novelty,
     count(*) FILTER (cache_filling) AS cache_filling,
     avg(nearest_age_s) AS mean_age_s
-FROM scores
+FROM kp.scores
 GROUP BY ALL
 ORDER BY mean_novelty;
 

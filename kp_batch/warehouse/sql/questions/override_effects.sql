@@ -6,7 +6,7 @@ WITH steps AS (
         *,
         apply_single_thought(composite, single_thought) AS after_first,
         apply_recovery_bonus(after_first, recovery_bonus) AS after_second
-    FROM scores
+    FROM kp.scores
 ),
 effects AS (
     SELECT task_domain, 'single_thought' AS override, after_first - composite AS effect
@@ -30,7 +30,7 @@ SELECT
     sum(effect) AS total_effect,
     sum(effect) / any_value(overall) AS effect_on_mean
 FROM effects
-JOIN (SELECT task_domain, count(*) AS overall FROM scores GROUP BY ALL) USING (task_domain)
+JOIN (SELECT task_domain, count(*) AS overall FROM kp.scores GROUP BY ALL) USING (task_domain)
 GROUP BY task_domain, override
 ORDER BY task_domain, override;
 

@@ -11,7 +11,7 @@ WITH weighted AS (
             s.complexity, s.novelty, s.tool_diversity, s.outcome_confidence,
             w.complexity, w.novelty, w.tool_diversity, w.outcome_confidence
         ) AS other_composite
-    FROM scores AS s
+    FROM kp.scores AS s
     JOIN dated_weights AS w
         ON s.created_at >= coalesce(w.valid_from, '-infinity')
         AND s.created_at < coalesce(w.valid_to, 'infinity')

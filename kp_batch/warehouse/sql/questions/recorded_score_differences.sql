@@ -12,7 +12,7 @@ WITH recorded AS (
         recorded_score >= (
             SELECT json_extract_string(settings, 'threshold')::DOUBLE FROM manifest
         ) AS met_threshold
-    FROM scores
+    FROM kp.scores
     WHERE recorded_score IS NOT NULL
 ),
 ranked AS (

@@ -6,8 +6,8 @@ SELECT
     day_of(started_at) AS rejected_on,
     code,
     count(*) AS rejected
-FROM (SELECT source_file, run_id, unnest(reasons) AS code FROM rejects)
-LEFT JOIN runs USING (run_id)
+FROM (SELECT source_file, run_id, unnest(reasons) AS code FROM kp.rejects)
+LEFT JOIN kp.runs USING (run_id)
 GROUP BY ALL
 ORDER BY ALL;
 

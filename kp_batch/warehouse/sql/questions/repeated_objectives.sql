@@ -10,7 +10,7 @@ SELECT
     avg(novelty) AS mean_novelty,
     avg(success::INTEGER) AS success_rate,
     min_by(trace_id, (created_at, trace_id)) AS first_trace_id
-FROM scores
+FROM kp.scores
 GROUP BY objective_hash
 HAVING count(*) > 1
 ORDER BY traces DESC, objective_hash;

@@ -9,7 +9,7 @@ SELECT
     avg(novelty) AS mean_novelty,
     count(*) FILTER (cache_filling) AS cache_filling,
     min_by(trace_id, (created_at, trace_id)) AS first_trace_id
-FROM scores
+FROM kp.scores
 GROUP BY text_hash
 HAVING count(*) > 1
 ORDER BY traces DESC, text_hash;

@@ -14,7 +14,7 @@ SELECT
     score_quantiles(score)[4] AS p75,
     score_quantiles(score)[5] AS p95,
     max(score) AS max
-FROM scores
+FROM kp.scores
 GROUP BY task_domain
 ORDER BY task_domain;
 

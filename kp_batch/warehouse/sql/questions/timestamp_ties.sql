@@ -3,10 +3,10 @@
 -- The times are counted before any ids are listed: few are shared, and a list of each takes memory.
 CREATE VIEW timestamp_ties AS
 WITH shared AS (
-    SELECT created_at FROM scores GROUP BY created_at HAVING count(*) > 1
+    SELECT created_at FROM kp.scores GROUP BY created_at HAVING count(*) > 1
 )
 SELECT created_at, count(*) AS traces, list(trace_id ORDER BY trace_id) AS trace_ids
-FROM scores
+FROM kp.scores
 SEMI JOIN shared USING (created_at)
 GROUP BY created_at
 ORDER BY traces DESC, created_at;
