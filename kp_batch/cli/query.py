@@ -188,7 +188,8 @@ def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
 def status(warehouse: Path, max_age: timedelta | None, *, as_json: bool) -> None:
     """Show how the last run ended, when one was last done, and what stands since.
 
-    Exits with 1 if the warehouse cannot be reached within 30 s, or is none. It writes nothing.
+    Exits with 1 if the warehouse cannot be reached within 30 s, is none, or, in a folder, has lost
+    a table. It writes nothing.
     """
     from kp_batch.operations.status import check_age, status_of, status_text
 

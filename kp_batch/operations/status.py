@@ -22,7 +22,13 @@ from kp_batch.text import age, count_of, format_duration, one_line, printable
 from kp_batch.warehouse.bucket.location import Record, shown, url_of
 from kp_batch.warehouse.last_run import LastRun, Stands, Success, last_success
 from kp_batch.warehouse.lock import holder, lease_holder
-from kp_batch.warehouse.manifest import check_manifest, read_manifest, read_there
+from kp_batch.warehouse.manifest import (
+    Manifest,
+    check_manifest,
+    check_tables,
+    read_manifest,
+    read_there,
+)
 
 _LOOKS, _BETWEEN_S = 5, 0.1  # see `_resolved`
 _LATE = "see how the last run ended, and whether the nightly job is started"
@@ -56,7 +62,8 @@ class WarehouseStatus:
     """How a warehouse fares."""
 
     warehouse: str
-    last_run: Tried | None  # null: it left no mark, as before this version
+    is_new: bool  # whether no run was tried yet
+    last_run: Tried | None  # null: there was none, or it left no mark, as before this version
     last_success: Success | None  # the last run that was done or had nothing to do; null: none was
     age_s: float | None  # since the end of that
     free_bytes: int | None  # of the disk; null of a bucket
@@ -87,11 +94,13 @@ def status_of(warehouse: Path, now: datetime, warehouse_id: str | None = None) -
 def _looked_at(warehouse: Path, now: datetime, warehouse_id: str | None) -> WarehouseStatus:
     url = url_of(warehouse)
     look = partial(_of_bucket, url) if url else _of_folder
-    tried, success = look(warehouse, warehouse_id)
+    found = look(warehouse, warehouse_id)
+    success = found.success
     since = now - datetime.fromisoformat(success.ended) if success else None
     return WarehouseStatus(
         warehouse=shown(warehouse),
-        last_run=tried,
+        is_new=found.tried is None and "runs" not in found.published.tables,
+        last_run=found.tried,
         last_success=success,
         age_s=since.total_seconds() if since is not None else None,
         free_bytes=None if url else shutil.disk_usage(warehouse).free,
@@ -116,7 +125,16 @@ def check_age(status: WarehouseStatus, most: timedelta | None) -> None:
         )
 
 
-def _of_folder(warehouse: Path, warehouse_id: str | None) -> tuple[Tried | None, Success | None]:
+@dataclass(frozen=True)
+class _Found:
+    """What the files, or objects, of a warehouse say."""
+
+    published: Manifest  # empty: nothing is
+    tried: Tried | None
+    success: Success | None
+
+
+def _of_folder(warehouse: Path, warehouse_id: str | None) -> _Found:
     manifest, last = read_manifest(warehouse), LastRun.read(warehouse)
     check_manifest(manifest, warehouse, warehouse_id)
     if not warehouse.is_dir():
@@ -125,8 +143,10 @@ def _of_folder(warehouse: Path, warehouse_id: str | None) -> tuple[Tried | None,
         )
     if not (manifest or last):
         raise WarehouseError(f"{warehouse} is no warehouse; run an archive first")
+    if manifest:
+        check_tables(manifest, warehouse)
     success = last_success(last) or (_last_done(warehouse) if manifest else None)
-    return _resolved(last, warehouse), success
+    return _Found(manifest or Manifest({}, {}), _resolved(last, warehouse), success)
 
 
 def _resolved(last: LastRun | None, warehouse: Path) -> Tried | None:
@@ -147,9 +167,7 @@ def _resolved(last: LastRun | None, warehouse: Path) -> Tried | None:
     return replace(tried, status="killed") if last.status == "running" else tried
 
 
-def _of_bucket(
-    url: str, copy: Path, warehouse_id: str | None
-) -> tuple[Tried | None, Success | None]:
+def _of_bucket(url: str, copy: Path, warehouse_id: str | None) -> _Found:
     """By three objects, and by this machine's copy, which knows more of its own runs."""
     there, here, manifest = LastRun.in_bucket(url), LastRun.read(copy), read_there(copy)
     check_manifest(manifest, copy, warehouse_id)
@@ -157,10 +175,10 @@ def _of_bucket(
         raise WarehouseError(f"{url} is no warehouse; run an archive first")
     last = max((each for each in (there, here) if each), key=lambda each: each.began, default=None)
     held = lease_holder(store_at(url))
-    elsewhere = _elsewhere(copy, *held) if held else None
-    if elsewhere and (last is None or (last.ended or last.began) < elsewhere.began):
-        return elsewhere, last_success(there, here)
-    return _resolved(last, copy), last_success(there, here)
+    tried = _elsewhere(copy, *held) if held else None
+    if tried is None or (last and (last.ended or last.began) >= tried.began):
+        tried = _resolved(last, copy)
+    return _Found(manifest or Manifest({}, {}), tried, last_success(there, here))
 
 
 def _elsewhere(copy: Path, writer: Mapping[str, Any], is_heard_of: bool) -> Tried | None:  # noqa: FBT001 (private)
@@ -188,7 +206,8 @@ def _last_done(warehouse: Path) -> Success | None:
 
 def status_text(status: WarehouseStatus, now: datetime) -> str:
     """Format how a warehouse fares for a terminal."""
-    rows = {"last run": _tried_text(status.last_run, now), "last success": "none yet"}
+    last = "no run was made yet" if status.is_new else _tried_text(status.last_run, now)
+    rows = {"last run": last, "last success": "none yet"}
     if (success := status.last_success) and status.age_s is not None:
         rows["last success"] = f"{age(status.age_s)} ago, {_words(success.status)}"
         rows["what stands"] = _stands_text(success.stands)

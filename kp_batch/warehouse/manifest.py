@@ -227,6 +227,26 @@ def check_manifest(manifest: Manifest | None, warehouse: Path, warehouse_id: str
         )
 
 
+def check_tables(manifest: Manifest, warehouse: Path) -> None:
+    """Look whether the published version of each table is in its log, and open none.
+
+    Raises:
+        WarehouseError: of some it is not; it names them.
+    """
+    gone = [name for name, version in manifest.tables.items() if not _has(warehouse, name, version)]
+    if gone:
+        tables = (
+            f"the table {gone[0]} is" if len(gone) == 1 else f"the tables {', '.join(gone)} are"
+        )
+        raise WarehouseError(f"{tables} gone from {shown(warehouse)}; {LAST_REMEDY}")
+
+
+def _has(warehouse: Path, name: str, version: int) -> bool:
+    log = Layout(warehouse).table(name) / "_delta_log"
+    kinds = ("json", "checkpoint.parquet")
+    return any((log / f"{version:020d}.{kind}").exists() for kind in kinds)
+
+
 def shown_tables(catalog: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """The versions of the tables that an open catalog shows.
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Generator
@@ -19,6 +20,7 @@ from kp_batch.operations import status
 from kp_batch.pipeline import rescore
 from kp_batch.warehouse import publication
 from kp_batch.warehouse.last_run import LastRun
+from kp_batch.warehouse.publication import found as begin
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke, is_running, linux, until, working
 from tests.support.folders import contents, keep, restore
@@ -194,7 +196,7 @@ def test_what_stands_after_a_good_night(nights: Nights) -> None:
     assert nights.status()[1]["last_success"]["stands"] == stands
     Path(nights.warehouse / "last-run.json").unlink()  # as in a copy, of which the tables tell it
     returned, found = nights.status(*DAY)
-    assert (returned, found["last_run"]) == (0, None)
+    assert (returned, found["is_new"], found["last_run"]) == (0, False, None)
     assert found["last_success"]["stands"] == stands
     assert "2 files unreadable (1 cut), 1 file gone, 3 rows rejected, audit always: 87 rows" in (
         nights.text()
@@ -262,6 +264,29 @@ def test_no_night_for_three_days(nights: Nights) -> None:
         f"kp-batch: the last success in {nights.warehouse} is 3.0 d ago, which is more than 26h; "
         "see how the last run ended, and whether the nightly job is started\n"
     )
+
+
+def test_a_warehouse_that_has_lost_tables_is_told_with_their_names(nights: Nights) -> None:
+    shutil.rmtree(nights.warehouse / "scores")
+    lost = invoke("status", "--warehouse", nights.warehouse, *DAY)
+    assert (lost.returncode, lost.stdout) == (1, "")
+    assert lost.stderr == (
+        f"kp-batch: the table scores is gone from {nights.warehouse}; restore it from a copy, or "
+        "run the archive into a new folder\n"
+    )
+    [version] = (nights.warehouse / "runs" / "_delta_log").glob("*0.json")
+    version.unlink()
+    lost = invoke("status", "--warehouse", nights.warehouse)
+    assert lost.stderr.startswith("kp-batch: the tables scores, runs are gone from ")
+
+
+def test_before_its_first_run_a_warehouse_is_new(tmp_path: Path) -> None:
+    nights = Nights(tmp_path)
+    begin(nights.warehouse)
+    returned, of_new = nights.status()
+    assert (returned, of_new["is_new"], of_new["last_run"]) == (0, True, None)
+    assert nights.text().startswith("last run      no run was made yet\nlast success  none yet\n")
+    assert nights.status(*DAY)[0] == 1
 
 
 def test_a_first_night_that_fails_is_no_success(tmp_path: Path) -> None:
