@@ -114,3 +114,21 @@ def test_no_interval_is_given_of_four_tasks() -> None:
         assert coverage(cell, draws=20) == Coverage(
             0, given_from_ten=None, covered=None, width=None, overconfidence=None
         )
+
+
+def test_nothing_came_or_went_where_the_domains_are_the_same(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    connection.execute("""
+        CREATE TABLE scores AS
+        SELECT
+            TIMESTAMPTZ '2026-01-05 00:00:00+00' + to_days(place // 10) AS created_at,
+            'domain ' || place % 3 AS task_domain,
+            place AS objective_hash,
+            0.1 + place * 0.37 % 1 AS score
+        FROM range(70) AS of_traces(place)
+    """)
+    for question in statements("questions", "changes_by", "mean_changes"):
+        connection.execute(question.replace("kp.", ""))
+    rows = connection.execute("SELECT came, went FROM mean_changes('day')").fetchall()
+    assert rows == [(None, None), *[(0, 0)] * 6]

@@ -1,5 +1,5 @@
 -- Group: like with like
--- Example: FROM differences_by(framework, 'langgraph', 'openai-agents');
+-- Example: FROM differences_by(framework, 'crewai', 'langgraph');
 -- Each task counts once, by the mean of its attempts, so that nobody gains by easier tasks. A share
 -- of few tasks is discrete, and may not vary at all: its interval is made of Wilson's for both sides.
 CREATE MACRO differences_by(unit, a, b) AS TABLE

@@ -1,7 +1,8 @@
 -- Group: like with like
 -- Example: FROM mean_changes('week') ORDER BY begins DESC LIMIT 10;
 -- Of the domains on both sides the means are weighed by the shares among these, each by the mean of
--- both sides, so that mix and within are the whole of their change.
+-- both sides, so that mix and within are the whole of their change. What came and what went shift a
+-- mean by as much as they are off these: by nothing at all where no domain did.
 CREATE MACRO mean_changes(period) AS TABLE
 SELECT
     begins,
@@ -16,27 +17,54 @@ SELECT
     high,
     mix,
     within,
-    mean - mean_of_both AS came,
-    mean_of_both_before - mean_before AS went
+    came,
+    went
 FROM kp.changes_by(1, period)
 LEFT JOIN (
     SELECT
-        begins,
-        sum((share - share_before) * (mean + mean_before) / 2) AS mix,
-        sum((share + share_before) / 2 * (mean - mean_before)) AS within,
-        sum(share * mean) AS mean_of_both,
-        sum(share_before * mean_before) AS mean_of_both_before
+        any_value(begins) AS begins,
+        sum((n / of_both.n - n_before / of_both.n_before) * (score / n + score_before / n_before) / 2)
+            AS mix,
+        sum((n / of_both.n + n_before / of_both.n_before) / 2 * (score / n - score_before / n_before))
+            AS within,
+        sum(CASE WHEN n_before IS NULL THEN score - n * of_both.mean ELSE 0 END) / sum(n) AS came,
+        sum(CASE WHEN n IS NULL THEN n_before * of_both.mean_before - score_before ELSE 0 END)
+            / sum(n_before) AS went
     FROM (
         SELECT
-            begins,
-            mean,
-            mean_before,
-            traces / sum(traces) OVER (PARTITION BY begins) AS share,
-            traces_before / sum(traces_before) OVER (PARTITION BY begins) AS share_before
-        FROM kp.changes_by(task_domain, period)
-        WHERE traces_before IS NOT NULL
+            *,
+            {
+                'n': sum(n) FILTER (n_before > 0) OVER of_period,
+                'n_before': sum(n_before) FILTER (n > 0) OVER of_period,
+                'mean': sum(score) FILTER (n_before > 0) OVER of_period
+                    / sum(n) FILTER (n_before > 0) OVER of_period,
+                'mean_before': sum(score_before) FILTER (n > 0) OVER of_period
+                    / sum(n_before) FILTER (n > 0) OVER of_period
+            } AS of_both
+        FROM (
+            SELECT
+                number + later AS number,
+                any_value(begins) FILTER (later = 0) AS begins,
+                sum(n) FILTER (later = 0) AS n,
+                sum(score) FILTER (later = 0) AS score,
+                sum(n) FILTER (later > 0) AS n_before,
+                sum(score) FILTER (later > 0) AS score_before
+            FROM (
+                SELECT
+                    task_domain,
+                    date_trunc(period, kp.day_of(created_at))::DATE AS begins,
+                    date_diff(period, DATE '2000-01-03', begins) AS number,
+                    count(*) AS n,
+                    sum(score) AS score
+                FROM kp.scores
+                GROUP BY ALL
+            ), range(5) AS of_periods(later)
+            GROUP BY task_domain, number + later
+        )
+        WINDOW of_period AS (PARTITION BY number)
     )
-    GROUP BY begins
+    WHERE of_both.n IS NOT NULL
+    GROUP BY number
 ) AS parts USING (begins)
 ORDER BY begins;
 

@@ -1,5 +1,5 @@
 -- Group: dimensions
--- Example: FROM override_effects WHERE override = 'low_diversity_penalty';
+-- Example: FROM override_effects ORDER BY abs(total_effect) DESC LIMIT 10;
 CREATE VIEW override_effects AS
 WITH steps AS (
     SELECT

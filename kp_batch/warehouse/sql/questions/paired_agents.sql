@@ -1,5 +1,5 @@
 -- Group: like with like
--- Example: FROM paired_agents('code-assistant', 'ops-agent');
+-- Example: FROM paired_agents('patchwork-a', 'patchwork-b');
 CREATE MACRO paired_agents(a, b) AS TABLE
 FROM kp.differences_by(agent_id, a, b);
 

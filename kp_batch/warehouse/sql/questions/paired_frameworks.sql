@@ -1,5 +1,5 @@
 -- Group: like with like
--- Example: FROM paired_frameworks('langgraph', 'openai-agents');
+-- Example: FROM paired_frameworks('crewai', 'langgraph');
 CREATE MACRO paired_frameworks(a, b) AS TABLE
 FROM kp.differences_by(framework, a, b);
 

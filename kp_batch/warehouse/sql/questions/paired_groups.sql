@@ -1,5 +1,5 @@
 -- Group: like with like
--- Example: FROM paired_groups('{"agent_id":"ops-agent"}', '{"agent_id":"code-assistant"}');
+-- Example: FROM paired_groups('{"agent_id":"patchwork-a"}', '{"agent_id":"patchwork-b"}');
 CREATE MACRO paired_groups(a, b) AS TABLE
 FROM kp.differences_by(cache_group, a, b);
 
