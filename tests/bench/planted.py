@@ -1,0 +1,379 @@
+"""What questions find of what is planted in an archive: `python -m tests.bench.planted`.
+
+An archive is drawn from each of 100 seeds. A claim says what a question tells of it, and is tried
+once a draw, or for each interval or period of an answer. A line tells how many trials were right,
+and how many have to be, with ! where they are not. What 95 of 100 means depends on the claim:
+
+- always: no chance is in it, as of copies. It holds in every trial.
+- found: what is planted is large beside chance. It holds in 95 of 100 trials at least.
+- 95%: the question itself promises 95 of 100, as of an interval that covers the truth. As many
+  independent trials have fewer right once in 1,000 times, and more as rarely.
+- at least 95%: likewise, but more is no fault: of Holm's, by which nothing moves in a period, of
+  shares, which are discrete, and of the mean of all domains, as the drawing fixes how many tasks
+  each has, and the question takes that for chance, too.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from operator import itemgetter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+from scipy import stats
+
+from tests.support import planted as plan
+from tests.support.planted import Planted, build_catalog, plant
+
+DRAWS = 100
+BOUNDS: dict[str, Callable[[int], tuple[int, int]]] = {
+    "always": lambda trials: (trials, trials),
+    "found": lambda trials: (math.ceil(0.95 * trials), trials),
+    "at least 95%": lambda trials: (_rarely_fewer(0.001, trials), trials),
+    "95%": lambda trials: (_rarely_fewer(0.001, trials), _rarely_fewer(0.999, trials)),
+}
+
+
+def _rarely_fewer(share: float, trials: int) -> int:
+    return int(stats.binom.ppf(share, trials, 0.95))
+
+
+AGENTS = [(name, agent) for name, domain in plan.DOMAINS.items() for agent in domain.agents]
+Row = dict[str, Any]
+
+
+@dataclass
+class Asked:
+    """An archive, and the answers of a catalog over it."""
+
+    key: Planted
+    connection: duckdb.DuckDBPyConnection
+    answers: dict[str, list[Row]] = field(default_factory=dict)
+
+    def rows(self, question: str, **values: object) -> list[Row]:
+        """The rows of an answer that have these values; a question is asked once."""
+        if question not in self.answers:
+            answer = self.connection.execute(f"FROM {question}")
+            names = [column[0] for column in answer.description or ()]
+            rows = [dict(zip(names, row, strict=True)) for row in answer.fetchall()]
+            self.answers[question] = rows
+        return [row for row in self.answers[question] if values.items() <= row.items()]
+
+    def row(self, question: str, **values: object) -> Row:
+        [row] = self.rows(question, **values)
+        return row
+
+    def by_agent(self, question: str) -> dict[str, Row]:
+        return {row["agent_id"]: row for row in self.rows(question)}
+
+
+Trials = Iterable[bool]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a question tells, and how often it has to."""
+
+    question: str
+    says: str
+    kind: str  # of LEAST
+    tried: Callable[[Asked], Trials]
+
+
+CLAIMS: list[Claim] = []
+
+
+def claim(question: str, says: str, kind: str) -> Callable[..., Callable[[Asked], Trials]]:
+    def add(tried: Callable[[Asked], Trials]) -> Callable[[Asked], Trials]:
+        CLAIMS.append(Claim(question, says, kind, tried))
+        return tried
+
+    return add
+
+
+def covers(row: Row, truth: float, name: str = "") -> bool:
+    low, high = (f"{name}_{end}" if name else end for end in ("low", "high"))
+    return bool(row[low] <= truth <= row[high])
+
+
+def near(value: float, truth: float, by: float) -> bool:
+    return abs(value - truth) <= by
+
+
+@claim("mean_changes", "mix down and within up hide each other, both of their size", "found")
+def _(asked: Asked) -> Trials:
+    row = asked.row("mean_changes('week')", begins=plan.LAST)
+    doubt = (row["high"] - row["low"]) / 2
+    sizes = near(row["within"], plan.within(), doubt) and near(row["mix"], -plan.within(), doubt)
+    yield row["mix"] < 0 < row["within"] and sizes
+
+
+@claim("mean_changes", "the four parts are the change, and no domain came or went", "always")
+def _(asked: Asked) -> Trials:
+    first, beginning, *rows = asked.rows("mean_changes('week')")
+    yield all(row["change"] is None and row["mix"] is None for row in (first, beginning))
+    for row in rows:
+        parts = [row[name] for name in ("mix", "within", "came", "went")]
+        yield near(sum(parts), row["change"], 1e-9) and max(map(abs, parts[2:])) < 1e-9
+
+
+@claim("mean_changes", "the interval covers that nothing changes, of each week", "at least 95%")
+def _(asked: Asked) -> Trials:
+    for row in asked.rows("mean_changes('week')")[2:]:
+        yield covers(row, 0)
+
+
+@claim("domain_changes", "the domain that moved has moved up", "found")
+def _(asked: Asked) -> Trials:
+    row = asked.row("domain_changes('week')", begins=plan.LAST, task_domain=plan.MOVED)
+    yield row["moved"] and row["low"] > 0
+
+
+@claim("domain_changes", "in the last week it has, and no other domain", "at least 95%")
+def _(asked: Asked) -> Trials:
+    rows = asked.rows("domain_changes('week')", begins=plan.LAST, moved=True)
+    yield [row["task_domain"] for row in rows] == [plan.MOVED]
+
+
+@claim("domain_changes", "no domain has moved, of each other week", "at least 95%")
+def _(asked: Asked) -> Trials:
+    moved = {row["begins"] for row in asked.rows("domain_changes('week')", moved=True)}
+    for week in range(1, plan.WEEKS - 1):
+        yield plan.BEGIN + timedelta(weeks=week) not in moved
+
+
+@claim("domain_changes", "the interval covers the change, of each domain and week", "95%")
+def _(asked: Asked) -> Trials:
+    for row in asked.rows("domain_changes('week')"):
+        has_moved = (row["task_domain"], row["begins"]) == (plan.MOVED, plan.LAST)
+        if row["begins"] > plan.BEGIN:
+            yield covers(row, plan.moved_by() if has_moved else 0)
+
+
+@claim(
+    "changes_by",
+    "p_value is above 0.05 where nothing moved, of each agent and week",
+    "at least 95%",
+)
+def _(asked: Asked) -> Trials:
+    for row in asked.rows("changes_by(agent_id, 'week')"):
+        has_moved = (row["key"], row["begins"]) == ("coder", plan.LAST)
+        if row["p_value"] is not None and not has_moved:
+            yield row["p_value"] > 0.05
+
+
+@claim("scores_by_agent", "who takes easy tasks has the highest mean of its domain", "found")
+def _(asked: Asked) -> Trials:
+    rows = asked.rows("scores_by_agent", task_domain="ops")
+    rows.sort(key=itemgetter("mean"), reverse=True)
+    yield [row["agent_id"] for row in rows] == ["lucky", "able", "plain"]
+
+
+@claim("scores_by_agent", "the intervals of score and success cover the truth", "at least 95%")
+def _(asked: Asked) -> Trials:
+    rows = asked.by_agent("scores_by_agent")
+    for domain, agent in AGENTS:
+        if domain in {"medical", "ops"}:
+            yield covers(rows[agent.name], plan.DOMAINS[domain].composite(agent))
+        yield covers(rows[agent.name], agent.stated - agent.overstates, "success")
+
+
+@claim(
+    "scores_by_domain",
+    "the intervals of score, success and novelty cover the truth",
+    "at least 95%",
+)
+def _(asked: Asked) -> Trials:
+    for name, domain in plan.DOMAINS.items():
+        row = asked.row("scores_by_domain", task_domain=name)
+        if name not in {"code", "ops"}:
+            yield covers(row, plan.mean_score(name))
+        succeeds = sum(agent.stated - agent.overstates for agent in domain.agents)
+        yield covers(row, succeeds / len(domain.agents), "success")
+        yield covers(row, plan.NOVELTY, "novelty")
+
+
+@claim("paired_agents", "who takes easy tasks is not better: score, and all else", "at least 95%")
+def _(asked: Asked) -> Trials:
+    for row in asked.rows("paired_agents('plain', 'lucky')"):
+        yield covers(row, 0)
+
+
+@claim("paired_agents", "who is better is found, in score and complexity", "found")
+def _(asked: Asked) -> Trials:
+    for measure in ("score", "complexity"):
+        yield asked.row("paired_agents('plain', 'able')", measure=measure)["low"] > 0
+
+
+@claim("paired_agents", "the difference is that of the means", "always")
+def _(asked: Asked) -> Trials:
+    for row in asked.rows("paired_agents('plain', 'lucky')"):
+        yield near(row["mean_b"] - row["mean_a"], row["difference"], 1e-9)
+
+
+@claim("paired_agents", "by as much as it is, and in nothing else", "at least 95%")
+def _(asked: Asked) -> Trials:
+    truths = {"complexity": 0.08, "score": 0.08 * plan.WEIGHTS["complexity"]}
+    for row in asked.rows("paired_agents('plain', 'able')"):
+        yield covers(row, truths.get(row["measure"], 0))
+
+
+@claim("confidence_calibration", "the interval covers by how much agents overstate", "at least 95%")
+def _(asked: Asked) -> Trials:
+    rows = asked.by_agent("confidence_calibration")
+    for agent in (plan.FOUNDER, *(agent for _, agent in AGENTS)):
+        yield covers(rows[agent.name], agent.overstates, "overconfidence")
+
+
+@claim("confidence_calibration", "of who is calibrated it covers 0", "at least 95%")
+def _(asked: Asked) -> Trials:
+    row = asked.row("confidence_calibration", agent_id="calibrated")
+    yield covers(row, 0, "overconfidence")
+
+
+@claim("confidence_calibration", "of who overstates it does not, and the skill is less", "found")
+def _(asked: Asked) -> Trials:
+    rows = asked.by_agent("confidence_calibration")
+    over, calibrated = rows["overconfident"], rows["calibrated"]
+    skills = calibrated["brier_skill"] > max(0, over["brier_skill"])
+    yield over["overconfidence_low"] > 0 and skills
+
+
+@claim("confidence_calibration", "who states one value is told, and no other", "always")
+def _(asked: Asked) -> Trials:
+    rows = asked.rows("confidence_calibration", constant=True)
+    yield [row["agent_id"] for row in rows] == ["constant"]
+    yield rows[0]["brier_skill"] <= 1e-9
+
+
+@claim("confidence_bins", "who states one value has one bin; all traces are in one", "always")
+def _(asked: Asked) -> Trials:
+    rows = asked.rows("confidence_bins")
+    only = asked.row("confidence_bins", agent_id="constant")
+    yield near(only["low"], 0.7, 1e-9) and near(only["stated"], 0.7, 1e-9)
+    yield sum(row["traces"] for row in rows) == asked.key.rows.height
+    yield all(row["low"] - 1e-9 <= row["stated"] <= row["high"] + 1e-9 for row in rows)
+
+
+@claim("repeated_texts", "the copies, and no other text", "always")
+def _(asked: Asked) -> Trials:
+    rows = asked.rows("repeated_texts")
+    yield {row["text_hash"]: row["traces"] for row in rows} == asked.key.copies
+
+
+@claim("repeated_objectives", "what is tried again, and no other objective", "always")
+def _(asked: Asked) -> Trials:
+    rows = asked.rows("repeated_objectives")
+    yield {row["objective_hash"]: row["traces"] for row in rows} == asked.key.attempts
+    yield all(row["texts"] == row["traces"] for row in rows)
+
+
+@claim("dimension_effects", "complexity drives one domain, and an override another", "found")
+def _(asked: Asked) -> Trials:
+    for domain, part, share in plan.driven():
+        rows = asked.rows("dimension_effects", task_domain=domain)
+        most = max(rows, key=itemgetter("share_of_variance"))
+        yield most["part"] == part and near(most["share_of_variance"], share, 0.1)
+
+
+@claim("dimension_effects", "the shares of a domain sum to 1", "always")
+def _(asked: Asked) -> Trials:
+    for domain in (*plan.DOMAINS, "early"):
+        rows = asked.rows("dimension_effects", task_domain=domain)
+        yield near(sum(row["share_of_variance"] for row in rows), 1, 1e-9)
+
+
+@claim("override_effects", "the override of one domain, its traces, and no other", "always")
+def _(asked: Asked) -> Trials:
+    rows = asked.rows("override_effects")
+    found = [(row["task_domain"], row["override"], row["traces"]) for row in rows]
+    yield found == [("support", "single_thought", asked.key.singles)]
+
+
+@claim("override_effects", "what it does to them, and to the mean of the domain", "found")
+def _(asked: Asked) -> Trials:
+    row = asked.row("override_effects")
+    domain = plan.DOMAINS["support"]
+    effect = 0.1 - domain.composite(domain.agents[0])
+    is_right = near(row["mean_effect"], effect, 0.05)
+    yield is_right and near(row["effect_on_mean"], plan.SINGLE * effect, 0.05)
+
+
+@claim("cache_beginnings", "which cache filled, to the trace, and which never did", "always")
+def _(asked: Asked) -> Trials:
+    rows = asked.rows("cache_beginnings")
+    found = {row["cache_group"]: (row["cache_filling"], row["filled_at"]) for row in rows}
+    yield found == asked.key.filled
+    numbers = {group: number for group, (number, _) in found.items()}
+    yield numbers == {**plan.EARLY_TRACES, "fills": plan.CACHE}
+    yield [group for group, (_, at) in found.items() if at is None] == ["never"]
+
+
+@claim("cache_beginnings", "by how much traces look more novel until then", "found")
+def _(asked: Asked) -> Trials:
+    for group in ("fills", "aged"):
+        row = asked.row("cache_beginnings", cache_group=group)
+        more = row["novelty_filling"] - row["novelty_after"]
+        yield near(more, plan.FILLING_NOVELTY - plan.NOVELTY, 0.15)
+
+
+@claim("cache_share_of_domain", "all of a cache of one domain, none for who comes first", "always")
+def _(asked: Asked) -> Trials:
+    shares = {row["trace_id"]: row["share"] for row in asked.rows("cache_share_of_domain")}
+    traces = asked.key.rows
+    alone = [shares[trace] for trace in traces.filter(cache_group="never")["trace_id"]]
+    yield alone == [None, *[1.0] * (plan.EARLY_TRACES["never"] - 1)]
+    for domain in plan.DOMAINS:
+        yield shares[traces.filter(task_domain=domain)["trace_id"][0]] == 0
+
+
+@dataclass
+class Count:
+    """How many trials of a claim were right, of all draws."""
+
+    claim: Claim
+    right: int = 0
+    trials: int = 0
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        return BOUNDS[self.claim.kind](self.trials)
+
+    @property
+    def is_kept(self) -> bool:
+        least, most = self.bounds
+        return least <= self.right <= most
+
+    def __str__(self) -> str:
+        least, most = self.bounds
+        share = f"{self.right} of {self.trials} ({least} to {most})"
+        return f"{self.claim.question:24}{self.claim.kind:14}{share:28}{self.claim.says}"
+
+
+def counts(catalog: Path, seeds: Iterable[int]) -> list[Count]:
+    """Try all claims of all seeds, by a catalog that `build_catalog` made."""
+    of_claims = list(map(Count, CLAIMS))
+    for seed in seeds:
+        key = plant(seed)
+        key.rows.write_parquet(catalog.with_name("scores.parquet"))
+        with duckdb.connect(catalog, read_only=True, config={"threads": 1}) as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            asked = Asked(key, connection)
+            for count in of_claims:
+                trials = list(count.claim.tried(asked))
+                count.right += sum(trials)
+                count.trials += len(trials)
+    return of_claims
+
+
+def main() -> None:
+    with TemporaryDirectory() as folder:
+        for count in counts(build_catalog(Path(folder)), range(DRAWS)):
+            print(f"{' ' if count.is_kept else '!'} {count}")
+
+
+if __name__ == "__main__":
+    main()
