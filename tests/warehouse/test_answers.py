@@ -123,3 +123,21 @@ def test_a_question_that_is_asked_wrongly_is_shown_with_its_arguments(
         assert message.endswith(f"\n{asked}")
     assert ("Did you mean" not in message) == (asked is not None)
     assert "Candidate bindings" not in message
+
+
+@pytest.mark.parametrize(("rows", "times"), [(5_000, 1), (5_001, 2)])
+def test_an_answer_whose_rows_are_not_all_shown_is_asked_once_up_to_a_bound(
+    rows: int, times: int
+) -> None:
+    asked: list[int] = []
+
+    def is_asked(row: int) -> bool:
+        asked.append(row)
+        return True
+
+    out = StringIO()
+    with duckdb.connect() as connection:
+        connection.create_function("is_asked", is_asked, ["BIGINT"], "BOOLEAN")
+        write_answer(connection, f"FROM range({rows}) WHERE is_asked(range)", "table", out, 100)
+    assert len(asked) == times * rows
+    assert f"{rows:,} rows, the first 100 of them shown" in out.getvalue()
