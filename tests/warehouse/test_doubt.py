@@ -82,6 +82,17 @@ def test_scores_that_stay_did_not_move_by_their_rounding(
         assert answer["p_value"] == pytest.approx(1)
 
 
+def test_a_period_without_the_few_tasks_that_score_high_did_not_move(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    """A tenth of the tasks does; of thirty there are none in one of 24 periods."""
+    before = [(number, 0.2 if number % 10 else 0.8) for number in range(120)]
+    answer = changes(connection, before, [(number, 0.2) for number in range(200, 230)])
+    assert answer["change"] == pytest.approx(-0.06)
+    assert answer["p_value"] > 0.05
+    assert answer["high"] > 0
+
+
 def test_on_the_same_tasks_a_change_has_the_doubt_of_pairs(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:

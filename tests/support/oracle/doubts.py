@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
-from operator import itemgetter
+from operator import itemgetter, mul
 from typing import Any
 
 from tests.support.oracle.statistics import correlation, deviation, grouped, mean, median
@@ -259,10 +259,17 @@ def _change(now: Sequence[Row], then: Sequence[Row]) -> dict[str, Any]:
 
 
 def _joint_variance(now: Sequence[Row], then: Sequence[Row], change: float) -> float:
-    """Each task is left out on both sides."""
+    """Each task is left out on both sides; at least as if single tasks varied alike on both."""
     tasks = tasks_of([*now, *then])
     without = [_change_without(task, now, then) - change for task in tasks]
-    return (len(tasks) - 1) / len(tasks) * math.fsum(each**2 for each in without)
+    joint = (len(tasks) - 1) / len(tasks) * math.fsum(each**2 for each in without)
+    sizes = [effective(side) for side in (now, then)]
+    variances = [jackknife(side, itemgetter("score")) for side in (now, then)]
+    degrees = [size - 1 for size in sizes]
+    singles = [size * variance for size, variance in zip(sizes, variances, strict=True)]
+    single = math.fsum(map(mul, degrees, singles)) / sum(degrees)
+    alike = single * sum(1 / size for size in sizes)
+    return joint + max(0.0, alike - sum(variances))
 
 
 def _change_without(task: Any, *sides: Sequence[Row]) -> float:

@@ -2,8 +2,10 @@
 -- Example: FROM changes_by(framework, 'month') ORDER BY p_value LIMIT 10;
 -- Each task goes into its period and, as what was before, into the four that follow. Tasks are
 -- numbered by a hash, which sorts faster than their texts. An attempt before and one now at the same
--- task move together, so that the jackknife leaves out both. Welch's degrees of freedom, also where
--- nothing varies.
+-- task move together, so that the jackknife leaves out both. Where few tasks score far from the others, a
+-- side without them seems to vary too little: the variance is at least that of sides that vary alike. The
+-- degrees of freedom are Welch's, but no more than the tasks of both sides have. To 12 decimals, as a
+-- mean that stays differs in its last digits, and an error of these alone would call that a change.
 CREATE MACRO changes_by(keys, period) AS TABLE
 SELECT
     key,
@@ -21,6 +23,14 @@ SELECT
 FROM (
     SELECT
         *,
+        sqrt(
+            variance_of_change
+            + greatest(
+                0,
+                variance_of_all * (1 / effective + 1 / effective_before)
+                - variance - variance_before
+            )
+        ) AS error,
         CASE WHEN change = 0 THEN 0 ELSE least(abs(change) / error, 1e6) END AS t,
         CASE
             WHEN effective_before IS NULL OR least(effective, effective_before) < 5 THEN NULL
@@ -51,10 +61,12 @@ FROM (
             (count(task.n) - 1) / count(task.n) * sum(shift * shift) AS variance,
             (count(task.n_before) - 1) / count(task.n_before) * sum(shift_before * shift_before)
                 AS variance_before,
-            sqrt(
-                (count(*) - 1) / count(*)
-                * sum(pow(coalesce(shift, 0) - coalesce(shift_before, 0), 2))
-            ) AS error
+            (
+                (effective - 1) * effective * variance
+                + (effective_before - 1) * effective_before * variance_before
+            ) / (effective + effective_before - 2) AS variance_of_all,
+            (count(*) - 1) / count(*)
+            * sum(pow(coalesce(shift, 0) - coalesce(shift_before, 0), 2)) AS variance_of_change
         FROM (
             SELECT
                 *,
@@ -108,4 +120,4 @@ WHERE CASE
 END
 ORDER BY key, begins;
 
-COMMENT ON MACRO TABLE changes_by IS 'By how much did the mean score of the traces that are alike in these columns change, from the four periods before (day, week, month, quarter or year) to each period? low and high: a 95% interval; p_value: how likely chance alone makes such a change; null below 5 effective tasks on either side.';
+COMMENT ON MACRO TABLE changes_by IS 'By how much did the mean score of the traces that are alike in these columns change, from the four periods before (day, week, month, quarter or year) to each period? low and high: a 95% interval for tasks drawn anew; p_value: how likely such a change is where the tasks alone differ, by chance; null below 5 effective tasks on either side.';
