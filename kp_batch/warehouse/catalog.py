@@ -7,7 +7,7 @@ tables.
 
 import json
 import re
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from glob import escape
@@ -16,7 +16,7 @@ from typing import Any
 
 import duckdb
 
-from kp_batch.duck import SQL, duckdb_config, identifier, literal, small_work, sql, statement
+from kp_batch.duck import SQL, duckdb_config, identifier, literal, sql, statement
 from kp_batch.schemas import VIEWS
 from kp_batch.storage.store import store_at
 from kp_batch.text import parse_duration
@@ -25,6 +25,12 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
 from kp_batch.warehouse.questions import catalog_id, statements
 from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation
+from kp_batch.warehouse.template import new_database, template
+
+_MANIFEST = (
+    "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "
+    "tables VARCHAR, failed BOOLEAN, redundancy VARCHAR, warehouse VARCHAR, catalog_id VARCHAR)"
+)
 
 
 def build(
@@ -43,25 +49,26 @@ def build(
         rows: SQL for the rows of each view.
         file_system: opens the URLs in these rows.
     """
-    with small_work() as connection:
+    with template(path, _in_common(warehouse)), new_database(path) as connection:
         if file_system:
             connection.register_filesystem(file_system)
-        # Clients of DuckDB 1.4 and later can open this format; the newest needs 2.0.
-        connection.execute(
-            statement("ATTACH $path AS kp (STORAGE_VERSION 'v1.4.0')", path=literal(path))
-        )
-        connection.execute("USE kp")
-        connection.execute("BEGIN")  # each statement would wait for the disk
-        connection.execute("CREATE SCHEMA kp.here")
-        _copy_manifest(connection, warehouse, manifest)
-        _create(connection, "macros", warehouse)
+        connection.execute("COPY FROM DATABASE template TO kp (SCHEMA)")
         create_views(connection, warehouse, manifest, rows)
-        _create(connection, "questions", warehouse)
-        connection.execute("COMMIT")
-        connection.execute("USE memory")
-        connection.execute("DETACH kp")
+        _copy_manifest(connection, warehouse, manifest)
         if file_system:
             connection.unregister_filesystem(file_system.protocol)
+
+
+def _in_common(warehouse: str) -> list[str]:
+    """The statements that create what all catalogs of a warehouse have; its views have no rows."""
+    no_rows = {name: parquet_relation(name, []) for name in VIEWS}
+    return [
+        "CREATE SCHEMA kp.here",
+        _MANIFEST,
+        *_in_catalogs("macros", warehouse),
+        *_views(warehouse, Manifest({}, {}), no_rows),
+        *_in_catalogs("questions", warehouse),
+    ]
 
 
 def create_views(
@@ -75,11 +82,16 @@ def create_views(
     The rows of each are those of a function, see `rows_of`, which the questions ask: a table of a
     user that is called as a view would hide this from them, even from views.
     """
-    values = {"threshold": manifest.threshold, "filling": _filling(manifest, rows["scores"])}
-    for name in VIEWS:
-        function = rows_of(name, warehouse)
-        view = sql(__name__, f"sql/{name}.sql", function=function, **rows, **values)
+    for view in _views(warehouse, manifest, rows):
         connection.execute(view)
+
+
+def _views(warehouse: str, manifest: Manifest, rows: Mapping[str, SQL]) -> list[SQL]:
+    values = {"threshold": manifest.threshold, "filling": _filling(manifest, rows["scores"])}
+    return [
+        sql(__name__, f"sql/{name}.sql", function=rows_of(name, warehouse), **rows, **values)
+        for name in VIEWS
+    ]
 
 
 def _filling(manifest: Manifest, scores: SQL) -> SQL:
@@ -88,7 +100,7 @@ def _filling(manifest: Manifest, scores: SQL) -> SQL:
     Before the ttl of a cache's first vector has passed, it loses none but by its size.
     """
     if manifest.settings.get("embedder") in {None, "none"}:
-        return SQL("false")
+        return statement("false")
     filling = statement("cache_size < $size", size=manifest.settings["cache_size"])
     ttl = parse_duration(manifest.settings["ttl"])
     if ttl is None:
@@ -136,26 +148,22 @@ def create_macros(connection: duckdb.DuckDBPyConnection, *names: str) -> None:
         names: of files in that folder; without any, those of all.
     """
     for macros in statements("macros", *names):
-        connection.execute(macros.replace("kp.", ""))
+        connection.execute(_unqualified(macros))
 
 
 def _copy_manifest(
     connection: duckdb.DuckDBPyConnection, warehouse: str, manifest: Manifest
 ) -> None:
-    """Create the table with the manifest, and the warehouse that the views read."""
+    """Fill the table with the manifest, and the warehouse that the views read."""
     settings, tables = json.dumps(manifest.settings), json.dumps(manifest.tables)
-    connection.execute(
-        "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "
-        "tables VARCHAR, failed BOOLEAN, redundancy VARCHAR, warehouse VARCHAR, catalog_id VARCHAR)"
-    )
     redundancy = json.dumps(manifest.redundancy.as_dict()) if manifest.redundancy else None
     row = [FORMAT_VERSION, manifest.publication, settings, tables, manifest.failed, redundancy]
     values = [*row, warehouse, catalog_id()]
     connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
-def _create(connection: duckdb.DuckDBPyConnection, folder: str, warehouse: str) -> None:
-    """Create macros or questions; macros that name others also in the schema `here`.
+def _in_catalogs(folder: str, warehouse: str) -> Iterator[str]:
+    """The statements of macros or questions; macros that name others also in the schema `here`.
 
     DuckDB resolves the names in a macro where a query runs, not where the macro is. Macros in
     `main` qualify all names with the catalog: they work wherever it is attached as kp, in use or
@@ -164,15 +172,17 @@ def _create(connection: duckdb.DuckDBPyConnection, folder: str, warehouse: str) 
     """
     # What a view names has to be there.
     for text in sorted(statements(folder), key=_is_view):
-        connection.execute(_in_catalog(text, "" if _is_view(text) else "kp.", warehouse))
+        yield _in_catalog(text, "" if _is_view(text) else "kp.", warehouse)
         if "kp." in text and not _is_view(text):
-            connection.execute("USE kp.here")
-            connection.execute(_in_catalog(text, "", warehouse))
-            connection.execute("USE kp")
+            yield from ("USE kp.here", _in_catalog(text, "", warehouse), "USE kp")
 
 
 def _is_view(text: str) -> bool:
     return "CREATE VIEW" in text
+
+
+def _unqualified(macros: str) -> str:
+    return macros.replace("kp.", "")
 
 
 def _in_catalog(text: str, catalog: str, warehouse: str) -> str:

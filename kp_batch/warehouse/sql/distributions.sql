@@ -1,5 +1,5 @@
 -- Given: function, a name; distributions, the SQL for the rows of the table.
-CREATE MACRO $function() AS TABLE
+CREATE OR REPLACE MACRO $function() AS TABLE
 SELECT
     run_id,
     task_domain,
@@ -14,6 +14,6 @@ SELECT
     bins
 FROM $distributions;
 
-CREATE VIEW distributions AS FROM $function();
+CREATE OR REPLACE VIEW distributions AS FROM $function();
 
 COMMENT ON VIEW distributions IS 'How the scores were distributed when each run had ended, one row a domain (null: all of them); bins counts ten bins of equal width.';

@@ -1,5 +1,5 @@
 -- Given: function, a name; files, the SQL for the rows of the table.
-CREATE MACRO $function() AS TABLE
+CREATE OR REPLACE MACRO $function() AS TABLE
 SELECT
     source_file,
     status,
@@ -12,6 +12,6 @@ SELECT
     path_keys
 FROM $files;
 
-CREATE VIEW files AS FROM $function();
+CREATE OR REPLACE VIEW files AS FROM $function();
 
 COMMENT ON VIEW files IS 'The ledger: one row a file that was ever read, until it is pruned; status read, unreadable, gone or excluded.';

@@ -1,5 +1,5 @@
 -- Given: function, a name; profiles, the SQL for the rows of the table.
-CREATE MACRO $function() AS TABLE
+CREATE OR REPLACE MACRO $function() AS TABLE
 SELECT
     profile_id,
     name,
@@ -10,6 +10,6 @@ SELECT
     valid_from
 FROM $profiles;
 
-CREATE VIEW profiles AS FROM $function();
+CREATE OR REPLACE VIEW profiles AS FROM $function();
 
 COMMENT ON VIEW profiles IS 'The weights of every profile_id of the settings; valid_from: the times from which they hold, null from the beginning.';

@@ -1,8 +1,8 @@
 -- Given: function, a name; rejects, the SQL for the rows of the table.
-CREATE MACRO $function() AS TABLE
+CREATE OR REPLACE MACRO $function() AS TABLE
 SELECT source_file, "row", trace_id, task_domain, reasons, message, raw, run_id
 FROM $rejects;
 
-CREATE VIEW rejects AS FROM $function();
+CREATE OR REPLACE VIEW rejects AS FROM $function();
 
 COMMENT ON VIEW rejects IS 'One row for each row or file that the last run could not score, with all reasons.';

@@ -1,6 +1,6 @@
 -- Given: function, a name; runs, the SQL for the rows of the table.
 -- number: runs are added to one version of the table after another, whatever clocks say.
-CREATE MACRO $function() AS TABLE
+CREATE OR REPLACE MACRO $function() AS TABLE
 SELECT
     run_id,
     row_number() OVER (
@@ -23,6 +23,6 @@ SELECT
     audits
 FROM $runs;
 
-CREATE VIEW runs AS FROM $function();
+CREATE OR REPLACE VIEW runs AS FROM $function();
 
 COMMENT ON VIEW runs IS 'One row a run, done or failed; number: 1, 2, 3 in the order in which they were published; config, inputs, changes, counts, seconds, versions, fingerprints, published and audits are JSON.';

@@ -1,5 +1,5 @@
 -- Given: function, a name; scores, the SQL for the rows of the table; threshold, a number; filling, a condition.
-CREATE MACRO $function() AS TABLE
+CREATE OR REPLACE MACRO $function() AS TABLE
 SELECT
     trace_id,
     created_at,
@@ -38,6 +38,6 @@ SELECT
     profile_id
 FROM $scores AS trace;
 
-CREATE VIEW scores AS FROM $function();
+CREATE OR REPLACE VIEW scores AS FROM $function();
 
 COMMENT ON VIEW scores IS 'One row a trace: its four dimensions, its score, and why it was novel or not.';
