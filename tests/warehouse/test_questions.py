@@ -629,3 +629,25 @@ def test_no_catalog_answers_from_another_one_that_is_called_kp(
         for query in CALLED[:6]:
             with pytest.raises(duckdb.CatalogException, match=f" of {warehouse} does not exist"):
                 connection.execute(query.format("other."))
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        (
+            "paired_agents('patchwork-a', 'patchwork-a')",
+            "two different values, neither of them null",
+        ),
+        ("paired_agents('patchwork-a', NULL)", "two different values, neither of them null"),
+        ("paired_agents('patchwork-a', 'ops')", "no trace has ops, which was to be compared"),
+        ("paired_frameworks('no one', 'langgraph')", "no trace has no one, which was to be"),
+        ("changes_by(1, 'fortnight')", "a period is day, week, month, quarter or year"),
+        ("mean_changes('fortnight')", "a period is day, week, month, quarter or year"),
+        ("domain_changes(NULL)", "a period is day, week, month, quarter or year"),
+    ],
+)
+def test_questions_refuse_what_they_cannot_compare(
+    warehouse: Path, question: str, reason: str
+) -> None:
+    with pytest.raises(duckdb.Error, match=reason):
+        ask(warehouse, f"FROM {question}")

@@ -113,7 +113,8 @@ def means_by(state: State, name: str) -> Answer:
 
 
 def differences_by(state: State, column: str, a: str, b: str) -> Answer:
-    return differences(state.scores, column, a.strip("'"), b.strip("'"))
+    a, b = ({"true": True, "false": False}.get(each, each.strip("'")) for each in (a, b))
+    return differences(state.scores, column, a, b)
 
 
 def _paired(column: str) -> Callable[..., Answer]:
@@ -590,10 +591,10 @@ ANSWERS: Mapping[str, Callable[..., Answer]] = MappingProxyType(
 ARGUMENTS: Mapping[str, Sequence[tuple[float | str, ...]]] = MappingProxyType(
     {
         "means_by": [("framework",), ("success",)],
-        "differences_by": [("task_domain", "'code'", "'finance'")],
-        "paired_agents": [("'code-assistant'", "'ops-agent'"), ("'nobody'", "'ops-agent'")],
-        "paired_frameworks": [("'langgraph'", "'openai-agents'")],
-        "paired_groups": [("'{}'", "'x'")],
+        "differences_by": [("success", "true", "false")],
+        "paired_agents": [("'a'", "'b'")],
+        "paired_frameworks": [],
+        "paired_groups": [],
         "changes_by": [("framework", "'month'"), ("success", "'day'")],
         "mean_changes": [(f"'{each}'",) for each in ("day", "week", "month", "quarter", "year")],
         "domain_changes": [("'day'",), ("'week'",)],

@@ -69,3 +69,11 @@ CREATE MACRO two_sided(deviate) AS exp(-deviate * deviate / 2) / (1 + 0.23164189
 );
 
 COMMENT ON MACRO two_sided IS 'How likely a standard normal value is further from 0, to either side, than this deviate.';
+
+-- DuckDB looks at a period before any row; what is none is refused there.
+CREATE MACRO period_or_day(period) AS CASE
+    WHEN period IN ('day', 'week', 'month', 'quarter', 'year') THEN period
+    ELSE 'day'
+END;
+
+COMMENT ON MACRO period_or_day IS 'The period of these that a question is asked by; another text is a day.';

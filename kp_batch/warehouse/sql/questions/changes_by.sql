@@ -97,12 +97,16 @@ FROM (
                     FROM (
                         SELECT
                             keys AS key,
-                            date_trunc(period, kp.day_of(created_at))::DATE AS begins,
-                            date_diff(period, DATE '2000-01-03', begins) AS number,
+                            date_trunc(kp.period_or_day(period), kp.day_of(created_at))::DATE AS begins,
+                            date_diff(kp.period_or_day(period), DATE '2000-01-03', begins) AS number,
                             hash(objective_hash) AS task,
                             count(*) AS n,
                             sum(score) AS score
                         FROM kp.scores
+                        WHERE CASE
+                            WHEN period IN ('day', 'week', 'month', 'quarter', 'year') THEN true
+                            ELSE error('a period is day, week, month, quarter or year')
+                        END
                         GROUP BY ALL
                     ), range(5) AS of_periods(later)
                     GROUP BY key, number + later, task
@@ -114,10 +118,6 @@ FROM (
         GROUP BY key, number
     )
 )
-WHERE CASE
-    WHEN period IN ('day', 'week', 'month', 'quarter', 'year') THEN true
-    ELSE error('a period is day, week, month, quarter or year')
-END
 ORDER BY key, begins;
 
 COMMENT ON MACRO TABLE changes_by IS 'By how much did the mean score of the traces that are alike in these columns change, from the four periods before (day, week, month, quarter or year) to each period? low and high: a 95% interval for tasks drawn anew; p_value: how likely such a change is where the tasks alone differ, by chance; null below 5 effective tasks on either side.';

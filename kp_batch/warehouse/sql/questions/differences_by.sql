@@ -58,8 +58,13 @@ FROM (
     )
 )
 WHERE CASE
-    WHEN a <> b THEN true
-    ELSE error('differences_by compares two different values, neither of them null')
+    WHEN a IS NOT DISTINCT FROM b OR a IS NULL OR b IS NULL
+        THEN error('differences_by compares two different values, neither of them null')
+    WHEN (SELECT count(DISTINCT unit) FROM kp.scores WHERE unit IN (a, b)) < 2
+        THEN error('no trace has ' || CASE
+            WHEN b IN (SELECT unit FROM kp.scores) THEN a ELSE b
+        END || ', which was to be compared')
+    ELSE true
 END
 ORDER BY list_position(
     ['score', 'complexity', 'novelty', 'tool_diversity', 'outcome_confidence', 'success'], measure

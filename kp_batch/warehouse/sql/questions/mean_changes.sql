@@ -52,8 +52,8 @@ LEFT JOIN (
             FROM (
                 SELECT
                     task_domain,
-                    date_trunc(period, kp.day_of(created_at))::DATE AS begins,
-                    date_diff(period, DATE '2000-01-03', begins) AS number,
+                    date_trunc(kp.period_or_day(period), kp.day_of(created_at))::DATE AS begins,
+                    date_diff(kp.period_or_day(period), DATE '2000-01-03', begins) AS number,
                     count(*) AS n,
                     sum(score) AS score
                 FROM kp.scores
