@@ -76,9 +76,13 @@ def writing_to(name: str) -> Generator[None]:
         raise ResourceError(message, code="output") from error
 
 
-def info(message: str, *, always: bool = False) -> None:
-    """Log what the command does, which `show_only_new_warnings` may leave out unless `always`."""
-    _LOG.info("%s", printable_lines(message), extra={"always": always})
+def info(message: str, *, always: bool = False, in_brief: bool = False) -> None:
+    """Log what the command does, which `show_only_new_warnings` leaves out unless `always`.
+
+    In brief is what other lines tell at length: it is shown where these are left out.
+    """
+    extra = {"always": always or in_brief, "in_brief": in_brief}
+    _LOG.info("%s", printable_lines(message), extra=extra)
 
 
 def warn(message: str, *, repeated: bool = False, standing: bool = False) -> None:
@@ -121,6 +125,7 @@ def show_on_stderr() -> None:
     """Show the log on stderr from now on, as the command line does."""
     handler = _OnStderr(user_err())
     handler.setFormatter(_Line())
+    handler.addFilter(_is_at_length)
     add_handler(handler)
 
 
@@ -128,6 +133,7 @@ def show_only_new_warnings() -> None:
     """Show on stderr from now on only what is new: see `warn` and `info`."""
     for handler in _LOG.handlers:
         if isinstance(handler, _OnStderr):
+            handler.removeFilter(_is_at_length)
             handler.addFilter(_is_new)
 
 
@@ -151,7 +157,11 @@ def replay_log(records: Iterable[logging.LogRecord]) -> None:
 
 
 class _OnStderr(logging.StreamHandler[TextIO]):
-    """The log that the user sees; without a filter, progress bars are shown, too."""
+    """The log that the user sees; unless only what is new is shown, progress bars are, too."""
+
+
+def _is_at_length(record: logging.LogRecord) -> bool:
+    return not getattr(record, "in_brief", False)
 
 
 def _is_new(record: logging.LogRecord) -> bool:
@@ -162,8 +172,8 @@ def _is_new(record: logging.LogRecord) -> bool:
 
 def _shows_bars() -> bool:
     err = user_err()
-    is_filtered = any(isinstance(each, _OnStderr) and each.filters for each in _LOG.handlers)
-    return err is not None and err.isatty() and not is_filtered
+    is_quiet = any(_is_new in each.filters for each in _LOG.handlers)
+    return err is not None and err.isatty() and not is_quiet
 
 
 class _Line(logging.Formatter):

@@ -63,7 +63,8 @@ DEMO_QUERIES = {
 @click.option(
     "--quiet",
     is_flag=True,
-    help="Print errors, warnings when they are new or changed, and that a warehouse is new.",
+    help="Print errors, warnings when they are new or changed, changed settings, and that a "
+    "warehouse is new.",
 )
 @json_option
 def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) -> None:

@@ -40,6 +40,7 @@ from kp_batch.pipeline.summary import Summary, summarise
 from kp_batch.pipeline.write import write_tables
 from kp_batch.planning.explain_plan import (
     PlanDescription,
+    changed_settings,
     describe,
     future_warnings,
     loss_warnings,
@@ -305,6 +306,8 @@ def log_plan(run: Run, plan: Plan) -> PlanDescription:
     description = describe(run, plan)
     for line in plan_text(description).splitlines() if plan.pending else ():
         info(line)
+    for line in changed_settings(description):
+        info(line, in_brief=True)
     for line in profile_warnings(description):
         warn(line)
     for line in loss_warnings(description):

@@ -1,5 +1,6 @@
 """Describes a plan and its reasons: as data for programs, and as text for terminals and logs."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import polars as pl
@@ -10,13 +11,15 @@ from kp_batch.novelty.settings import format_cache_by
 from kp_batch.planning.changes import Loss
 from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan
-from kp_batch.runs.reasons import Pending, Reason
+from kp_batch.runs.reasons import Pending, Reason, for_mail
 from kp_batch.runs.run import Run
+from kp_batch.settings import SETTINGS
 from kp_batch.text import DOMAIN, be, count_of, printable, shortened, some_of
 
 _DATED = "once scored, they are found by: kp-batch sql 'FROM scores WHERE created_at > now()'"
 _SHOWN = 5  # domains, or days
 _REASONS = 12
+_OF_SCORING = {*SETTINGS, "weights", "audit", "formula", "model_files"}  # codes of reasons
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,12 @@ def plan_text(plan: PlanDescription) -> str:
     )
 
 
+def changed_settings(plan: PlanDescription) -> list[str]:
+    """What a plan scores otherwise than the last run, on one line; empty if it scores alike."""
+    reasons = [reason for reason in plan.reasons if reason.code in _OF_SCORING]
+    return [f"settings changed: {for_mail('; '.join(_words(reasons)))}"] if reasons else []
+
+
 def profile_warnings(plan: PlanDescription) -> list[str]:
     """Of new profiles that weight no trace, one line each."""
     return [
@@ -179,12 +188,15 @@ def warnings(plan: PlanDescription) -> list[str]:
 def _why(plan: PlanDescription) -> list[str]:
     """A line for each reason, those about files on one."""
     files = _files(plan)
-    others = [
-        printable(reason.words) for reason in plan.reasons if not reason.code.startswith("files_")
-    ]
-    more = [f"and {len(others) - _REASONS:,} more"] if len(others) > _REASONS else []
-    lines = [*others[:_REASONS], *more, *([files] if files else [])]
+    others = [reason for reason in plan.reasons if not reason.code.startswith("files_")]
+    lines = [*_words(others), *([files] if files else [])]
     return [f"  {'why' if not row else '':<10} {line}" for row, line in enumerate(lines)]
+
+
+def _words(reasons: Sequence[Reason]) -> list[str]:
+    """The words of the first reasons, and how many more there are."""
+    more = [f"and {len(reasons) - _REASONS:,} more"] if len(reasons) > _REASONS else []
+    return [*(printable(reason.words) for reason in reasons[:_REASONS]), *more]
 
 
 def _files(plan: PlanDescription) -> str:

@@ -78,6 +78,11 @@ def join_reasons(reasons: Iterable[Reason]) -> str:
     return "; ".join(reason.words for reason in reasons)
 
 
+def for_mail(words: str) -> str:
+    """The words of reasons without an arrow: cron mails what it runs as ASCII."""
+    return words.replace(_TO, "to")
+
+
 def weights_by_date(profile: Any) -> dict[str, Weights]:
     """The weights of a name by the date from which they hold, "" from the beginning, ascending.
 

@@ -55,6 +55,11 @@ def night(*options: object) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+def done_with(*changes: str) -> tuple[int, str]:
+    """What `night` returns where settings changed."""
+    return 0, f"kp-batch: settings changed: {'; '.join(changes)}\n"
+
+
 def files_of(folder: Path) -> dict[str, bytes]:
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
@@ -145,10 +150,11 @@ def test_another_warehouse_in_its_place_is_told_and_not_touched(made: Path, tmp_
 
 def test_a_line_taken_out_is_a_setting_taken_back(made: Path) -> None:
     change(made, "# cache_size = 1000", "cache_size = 2")
-    assert night() == (0, "")
+    assert night() == done_with("cache size 1000 to 2")
     change(made, "cache_size = 2", "")
     planned = invoke("plan").stdout
     assert "cache size 2 \N{RIGHTWARDS ARROW} 1000" in planned
+    assert night() == done_with("cache size 2 to 1000")
     assert night() == (0, "")
     assert require_manifest(made / "warehouse").settings["cache_size"] == 1000
 
@@ -189,7 +195,7 @@ def test_another_warehouse_keeps_its_archive_and_its_traces(made: Path, tmp_path
 def test_a_rollback_and_the_file_agree_before_the_next_night(made: Path) -> None:
     change(made, "# cache_size = 1000", "cache_size = 2")
     change(made, "# threshold = 0.75", "threshold = 0.5")
-    assert night() == (0, "")
+    assert night() == done_with("cache size 1000 to 2", "threshold 0.75 to 0.5")
     lines = (made / "kp_batch.toml").read_text("utf-8").split("\n")
     places = [lines.index(line) + 1 for line in ("cache_size = 2", "threshold = 0.5")]
     told = f"cache_size 2 (line {places[0]}), threshold 0.5 (line {places[1]})"
@@ -209,7 +215,7 @@ def test_a_rollback_and_the_file_agree_before_the_next_night(made: Path) -> None
     assert status == 1
     assert f"would bring back: cache_size 2 (line {places[0]});" in error
     change(made, "cache_size = 2", "cache_size = 3")  # of their own will
-    assert night() == (0, "")
+    assert night() == done_with("cache size 1000 to 3")
     assert require_manifest(made / "warehouse").settings["cache_size"] == 3
 
 
@@ -218,7 +224,7 @@ def test_what_the_next_run_finds_is_without_what_the_project_excludes(made: Path
         write_jsonl(made / "archive" / f"{name}.jsonl", [trace(id=name)])
     change(made, "# exclude = []", 'exclude = ["bad.jsonl"]')
     change(made, "# cache_size = 1000", "cache_size = 2")
-    assert night() == (0, "")
+    assert night() == done_with("cache size 1000 to 2")
     looked = invoke("rollback", "previous", "--dry-run").stdout
     assert f"next run   new: {made}/archive/new.jsonl" in looked
     assert f"new: {made}/archive/bad.jsonl" not in looked
@@ -228,12 +234,18 @@ def test_what_the_next_run_finds_is_without_what_the_project_excludes(made: Path
 def test_what_is_accepted_is_right_from_then_on(made: Path) -> None:
     weights = "complexity = 1\nnovelty = 0\ntool_diversity = 0\noutcome_confidence = 0"
     change(made, "[audits.no_domain_shifts]", f"[profiles.code]\n{weights}\n[audits.shifts]")
-    assert night() == (0, "")
+    changed = done_with(
+        "weights of code: complexity 0.2 to 1, novelty 0.3 to 0, tool_diversity 0.3 to 0, "
+        "outcome_confidence 0.2 to 0",
+        "audit no_domain_shifts gone",
+        "audit shifts new",
+    )
+    assert night() == changed
     rolled = invoke("rollback", "previous")
     places = ["audit of no_domain_shifts (which it leaves out)", "audit of shifts (line "]
     assert all(place in rolled.stderr for place in ("weights of code (line ", *places))
     assert night()[0] == 1
-    assert night("--accept") == (0, "")
+    assert night("--accept") == changed
     assert night() == (0, "")
 
 
@@ -329,7 +341,7 @@ def test_a_command_reads_the_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.telling
 def test_a_fault_of_a_table_ends_what_needs_that_table_and_nothing_else(made: Path) -> None:
     change(made, "# cache_size = 1000", "cache_size = 2")
-    assert night() == (0, "")
+    assert night() == done_with("cache size 1000 to 2")
     change(made, "max_gone", "max_gon")
     words = "[limits] has no key 'max_gon', did you mean 'max_gone'?"
     for command in (["plan"], ["settings"], ["import"], ["run", "--no-prefect"]):

@@ -396,7 +396,8 @@ def test_night_26_an_audit_warns_once(project: Project) -> None:
 def test_night_27_the_file_would_bring_back_what_a_rollback_undid(project: Project) -> None:
     before = project.scores()
     project.change("# cache_size = 1000", "cache_size = 2")
-    assert project.night()[::2] == (0, "")
+    told = "kp-batch: settings changed: cache size 1000 to 2\n"
+    assert project.night()[::2] == (0, told)
     project.command("rollback", "previous")
     returned, ending, told = project.night()
     assert (returned, ending["status"], ending["code"]) == (1, "refused", "rolled_back")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kp_batch.log import show_on_stderr, show_only_new_warnings
+from kp_batch.log import info, show_on_stderr, show_only_new_warnings
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.run import effective_config
 from tests.support.archives import trace, write_jsonl
@@ -21,6 +21,8 @@ pytestmark = pytest.mark.slow
 OPTIONS = {"embedder": "none", "max_reject_share": 1, "max_removed": "100%"}
 WEIGHTS = {"complexity": 0.1, "novelty": 0.2, "tool_diversity": 0.3, "outcome_confidence": 0.4}
 LAST = {"last": {"sql": "SELECT max(trace_id) AS last FROM scores", "severity": "warn"}}
+
+NO_ROW = {"none": {"sql": "SELECT 1 WHERE false"}}
 
 
 def write(folder: Path, name: str, *ids: str, **changes: Any) -> None:
@@ -116,7 +118,10 @@ NIGHTS: dict[str, list[Night]] = {
         AGAIN,
     ],
     "an audit that warns": [
-        Night(told=('audit last found 1 row: {"last":"b2"}',), changes={"audits": LAST}),
+        Night(
+            told=("settings changed: audit last new", 'audit last found 1 row: {"last":"b2"}'),
+            changes={"audits": LAST},
+        ),
         AGAIN,
         Night(
             lambda folder: write(folder, "new", "n1"), ('audit last found 1 row: {"last":"n1"}',)
@@ -140,11 +145,31 @@ NIGHTS: dict[str, list[Night]] = {
         AGAIN,
     ],
     "new weights of no trace": [
-        Night(told=("no trace has the domain law",), changes={"profiles": profile("law")}),
+        Night(
+            told=("; weights of law: new", "no trace has the domain law"),
+            changes={"profiles": profile("law")},
+        ),
         AGAIN,
         Night(
-            told=("no trace has the domain art", "no trace has the domain law"),
+            told=(
+                "settings changed: weights of art: new",
+                "no trace has the domain art",
+                "no trace has the domain law",
+            ),
             changes={"profiles": profile("law", "art")},
+        ),
+        AGAIN,
+    ],
+    "settings that change, and are taken back": [
+        Night(
+            told=("settings changed: cache size 1000 to 7; threshold 0.75 to 0.5; audit no",),
+            changes={"cache_size": 7, "threshold": 0.5, "audits": NO_ROW},
+        ),
+        AGAIN,
+        Night(
+            lambda folder: (folder / "archive" / "b.jsonl").unlink(),
+            told=("settings changed: cache size 7 to 1000; audit none gone",),
+            changes={"cache_size": 1000, "audits": {}},
         ),
         AGAIN,
     ],
@@ -237,3 +262,13 @@ def test_each_is_told_once_and_again_when_it_changes(
         assert len(lines) == len(each.told), (number, lines)
         for line, wanted in zip(lines, each.told, strict=True):
             assert wanted in line, number
+
+
+def test_in_brief_is_told_what_is_left_out_at_length(capsys: pytest.CaptureFixture[str]) -> None:
+    with restored_log():
+        show_on_stderr()
+        for words in ("at length", "no more"):
+            info(words)
+            info("in brief", in_brief=True)
+            show_only_new_warnings()
+    assert capsys.readouterr().err == "kp-batch: at length\nkp-batch: in brief\n"

@@ -304,7 +304,8 @@ def test_night_27_on_every_machine_the_file_would_bring_back_what_a_rollback_und
 ) -> None:
     before = project.scores()
     project.change("# cache_size = 1000", "cache_size = 1")
-    assert project.night() == (0, "done", None, "")
+    changed = "kp-batch: settings changed: cache size 1000 to 1\n"
+    assert project.night() == (0, "done", None, changed)
     assert project.asked("rollback", "previous")[0] == 0
     for machine in (other, project):
         returned, how, code, told = machine.night()
@@ -312,7 +313,7 @@ def test_night_27_on_every_machine_the_file_would_bring_back_what_a_rollback_und
         assert "cache_size 1 (line " in told
     assert project.last_run() == other.last_run() == ("refused", "rolled_back")
     assert other.scores() == before
-    assert other.night("--accept") == (0, "done", None, "")
+    assert other.night("--accept") == (0, "done", None, changed)
     assert project.night() == (0, "nothing_to_do", None, "")
 
 
