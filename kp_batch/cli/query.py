@@ -194,7 +194,7 @@ def status(warehouse: Path, max_age: timedelta | None, *, as_json: bool) -> None
     from kp_batch.operations.status import check_age, status_of, status_text
 
     now = datetime.now(UTC)
-    found = status_of(warehouse, now, expected_warehouse_id())
+    found = status_of(warehouse, now, expected_warehouse_id(), the_project())
     echo(json_line(found) if as_json else status_text(found, now))
     check_age(found, max_age)
 

@@ -29,6 +29,7 @@ from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import allow_deletion, keeps_versions
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.delta import remove_unneeded
+from kp_batch.warehouse.last_run import leave_counts
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, writing
@@ -219,6 +220,7 @@ def _publish_without(warehouse: Path, known: "KnownIds", note: str | None) -> Fo
         with _marked(run):
             opened.run = replace(run, candidate=_without_facts(run))
             execute(opened, plan)
+        leave_counts(run.config.warehouse, plan.counts)
     return replace(result, run_id=run.run_id)
 
 

@@ -1,7 +1,7 @@
 """Publishes the state of an earlier run again: a run of its own, which copies no row."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,13 +16,15 @@ from kp_batch.operations.kept_runs import available_runs, forgotten_files
 from kp_batch.pipeline.publish import STATE, publish_success, restore
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
-from kp_batch.runs.reasons import Reason, setting_changes
+from kp_batch.runs.author import current_user
+from kp_batch.runs.reasons import Reason, RolledBack, setting_changes
 from kp_batch.runs.record import RunRecord, done_runs
 from kp_batch.runs.run import Run, last_config
 from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.text import count_of, one_line
 from kp_batch.warehouse.delta import files_of
+from kp_batch.warehouse.last_run import Stands, leave_rollback
 from kp_batch.warehouse.layout import check_links, remove_candidate
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import writing
@@ -92,9 +94,18 @@ def rollback(
         remove_candidate(warehouse)
         written = restore(begun, plan.target, plan.reasons)
         publish_success(begun, written, plan.target.audits, clock.seconds)
+        _leave(begun, plan)
         if with_page:
             leave_report(warehouse, ThreadExecutor())
         return replace(plan.result, run_id=begun.run_id)
+
+
+def _leave(run: Run, plan: "_Plan") -> None:
+    """Leave that it is the last run, and what stands of what is published again."""
+    rolled_back = RolledBack.of(map(asdict, plan.reasons), current_user())
+    if rolled_back and plan.target.counts:
+        stands = Stands.of(plan.target.counts, plan.target.audits)
+        leave_rollback(run.config.warehouse, run.started_at, run.run_id, stands, rolled_back)
 
 
 def plan_rollback(warehouse: Path, run: str, exclude: Sequence[str] = ()) -> RollbackResult:

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kp_batch.ended import Status
-from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.errors import KpBatchError, SettingError, WarehouseError
+from kp_batch.project import Project
 from kp_batch.runs.audits import AuditResult
+from kp_batch.runs.reasons import RolledBack
 from kp_batch.runs.record import RunCounts
 from kp_batch.storage.store import answered_within, store_at
 from kp_batch.text import age, count_of, format_duration, one_line, printable
@@ -23,6 +25,7 @@ from kp_batch.warehouse.bucket.location import Record, shown, url_of
 from kp_batch.warehouse.last_run import LastRun, Stands, Success, last_success
 from kp_batch.warehouse.lock import holder, lease_holder
 from kp_batch.warehouse.manifest import (
+    DAMAGED,
     Manifest,
     check_manifest,
     check_tables,
@@ -35,7 +38,7 @@ _LATE = "see how the last run ended, and whether the nightly job is started"
 PATIENCE_S = 30.0  # until a bucket, or a disk behind a network, has answered
 # Of a warehouse whose runs left no mark of it, as an earlier kp_batch or a copy.
 _LAST_DONE = """
-    SELECT strftime(finished_at, '%Y-%m-%dT%H:%M:%S+00:00'), run_id, counts, audits
+    SELECT strftime(finished_at, '%Y-%m-%dT%H:%M:%S+00:00'), run_id, counts, audits, changes, "user"
     FROM runs WHERE status = 'done' ORDER BY number DESC LIMIT 1
 """
 
@@ -67,21 +70,31 @@ class WarehouseStatus:
     last_success: Success | None  # the last run that was done or had nothing to do; null: none was
     age_s: float | None  # since the end of that
     free_bytes: int | None  # of the disk; null of a bucket
+    # The lines of the project that would bring back what a rollback undid: the next run is refused.
+    brings_back: tuple[str, ...] = ()
 
 
-def status_of(warehouse: Path, now: datetime, warehouse_id: str | None = None) -> WarehouseStatus:
+def status_of(
+    warehouse: Path,
+    now: datetime,
+    warehouse_id: str | None = None,
+    project: Project | None = None,
+) -> WarehouseStatus:
     """Look how a warehouse fares.
 
     Args:
         warehouse: the folder of the tables, or a bucket's copy.
         now: the time, in UTC.
         warehouse_id: that it has to have; None: any.
+        project: of the next run.
 
     Raises:
         WarehouseError: it is none, or another one, or does not answer within `PATIENCE_S`.
     """
     try:
-        return answered_within(PATIENCE_S, partial(_looked_at, warehouse, now, warehouse_id))
+        return answered_within(
+            PATIENCE_S, partial(_looked_at, warehouse, now, warehouse_id, project)
+        )
     except WarehouseError:
         raise
     except (OSError, KpBatchError) as error:
@@ -91,7 +104,9 @@ def status_of(warehouse: Path, now: datetime, warehouse_id: str | None = None) -
         ) from error
 
 
-def _looked_at(warehouse: Path, now: datetime, warehouse_id: str | None) -> WarehouseStatus:
+def _looked_at(
+    warehouse: Path, now: datetime, warehouse_id: str | None, project: Project | None
+) -> WarehouseStatus:
     url = url_of(warehouse)
     look = partial(_of_bucket, url) if url else _of_folder
     found = look(warehouse, warehouse_id)
@@ -104,7 +119,23 @@ def _looked_at(warehouse: Path, now: datetime, warehouse_id: str | None) -> Ware
         last_success=success,
         age_s=since.total_seconds() if since is not None else None,
         free_bytes=None if url else shutil.disk_usage(warehouse).free,
+        brings_back=_brought_back(warehouse, found, project),
     )
+
+
+def _brought_back(warehouse: Path, found: "_Found", project: Project | None) -> tuple[str, ...]:
+    """The lines of a project that bring back what the last success, a rollback, undid."""
+    rolled_back = found.success.rolled_back if found.success else None
+    if project is None or rolled_back is None or not rolled_back.undone:
+        return ()
+    from kp_batch.config import RescoreConfig
+    from kp_batch.runs.rolled_back import bringing_back
+
+    try:
+        config = RescoreConfig.model_validate({"project": project, "warehouse": warehouse})
+        return (*bringing_back(config, found.published.settings, rolled_back.undone),)
+    except (SettingError, *DAMAGED):  # the next run tells of it; a mark may be anybody's
+        return ()
 
 
 def check_age(status: WarehouseStatus, most: timedelta | None) -> None:
@@ -197,29 +228,42 @@ def _last_done(warehouse: Path) -> Success | None:
     from kp_batch.warehouse.reader import connect
 
     with connect(warehouse) as connection:
-        for ended, run_id, counts, audits in connection.execute(_LAST_DONE).fetchall():
+        done = connection.execute(_LAST_DONE).fetchall()
+        for ended, run_id, counts, audits, changes, user in done:
             results = [AuditResult(**result) for result in json.loads(audits)]
             stands = Stands.of(RunCounts(**json.loads(counts)), results)
-            return Success(ended, "done", run_id, stands)
+            return Success(ended, "done", run_id, stands, RolledBack.of(json.loads(changes), user))
     return None
 
 
 def status_text(status: WarehouseStatus, now: datetime) -> str:
     """Format how a warehouse fares for a terminal."""
-    last = "no run was made yet" if status.is_new else _tried_text(status.last_run, now)
-    rows = {"last run": last, "last success": "none yet"}
+    rows = {"last run": _last_text(status, now), "last success": "none yet"}
     if (success := status.last_success) and status.age_s is not None:
-        rows["last success"] = f"{age(status.age_s)} ago, {_words(success.status)}"
+        rows["last success"] = f"{age(status.age_s)} ago, {_success_text(success)}"
         rows["what stands"] = _stands_text(success.stands)
+    if status.brings_back:
+        rows["next run"] = (
+            "will be refused: the project would bring back what the rollback undid, "
+            f"{', '.join(status.brings_back)}; change it there, or run once with --accept"
+        )
     if status.free_bytes is not None:
         rows["free"] = f"{status.free_bytes / 1e9:,.1f} GB of the disk"
     longest = max(map(len, rows))
     return "\n".join(f"{name:{longest}}  {printable(text)}" for name, text in rows.items())
 
 
-def _tried_text(last: Tried | None, now: datetime) -> str:
+def _last_text(status: WarehouseStatus, now: datetime) -> str:
+    last, success = status.last_run, status.last_success
+    if status.is_new:
+        return "no run was made yet"
     if last is None:
         return "none is known, as before this version of kp-batch"
+    is_rollback = success and success.rolled_back and success.run_id == last.run_id
+    return f"{'rollback ' if is_rollback else ''}{_tried_text(last, now)}"
+
+
+def _tried_text(last: Tried, now: datetime) -> str:
     ago = age((now - datetime.fromisoformat(last.ended or last.began)).total_seconds())
     by = f"by {last.user} on {last.host}" if last.user else f"on {last.host}"
     if last.status == "running":
@@ -230,6 +274,12 @@ def _tried_text(last: Tried | None, now: datetime) -> str:
     return f"{_words(last.status)} {ago} ago, {by}{named}" + (
         f": {last.reason}" if last.reason else ""
     )
+
+
+def _success_text(success: Success) -> str:
+    if (undone := success.rolled_back) is None:
+        return _words(success.status)
+    return f"rolled back by {undone.user} from run {undone.from_run} to run {undone.to_run}"
 
 
 def _at(last: Tried) -> str:

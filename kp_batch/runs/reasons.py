@@ -38,6 +38,26 @@ class Reason:
     of: str | None = None
 
 
+@dataclass(frozen=True)
+class RolledBack:
+    """What a rollback undid, by its row in `runs`."""
+
+    from_run: str
+    to_run: str  # the one that is published again
+    user: str  # who did
+    undone: tuple[Reason, ...]  # settings; `old` is what it undid
+
+    @classmethod
+    def of(cls, changes: Iterable[Mapping[str, Any]], user: str) -> "RolledBack | None":
+        """Find it in the changes of a run; None where it is no rollback."""
+        reasons = [Reason(**change) for change in changes]
+        for reason in reasons:
+            if reason.code == "rollback":
+                undone = tuple(other for other in reasons if other is not reason)
+                return cls(reason.old, reason.new, user, undone)
+        return None
+
+
 def setting_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Reason]:
     """The settings of a warehouse that differ, the weights by profile.
 

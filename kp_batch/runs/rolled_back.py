@@ -5,8 +5,8 @@ from typing import Any
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import SettingError
-from kp_batch.runs.reasons import Reason, in_words, setting_changes
-from kp_batch.runs.record import last_done
+from kp_batch.runs.reasons import Reason, RolledBack, in_words, setting_changes
+from kp_batch.runs.record import RunRecord, last_done
 from kp_batch.runs.run import Run
 from kp_batch.text import printable
 
@@ -22,16 +22,21 @@ def check_rolled_back(run: Run) -> None:
     project = run.config.project
     if project is None or run.config.accept:
         return
-    last = last_done(run.snapshot.runs())
-    if last is None or not any(change["code"] == "rollback" for change in last.changes):
+    last = last_done(each for each in run.snapshot.runs() if not _forgets(each))
+    rolled_back = RolledBack.of(last.changes, last.user) if last else None
+    if last is None or rolled_back is None:
         return
-    undone = [Reason(**change) for change in last.changes]
-    if lines := bringing_back(run.config, run.published.settings, undone):
+    if lines := bringing_back(run.config, run.published.settings, rolled_back.undone):
         raise SettingError(
             f"rollback {last.run_id} undid what {project.name} would bring back: "
             f"{', '.join(lines)}; change it there, or, if it is right, run once with --accept",
             code="rolled_back",
         )
+
+
+def _forgets(run: RunRecord) -> bool:
+    """Whether it is the run of a forget, which has the settings that were in force."""
+    return any(change["code"] == "forgotten" for change in run.changes)
 
 
 def bringing_back(

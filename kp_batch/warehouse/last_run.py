@@ -24,6 +24,7 @@ from kp_batch.errors import TEMPORARY_FOLDERS, IdentityError, KpBatchError
 from kp_batch.files import atomic_write
 from kp_batch.runs.audits import AuditResult
 from kp_batch.runs.author import current_user
+from kp_batch.runs.reasons import Reason, RolledBack
 from kp_batch.runs.record import RunCounts
 from kp_batch.storage.store import answered_within, store_at
 from kp_batch.warehouse.bucket.location import Record, url_of
@@ -67,6 +68,7 @@ class Success:
     status: Status
     run_id: str | None
     stands: Stands
+    rolled_back: RolledBack | None = None  # where it is a rollback: what it undid
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,9 @@ class LastRun:
             if read.success is not None:
                 success = Success(**_fields_of(Success, read.success))
                 stands = Stands(**_fields_of(Stands, success.stands))
-                read = replace(read, success=replace(success, stands=stands))
+                undone = _rolled_back_of(success.rolled_back)
+                success = replace(success, stands=stands, rolled_back=undone)
+                read = replace(read, success=success)
             _check(read)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None
@@ -155,6 +159,13 @@ def _fields_of(kind: type[Any], values: Any) -> dict[str, Any]:
     return {each.name: values[each.name] for each in fields(kind) if each.name in values}
 
 
+def _rolled_back_of(values: Any) -> RolledBack | None:
+    if values is None:
+        return None
+    read = RolledBack(**_fields_of(RolledBack, values))
+    return replace(read, undone=tuple(Reason(**_fields_of(Reason, each)) for each in read.undone))
+
+
 def _check(read: LastRun) -> None:
     """Refuse values of other kinds than a run writes.
 
@@ -168,6 +179,10 @@ def _check(read: LastRun) -> None:
         numbers += [*stands.pop("audits").values(), *stands.values()]
         times.append(success["ended"])
         values |= {"its status": success["status"], "its run": success["run_id"]}
+        undone = success["rolled_back"] or {"undone": ()}
+        for number, reason in enumerate(undone.pop("undone")):
+            values |= {f"{number} {name}": reason[name] for name in ("code", "words", "of")}
+        values |= {f"rollback {name}": value for name, value in undone.items()}
     if not all(isinstance(number, int) for number in numbers):
         raise TypeError("numbers that no run writes")
     if not all(text is None or isinstance(text, str) for text in values.values()):
@@ -214,7 +229,12 @@ class Try:
         if shown and shown.status == "running" and not self.has_failed:
             self._show(replace(shown, step=step))
 
-    def end(self, ended: Ended, stands: Stands | None = None) -> None:
+    def end(
+        self,
+        ended: Ended,
+        stands: Stands | None = None,
+        rolled_back: RolledBack | None = None,
+    ) -> None:
         """Say how it ended, where there is a warehouse.
 
         No error of that counts. It may still come to fail, until it is settled.
@@ -222,6 +242,7 @@ class Try:
         Args:
             ended: how.
             stands: where it is done, or had nothing to do.
+            rolled_back: where it is a rollback.
         """
         if self._is_settled:
             return
@@ -230,7 +251,7 @@ class Try:
         with suppress(Exception), locked(self.warehouse, wait=False) if is_here else nullcontext():
             now, success = _now(), last_success(LastRun.read(self.warehouse))
             if stands:
-                success = Success(now, ended.status, self.run_id, stands)
+                success = Success(now, ended.status, self.run_id, stands, rolled_back)
             shown = self._as(**asdict(ended), ended=now, success=success)
             if is_here:
                 self._show(shown)
@@ -319,6 +340,47 @@ def tried(warehouse: Path, warehouse_id: str | None = None) -> Generator[Try]:
         raise
     finally:
         _TRY.reset(token)
+
+
+def leave_rollback(
+    warehouse: Path, began: datetime, run_id: str, stands: Stands, rolled_back: RolledBack
+) -> None:
+    """Leave that a rollback was the last run, and what stands since; no error of that counts.
+
+    Args:
+        warehouse: that it alone writes to.
+        began: in UTC.
+        run_id: of its row in `runs`.
+        stands: of the run that is published again.
+        rolled_back: what it undid.
+    """
+    this = Try(warehouse, began.isoformat(timespec="milliseconds"), run_id=run_id)
+    this.end(Ended("done"), stands, rolled_back)
+
+
+def leave_counts(warehouse: Path, counts: RunCounts) -> None:
+    """Leave what stands since traces were forgotten, which is no night; no error of that counts.
+
+    What audits found is still what the last run did.
+    """
+    url = url_of(warehouse)
+    with suppress(Exception):
+        if shown := _restated(LastRun.read(warehouse), counts):
+            shown.write(warehouse)
+        if url:
+            answered_within(_PATIENCE_S, lambda: _store_counts(url, counts))
+
+
+def _store_counts(url: str, counts: RunCounts) -> None:
+    if shown := _restated(LastRun.in_bucket(url), counts):
+        shown.store(url)
+
+
+def _restated(shown: LastRun | None, counts: RunCounts) -> LastRun | None:
+    if shown is None or shown.success is None:
+        return None
+    stands = replace(Stands.of(counts, ()), audits=shown.success.stands.audits)
+    return replace(shown, success=replace(shown.success, stands=stands))
 
 
 def step_of(folder: Path) -> str | None:

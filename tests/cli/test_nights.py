@@ -18,6 +18,7 @@ from jsonschema import Draft202012Validator
 from kp_batch.cli.schema import schema_of
 from kp_batch.operations import status
 from kp_batch.pipeline import rescore
+from kp_batch.runs.author import current_user
 from kp_batch.warehouse import publication
 from kp_batch.warehouse.last_run import LastRun
 from kp_batch.warehouse.publication import found as begin
@@ -263,6 +264,55 @@ def test_no_night_for_three_days(nights: Nights) -> None:
     assert late.stderr == (
         f"kp-batch: the last success in {nights.warehouse} is 3.0 d ago, which is more than 26h; "
         "see how the last run ended, and whether the nightly job is started\n"
+    )
+
+
+def test_after_a_rollback_what_stands_is_of_what_is_published(nights: Nights) -> None:
+    mark = LastRun.read(nights.warehouse)
+    reject(nights)
+    assert nights.night() == (0, "done", None)
+    undone = nights.status()[1]
+    assert undone["last_success"]["stands"]["rejected"] == 3
+    assert invoke("rollback", "previous", "--warehouse", nights.warehouse).returncode == 0
+    returned, found = nights.status(*DAY)
+    last, success = found["last_run"], found["last_success"]
+    assert (returned, last["status"]) == (0, "done")
+    assert last["run_id"] == success["run_id"] != undone["last_run"]["run_id"]
+    assert success["stands"]["rejected"] == 0
+    runs = {"from_run": undone["last_run"]["run_id"], "to_run": mark and mark.run_id}
+    assert success["rolled_back"] == runs | {"user": current_user(), "undone": []}
+    text = nights.text()
+    assert text.startswith("last run      rollback done ")
+    assert (
+        "rolled back by {user} from run {from_run} to run {to_run}\nwhat stands   nothing".format(
+            **success["rolled_back"]
+        )
+        in text
+    )
+    Path(nights.warehouse / "last-run.json").unlink()  # as in a copy
+    of_copy = nights.status()[1]["last_success"]
+    assert of_copy == success | {"ended": of_copy["ended"]}
+
+
+def test_what_a_forget_removes_stands_no_more_and_is_no_night(nights: Nights) -> None:
+    reject(nights)
+    assert nights.night("--max-reject-share", 1) == (0, "done", None)
+    before = nights.status()[1]
+    assert invoke("forget", "c-bad-0", "--warehouse", nights.warehouse).returncode == 0
+    found = nights.status()[1]
+    assert found["last_run"] == before["last_run"]
+    stands = before["last_success"]["stands"] | {"rejected": 2}
+    assert found["last_success"] == before["last_success"] | {"stands": stands}
+
+
+@pytest.mark.parametrize("words", [["redundancy"], ["vacuum"]], ids=str)
+def test_other_upkeep_leaves_the_status(nights: Nights, words: list[str]) -> None:
+    before = nights.status()[1]
+    invoke(*words, "--warehouse", nights.warehouse)
+    found = nights.status()[1]
+    assert (found["last_run"], found["last_success"]) == (
+        before["last_run"],
+        before["last_success"],
     )
 
 

@@ -399,13 +399,25 @@ def test_night_27_the_file_would_bring_back_what_a_rollback_undid(project: Proje
     told = "kp-batch: settings changed: cache size 1000 to 2\n"
     assert project.night()[::2] == (0, told)
     project.command("rollback", "previous")
+    [brought_back] = project.status()["brings_back"]
     returned, ending, told = project.night()
     assert (returned, ending["status"], ending["code"]) == (1, "refused", "rolled_back")
+    assert brought_back in told
+    assert f"{brought_back}; change it there" in project.command("status").stdout.decode()
     line = project.file.read_text("utf-8").split("\n").index("cache_size = 2") + 1
     assert f"cache_size 2 (line {line}); change it there" in told
     assert "--accept" in told
     assert project.last_run() == ("refused", "rolled_back")
     assert project.scores() == before
+
+
+def test_a_forget_lets_the_file_bring_nothing_back(project: Project) -> None:
+    project.change("# cache_size = 1000", "cache_size = 2")
+    project.night()
+    project.command("rollback", "previous")
+    project.command("forget", project.scores()[0][0])
+    assert project.night()[1]["code"] == "rolled_back"
+    assert project.status()["brings_back"]
 
 
 PLACES: dict[str, dict[str, str]] = {

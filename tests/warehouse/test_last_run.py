@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from kp_batch.ended import Ended
 from kp_batch.errors import BusyError, OvertakenError, WarehouseError
 from kp_batch.runs.audits import AuditResult
+from kp_batch.runs.reasons import Reason, RolledBack
 from kp_batch.warehouse.last_run import LastRun, Stands, Success, last_success, the_try, tried
 from kp_batch.warehouse.lock import holder, locked
 
@@ -18,14 +19,22 @@ STANDS = Stands(unreadable=2, cut=1, gone=0, rejected=3, audits={"always": 7})
 AT = "2026-01-05T02:15:00+00:00"
 MARK = LastRun("done", AT, "kp", "host", 7, "0.1.0", ended=AT, run_id="r", step="publish")
 MARK_OF_SUCCESS = LastRun(**{**vars(MARK), "success": Success(AT, "done", "r", STANDS)})
+UNDONE = RolledBack("a", "b", "kp", (Reason("weights", "0.2 to 0.3", {"novelty": 0.3}, of="code"),))
+MARK_OF_ROLLBACK = replace(MARK, success=Success(AT, "done", "r", STANDS, UNDONE))
 
 
-@pytest.mark.parametrize("mark", [MARK, MARK_OF_SUCCESS], ids=["without", "with"])
+@pytest.mark.parametrize("mark", [MARK, MARK_OF_SUCCESS, MARK_OF_ROLLBACK], ids=range(3))
 def test_what_is_written_is_read(tmp_path: Path, mark: LastRun) -> None:
     assert LastRun.read(tmp_path) is None
     mark.write(tmp_path)
     assert LastRun.read(tmp_path) == mark
     assert [path.name for path in tmp_path.iterdir()] == ["last-run.json"]
+
+
+def _wrong_rollbacks() -> list[Any]:
+    [reason], values = map(asdict, UNDONE.undone), asdict(UNDONE)
+    wrong = [{"undone": [reason | {"code": 7}]}, {"undone": [7]}, {"undone": 7}, {"user": 7}]
+    return [7, {}, *(values | each for each in wrong)]
 
 
 def test_what_anybody_wrote_is_no_mark_but_what_a_later_version_adds_is() -> None:
@@ -37,6 +46,10 @@ def test_what_anybody_wrote_is_no_mark_but_what_a_later_version_adds_is() -> Non
         *({"pid": "7"}, {"ended": "yesterday"}, {"began": "2026-01-01T00:00:00"}),
         {"success": values["success"] | {"stands": {"gone": 1}}},
         {"success": values["success"] | {"ended": None}},
+        *(
+            {"success": values["success"] | {"rolled_back": undone}}
+            for undone in _wrong_rollbacks()
+        ),
     ]
     contents = [json.dumps({**values, **each}).encode() for each in wrong]
     for each in (b"", b"{", b"[]", b"7", b"{}", b"\xff", content[:-20], *contents):
