@@ -180,7 +180,7 @@ class RescoreConfig(BaseModel):
     archive: tuple[str, ...] = Field(
         (),
         description="Parquet or JSONL files, folders, globs or URLs. Left out, they are those of "
-        "the project, or of the last run.",
+        "the project, or, without one, of the last run.",
     )
     warehouse: Annotated[Path, BeforeValidator(folder_of)] = Field(
         description="The folder of the tables, or its URL in a bucket. Left out, it is that of the "

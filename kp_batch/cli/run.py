@@ -70,7 +70,7 @@ DEMO_QUERIES = {
 def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) -> None:
     """Rescore ARCHIVE: Parquet or JSONL files, folders, globs or URLs.
 
-    Left out, it is that of the project, or of the last run.
+    Left out, it is that of the project, or, without one, of the last run.
     """
     _run(settings, prefect=prefect, as_json=as_json, quiet=quiet)
 

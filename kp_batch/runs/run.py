@@ -1,5 +1,7 @@
 """One run: its settings, its name and start, the tables published then, its working files."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +14,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
 from kp_batch.runs.record import last_done
 from kp_batch.runs.staging import Staging
+from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.layout import Layout
@@ -80,7 +83,7 @@ class Run:
 
 
 def effective_config(config: RescoreConfig) -> RescoreConfig:
-    """The config, completed by the warehouse: its settings, and the archive of its last run.
+    """The config, completed by the warehouse unless a project does: its settings and archive.
 
     Raises:
         WarehouseError: it is another warehouse, no archive is given and no run is done, or what is
@@ -92,25 +95,39 @@ def effective_config(config: RescoreConfig) -> RescoreConfig:
 
 
 def _with_archive(config: RescoreConfig) -> RescoreConfig:
-    """The config with an archive: unless given, that of the last run, or of the project.
+    """The config with an archive: unless given, that of the last run.
 
-    What a project excludes goes with its archive, into other warehouses, too.
+    A project leaves nothing to its own warehouse; into a new one of another name goes its archive,
+    and into others as well what it excludes of that.
     """
     project = config.project.values if config.project else {}
     own = tuple(project.get("archive", ()))
-    archive = config.archive or _last_archive(config.warehouse) or own
+    is_own = config.project is not None and config.project.is_of(shown(config.warehouse))
+    last = _last_archive(config.warehouse) if not config.archive else ()
+    archive = config.archive or (() if is_own else last) or own
     if not archive:
-        raise WarehouseError(
-            f"no archive is given, and no run of {shown(config.warehouse)} is done, whose archive "
-            "it could be; name one: kp-batch run ARCHIVE",
-            code="no_archive",
-        )
+        raise WarehouseError(_no_archive(config, last), code="no_archive")
     found: dict[str, Any] = {"archive": archive}
     if "exclude" not in config.model_fields_set and {*map(in_full, archive)} <= {
         *map(in_full, own)
     }:
         found["exclude"] = tuple(project.get("exclude", ()))
     return config.model_copy(update=found)
+
+
+def _no_archive(config: RescoreConfig, last: Sequence[str]) -> str:
+    """What is said where no archive is given; the last run's may be meant."""
+    if config.project:
+        line = f"archive = {json.dumps([*last] or ['ARCHIVE'], ensure_ascii=False)}"
+        was = ", that of the last run" if last else ""
+        return (
+            f"no archive is given: {config.project.name} names none; add a line before its "
+            f"tables: {printable(line)}{was}"
+        )
+    return (
+        f"no archive is given, and no run of {shown(config.warehouse)} is done, whose archive it "
+        "could be; name one: kp-batch run ARCHIVE"
+    )
 
 
 def _last_archive(warehouse: Path) -> tuple[str, ...]:

@@ -298,8 +298,22 @@ def test_a_project_that_names_no_archive_says_so_and_makes_no_run(
     for words in (["run", "--no-prefect"], ["plan"]):
         done = invoke(*words)
         assert done.returncode == 1
-        assert "no archive is given, and no run of w is done" in done.stderr
+        told = "no archive is given: kp_batch.toml names none; add a line before its tables: "
+        assert f'{told}archive = ["ARCHIVE"]\n' in done.stderr
     assert not (tmp_path / "w" / "manifest.json").exists()
+
+
+@pytest.mark.telling
+def test_an_archive_taken_out_of_the_file_is_not_that_of_the_last_run(
+    made: Path, tmp_path: Path
+) -> None:
+    change(made, '\narchive = ["archive"]', "")
+    told = f'kp_batch.toml names none; add a line before its tables: archive = ["{made}/archive"], '
+    for words in (["run", "--no-prefect"], ["run", "--no-prefect", "--preview"], ["plan"]):
+        done = invoke(*words)
+        assert (done.returncode, told in done.stderr) == (1, True), (words, done.stderr)
+    assert invoke("plan", "archive").returncode == 0
+    assert invoke("plan", "--warehouse", tmp_path / "new").returncode == 1
 
 
 def test_the_imports_of_a_file_are_made(made: Path) -> None:
