@@ -12,7 +12,7 @@ from kp_batch.ingest.stage import VERSION
 from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.snapshot import OpenSnapshot
 from kp_batch.schemas import FACTS, FILES
-from kp_batch.text import printable, shortened
+from kp_batch.text import count_of, printable, shortened
 from kp_batch.warehouse.snapshot import parquet_relation
 
 # The relations that changes.sql, candidates.sql and diff.sql create for the others, by columns.
@@ -99,6 +99,20 @@ _LOSS = """
     WHERE removed_from IS NOT NULL
     GROUP BY is_lost
 """
+# What `--prune` would remove, whatever is pruned now.
+_PRUNABLE = """
+    WITH readable AS (
+        FROM facts SEMI JOIN (FROM ledger WHERE status = 'read') USING (file_id)
+    ),
+    away AS (
+        FROM published.files ANTI JOIN (FROM ledger WHERE status = 'read') USING (source_file)
+    )
+    SELECT count(DISTINCT facts.trace_id), count(DISTINCT away.source_file)
+    FROM facts
+    JOIN away USING (file_id)
+    ANTI JOIN (FROM readable WHERE len(reasons) = 0) AS kept USING (trace_id)
+    WHERE len(facts.reasons) = 0
+"""
 
 
 @dataclass(frozen=True)
@@ -150,6 +164,20 @@ class Loss:
 
 
 @dataclass(frozen=True)
+class Prunable:
+    """What `--prune` would remove: published traces that no readable file has, and their files."""
+
+    traces: int = 0
+    files: int = 0  # gone, unreadable or excluded, since whichever run
+
+    @property
+    def words(self) -> str:
+        """How many there are."""
+        files = count_of(self.files, "file")
+        return f"{count_of(self.traces, 'trace')} of {files}, gone, unreadable or excluded,"
+
+
+@dataclass(frozen=True)
 class ChangeDetection:
     """The archive compared with the published tables by `detect_changes`."""
 
@@ -160,6 +188,10 @@ class ChangeDetection:
         """The removed traces: those of files that still count, and those of pruned ones."""
         found = {is_lost: Loss(*row) for is_lost, *row in self.snapshot.ask(_LOSS).iter_rows()}
         return found.get(True, Loss()), found.get(False, Loss())
+
+    def prunable(self) -> Prunable:
+        """Count what `--prune` removes, or would."""
+        return Prunable(*self.snapshot.ask(_PRUNABLE).row(0))
 
     def locate(self, texts: str) -> tuple[set[str], set[str]]:
         """Find the files that hold the texts of a table with the column `text_hash`.

@@ -10,7 +10,7 @@ import polars as pl
 from kp_batch.errors import LimitError
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.ingest.stage import content_of
-from kp_batch.planning.changes import Loss
+from kp_batch.planning.changes import Loss, Prunable
 from kp_batch.runs.limits import is_beyond
 from kp_batch.runs.record import RunCounts
 from kp_batch.runs.run import Run
@@ -42,6 +42,7 @@ class LimitInputs:
     unreadable: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()  # files that went since the last done run
     files: int = 0  # that were there then
+    prunable: Prunable = field(default_factory=Prunable)  # of all gone, if too many went
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,12 @@ def _removed(run: Run, inputs: LimitInputs) -> Iterator[_Excess]:
         )
 
 
+def are_too_many_gone(run: Run, scan: ArchiveScan) -> bool:
+    """Whether more files went since the last done run than a run may miss."""
+    limit = run.config.max_gone
+    return limit is not None and is_beyond(limit, len(scan.gone), scan.files_before)
+
+
 def _gone(run: Run, inputs: LimitInputs) -> Iterator[_Excess]:
     limit, count = run.config.max_gone, len(inputs.gone)
     if limit is not None and is_beyond(limit, count, inputs.files):
@@ -178,11 +185,17 @@ def _gone(run: Run, inputs: LimitInputs) -> Iterator[_Excess]:
             "max_gone",
             f"{_of(count, inputs.files, 'file')} gone since the last run that is done, more than "
             f"--max-gone {limit} allows (such as {printable(inputs.gone[0])})",
-            # Pruned ones count as well: a disk may be away, and what is pruned is lost.
-            f"--prune --max-gone {count}"
-            if run.config.prune
-            else f"--max-gone {count}, and --prune if their traces are to go",
+            _allowing_gone(run, count, inputs.prunable),
         )
+
+
+def _allowing_gone(run: Run, count: int, prunable: Prunable) -> str:
+    """The options that allow so many, and what --prune takes, also of files that went before."""
+    # Pruned ones count as well: a disk may be away, and what is pruned is lost.
+    if run.config.prune:
+        return f"--prune --max-gone {count}, which removes {prunable.words.rstrip(',')}"
+    pruning = f", and --prune if {prunable.words} are to go" if prunable.traces else ""
+    return f"--max-gone {count}{pruning}"
 
 
 def _code_counts(by_code: dict[str, int]) -> str:

@@ -13,9 +13,9 @@ from kp_batch.errors import CUT_FILE
 from kp_batch.faults import most_similar
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.cache_groups import CacheGroups, count_groups
-from kp_batch.planning.changes import ChangeSet, Loss, detect_changes
+from kp_batch.planning.changes import ChangeSet, Loss, Prunable, detect_changes
 from kp_batch.planning.embeddings import MissingEmbeddings, missing_embeddings
-from kp_batch.planning.limits import LimitInputs, read_anew
+from kp_batch.planning.limits import LimitInputs, are_too_many_gone, read_anew
 from kp_batch.planning.rejects import count_rejects, stage_rejects
 from kp_batch.planning.scorer import (
     Scorer,
@@ -128,6 +128,7 @@ def _plan_of_changes(
         messages_current = rejects_current and same_messages(last)
         rejects_differ = stage_rejects(run, scan, detected, messages_current=messages_current)
         loss, pruned = (Loss(), Loss()) if run.forgets else detected.losses()
+        prunable = detected.prunable() if are_too_many_gone(run, scan) else Prunable()
         groups = count_groups(snapshot) if run.config.cache_by else None
     days = sorted(detected.changes.days | workload.days)
     published = fingerprints.group_by("day").agg(pl.col("traces").sum())
@@ -153,7 +154,7 @@ def _plan_of_changes(
         pruned=pruned,
         limit_inputs=LimitInputs(
             *(read_anew(run, scan), loss, scores),
-            *(scan.unreadable, scan.gone, scan.files_before),
+            *(scan.unreadable, scan.gone, scan.files_before, prunable),
         ),
         estimated_seconds=_estimated_seconds(run.config, counts, done),
         pending=tuple(name for name, is_pending in differs.items() if is_pending),

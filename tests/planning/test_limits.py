@@ -221,16 +221,56 @@ def test_files_that_went_since_the_last_done_run_fail_a_run_where_they_are_too_m
         "5 of 8 files are gone since the last run that is done, more than --max-gone 4 allows "
         f"(such as {paths[0]}); no scores are published; to allow it this once: "
     )
-    to_keep = f"{message}--max-gone 5, and --prune if their traces are to go"
+    lost = "10 traces of 5 files, gone, unreadable or excluded"
+    to_keep = f"{message}--max-gone 5, and --prune if {lost}, are to go"
     assert empty.fails(max_gone=4) == to_keep
     assert empty.described(max_gone="62%").excess
-    assert empty.fails(max_gone=4, prune=True) == f"{message}--prune --max-gone 5"
+    assert (
+        empty.fails(max_gone=4, prune=True)
+        == f"{message}--prune --max-gone 5, which removes {lost}"
+    )
     assert empty.run(max_gone="63%").counts.gone == 5
     assert empty.run(max_gone=0).run_id is None  # it is known
     paths[5].unlink()
     assert empty.fails(max_gone=0).startswith("1 of 3 files is gone")
     empty.write("f.jsonl", 2)
     assert empty.run(max_gone=0).counts.gone == 5
+
+
+def test_what_pruning_would_remove_is_told_of_files_that_went_before_as_well(
+    empty: Nights,
+) -> None:
+    """Files that another one replaces are not counted, nor traces that a readable file has."""
+    paths = [empty.write(f"{name}.jsonl", good) for name, good in (("a", 5), ("b", 3), ("c", 2))]
+    write_jsonl(empty.archive / "d.jsonl", [trace(id="b-000", objective="Another")])
+    empty.run()
+    for path in paths[:2]:
+        assert empty.scores == 10
+        path.unlink()
+        message = empty.fails(max_gone=0)
+        if path == paths[0]:
+            assert "--prune if 5 traces of 1 file, gone" in message
+            empty.run(max_gone=1)
+    paths[2].rename(empty.archive / "e.jsonl")
+    told = "--max-gone 1, and --prune if 7 traces of 2 files, gone, unreadable or excluded, are to"
+    assert told in empty.fails(max_gone=0)
+    assert told in str(empty.described(max_gone=0).excess)
+    assert empty.fails(max_gone=0, prune=True).endswith(
+        "--prune --max-gone 1, which removes 7 traces of 2 files, gone, unreadable or excluded"
+    )
+    assert empty.run(max_gone=1, prune=True).counts.removed == 7
+
+
+def test_files_that_went_before_are_pruned_under_a_limit_that_counts_those_that_went_now(
+    empty: Nights,
+) -> None:
+    paths = [empty.write(f"{name}.jsonl", 2) for name in "abc"]
+    empty.run()
+    paths[0].unlink()
+    empty.run(max_gone=1)
+    assert empty.run(max_gone=0, prune=True).counts.removed == 2
+    paths[1].unlink()
+    assert "1 of 2 files is gone" in empty.fails(max_gone=0, prune=True)
 
 
 def test_a_file_is_unreadable_once_in_a_limit_until_it_is_so_again(nights: Nights) -> None:
@@ -335,7 +375,8 @@ def test_each_limit_that_fails_a_run_is_named_with_what_allows_it(nights: Nights
     message = nights.fails(max_gone=0, max_unreadable=0)
     assert [option in message for option in ("--max-gone 0", "--max-unreadable 0")] == [True, True]
     options = (
-        "--max-unreadable 1 --max-removed 300 --max-gone 1, and --prune if their traces are to go"
+        "--max-unreadable 1 --max-removed 300 --max-gone 1, and --prune if 40 traces of 1 file, "
+        "gone, unreadable or excluded, are to go"
     )
     assert message.endswith(f"; to allow it this once: {options}")
     assert nights.run(max_unreadable=1, max_removed=300, max_gone=1).counts.unreadable == 1
