@@ -11,9 +11,12 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.questions import statements
 from tests.bench.doubt import Cell, Coverage, coverage
+from tests.support.oracle.answers import assert_same
+from tests.support.oracle.doubts import differences
 
 
 @pytest.fixture
@@ -143,3 +146,26 @@ def test_nothing_came_or_went_where_the_domains_are_the_same(
         connection.execute(question.replace("kp.", ""))
     rows = connection.execute("SELECT came, went FROM mean_changes('day')").fetchall()
     assert rows == [(None, None), *[(0, 0)] * 6]
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.8])
+def test_a_difference_on_the_same_tasks_is_that_of_plain_loops(
+    connection: duckdb.DuckDBPyConnection, alike: float
+) -> None:
+    generator = np.random.default_rng(5)
+    rows = [
+        {
+            "objective_hash": str(task),
+            "agent_id": agent,
+            "success": bool(generator.random() < (own if generator.random() < alike else 0.5)),
+            **{name: generator.random() for name in ("score", *DIMENSIONS)},
+        }
+        for task, own in enumerate(generator.random(12).round())
+        for agent in ("a", "b")
+        for _ in range(3)
+    ]
+    connection.register("scores", pl.DataFrame(rows).to_arrow())
+    [question] = statements("questions", "differences_by")
+    connection.execute(question.replace("kp.", ""))
+    answer = connection.sql("FROM differences_by(agent_id, 'a', 'b')").to_arrow_table()
+    assert_same(answer.to_pylist(), differences(rows, "agent_id", "a", "b"))
