@@ -557,6 +557,13 @@ def answers(warehouse: Path) -> list[list[Any]]:
         return called(connection)
 
 
+def test_questions_ask_for_the_views_of_the_catalog_alone() -> None:
+    """Another name would find a user's table of that name."""
+    unqualified = re.compile(rf"^[^'\n]*\b(?:FROM|JOIN) (?:{'|'.join(VIEWS)})\b", re.MULTILINE)
+    for path in QUESTIONS.glob("*.sql"):
+        assert not unqualified.findall(path.read_text("utf-8")), path
+
+
 # Each way to ask the views: by a view, by a view of a macro, by a macro of macros.
 ASKED = {
     "novelty_by_age": "FROM $.novelty_by_age",
