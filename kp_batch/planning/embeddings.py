@@ -3,12 +3,15 @@
 With `restore_vectors`, those of all published traces count as well.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from shlex import quote
 
 import numpy as np
 import polars as pl
 
 from kp_batch.archive.folders import SourceFile
+from kp_batch.config import defaults
 from kp_batch.duck import read_parquet, set_variables, statement
 from kp_batch.embedding.chunks import HASH
 from kp_batch.embedding.vector_store import VectorStore
@@ -18,6 +21,7 @@ from kp_batch.log import warn
 from kp_batch.planning.changes import ChangeDetection
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import Timeline
+from kp_batch.runs.reasons import OF_ENCODER, Reason, for_mail, setting_changes
 from kp_batch.runs.run import Run
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.layout import Layout
@@ -109,16 +113,45 @@ def _sources(
         return ()
     readable, lost = detected.locate("texts_to_reread")
     if lost:
-        raise ArchiveError(
-            f"traces of {count_of(len(lost), 'file')}, gone, unreadable or excluded (such as "
-            f"{printable(min(lost))}) have no vectors of the encoder {scorer.encoder_id}; bring "
-            "back what is missing, or remove their traces with --prune",
-            code="no_texts",
-        )
+        raise ArchiveError(_without_vectors(run, scorer, lost), code="no_texts")
     ledger = pl.read_parquet(run.staging.table("files"), glob=False)
     files = ledger.filter(pl.col("source_file").is_in([*readable])).sort("source_file")
     rows = files.select("source_file", "size", "mtime_ns", "version").iter_rows()
     return tuple(SourceFile(*row) for row in rows)
+
+
+def _without_vectors(run: Run, scorer: Scorer, lost: Collection[str]) -> str:
+    """What is said of files that cannot be read for vectors, and of what made the encoder new."""
+    changes = [
+        change
+        for change in setting_changes(run.published.settings, run.config.settings)
+        if change.code in OF_ENCODER
+    ]
+    told = ", ".join(f"{for_mail(change.words)}{_place(run, change)}" for change in changes)
+    back = "".join(f"{_way_back(run, change)}, " for change in changes)
+    return (
+        f"{f'settings changed: {told}; ' if told else ''}traces of {count_of(len(lost), 'file')}, "
+        f"gone, unreadable or excluded (such as {printable(min(lost))}) have no vectors of the "
+        f"encoder {scorer.encoder_id}; {back}bring back what is missing, or remove their traces "
+        "with --prune"
+    )
+
+
+def _place(run: Run, change: Reason) -> str:
+    """Where a project has a setting, or that it leaves it out; nothing of one given beside it."""
+    project, name = run.config.project, change.code
+    if project is None or project.values.get(name, defaults()[name]) != change.new:
+        return ""
+    line = project.line_of(name)
+    return f" ({project.name}{f', line {line}' if line else ' leaves it out'})"
+
+
+def _way_back(run: Run, change: Reason) -> str:
+    """What brings back the encoder that was there."""
+    was = printable(change.old)
+    if run.config.project and _place(run, change):
+        return f"go back with {change.code} = '{was}' in [settings] of {run.config.project.name}"
+    return f"go back with --{change.code} {quote(was)}"
 
 
 def _stage_texts_to_reread(run: Run, detected: ChangeDetection, scan: ArchiveScan) -> int:

@@ -354,7 +354,11 @@ def test_another_encoder_is_refused_where_texts_are_in_files_that_are_gone(first
     first.write("b.jsonl", "b1", objective="Something else")
     first.run()
     (first.archive / "b.jsonl").unlink()
-    with pytest.raises(ArchiveError, match=r"traces of 1 file, gone, .* no vectors of the encoder"):
+    told = (
+        r"^settings changed: embedder none to hashing; traces of 1 file, gone, .* no vectors of "
+        r"the encoder .*; go back with --embedder none, bring back what is missing, or remove"
+    )
+    with pytest.raises(ArchiveError, match=told):
         first.run(embedder="hashing")
     assert first.run(embedder="hashing", prune=True).counts.accepted == 2
 

@@ -159,6 +159,27 @@ def test_a_line_taken_out_is_a_setting_taken_back(made: Path) -> None:
     assert require_manifest(made / "warehouse").settings["cache_size"] == 1000
 
 
+def test_another_embedder_is_told_with_its_line_where_texts_cannot_be_read_any_more(
+    made: Path,
+) -> None:
+    rows = [trace(id=f"b{number}", objective=f"Something else {number}") for number in range(2)]
+    change(made, 'embedder = "hashing"', 'embedder = "none"')
+    write_jsonl(made / "archive" / "b.jsonl", rows)
+    assert night() == done_with("embedder hashing to none")
+    (made / "archive" / "b.jsonl").unlink()
+    assert night("--max-gone", 1) == (0, "")
+    change(made, 'embedder = "none"', 'embedder = "hashing"')
+    lines = (made / "kp_batch.toml").read_text("utf-8").split("\n")
+    number = lines.index('embedder = "hashing"') + 1
+    remedy = "; go back with embedder = 'none' in [settings] of kp_batch.toml, bring back what is"
+    status, error = night()
+    assert status == 1
+    assert f"embedder none to hashing (kp_batch.toml, line {number}); traces of 1 file" in error
+    assert remedy in error
+    change(made, 'embedder = "hashing"', 'embedder = "none"')
+    assert "; go back with --embedder none, bring" in night("--embedder", "hashing")[1]
+
+
 def test_a_scratch_warehouse_takes_the_settings_and_says_so(made: Path, tmp_path: Path) -> None:
     change(made, "# cache_size = 1000", "cache_size = 2")
     done = invoke("run", "--no-prefect", "--warehouse", tmp_path / "scratch")
