@@ -184,19 +184,33 @@ def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
     metavar="TIME",
     help="Exit with 1 if the last success is longer ago, as 26h, or there is none.",
 )
+@click.option(
+    "--max-trace-age",
+    type=Parsed(parse_duration),
+    metavar="TIME",
+    help="Exit with 1 if the newest trace is older, as 3d, or there is none; not by future dates.",
+)
 @json_option
-def status(warehouse: Path, max_age: timedelta | None, *, as_json: bool) -> None:
+def status(
+    warehouse: Path, max_age: timedelta | None, max_trace_age: timedelta | None, *, as_json: bool
+) -> None:
     """Show how the last run ended, when one was last done, and what stands since.
 
     Exits with 1 if the warehouse cannot be reached within 30 s, is none, or, in a folder, has lost
     a table. It writes nothing.
     """
-    from kp_batch.operations.status import check_age, status_of, status_text
+    from kp_batch.operations.status import (
+        check_age,
+        check_trace_age,
+        status_of,
+        status_text,
+    )
 
     now = datetime.now(UTC)
     found = status_of(warehouse, now, expected_warehouse_id(), the_project())
     echo(json_line(found) if as_json else status_text(found, now))
     check_age(found, max_age)
+    check_trace_age(found, max_trace_age)
 
 
 @kp_batch.command()

@@ -16,6 +16,7 @@ from kp_batch.ingest.scan import scan_published
 from kp_batch.log import warn
 from kp_batch.operations.kept_runs import RunIds, sorted_runs
 from kp_batch.operations.vacuum import FactsRewrite, count_prunable_vectors, prune_vectors
+from kp_batch.pipeline.publish import what_stands
 from kp_batch.pipeline.report import leave_report, shows_older
 from kp_batch.pipeline.rescore import execute, log_plan, open_run
 from kp_batch.planning.plan import Plan, make_plan
@@ -29,7 +30,7 @@ from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import allow_deletion, keeps_versions
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.delta import remove_unneeded
-from kp_batch.warehouse.last_run import leave_counts
+from kp_batch.warehouse.last_run import leave_stands
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, writing
@@ -220,7 +221,7 @@ def _publish_without(warehouse: Path, known: "KnownIds", note: str | None) -> Fo
         with _marked(run):
             opened.run = replace(run, candidate=_without_facts(run))
             execute(opened, plan)
-        leave_counts(run.config.warehouse, plan.counts)
+        leave_stands(run.config.warehouse, what_stands(run.config.warehouse, plan.counts))
     return replace(result, run_id=run.run_id)
 
 

@@ -13,7 +13,7 @@ from kp_batch.duck import statement
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.operations.kept_runs import available_runs, forgotten_files
-from kp_batch.pipeline.publish import STATE, publish_success, restore
+from kp_batch.pipeline.publish import STATE, publish_success, restore, what_stands
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.runs.author import current_user
@@ -24,7 +24,7 @@ from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.text import count_of, one_line
 from kp_batch.warehouse.delta import files_of
-from kp_batch.warehouse.last_run import Stands, leave_rollback
+from kp_batch.warehouse.last_run import leave_rollback
 from kp_batch.warehouse.layout import check_links, remove_candidate
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import writing
@@ -104,8 +104,9 @@ def _leave(run: Run, plan: "_Plan") -> None:
     """Leave that it is the last run, and what stands of what is published again."""
     rolled_back = RolledBack.of(map(asdict, plan.reasons), current_user())
     if rolled_back and plan.target.counts:
-        stands = Stands.of(plan.target.counts, plan.target.audits)
-        leave_rollback(run.config.warehouse, run.started_at, run.run_id, stands, rolled_back)
+        warehouse = run.config.warehouse
+        stands = what_stands(warehouse, plan.target.counts, plan.target.audits)
+        leave_rollback(warehouse, run.started_at, run.run_id, stands, rolled_back)
 
 
 def plan_rollback(warehouse: Path, run: str, exclude: Sequence[str] = ()) -> RollbackResult:

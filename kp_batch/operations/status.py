@@ -35,6 +35,7 @@ from kp_batch.warehouse.manifest import (
 
 _LOOKS, _BETWEEN_S = 5, 0.1  # see `_resolved`
 _LATE = "see how the last run ended, and whether the nightly job is started"
+_DRY = "look whether traces still come into the archive, and whether a run refuses them"
 PATIENCE_S = 30.0  # until a bucket, or a disk behind a network, has answered
 # Of a warehouse whose runs left no mark of it, as an earlier kp_batch or a copy.
 _LAST_DONE = """
@@ -69,6 +70,7 @@ class WarehouseStatus:
     last_run: Tried | None  # null: there was none, or it left no mark, as before this version
     last_success: Success | None  # the last run that was done or had nothing to do; null: none was
     age_s: float | None  # since the end of that
+    trace_age_s: float | None  # since the newest trace; null: none is known
     free_bytes: int | None  # of the disk; null of a bucket
     # The lines of the project that would bring back what a rollback undid: the next run is refused.
     brings_back: tuple[str, ...] = ()
@@ -110,17 +112,34 @@ def _looked_at(
     url = url_of(warehouse)
     look = partial(_of_bucket, url) if url else _of_folder
     found = look(warehouse, warehouse_id)
-    success = found.success
-    since = now - datetime.fromisoformat(success.ended) if success else None
+    success = _with_newest(warehouse, found, now)
+    newest = success.stands.newest_trace if success else None
     return WarehouseStatus(
         warehouse=shown(warehouse),
         is_new=found.tried is None and "runs" not in found.published.tables,
         last_run=found.tried,
         last_success=success,
-        age_s=since.total_seconds() if since is not None else None,
+        age_s=_seconds_since(success.ended if success else None, now),
+        trace_age_s=_seconds_since(newest, now),
         free_bytes=None if url else shutil.disk_usage(warehouse).free,
         brings_back=_brought_back(warehouse, found, project),
     )
+
+
+def _seconds_since(moment: str | None, now: datetime) -> float | None:
+    return (now - datetime.fromisoformat(moment)).total_seconds() if moment else None
+
+
+def _with_newest(warehouse: Path, found: "_Found", now: datetime) -> Success | None:
+    """The last success with the newest trace: where its run did not leave that, by the tables."""
+    success = found.success
+    if success is None or success.stands.newest_trace or url_of(warehouse):
+        return success
+    from kp_batch.warehouse.snapshot import published
+
+    newest = published(warehouse).newest_trace(now)
+    known = newest.isoformat() if newest else None
+    return replace(success, stands=replace(success.stands, newest_trace=known))
 
 
 def _brought_back(warehouse: Path, found: "_Found", project: Project | None) -> tuple[str, ...]:
@@ -163,6 +182,27 @@ class _Found:
     published: Manifest  # empty: nothing is
     tried: Tried | None
     success: Success | None
+
+
+def check_trace_age(status: WarehouseStatus, most: timedelta | None) -> None:
+    """Refuse a warehouse whose newest trace is older than `most`, where that is given.
+
+    Raises:
+        WarehouseError: it is, or there is none.
+    """
+    if most is None:
+        return
+    if status.trace_age_s is None:
+        raise WarehouseError(
+            f"no trace is known in {status.warehouse} that is not dated in the future; {_DRY}",
+            code="late",
+        )
+    if status.trace_age_s > most.total_seconds():
+        raise WarehouseError(
+            f"the newest trace in {status.warehouse} is {age(status.trace_age_s)} old, which is "
+            f"more than {format_duration(most)}; {_DRY}",
+            code="late",
+        )
 
 
 def _of_folder(warehouse: Path, warehouse_id: str | None) -> _Found:
@@ -242,6 +282,9 @@ def status_text(status: WarehouseStatus, now: datetime) -> str:
     if (success := status.last_success) and status.age_s is not None:
         rows["last success"] = f"{age(status.age_s)} ago, {_success_text(success)}"
         rows["what stands"] = _stands_text(success.stands)
+        if (newest := success.stands.newest_trace) and status.trace_age_s is not None:
+            at = datetime.fromisoformat(newest).astimezone(UTC)
+            rows["newest trace"] = f"{age(status.trace_age_s)} old, of {at:%Y-%m-%d %H:%M} UTC"
     if status.brings_back:
         rows["next run"] = (
             "will be refused: the project would bring back what the rollback undid, "

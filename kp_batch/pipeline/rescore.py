@@ -33,6 +33,7 @@ from kp_batch.pipeline.publish import (
     publish_failure,
     publish_ledger,
     publish_success,
+    what_stands,
 )
 from kp_batch.pipeline.replay import replay_timeline
 from kp_batch.pipeline.report import leave_report
@@ -58,7 +59,7 @@ from kp_batch.steps.step import Clock, Executor, ThreadExecutor, retried, timed
 from kp_batch.steps.timeout import check_time, ended_after, left_s
 from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.bucket.location import shown, url_of
-from kp_batch.warehouse.last_run import Stands, Try, the_try, tried
+from kp_batch.warehouse.last_run import Try, the_try, tried
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder, remove_candidate
 from kp_batch.warehouse.lock import holds
 from kp_batch.warehouse.manifest import DAMAGED, check_identity
@@ -141,7 +142,7 @@ def _tried(this: Try, config: RescoreConfig, executor: Executor) -> Summary:
         summary = rescore_archive(effective_config(config), executor)
         this.run_id = summary.run_id
         ended = Ended("done" if summary.run_id else "nothing_to_do")
-        this.end(ended, Stands.of(summary.counts, summary.audits))
+        this.end(ended, what_stands(config.warehouse, summary.counts, summary.audits))
     this.settle()
     return summary
 

@@ -40,7 +40,7 @@ _LAST_WORDS_S = 5.0  # likewise, of a command that was told to end
 
 @dataclass(frozen=True)
 class Stands:
-    """What stands since a run was done: numbers that ask for a look, and fail no run."""
+    """What stands since a run was done, and may ask for a look: it fails no run."""
 
     unreadable: int  # files
     cut: int  # of them, JSONL files whose end is cut
@@ -48,15 +48,19 @@ class Stands:
     rejected: int  # rows
     audits: Mapping[str, int]  # the rows that audits found, by their names; none without rows
     excluded: int = 0  # files with traces that stay
+    newest_trace: str | None = None  # its time, in UTC, not after the run; null: none, or unknown
 
     @classmethod
-    def of(cls, counts: RunCounts, audits: Sequence[AuditResult]) -> Self:
-        """What a run has found."""
+    def of(
+        cls, counts: RunCounts, audits: Sequence[AuditResult], newest: datetime | None = None
+    ) -> Self:
+        """What a run has found, and the time of the newest trace."""
         found = {result.name: result.rows for result in audits if result.rows}
         return cls(
             *(counts.unreadable, counts.cut, counts.gone, counts.rejected),
             audits=found,
             excluded=counts.excluded,
+            newest_trace=newest.isoformat() if newest else None,
         )
 
 
@@ -176,8 +180,8 @@ def _check(read: LastRun) -> None:
     numbers, times = [values.pop("pid")], [read.began, read.ended or read.began]
     if success := values.pop("success"):
         stands = success.pop("stands")
+        times += [success["ended"], stands.pop("newest_trace") or success["ended"]]
         numbers += [*stands.pop("audits").values(), *stands.values()]
-        times.append(success["ended"])
         values |= {"its status": success["status"], "its run": success["run_id"]}
         undone = success["rolled_back"] or {"undone": ()}
         for number, reason in enumerate(undone.pop("undone")):
@@ -358,28 +362,28 @@ def leave_rollback(
     this.end(Ended("done"), stands, rolled_back)
 
 
-def leave_counts(warehouse: Path, counts: RunCounts) -> None:
+def leave_stands(warehouse: Path, stands: Stands) -> None:
     """Leave what stands since traces were forgotten, which is no night; no error of that counts.
 
-    What audits found is still what the last run did.
+    What audits have found is still what the last run has.
     """
     url = url_of(warehouse)
     with suppress(Exception):
-        if shown := _restated(LastRun.read(warehouse), counts):
+        if shown := _restated(LastRun.read(warehouse), stands):
             shown.write(warehouse)
         if url:
-            answered_within(_PATIENCE_S, lambda: _store_counts(url, counts))
+            answered_within(_PATIENCE_S, lambda: _store_stands(url, stands))
 
 
-def _store_counts(url: str, counts: RunCounts) -> None:
-    if shown := _restated(LastRun.in_bucket(url), counts):
+def _store_stands(url: str, stands: Stands) -> None:
+    if shown := _restated(LastRun.in_bucket(url), stands):
         shown.store(url)
 
 
-def _restated(shown: LastRun | None, counts: RunCounts) -> LastRun | None:
+def _restated(shown: LastRun | None, stands: Stands) -> LastRun | None:
     if shown is None or shown.success is None:
         return None
-    stands = replace(Stands.of(counts, ()), audits=shown.success.stands.audits)
+    stands = replace(stands, audits=shown.success.stands.audits)
     return replace(shown, success=replace(shown.success, stands=stands))
 
 

@@ -7,7 +7,7 @@ come as Polars scans, as SQL over the files of that version, or as views of a Du
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import date
+from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -120,6 +120,15 @@ class PublishedSnapshot:
     def scores_of(self, days: Iterable[date]) -> SQL:
         """SQL for the scores of some days, which opens their files alone."""
         return parquet_relation("scores", [path for day in days for path in self.days.get(day, [])])
+
+    def newest_trace(self, now: datetime) -> datetime | None:
+        """The time of the newest trace that is not dated after `now`, by the files of its day."""
+        for day in sorted((day for day in self.days if day <= now.date()), reverse=True):
+            times = pl.scan_parquet([*self.days[day]], glob=False, hive_partitioning=False)
+            until_now = times.select(pl.col("created_at").filter(pl.col("created_at") <= now).max())
+            if newest := until_now.collect().item():
+                return newest
+        return None
 
     def rows_by_day(self) -> pl.DataFrame:
         """Count the scores by day, from the table's log: `day` and `rows`."""

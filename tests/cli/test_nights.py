@@ -191,7 +191,7 @@ def test_what_stands_after_a_good_night(nights: Nights) -> None:
     options = ("--audits", nights.folder / "audits.toml", "--max-reject-share", 1)
     invoke(*nights.words(*options))
     numbers = {"unreadable": 2, "cut": 1, "gone": 1, "rejected": 3, "excluded": 0}
-    stands = numbers | {"audits": {"always": 87}}
+    stands = numbers | {"audits": {"always": 87}, "newest_trace": "2026-01-05T08:00:00+00:00"}
     assert nights.status()[1]["last_success"]["stands"] == stands
     invoke(*nights.words())  # with nothing to do
     assert nights.status()[1]["last_success"]["stands"] == stands
@@ -313,6 +313,47 @@ def test_other_upkeep_leaves_the_status(nights: Nights, words: list[str]) -> Non
     assert (found["last_run"], found["last_success"]) == (
         before["last_run"],
         before["last_success"],
+    )
+
+
+def test_traces_that_stopped_coming_are_told_by_the_newest_that_is_no_future_one(
+    nights: Nights,
+) -> None:
+    now = datetime.now(UTC)
+    days = {"old": 5, "new": 2, "soon": -0.01, "far": -9_999}
+    times = {name: now - timedelta(days=count) for name, count in days.items()}
+    dated = [trace(id=name, created_at=time.isoformat()) for name, time in times.items()]
+    write_jsonl(nights.archive / "c.jsonl", dated)
+    invoke(*nights.words())
+    assert nights.night() == (0, "nothing_to_do", None)
+    returned, found = nights.status(*DAY, "--max-trace-age", "3d")
+    newest = found["last_success"]["stands"]["newest_trace"]
+    assert (returned, datetime.fromisoformat(newest)) == (0, times["new"])
+    assert round(found["trace_age_s"] / 86_400, 2) == 2
+    assert f"newest trace  2.0 d old, of {times['new']:%Y-%m-%d %H:%M} UTC\n" in nights.text()
+    assert nights.status(*DAY, "--max-trace-age", "1d")[0] == 1
+    late = invoke("status", "--warehouse", nights.warehouse, "--max-trace-age", "1d")
+    assert late.stderr == (
+        f"kp-batch: the newest trace in {nights.warehouse} is 2.0 d old, which is more than 1d; "
+        "look whether traces still come into the archive, and whether a run refuses them\n"
+    )
+    mark = nights.warehouse / "last-run.json"
+    mark.write_text(mark.read_text().replace('"newest_trace"', '"unknown"'))  # of before
+    assert nights.status()[1]["last_success"] == found["last_success"]
+    assert invoke("forget", "new", "--warehouse", nights.warehouse).returncode == 0
+    assert round(nights.status()[1]["trace_age_s"] / 86_400) == 5
+
+
+def test_a_warehouse_whose_traces_are_all_of_the_future_has_no_newest(tmp_path: Path) -> None:
+    nights = Nights(tmp_path)
+    write_jsonl(nights.archive / "a.jsonl", [trace(id="a", created_at="2999-01-01T00:00:00Z")])
+    invoke(*nights.words())
+    returned, found = nights.status("--max-trace-age", "3d")
+    assert (returned, found["trace_age_s"]) == (1, None)
+    assert "newest" not in nights.text()
+    late = invoke("status", "--warehouse", nights.warehouse, "--max-trace-age", "3d")
+    assert late.stderr.startswith(
+        f"kp-batch: no trace is known in {nights.warehouse} that is not dated in the future; "
     )
 
 

@@ -73,11 +73,12 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from kp_batch.cli import maintain, query, run
-from kp_batch.operations.status import check_age, status_of, status_text
+from kp_batch.operations.status import check_age, check_trace_age, status_of, status_text
 now = datetime.now(UTC)
 found = status_of(Path(sys.argv[2]), now)
 assert status_text(found, now)
 check_age(found, timedelta(hours=26))
+check_trace_age(found, timedelta(days=9999))
 """
 MODELS = {"torch", "sklearn", "sentence_transformers", "transformers", "huggingface_hub"}
 PAGES = {"jinja2", "vl_convert"}

@@ -15,8 +15,8 @@ from kp_batch.runs.reasons import Reason, RolledBack
 from kp_batch.warehouse.last_run import LastRun, Stands, Success, last_success, the_try, tried
 from kp_batch.warehouse.lock import holder, locked
 
-STANDS = Stands(unreadable=2, cut=1, gone=0, rejected=3, audits={"always": 7})
 AT = "2026-01-05T02:15:00+00:00"
+STANDS = Stands(2, cut=1, gone=0, rejected=3, audits={"always": 7}, newest_trace=AT)
 MARK = LastRun("done", AT, "kp", "host", 7, "0.1.0", ended=AT, run_id="r", step="publish")
 MARK_OF_SUCCESS = LastRun(**{**vars(MARK), "success": Success(AT, "done", "r", STANDS)})
 UNDONE = RolledBack("a", "b", "kp", (Reason("weights", "0.2 to 0.3", {"novelty": 0.3}, of="code"),))
@@ -45,6 +45,7 @@ def test_what_anybody_wrote_is_no_mark_but_what_a_later_version_adds_is() -> Non
         *({name: 7} for name in ("status", "began", "host", "reason", "success")),
         *({"pid": "7"}, {"ended": "yesterday"}, {"began": "2026-01-01T00:00:00"}),
         {"success": values["success"] | {"stands": {"gone": 1}}},
+        {"success": values["success"] | {"stands": asdict(STANDS) | {"newest_trace": "now"}}},
         {"success": values["success"] | {"ended": None}},
         *(
             {"success": values["success"] | {"rolled_back": undone}}

@@ -73,6 +73,8 @@ def test_all_machines_are_told_how_the_last_night_ended(
     good = status(one)
     assert (good["last_run"]["status"], good["last_success"]["status"]) == ("done", "done")
     assert status(other)["last_run"] == good["last_run"]
+    assert status(other)["last_success"] == good["last_success"]
+    assert good["trace_age_s"] > 0
     assert not other.cache.exists()  # nothing was fetched for it
     assert night(other, tmp_path / "gone") == "could_not_begin"
     assert night(other, tmp_path / "archive") == "nothing_to_do"

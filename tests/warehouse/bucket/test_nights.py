@@ -308,6 +308,10 @@ def test_night_27_on_every_machine_the_file_would_bring_back_what_a_rollback_und
     assert project.night() == (0, "done", None, changed)
     assert project.asked("rollback", "previous")[0] == 0
     for machine in (other, project):
+        told = machine.status()
+        assert told["last_success"]["rolled_back"]["undone"]
+        assert "cache_size 1 (line " in told["brings_back"][0]
+    for machine in (other, project):
         returned, how, code, told = machine.night()
         assert (returned, how, code) == (1, "refused", "rolled_back")
         assert "cache_size 1 (line " in told
