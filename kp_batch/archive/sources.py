@@ -33,6 +33,7 @@ def discover(
     warehouse: Path | None = None,
     left_out: Callable[[str], None] = lambda _: None,
     is_excluded: Callable[[str], bool] = excludes_nothing,
+    was_read: Callable[[str], bool] = lambda _: False,
 ) -> list[SourceFile]:
     """The files of an archive, each once, in the order of their paths' UTF-8 bytes.
 
@@ -42,6 +43,7 @@ def discover(
         warehouse: a folder whose files are left out, wherever it is.
         left_out: takes the path of each other warehouse inside; its files are left out as well.
         is_excluded: whether a file is left out, or a folder, which is not looked into then.
+        was_read: whether a name had files the last time.
 
     Raises:
         ArchiveError: a name has no file, cannot be listed, is a warehouse or a table, or is
@@ -64,11 +66,7 @@ def discover(
             message = f"cannot look at {name!r}: {one_line(reason)}"
             raise ArchiveError(message, code="no_archive") from error
         if not listed:
-            raise ArchiveError(
-                f"no Parquet or JSONL file at {name!r}; name a file, a folder, a glob or a URL, "
-                f"with files that end with one of {ENDINGS}",
-                code="no_archive",
-            )
+            raise ArchiveError(_nothing_at(name, was_read=was_read(name)), code="no_archive")
         files |= listed
     kept = {
         key: file
@@ -81,6 +79,17 @@ def discover(
         if file.fault == IS_WAREHOUSE:
             left_out(file.path)
     return [file for _, file in sorted(kept.items()) if file.fault != IS_WAREHOUSE]
+
+
+def _nothing_at(name: str, *, was_read: bool) -> str:
+    found = f"no Parquet or JSONL file at {name!r}"
+    if was_read:
+        remedy = "is that its bucket?" if is_url(name) else "is its disk mounted?"
+        return f"{found}, which the last run read; {remedy} If it was moved, name its new place"
+    return (
+        f"{found}; name a file, a folder, a glob or a URL, with files that end with one of "
+        f"{ENDINGS}"
+    )
 
 
 def open_file(path: str, copy: str = "") -> Any:  # digests and formats need more than BinaryIO

@@ -129,6 +129,19 @@ def test_a_warehouse_that_is_away_is_told_and_not_made(made: Path) -> None:
             assert not (made / "warehouse").exists()
 
 
+def test_an_archive_that_is_away_is_asked_for_its_disk(made: Path) -> None:
+    (made / "archive").rename(made / "away")
+    told = "archive', which the last run read; is its disk mounted? If it was moved, name its new"
+    for is_there in (False, True):
+        if is_there:
+            (made / "archive").mkdir()
+        for words in (["run", "--no-prefect"], ["run", "archive", "--no-prefect"], ["plan"]):
+            done = invoke(*words)
+            assert done.returncode == 1, words
+            assert told in done.stderr, words
+    assert "at 'elsewhere'; name a file" in invoke("plan", "elsewhere").stderr
+
+
 def test_another_warehouse_in_its_place_is_told_and_not_touched(made: Path, tmp_path: Path) -> None:
     write_jsonl(tmp_path / "other" / "a.jsonl", [trace(id="other")])
     other = tmp_path / "w"
