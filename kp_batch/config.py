@@ -44,6 +44,11 @@ BUILT_IN = "default"  # stands for the built-in profiles
 _WORKERS = 1_024  # of one machine
 # Settings of earlier versions: the error says what replaces them.
 REMOVED = ("since", "until")
+# What is said of a form that names neither a warehouse nor a project.
+_PARTIAL = (
+    "; a config that is given replaces all of the deployment's: repeat in it what that has, such "
+    "as project"
+)
 # What a project does to its own warehouse alone.
 _OF_ONE_WAREHOUSE = ("archive", "exclude", "prune")
 
@@ -377,8 +382,10 @@ class RescoreConfig(BaseModel):
         try:
             return cls.model_validate(form)
         except ValidationError as error:
+            is_partial = any(fault["type"] == "missing" for fault in error.errors())
             raise SettingError(
                 f"the settings of the run have faults: {faults(error, RescoreConfig)}"
+                f"{_PARTIAL if is_partial else ''}"
             ) from error
 
 

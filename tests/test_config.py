@@ -284,3 +284,14 @@ def test_faults_in_the_values_of_a_form_are_reported_in_one_line_all_at_once(
         KpBatchError, match=r"the profiles file nothing\.toml cannot be read: No such"
     ):
         RescoreConfig.read(values | {"profiles": "nothing.toml"})
+
+
+def test_a_form_with_half_of_a_deployment_is_told_that_it_replaces_all() -> None:
+    told = (
+        r"--warehouse is missing; a config that is given replaces all of the deployment's: repeat"
+    )
+    with pytest.raises(KpBatchError, match=told):
+        RescoreConfig.read({"max_gone": 1})
+    with pytest.raises(KpBatchError) as refused:
+        RescoreConfig.read({"warehouse": "w", "ttl": "soon"})
+    assert "deployment" not in str(refused.value)
