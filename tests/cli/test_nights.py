@@ -267,6 +267,7 @@ def test_no_night_for_three_days(nights: Nights) -> None:
     )
 
 
+@pytest.mark.telling
 def test_after_a_rollback_what_stands_is_of_what_is_published(nights: Nights) -> None:
     mark = LastRun.read(nights.warehouse)
     reject(nights)
@@ -316,6 +317,7 @@ def test_other_upkeep_leaves_the_status(nights: Nights, words: list[str]) -> Non
     )
 
 
+@pytest.mark.telling
 def test_traces_that_stopped_coming_are_told_by_the_newest_that_is_no_future_one(
     nights: Nights,
 ) -> None:
