@@ -151,7 +151,13 @@ def test_lines_fit_into_110_columns() -> None:
             assert fits, f"{name(page)}:{number} has {len(line)} characters"
 
 
-@pytest.mark.parametrize("page", PARTS)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if page == "questions.md" else ())
+        for page in PARTS
+    ],
+)
 def test_what_the_code_tells_is_up_to_date(page: str) -> None:
     there = (REFERENCE / page).read_text("utf-8")
     assert written(page) == there, "write it anew: python -m tests.support.reference"
