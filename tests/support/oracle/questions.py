@@ -107,6 +107,19 @@ def _without(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in names}
 
 
+def agent_rank_correlations(state: State) -> Answer:
+    answer: Answer = []
+    for domain, rows in domains(state):
+        of_agent = grouped(rows, lambda row: row["agent_id"])
+        found = [means(own) for agent, own in of_agent.items() if agent is not None]
+        if found:
+            names = ("success", "tools", "low_diversity_penalty")
+            by_score = [round(row["mean"], 12) for row in found]  # equal ones share a rank
+            others = {name: rank_correlation(by_score, column(found, name)) for name in names}
+            answer.append({"task_domain": domain, "agents": len(found), **others})
+    return answer
+
+
 def means_by(state: State, name: str) -> Answer:
     groups = grouped(state.scores, lambda row: row[name])
     return [{"key": value, **means(rows)} for value, rows in groups.items()]
@@ -554,6 +567,7 @@ ANSWERS: Mapping[str, Callable[..., Answer]] = MappingProxyType(
         "scores_by_group": _by("cache_group"),
         "scores_by_day": _over_time("day", day_of),
         "scores_by_week": _over_time("week", week_of),
+        "agent_rank_correlations": agent_rank_correlations,
         "differences_by": differences_by,
         "paired_agents": _paired("agent_id"),
         "paired_frameworks": _paired("framework"),

@@ -4,23 +4,10 @@ CREATE VIEW scores_by_day AS
 SELECT
     key.day AS day,
     key.task_domain AS task_domain,
-    traces,
-    tasks,
-    mean,
-    low,
-    high,
-    median,
-    novelty,
-    novelty_low,
-    novelty_high,
-    cache_filling,
-    success,
-    success_low,
-    success_high,
-    worth_sharing,
-    share,
-    share_low,
-    share_high
+    * EXCLUDE (
+        key, confidence, overconfidence, overconfidence_low, overconfidence_high,
+        tools, single_thought, recovery_bonus, low_diversity_penalty
+    )
 FROM here.means_by({'day': day_of(created_at), 'task_domain': task_domain})
 ORDER BY day, task_domain;
 

@@ -3,26 +3,7 @@
 CREATE VIEW scores_by_domain AS
 SELECT
     key.task_domain AS task_domain,
-    traces,
-    tasks,
-    mean,
-    low,
-    high,
-    novelty,
-    novelty_low,
-    novelty_high,
-    cache_filling,
-    success,
-    success_low,
-    success_high,
-    worth_sharing,
-    share,
-    share_low,
-    share_high,
-    tools,
-    single_thought,
-    recovery_bonus,
-    low_diversity_penalty
+    * EXCLUDE (key, median, confidence, overconfidence, overconfidence_low, overconfidence_high)
 FROM here.means_by({'task_domain': task_domain})
 ORDER BY task_domain;
 

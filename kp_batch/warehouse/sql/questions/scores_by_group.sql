@@ -3,26 +3,7 @@
 CREATE VIEW scores_by_group AS
 SELECT
     key.cache_group AS cache_group,
-    traces,
-    tasks,
-    mean,
-    low,
-    high,
-    novelty,
-    novelty_low,
-    novelty_high,
-    cache_filling,
-    success,
-    success_low,
-    success_high,
-    worth_sharing,
-    share,
-    share_low,
-    share_high,
-    tools,
-    single_thought,
-    recovery_bonus,
-    low_diversity_penalty
+    * EXCLUDE (key, median, confidence, overconfidence, overconfidence_low, overconfidence_high)
 FROM here.means_by({'cache_group': cache_group})
 ORDER BY cache_group;
 

@@ -4,23 +4,10 @@ CREATE VIEW scores_by_week AS
 SELECT
     key.week AS week,
     key.task_domain AS task_domain,
-    traces,
-    tasks,
-    mean,
-    low,
-    high,
-    median,
-    novelty,
-    novelty_low,
-    novelty_high,
-    cache_filling,
-    success,
-    success_low,
-    success_high,
-    worth_sharing,
-    share,
-    share_low,
-    share_high
+    * EXCLUDE (
+        key, confidence, overconfidence, overconfidence_low, overconfidence_high,
+        tools, single_thought, recovery_bonus, low_diversity_penalty
+    )
 FROM here.means_by({
     'week': date_trunc('week', day_of(created_at))::DATE,
     'task_domain': task_domain
