@@ -10,9 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
-from typing import Any
-
-import duckdb
+from typing import TYPE_CHECKING, Any
 
 from kp_batch.errors import IdentityError, WarehouseError
 from kp_batch.settings import Number, are_all, is_flag, is_text, wrong_setting
@@ -20,6 +18,9 @@ from kp_batch.text import one_line, printable
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 from kp_batch.warehouse.redundancy import Redundancy
+
+if TYPE_CHECKING:  # a status does without
+    import duckdb
 
 FORMAT_VERSION = 17
 
@@ -247,7 +248,7 @@ def _has(warehouse: Path, name: str, version: int) -> bool:
     return any((log / f"{version:020d}.{kind}").exists() for kind in kinds)
 
 
-def shown_tables(catalog: duckdb.DuckDBPyConnection) -> dict[str, int]:
+def shown_tables(catalog: "duckdb.DuckDBPyConnection") -> dict[str, int]:
     """The versions of the tables that an open catalog shows.
 
     Raises:

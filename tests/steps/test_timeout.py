@@ -178,7 +178,8 @@ def test_a_run_that_waits_for_a_read_for_ever_fails_with_its_row_and_publishes_n
     rescore_and_report(settings)
     write_jsonl(archive / "b.jsonl", [trace(id="b")])
     os.mkfifo(tmp_path / "fifo")
-    monkeypatch.setattr("kp_batch.ingest.scan.discover", lambda *_: (tmp_path / "fifo").read_text())
+    hanging = lambda *_, **__: (tmp_path / "fifo").read_text()  # noqa: E731
+    monkeypatch.setattr("kp_batch.ingest.scan.discover", hanging)
     late = settings.model_copy(update={"timeout": timedelta(seconds=1)})
     words = "the run was not over after --timeout 1s, and is ended in the step read"
     with pytest.raises(RunTimeoutError, match=f"^{words}$"):
