@@ -31,7 +31,6 @@ from kp_batch.schemas import TABLES
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.warehouse import candidate as candidates
 from kp_batch.warehouse import catalog
-from kp_batch.warehouse import manifest as manifests
 from kp_batch.warehouse import publication as publishing
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.delta import commit, files_of, next_version
@@ -252,7 +251,7 @@ def test_the_most_extreme_settings_are_published_and_read(
 def test_what_is_published_is_read_without_the_catalog(
     one: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifests, "duckdb", None)
+    monkeypatch.setattr("duckdb.connect", None)
     assert require_manifest(one).tables == {"profiles": 0}
 
 
