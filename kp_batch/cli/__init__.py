@@ -23,13 +23,8 @@ _MODULES = (  # of the commands, in their order
     *("init", "run", "query", "explain", "similar", "sweep"),
     *("maintain", "import_", "export", "schema"),
 )
-_PUBLISHING = {
-    "forget",
-    "redundancy",
-    "rollback",
-    "run",
-    "vacuum",
-}  # all other commands publish nothing
+# All other commands publish nothing.
+_PUBLISHING = {"forget", "redundancy", "rollback", "run", "vacuum"}
 SUPERVISED = {
     *("run", "plan", "demo", "compare", "verify", "explain", "score", "similar"),
     *("redundancy", "sweep", "audit", "vacuum", "forget", "rollback", "import", "export"),

@@ -208,6 +208,19 @@ def _as_strings(hashes: Hashes) -> pa.StringArray:
     return pa.StringArray.from_buffers(len(hashes), pa.py_buffer(ends), values)
 
 
+def check_stored(folder: Path, lacking: int, wanted: int) -> None:
+    """Refuse to go on where a store lacks some of the vectors that are wanted.
+
+    Raises:
+        WarehouseError: it does.
+    """
+    if lacking:
+        raise WarehouseError(
+            f"{lacking:,} of {wanted:,} vectors are not in {folder}; kp-batch run with "
+            "--restore-vectors makes them again, and changes no score"
+        )
+
+
 def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
     """Read vectors.
 
@@ -223,12 +236,7 @@ def read_vectors(folder: Path, places: pl.DataFrame) -> Float32s:
         WarehouseError: a place is null, or its chunk is gone or damaged.
         OSError: the chunk cannot be fetched.
     """
-    lacking = places.get_column("chunk").null_count()
-    if lacking:
-        raise WarehouseError(
-            f"{lacking:,} of {len(places):,} vectors are not in {folder}; kp-batch run with "
-            "--restore-vectors makes them again, and changes no score"
-        )
+    check_stored(folder, places.get_column("chunk").null_count(), len(places))
     rows = places.get_column("row").to_numpy()
     gathered: Float32s | None = None
     for (name,), group in places.with_row_index("index").group_by("chunk", maintain_order=True):

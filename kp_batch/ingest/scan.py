@@ -42,8 +42,7 @@ from kp_batch.ingest.stage import (
 )
 from kp_batch.log import progress, warn
 from kp_batch.novelty.settings import check_cache_by
-from kp_batch.runs.record import last_done
-from kp_batch.runs.run import Run
+from kp_batch.runs.run import Run, last_archive
 from kp_batch.runs.staging import Staging
 from kp_batch.schemas import FILES
 from kp_batch.steps.step import Executor, cut, step
@@ -251,7 +250,7 @@ def _sources(run: Run, before: pl.DataFrame, excluded: Excluded) -> list[SourceF
     warehouses: list[str] = []
     sources = discover(
         *(run.config.archive, run.config.warehouse, warehouses.append, excluded.takes),
-        was_read=lambda name: in_full(name) in _last_archive(run),
+        was_read=lambda name: in_full(name) in last_archive(run.snapshot),
     )
     for path in before.get_column("source_file"):
         excluded.takes(path)
@@ -267,11 +266,6 @@ def _sources(run: Run, before: pl.DataFrame, excluded: Excluded) -> list[SourceF
         else:
             warn(f"{printable(path)} is left out: it is a warehouse of kp_batch", standing=True)
     return sources
-
-
-def _last_archive(run: Run) -> Sequence[str]:
-    last = last_done(run.snapshot.runs())
-    return last.config["archive"] if last else ()
 
 
 def _warn_of_unreadable(run: Run, now: pl.DataFrame, before: pl.DataFrame) -> None:

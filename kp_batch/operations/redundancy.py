@@ -10,11 +10,11 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from kp_batch.duck import set_variables, sql
-from kp_batch.embedding.vector_store import VectorStore, read_vectors
-from kp_batch.errors import BusyError, KpBatchError, WarehouseError
+from kp_batch.embedding.vector_store import VectorStore, check_stored, read_vectors
+from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.log import progress, warn
 from kp_batch.novelty.redundancy import resemble_earlier, wilson_interval
-from kp_batch.planning.scorer import Scorer
+from kp_batch.planning.scorer import Scorer, without_encoder
 from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
 from kp_batch.runs.run import Run, last_config
 from kp_batch.runs.staging import Staging
@@ -62,10 +62,7 @@ def redundancy(warehouse: Path, similarity: float) -> Redundancy:
         run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
         scorer = Scorer.as_published(run)
         if not scorer.has_encoder:
-            raise KpBatchError(
-                f"the scores in {shown(warehouse)} are computed without an encoder, so that there "
-                "are no vectors to compare; run the archive with an --embedder first"
-            )
+            raise without_encoder(warehouse, "there are no vectors to compare")
         with open_snapshot(run.snapshot, staging) as snapshot:
             result = _Texts.of(snapshot, scorer.encoder_id).redundancy(similarity)
     _keep(warehouse, run.published, result)
@@ -114,11 +111,7 @@ class _Texts:
             texts=pl.len(), lacking=pl.col("chunk").null_count()
         )
         texts, lacking = chunks.collect().row(0)
-        if lacking:
-            raise WarehouseError(
-                f"{lacking:,} of {texts:,} vectors are not in {folder}; kp-batch run with "
-                "--restore-vectors makes them again, and changes no score"
-            )
+        check_stored(folder, lacking, texts)
         return cls(snapshot, encoder_id, places, texts)
 
     def redundancy(self, similarity: float) -> Redundancy:

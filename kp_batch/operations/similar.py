@@ -15,12 +15,12 @@ from kp_batch.duck import read_parquet, set_variables, sql, statement
 from kp_batch.embedding.chunks import Hashes, whole_chunks
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.embedding.vector_store import VectorStore
-from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.errors import WarehouseError
 from kp_batch.novelty.similar import Nominated, Similar, cosines_to
 from kp_batch.operations.explain import find_trace
 from kp_batch.operations.score import Unscored, each_line
 from kp_batch.operations.warehouse_cache import stored_vectors, vectors_of
-from kp_batch.planning.scorer import NO_FINGERPRINT
+from kp_batch.planning.scorer import NO_FINGERPRINT, without_encoder
 from kp_batch.planning.snapshot import OpenSnapshot, open_published
 from kp_batch.runs.record import last_done
 from kp_batch.runs.run import last_config
@@ -29,6 +29,7 @@ from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
 
 _PRODUCTS = 1 << 24  # kept at once: 64 MB
+_NO_VECTORS = "there are no vectors to compare"
 _MORE = 8  # times as many vectors are looked at, where traces do not have enough of them
 _ACCEPTED = "(SELECT text_hash, created_at FROM published.facts WHERE len(reasons) = 0)"
 _MISSING = """
@@ -80,7 +81,7 @@ def similar_to_trace(warehouse: Path, name: str, most: int) -> SimilarTraces:
         row = find_trace(snapshot, name)
         encoder_id = row["encoder_id"]
         if encoder_id == NO_FINGERPRINT:
-            raise _without_encoder(warehouse)
+            raise without_encoder(warehouse, _NO_VECTORS)
         vector = stored_vectors(snapshot, encoder_id, [row["text_hash"]]).get(row["text_hash"])
         if vector is None:
             raise WarehouseError(
@@ -116,19 +117,12 @@ def similar_to_lines(
     config = last_config(warehouse)
     encoder = load_encoder(config.embedder, config.precision)
     if encoder is None:
-        raise _without_encoder(warehouse)
+        raise without_encoder(warehouse, _NO_VECTORS)
     with open_published(warehouse) as snapshot:
         archive = _Archive(snapshot, encoder.encoder_id, most)
         yield from each_line(
             file, lambda facts: archive.similar(_asked(snapshot, encoder, facts, moment))
         )
-
-
-def _without_encoder(warehouse: Path) -> KpBatchError:
-    return KpBatchError(
-        f"the scores in {shown(warehouse)} are computed without an encoder, so that there are no "
-        "vectors to compare; run the archive with an --embedder first"
-    )
 
 
 @dataclass(frozen=True)

@@ -175,15 +175,6 @@ def check_age(status: WarehouseStatus, most: timedelta | None) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What the files, or objects, of a warehouse say."""
-
-    published: Manifest  # empty: nothing is
-    tried: Tried | None
-    success: Success | None
-
-
 def check_trace_age(status: WarehouseStatus, most: timedelta | None) -> None:
     """Refuse a warehouse whose newest trace is older than `most`, where that is given.
 
@@ -203,6 +194,15 @@ def check_trace_age(status: WarehouseStatus, most: timedelta | None) -> None:
             f"more than {format_duration(most)}; {_DRY}",
             code="late",
         )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the files, or objects, of a warehouse say."""
+
+    published: Manifest  # empty: nothing is
+    tried: Tried | None
+    success: Success | None
 
 
 def _of_folder(warehouse: Path, warehouse_id: str | None) -> _Found:

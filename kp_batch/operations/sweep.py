@@ -17,7 +17,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.duck import read_parquet, set_variables, sql
 from kp_batch.embedding.chunks import stored_dimensions
 from kp_batch.embedding.vector_store import read_vectors
-from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.errors import WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.log import progress
 from kp_batch.novelty.cache import NO_NEIGHBOUR
@@ -28,7 +28,7 @@ from kp_batch.operations.sweep_result import COLUMNS, SAME_SCORE, Outcome, Sweep
 from kp_batch.pipeline.preflight import check_vectors_fit
 from kp_batch.pipeline.replay import find_vectors, with_room
 from kp_batch.planning.cache_groups import group_of
-from kp_batch.planning.scorer import Scorer
+from kp_batch.planning.scorer import Scorer, without_encoder
 from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
 from kp_batch.planning.timeline import RANGE_ROWS, Span
 from kp_batch.planning.write_tasks import rows_in_part
@@ -152,10 +152,7 @@ def _scorer(run: Run) -> Scorer:
     """The run's scorer, which must have an encoder."""
     scorer = Scorer.as_published(run)
     if not scorer.has_encoder:
-        raise KpBatchError(
-            f"the scores in {shown(run.config.warehouse)} are computed without an encoder, so that "
-            "novelty is 0.5 whatever the cache is; run the archive with an --embedder first"
-        )
+        raise without_encoder(run.config.warehouse, "novelty is 0.5 whatever the cache is")
     return scorer
 
 

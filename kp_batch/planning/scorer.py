@@ -5,13 +5,14 @@ Encoder, cache and profile have ids, which are columns of the scores.
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import polars as pl
 
 from kp_batch.archive.ledger import FileChanges
 from kp_batch.archive.validation import MESSAGES_VERSION
 from kp_batch.embedding.encoders import ENCODER_VERSION, load_encoder
-from kp_batch.errors import SettingError
+from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.novelty.settings import REPLAY_VERSION, CacheSettings
 from kp_batch.runs.reasons import OF_ENCODER, Reason, file_changes, formula_changes, setting_changes
@@ -32,6 +33,14 @@ FORMULAS = {
     "scoring": SCORING_VERSION,
 }
 MESSAGES = {"messages": MESSAGES_VERSION}  # likewise, without effect on scores
+
+
+def without_encoder(warehouse: Path, so_that: str) -> KpBatchError:
+    """The error of what needs vectors, where no encoder made any."""
+    return KpBatchError(
+        f"the scores in {shown(warehouse)} are computed without an encoder, so that {so_that}; "
+        "run the archive with an --embedder first"
+    )
 
 
 @dataclass(frozen=True)

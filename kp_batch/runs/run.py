@@ -103,7 +103,8 @@ def _with_archive(config: RescoreConfig) -> RescoreConfig:
     project = config.project.values if config.project else {}
     own = tuple(project.get("archive", ()))
     is_own = config.project is not None and config.project.is_of(shown(config.warehouse))
-    last = _last_archive(config.warehouse) if not config.archive else ()
+    is_asked = not config.archive and read_manifest(config.warehouse) is not None
+    last = last_archive(published(config.warehouse)) if is_asked else ()
     archive = config.archive or (() if is_own else last) or own
     if not archive:
         raise WarehouseError(_no_archive(config, last), code="no_archive")
@@ -130,9 +131,9 @@ def _no_archive(config: RescoreConfig, last: Sequence[str]) -> str:
     )
 
 
-def _last_archive(warehouse: Path) -> tuple[str, ...]:
-    """The archive of a warehouse's last run; empty where none is done."""
-    last = last_done(published(warehouse).runs()) if read_manifest(warehouse) else None
+def last_archive(snapshot: PublishedSnapshot) -> tuple[str, ...]:
+    """The archive of the last run that is done; empty where none is."""
+    last = last_done(snapshot.runs())
     return tuple(last.config["archive"]) if last else ()
 
 

@@ -24,8 +24,8 @@ from tests.support.archives import write_jsonl
 from tests.support.buckets import Machine
 from tests.support.commands import invoke
 from tests.support.encoders import set_encoder
-from tests.support.folders import keep, restore
-from tests.support.hourly import said, settings_of, write
+from tests.support.folders import restore
+from tests.support.hourly import eight_kept, said, settings_of, write
 from tests.support.oracle.answers import ask
 
 pytestmark = pytest.mark.slow
@@ -33,11 +33,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("redundancy") / "made"
-    write(folder, *range(8))
-    rescore_archive(settings_of(folder))
-    keep(folder)
-    return folder
+    return eight_kept(tmp_path_factory.mktemp("redundancy") / "made")
 
 
 @pytest.fixture

@@ -23,19 +23,15 @@ from kp_batch.warehouse.snapshot import published
 from tests.support.archives import lines, trace, write_jsonl
 from tests.support.commands import invoke
 from tests.support.encoders import set_encoder
-from tests.support.folders import contents, keep, restore
-from tests.support.hourly import WORDS, said, settings_of, write
+from tests.support.folders import contents, restore
+from tests.support.hourly import WORDS, eight_kept, said, settings_of, write
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("similar") / "made"
-    write(folder, *range(8))
-    rescore_archive(settings_of(folder))
-    keep(folder)
-    return folder
+    return eight_kept(tmp_path_factory.mktemp("similar") / "made")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
 from tests.support.archives import step, trace, write_jsonl, write_parquet
+from tests.support.folders import keep
 from tests.support.runs import config
 
 WORDS = (
@@ -36,6 +37,14 @@ def write(folder: Path, *numbers: int, name: str = "a.jsonl", **changes: Any) ->
     traces = [said(number, WORDS[number], **changes) for number in numbers]
     writing = write_jsonl if name.endswith("jsonl") else write_parquet
     writing(folder / "archive" / name, traces)
+
+
+def eight_kept(folder: Path) -> Path:
+    """A warehouse of the traces of `WORDS`, kept as it is, for `restore`."""
+    write(folder, *range(8))
+    rescore_archive(settings_of(folder))
+    keep(folder)
+    return folder
 
 
 def of_several_caches(folder: Path) -> int:

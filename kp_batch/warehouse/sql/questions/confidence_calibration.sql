@@ -8,7 +8,6 @@ WITH bins AS (
         abs(sum(confidence - success::INTEGER)) AS error,
         count(*) AS traces,
         sum(pow(confidence - success::INTEGER, 2)) AS squares,
-        count(*) FILTER (success) AS successes,
         min(confidence) AS least,
         max(confidence) AS greatest
     FROM kp.scores
@@ -20,7 +19,6 @@ errors AS (
         agent_id,
         sum(error) / sum(traces) AS expected_error,
         sum(squares) / sum(traces) AS brier_score,
-        sum(successes) / sum(traces) AS base_rate,
         min(least) = max(greatest) AS constant
     FROM bins
     GROUP BY task_domain, agent_id
@@ -37,7 +35,7 @@ SELECT
     overconfidence_high,
     expected_error,
     brier_score,
-    1 - brier_score / nullif(base_rate * (1 - base_rate), 0) AS brier_skill,
+    1 - brier_score / nullif(success * (1 - success), 0) AS brier_skill,
     constant
 FROM errors
 JOIN here.means_by({'task_domain': task_domain, 'agent_id': agent_id}) AS means

@@ -4,16 +4,7 @@
 CREATE MACRO domain_changes(period) AS TABLE
 SELECT
     key AS task_domain,
-    begins,
-    traces,
-    tasks,
-    mean,
-    traces_before,
-    tasks_before,
-    mean_before,
-    change,
-    low,
-    high,
+    * EXCLUDE (key, p_value, of_period, place, adjusted),
     adjusted AS p_value,
     adjusted < 0.05 AS moved
 FROM (

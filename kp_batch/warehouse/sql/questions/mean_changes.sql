@@ -5,21 +5,12 @@
 -- mean by as much as they are off these: by nothing at all where no domain did.
 CREATE MACRO mean_changes(period) AS TABLE
 SELECT
-    begins,
-    traces,
-    tasks,
-    mean,
-    traces_before,
-    tasks_before,
-    mean_before,
-    change,
-    low,
-    high,
+    changes.* EXCLUDE (key, p_value),
     mix,
     within,
     came,
     went
-FROM kp.changes_by(1, period)
+FROM kp.changes_by(1, period) AS changes
 LEFT JOIN (
     SELECT
         any_value(begins) AS begins,
