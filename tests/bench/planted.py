@@ -14,11 +14,13 @@ and how many have to be, with ! where they are not. What 95 of 100 means depends
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from operator import itemgetter
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -26,7 +28,7 @@ import duckdb
 from scipy import stats
 
 from tests.support import planted as plan
-from tests.support.planted import Planted, build_catalog, plant
+from tests.support.planted import Agent, Planted, build_catalog, plant
 
 DRAWS = 100
 BOUNDS: dict[str, Callable[[int], tuple[int, int]]] = {
@@ -220,6 +222,68 @@ def _(asked: Asked) -> Trials:
     truths = {"complexity": 0.08, "score": 0.08 * plan.WEIGHTS["complexity"]}
     for row in asked.rows("paired_agents('plain', 'able')"):
         yield covers(row, truths.get(row["measure"], 0))
+
+
+def from_others(asked: Asked, name: str, agent: Agent) -> dict[str, float]:
+    """The expected differences of an agent from the others of its domain, by who tried what."""
+    domain, tried = plan.DOMAINS[name], defaultdict[str, set[str]](set)
+    traces = asked.key.rows.filter(task_domain=name)
+    for objective, tried_by in traces.select("objective_hash", "agent_id").iter_rows():
+        tried[objective].add(tried_by)
+    others = [names - {agent.name} for names in tried.values() if agent.name in names]
+    expected = {
+        each.name: {
+            "score": domain.composite(replace(each, prefers_easy=0)),
+            "success": each.stated - each.overstates,
+        }
+        for each in domain.agents
+    }
+    return {
+        measure: fmean(
+            own - fmean(expected[other][measure] for other in of_task)
+            for of_task in others
+            if of_task
+        )
+        for measure, own in expected[agent.name].items()
+    }
+
+
+@claim("differences_from_others", "who is better is above the others", "found")
+def _(asked: Asked) -> Trials:
+    row = asked.row("differences_from_others(agent_id)", unit="able")
+    yield row["score_low"] > 0
+
+
+@claim("differences_from_others", "who takes easy tasks is not above them", "at least 95%")
+def _(asked: Asked) -> Trials:
+    row = asked.row("differences_from_others(agent_id)", unit="lucky")
+    yield row["score_low"] <= 0
+
+
+def covers_from_others(asked: Asked, measure: str) -> Trials:
+    for name in ("medical", "ops"):
+        for agent in plan.DOMAINS[name].agents:
+            row = asked.row("differences_from_others(agent_id)", unit=agent.name)
+            yield covers(row, from_others(asked, name, agent)[measure], measure)
+
+
+@claim("differences_from_others", "by as much as they differ on a task, in score", "at least 95%")
+def _(asked: Asked) -> Trials:
+    return covers_from_others(asked, "score")
+
+
+@claim("differences_from_others", "likewise in success", "at least 95%")
+def _(asked: Asked) -> Trials:
+    return covers_from_others(asked, "success")
+
+
+@claim("differences_from_others", "the agents of the domains that have several", "always")
+def _(asked: Asked) -> Trials:
+    rows = asked.rows("differences_from_others(agent_id)")
+    names = [(row["task_domain"], row["unit"]) for row in rows]
+    yield names == sorted(
+        (name, agent.name) for name, agent in AGENTS if name in {"medical", "ops"}
+    )
 
 
 @claim("confidence_calibration", "the interval covers by how much agents overstate", "at least 95%")

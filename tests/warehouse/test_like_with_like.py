@@ -1,6 +1,7 @@
 """Questions that compare, over drawn tables, against loops that really leave tasks out."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from random import Random
 from typing import Any
@@ -17,13 +18,21 @@ from tests.support.oracle.doubts import (
     OVERRIDES,
     changes,
     differences,
+    differences_from_others,
     domain_changes,
     mean_changes,
     means,
 )
 from tests.support.oracle.statistics import grouped
 
-QUESTIONS = ("changes_by", "differences_by", "domain_changes", "mean_changes", "means_by")
+QUESTIONS = (
+    "changes_by",
+    "differences_by",
+    "differences_from_others",
+    "domain_changes",
+    "mean_changes",
+    "means_by",
+)
 BEGIN = datetime(2025, 12, 8, tzinfo=UTC)  # so that weeks and months go over the year's end
 
 
@@ -65,15 +74,21 @@ def rows(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     return drawn(request.param)
 
 
-@pytest.fixture
-def connection(rows: list[dict[str, Any]]) -> Iterator[duckdb.DuckDBPyConnection]:
+@contextmanager
+def catalog(rows: list[dict[str, Any]], *questions: str) -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         create_macros(connection)
         connection.register("drawn", pl.DataFrame(rows, infer_schema_length=None).to_arrow())
         connection.execute("CREATE TABLE scores AS FROM drawn")
-        for text in statements("questions", *QUESTIONS):
+        for text in statements("questions", *questions):
             connection.execute(text.replace("kp.", ""))
+        yield connection
+
+
+@pytest.fixture
+def connection(rows: list[dict[str, Any]]) -> Iterator[duckdb.DuckDBPyConnection]:
+    with catalog(rows, *QUESTIONS) as connection:
         yield connection
 
 
@@ -93,6 +108,36 @@ def test_differences_on_the_tasks_that_both_tried(
     if {"a", "it's b"} <= {row["agent_id"] for row in rows}:
         answer = ask(connection, "FROM differences_by(agent_id, 'a', 'it''s b')")
         assert_same(answer, differences(rows, "agent_id", "a", "it's b"))
+
+
+@pytest.mark.parametrize("column", ["agent_id", "n_tools", "framework"])
+def test_differences_from_the_others_on_the_tasks_that_they_tried_too(
+    connection: duckdb.DuckDBPyConnection, rows: list[dict[str, Any]], column: str
+) -> None:
+    answer = ask(connection, f"FROM differences_from_others({column})")
+    assert_same(answer, differences_from_others(rows, column))
+    order = [(row["task_domain"], row["unit"]) for row in answer]
+    assert order == sorted(order)
+
+
+def test_others_that_never_vary_do_not_do_so_by_the_order_of_a_sum() -> None:
+    """Of n attempts at a task, b succeeds in some and c in the others: half of theirs do always."""
+    outcomes = [
+        (agent, f"task {n} {hits}", attempt < successes)
+        for n in range(3, 12)
+        for hits in range(1, n)
+        for agent, successes in (("a", n % hits), ("b", hits), ("c", n - hits))
+        for attempt in range(n)
+    ]
+    names = ("agent_id", "objective_hash", "success")
+    rows = [
+        {"task_domain": "code", "score": 0.5, **dict(zip(names, outcome, strict=True))}
+        for outcome in outcomes
+    ]
+    with catalog(rows, "differences_from_others") as connection:
+        answer = ask(connection, "FROM differences_from_others(agent_id)")
+    assert answer[0]["success_of_others"] == pytest.approx(0.5)
+    assert_same(answer, differences_from_others(rows, "agent_id"))
 
 
 @pytest.mark.parametrize("period", ["day", "week", "month"])
@@ -119,3 +164,6 @@ def test_the_draws_have_what_is_compared() -> None:
     pairs = [differences(drawn(seed), "agent_id", "a", "it's b")[0] for seed in range(24)]
     assert min(row["tasks"] for row in pairs) == 0
     assert sum(row["low"] is not None for row in pairs) >= 6
+    beside = [differences_from_others(drawn(seed), "n_tools") for seed in range(24)]
+    assert min(map(len, beside)) == 0
+    assert {row["score_low"] is None for answer in beside for row in answer} == {True, False}

@@ -11,6 +11,7 @@ from tests.support.oracle.statistics import correlation, deviation, grouped, mea
 Row = Mapping[str, Any]
 Answer = list[dict[str, Any]]
 Key = Callable[[Row], Any]
+Interval = Callable[[Sequence[float], Sequence[float]], tuple[float, float]]
 
 DIMENSIONS = ("complexity", "novelty", "tool_diversity", "outcome_confidence")
 OVERRIDES = ("single_thought", "recovery_bonus", "low_diversity_penalty")
@@ -178,6 +179,47 @@ def differences(rows: Sequence[Row], column: str, a: Any, b: Any) -> Answer:
             }
         )
     return answer
+
+
+def differences_from_others(rows: Sequence[Row], column: str) -> Answer:
+    """The means of a value by task, and beside each the mean of those of the others."""
+    answer: Answer = []
+    for domain, of_domain in grouped(rows, itemgetter("task_domain")).items():
+        named = [row for row in of_domain if row[column] is not None]
+        tasks = [grouped(attempts, itemgetter(column)) for attempts in tasks_of(named).values()]
+        shared = [task for task in tasks if len(task) > 1]
+        for value in {value for task in shared for value in task}:
+            own = [task for task in shared if value in task]
+            answer.append(
+                {
+                    "task_domain": domain,
+                    "unit": value,
+                    "traces": sum(len(task[value]) for task in own),
+                    "tasks": len(own),
+                    **_from_others(own, value, "score", _difference),
+                    **_from_others(own, value, "success", _difference_of_shares),
+                }
+            )
+    return answer
+
+
+def _from_others(
+    tasks: Sequence[Mapping[Any, Sequence[Row]]], value: Any, measure: str, find: Interval
+) -> dict[str, Any]:
+    of_value, of_others = [], []
+    for task in tasks:
+        of_each = {each: _mean(own, itemgetter(measure)) for each, own in task.items()}
+        of_value.append(of_each.pop(value))
+        # Rounded, so that what never varies does not do so by the order of a sum.
+        of_others.append(round(math.fsum(of_each.values()) / len(of_each), 12))
+    low, high = find(of_others, of_value) if len(tasks) >= EFFECTIVE else (None, None)
+    return {
+        measure: mean(of_value),
+        f"{measure}_of_others": mean(of_others),
+        f"{measure}_difference": mean([a - b for a, b in zip(of_value, of_others, strict=True)]),
+        f"{measure}_low": low,
+        f"{measure}_high": high,
+    }
 
 
 def _difference(of_a: Sequence[float], of_b: Sequence[float]) -> tuple[float, float]:

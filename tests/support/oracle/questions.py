@@ -10,6 +10,7 @@ from tests.support.oracle.doubts import (
     calibration,
     changes,
     differences,
+    differences_from_others,
     domain_changes,
     mean_changes,
     means,
@@ -569,6 +570,7 @@ ANSWERS: Mapping[str, Callable[..., Answer]] = MappingProxyType(
         "scores_by_week": _over_time("week", week_of),
         "agent_rank_correlations": agent_rank_correlations,
         "differences_by": differences_by,
+        "differences_from_others": lambda state, unit: differences_from_others(state.scores, unit),
         "paired_agents": _paired("agent_id"),
         "paired_frameworks": _paired("framework"),
         "paired_groups": _paired("cache_group"),
@@ -606,6 +608,7 @@ ARGUMENTS: Mapping[str, Sequence[tuple[float | str, ...]]] = MappingProxyType(
     {
         "means_by": [("framework",), ("success",)],
         "differences_by": [("success", "true", "false")],
+        "differences_from_others": [("agent_id",), ("framework",), ("success",)],
         "paired_agents": [("'a'", "'b'")],
         "paired_frameworks": [],
         "paired_groups": [],
