@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 
@@ -221,7 +222,7 @@ def _of_domain(generator: np.random.Generator, name: str) -> pl.DataFrame:
     own = {
         "task_domain": np.full(weeks.size, name),
         "agent_id": np.array([agent.name for agent in domain.agents])[agents],
-        "objective_hash": [f"{name} {task}" for task in tasks],
+        "objective_hash": [_hash(f"{name} {task}") for task in tasks],
         "complexity": complexity,
         "single_thought": (name == "support") & (generator.random(weeks.size) < SINGLE),
         **_stated(generator, domain.agents, agents, is_sure[tasks]),
@@ -266,12 +267,16 @@ def _early(generator: np.random.Generator) -> pl.DataFrame:
     own = {
         "task_domain": ["early"] * number,
         "agent_id": [FOUNDER.name] * number,
-        "objective_hash": [f"early {task}" for task in generator.permutation(tasks)],
+        "objective_hash": [_hash(f"early {task}") for task in generator.permutation(tasks)],
         "complexity": 0.5 + _noise(generator, number),
         "single_thought": weeks > 0,
         **_stated(generator, (FOUNDER,), weeks, generator.random(number)),
     }
     return pl.DataFrame(own).with_columns(_moments(generator, EARLY, weeks))
+
+
+def _hash(objective: str) -> str:
+    return sha256(objective.encode()).hexdigest()[:32]
 
 
 def _moments(generator: np.random.Generator, begin: date, weeks: np.ndarray) -> pl.Series:

@@ -31,13 +31,13 @@ CREATE MACRO effective_traces(correlation, traces, tasks, squares) AS traces * t
 
 COMMENT ON MACRO effective_traces IS 'How many independent traces tell as much of a share: from as many as there are, where attempts at one task have nothing in common, to the effective tasks, where they are alike.';
 
-CREATE MACRO share_low(share, n, t) AS CASE WHEN t IS NOT NULL THEN greatest(
+CREATE MACRO share_low(share, n, t) AS CASE WHEN t IS NULL THEN NULL WHEN share = 0 THEN 0 ELSE greatest(
     0, (share + t * t / (2 * n) - t * sqrt(share * (1 - share) / n + t * t / (4 * n * n))) / (1 + t * t / n)
 ) END;
 
 COMMENT ON MACRO share_low IS 'The lower end of Wilson''s interval of a share of n.';
 
-CREATE MACRO share_high(share, n, t) AS CASE WHEN t IS NOT NULL THEN least(
+CREATE MACRO share_high(share, n, t) AS CASE WHEN t IS NULL THEN NULL WHEN share = 1 THEN 1 ELSE least(
     1, (share + t * t / (2 * n) + t * sqrt(share * (1 - share) / n + t * t / (4 * n * n))) / (1 + t * t / n)
 ) END;
 
