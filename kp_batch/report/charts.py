@@ -1,83 +1,117 @@
-"""Draws the data as charts: specs of Vega-Lite, whose colours and fonts a theme sets."""
+"""Draws charts: specs of Vega-Lite without rows, whose colours and fonts a theme sets."""
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import polars as pl
 
 from kp_batch.report.data import ReportData
+from kp_batch.report.labels import ALL
+from kp_batch.report.tables import TIME, Column
 
+T = TypeVar("T")
 VEGA_LITE = "6.4"  # the version for which these specs are written, and that draws them
-# The parameter of every chart that the page sets to a domain's label; empty for all domains.
-CHOSEN = "chosen"
-ROW = 24  # pixels a domain
+ROW = 24  # pixels of a row
 HEIGHT = 240
-SCHEME = "dark2"  # for anything but domains, whose colours the theme sets
 
 Spec = dict[str, Any]  # a chart in Vega-Lite, or a part of one
 
-_SCORES: Spec = {"domain": [0, 1]}
-# Pixels for the labels: the same in all charts, so that charts above each other align in time.
-_MEANS: Spec = {"minExtent": 44, "maxExtent": 44}
+SCORE, NOVELTY, SUCCESS, STATED = "mean score", "mean novelty", "success", "stated confidence"
+PARTS = ("mix", "within", "came", "went")  # of the change of a mean
+FILLING = "cache filling"
+# What is said of a change.
+MORE_THAN_CHANCE, CHANCE, NOT_COMPARED = "more than chance", "within chance", "does not compare"
+_UNIT: Spec = {"domain": [0, 1]}
+# The same width for the labels of all charts of time, so that they align.
+_ALIGNED: Spec = {"minExtent": 44, "maxExtent": 44}
 # No fractions of a trace as labels, however few traces there are.
-_COUNTS_ALONG: Spec = {"format": ",d", "labelExpr": "datum.value % 1 ? '' : datum.label"}
-_COUNTS_UP: Spec = {**_COUNTS_ALONG, **_MEANS}
-_SIGNED: Spec = {"format": "+"}
-
-_OVERRIDES = ("single thought", "recovery bonus", "low diversity penalty")
-_QUANTILES = ("p5", "p25", "p50", "p75", "p95")
-_GREY = "#8a8f98"  # for rejected rows whose domain is unknown or has no score
-_AGES = ("<1 s", "<1 min", "<10 min", "<1 h", "<6 h", "<1 d", "<7 d", "<30 d", "≥30 d")
-_MEASURES = ("mean score", "mean novelty")
-_BEGUN = 0.5  # opacity of a step of time that is not over
-_FEW = 31  # days, up to which each day has a tick
+_COUNTS: Spec = {"format": ",d", "labelExpr": "datum.value % 1 ? '' : datum.label"}
+_SIGNED: Spec = {"format": "+", "labelExpr": "datum.value ? datum.label : '0'"}
+_LEGEND: Spec = {"symbolOpacity": 1}
+_GREY = "#8a8f98"  # on either paper
+_SURE, _UNSURE = 1, 0.35  # opacity
+_DASHED = [4, 3]
+_TWO_ROWS = 30  # pixels of a row with two measures
+_APART = 5  # pixels from its middle to either
+_UPRIGHT: Spec = {"shape": "stroke", "angle": 90, "size": 120, "strokeWidth": 2, "opacity": 1}
+_FEW = 31  # days, up to which each has a tick
 # The places of ticks and the form of their labels, by the unit of time; longer units: some years.
 _TIMES: dict[str, Spec] = {
-    "day": {"tickCount": "week", "format": "%Y-%m-%d"},
+    "hour": {"format": "%m-%d %H:%M"},
+    "day": {"tickCount": "week", "format": TIME},
     "week": {"tickCount": "month", "format": "%Y-%m"},
-    "month": {"tickCount": "year", "format": "%Y"},
+    "month": {"format": "%Y-%m"},
     "quarter": {"tickCount": "year", "format": "%Y"},
 }
 
 
-def as_spec(chart: Spec, caption: str) -> Spec:
-    """A chart with its caption, as wide as the element that holds it."""
+@dataclass(frozen=True)
+class Shown(Generic[T]):
+    """What a chart shows: of a page's data, in a scope, these rows."""
+
+    data: T
+    scope: str
+    rows: pl.DataFrame
+    columns: Sequence[Column]  # of which its tooltips tell
+
+    @property
+    def tooltip(self) -> Spec:
+        """The channels of the tooltip, and of the same for screen readers; see `as_spec`."""
+        told = [nominal(f"told{place}", title=column.title) for place, column in self._told]
+        return {"tooltip": told, "description": nominal("told")}
+
+    @property
+    def texts(self) -> list[Spec]:
+        """Transforms that add the texts of the tooltip."""
+        texts = {f"told{place}": _told(column) for place, column in self._told}
+        each = (f"'{column.title}: ' + datum.told{place}" for place, column in self._told)
+        return calculated(**texts, told=" + '; ' + ".join(each)) if texts else []
+
+    @property
+    def _told(self) -> list[tuple[int, Column]]:
+        return list(enumerate(self.columns))
+
+    def height(self, row: int = ROW) -> int:
+        """The height in pixels of a chart with a row of pixels for each of its rows."""
+        return row * self.rows.height + 10
+
+
+def as_spec(shown: Shown[Any], chart: Spec) -> Spec:
+    """A chart, as wide as the element that holds it."""
     return {
         "$schema": f"https://vega.github.io/schema/vega-lite/v{VEGA_LITE}.json",
-        "description": caption,
         "width": "container",
         "autosize": {"type": "fit-x", "contains": "padding"},
-        "params": [{"name": CHOSEN, "value": ""}],
         **chart,
+        "transform": [*shown.texts, *chart.get("transform", ())],
     }
 
 
-def drawn_from(frame: pl.DataFrame, where: str, *transforms: Spec) -> Spec:
-    """What a chart and all its layers are drawn from: the rows of a condition, transformed."""
-    return {"data": {"values": frame.to_dicts()}, "transform": [{"filter": where}, *transforms]}
+def _told(column: Column) -> str:
+    """The expression of a column's text, as in tables."""
+    value, *ends = (_written(name, column.form) for name in column.names)
+    if ends:
+        interval = " + ' to ' + ".join(ends)
+        value += f" + (isValid(datum.{column.low}) ? ' (' + {interval} + ')' : '')"
+    return f"isValid(datum.{column.name}) ? {value} : ''"
 
 
-def chosen(frame: pl.DataFrame, *transforms: Spec) -> Spec:
-    """Likewise, the rows of the domain that the page has chosen."""
-    return drawn_from(frame, f"{CHOSEN} == '' || datum.domain == {CHOSEN}", *transforms)
+def _written(name: str, form: str) -> str:
+    if form != TIME:
+        return f"format(datum.{name}, '{form}')" if form else f"datum.{name}"
+    time = f"toDate(datum.{name})"
+    return f"utcFormat({time}, utchours({time}) ? '{TIME} %H:%M' : '{TIME}')"
 
 
-def calculated(**columns: str) -> list[Spec]:
-    """Transforms that add columns, each by its expression."""
-    return [{"calculate": expression, "as": name} for name, expression in columns.items()]
+def marks(kind: str, encoding: Spec, *where: str, **style: Any) -> Spec:
+    """Marks of one kind and style, of the rows for which all conditions hold.
 
-
-def summed(frame: pl.DataFrame, *by: str) -> list[Spec]:
-    """Transforms to the means over the chosen domains together, from the sums of each domain."""
-    names = [name for name in ("score", "novelty") if name in frame.columns]
-    sums = [{"op": "sum", "field": name, "as": name} for name in ("traces", *names)]
-    # Without traces the mean is null, which breaks the line.
-    means = {f"mean {name}": f"datum.traces ? datum.{name} / datum.traces : null" for name in names}
-    return [{"aggregate": sums, "groupby": [*by]}, *calculated(**means)]
-
-
-def marks(kind: str, encoding: Spec, **style: Any) -> Spec:
-    """Marks of one kind and style; the encoding says what each of their channels shows."""
-    return {"mark": {"type": kind, **style}, "encoding": encoding}
+    Screen readers read those alone that have a tooltip.
+    """
+    filters = {"transform": [{"filter": each} for each in where]} if where else {}
+    silent = {} if "tooltip" in encoding else {"aria": False}
+    return {**filters, "mark": {"type": kind, **silent, **style}, "encoding": encoding}
 
 
 def quantitative(field: str, **more: Any) -> Spec:
@@ -95,250 +129,323 @@ def ordinal(field: str, **more: Any) -> Spec:
     return {"field": field, "type": "ordinal", **more}
 
 
-def temporal(field: str, **more: Any) -> Spec:
-    """A channel for a time."""
-    return {"field": field, "type": "temporal", **more}
+def in_order(field: str) -> Spec:
+    """The vertical channel with a row for each text, in the order of the rows."""
+    return nominal(field, sort=None, title=None)
 
 
-def unit(field: str, title: str, **more: Any) -> Spec:
+def calculated(**columns: str) -> list[Spec]:
+    """Transforms that add columns, each by its expression."""
+    return [{"calculate": expression, "as": name} for name, expression in columns.items()]
+
+
+def _line_at(axis: str, value: float, **style: Any) -> Spec:
+    """A line across the chart."""
+    rule = marks("rule", {axis: quantitative("at")}, **style)
+    return {"data": {"values": [{"at": value}]}, **rule}
+
+
+def _threshold(data: ReportData) -> Spec:
+    return _line_at("x", data.totals["threshold"], strokeDash=_DASHED)
+
+
+def _known(rows: pl.DataFrame, name: str, *layers: Spec) -> list[Spec]:
+    """Layers of the rows in which a column is known; none if it never is, as they had no scale."""
+    if rows[name].is_null().all():
+        return []
+    known = {"filter": f"isValid(datum.{name})"}
+    return [{**layer, "transform": [known, *layer.get("transform", ())]} for layer in layers]
+
+
+def _interval(
+    rows: pl.DataFrame, axis: str, low: str, high: str, encoding: Spec, **style: Any
+) -> list[Spec]:
+    """Lines from one end of an interval to the other, where it is known."""
+    ends = {axis: quantitative(low), f"{axis}2": {"field": high}}
+    return _known(rows, low, marks("rule", {**encoding, **ends}, **style))
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """One of several numbers of a row that a chart shows, and the columns of its interval."""
+
+    title: str
+    name: str
+    low: str = ""  # empty: it has no interval
+    high: str = ""
+
+    def layers(self, *layers: Spec) -> list[Spec]:
+        """Layers with a column `measure`, by which their colours tell the measures apart."""
+        named = calculated(measure=f"'{self.title}'")
+        return [{**layer, "transform": [*layer.get("transform", ()), *named]} for layer in layers]
+
+
+def _colour(*measures: _Measure, **more: Any) -> Spec:
+    scale = {"domain": [measure.title for measure in measures]}
+    return nominal("measure", scale=scale, title=None, legend={**_LEGEND, **more})
+
+
+_OVER_TIME = (
+    _Measure(SCORE, "mean", "low", "high"),
+    _Measure(NOVELTY, "novelty", "novelty_low", "novelty_high"),
+)
+_OF_UNITS = (
+    _Measure(SCORE, "mean", "low", "high"),
+    _Measure(SUCCESS, "success", "success_low", "success_high"),
+    _Measure(STATED, "confidence"),
+)
+_OF_PAIRS = (
+    _Measure(SCORE, "score_difference", "score_low", "score_high"),
+    _Measure(SUCCESS, "success_difference", "success_difference_low", "success_difference_high"),
+)
+
+
+def over_time(shown: Shown[ReportData]) -> Spec:
+    """Draw the means of score and novelty, each with the band of its interval."""
+    step = {
+        "x": _times(shown.data.spans[shown.scope].grain, shown.rows.height),
+        "x2": {"field": "end"},
+    }
+    known = [measure for measure in _OVER_TIME if not shown.rows[measure.name].is_null().all()]
+    layers = [
+        *_filling(shown.rows, step),
+        *(layer for measure in known for layer in _means(shown.rows, measure, known, step)),
+        marks("rect", {**step, **shown.tooltip}, opacity=0),  # wherever the pointer is in a step
+    ]
+    middle = "(toDate(datum.start) + toDate(datum.end)) / 2"
+    return {"transform": calculated(middle=middle), "layer": layers, "height": 280}
+
+
+def _filling(rows: pl.DataFrame, step: Spec) -> list[Spec]:
+    """Shade the steps in which caches were filling, and name the first of them."""
+    filling = rows.with_row_index("place").filter("filling")
+    if filling.is_empty():
+        return []
+    is_left = filling["place"][0] < rows.height / 2
+    place = {"x": {**step["x"], "field": "at"}, "y": {"value": 4}}
+    name = marks(
+        "text",
+        place,
+        text=FILLING,
+        align="left" if is_left else "right",
+        baseline="top",
+        dx=4 if is_left else -4,
+    )
+    first = filling["start"][0] if is_left else filling["end"][0]
+    return [
+        marks("rect", step, "datum.filling", color=_GREY, opacity=0.2),
+        {"data": {"values": [{"at": first}]}, **name},
+    ]
+
+
+def _means(
+    rows: pl.DataFrame, measure: _Measure, measures: Sequence[_Measure], step: Spec
+) -> list[Spec]:
+    """A line through what is known well, with its band; faint dots for the rest."""
+    y = quantitative(measure.name, title="mean, 0 to 1", scale={"zero": False}, axis=_ALIGNED)
+    colour = _colour(*measures)
+    ends = {"y": {**y, "field": measure.low}, "y2": {"field": measure.high}}
+    at = {"x": {**step["x"], "field": "middle"}, "y": y, "color": colour}
+    is_known = f"isValid(datum.{measure.low})"
+    opacity = _faint_unless(f"{is_known} && datum.is_over")
+    # Nothing is known well where the line breaks.
+    known = calculated(known=f"{is_known} ? datum.{measure.name} : null")
+    dash = {} if measure is measures[0] else {"strokeDash": _DASHED}
+    line = {"transform": known, **marks("line", {**at, "y": {**y, "field": "known"}}, **dash)}
+    band = marks("rect", {**step, **ends, "color": colour}, opacity=0.2)
+    return measure.layers(
+        *_known(rows, measure.low, band),
+        *([] if rows[measure.low].is_null().all() else [line]),
+        marks("circle", {**at, "opacity": opacity}, size=24),
+    )
+
+
+def _faint_unless(test: str) -> Spec:
+    return {"condition": {"test": test, "value": _SURE}, "value": _UNSURE}
+
+
+def volume(shown: Shown[ReportData]) -> Spec:
+    """Draw the traces of each step of time."""
+    grain = shown.data.spans[shown.scope].grain
+    encoding = {
+        "x": _times(grain, shown.rows.height),
+        "x2": {"field": "end"},
+        "y": quantitative("traces", title=f"traces a {grain}", axis={**_COUNTS, **_ALIGNED}),
+        "opacity": _faint_unless("datum.is_over"),
+        **shown.tooltip,
+    }
+    return {**marks("rect", encoding), "height": 110}
+
+
+def changes(shown: Shown[ReportData]) -> Spec:
+    """Draw the change to each period, and of all domains its parts."""
+    x = _times(shown.data.period, shown.rows.height, "begins")
+    step = {"x": x, "x2": {"field": "ends"}}
+    middle = {"x": {**x, "field": "middle"}}
+    y = quantitative("change", title="change of the mean", axis={**_SIGNED, **_ALIGNED})
+    opacity = _faint_unless(f"datum.verdict != '{NOT_COMPARED}'")
+    dots = {**middle, "y": y, "opacity": opacity}
+    is_more = f"datum.verdict == '{MORE_THAN_CHANCE}'"
+    has_more = MORE_THAN_CHANCE in shown.rows["verdict"]
+    layers = [
+        *(_parts(shown.rows, x) if shown.scope == ALL else []),
+        _line_at("y", 0, strokeWidth=0.5),
+        *_interval(shown.rows, "y", "low", "high", {**middle, "opacity": opacity}),
+        *_known(shown.rows, "change", marks("point", dots, size=60)),
+        *([marks("point", dots, is_more, size=60, filled=True)] if has_more else []),
+        marks("rect", {**step, **shown.tooltip}, opacity=0),
+    ]
+    middle_of = "(toDate(datum.begins) + toDate(datum.ends)) / 2"
+    return {"transform": calculated(middle=middle_of), "layer": layers, "height": HEIGHT}
+
+
+def _parts(rows: pl.DataFrame, x: Spec) -> list[Spec]:
+    """Bars for the parts of each change, above and below zero."""
+    stacked = [
+        {"fold": [*PARTS], "as": ["part", "by"]},
+        {"stack": "by", "groupby": ["begins"], "as": ["from", "to"]},
+        *calculated(left=_within(0.15), right=_within(0.85)),
+    ]
+    encoding = {
+        "x": {**x, "field": "left"},
+        "x2": {"field": "right"},
+        "y": quantitative("from"),
+        "y2": {"field": "to"},
+        "color": nominal("part", scale={"domain": [*PARTS]}, title=None, legend=_LEGEND),
+    }
+    bars = {"transform": stacked, **marks("rect", encoding, opacity=0.75)}
+    return _known(rows, "mix", bars)
+
+
+def _within(share: float) -> str:
+    """The expression of a time within a period."""
+    return f"{1 - share:g} * toDate(datum.begins) + {share:g} * toDate(datum.ends)"
+
+
+def domains(shown: Shown[ReportData]) -> Spec:
+    """Draw the mean of each domain with its interval, over the range of most of its scores."""
+    opacity = _faint_unless("datum.is_chosen")
+    base = {"y": in_order("domain"), "opacity": opacity, **shown.tooltip}
+    scale = _unit_of(shown.rows, "low", "high")
+    most = {**base, "x": _unit("p5", "score", scale), "x2": {"field": "p95"}}
+    layers = [
+        marks("bar", most, size=12, fillOpacity=0.3),
+        *_interval(shown.rows, "x", "low", "high", base, strokeWidth=2),
+        marks("circle", {**base, "x": quantitative("mean")}, size=60),
+        _threshold(shown.data),
+    ]
+    return {"layer": layers, "height": shown.height()}
+
+
+def _unit(field: str, title: str | None, scale: Spec = _UNIT, **more: Any) -> Spec:
     """The horizontal channel for a value from 0 to 1."""
     axis = {"tickCount": 10, "format": ".1f"}
-    return quantitative(field, scale=_SCORES, title=title, axis=axis, **more)
+    return quantitative(field, scale=scale, title=title, axis=axis, **more)
 
 
-def rows(data: ReportData, frame: pl.DataFrame) -> Spec:
-    """The vertical channel with a row for each domain of the frame, whichever is chosen."""
-    present = set(frame["domain"])
-    labels = [label for label in data.labels if label in present]
-    return nominal("domain", scale={"domain": labels}, title=None)
+def _unit_of(rows: pl.DataFrame, *names: str) -> Spec:
+    """A scale from 0 to 1, and as far beyond as the intervals in these columns."""
+    ends = pl.concat([rows[name].cast(pl.Float64) for name in names]).drop_nulls().to_list()
+    return {"domain": [min([0, *ends]), max([1, *ends])]}
 
 
-def height(frame: pl.DataFrame, row: float = ROW, by: str = "domain") -> float:
-    """The height in pixels of a chart with a row for each value of the column `by`."""
-    return row * frame[by].n_unique() + 10
-
-
-def colour(data: ReportData) -> Spec:
-    """The domain's colour, the same in all charts; the page's domain buttons are the legend."""
-    return nominal("domain", scale={"domain": data.labels}, legend=None)
-
-
-def numbers(**formats: str) -> list[Spec]:
-    """Tooltips for columns, each in its format."""
-    return [
-        quantitative(name, format=form, title=name.replace("_", " "))
-        for name, form in formats.items()
-    ]
-
-
-def threshold_line(data: ReportData) -> Spec:
-    """A line at the threshold, in a chart that runs from 0 to 1."""
-    rule = marks("rule", {"x": quantitative("threshold")}, strokeDash=[4, 3])
-    return {"data": {"values": [{"threshold": data.totals["threshold"]}]}, **rule}
-
-
-def _or_none(name: str, form: str, why: str) -> tuple[dict[str, str], Spec]:
-    """A text and its tooltip for a column in a format, in which Vega would write null as 0."""
-    value, title = f"datum['{name}']", name.replace("_", " ")
-    text = f"isValid({value}) ? format({value}, '{form}') : 'none: {why}'"
-    return {f"{name} text": text}, nominal(f"{name} text", title=title)
-
-
-def histogram(data: ReportData, frame: pl.DataFrame) -> Spec:
-    """Draw the histogram, the domains stacked."""
+def histogram(shown: Shown[ReportData]) -> Spec:
+    """Draw the histogram and the threshold."""
     encoding = {
-        "x": unit("low", "score", bin="binned"),
+        "x": _unit("low", "score", bin="binned"),
         "x2": {"field": "high"},
-        "y": quantitative("traces", stack=True, title="traces", axis=_COUNTS_UP),
-        "color": colour(data),
-        "tooltip": [nominal("domain"), *numbers(low=".2f", high=".2f", traces=",")],
+        "y": quantitative("traces", title="traces", axis=_COUNTS),
+        **shown.tooltip,
     }
-    bars = marks("bar", encoding, binSpacing=1)
-    return {**chosen(frame), "layer": [bars, threshold_line(data)], "height": HEIGHT}
+    layers = [marks("bar", encoding, binSpacing=1), _threshold(shown.data)]
+    return {"layer": layers, "height": HEIGHT}
 
 
-def domains(data: ReportData, frame: pl.DataFrame) -> Spec:
-    """Draw a line, a bar and a tick for the quantiles of each domain."""
-    tooltip = numbers(traces=",", **dict.fromkeys(_QUANTILES, ".3f"))
-    base = {"y": rows(data, frame), "tooltip": [nominal("domain"), *tooltip]}
-    coloured = {**base, "color": colour(data)}
-    most = {**coloured, "x": unit("p5", "score"), "x2": {"field": "p95"}}
-    half = {**coloured, "x": quantitative("p25"), "x2": {"field": "p75"}}
+def drivers(shown: Shown[ReportData]) -> Spec:
+    """Draw the share of the variance that each part makes, beside its weight."""
+    base = {"y": in_order("part"), **shown.tooltip}
+    title = "bar: share of the variance; line: weight"
+    share = quantitative("share_of_variance", title=title, axis={"format": "%"})
+    weight = {**base, "x": quantitative("weight", title=title)}
     layers = [
-        marks("rule", most, strokeWidth=2),
-        marks("bar", half, size=12),
-        marks("tick", {**base, "x": quantitative("p50")}, size=18, thickness=3),
-        threshold_line(data),
+        marks("bar", {**base, "x": share}, size=14),
+        _line_at("x", 0, strokeWidth=0.5),
+        *_known(shown.rows, "weight", marks("tick", weight, size=20, thickness=3)),
     ]
-    return {**chosen(frame), "layer": layers, "height": height(frame)}
+    return {"layer": layers, "height": shown.height()}
 
 
-def dimensions(data: ReportData, frame: pl.DataFrame) -> Spec:
-    """Draw a dot for each dimension's mean, and a line for its spread."""
-    low, high = (
-        (pl.col("mean") + sign * pl.col("stddev").fill_null(0)).clip(0, 1) for sign in (-1, 1)
-    )
-    text, deviation = _or_none("stddev", ".3f", "a single trace")
-    encoding = {
-        "y": rows(data, frame),
-        "yOffset": nominal("dimension"),
-        "color": nominal(
-            "dimension", scale={"scheme": SCHEME}, title=None, legend={"symbolOpacity": 1}
-        ),
-        "tooltip": [nominal("domain"), nominal("dimension"), *numbers(mean=".3f"), deviation],
-    }
-    spread = {"x": unit("low", "mean ± one standard deviation"), "x2": {"field": "high"}}
+def success(shown: Shown[ReportData]) -> Spec:
+    """Draw how many traces of about a score succeed."""
+    return _succeeded(shown, _unit("mean", "score"))
+
+
+def calibration(shown: Shown[ReportData]) -> Spec:
+    """Draw how many traces that state about a confidence succeed, beside what they state."""
+    chart = _succeeded(shown, _unit("confidence", "stated confidence"))
+    both = {"x": quantitative("at"), "y": quantitative("at")}
+    diagonal = marks("line", both, strokeDash=_DASHED, strokeWidth=1)
+    ends = {"data": {"values": [{"at": 0}, {"at": 1}]}}
+    return {**chart, "layer": [{**ends, **diagonal}, *chart["layer"]]}
+
+
+def _succeeded(shown: Shown[ReportData], x: Spec) -> Spec:
+    base = {"x": x, **shown.tooltip}
+    y = quantitative("success", title="succeeded", scale=_UNIT, axis={"format": "%"})
+    size = quantitative("traces", title="size", scale={"range": [30, 250]}, legend=None)
     layers = [
-        marks("rule", {**encoding, **spread}, strokeWidth=2, opacity=0.4),
-        marks("circle", {**encoding, "x": quantitative("mean")}, size=55, opacity=1),
+        *_interval(shown.rows, "y", "success_low", "success_high", base),
+        marks("circle", {**base, "y": y, "size": size}, opacity=1),
     ]
-    drawn = chosen(frame.with_columns(low=low, high=high), *calculated(**text))
-    return {**drawn, "layer": layers, "height": height(frame, ROW * 1.7)}
+    return {"layer": layers, "height": HEIGHT}
 
 
-def overrides(data: ReportData, frame: pl.DataFrame) -> Spec:
-    """Draw a bar for each override's effect, to the left or right of zero."""
-    effect = quantitative("effect_on_mean", title="effect on the mean score")
-    kinds = nominal("override", scale={"domain": _OVERRIDES, "scheme": SCHEME}, title=None)
-    tooltip = numbers(traces=",", share=".1%", mean_effect="+.3f", effect_on_mean="+.4f")
-    return {**chosen(frame), **_bars(data, frame, effect, kinds, nominal("override"), *tooltip)}
+def units(shown: Shown[ReportData]) -> Spec:
+    """Draw the mean score and the success of each unit, and beside that its stated confidence."""
+    scale = _unit_of(shown.rows, "low", "high")
+    return _side_by_side(shown, _OF_UNITS, _unit("", None, scale))
 
 
-def novelty_and_age(_data: ReportData, frame: pl.DataFrame) -> Spec:
-    """Draw a field for each age and novelty, and a line for the mean."""
-    age = ordinal(
-        "age",
-        scale={"domain": _AGES},
-        axis={"labelOverlap": "greedy"},
-        title="age of the nearest trace",
-    )
-    traces = quantitative("traces", aggregate="sum", title="traces")
-    mean = quantitative("mean novelty")
-    fields = {
-        "x": age,
-        "y": quantitative("low", bin="binned", scale=_SCORES, title="novelty"),
-        "y2": {"field": "high"},
-        "color": {**traces, "scale": {"type": "sqrt"}},
-        "tooltip": [ordinal("age"), *numbers(low=".1f", high=".1f"), {**traces, "format": ","}],
-    }
-    tooltip = [ordinal("age"), {**mean, "format": ".3f"}, *numbers(traces=",")]
-    line = marks("line", {"x": age, "y": mean, "tooltip": tooltip}, point=True)
-    layers = [marks("rect", fields), {"transform": summed(frame, "age"), **line}]
-    return {**chosen(frame), "layer": layers, "height": HEIGHT}
+def paired(shown: Shown[ReportData]) -> Spec:
+    """Draw how each unit differs from the others on the same tasks."""
+    chart = _side_by_side(shown, _OF_PAIRS, quantitative("", title=None, axis=_SIGNED))
+    return {**chart, "layer": [_line_at("x", 0, strokeWidth=0.5), *chart["layer"]]}
 
 
-def thresholds(data: ReportData, frame: pl.DataFrame) -> Spec:
-    """Draw a falling curve for each domain."""
-    encoding = {
-        "x": unit("threshold", "threshold"),
-        "y": quantitative("share", title="share of traces", axis={"format": ".0%"}),
-        "color": colour(data),
-        "tooltip": [nominal("domain"), *numbers(threshold=".3f", share=".2%", reaching=",")],
-    }
-    curves = marks("line", encoding, strokeWidth=2)
-    touched = marks("circle", encoding, size=120, opacity=0)  # a line alone is hard to point at
-    return {**chosen(frame), "layer": [curves, touched, threshold_line(data)], "height": HEIGHT}
+def _side_by_side(shown: Shown[ReportData], measures: Sequence[_Measure], x: Spec) -> Spec:
+    """A row for each unit, with a dot and an interval for each of two measures.
+
+    A third one, without intervals, is a line beside the second.
+    """
+    base = {"y": in_order("unit"), "color": _colour(*measures), **shown.tooltip}
+    layers: list[Spec] = []
+    for measure, offset in zip(measures, (-_APART, _APART, _APART), strict=False):
+        at = {**base, "x": {**x, "field": measure.name}}
+        if measure.low:
+            ends = _interval(shown.rows, "x", measure.low, measure.high, base, yOffset=offset)
+            dots = marks("circle", at, yOffset=offset, opacity=1, size=40)
+            layers += measure.layers(*ends, dots)
+        else:
+            layers += measure.layers(marks("point", at, yOffset=offset, **_UPRIGHT))
+    return {"layer": layers, "height": shown.height(_TWO_ROWS)}
 
 
-def drift(data: ReportData, frame: pl.DataFrame) -> Spec:
-    """Draw a bar for each domain, to the left or right of zero."""
-    shifts = dict.fromkeys(("mean_shift", "p5_shift", "p50_shift", "p95_shift"), "+.4f")
-    text, index = _or_none("stability_index", ".4f", "fewer than 200 traces")
-    tooltip = [*numbers(traces_a=",", traces_b=",", **shifts), index]
-    shift = quantitative("mean_shift", title="shift of the mean score", axis=_SIGNED)
-    bars = _bars(data, frame, shift, colour(data), *tooltip)
-    return {**chosen(frame, *calculated(**text)), **bars}
+def drift(shown: Shown[ReportData]) -> Spec:
+    """Draw by how much the mean of each domain moved."""
+    x = quantitative("mean_shift", title="shift of the mean score", axis=_SIGNED)
+    bars = marks("bar", {"x": x, "y": in_order("domain"), **shown.tooltip}, size=14)
+    return {"layer": [bars, _line_at("x", 0, strokeWidth=0.5)], "height": shown.height()}
 
 
-def recorded(data: ReportData, frame: pl.DataFrame) -> Spec:
-    """Draw a bar for each domain, to the left or right of zero."""
-    tooltip = numbers(
-        traces=",",
-        placeholders=",",
-        mean_difference="+.4f",
-        mean_absolute_difference=".4f",
-        now_reaching=",",
-        no_longer_reaching=",",
-    )
-    above = quantitative("mean_difference", title="score above the recorded one", axis=_SIGNED)
-    return {**chosen(frame), **_bars(data, frame, above, colour(data), *tooltip)}
-
-
-def _bars(data: ReportData, frame: pl.DataFrame, x: Spec, color: Spec, *tooltip: Spec) -> Spec:
-    tooltips = [nominal("domain"), *tooltip]
-    encoding = {"x": x, "y": rows(data, frame), "color": color, "tooltip": tooltips}
-    return {**marks("bar", encoding, size=14), "height": height(frame)}
-
-
-def rejects(data: ReportData, frame: pl.DataFrame) -> Spec:
-    """Draw a bar for each reason."""
-    most = frame.group_by("code").agg(pl.col("rejected").sum()).sort("rejected", "code")
-    codes = most["code"].reverse().to_list()
-    is_scored = {"field": "domain", "oneOf": data.labels}
-    encoding = {
-        "x": quantitative("rejected", title="rows and files", axis=_COUNTS_ALONG),
-        "y": nominal("code", scale={"domain": codes}, title=None),
-        "color": {"condition": {"test": is_scored, **colour(data)}, "value": _GREY},
-        "tooltip": [nominal("code"), nominal("domain"), *numbers(rejected=",")],
-    }
-    bars = marks("bar", encoding, size=14)
-    return {**chosen(frame), **bars, "height": height(frame, by="code")}
-
-
-def over_time(data: ReportData, frame: pl.DataFrame) -> Spec:
-    """Draw lines for the mean score and the mean novelty, with larger dots for more traces."""
-    known = [_or_none(name, ".3f", "no trace") for name in _MEASURES]
-    columns = {name: text for texts, _ in known for name, text in texts.items()}
-    middle = "(toDate(datum.start) + toDate(datum.end)) / 2"
-    drawn = chosen(frame, *summed(frame, "start", "end"), *calculated(middle=middle, **columns))
-    encoding = {
-        "x": _times(data, frame, "middle"),
-        "y": quantitative("value", scale=_SCORES, title="mean", axis=_MEANS),
-        "color": nominal("measure", scale={"domain": _MEASURES, "scheme": SCHEME}, title=None),
-    }
-    size = quantitative("traces", scale={"range": [16, 80]}, legend=None)
-    folded = {"transform": [{"fold": _MEASURES, "as": ["measure", "value"]}]}
-    # The tooltip shows wherever the pointer is within a step of time.
-    step = {
-        "x": _times(data, frame),
-        "x2": {"field": "end"},
-        "tooltip": [_step(data), *(mean for _, mean in known), *numbers(traces=",")],
-    }
-    layers = [
-        {**folded, **marks("line", encoding, strokeWidth=1.5)},
-        {**folded, **marks("circle", {**encoding, "size": size}, opacity=1)},
-        marks("rect", step, opacity=0),
-    ]
-    return {**drawn, "layer": layers, "height": 300}
-
-
-def volume(data: ReportData, frame: pl.DataFrame) -> Spec:
-    """Draw the traces of each step of time, the domains stacked."""
-    # Without empty steps but the first and the last, so that this chart aligns with the one above.
-    ends = pl.col("start").is_in([frame["start"].min(), frame["start"].max()])
-    filled = frame.filter((pl.col("traces") > 0) | ends)
-    stack = {"stack": "traces", "as": ["low", "high"], "groupby": ["start"]}
-    encoding = {
-        "x": _times(data, frame),
-        "x2": {"field": "end"},
-        "y": quantitative("low", title=f"traces a {data.grain}", axis=_COUNTS_UP),
-        "y2": {"field": "high"},
-        "color": colour(data),
-        "opacity": {"condition": {"test": "datum.is_over", "value": 1}, "value": _BEGUN},
-        "tooltip": [nominal("domain"), _step(data), *numbers(traces=",")],
-    }
-    return {**chosen(filled, stack), **marks("rect", encoding), "height": 110}
-
-
-def _times(data: ReportData, frame: pl.DataFrame, field: str = "start") -> Spec:
+def _times(grain: str, steps: int, field: str = "start") -> Spec:
     """The horizontal channel for the start of a step of time; its end is the channel x2."""
-    axis = _TIMES.get(data.grain, {"format": "%Y"})
-    if data.grain == "day" and frame["start"].n_unique() <= _FEW:
+    axis = _TIMES.get(grain, {"format": "%Y"})
+    if grain == "day" and steps <= _FEW:
         axis = {**axis, "tickCount": "day"}
-    return temporal(field, scale={"type": "utc"}, title=None, axis=axis)
-
-
-def _step(data: ReportData) -> Spec:
-    return temporal(
-        "start", timeUnit="utcyearmonthdate", title=f"{data.grain} from", format="%Y-%m-%d"
-    )
+    return {
+        "field": field,
+        "type": "temporal",
+        "scale": {"type": "utc"},
+        "title": None,
+        "axis": axis,
+    }

@@ -1,15 +1,20 @@
-"""The data of the report as small frames: DuckDB aggregates them, however many traces there are."""
+"""The data of the report as small frames: DuckDB aggregates them, however many traces there are.
 
-from collections.abc import Iterable, Mapping
+A scope is what the page shows at once: all domains together, or one of them, chosen by its label.
+"""
+
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import date
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
 import polars as pl
 
-from kp_batch.duck import SQL, identifier, sql, statement
+from kp_batch.duck import SQL, identifier, literal, sql, statement
+from kp_batch.report.labels import ALL, distinct, distinct_labels
+from kp_batch.report.spans import SPANS, Span, span, step_of
 from kp_batch.runs.reasons import Reason, setting_changes
 from kp_batch.runs.record import (
     RunRecord,
@@ -18,24 +23,16 @@ from kp_batch.runs.record import (
     profile_name,
     same_encoders,
 )
-from kp_batch.text import shortened
 
-LABEL = 40  # the most characters of a domain's label
 _APART = 9  # domains with a label of their own; one more label, the others', uses up the colours
-_BINS = 20  # of the histogram, as in its SQL
-# Labels that no domain gets: those with another meaning, and the properties of every JavaScript
-# object, since Vega stacks bars in an object whose keys are the domains.
-_RESERVED = (
-    *("all domains", "(unknown)", "(never scored)"),
-    *("__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__"),
-    *("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable"),
-    *("toLocaleString", "toString", "valueOf"),
-)
-# Units of time, with the days of the longest of each. The report takes the first unit of which
-# about `_STEPS` hold all traces.
-_STEPS = 120
-_GRAINS = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366, "decade": 3660}
-_INTERVALS = {"quarter": "3 months"}
+# Domains of fewer traces than this, and than a hundredth of all, share a label.
+_SMALL = 30
+MIN_TRACES = 30  # of a domain or a period, to be worth a sentence
+_FILLING = 0.1  # of the traces, the most that came to a cache that was filling, to compare
+# Of more traces, the questions that go by tasks are asked of a sample: of all traces of one in so
+# many tasks. A million distinct tasks take each seconds of a processor, and more memory than ours.
+_MOST, _SAMPLE = 500_000, 250_000
+_PERIODS = {"hour": "day", "decade": "year", "century": "year"}  # of changes; else the grain
 _RUNS = """
     SELECT * EXCLUDE (inputs)
     FROM runs
@@ -48,52 +45,64 @@ _RUNS = """
 class ReportData:
     """Everything that the report shows. Each frame is the result of the SQL file of its name.
 
-    In the frames, `domain` is a domain's label; null stands for all domains together.
+    In the frames of scopes, `domain` is the label of a domain, or `ALL`.
     """
 
     run: RunRecord | None  # the last run that is done
     before: RunRecord | None  # the run that was done before it
     failed: RunRecord | None  # the last run if it failed
     labels: list[str]  # of the domains with most traces, then one label for all others
-    others: str | None  # the last label if it stands for several domains
-    grain: str  # the unit of time
+    names: Mapping[str, str]  # the domain of each label that stands for one alone
+    spans: Mapping[str, Span]  # of each scope
+    period: str  # of the changes: day to year
+    one_in: int  # of so many tasks one is asked for doubt, changes and drivers; 1: all of them
     totals: Mapping[str, Any]  # the one row of sql/totals.sql
-    date_outliers: pl.DataFrame
+    # Of scopes:
     domains: pl.DataFrame
-    histogram: pl.DataFrame
     over_time: pl.DataFrame
-    dimensions: pl.DataFrame
-    overrides: pl.DataFrame
-    novelty_and_age: pl.DataFrame
-    thresholds: pl.DataFrame
-    weights: pl.DataFrame
-    drift: pl.DataFrame
-    recorded: pl.DataFrame
+    other_times: pl.DataFrame
+    histogram: pl.DataFrame
+    drivers: pl.DataFrame
+    agents: pl.DataFrame
+    frameworks: pl.DataFrame
+    success: pl.DataFrame
+    calibration: pl.DataFrame
+    changes: pl.DataFrame
     domain_changes: pl.DataFrame
+    drift: pl.DataFrame
+    # Of all domains:
+    recorded: pl.DataFrame
+    implausible_dates: pl.DataFrame
+    gap: pl.DataFrame
+    weights: pl.DataFrame
+    came_and_went: pl.DataFrame
     rejects: pl.DataFrame
-    gaps: pl.DataFrame
     traces: pl.DataFrame
 
-    def bins(self, domain: str | None) -> list[int]:
-        """Count the scores in each bin of the histogram: a domain's, or all scores if None."""
-        counts = [0] * _BINS
-        for label, low, _, traces in self.histogram.iter_rows():
-            if domain in (None, label):
-                counts[round(low * _BINS)] += traces
-        return counts
+    @property
+    def scopes(self) -> list[str]:
+        """The labels of all scopes, the first that of all domains; none where there is no trace."""
+        return [ALL, *self.labels] if self.labels else []
 
     @property
-    def own_domains(self) -> pl.DataFrame:
-        """The rows of `domains` that stand for a single domain."""
-        single = pl.col("domain").is_not_null() & pl.col("domain").ne_missing(self.others)
-        return self.domains.filter(single)
+    def others(self) -> str | None:
+        """The last label if it stands for several domains."""
+        return next((label for label in self.labels if label not in self.names), None)
 
-    @property
-    def omitted(self) -> int:
-        """How many traces are dated so far from the others that no chart over time shows them."""
-        counts = dict(self.date_outliers.select("kind", "traces").iter_rows())
-        usual = counts.pop("usual", 0)
-        return sum(counts.values()) if usual else 0
+    def of(self, name: str, scope: str) -> pl.DataFrame:
+        """The rows of a frame that are of a scope."""
+        frame: pl.DataFrame = getattr(self, name)
+        return frame.filter(domain=scope)
+
+    def comparable(self, scope: str) -> pl.DataFrame:
+        """A scope's changes of the periods that are over and compare with the four before.
+
+        They have enough traces, and tasks for an interval; and hardly any came while their cache
+        was filling, which makes traces look novel.
+        """
+        changes = self.of("changes" if scope == ALL else "domain_changes", scope)
+        known = changes.filter("is_over", pl.col("traces") >= MIN_TRACES).drop_nulls("low")
+        return known.filter(pl.max_horizontal("filling", "filling_before") <= _FILLING)
 
     @property
     def incomparable(self) -> list[Reason]:
@@ -128,87 +137,154 @@ class ReportData:
 
 
 FRAMES = tuple(field.name for field in fields(ReportData) if field.type is pl.DataFrame)
+# Those whose SQL takes values in its text.
+_FILLED = ("agents", "frameworks", "changes", "domain_changes")
 
 
 def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
     """Query the catalog for everything that the report shows.
 
     Args:
-        connection: a warehouse's catalog, in UTC. It gets views of a file that is removed when this
+        connection: a warehouse's catalog, in UTC. It gets views of files that are removed when this
             returns.
     """
     with TemporaryDirectory() as folder:
-        _set(connection, scores_extract=f"{folder}/scores_extract.parquet")
+        paths = {name: f"{folder}/{name}.parquet" for name in ("scores_extract", "scores_sample")}
+        _set(connection, **paths)
         return _report_data(connection)
 
 
 def _report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
     connection.execute("SET preserve_insertion_order = false")  # or many files take much memory
+    # Questions that name others find those that ask what is in use; see `_asked_of`.
+    connection.execute("SET search_path = 'kp.here,kp.main'")
     runs = [RunRecord.of(row) for row in connection.sql(_RUNS).to_arrow_table().to_pylist()]
     run = last_done(runs)
     before = last_done(each for each in runs if each != run)
     function = _function(connection)
     connection.execute(sql(__name__, "scores_extract.sql", function=function))
-    labels, others = _label(connection)
-    connection.execute(sql(__name__, "labelled_views.sql", function=function))
+    labels, names = _label(connection)
     _set(
         connection,
-        others=others,
+        all_domains=ALL,
+        others=labels[-1] if len(labels) > len(names) else None,
         last_run=run.run_id if run else None,
         run_before=before.run_id if before else None,
         run_to_compare=before.run_id if run and before and same_encoders(before, run) else None,
-        ended=run.finished_at.date() if run else None,
+        ended=run.finished_at.replace(tzinfo=None).isoformat(" ") if run else None,
     )
-    times = _frame(connection, "date_outliers")
-    span = _span(times)
-    grain = _grain(span)
-    _set(connection, **span, grain=grain, step=_INTERVALS.get(grain, f"1 {grain}"))
+    spans = _spans(connection, run)
+    period = _period(spans)
+    one_in = _scope(connection)
+    # As the catalog answers: by the names of the domains.
+    _asked_of(connection, function, "scores_sample" if one_in > 1 else "scores_extract")
+    connection.execute(sql(__name__, "filling.sql", period=literal(period)))
+    texts = {"period": literal(period), "step": literal(step_of(period))}
+    frames = {name: _frame(connection, name, **texts) for name in ("changes", "domain_changes")}
+    # By the labels of the scopes, so that the questions answer for these.
+    _asked_of(connection, function, "scoped_sample_in_time" if one_in > 1 else "scoped_in_time")
+    for name, unit in (("agents", "agent_id"), ("frameworks", "framework")):
+        frames[name] = _frame(connection, "units", unit=unit)
+    frames |= {name: _frame(connection, name) for name in FRAMES if name not in _FILLED}
     return ReportData(
         run=run,
         before=before,
         failed=runs[0] if runs and runs[0].status == "failed" else None,
         labels=labels,
-        others=others,
-        grain=grain,
+        names=names,
+        spans=spans,
+        period=period,
+        one_in=one_in,
         totals=_frame(connection, "totals").row(0, named=True),
-        date_outliers=times,
-        **{name: _frame(connection, name) for name in FRAMES if name != "date_outliers"},
+        **frames,
     )
 
 
-def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], str | None]:
-    """Create the view `labels`: each domain's label, and whether it has one of its own."""
+def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], dict[str, str]]:
+    """Create `labels`, each domain's, and whether it has one of its own; and `scopes`.
+
+    Returns:
+        All labels, and the domains that have one of their own, by it.
+    """
     domains = (
-        "SELECT task_domain FROM scores_extract GROUP BY ALL ORDER BY count(*) DESC, task_domain"
+        "SELECT task_domain, count(*) AS traces FROM scores_extract GROUP BY ALL "
+        "ORDER BY traces DESC, task_domain"
     )
-    names = pl.DataFrame(connection.sql(domains).to_arrow_table())
-    apart = len(names) if len(names) <= _APART + 1 else _APART
-    labels = distinct_labels(names.get_column("task_domain").head(apart))
-    others = len(names) - apart
-    if others:
-        labels.append(_distinct(labels, f"{others:,} others"))
+    found = pl.DataFrame(connection.sql(domains).to_arrow_table())
+    small = pl.col("traces") < pl.min_horizontal(_SMALL, pl.col("traces").sum() / 100)
+    are_small = found.select(small).to_series()
+    apart = _apart(len(found), int(are_small.sum()))
+    own = found["task_domain"].head(apart).to_list()
+    labels = distinct_labels(own)
+    names = dict(zip(labels, own, strict=True))
+    if folded := len(found) - apart:
+        what = "small ones" if are_small[apart] else "others"
+        labels.append(distinct(labels, f"{folded:,} {what}"))
     rank = pl.int_range(pl.len())
-    rows = names.with_columns(
+    rows = found.select(
+        "task_domain",
         domain=pl.lit(pl.Series(labels, dtype=pl.String)).gather(rank.clip(upper_bound=apart)),
         apart=rank < apart,
     )
     connection.register("labels", rows.to_arrow())
-    return labels, labels[-1] if others else None
+    everywhere = rows.select("task_domain", scope=pl.lit(ALL))
+    scopes = pl.concat([rows.select("task_domain", scope="domain"), everywhere])
+    connection.register("scopes", scopes.to_arrow())
+    return labels, names
 
 
-def distinct_labels(domains: Iterable[str]) -> list[str]:
-    """A label for each domain: its name, in short, and no other's."""
-    labels: list[str] = []
-    for name in domains:
-        labels.append(_distinct(labels, shortened(name, LABEL)))
-    return labels
+def _apart(domains: int, small: int) -> int:
+    """How many domains have a label of their own; a single one needs no label of others."""
+    apart = domains - small if small > 1 else domains
+    return apart if apart <= _APART + (apart == domains) else _APART
 
 
-def _distinct(labels: list[str], label: str) -> str:
-    """Add stars to the label until no other label is the same."""
-    while label in labels or label in _RESERVED:
-        label += "*"
-    return label
+def _spans(connection: duckdb.DuckDBPyConnection, run: RunRecord | None) -> dict[str, Span]:
+    """Create `scores_by_day`, and `spans`, in which each scope is shown."""
+    connection.execute(sql(__name__, "scores_by_day.sql"))
+    days = pl.DataFrame(connection.sql("FROM scores_by_day").to_arrow_table())
+    ended = run.finished_at.date() if run else None
+    of_scopes = days.partition_by("domain", as_dict=True)
+    spans = {scope: span(scope, rows, ended) for (scope,), rows in of_scopes.items()}
+    rows = pl.DataFrame([each.row() for each in spans.values()], SPANS)
+    connection.register("spans", rows.to_arrow())
+    connection.execute(sql(__name__, "steps_of_days.sql"))
+    return spans
+
+
+def _period(spans: Mapping[str, Span]) -> str:
+    """The period of the changes: the unit of time of all domains."""
+    grain = spans[ALL].grain if spans else "day"
+    return _PERIODS.get(grain, grain)
+
+
+def _scope(connection: duckdb.DuckDBPyConnection) -> int:
+    """Create views of the scopes, and `means`; return of how many tasks one is asked for those."""
+    [(traces,)] = connection.sql("SELECT count(*) FROM scores_extract").fetchall()
+    one_in = 1 if traces <= _MOST else math.ceil(traces / _SAMPLE)
+    _create_scoped(connection, "scoped", "scores_extract")
+    if one_in == 1:
+        connection.execute(sql(__name__, "means.sql"))
+    else:
+        connection.execute(sql(__name__, "frequent_tasks.sql"))
+        [(frequent,)] = connection.sql("SELECT count(*) FROM frequent_tasks").fetchall()
+        connection.execute(sql(__name__, "scores_sample.sql", one_in=one_in))
+        _create_scoped(connection, "scoped_sample", "scores_sample")
+        narrower = 1 if frequent else one_in
+        means = sql(__name__, "sampled_means.sql", one_in=one_in, narrower=narrower)
+        connection.execute(means)
+    connection.execute(statement("SET VARIABLE one_in = $one_in", one_in=one_in))
+    return one_in
+
+
+def _create_scoped(connection: duckdb.DuckDBPyConnection, name: str, traces: str) -> None:
+    connection.execute(sql(__name__, "scoped_scores.sql", name=name, traces=traces))
+
+
+def _asked_of(connection: duckdb.DuckDBPyConnection, function: SQL, view: str) -> None:
+    """Let the questions of the catalog ask a view: DuckDB finds a temporary function first."""
+    create = "CREATE OR REPLACE TEMP MACRO $function() AS TABLE FROM $view"
+    connection.execute(statement(create, function=function, view=view))
 
 
 def _function(connection: duckdb.DuckDBPyConnection) -> SQL:
@@ -217,27 +293,10 @@ def _function(connection: duckdb.DuckDBPyConnection) -> SQL:
     return identifier(name)
 
 
-def _set(connection: duckdb.DuckDBPyConnection, **variables: str | date | None) -> None:
+def _set(connection: duckdb.DuckDBPyConnection, **variables: str | None) -> None:
     for name, value in variables.items():
         connection.execute(statement("SET VARIABLE $name = ?::VARCHAR", name=name), [value])
 
 
-def _span(times: pl.DataFrame) -> dict[str, date | None]:
-    """The first and the last day of the usual times, or of all where none are usual."""
-    usual = times.filter(kind="usual")
-    shown = times if usual.is_empty() else usual
-    return {
-        "first_day": min(shown["first_day"].to_list(), default=None),
-        "last_day": max(shown["last_day"].to_list(), default=None),
-    }
-
-
-def _grain(span: Mapping[str, Any]) -> str:
-    """The finest unit of time of which the span holds about `_STEPS` at most."""
-    days = (span["last_day"] - span["first_day"]).days + 1 if span["first_day"] else 1
-    fitting = (grain for grain, length in _GRAINS.items() if days <= _STEPS * length)
-    return next(fitting, "century")
-
-
-def _frame(connection: duckdb.DuckDBPyConnection, name: str) -> pl.DataFrame:
-    return pl.DataFrame(connection.sql(sql(__name__, f"sql/{name}.sql")).to_arrow_table())
+def _frame(connection: duckdb.DuckDBPyConnection, name: str, **values: SQL | str) -> pl.DataFrame:
+    return pl.DataFrame(connection.sql(sql(__name__, f"sql/{name}.sql", **values)).to_arrow_table())

@@ -3,25 +3,72 @@
 It names no trace, since a copy of it may outlive a trace that must be forgotten.
 """
 
-from kp_batch.report.data import ReportData
-from kp_batch.report.findings import Finding, Untrusted, findings
-from kp_batch.runs.record import RunRecord
-from kp_batch.text import bar_line, code, printable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
 
-_HEAD = ("domain", "traces", "mean", "median", "worth sharing", "5%", "95%", "scores 0 to 1")
+from kp_batch.report.data import ReportData
+from kp_batch.report.finding import Finding, Untrusted
+from kp_batch.report.findings import findings
+from kp_batch.report.labels import ALL
+from kp_batch.report.notices import Notice, notices
+from kp_batch.report.numbers import Number, numbers
+from kp_batch.report.tables import written
+from kp_batch.runs.record import RunRecord
+from kp_batch.text import code, printable
+
+_HEAD = ("domain", "mean", "95% interval", "traces", "tasks", "worth sharing", "success")
+OF_A_DOMAIN = 3  # findings at the most
 
 
 def markdown(data: ReportData) -> str:
-    """Write the report's sentences, the scores by domain, and what the run did."""
+    """Write the numbers, the report's sentences, the domains, and what the run did."""
     run = data.run
+    told = notices(data)
     parts = [
-        "# Scores of reasoning traces",
-        _caption(run) if run else "",
-        "\n".join(_item(finding) for finding in findings(data)),
-        "\n".join(_domains(data)),
-        _run(run) if run else "",
+        ["# Scores of reasoning traces"],
+        [_caption(run)] if run else [],
+        _items(f"**Warning:** {_sentence(notice)}" for notice in told if notice.is_warning),
+        *(_scores(data) if data.scopes else ()),
+        ["## The last run, audits and limits"],
+        _items(_sentence(notice) for notice in told if not notice.is_warning),
+        _run(run) if run else [],
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+
+
+def _scores(data: ReportData) -> Iterator[Sequence[str]]:
+    of_all = findings(data, ALL)
+    yield _numbers(numbers(data, ALL))
+    if of_all:
+        yield ["## Findings"]
+        yield [f"{place}. {_finding(finding)}" for place, finding in enumerate(of_all, 1)]
+    yield ["## Domains"]
+    yield _domains(data)
+    yield [*chain(*(_of_a_domain(data, label, of_all) for label in data.labels))]
+
+
+def _of_a_domain(data: ReportData, label: str, of_all: Sequence[Finding]) -> Iterator[str]:
+    found = [*islice(_further(findings(data, label), of_all), OF_A_DOMAIN)]
+    if found:
+        yield f"- {code(label)}:"
+        yield from (f"    - {_finding(finding)}" for finding in found)
+
+
+def _further(of_domain: Iterable[Finding], of_all: Iterable[Finding]) -> Iterator[Finding]:
+    """The findings of a domain that those of all domains do not tell."""
+    numbers_told = [finding.numbers for finding in of_all]
+    told = {finding.sentence for finding in of_all}
+    return (
+        finding
+        for finding in of_domain
+        if finding.sentence not in told
+        and not any(finding.numbers.items() <= numbers.items() for numbers in numbers_told)
+    )
+
+
+def _items(lines: Iterable[str]) -> list[str]:
+    return [f"- {line}" for line in lines]
 
 
 def _caption(run: RunRecord) -> str:
@@ -30,35 +77,52 @@ def _caption(run: RunRecord) -> str:
     return f"Run {run.run_id} by {code(printable(run.user))}, ended {ended}.{note}"
 
 
-def _item(finding: Finding) -> str:
-    sentence = "".join(
-        code(part) if isinstance(part, Untrusted) else part for part in finding.parts
+def _numbers(of_all: Iterable[Number]) -> list[str]:
+    rows = (
+        (number.label, written(number.value, number.form), _between(number), number.about)
+        for number in of_all
     )
-    return f"- **Warning:** {sentence}" if finding.is_warning else f"- {sentence}"
+    return _table(("number", "value", "95% interval", "what it is"), "lrrl", rows)
+
+
+def _between(number: Number) -> str:
+    ends = (written(end, number.form) for end in (number.low, number.high))
+    return " to ".join(filter(None, ends))
+
+
+def _table(head: Sequence[str], sides: str, rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table, whose columns are aligned to the left (l) or right (r)."""
+    rule = [{"l": "---", "r": "--:"}[side] for side in sides]
+    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
+
+
+def _sentence(told: Finding | Notice) -> str:
+    return "".join(code(part) if isinstance(part, Untrusted) else part for part in told.parts)
+
+
+def _finding(finding: Finding) -> str:
+    return f"{_sentence(finding)} {code(printable(finding.question))}"
 
 
 def _domains(data: ReportData) -> list[str]:
-    if data.domains.is_empty():
-        return []
-    rows = [
-        (
-            "all domains" if row["domain"] is None else code(row["domain"]),
-            f"{row['traces']:,}",
-            f"{row['mean']:.3f}",
-            f"{row['p50']:.3f}",
-            f"{row['worth_sharing'] / row['traces']:.1%}",
-            f"{row['p5']:.3f}",
-            f"{row['p95']:.3f}",
-            code(bar_line(data.bins(row["domain"]))),
-        )
-        for row in data.domains.iter_rows(named=True)
-    ]
-    rule = ("---", *["--:"] * (len(_HEAD) - 2), "---")
-    return [f"| {' | '.join(cells)} |" for cells in (_HEAD, rule, *rows)]
+    return _table(_HEAD, "lrrrrrr", map(_cells, data.domains.iter_rows(named=True)))
 
 
-def _run(run: RunRecord) -> str:
-    numbers = run.counts.numbers if run.counts else {}
-    counts = [f"{what} {count:,}" for what, count in numbers.items()]
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    ends = [written(row[end], ".3f") for end in ("low", "high")]
+    return (
+        ALL if row["domain"] == ALL else code(row["domain"]),
+        written(row["mean"], ".3f"),
+        " to ".join(filter(None, ends)),
+        written(row["traces"], ","),
+        written(row["tasks"], ","),
+        f"{row['worth_sharing']:,} ({written(row['share'], '.1%')})",
+        written(row["success"], ".1%"),
+    )
+
+
+def _run(run: RunRecord) -> list[str]:
+    counts = run.counts.numbers if run.counts else {}
+    did = [f"{what} {count:,}" for what, count in counts.items()]
     spent = [f"{step} {seconds:.2f}" for step, seconds in run.seconds.items()]
-    return f"The run: {', '.join(counts)}.\n\nSeconds: {', '.join(spent)}."
+    return [f"The run: {', '.join(did)}.", "", f"Seconds: {', '.join(spent)}."]

@@ -1,13 +1,14 @@
 """Pages, each one HTML file that needs nothing else: they open from disk, without a network."""
 
 import hashlib
+import json
+import re
 from base64 import b64encode
-from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from shlex import quote
-from typing import Any, TypeVar
+from typing import Any
 
 import vl_convert
 from jinja2 import Environment, FunctionLoader
@@ -17,12 +18,18 @@ from kp_batch.errors import UNREAD
 from kp_batch.files import read_cache, write_cache
 from kp_batch.report.charts import VEGA_LITE
 from kp_batch.report.data import ReportData
-from kp_batch.report.findings import Untrusted, findings
-from kp_batch.report.panels import PANELS, Panel
+from kp_batch.report.finding import Untrusted
+from kp_batch.report.findings import findings
+from kp_batch.report.labels import ALL
+from kp_batch.report.notices import notices
+from kp_batch.report.numbers import numbers
+from kp_batch.report.panels import PANELS, panel_values
+from kp_batch.report.sparkline import Sparkline
+from kp_batch.report.tables import written
 from kp_batch.report.traces import Traces
-from kp_batch.text import age, bar_line, count_of, group_suffix, shortened
+from kp_batch.text import age, count_of, group_suffix, shortened
 
-T = TypeVar("T")
+_DATE = re.compile(r"\b([0-9]{4}-[0-9]{2}-[0-9]{2})\b")
 _ID = 80  # characters of a trace's id that are shown
 _COMMAND = 300  # of an id that a command names
 
@@ -53,6 +60,7 @@ def _theme(ink: str, quiet: str, line: str, ramp: str, palette: str) -> dict[str
             "labelAngle": 0,
             "labelColor": quiet,
             "labelLimit": 120,
+            "labelSeparation": 6,
             "tickColor": line,
             "titleColor": ink,
             "titleFontWeight": "normal",
@@ -65,9 +73,11 @@ def _theme(ink: str, quiet: str, line: str, ramp: str, palette: str) -> dict[str
             "titleFontWeight": "normal",
         },
         "line": {"color": ink},
+        "mark": {"color": palette.split(maxsplit=1)[0]},
         "point": {"color": ink},
         "range": {"category": palette.split(), "heatmap": ramp.split(), "ramp": ramp.split()},
         "rule": {"color": ink},
+        "text": {"color": quiet},
         "tick": {"color": ink},
     }
 
@@ -98,43 +108,42 @@ def page(data: ReportData, traces: Traces) -> str:
     All text from the archive is escaped. The page's policy lets only the page's own scripts run,
     and lets nothing be fetched.
     """
+    # A single domain is what all domains together are.
+    scopes = data.scopes if len(data.labels) > 1 else data.scopes[:1]
     by_rank = data.traces.partition_by("which", as_dict=True)
     listed = data.traces.unique("trace_id", keep="first", maintain_order=True).to_dicts()
     return render(
         "page.html",
-        bins=data.bins,
+        data=data,
         details=traces.details,
         dimensions=DIMENSIONS,
-        domains=data.domains.to_dicts(),
-        findings=findings(data),
+        findings=findings,
         listed=listed,
-        numbers={row["trace_id"]: number for number, row in enumerate(listed)},
-        run=data.run,
+        notices=notices(data),
+        numbers=numbers,
+        panels=PANELS,
+        places={row["trace_id"]: place for place, row in enumerate(listed)},
+        scopes=scopes,
+        shown=panel_values(PANELS, data, scopes),
         texts=traces.texts,
         traces={which: rows.to_dicts() for (which,), rows in by_rank.items()},
         unread=UNREAD,
-        **panel_values(PANELS, data),
     )
 
 
-def panel_values(panels: Sequence[Panel[T]], data: T) -> dict[str, Any]:
-    """The panels of a page as panels.html and page.js take them."""
-    drawings = [(panel, panel.rows(data), panel.spec(data)) for panel in panels]
-    shown = {
-        panel.name: {"spec": spec, "domains": rows["domain"].unique().sort().to_list()}
-        for panel, rows, spec in drawings
-        if spec
-    }
-    return {"data": data, "panels": drawings, "shown": shown}
-
-
 def render(name: str, **values: Any) -> str:
-    """Fill a template in, with the scripts, the style and the themes of every page."""
+    """Fill a template in, with the scripts, the style and the themes of every page.
+
+    Args:
+        name: of the template.
+        values: what it needs, among it the `panels`, and as `shown` the values of these.
+    """
     template = _environment().get_template(name)
     return template.render(
         scripts=[vega(), _text("page.js")],
         style=_text("page.css"),
         themes=THEMES,
+        all_domains=ALL,
         count_of=count_of,
         **values,
     )
@@ -143,21 +152,31 @@ def render(name: str, **values: Any) -> str:
 @cache  # it keeps templates compiled
 def _environment() -> Environment:
     environment = Environment(autoescape=True, loader=FunctionLoader(_text))
-    environment.filters |= {
+    filters: dict[str, Any] = {
         "age": age,
-        "bars": bar_line,
+        "as_json": _as_json,
         "cell": _cell,
         "digest": _digest,
+        "divided_at_dates": _divided_at_dates,
         "explain_command": _explain_command,
         "group_suffix": group_suffix,
         "short": _short,
+        "sparkline": Sparkline.of,
+        "sql_command": _sql_command,
+        "written": written,
     }
+    environment.filters.update(filters)
     environment.tests["untrusted"] = lambda value: isinstance(value, Untrusted)
     return environment
 
 
 def _text(name: str) -> str:
     return files("kp_batch.report").joinpath(name).read_text("utf-8")
+
+
+def _as_json(values: Any) -> str:
+    """Values for a script of data, which no text in them can end."""
+    return json.dumps(values, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _digest(script: str) -> str:
@@ -175,6 +194,20 @@ def _explain_command(trace_id: str) -> str:
         return ""
     options_end = "-- " if trace_id.startswith("-") else ""
     return f"kp-batch explain {options_end}{quote(trace_id)}"
+
+
+def _divided_at_dates(text: str) -> list[str]:
+    """The parts of a text between its dates, and these: every other one is a date."""
+    return _DATE.split(text)
+
+
+def _sql_command(question: str) -> str:
+    """The command that asks a question; empty where a shell would not take it as shown."""
+    if not question.isprintable():
+        return ""
+    is_plain = not {*question} & {*'"$`\\!'}
+    asked = f'"{question}"' if is_plain else quote(question)
+    return f"kp-batch sql {asked}"
 
 
 def _cell(value: str | float | None) -> str:

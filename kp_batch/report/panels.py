@@ -1,164 +1,502 @@
-"""The panels of the report, in their order: a title, a chart and what it shows."""
+"""The panels of the report, in their order: a title, a chart, what it shows, and its table."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import polars as pl
+from polars import selectors
 
 from kp_batch.report import charts
-from kp_batch.report.charts import Spec, as_spec
+from kp_batch.report.charts import (
+    CHANCE,
+    FILLING,
+    MORE_THAN_CHANCE,
+    NOT_COMPARED,
+    Shown,
+    Spec,
+    as_spec,
+)
 from kp_batch.report.data import ReportData
+from kp_batch.report.labels import ALL, distinct_labels
+from kp_batch.report.tables import TIME, Column, columns_of, table, written
 from kp_batch.text import count_of
 
 T = TypeVar("T")
-
-
-def _omitted(data: ReportData) -> Iterator[str]:
-    if data.omitted:
-        yield f"Left out: {count_of(data.omitted, 'trace')}, of times that are warned of above."
-
-
-def _weights_over_time(data: ReportData) -> Iterator[str]:
-    yield from _omitted(data)
-    if not data.weights.is_empty():
-        yield "Weights change within these times: how the score changes is no trend."
-
-
-def _single(data: ReportData) -> Iterator[str]:
-    if data.dimensions["stddev"].has_nulls():
-        yield "A single trace has no deviation."
-
-
-def _unlike_before(data: ReportData) -> Iterator[str]:
-    if data.no_trend:
-        yield f"This is no trend, since {data.no_trend}."
-    if data.others:
-        yield f"{data.others[:1].upper()}{data.others[1:]} are left out."
-    if data.drift["stability_index"].has_nulls():
-        yield "There is no stability index of fewer than 200 traces."
+Taking = Callable[[T, str], pl.DataFrame]  # the rows of a scope
+_DIGITS = 6  # after the point, of the numbers that are shown
+_UNITS = 12  # agents or frameworks that a panel shows
+_NOTABLE = 0.05  # by how much the share of a domain in the traces changes, to be told
+_SHARED = 5  # tasks that one of them shares with others, for a difference to be shown
+_ON_THE_SAME_TASKS = "On the same tasks"
+_STEPS = {"day": "1d", "week": "1w", "month": "1mo", "quarter": "1q", "year": "1y"}  # of polars
 
 
 @dataclass(frozen=True)
 class Panel(Generic[T]):
-    """One chart of a page, drawn from the frame of its name, or of the name `of`, in its data."""
+    """One chart of a page, its caption and its table; each scope has rows of its own."""
 
     name: str
     title: str
     about: str  # what the chart shows, in which units
-    draw: Callable[[T, pl.DataFrame], Spec]
-    of: str = ""
+    take: Taking[T]  # what chart and table show
+    draw: Callable[[Shown[T]], Spec]  # the chart of these rows, without them
+    drawn: tuple[str, ...] = ()  # the columns that the chart needs, if a scope has them; none: all
+    columns: tuple[Column, ...] = ()  # of the table, and of tooltips; none: there is no table
+    listed: Taking[T] | None = None  # what the table shows, if it is not the same
     is_wide: bool = False
-    has_table: bool = False  # with a table of its numbers below it
-    notes: Callable[[T], Iterable[str]] = lambda _: ()  # what else must be known of it
-    empty: str = "Nothing to show yet: no trace is scored."
+    notes: Callable[[T, str], Iterable[str]] = lambda _data, _scope: ()  # what else must be known
+    empty: str = "no trace is scored"  # why no scope has rows
 
-    def rows(self, data: T) -> pl.DataFrame:
-        """The rows of its frame that are of a domain: what the chart is drawn from."""
-        frame: pl.DataFrame = getattr(data, self.of or self.name)
-        return frame.drop_nulls("domain")
+    def rows(self, data: T, scope: str) -> pl.DataFrame:
+        """What the chart draws: numbers rounded, times as texts in UTC."""
+        frame = self.take(data, scope)
+        drawn = [name for name in self.drawn or frame.columns if name in frame.columns]
+        rows = _rounded(frame.select(drawn))
+        return rows.with_columns(map(_as_text, rows.select(selectors.temporal())))
 
-    def caption(self, data: T) -> str:
-        """What the chart shows, and what must be known of it; also its text for screen readers."""
-        return " ".join([self.about, *self.notes(data)])
+    def table(self, data: T, scope: str) -> pl.DataFrame:
+        """The table behind the chart: texts, under the readers' words."""
+        frame = _rounded((self.listed or self.take)(data, scope))
+        return table(frame, columns_of(frame, self.columns))
 
-    def spec(self, data: T) -> Spec | None:
-        """The chart as Vega-Lite, see `as_spec`; None if it has no rows."""
-        rows = self.rows(data)
-        if rows.is_empty():
-            return None
-        return as_spec(self.draw(data, rows), self.caption(data))
+    def caption(self, data: T, scope: str) -> str:
+        """What the chart shows, and what must be known of it in a scope."""
+        return " ".join([self.about, *self.notes(data, scope)])
+
+    def spec(self, data: T, scope: str) -> Spec:
+        """The chart as Vega-Lite, see `as_spec`; the page gives it its rows."""
+        rows = self.rows(data, scope)
+        shown = Shown(data, scope, rows, columns_of(rows, self.columns))
+        return as_spec(shown, self.draw(shown))
 
 
-PANELS = (
-    Panel(
-        "histogram",
-        "How scores are distributed",
-        "Traces by score, in twenty bins; the dashed line is the threshold of a score worth "
-        "sharing.",
-        charts.histogram,
-    ),
-    Panel(
-        "domains",
-        "Domains side by side",
-        "The score of each domain: 5% to 95% of its traces (line), 25% to 75% (bar), the median "
-        "(tick), and the threshold (dashed).",
-        charts.domains,
-    ),
+def panel_values(panels: Sequence[Panel[T]], data: T, scopes: Sequence[str]) -> dict[str, Any]:
+    """The panels in all scopes as page.js takes them.
+
+    Returns:
+        `specs`, those that differ; and `panels`, by name and by scope those that have rows: the
+        place of the `spec`, the `caption`, the `columns` and `rows` of the chart, and the `table`
+        (its `columns` and `rows`, of texts; None if the panel has none).
+    """
+    specs: list[Spec] = []
+    shown: dict[str, dict[str, Any]] = {panel.name: {} for panel in panels}
+    for panel in panels:
+        for scope in scopes:
+            rows = panel.rows(data, scope)
+            if rows.is_empty():
+                continue
+            spec = panel.spec(data, scope)
+            if spec not in specs:
+                specs.append(spec)
+            shown[panel.name][scope] = {
+                "spec": specs.index(spec),
+                "caption": panel.caption(data, scope),
+                **_listed(rows),
+                "table": _listed(panel.table(data, scope)) if panel.columns else None,
+            }
+    return {"specs": specs, "panels": shown}
+
+
+def _listed(frame: pl.DataFrame) -> dict[str, Any]:
+    return {"columns": frame.columns, "rows": [list(row) for row in frame.iter_rows()]}
+
+
+def _rounded(frame: pl.DataFrame) -> pl.DataFrame:
+    """The same for charts, whose tooltips round again, and for tables: no -0.0, no NaN."""
+    return frame.with_columns((selectors.float().round(_DIGITS) + 0.0).fill_nan(None))
+
+
+def _as_text(times: pl.Series) -> pl.Series:
+    """Times as JavaScript reads them, in UTC."""
+    is_by_day = times.dtype == pl.Date or (times == times.dt.truncate("1d")).all()
+    return times.dt.strftime(TIME if is_by_day else f"{TIME}T%H:%MZ")
+
+
+def _frame(name: str) -> Taking[ReportData]:
+    return lambda data, scope: data.of(name, scope)
+
+
+def _over_time(data: ReportData, scope: str) -> pl.DataFrame:
+    rows = data.of("over_time", scope)
+    return rows.with_columns(filling=2 * pl.col("cache_filling") > pl.col("traces"))
+
+
+def _all_times(data: ReportData, scope: str) -> pl.DataFrame:
+    """The steps that have traces, and before them what is outside of the span."""
+    rows = _over_time(data, scope).filter(pl.col("traces") > 0)
+    said = {FILLING: pl.col("filling"), "not over": ~pl.col("is_over")}
+    note = pl.concat_str(
+        [pl.when(holds).then(pl.lit(text)) for text, holds in said.items()],
+        separator=", ",
+        ignore_nulls=True,
+    )
+    start = pl.Series([written(start) for start in rows["start"]], dtype=pl.String)
+    steps = rows.with_columns(start=start, note=note)
+    others = data.of("other_times", scope).rename({"time": "start"})
+    outside = others.with_columns(note=pl.lit("not in the chart"))
+    return pl.concat([outside, steps], how="diagonal")
+
+
+def _other_times(data: ReportData, scope: str) -> Iterator[str]:
+    others = data.of("other_times", scope)
+    if not others.is_empty():
+        times = " to ".join(dict.fromkeys([others["time"][0], others["time"][-1]]))
+        count = count_of(sum(others["traces"].to_list()), "trace")
+        yield f"Not in the chart, but in its table: {count} of other times, {times}."
+
+
+def _changes(data: ReportData, scope: str) -> pl.DataFrame:
+    """The changes of a scope, if there are any, each with what is to be said of it."""
+    rows = data.of("changes" if scope == ALL else "domain_changes", scope)
+    if rows["change"].is_null().all():
+        return rows.clear().with_columns(ends=None, verdict=None)
+    is_compared = pl.col("begins").is_in(data.comparable(scope)["begins"].implode())
+    moved = pl.lit(0).is_between("low", "high").not_() if scope == ALL else pl.col("moved")
+    said = pl.when(moved).then(pl.lit(MORE_THAN_CHANCE)).otherwise(pl.lit(CHANCE))
+    return rows.with_columns(
+        ends=pl.col("begins").dt.offset_by(_STEPS[data.period]),
+        verdict=pl.when(is_compared).then(said).otherwise(pl.lit(NOT_COMPARED)),
+    )
+
+
+def _of_changes(data: ReportData, scope: str) -> Iterator[str]:
+    yield f"A period is a {data.period}."
+    if scope == ALL:
+        yield (
+            "The bars add up to it: mix, other shares of the same domains; within, other scores in "
+            "the same domains; came and went, domains that are on one side alone."
+        )
+    yield (
+        "Filled: more than chance. Faint: does not compare, as the time is not over, has few "
+        "traces or tasks, or the cache was filling."
+    )
+    yield from _shares(data, scope)
+    yield from _sampled(data, scope)
+
+
+def _shares(data: ReportData, scope: str) -> Iterator[str]:
+    """Of the last period that compares: the domain that became more, or less, of all traces most.
+
+    In so many words, a mix that hides what happened within the domains.
+    """
+    last = data.comparable(ALL).tail(1)
+    if scope != ALL or last.is_empty():
+        return
+    [(begins, traces, before)] = last.select("begins", "traces", "traces_before").rows()
+    rows = data.domain_changes.filter(begins=begins).select(
+        "domain",
+        share=pl.col("traces") / traces,
+        before=pl.col("traces_before").fill_null(0) / before,
+    )
+    moved = rows.with_columns(by=(pl.col("share") - pl.col("before")).abs()).sort("by", "domain")
+    if not moved.is_empty() and moved["by"][-1] >= _NOTABLE:
+        domain, share, before, _ = moved.row(-1)
+        yield (
+            f"In the {data.period} from {begins}, {domain} had {share:.0%} of the traces, in the "
+            f"four before {before:.0%}."
+        )
+
+
+def _sampled(data: ReportData, _scope: str) -> Iterator[str]:
+    if data.one_in > 1:
+        yield f"Of one in {data.one_in:,} tasks."
+
+
+def _domains(data: ReportData, scope: str) -> pl.DataFrame:
+    """All domains, whichever is chosen; and all together, unless there is one alone."""
+    chosen = pl.lit(value=True) if scope == ALL else pl.col("domain") == scope
+    is_shown = (pl.col("domain") != ALL) | (len(data.labels) > 1)
+    return data.domains.filter(is_shown).with_columns(is_chosen=chosen)
+
+
+def _drivers(data: ReportData, scope: str) -> pl.DataFrame:
+    """The parts of a score, without overrides of no trace; the largest share first."""
+    rows = data.of("drivers", scope).filter(~pl.col("is_override") | pl.col("traces").is_not_null())
+    kind = pl.when("is_override").then(pl.lit("override")).otherwise(pl.lit("dimension"))
+    known = rows.drop_nulls("share_of_variance").with_columns(kind=kind)
+    return known.sort("share_of_variance", descending=True, maintain_order=True)
+
+
+def _one_confidence(data: ReportData, scope: str) -> Iterator[str]:
+    bins = data.of("calibration", scope)
+    if bins.height == 1:
+        yield f"All traces state about {bins['confidence'][0]:.2f}, so that nothing is told apart."
+
+
+def _units(name: str) -> Taking[ReportData]:
+    """Those with most traces."""
+
+    def take(data: ReportData, scope: str) -> pl.DataFrame:
+        rows = data.of(name, scope).filter(pl.col("place") <= _UNITS)
+        return rows.with_columns(unit=pl.Series(distinct_labels(rows["unit"]), dtype=pl.String))
+
+    return take
+
+
+def _of_units(name: str) -> Callable[[ReportData, str], Iterator[str]]:
+    def note(data: ReportData, scope: str) -> Iterator[str]:
+        more = data.of(name, scope).height - _UNITS
+        if more > 0:
+            yield f"{more:,} more, with fewer traces, are not shown."
+        if not _paired(data, scope).is_empty():
+            yield f"See “{_ON_THE_SAME_TASKS}”; paired_{name} compares any two."
+
+    return note
+
+
+def _paired(data: ReportData, scope: str) -> pl.DataFrame:
+    """Agents and frameworks that share tasks with others of their kind."""
+    both = [
+        _units(name)(data, scope).with_columns(kind=pl.lit(kind))
+        for name, kind in (("agents", "agent"), ("frameworks", "framework"))
+    ]
+    rows = pl.concat(both).filter(pl.col("shared_tasks") >= _SHARED)
+    apart = pl.format("{} ({})", "unit", "kind")  # a framework may be named like an agent
+    is_same = pl.col("unit").is_duplicated()
+    return rows.with_columns(unit=pl.when(is_same).then(apart).otherwise("unit"))
+
+
+def _drift(data: ReportData, scope: str) -> pl.DataFrame:
+    return data.drift if scope == ALL else data.of("drift", scope)
+
+
+def _unlike_before(data: ReportData, _scope: str) -> Iterator[str]:
+    if data.no_trend:
+        yield f"This is no trend, since {data.no_trend}."
+
+
+_TRACES = Column("traces", "traces", ",")
+_TASKS = Column("tasks", "tasks", ",")
+_MEAN = Column("mean score", "mean", ".3f", "low", "high")
+_SUCCESS = Column("success", "success", ".1%", "success_low", "success_high")
+_BINS = (
+    *("low", "high", "traces", "tasks"),
+    *("success", "success_low", "success_high"),
+)
+_UNIT_DRAWN = (
+    *("unit", "traces", "tasks", "mean", "low", "high"),
+    *("success", "success_low", "success_high", "confidence"),
+)
+_CONFIDENCE = Column("stated confidence", "confidence", ".3f")
+_OVERCONFIDENCE = Column(
+    "overconfident by", "overconfidence", "+.3f", "overconfidence_low", "overconfidence_high"
+)
+_OF_UNIT = (_TRACES, _TASKS, _MEAN, _SUCCESS, _CONFIDENCE, _OVERCONFIDENCE)
+_UNLIKE = (
+    "Mean score and share of traces that succeed, with their 95% intervals, and the mean "
+    "confidence that they state; those with most traces first. Each has tasks of its own, "
+    "which may be easier."
+)
+
+PANELS: tuple[Panel[ReportData], ...] = (
     Panel(
         "over_time",
         "Score and novelty over time",
-        "Mean score and mean novelty, from 0 to 1, by the time of the traces (UTC); larger dots "
-        "stand for more traces.",
+        "Mean score and mean novelty by the time of the traces (UTC); the bands are 95% intervals. "
+        "Faint: the time is not over, or has too few tasks for an interval.",
+        _over_time,
         charts.over_time,
+        (
+            *("start", "end", "traces", "tasks", "mean", "low", "high"),
+            *("novelty", "novelty_low", "novelty_high", "filling", "is_over"),
+        ),
+        (
+            Column("from", "start", TIME),
+            _TRACES,
+            _TASKS,
+            _MEAN,
+            Column("mean novelty", "novelty", ".3f", "novelty_low", "novelty_high"),
+            Column("note", "note"),
+        ),
+        listed=_all_times,
         is_wide=True,
-        notes=_weights_over_time,
+        notes=_other_times,
     ),
     Panel(
         "volume",
         "Traces over time",
-        "How many traces were made, by the same times; lighter where the time is not over yet.",
+        "How many traces were made, by the same times; fainter where the time is not over.",
+        _frame("over_time"),
         charts.volume,
-        of="over_time",
+        ("start", "end", "traces", "is_over"),
+        (Column("from", "start", TIME), _TRACES),
         is_wide=True,
-        notes=_omitted,
     ),
     Panel(
-        "dimensions",
-        "The four dimensions",
-        "Mean of each dimension in each domain, from 0 to 1, and one standard deviation to either "
-        "side.",
-        charts.dimensions,
-        has_table=True,
-        notes=_single,
+        "changes",
+        "Why the mean changed",
+        "By how much the mean score of each period differs from that of the four periods before "
+        "(dot, with its 95% interval).",
+        _changes,
+        charts.changes,
+        (
+            *("begins", "ends", "traces", "mean", "mean_before", "change", "low", "high"),
+            *("mix", "within", "came", "went", "verdict"),
+        ),
+        (
+            Column("from", "begins", TIME),
+            _TRACES,
+            Column("mean score", "mean", ".3f"),
+            Column("of the four before", "mean_before", ".3f"),
+            Column("change", "change", "+.3f", "low", "high"),
+            *(Column(part, part, "+.3f") for part in charts.PARTS),
+            Column("verdict", "verdict"),
+        ),
+        is_wide=True,
+        notes=_of_changes,
+        empty="no period follows another",
     ),
     Panel(
-        "overrides",
-        "What the overrides do",
-        "By how much each override moves the mean score of each domain.",
-        charts.overrides,
-        has_table=True,
-        empty="No override applied to any trace.",
+        "domains",
+        "Domains side by side",
+        "Mean score of each domain with its 95% interval (dot and line), over the range of nine "
+        "tenths of its scores (bar, from the 5% to the 95% quantile); dashed: the threshold.",
+        _domains,
+        charts.domains,
+        ("domain", "traces", "tasks", "mean", "low", "high", "p5", "p95", "is_chosen"),
+        (
+            Column("domain", "domain"),
+            _TRACES,
+            _TASKS,
+            _MEAN,
+            Column("5%", "p5", ".3f"),
+            Column("95%", "p95", ".3f"),
+            Column("worth sharing", "worth_sharing", ","),
+            Column("share of traces", "share", ".1%", "share_low", "share_high"),
+            _SUCCESS,
+            Column("nearly repeat an earlier trace", "repeats", ".1%"),
+        ),
+        is_wide=True,
     ),
     Panel(
-        "novelty_and_age",
-        "Novelty and the age of the nearest trace",
-        "How many traces have which novelty (0 to 1), by how long before them the nearest one was "
-        "made; the line is the mean.",
-        charts.novelty_and_age,
-        empty="No trace met another.",
+        "histogram",
+        "How scores are distributed",
+        "Traces by score, in twenty bins; dashed: the threshold of a score worth sharing.",
+        _frame("histogram"),
+        charts.histogram,
+        ("low", "high", "traces"),
+        (Column("from", "low", ".2f"), Column("to", "high", ".2f"), _TRACES),
     ),
     Panel(
-        "thresholds",
-        "Share over a threshold",
-        "Which share of each domain's traces reaches a threshold, for every threshold from 0 to 1; "
-        "the dashed line is the one in force.",
-        charts.thresholds,
+        "drivers",
+        "What drives the score",
+        "Which share of the variance of the scores each dimension and each override makes: below "
+        "zero, it draws scores together. The weight is what a dimension counts for in each score.",
+        _drivers,
+        charts.drivers,
+        ("part", "kind", "weight", "share_of_variance", "traces", "mean_effect", "total_effect"),
+        (
+            Column("part", "part"),
+            Column("kind", "kind"),
+            Column("weight", "weight", ".2f"),
+            Column("share of the variance", "share_of_variance", ".1%"),
+            Column("overridden traces", "traces", ","),
+            Column("mean effect on these", "mean_effect", "+.3f"),
+            Column("total effect", "total_effect", "+,.1f"),
+        ),
+        notes=_sampled,
+        empty="all scores are the same",
+    ),
+    Panel(
+        "success",
+        "Do higher scores succeed more often?",
+        "The share of traces that succeed, by score, with its 95% interval; larger dots stand for "
+        "more traces. Outcome confidence, a part of the score, is lower where a trace failed.",
+        _frame("success"),
+        charts.success,
+        ("mean", *_BINS),
+        (
+            Column("score from", "low", ".1f"),
+            Column("to", "high", ".1f"),
+            *(_TRACES, _TASKS, Column("mean score", "mean", ".3f"), _SUCCESS),
+        ),
+    ),
+    Panel(
+        "calibration",
+        "Is the stated confidence honest?",
+        "The share of traces that succeed, with its 95% interval, by the confidence that they "
+        "state; larger dots stand for more traces. On the dashed line, as many succeed as they "
+        "state; below it they are overconfident.",
+        _frame("calibration"),
+        charts.calibration,
+        ("confidence", *_BINS),
+        (
+            Column("confidence from", "low", ".1f"),
+            Column("to", "high", ".1f"),
+            *(_TRACES, _TASKS, Column("mean confidence", "confidence", ".3f"), _SUCCESS),
+        ),
+        notes=_one_confidence,
+        empty="no trace states a confidence",
+    ),
+    Panel(
+        "agents",
+        "Agents",
+        _UNLIKE,
+        _units("agents"),
+        charts.units,
+        _UNIT_DRAWN,
+        (Column("agent", "unit"), *_OF_UNIT),
+        notes=_of_units("agents"),
+        empty="no trace names its agent",
+    ),
+    Panel(
+        "frameworks",
+        "Frameworks",
+        _UNLIKE,
+        _units("frameworks"),
+        charts.units,
+        _UNIT_DRAWN,
+        (Column("framework", "unit"), *_OF_UNIT),
+        notes=_of_units("frameworks"),
+        empty="no trace names its framework",
+    ),
+    Panel(
+        "paired",
+        _ON_THE_SAME_TASKS,
+        "By how much the mean score of each agent and framework, and its share of traces that "
+        "succeed, differ from those of the others of its kind on the tasks that they share, with "
+        "95% intervals.",
+        _paired,
+        charts.paired,
+        (
+            *("unit", "kind", "shared_tasks", "score_difference", "score_low", "score_high"),
+            *("success_difference", "success_difference_low", "success_difference_high"),
+        ),
+        (
+            Column("agent or framework", "unit"),
+            Column("kind", "kind"),
+            Column("shared tasks", "shared_tasks", ","),
+            Column("score", "score_difference", "+.3f", "score_low", "score_high"),
+            Column(
+                "success",
+                "success_difference",
+                "+.3f",
+                "success_difference_low",
+                "success_difference_high",
+            ),
+        ),
+        notes=_sampled,
+        empty=f"none shares {_SHARED} tasks with another",
     ),
     Panel(
         "drift",
-        "Changed since the previous run",
+        "What the last run changed",
         "By how much the mean score of each domain moved from the previous run to the last one.",
+        _drift,
         charts.drift,
-        has_table=True,
+        ("domain", "traces_before", "traces", "mean_shift", "p5_shift", "p50_shift", "p95_shift"),
+        (
+            Column("domain", "domain"),
+            Column("traces before", "traces_before", ","),
+            Column("now", "traces", ","),
+            Column("mean", "mean_shift", "+.4f"),
+            Column("5%", "p5_shift", "+.4f"),
+            Column("median", "p50_shift", "+.4f"),
+            Column("95%", "p95_shift", "+.4f"),
+            Column("stability index", "stability_index", ".4f"),
+        ),
         notes=_unlike_before,
-        empty="Nothing to compare: no previous run scored any of these domains.",
-    ),
-    Panel(
-        "recorded",
-        "Beside the scores that were recorded",
-        "By how much the mean score of each domain is above what live engines gave the same "
-        "traces; day by day: FROM recorded_score_differences.",
-        charts.recorded,
-        has_table=True,
-        empty="No trace carries a score that a live engine gave it.",
-    ),
-    Panel(
-        "rejects",
-        "Rejected rows and unreadable files",
-        "Rows and files that could not be scored, by reason; one row may have several.",
-        charts.rejects,
-        has_table=True,
-        empty="No row was rejected, and no file is unreadable.",
+        empty="no previous run compares with the last one",
     ),
 )

@@ -7,6 +7,8 @@ CREATE OR REPLACE TEMP MACRO published_scores() AS TABLE FROM kp.$function();
 COPY (
     SELECT
         task_domain,
+        agent_id,
+        framework,
         created_at,
         complexity,
         novelty,
@@ -20,14 +22,13 @@ COPY (
         meets_threshold,
         recorded_score,
         max_similarity,
-        nearest_age_s,
         cache_filling,
         success,
         confidence,
         n_tools,
-        -- 96 bits of a SHA-256, which no two texts share, and which take a quarter of the memory.
-        unhex(left(text_hash, 24)) AS text_id,
-        unhex(left(objective_hash, 24)) AS objective_hash
+        profile_id,
+        -- 64 bits, which two of ten million texts hardly ever share, and which are sooner written, and compared.
+        hash(objective_hash) AS objective_hash
     FROM published_scores()
 ) TO (getvariable('scores_extract')) (FORMAT parquet, COMPRESSION lz4);
 

@@ -418,11 +418,16 @@ class Count:
         return f"{self.claim.question:24}{self.claim.kind:14}{share:28}{self.claim.says}"
 
 
-def counts(catalog: Path, seeds: Iterable[int]) -> list[Count]:
+def counts(
+    catalog: Path,
+    seeds: Iterable[int],
+    claims: Iterable[Claim] = tuple(CLAIMS),
+    draw: Callable[[int], Planted] = plant,
+) -> list[Count]:
     """Try all claims of all seeds, by a catalog that `build_catalog` made."""
-    of_claims = list(map(Count, CLAIMS))
+    of_claims = list(map(Count, claims))
     for seed in seeds:
-        key = plant(seed)
+        key = draw(seed)
         key.rows.write_parquet(catalog.with_name("scores.parquet"))
         with duckdb.connect(catalog, read_only=True, config={"threads": 1}) as connection:
             connection.execute("SET TimeZone = 'UTC'")

@@ -1,5 +1,6 @@
 """When the report is written, where it goes, and what happens where it cannot be."""
 
+import json
 import os
 import pty
 import subprocess
@@ -66,7 +67,7 @@ def test_the_page_is_written_after_work_that_published_and_only_then(
     assert page.stat().st_mtime_ns == written
     rescore_archive(config(warehouse.parent, threshold=0.1))
     leave_report(warehouse, ThreadExecutor())
-    assert "reach the threshold of 0.1" in page.read_text("utf-8")
+    assert "of 3 reach 0.1" in page.read_text("utf-8")
 
 
 def test_another_encoder_has_a_report_that_says_that_the_scores_do_not_compare(
@@ -85,7 +86,7 @@ def test_the_page_tells_of_a_run_that_failed(warehouse: Path) -> None:
         rescore_and_report(config(warehouse.parent))
     text = (warehouse / "report.html").read_text("utf-8")
     assert "The last run, " in text
-    assert f"failed: <b>{escape(str(failure.value))}</b>." in text
+    assert f"failed: <bdi>{escape(str(failure.value))}</bdi>." in text
 
 
 @pytest.mark.parametrize(("gib", "limit"), [(1, "256.0 MiB"), (64, "512.0 MiB")])
@@ -180,15 +181,21 @@ def test_a_forgotten_trace_leaves_the_page(warehouse: Path) -> None:
     assert "stays" in text
 
 
-def test_report_writes_a_page_or_markdown_where_it_is_asked_to(warehouse: Path) -> None:
+def test_report_writes_a_page_or_words_where_it_is_asked_to(warehouse: Path) -> None:
     place = warehouse.parent / "page.html"
     done = invoke("report", "--warehouse", warehouse, "-o", place)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"kp-batch: the report is in {place}\n"
     assert place.read_text("utf-8") == report(warehouse, "html")
-    done = invoke("report", "--warehouse", warehouse, "--format", "markdown")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == report(warehouse, "markdown")
+    for form in ("markdown", "json"):
+        done = invoke("report", "--warehouse", warehouse, "--format", form)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == report(warehouse, form)
+        place = warehouse.parent / f"report.{form}"
+        done = invoke("report", "--warehouse", warehouse, "--format", form, "-o", place)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert place.read_text("utf-8") == report(warehouse, form)
+    json.loads(report(warehouse, "json"))
 
 
 @pytest.mark.usefixtures("no_page")

@@ -2,22 +2,31 @@
 
 import sys
 from pathlib import Path
+from typing import Any, TypeVar
 
 import vl_convert
 
 from kp_batch.report.data import ReportData, gather
+from kp_batch.report.labels import ALL
 from kp_batch.report.page import THEMES
-from kp_batch.report.panels import PANELS
+from kp_batch.report.panels import PANELS, Panel
 from kp_batch.warehouse.reader import connect
 
+T = TypeVar("T")
 SHOWN = "domains"
+
+
+def drawn(panel: Panel[T], data: T, scope: str) -> dict[str, Any]:
+    """The chart of a panel with its rows, as the page draws it."""
+    rows = {"name": "rows", "values": panel.rows(data, scope).to_dicts()}
+    return {**panel.spec(data, scope), "data": rows}
 
 
 def picture(data: ReportData) -> str:
     """The chart as SVG, on white paper of its own, with room for fonts wider than those here."""
     [shown] = [each for each in PANELS if each.name == SHOWN]
-    spec = shown.spec(data)
-    sized = {**(spec or {}), "width": 720, "title": shown.title, "padding": 24}
+    words = {"title": shown.title, "description": shown.caption(data, ALL)}
+    sized = {**drawn(shown, data, ALL), **words, "width": 720, "padding": 24}
     return vl_convert.vegalite_to_svg(sized, config={**THEMES["light"], "background": "white"})
 
 

@@ -1,12 +1,21 @@
--- The domains that came or went between the previous run and the last one.
-WITH before AS (
-    FROM distributions WHERE run_id = getvariable('run_before') AND task_domain IS NOT NULL
-),
-now AS (
-    FROM distributions WHERE run_id = getvariable('last_run') AND task_domain IS NOT NULL
-)
-SELECT task_domain, now.run_id IS NOT NULL AS is_new
-FROM before
-FULL JOIN now USING (task_domain)
-WHERE getvariable('run_before') IS NOT NULL AND (before.run_id IS NULL OR now.run_id IS NULL)
-ORDER BY is_new, coalesce(before.traces, now.traces) DESC, task_domain;
+-- By how much the mean score of each domain changed, and which moved by more than chance: of those with
+-- labels of their own, within the span of all domains. Given: period and step, texts.
+SELECT
+    labels.domain AS domain,
+    changes.* EXCLUDE (task_domain) REPLACE (
+        traces * getvariable('one_in') AS traces,
+        tasks * getvariable('one_in') AS tasks,
+        traces_before * getvariable('one_in') AS traces_before,
+        tasks_before * getvariable('one_in') AS tasks_before
+    ),
+    filling,
+    filling_before,
+    changes.begins + $step::INTERVAL <= least(last_day + 1, getvariable('ended')::TIMESTAMP) AS is_over
+FROM here.domain_changes($period) AS changes
+JOIN labels USING (task_domain)
+JOIN spans
+    ON spans.domain = getvariable('all_domains')
+    AND changes.begins + $step::INTERVAL > first_day AND changes.begins <= last_day
+JOIN filling ON (filling.domain, filling.begins) = (labels.domain, changes.begins)
+WHERE apart
+ORDER BY labels.domain, changes.begins;

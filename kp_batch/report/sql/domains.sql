@@ -1,19 +1,35 @@
--- The distribution of the scores in each domain, and in all domains together (null).
+-- The distribution of the scores in each scope, how far its means can be trusted, and how novel it is.
 SELECT
-    task_domain AS domain,
-    count(*) AS traces,
-    count(*) FILTER (meets_threshold) AS worth_sharing,
-    score_mean(score) AS mean,
-    score_quantiles(score)[1] AS p5,
-    score_quantiles(score)[2] AS p25,
-    score_quantiles(score)[3] AS p50,
-    score_quantiles(score)[4] AS p75,
-    score_quantiles(score)[5] AS p95
-FROM scores
-GROUP BY GROUPING SETS ((task_domain), ())
-HAVING count(*) > 0
+    own.domain,
+    means.* EXCLUDE (key),
+    p5,
+    p25,
+    p50,
+    p75,
+    p95,
+    repeats,
+    novelty_filling,
+    novelty_after,
+    deviation
+FROM (
+    SELECT
+        task_domain AS domain,
+        score_quantiles(score) AS quantiles,
+        quantiles[1] AS p5,
+        quantiles[2] AS p25,
+        quantiles[3] AS p50,
+        quantiles[4] AS p75,
+        quantiles[5] AS p95,
+        count(*) FILTER (max_similarity >= 0.95) / count(*) AS repeats,
+        avg(novelty) FILTER (cache_filling) AS novelty_filling,
+        avg(novelty) FILTER (NOT cache_filling) AS novelty_after,
+        stddev_pop(score) AS deviation
+    FROM scoped
+    GROUP BY ALL
+) AS own
+JOIN means({'domain': task_domain}) AS means ON means.key.domain = own.domain
 ORDER BY
-    domain IS NOT NULL,
-    domain IS NOT DISTINCT FROM getvariable('others'),
+    own.domain <> getvariable('all_domains'),
+    own.domain IS NOT DISTINCT FROM getvariable('others'),
     traces DESC,
-    domain;
+    own.domain;

@@ -1,9 +1,9 @@
--- How the scores moved from the previous run to the last one, by domain; null: all domains. Empty
--- where their encoders differ: such runs do not compare.
+-- How the scores moved from the previous run to the last one. Empty where their encoders differ: such
+-- runs do not compare.
 SELECT
-    domain,
-    traces_a,
-    traces_b,
+    coalesce(domain, getvariable('all_domains')) AS domain,
+    traces_a AS traces_before,
+    traces_b AS traces,
     mean_shift,
     p5_shift,
     p50_shift,
@@ -12,4 +12,4 @@ SELECT
 FROM drift(getvariable('run_to_compare'), getvariable('last_run')) AS d
 LEFT JOIN labels AS l USING (task_domain)
 WHERE getvariable('run_to_compare') IS NOT NULL AND (d.task_domain IS NULL OR l.apart)
-ORDER BY traces_b DESC, domain NULLS FIRST;
+ORDER BY traces DESC, domain;

@@ -1,29 +1,33 @@
--- Traces and the sums of their scores and novelty, in steps of time without gaps; domains add up.
--- Of the days from first_day to last_day.
-WITH sums AS (
+-- The means of each scope in steps of time without gaps, over its span: within the years 1 to 9999, as
+-- others have no name.
+WITH steps AS (
     SELECT
-        date_trunc(getvariable('grain'), day)::DATE AS start,
-        task_domain AS domain,
-        sum(traces)::BIGINT AS traces,
-        sum(mean * traces) AS score,
-        sum(novelty * traces) AS novelty
-    FROM scores_by_day
-    WHERE day BETWEEN getvariable('first_day')::DATE AND getvariable('last_day')::DATE
-    GROUP BY ALL
-),
-steps AS (
-    SELECT unnest(generate_series(min(start), max(start), getvariable('step')::INTERVAL))::DATE AS start
-    FROM sums
+        domain,
+        step::INTERVAL AS step,
+        last_day,
+        unnest(generate_series(
+            date_trunc(grain, first_day::TIMESTAMP), last_day + INTERVAL '23 hours', step::INTERVAL
+        )) AS start
+    FROM spans
 )
 SELECT
-    strftime(start, '%Y-%m-%d') AS start,
-    strftime(start + getvariable('step')::INTERVAL, '%Y-%m-%d') AS "end",
-    domain,
+    steps.domain,
+    greatest(steps.start, TIMESTAMP '0001-01-01') AS start,
+    least(steps.start + step, TIMESTAMP '9999-12-31') AS "end",
     coalesce(traces, 0) AS traces,
-    round(score, 6) AS score,
-    round(novelty, 6) AS novelty,
-    start + getvariable('step')::INTERVAL <= getvariable('last_day')::DATE + 1 AS is_over
+    tasks,
+    mean,
+    low,
+    high,
+    share,
+    share_low,
+    share_high,
+    novelty,
+    novelty_low,
+    novelty_high,
+    coalesce(cache_filling, 0) AS cache_filling,
+    "end" <= least(last_day + 1, getvariable('ended')::TIMESTAMP) AS is_over
 FROM steps
-CROSS JOIN (SELECT DISTINCT domain FROM labels)
-LEFT JOIN sums USING (start, domain)
+LEFT JOIN means({'domain': task_domain, 'start': start}, traces := 'scoped_in_time') AS means
+    ON (means.key.domain, means.key.start) = (steps.domain, steps.start)
 ORDER BY ALL;

@@ -1,4 +1,4 @@
--- The ten highest and ten lowest scores of each domain; overall: whether also of all domains together.
+-- The five highest and five lowest scores of each domain, and ten of all domains together (overall).
 WITH scored AS (
     SELECT
         domain,
@@ -40,6 +40,11 @@ SELECT
     row_number() OVER (
         PARTITION BY which
         ORDER BY CASE which WHEN 'highest' THEN -score ELSE score END, trace_id
-    ) <= 10 AS overall
+    ) <= 10 AS overall,
+    row_number() OVER (
+        PARTITION BY which, domain
+        ORDER BY CASE which WHEN 'highest' THEN -score ELSE score END, trace_id
+    ) AS place
 FROM chosen
+QUALIFY overall OR place <= 5
 ORDER BY which, CASE which WHEN 'highest' THEN -score ELSE score END, trace_id;

@@ -161,30 +161,36 @@ def cache_beginnings(state: State) -> Answer:
 
 
 def dimension_effects(state: State) -> Answer:
-    answer: Answer = []
-    for domain, rows in domains(state):
-        scores = column(rows, "score")
-        weights = [in_force(state.settings, domain, row["created_at"])[1] for row in rows]
-        parts: dict[str, tuple[list[float] | None, list[float]]] = {}
-        for place, name in enumerate(DIMENSIONS):
-            own = [each[place] for each in weights]
-            parts[name] = own, [w * row[name] for w, row in zip(own, rows, strict=True)]
-        after = [effects(row, row["composite"]) for row in rows]
-        for place, name in enumerate(OVERRIDES):
-            parts[name] = None, [values[place + 1] - values[place] for values in after]
-        for name, (own_weights, values) in parts.items():
-            answer.append(
-                {
-                    "task_domain": domain,
-                    "part": name,
-                    "weight": mean(own_weights) if own_weights else None,
-                    "mean_effect": mean(values),
-                    "share_of_variance": covariance(values, scores) / spread
-                    if (spread := covariance(scores, scores))
-                    else None,
-                }
-            )
-    return answer
+    return [
+        {"task_domain": domain, **part}
+        for domain, rows in domains(state)
+        for part in driven(
+            rows, [in_force(state.settings, domain, row["created_at"])[1] for row in rows]
+        )
+    ]
+
+
+def driven(rows: Sequence[Mapping[str, Any]], weights: Sequence[Sequence[float]]) -> Answer:
+    """What each part of the scores makes of these rows, each with its weights in force."""
+    scores = column(rows, "score")
+    parts: dict[str, tuple[list[float] | None, list[float]]] = {}
+    for place, name in enumerate(DIMENSIONS):
+        own = [each[place] for each in weights]
+        parts[name] = own, [w * row[name] for w, row in zip(own, rows, strict=True)]
+    after = [effects(row, row["composite"]) for row in rows]
+    for place, name in enumerate(OVERRIDES):
+        parts[name] = None, [values[place + 1] - values[place] for values in after]
+    return [
+        {
+            "part": name,
+            "weight": mean(own_weights) if own_weights else None,
+            "mean_effect": mean(values),
+            "share_of_variance": covariance(values, scores) / spread
+            if (spread := covariance(scores, scores))
+            else None,
+        }
+        for name, (own_weights, values) in parts.items()
+    ]
 
 
 def _by_confidence(state: State) -> dict[tuple[Any, ...], list[Score]]:

@@ -1,10 +1,9 @@
--- Traces by their dates: future (after the day on which the last run ended), else usual, or before or
--- after the usual ones by ten years or more. Where no stretch of days without such a gap has nine
--- tenths of the traces, all that are not future are usual.
+-- Traces whose dates cannot be right: after the day on which the last run ended, or ten years or more
+-- from those that have nine tenths of the others, if any stretch of days without such a gap has these.
 WITH days AS (
-    SELECT day, sum(traces) AS traces, coalesce(day > getvariable('ended')::DATE, false) AS is_future
+    SELECT day, traces, coalesce(day > getvariable('ended')::DATE, false) AS is_future
     FROM scores_by_day
-    GROUP BY day
+    WHERE domain = getvariable('all_domains')
 ),
 past AS (
     SELECT day, traces, day >= lag(day) OVER (ORDER BY day) + INTERVAL 10 YEARS AS begins_stretch
@@ -21,16 +20,12 @@ usual AS (
     HAVING sum(traces) >= 0.9 * (SELECT sum(traces) FROM stretches)
 )
 SELECT
-    CASE
-        WHEN is_future THEN 'future'
-        WHEN day < usual.first_day THEN 'before'
-        WHEN day > usual.last_day THEN 'after'
-        ELSE 'usual'
-    END AS kind,
+    CASE WHEN is_future THEN 'future' WHEN day < usual.first_day THEN 'before' ELSE 'after' END AS kind,
     sum(traces)::BIGINT AS traces,
     min(day) AS first_day,
     max(day) AS last_day
 FROM days
 LEFT JOIN usual ON true
+WHERE is_future OR day < usual.first_day OR day > usual.last_day
 GROUP BY kind
 ORDER BY first_day;

@@ -1,0 +1,1 @@
+"""The kinds of findings, each of one thing that scores tell."""

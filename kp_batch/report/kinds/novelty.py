@@ -1,0 +1,74 @@
+"""Findings about what novelty does not tell."""
+
+from collections.abc import Iterator
+
+from kp_batch.report.data import MIN_TRACES, ReportData
+from kp_batch.report.finding import MATTERS, Finding, of_scores, only, percent, weight_of
+from kp_batch.report.labels import ALL
+from kp_batch.text import count_of
+
+_NEARLY = 0.95  # the similarity from which on a trace nearly repeats another one
+_REPEATS = 0.1  # of the traces, from which on they are worth a sentence
+_REPEATING = "count(*) FILTER (max_similarity >= 0.95) / count(*) AS repeats"
+_REDUNDANT = "(SELECT share FROM redundancy) AS redundancy"
+
+
+def filling(data: ReportData, scope: str) -> Iterator[Finding]:
+    """How much more novel traces looked while their caches were filling."""
+    row = data.of("domains", scope).row(0, named=True)
+    number, after = row["cache_filling"], row["novelty_after"]
+    if number < MIN_TRACES or (after is not None and row["novelty_filling"] - after < MATTERS):
+        return
+    share = number / row["traces"]
+    if after is None:
+        text = (
+            "All traces came while their cache was filling: their novelty will not compare with "
+            "that of later ones."
+        )
+        effect = 0.0
+    else:
+        text = (
+            f"{count_of(number, 'trace')} ({percent(share)}) came while their cache was filling, "
+            "when a trace is novel for want of others: their mean novelty is "
+            f"{row['novelty_filling']:.3f}, that of the others {after:.3f}."
+        )
+        effect = row["novelty_filling"] - after
+    yield Finding(
+        "cache_filling",
+        (text,),
+        of_scores(data, scope, "cache_filling, count(*) AS traces, avg(novelty) AS novelty"),
+        only(row, "cache_filling", "novelty_filling", "novelty_after") | {"share": share},
+        number,
+        effect * weight_of(data, scope, "novelty"),
+    )
+
+
+def repeats(data: ReportData, scope: str) -> Iterator[Finding]:
+    """How much repeats what the caches held, beside all that was earlier."""
+    row = data.of("domains", scope).row(0, named=True)
+    share, found = row["repeats"], data.totals["redundancy"]
+    known = f"{percent(share)} of the traces nearly repeat one that their cache held"
+    if scope == ALL and found and found["similarity"] == _NEARLY and found["low"] > share:
+        more = found["share"] - share
+        yield Finding(
+            "repeats",
+            (
+                (
+                    f"{known}, but {percent(found['share'])} any earlier one of the archive: what "
+                    "a cache has forgotten counts as novel."
+                ),
+            ),
+            of_scores(data, scope, f"{_REPEATING}, {_REDUNDANT}"),
+            {"repeats": share, "redundancy": found["share"]},
+            round(more * row["traces"]),
+            row["novelty"] * weight_of(data, scope, "novelty"),
+        )
+    elif share >= _REPEATS:
+        yield Finding(
+            "repeats",
+            (f"{known} (similarity of 0.95 and more); what it has forgotten counts as novel.",),
+            of_scores(data, scope, _REPEATING),
+            {"repeats": share},
+            round(share * row["traces"]),
+            row["novelty"] * weight_of(data, scope, "novelty"),
+        )

@@ -1,0 +1,105 @@
+"""Findings about what makes a score: its dimensions and overrides."""
+
+from collections.abc import Iterator, Sequence
+
+from kp_batch.report.data import MIN_TRACES, ReportData
+from kp_batch.report.finding import (
+    MATTERS,
+    Finding,
+    Row,
+    Untrusted,
+    Value,
+    labels_of,
+    only,
+    percent,
+    query,
+    traces_of,
+    weights_of,
+)
+from kp_batch.text import count_of
+
+_DRIVES = 0.3  # of the variance, from which on a part drives a score
+_OF_ALL = (
+    "SELECT override, sum(traces) AS traces, sum(traces) / (SELECT count(*) FROM scores) AS share, "
+    "sum(total_effect) / sum(traces) AS mean_effect, sum(total_effect) AS total_effect "
+    "FROM override_effects GROUP BY override"
+)
+
+
+def driver(data: ReportData, scope: str) -> Iterator[Finding]:
+    """The part that makes most of the variance of a domain's scores."""
+    deviations = dict(data.domains.select("domain", "deviation").iter_rows())
+    for label in labels_of(data, scope):
+        rows = data.of("drivers", label).drop_nulls("share_of_variance")
+        traces = traces_of(data, label)
+        if rows.is_empty() or traces < MIN_TRACES or deviations[label] < MATTERS:
+            continue
+        first, *others = rows.sort("share_of_variance", descending=True).to_dicts()
+        if first["share_of_variance"] < _DRIVES:
+            continue
+        also = [row for row in others[:1] if row["share_of_variance"] >= _DRIVES / 2]
+        yield Finding(
+            "driver",
+            ("In ", Untrusted(label), *_drive(data, label, [first, *also])),
+            query("FROM dimension_effects", task_domain=data.names[label]),
+            _numbers(first)
+            | {f"second_{name}": n for row in also for name, n in _numbers(row).items()},
+            traces,
+            deviations[label] * min(1, first["share_of_variance"]),
+        )
+
+
+def _drive(data: ReportData, label: str, parts: Sequence[Row]) -> Iterator[str]:
+    dated = weights_of(data, label) in data.weights["name"]
+    named = [
+        row["part"]
+        if row["is_override"]
+        else f"{row['part']} ({'mean weight' if dated else 'weight'} {row['weight']:.2g})"
+        for row in parts
+    ]
+    shares = [row["share_of_variance"] for row in parts]
+    yield f", {named[0]} makes {shares[0]:.0%} of the variance of the scores"
+    yield from (f", and {of} {share:.0%}" for of, share in zip(named[1:], shares[1:], strict=True))
+    yield ", part of which the others even out." if sum(shares) >= 1.005 else "."
+
+
+def _numbers(row: Row) -> dict[str, Value]:
+    return only(row, "weight", "share_of_variance") | {"part": row["part"].replace(" ", "_")}
+
+
+def override(data: ReportData, scope: str) -> Iterator[Finding]:
+    """The override with the largest effect in all."""
+    rows = data.of("drivers", scope).drop_nulls("total_effect").to_dicts()
+    rows.sort(key=lambda row: -abs(row["total_effect"]))
+    for row, second in zip(rows[:1], [*rows[1:2], None], strict=False):
+        if abs(row["mean_effect"]) < MATTERS:
+            continue
+        takes, of = ("takes", "from") if row["total_effect"] < 0 else ("adds", "to")
+        other = f"; {second['part']} {_total(second)}" if second else ""
+        share = row["traces"] / traces_of(data, scope)
+        yield Finding(
+            "override",
+            (
+                (
+                    f"The override {row['part']} {takes} {abs(row['mean_effect']):.3f} on average "
+                    f"{of} {count_of(row['traces'], 'trace')} ({percent(share)}): {_total(row)} "
+                    f"in all{other}."
+                ),
+            ),
+            query("FROM override_effects", task_domain=data.names.get(scope))
+            if scope in data.names
+            else _OF_ALL,
+            {
+                "override": row["part"].replace(" ", "_"),
+                **only(row, "traces", "mean_effect", "total_effect"),
+                **({"second_total_effect": second["total_effect"]} if second else {}),
+                "share": share,
+            },
+            row["traces"],
+            abs(row["mean_effect"]),
+        )
+
+
+def _total(row: Row) -> str:
+    form = "+,.0f" if abs(row["total_effect"]) >= 10 else "+.2g"
+    return f"{row['total_effect']:{form}}"

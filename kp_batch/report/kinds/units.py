@@ -1,0 +1,136 @@
+"""Findings about agents and frameworks."""
+
+import math
+from collections.abc import Iterator
+
+import polars as pl
+
+from kp_batch.report.data import ReportData
+from kp_batch.report.finding import (
+    MATTERS,
+    Finding,
+    Row,
+    Untrusted,
+    clearly,
+    interval,
+    labels_of,
+    only,
+    query,
+    rows_of,
+    sizes,
+)
+from kp_batch.report.labels import LABEL
+from kp_batch.text import shortened
+
+_MIN_TASKS = 10  # that are shared
+_MIN_AGENTS = 8  # whose ranks are compared
+_FOLLOWS, _HARDLY = 0.5, 0.3  # correlations of ranks: from, and up to
+_ALIKE = 0.1  # the most that shares of successes may be off each other, to be about the same
+_SPEARMANS = 1.06  # of Fisher's variance of a correlation, that of ranks is so many times as large
+_SUM = pl.col("traces").sum()
+
+
+def ranking(data: ReportData, scope: str) -> Iterator[Finding]:
+    """Where agents that score higher use more tools, and hardly succeed more often."""
+    of_labels = {label: data.of("agents", label) for label in labels_of(data, scope)}
+    compared = {label: rows for label, rows in of_labels.items() if len(rows) >= _MIN_AGENTS}
+    for label, agents in compared.items():
+        found = _correlations(agents)
+        tools, success = found["tools"], found["success"]
+        if tools is None or success is None or success > _HARDLY:
+            continue
+        if not _follows(tools, len(agents), len(compared)):
+            continue
+        often = "less often" if success < -_HARDLY else "hardly more often"
+        yield Finding(
+            "ranking",
+            (
+                "In ",
+                Untrusted(label),
+                (
+                    ", agents that score higher, each on its own tasks, use more tools (rank "
+                    f"correlation {tools:.2f} over {len(agents):,} agents), and succeed {often} "
+                    f"({success:.2f}): to rank them by score is not to rank them by success."
+                ),
+            ),
+            query("FROM agent_rank_correlations", task_domain=data.names[label]),
+            {"agents": len(agents), "success": success, "tools": tools},
+            found["traces"],
+            found["off"],
+        )
+
+
+def _correlations(agents: pl.DataFrame) -> Row:
+    """Of the ranks of agents by score, none where a side never varies; how far off they are."""
+    score = pl.col("mean").round(12).rank()
+    mean = (pl.col("traces") * pl.col("mean")).sum() / _SUM
+    return agents.select(
+        success=pl.corr(score, pl.col("success").rank()).fill_nan(None),
+        tools=pl.corr(score, pl.col("tools").round(12).rank()).fill_nan(None),
+        off=(pl.col("traces") * (pl.col("mean") - mean).abs()).sum() / _SUM,
+        traces=_SUM,
+    ).row(0, named=True)
+
+
+def _follows(correlation: float, agents: int, among: int) -> bool:
+    """Whether ranks go with each other, and by more than chance: by Fisher's transformation."""
+    margin = 1.96 * math.sqrt(_SPEARMANS / (agents - 3))
+    far = math.atanh(max(-0.999, min(correlation, 0.999)))
+    return correlation >= _FOLLOWS and far > clearly(among, math.inf) * margin
+
+
+def paired(data: ReportData, scope: str) -> Iterator[Finding]:
+    """Who differs from the others on the tasks that these tried, too."""
+    for frame, column in (("agents", "agent_id"), ("frameworks", "framework")):
+        rows = [row for row in rows_of(data, scope, frame) if _shares(row)]
+        for row in rows:
+            difference, low, high = (row[f"score_{name}"] for name in ("difference", "low", "high"))
+            far = clearly(len(rows), row["shared_tasks"] / data.one_in) * (high - low) / 2
+            if abs(difference) <= max(far, MATTERS):
+                continue
+            yield Finding(
+                f"paired_{frame}",
+                (
+                    "In ",
+                    Untrusted(row["domain"]),
+                    f", on the {row['shared_tasks']:,} tasks that others tried, too, ",
+                    Untrusted(shortened(row["unit"], LABEL)),
+                    (
+                        f" scores {abs(difference):.3f} {'above' if difference > 0 else 'below'} "
+                        f"them {sizes(low, high)} and {_succeeds(row)}."
+                    ),
+                ),
+                query(
+                    f"FROM differences_from_others({column})",
+                    task_domain=data.names[row["domain"]],
+                    unit=row["unit"],
+                ),
+                only(
+                    row,
+                    *("unit", "score_difference", "score_low", "score_high", "success_difference"),
+                    traces="shared_traces",
+                    tasks="shared_tasks",
+                    success_low="success_difference_low",
+                    success_high="success_difference_high",
+                ),
+                row["shared_traces"],
+                abs(difference),
+            )
+
+
+def _shares(row: Row) -> bool:
+    return row["score_low"] is not None and row["shared_tasks"] >= _MIN_TASKS
+
+
+def _succeeds(row: Row) -> str:
+    low, high = row["success_difference_low"], row["success_difference_high"]
+    if low <= 0 <= high:
+        is_alike = max(-low, high) <= _ALIKE
+        says = (
+            "succeeds about as often" if is_alike else "differs in success by no more than chance"
+        )
+        return f"{says} {interval(low, high, '+.2f')}"
+    often = "more" if low > 0 else "less"
+    return (
+        f"succeeds {often} often, by {abs(row['success_difference']):.2f} {sizes(low, high, '.2f')}"
+    )

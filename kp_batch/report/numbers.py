@@ -1,0 +1,105 @@
+"""The four numbers that the report begins with, each with its doubt and where it goes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kp_batch.report.data import ReportData
+from kp_batch.report.labels import ALL
+from kp_batch.text import count_of
+
+
+@dataclass(frozen=True)
+class Point:
+    """A number in one step of time; None where no trace tells it."""
+
+    start: datetime
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number about a scope."""
+
+    code: str  # traces, mean, worth_sharing or redundant
+    label: str  # what it is
+    form: str  # its format: ",", ".3f" or ".1%"
+    value: float
+    low: float | None  # its 95% interval; None: there is none
+    high: float | None
+    about: str  # what must be known to read it, in a few words
+    series: tuple[Point, ...] = ()  # by the steps of time that are over
+
+
+def numbers(data: ReportData, scope: str) -> list[Number]:
+    """The numbers of a scope; redundancy is known of all domains alone, where it was asked."""
+    return list(_numbers(data, scope))
+
+
+def _numbers(data: ReportData, scope: str) -> Iterator[Number]:
+    row = next(data.of("domains", scope).iter_rows(named=True), None)
+    if row is None:
+        return
+    traces = row["traces"]
+    series = _series(data, scope, "traces")
+    yield Number("traces", "traces", ",", traces, None, None, _extent(data, scope, row), series)
+    where = _last_change(data, scope)
+    series = _series(data, scope, "mean", "low", "high")
+    median = f"median {row['p50']:.3f}{where}"
+    yield Number("mean", "mean score", ".3f", row["mean"], row["low"], row["high"], median, series)
+    yield Number(
+        code="worth_sharing",
+        label="worth sharing",
+        form=".1%",
+        value=row["share"],
+        low=row["share_low"],
+        high=row["share_high"],
+        about=f"{row['worth_sharing']:,} of {traces:,} reach {data.totals['threshold']:g}",
+        series=_series(data, scope, "share", "share_low", "share_high"),
+    )
+    if scope == ALL and (found := data.totals["redundancy"]):
+        is_sampled = found["low"] < found["high"]
+        yield Number(
+            code="redundant",
+            label="redundant",
+            form=".1%",
+            value=found["share"],
+            low=found["low"] if is_sampled else None,
+            high=found["high"] if is_sampled else None,
+            about="nearly repeat any earlier trace of the archive "
+            f"(similarity of {found['similarity']:g} and more)",
+        )
+
+
+def _extent(data: ReportData, scope: str, row: Mapping[str, Any]) -> str:
+    span = data.spans[scope]
+    when = f"of {span.first_day}"
+    if span.first_day != span.last_day:
+        when = f"from {span.first_day} to {span.last_day}"
+    others = sum(data.of("other_times", scope)["traces"].to_list())
+    apart = f", {count_of(others, 'trace')} at other times" if others else ""
+    of = f"{count_of(row['tasks'], 'task')}, "
+    if scope == ALL and data.totals["domains"] > 1:
+        of += f"{count_of(data.totals['domains'], 'domain')}, "
+    return f"{of}{when}{apart}"
+
+
+def _series(data: ReportData, scope: str, *names: str) -> tuple[Point, ...]:
+    """The steps that are over; a single one shows nothing."""
+    steps = data.of("over_time", scope).filter("is_over").select("start", *names).rows()
+    return tuple(Point(*step) for step in steps) if len(steps) > 1 else ()
+
+
+def _last_change(data: ReportData, scope: str) -> str:
+    """How the last period that is over compares with the four before."""
+    rows = data.comparable(scope)
+    if rows.is_empty():
+        return ""
+    last = rows.row(-1, named=True)
+    return (
+        f"; {data.period} from {last['begins']}: {last['mean']:.3f}, {last['change']:+.3f} "
+        f"({last['low']:+.3f} to {last['high']:+.3f}) against the four before"
+    )

@@ -1,0 +1,115 @@
+"""Times of the report: which days hold the traces of a scope, and in which steps they are shown."""
+
+import math
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+_HELD = 0.98  # of the traces, by the days that are shown where the others stretch them
+_GAP = 0.1  # of their length, up to which the days next to them belong to them
+_STRETCHED = 2  # times as many days, from which on the others are left out
+_FEWEST, _MOST = 20, 60  # steps of a chart
+_DAYS = {  # of each unit, on average
+    "hour": 1 / 24,
+    "day": 1,
+    "week": 7,
+    "month": 30.4,
+    "quarter": 91.3,
+    "year": 365.2,
+    "decade": 3652,
+    "century": 36524,
+}
+_INTERVALS = {"quarter": "3 months", "decade": "10 years", "century": "100 years"}
+_BY_MONTH = timedelta(days=5 * 366)  # the most days that are told by month
+
+
+SPANS = pl.Schema(
+    {
+        "domain": pl.String,
+        "first_day": pl.Date,
+        "last_day": pl.Date,
+        "grain": pl.String,
+        "step": pl.String,
+        "others_by": pl.String,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Span:
+    """The days that the charts of a scope show, and their steps."""
+
+    domain: str
+    first_day: date
+    last_day: date
+    grain: str  # the unit of time of a step
+    others_by: str  # and of what is outside: month or year
+
+    def row(self) -> dict[str, Any]:
+        """As the SQL of the report takes it."""
+        return {**vars(self), "step": step_of(self.grain)}
+
+
+def step_of(grain: str) -> str:
+    """The length of a unit of time, as DuckDB has it."""
+    return _INTERVALS.get(grain, f"1 {grain}")
+
+
+def span(domain: str, days: pl.DataFrame, ended: date | None) -> Span:
+    """The span of a scope.
+
+    Args:
+        domain: its label.
+        days: on which it has traces, and how many.
+        ended: the day on which the last run ended; traces of later days are not to be believed.
+    """
+    in_order = days.sort("day")
+    past = in_order.filter(pl.col("day") <= ended) if ended else in_order
+    shown = in_order if past.is_empty() else past
+    places = held_by(shown["day"].to_physical().to_numpy(), shown["traces"].to_numpy())
+    first, last = (shown["day"][place] for place in places)
+    all_days = in_order["day"][-1] - in_order["day"][0]
+    others_by = "month" if all_days <= _BY_MONTH else "year"
+    return Span(domain, first, last, grain_of((last - first).days + 1), others_by)
+
+
+def held_by(days: np.ndarray, traces: np.ndarray) -> tuple[int, int]:
+    """The places of the first and the last day that are shown.
+
+    Of the fewest days that hold 98 of 100 traces, the latest if there are several; and of those
+    next to them, up to a gap of more than a tenth of their length. Or all days, unless these are
+    twice as many.
+
+    Args:
+        days: (d,) integers, in ascending order.
+        traces: (d,) how many there are of each day.
+    """
+    until = np.cumsum(traces)
+    ends = np.searchsorted(until, until - traces + math.ceil(_HELD * until[-1]))
+    begins = np.flatnonzero(ends < days.size)
+    lengths = days[ends[begins]] - days[begins] + 1
+    best = begins.size - 1 - int(np.argmin(lengths[::-1]))
+    first, last, longest = int(begins[best]), int(ends[begins[best]]), _GAP * lengths[best]
+    while first > 0 and days[first] - days[first - 1] <= longest:
+        first -= 1
+    while last < days.size - 1 and days[last + 1] - days[last] <= longest:
+        last += 1
+    if days[-1] - days[0] + 1 < _STRETCHED * (days[last] - days[first] + 1):
+        return 0, days.size - 1
+    return first, last
+
+
+def grain_of(days: int) -> str:
+    """The unit of time of which so many days have 20 to 60, or come nearest to that.
+
+    Twice as many steps are as bad as a quarter of the fewest: few traces a step tell little.
+    """
+
+    def off(grain: str) -> float:
+        steps = days / _DAYS[grain]
+        return max(1, (steps / _MOST) ** 2, _FEWEST / steps)
+
+    return min(_DAYS, key=off)

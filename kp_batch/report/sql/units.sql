@@ -1,0 +1,21 @@
+-- The means of agents or frameworks, and how they differ from the others on the same tasks. Given: unit, a column.
+SELECT
+    means.key.domain AS domain,
+    means.key.unit AS unit,
+    means.* EXCLUDE (key),
+    row_number() OVER (
+        PARTITION BY means.key.domain ORDER BY means.traces DESC, means.key.unit
+    ) AS place,
+    paired.traces * getvariable('one_in') AS shared_traces,
+    paired.tasks * getvariable('one_in') AS shared_tasks,
+    score_difference,
+    score_low,
+    score_high,
+    success_difference,
+    paired.success_low AS success_difference_low,
+    paired.success_high AS success_difference_high
+FROM means({'domain': task_domain, 'unit': $unit}) AS means
+LEFT JOIN here.differences_from_others($unit) AS paired
+    ON (means.key.domain, means.key.unit) = (paired.task_domain, paired.unit)
+WHERE means.key.unit IS NOT NULL
+ORDER BY domain, place;

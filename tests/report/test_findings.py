@@ -1,0 +1,612 @@
+"""Every finding is true, worth its place, and comes from a question that has its numbers."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from itertools import chain
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import polars as pl
+import pytest
+from scipy import stats
+
+from kp_batch.report import findings as module
+from kp_batch.report.data import ReportData, gather
+from kp_batch.report.finding import Finding, Untrusted, clearly, of_scores, percent, query
+from kp_batch.report.findings import findings
+from kp_batch.report.kinds.changes import domain_moved, mean_change
+from kp_batch.report.kinds.novelty import filling, repeats
+from kp_batch.report.kinds.outcomes import confidence, success
+from kp_batch.report.kinds.parts import driver, override
+from kp_batch.report.kinds.units import paired, ranking
+from kp_batch.report.labels import ALL
+from tests.bench.findings import chance_counts, planted_counts
+from tests.support.answered import assert_answered
+from tests.support.drawn_scores import draw, opened, write
+from tests.support.odd_scores import ODD, ODD_NAMES, make
+from tests.support.oracle.findings import KINDS, assert_told, chosen, told
+from tests.support.oracle.reports import Report
+from tests.support.planted import build_catalog
+from tests.support.reported import EMPTY, QUIET, under
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_catalog(tmp_path_factory.mktemp("findings")).parent
+
+
+def gathered(folder: Path) -> ReportData:
+    with opened(folder) as connection:
+        return gather(connection)
+
+
+def all_of(data: ReportData) -> list[Finding]:
+    return [*chain(*(findings(data, scope) for scope in data.scopes))]
+
+
+ARCHIVES: dict[str, Callable[[], Any]] = {name: lambda name=name: make(name) for name in ODD}
+ARCHIVES |= {f"seed {seed}": lambda seed=seed: draw(seed) for seed in range(6)}
+
+
+@pytest.mark.telling
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_every_finding_is_one_that_plain_loops_make_and_its_question_answers(
+    folder: Path, name: str
+) -> None:
+    archive = ARCHIVES[name]()
+    write(archive, folder)
+    data, report = gathered(folder), Report(archive.archive)
+    for scope in data.scopes:
+        assert_told(findings(data, scope), told(report, scope))
+    with opened(folder) as connection:
+        for finding in all_of(data):
+            assert_answered(connection, finding)
+
+
+@pytest.mark.telling
+@pytest.mark.slow
+def test_pages_of_planted_archives_say_what_is_planted_and_of_others_nothing(
+    tmp_path: Path,
+) -> None:
+    catalog = build_catalog(tmp_path)
+    told_of = (*planted_counts(catalog, 20), *chance_counts(catalog, 20))
+    assert [str(each) for each in told_of if not each.is_kept] == []
+
+
+@pytest.mark.slow
+def test_the_odd_archives_have_findings_of_every_code(folder: Path) -> None:
+    codes = set[str]()
+    names = "as planted", "ranked by tools", "odd agents", "all moved", "overrides"
+    for name in (*names, "simple ones succeed"):
+        write(make(name), folder)
+        codes |= {finding.code for finding in all_of(gathered(folder))}
+    assert codes == {code for kind in KINDS for code in kind}
+
+
+@pytest.mark.slow
+def test_a_change_across_other_weights_says_so(folder: Path) -> None:
+    write(make("dated weights"), folder)
+    [moved] = domain_moved(gathered(folder), "code")
+    assert moved.sentence.endswith(
+        "; meanwhile its weights changed, so that scores before and after do not compare."
+    )
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_shell_leaves_every_question_as_it_is(folder: Path) -> None:
+    write(make("odd agents"), folder)
+    questions = [finding.question for finding in all_of(gathered(folder))]
+    script = "printf '%s\\n' " + " ".join(f'"{question}"' for question in questions)
+    bash = shutil.which("bash") or "bash"
+    printed = subprocess.run([bash, "-c", script], capture_output=True, text=True, check=True)
+    assert printed.stdout.splitlines() == questions
+
+
+def test_only_a_name_that_a_command_line_can_hold_is_in_a_question() -> None:
+    plain = {name: query("FROM t", unit=name) for name in ("code", "gpt-4/react", "a b", "é@1.5")}
+    assert plain == {name: f"FROM t WHERE unit = '{name}'" for name in plain}
+    odd = [name for name in ODD_NAMES if not name.replace("-", "").isalnum() or len(name) > 40]
+    for name in (*odd, "a'b", 'a"b', "a$b", "a`b", "a\\b", "a!b", "", "a ", " a", "a\n"):
+        assert query("FROM t", unit=name) == "FROM t", name
+    data = replace(QUIET, names={"own": 'a"b'})
+    assert of_scores(data, "own", "n") == "SELECT task_domain, n FROM scores GROUP BY ALL"
+
+
+@pytest.mark.parametrize("degrees", [4, 9, 30, 1e9])
+@pytest.mark.parametrize("among", [1, 4, 16, 60])
+def test_of_many_that_are_compared_one_has_to_be_as_far_off_as_bonferroni_asks(
+    among: int, degrees: float
+) -> None:
+    far = stats.t.ppf(1 - 0.025 / among, degrees) / stats.t.ppf(0.975, degrees)
+    assert clearly(among, degrees + 1) == pytest.approx(far, rel=0.06)
+
+
+def test_shares_tell_some_from_none_and_most_from_all() -> None:
+    shares = {
+        0: "0%",
+        1: "100%",
+        0.5: "50%",
+        0.004: "0.4%",
+        0.9996: "99.96%",
+        0.00004: "under 0.01%",
+    }
+    shares |= {0.99999: "over 99.99%", 0.0051: "1%", 0.995: "99.5%"}
+    assert {share: percent(share) for share in shares} == shares
+
+
+def test_of_an_archive_without_traces_nothing_is_said() -> None:
+    assert findings(EMPTY, ALL) == []
+
+
+def test_of_domains_that_share_a_label_nothing_is_said() -> None:
+    data = replace(QUIET, labels=["code", "2 others"])
+    assert data.others == "2 others"
+    assert findings(data, "2 others") == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_kind_is_told_before_a_second_of_any_the_heaviest_first(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance, kinds, heaviest = Random(seed), [], dict[str, float]()
+    for kind in KINDS:
+        found = [
+            Finding(code, (f"{code} {number}.",), "", {}, chance.randint(1, 99), chance.random())
+            for code in kind
+            for number in range(chance.randrange(4))
+        ]
+        for each in found:
+            heaviest[each.code] = max(each.weight, heaviest.get(each.code, 0))
+        kinds.append((lambda _, __, found=found: found,))
+    monkeypatch.setattr(module, "_KINDS", tuple(kinds))
+    told_of = findings(QUIET, ALL)
+    assert [each.code for each in told_of] == chosen(heaviest)
+    assert [each.weight for each in told_of] == [heaviest[each.code] for each in told_of]
+    assert len(told_of) <= 6
+
+
+CHANGE = {
+    "domain": ALL,
+    "traces": 100,
+    "tasks": 50,
+    "mean": 0.5,
+    "tasks_before": 50,
+    "change": 0.1,
+    "low": 0.08,
+    "high": 0.12,
+    "mix": 0.06,
+    "within": 0.04,
+    "came": 0.0,
+    "went": 0.0,
+    "filling": 0.0,
+    "filling_before": 0.0,
+    "is_over": True,
+}
+
+
+def changed(*rows: dict[str, Any], **more: Any) -> ReportData:
+    """Data of two domains whose mean changed on days of January, the last of which is the 30th."""
+    begins = [date(2026, 1, 31 - len(rows) + place) for place in range(len(rows))]
+    frame = [{**CHANGE, "begins": at, **row} for at, row in zip(begins, rows, strict=True)]
+    own = [{**row, "domain": "code", "p_value": 0.001, "moved": True} | row for row in frame]
+    own = [{**row, "domain": "code"} for row in own]
+    of_domains = {"labels": ["code", "law"], "names": {"code": "code", "law": "law"}}
+    frames = {"changes": pl.DataFrame(frame), "domain_changes": pl.DataFrame(own)}
+    return replace(QUIET, **of_domains, **frames, **more)
+
+
+def test_a_change_of_the_mean_is_told_with_its_parts_the_largest_first() -> None:
+    [found] = mean_change(changed({}), ALL)
+    assert found.sentence == (
+        "On 2026-01-30 the mean score was 0.500, +0.100 (+0.080 to +0.120) against the four days "
+        "before: +0.060 by the mix of domains, +0.040 within the domains."
+    )
+    assert (found.traces, found.effect) == (100, 0.1)
+    assert found.question == "FROM mean_changes('day') WHERE begins = '2026-01-30'"
+
+
+SILENT = {
+    "as chance has it": {"low": 0.01, "high": 0.19},
+    "of 4 days, one in 5 would": {"low": 0.02, "high": 0.18},
+    "too small": {"change": 0.004, "low": 0.0035, "high": 0.0045},
+    "of few traces": {"traces": 29},
+    "not over": {"is_over": False},
+    "filling": {"filling": 0.11},
+    "filling before": {"filling_before": 0.11},
+    "of few tasks": {"low": None, "high": None},
+    "without a domain before": {"mix": None, "within": None, "came": None, "went": None},
+}
+
+
+@pytest.mark.parametrize("why", SILENT)
+def test_a_change_is_not_told_that_is(why: str) -> None:
+    assert not [*mean_change(changed(SILENT[why]), ALL)]
+    assert [*mean_change(changed({}), ALL)]
+
+
+def test_changes_are_told_of_the_last_four_periods_alone() -> None:
+    still = {"change": 0.0, "low": -0.02, "high": 0.02, "p_value": 1.0}
+    long_ago = changed({"p_value": 0.001}, *[still] * 4)
+    assert not [*mean_change(long_ago, ALL)]
+    assert not [*domain_moved(long_ago, "code")]
+    recent = changed({"p_value": 0.001}, *[still] * 3)
+    assert [*mean_change(recent, ALL)]
+    assert [*domain_moved(recent, "code")]
+
+
+def test_of_one_domain_that_moved_the_mean_is_not_told_besides() -> None:
+    data = changed({"p_value": 0.001})
+    one = replace(data, labels=["code"], names={"code": "code"})
+    assert not [*mean_change(one, ALL)]
+    [moved] = domain_moved(one, ALL)
+    assert "all domains" not in moved.sentence
+
+
+def test_a_domain_moved_where_four_periods_together_are_not_likely_to_tell_so_by_chance() -> None:
+    assert [*domain_moved(changed({"p_value": 0.0125}), "code")]
+    assert not [*domain_moved(changed({"p_value": 0.0126}), "code")]
+
+
+def test_what_hid_it_is_told_only_where_the_mean_compares() -> None:
+    data = changed({"p_value": 0.001})
+    [moved] = domain_moved(data, ALL)
+    assert "more than chance. The mean of all domains changed by +0.100: " in moved.sentence
+    assert moved.numbers["change_of_all"] == 0.1
+    filled = data.changes.with_columns(filling=pl.lit(0.5))
+    [moved] = domain_moved(replace(data, changes=filled), ALL)
+    assert moved.sentence.endswith("more than chance.")
+    assert "JOIN" not in moved.question
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "is_said"),
+    [
+        ("code", datetime(2026, 1, 27, tzinfo=UTC), True),
+        ("code", datetime(2026, 1, 26, tzinfo=UTC), False),  # as the days that compare begin
+        ("code", datetime(2026, 1, 30, 23, tzinfo=UTC), True),
+        ("code", datetime(2026, 1, 31, tzinfo=UTC), False),
+        ("default", datetime(2026, 1, 27, tzinfo=UTC), False),  # which are not those of code
+    ],
+)
+def test_weights_that_changed_meanwhile_are_told(name: str, begin: datetime, is_said: bool) -> None:  # noqa: FBT001
+    weights = pl.DataFrame([(name, begin)], QUIET.weights.schema, orient="row")
+    data = changed({"p_value": 0.001}, weights=weights, run=under(profiles={"code": {}}))
+    [moved] = domain_moved(data, "code")
+    assert ("; meanwhile its weights changed" in moved.sentence) == is_said
+    [mean] = mean_change(data, ALL)
+    assert ("; meanwhile weights changed" in mean.sentence) == (begin.day in {27, 30})
+
+
+def with_parts(**shares: float) -> ReportData:
+    """Data of 100 traces whose scores have such parts, of which single thoughts are an override."""
+    rows = [
+        {
+            "domain": domain,
+            "part": part.replace("_", " "),
+            "is_override": part == "single_thought",
+            "weight": None if part == "single_thought" else 0.25,
+            "share_of_variance": share,
+            "traces": 20 if part == "single_thought" else None,
+            "mean_effect": -0.2 if part == "single_thought" else None,
+            "total_effect": -4.0 if part == "single_thought" else None,
+        }
+        for part, share in shares.items()
+        for domain in (ALL, "code")
+    ]
+    sizes = [(domain, 100, 0.1) for domain in (ALL, "code")]
+    domains = pl.DataFrame(sizes, ["domain", "traces", "deviation"], orient="row")
+    return replace(QUIET, drivers=pl.DataFrame(rows), domains=domains)
+
+
+def test_the_parts_that_drive_a_score_are_told() -> None:
+    [found] = driver(with_parts(complexity=0.6, novelty=0.3, tool_diversity=0.1), "code")
+    assert found.sentence == (
+        "In code, complexity (weight 0.25) makes 60% of the variance of the scores, and novelty "
+        "(weight 0.25) 30%."
+    )
+    assert (found.traces, found.effect) == (100, pytest.approx(0.06))
+
+
+def test_parts_that_make_more_than_all_are_evened_out_by_others() -> None:
+    [found] = driver(with_parts(single_thought=0.8, novelty=0.5, complexity=-0.3), "code")
+    assert found.sentence == (
+        "In code, single thought makes 80% of the variance of the scores, and novelty "
+        "(weight 0.25) 50%, part of which the others even out."
+    )
+    [found] = driver(with_parts(single_thought=1.2, complexity=-0.2), "code")
+    assert found.effect == 0.1  # as much as the scores vary
+
+
+@pytest.mark.parametrize(
+    ("name", "profiles", "shown"),
+    [
+        ("code", {"code": {}}, "mean weight"),
+        ("default", {"code": {}}, "weight"),
+        ("default", {"law": {}}, "mean weight"),
+    ],
+)
+def test_the_weight_that_changed_with_time_is_told_as_a_mean(
+    name: str, profiles: dict[str, Any], shown: str
+) -> None:
+    changed_at = datetime(2026, 1, 27, tzinfo=UTC)
+    weights = pl.DataFrame([(name, changed_at)], QUIET.weights.schema, orient="row")
+    data = replace(with_parts(complexity=0.6), weights=weights, run=under(profiles=profiles))
+    [found] = driver(data, "code")
+    assert found.sentence.startswith(f"In code, complexity ({shown} 0.25) makes 60% of ")
+
+
+def test_no_part_drives_a_score_that_hardly_varies_or_where_each_makes_little() -> None:
+    assert not [*driver(with_parts(complexity=0.29, novelty=0.28), "code")]
+    data = with_parts(complexity=0.6)
+    still = data.domains.with_columns(deviation=pl.lit(1e-17))  # of the order of a sum
+    assert not [*driver(replace(data, domains=still), "code")]
+
+
+@pytest.mark.parametrize(
+    ("effect", "shown"),
+    [
+        (-0.2, "takes 0.200 on average from 20 traces (20%): -4 in all."),
+        (0.2, "adds 0.200 on average to 20 traces (20%): +4 in all."),
+        (4.98, "adds 4.980 on average to 20 traces (20%): +100 in all."),
+        (0.004, None),
+    ],
+)
+def test_what_an_override_does_is_told(effect: float, shown: str | None) -> None:
+    data = with_parts(single_thought=0.8, novelty=0.2)
+    is_told = pl.col("is_override")
+    drivers = data.drivers.with_columns(
+        mean_effect=pl.when(is_told).then(effect), total_effect=pl.when(is_told).then(20 * effect)
+    )
+    found = [each.sentence for each in override(replace(data, drivers=drivers), ALL)]
+    assert found == ([f"The override single thought {shown}"] if shown else [])
+
+
+UNIT = {
+    "domain": "code",
+    "unit": "ann",
+    "traces": 90,
+    "tasks": 60,
+    "shared_traces": 50,
+    "shared_tasks": 40,
+    "score_difference": -0.05,
+    "score_low": -0.06,
+    "score_high": -0.04,
+    "success_difference": 0.2,
+    "success_difference_low": 0.1,
+    "success_difference_high": 0.3,
+    "confidence": 0.5,
+    "success": 0.8,
+    "overconfidence": -0.3,
+    "overconfidence_low": -0.35,
+    "overconfidence_high": -0.25,
+}
+
+
+def with_units(*rows: dict[str, Any]) -> ReportData:
+    frame = pl.DataFrame([{**UNIT, **row} for row in rows])
+    parts = with_parts(outcome_confidence=0.5)
+    return replace(parts, agents=frame, frameworks=frame.clear())
+
+
+def test_who_differs_from_the_others_on_the_same_tasks_is_told() -> None:
+    [found] = paired(with_units({}), "code")
+    assert found.sentence == (
+        "In code, on the 40 tasks that others tried, too, ann scores 0.050 below them (0.040 to "
+        "0.060) and succeeds more often, by 0.20 (0.10 to 0.30)."
+    )
+    assert (found.traces, found.effect) == (50, 0.05)
+    assert found.parts[3] == "ann"
+    assert isinstance(found.parts[3], Untrusted)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"),
+    [
+        (-0.1, 0.1, "succeeds about as often (-0.10 to +0.10)"),
+        (-0.3, 0.1, "differs in success by no more than chance (-0.30 to +0.10)"),
+        (-0.3, -0.1, "succeeds less often, by 0.20 (0.10 to 0.30)"),
+    ],
+)
+def test_how_often_they_succeed_is_told_as_far_as_it_is_known(
+    low: float, high: float, shown: str
+) -> None:
+    ends = {"success_difference_low": low, "success_difference_high": high}
+    [found] = paired(with_units({**ends, "success_difference": (low + high) / 2 or 0.2}), "code")
+    assert found.sentence.endswith(f"and {shown}.")
+
+
+def test_the_more_are_compared_the_further_off_one_has_to_be_to_be_told() -> None:
+    off = {"score_difference": 0.05, "score_low": 0.015, "score_high": 0.085}
+    over = {"overconfidence": 0.3, "overconfidence_low": 0.1, "overconfidence_high": 0.5}
+    alike = {"score_difference": 0.0, "score_low": -0.02, "score_high": 0.02}
+    alike |= {"overconfidence": 0.0, "overconfidence_low": -0.1, "overconfidence_high": 0.1}
+    few, many = ([off | over, *[alike] * others] for others in (1, 30))
+    for tell in (paired, confidence):
+        assert [*tell(with_units(*few), "code")]
+        assert not [*tell(with_units(*many), "code")]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"shared_tasks": 9},
+        {"score_difference": -0.004, "score_low": -0.0042, "score_high": -0.0038},
+        {"score_low": None, "score_high": None, "shared_tasks": None},
+    ],
+)
+def test_a_difference_is_not_told_of_few_tasks_or_where_it_is_next_to_nothing(
+    row: dict[str, Any],
+) -> None:
+    assert not [*paired(with_units(row), "code")]
+
+
+def test_who_states_more_or_less_than_happens_is_told() -> None:
+    [under_] = confidence(with_units({}), "code")
+    assert under_.sentence == (
+        "In code, ann states a confidence of 0.50 on average, and 80% of its 90 traces succeed: "
+        "underconfident by 0.30 (0.25 to 0.35)."
+    )
+    assert (under_.traces, under_.effect) == (90, pytest.approx(0.3 * 0.25))
+    slight = {"overconfidence": 0.04, "overconfidence_low": 0.039, "overconfidence_high": 0.041}
+    assert not [*confidence(with_units(slight), "code")]
+
+
+BINS = {0.2: (0.6, 0.5, 0.7), 0.3: (0.8, 0.7, 0.9), 0.5: (0.3, 0.2, 0.4), 0.6: (0.9, 0.8, 1.0)}
+
+
+MORE = (0.0, 0.1, 0.2, 0.4, 0.6, 0.7, 0.8)
+
+
+def with_bins(bins: Mapping[float, tuple[float | None, ...]], **more: Any) -> ReportData:
+    """Data of traces of these scores, and of the share that succeeds, with its interval."""
+    names = ("success", "success_low", "success_high")
+    rows = [
+        {"domain": "code", "low": low, "high": low + 0.1, "traces": 40, "tasks": 40}
+        | {"mean": low + 0.06}
+        | dict(zip(names, share, strict=True))
+        | more
+        for low, share in bins.items()
+    ]
+    return replace(with_parts(outcome_confidence=0.5), success=pl.DataFrame(rows))
+
+
+def test_where_higher_scores_succeed_less_often_it_is_told_of_those_furthest_apart() -> None:
+    [found] = success(with_bins(BINS), "code")
+    assert found.sentence == (
+        "In code, traces scored 0.3 to 0.4 succeed in 80% (70% to 90%), those scored 0.5 to 0.6 in "
+        "30% (20% to 40%) only, although a failure lowers a score."
+    )
+    assert (found.traces, found.effect) == (40, pytest.approx(0.2))
+    data = with_bins(BINS)
+    without = replace(data, drivers=data.drivers.with_columns(weight=pl.lit(0.0)))
+    [found] = success(without, "code")
+    assert found.sentence.endswith("in 30% (20% to 40%) only.")
+
+
+def test_that_higher_scores_succeed_more_often_or_as_chance_has_it_is_not_told() -> None:
+    rising = {low: BINS[low] for low in (0.2, 0.3, 0.6)}
+    assert not [*success(with_bins(rising), "code")]
+    assert not [*success(with_bins({0.3: (0.5, 0.4, 0.6), 0.5: (0.4, 0.3, 0.5)}), "code")]
+    assert not [*success(with_bins(BINS, traces=29), "code")]
+    many = {
+        0.3: (0.68, 0.57, 0.76),
+        0.5: (0.46, 0.37, 0.56),
+        **dict.fromkeys(MORE, (0.6, 0.2, 0.9)),
+    }
+    assert not [*success(with_bins(many), "code")]
+    assert [*success(with_bins({low: many[low] for low in (0.3, 0.5)}), "code")]
+    assert not [*success(with_bins(dict.fromkeys(BINS, (0.5, None, None))), "code")]
+
+
+UP = [1, 2, 3, 4, 5, 6, 7, 8]
+NEARLY_UP = [2, 1, 4, 3, 6, 5, 8, 7]  # with UP: 0.90
+ROUGHLY_UP = [4, 1, 2, 7, 3, 6, 5, 8]  # 0.67
+MIXED = [4, 8, 2, 6, 3, 7, 1, 5]  # -0.19
+
+
+def with_ranks(tools: list[int], succeed: list[int], labels: int = 1) -> ReportData:
+    """Data of eight agents of each domain, the later the higher they score."""
+    names = {f"d{number}": f"d{number}" for number in range(labels)}
+    rows = [
+        {"domain": label, "traces": 10, "mean": place / 10, "tools": used, "success": often / 10}
+        for label in names
+        for place, (used, often) in enumerate(zip(tools, succeed, strict=True))
+    ]
+    return replace(QUIET, labels=[*names], names=names, agents=pl.DataFrame(rows))
+
+
+@pytest.mark.parametrize(
+    ("tools", "succeed", "labels", "says"),
+    [
+        (
+            UP,
+            MIXED,
+            1,
+            "rank correlation 1.00 over 8 agents), and succeed hardly more often (-0.19",
+        ),
+        (UP, UP[::-1], 1, "rank correlation 1.00 over 8 agents), and succeed less often (-1.00"),
+        (
+            NEARLY_UP,
+            MIXED,
+            1,
+            "rank correlation 0.90 over 8 agents), and succeed hardly more often",
+        ),
+        (ROUGHLY_UP, MIXED, 1, None),  # which chance explains
+        (NEARLY_UP, MIXED, 60, None),  # so it does where as many domains are looked at
+        (UP, ROUGHLY_UP, 1, None),  # who succeed more often
+        (UP, [5] * 8, 1, None),  # all the same
+        ([5] * 8, MIXED, 1, None),
+        (UP[:7], MIXED[:7], 1, None),  # too few
+    ],
+)
+def test_where_a_high_rank_goes_with_tools_and_not_with_success_it_is_told(
+    tools: list[int], succeed: list[int], labels: int, says: str | None
+) -> None:
+    found = [each.sentence for each in ranking(with_ranks(tools, succeed, labels), ALL)]
+    assert len(found) == (says is not None)
+    assert not says or says in found[0]
+
+
+def with_novelty(**more: Any) -> ReportData:
+    data = with_parts(novelty=0.5)
+    own = {"cache_filling": 40, "novelty": 0.5, "novelty_filling": 0.9, "novelty_after": 0.4}
+    own |= {"repeats": 0.05, **more}
+    return replace(
+        data, domains=data.domains.with_columns(**{k: pl.lit(v) for k, v in own.items()})
+    )
+
+
+def test_how_much_more_novel_traces_looked_while_caches_were_filling_is_told() -> None:
+    [found] = filling(with_novelty(), ALL)
+    assert found.sentence == (
+        "40 traces (40%) came while their cache was filling, when a trace is novel for want of "
+        "others: their mean novelty is 0.900, that of the others 0.400."
+    )
+    assert (found.traces, found.effect) == (40, pytest.approx(0.5 * 0.25))
+    [found] = filling(with_novelty(novelty_after=None), ALL)
+    assert found.sentence.startswith("All traces came while their cache was filling: ")
+    assert found.weight == 0
+
+
+@pytest.mark.parametrize("more", [{"cache_filling": 29}, {"novelty_filling": 0.404}])
+def test_nothing_is_said_of_few_that_came_so_or_that_were_no_more_novel(
+    more: dict[str, Any],
+) -> None:
+    assert not [*filling(with_novelty(**more), ALL)]
+
+
+REDUNDANT = {"similarity": 0.95, "share": 0.4, "low": 0.35, "high": 0.45}
+HELD = "5% of the traces nearly repeat one that their cache held"
+
+
+@pytest.mark.parametrize(
+    ("found", "share", "says"),
+    [
+        (REDUNDANT, 0.05, f"{HELD}, but 40% any earlier one of the archive: "),
+        (REDUNDANT | {"similarity": 0.9}, 0.05, None),  # another one, which does not compare
+        (REDUNDANT | {"low": 0.05}, 0.05, None),
+        (None, 0.05, None),
+        (None, 0.1, "10% of the traces nearly repeat one that their cache held (similarity "),
+        (
+            REDUNDANT | {"low": 0.1},
+            0.1,
+            "10% of the traces nearly repeat one that their cache held",
+        ),
+    ],
+)
+def test_what_repeats_is_told_beside_what_no_cache_held(
+    found: dict[str, float] | None, share: float, says: str | None
+) -> None:
+    data = with_novelty(repeats=share)
+    data = replace(data, totals={**data.totals, "redundancy": found})
+    told_of = [each.sentence for each in repeats(data, ALL)]
+    assert len(told_of) == (says is not None)
+    assert not says or told_of[0].startswith(says)
+    of_domain = [each.sentence for each in repeats(data, "code")]
+    assert all("any earlier one" not in sentence for sentence in of_domain)

@@ -1,0 +1,223 @@
+"""The four numbers of each scope: value, doubt, what must be known of it, and how it went."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from kp_batch.report.data import gather
+from kp_batch.report.labels import ALL
+from kp_batch.report.numbers import Number, numbers
+from kp_batch.report.spans import Span
+from tests.support.drawn_scores import draw, opened, write
+from tests.support.odd_scores import make
+from tests.support.oracle.answers import is_near
+from tests.support.oracle.doubts import before, means
+from tests.support.oracle.findings import changes, domain_changes
+from tests.support.oracle.reports import Report
+from tests.support.oracle.statistics import median
+from tests.support.planted import build_catalog
+from tests.support.reported import EMPTY, QUIET
+
+ARCHIVES: dict[str, Callable[[], Any]] = {
+    name: lambda name=name: make(name)
+    for name in ("as planted", "small domains", "one task", "one trace")
+}
+ARCHIVES |= {f"seed {seed}": lambda seed=seed: draw(seed) for seed in range(8)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_catalog(tmp_path_factory.mktemp("numbers")).parent
+
+
+@pytest.mark.telling
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_every_number_is_what_plain_loops_make(folder: Path, name: str) -> None:
+    archive = ARCHIVES[name]()
+    write(archive, folder)
+    with opened(folder) as connection:
+        data = gather(connection)
+    report = Report(archive.archive)
+    for scope in data.scopes:
+        found = numbers(data, scope)
+        assert [number.code for number in found] == ["traces", "mean", "worth_sharing"]
+        for number, wanted in zip(found, _wanted(report, scope), strict=True):
+            _assert_same(number, wanted)
+
+
+def _assert_same(number: Number, wanted: dict[str, Any]) -> None:
+    assert number.about == wanted["about"]
+    for name in ("value", "low", "high"):
+        assert is_near(getattr(number, name), wanted[name]), (number.code, name)
+    series = [(point.start, point.value, point.low, point.high) for point in number.series]
+    assert len(series) == len(wanted["series"])
+    for point, own in zip(series, wanted["series"], strict=True):
+        assert all(map(is_near, point, own)), (number.code, point, own)
+
+
+def _wanted(report: Report, scope: str) -> list[dict[str, Any]]:
+    rows = report.scopes[scope]
+    found, threshold = means(rows), report.archive.threshold
+    series = {
+        name: _series(report, scope, *names)
+        for name, names in {
+            "traces": ("traces",),
+            "mean": ("mean", "low", "high"),
+            "share": ("share", "share_low", "share_high"),
+        }.items()
+    }
+    reach = f"{sum(row['score'] >= threshold for row in rows):,} of {len(rows):,} reach"
+    return [
+        {
+            "value": len(rows),
+            "low": None,
+            "high": None,
+            "about": _extent(report, scope),
+            "series": series["traces"],
+        },
+        {
+            "value": found["mean"],
+            "low": found["low"],
+            "high": found["high"],
+            "about": f"median {median([row['score'] for row in rows]):.3f}{_change(report, scope)}",
+            "series": series["mean"],
+        },
+        {
+            "value": found["share"],
+            "low": found["share_low"],
+            "high": found["share_high"],
+            "about": f"{reach} {threshold}",
+            "series": series["share"],
+        },
+    ]
+
+
+@cache
+def _over_time(report: Report) -> list[dict[str, Any]]:
+    return report.over_time()
+
+
+def _series(report: Report, scope: str, *names: str) -> list[tuple[Any, ...]]:
+    """Of the steps that are over, if they are several."""
+    steps = [row for row in _over_time(report) if row["domain"] == scope and row["is_over"]]
+    none = (None,) * (3 - len(names))
+    over = [(row["start"], *(row[name] for name in names), *none) for row in steps]
+    return over if len(over) > 1 else []
+
+
+def _extent(report: Report, scope: str) -> str:
+    rows, span = report.scopes[scope], report.spans[scope]
+    tasks = len({row["objective_hash"] for row in rows})
+    words = [f"{tasks:,} task{'s' if tasks > 1 else ''}"]
+    if scope == ALL and len(report.label_of) > 1:
+        words.append(f"{len(report.label_of):,} domains")
+    first, last = span.first_day, span.last_day
+    words.append(f"of {first}" if first == last else f"from {first} to {last}")
+    if others := sum(not first <= row["day"] <= last for row in rows):
+        words.append(f"{others:,} trace{'s' * (others > 1)} at other times")
+    return ", ".join(words)
+
+
+def _change(report: Report, scope: str) -> str:
+    """The last period that is over, and compares with those before."""
+    found = changes(report) if scope == ALL else domain_changes(report)
+    rows = [row for row in found if row["domain"] == scope and _compares(report, row)]
+    if not rows:
+        return ""
+    row = max(rows, key=lambda row: row["begins"])
+    change = f"{row['change']:+.3f} ({row['low']:+.3f} to {row['high']:+.3f})"
+    return f"; {report.period} from {row['begins']}: {row['mean']:.3f}, {change} {_SINCE}"
+
+
+_SINCE = "against the four before"
+
+
+def _compares(report: Report, row: dict[str, Any]) -> bool:
+    begins = before(row["begins"], report.period)
+    assert all(begin < row["begins"] for begin in begins)
+    is_known = row["is_over"] and row["traces"] >= 30 and row["low"] is not None
+    return bool(is_known and max(row["filling"], row["filling_before"]) <= 0.1)
+
+
+def test_of_an_archive_without_traces_there_is_no_number() -> None:
+    assert numbers(EMPTY, ALL) == []
+
+
+STEP = {"low": 0.4, "mean": 0.5, "high": 0.6, "share": 0.2, "share_low": 0.1, "share_high": 0.3}
+DOMAIN = {
+    "tasks": 40,
+    "mean": 0.5,
+    "low": 0.45,
+    "high": 0.55,
+    "p50": 0.52,
+    "worth_sharing": 20,
+    "share": 0.2,
+    "share_low": 0.15,
+    "share_high": 0.27,
+}
+BEGIN = datetime(2026, 1, 1)  # noqa: DTZ001 - as DuckDB has it
+
+
+def steps(over: int) -> pl.DataFrame:
+    """So many steps that are over, and one that is not."""
+    return pl.DataFrame(
+        [
+            {"domain": ALL, "start": BEGIN + timedelta(days=place), "traces": place, **STEP}
+            | {"is_over": place < over}
+            for place in range(over + 1)
+        ]
+    )
+
+
+DATA = replace(
+    QUIET,
+    domains=pl.DataFrame([{"domain": ALL, "traces": 1300, **DOMAIN}]),
+    over_time=steps(2),
+    other_times=pl.DataFrame(schema={"domain": pl.String, "traces": pl.Int64}),
+    changes=pl.DataFrame(
+        schema={"domain": pl.String, "is_over": pl.Boolean, "traces": pl.Int64, "low": pl.Float64}
+        | {"filling": pl.Float64, "filling_before": pl.Float64}
+    ),
+)
+FOUND = {"share": 0.4, "low": 0.35, "high": 0.45, "similarity": 0.9}
+
+
+def test_redundancy_is_told_of_all_domains_alone_and_where_it_was_asked() -> None:
+    asked = replace(DATA, totals={**DATA.totals, "redundancy": FOUND})
+    assert [number.code for number in numbers(DATA, ALL)] == ["traces", "mean", "worth_sharing"]
+    *_, last = numbers(asked, ALL)
+    assert (last.code, last.value, last.low, last.high, last.series) == (
+        *("redundant", 0.4, 0.35, 0.45),
+        (),
+    )
+    assert last.about.endswith("(similarity of 0.9 and more)")
+    of_code = replace(
+        asked,
+        **{
+            name: getattr(asked, name).with_columns(domain=pl.lit("code"))
+            for name in ("domains", "over_time")
+        },
+        domain_changes=DATA.changes,
+    )
+    assert "redundant" not in [number.code for number in numbers(of_code, "code")]
+
+
+def test_a_step_that_is_not_over_is_left_out_and_one_alone_shows_nothing() -> None:
+    for number in numbers(DATA, ALL):
+        assert [point.start for point in number.series] == [BEGIN, BEGIN + timedelta(days=1)]
+    one = replace(DATA, over_time=steps(1))
+    assert [number.series for number in numbers(one, ALL)] == [(), (), ()]
+
+
+def test_what_is_at_other_times_and_on_one_day_is_said() -> None:
+    others = pl.DataFrame({"domain": [ALL, ALL], "traces": [2, 3]})
+    day = Span(ALL, date(2026, 1, 1), date(2026, 1, 1), "hour", "month")
+    first, *_ = numbers(replace(DATA, other_times=others, spans={ALL: day}), ALL)
+    assert first.about == "40 tasks, of 2026-01-01, 5 traces at other times"

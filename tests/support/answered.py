@@ -1,0 +1,127 @@
+"""That a finding says what the answer to its question has."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import duckdb
+
+from kp_batch.report.finding import Finding, Untrusted, percent
+from tests.support.oracle.answers import ask, is_near
+from tests.support.oracle.statistics import grouped
+
+Row = Mapping[str, Any]
+
+
+def assert_answered(connection: duckdb.DuckDBPyConnection, finding: Finding) -> None:
+    """The question has the numbers, and the sentence shows these; a shell leaves it as it is."""
+    assert finding.question.isprintable()
+    assert not set(finding.question) & set('"$`\\!'), finding.question
+    rows = ask(connection, finding.question)
+    assert any(has(row, finding) for row in answers(finding, rows)), (finding, rows)
+    assert finding.sentence.endswith(".")
+    assert finding.sentence[:1] == finding.sentence[:1].upper()
+    for text, is_true in words(finding):
+        assert (text in finding.sentence) == is_true, (text, finding)
+    shown = forms(finding)
+    for text in numerals(finding):
+        assert text in shown, (text, finding)
+
+
+_OF_ANSWERS = {"begins": str}
+
+
+def has(row: Row, finding: Finding) -> bool:
+    """Whether a row has every number of a finding."""
+    return all(
+        name in row and is_near(_OF_ANSWERS.get(name, lambda value: value)(row[name]), value)
+        for name, value in finding.numbers.items()
+    )
+
+
+def answers(finding: Finding, rows: Sequence[Row]) -> Iterator[Row]:
+    """The rows of an answer; where a finding tells of two, both in one."""
+    match finding.code:
+        case "driver" | "override":
+            key = {"driver": "part", "override": "override"}[finding.code]
+            pairs = ((row, other) for row in rows for other in rows if row[key] != other[key])
+            for row, other in pairs:
+                yield {**row, **{f"second_{name}": value for name, value in other.items()}}
+            yield from rows
+        case "success":
+            for low in rows:
+                for high in rows:
+                    yield {**_bin("low", low), **_bin("high", high)}
+        case "cache_filling":
+            for own in grouped(rows, lambda row: row.get("task_domain")).values():
+                sides = {row["cache_filling"]: row for row in own}
+                filling = sides.get(True, {"traces": 0, "novelty": None})
+                yield {
+                    "cache_filling": filling["traces"],
+                    "novelty_filling": filling["novelty"],
+                    "novelty_after": sides[False]["novelty"] if False in sides else None,
+                    "share": filling["traces"] / sum(row["traces"] for row in own),
+                }
+        case _:
+            yield from rows
+
+
+def _bin(side: str, row: Row) -> dict[str, Any]:
+    own = {**row, "least": row["key"]["least"]}
+    return {f"{side}_{name}": value for name, value in own.items()}
+
+
+def numerals(finding: Finding) -> Iterator[str]:
+    """The numbers of a sentence, as it has them; those of names are none of its own."""
+    text = "|".join(part for part in finding.parts if not isinstance(part, Untrusted))
+    if finding.code == "repeats":
+        text = text.replace("similarity of 0.95", "")
+    yield from re.findall(r"(?<!\w)[+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?(?:-\d\d-\d\d)?%?", text)
+
+
+def forms(finding: Finding) -> set[str]:
+    """All ways in which a sentence may show the numbers of a finding."""
+    shown = {"0.01%", "99.99%"}
+    for name, value in finding.numbers.items():
+        if isinstance(value, str):
+            shown.add(value)
+        elif isinstance(value, int):
+            shown.add(f"{value:,}")
+        elif isinstance(value, float):
+            specs = [".2f", "+.2f", ".3f", "+.3f", ".2g", "+.2g", "+,.0f", ".0%"]
+            texts = [format(each, spec) for each in (value, abs(value)) for spec in specs]
+            shown |= {*texts, percent(value)}
+            if name.endswith("_least"):
+                shown |= {f"{value:.1f}", f"{value + 0.1:.1f}"}
+    return shown
+
+
+def words(finding: Finding) -> Iterator[tuple[str, bool]]:
+    """The words of a sentence that say to which side its numbers are, and whether they are."""
+    n: Mapping[str, Any] = finding.numbers
+    match finding.code:
+        case "driver":
+            shares = n["share_of_variance"] + n.get("second_share_of_variance", 0)
+            yield "even out", shares >= 1.005
+        case "override":
+            yield " takes ", n["total_effect"] < 0
+            yield " adds ", n["total_effect"] > 0
+        case "ranking":
+            yield "succeed less often", n["success"] < -0.3
+            yield "succeed hardly more often", -0.3 <= n["success"] <= 0.3
+        case "paired_agents" | "paired_frameworks":
+            low, high = n["success_low"], n["success_high"]
+            yield " above them", n["score_low"] > 0
+            yield " below them", n["score_high"] < 0
+            yield "succeeds more often", low > 0
+            yield "succeeds less often", high < 0
+            yield "about as often", -0.1 <= low <= 0 <= high <= 0.1
+            yield "by no more than chance", low <= 0 <= high and max(-low, high) > 0.1
+        case "confidence":
+            yield ": overconfident", n["overconfidence_low"] > 0
+            yield ": underconfident", n["overconfidence_high"] < 0
+        case "success":
+            yield " only, although", n["high_success_high"] < n["low_success_low"]
+        case "cache_filling":
+            yield "All traces came", n["novelty_after"] is None
+            yield "that of the others", n["novelty_after"] is not None

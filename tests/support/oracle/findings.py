@@ -1,0 +1,344 @@
+"""What a report finds in a scope: each code's claim, by plain loops over the scope's traces."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from operator import itemgetter
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from kp_batch.report.finding import Finding
+from tests.support.oracle.answers import is_near
+from tests.support.oracle.doubts import OVERRIDES, differences_from_others, means
+from tests.support.oracle.questions import driven
+from tests.support.oracle.reports import ALL, Report
+from tests.support.oracle.scoring import effects
+from tests.support.oracle.statistics import bin_of, grouped, mean, rank_correlation
+
+Row = Mapping[str, Any]
+MATTERS = 0.005
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a finding tells: numbers by the columns of its question."""
+
+    traces: int
+    effect: float
+    numbers: Mapping[str, Any]
+
+    @property
+    def weight(self) -> float:
+        return self.traces * self.effect
+
+
+def times_its_margin(among: int, degrees: float) -> float:
+    """How far off 0 the least likely of so many is, of nothing but chance, in one of 20 pages."""
+    t = stats.t if math.isfinite(degrees) else stats.norm
+    of = (degrees,) if math.isfinite(degrees) else ()
+    return float(t.ppf(1 - 0.025 / among, *of) / t.ppf(0.975, *of))
+
+
+def labels(report: Report, scope: str) -> list[str]:
+    own = [label for label in report.labels if label != report.others]
+    return own if scope == ALL else [scope]
+
+
+@cache
+def changes(report: Report) -> Sequence[Row]:
+    return report.changes()
+
+
+@cache
+def domain_changes(report: Report) -> Sequence[Row]:
+    return report.domain_changes()
+
+
+def mean_change(report: Report, scope: str) -> Iterator[Told]:
+    if scope != ALL or len(report.labels) == 1:
+        return
+    for row in _recent(report, changes(report)):
+        degrees = min(row["tasks"], row["tasks_before"]) - 1
+        margin = (row["high"] - row["low"]) / 2 * times_its_margin(4, degrees)
+        if row["mix"] is not None and abs(row["change"]) > margin:
+            yield Told(row["traces"], abs(row["change"]), _numbers_of(row, *PARTS))
+
+
+PARTS = ("within", "mix", "came", "went")
+
+
+def _numbers_of(row: Row, *more: str) -> dict[str, Any]:
+    own = {name: row[name] for name in ("traces", "mean", "change", "low", "high", *more)}
+    return {"begins": str(row["begins"]), **own}
+
+
+def _recent(report: Report, rows: Sequence[Row]) -> list[Row]:
+    """Of the last four periods that are over, those that compare and matter."""
+    over = sorted(row["begins"] for row in changes(report) if row["is_over"])[-4:]
+    return [
+        row
+        for row in rows
+        if row["begins"] in over and _compares(row) and abs(row["change"]) >= MATTERS
+    ]
+
+
+def _compares(row: Row) -> bool:
+    return bool(
+        row["is_over"]
+        and row["traces"] >= 30
+        and row["low"] is not None
+        and max(row["filling"], row["filling_before"]) <= 0.1
+    )
+
+
+def domain_moved(report: Report, scope: str) -> Iterator[Told]:
+    of_all = {row["begins"]: row for row in changes(report) if _compares(row)}
+    for row in _recent(report, domain_changes(report)):
+        if row["domain"] not in labels(report, scope) or row["p_value"] > 0.05 / 4:
+            continue
+        numbers = _numbers_of(row, "p_value")
+        if scope == ALL and len(report.labels) > 1 and row["begins"] in of_all:
+            hidden = of_all[row["begins"]]
+            numbers |= {"change_of_all": hidden["change"], **{name: hidden[name] for name in PARTS}}
+        yield Told(row["traces"], abs(row["change"]), numbers)
+
+
+def driver(report: Report, scope: str) -> Iterator[Told]:
+    for label in labels(report, scope):
+        rows = report.scopes[label]
+        scores = [row["score"] for row in rows]
+        middle = math.fsum(scores) / len(scores)
+        deviation = math.sqrt(math.fsum((s - middle) ** 2 for s in scores) / len(scores))
+        if len(rows) < 30 or deviation < MATTERS:
+            continue
+        parts = driven(rows, [row["weights"] for row in rows])
+        first, second = sorted(parts, key=lambda part: -part["share_of_variance"])[:2]
+        share = first["share_of_variance"]
+        if share >= 0.3:
+            numbers = _numbers_of_part(first)
+            if second["share_of_variance"] >= 0.15:
+                numbers |= {f"second_{key}": n for key, n in _numbers_of_part(second).items()}
+            yield Told(len(rows), deviation * min(share, 1), numbers)
+
+
+def _numbers_of_part(part: Row) -> dict[str, Any]:
+    return {name: part[name] for name in ("part", "weight", "share_of_variance")}
+
+
+def override(report: Report, scope: str) -> Iterator[Told]:
+    rows, totals = report.scopes[scope], dict[str, list[float]]()
+    for row in rows:
+        after = effects(row, row["composite"])
+        for place, name in enumerate(OVERRIDES):
+            if row[name]:
+                totals.setdefault(name, []).append(after[place + 1] - after[place])
+    ranked = sorted(totals, key=lambda name: -abs(math.fsum(totals[name])))
+    if ranked and abs(middle := mean(totals[ranked[0]]) or 0) >= MATTERS:
+        own = totals[ranked[0]]
+        numbers = {
+            "override": ranked[0],
+            "traces": len(own),
+            "share": len(own) / len(rows),
+            "mean_effect": middle,
+            "total_effect": math.fsum(own),
+        }
+        if ranked[1:]:
+            numbers["second_total_effect"] = math.fsum(totals[ranked[1]])
+        yield Told(len(own), abs(middle), numbers)
+
+
+def ranking(report: Report, scope: str) -> Iterator[Told]:
+    of_labels = {label: _by_agent(report.scopes[label]) for label in labels(report, scope)}
+    compared = {label: agents for label, agents in of_labels.items() if len(agents) >= 8}
+    for agents in compared.values():
+        found = [means(rows) for rows in agents.values()]
+        score = [round(row["mean"], 12) for row in found]
+        tools = rank_correlation(score, [row["tools"] for row in found])
+        success = rank_correlation(score, [row["success"] for row in found])
+        if tools is None or success is None or tools < 0.5 or success > 0.3:
+            continue
+        deviation = math.sqrt(1.06 / (len(agents) - 3))
+        far = 1.96 * deviation * times_its_margin(len(compared), math.inf)
+        if tools < math.tanh(far):
+            continue
+        rows = [row for own in agents.values() for row in own]
+        middle = math.fsum(row["score"] for row in rows) / len(rows)
+        off = math.fsum(row["traces"] * abs(row["mean"] - middle) for row in found) / len(rows)
+        yield Told(len(rows), off, {"agents": len(agents), "tools": tools, "success": success})
+
+
+def _by_agent(rows: Sequence[Row]) -> dict[Any, list[Row]]:
+    return grouped((row for row in rows if row["agent_id"] is not None), itemgetter("agent_id"))
+
+
+def _paired(column: str) -> Callable[[Report, str], Iterator[Told]]:
+    def tell(report: Report, scope: str) -> Iterator[Told]:
+        found = [
+            row
+            for label in labels(report, scope)
+            for row in differences_from_others(report.scopes[label], column)
+            if row["tasks"] >= 10
+        ]
+        for row in found:
+            difference = row["score_difference"]
+            margin = row["score_high"] - difference
+            far = margin * times_its_margin(len(found), row["tasks"] - 1)
+            if abs(difference) > max(far, MATTERS):
+                ends = [f"{name}_{end}" for name in ("score", "success") for end in ("low", "high")]
+                names = ("unit", "traces", "tasks", "score_difference", "success_difference", *ends)
+                numbers = {name: row[name] for name in names}
+                yield Told(row["traces"], abs(difference), numbers)
+
+    return tell
+
+
+def confidence(report: Report, scope: str) -> Iterator[Told]:
+    agents = [
+        (label, agent, found)
+        for label in labels(report, scope)
+        for agent, rows in _by_agent(report.scopes[label]).items()
+        if (found := means(rows))["overconfidence_low"] is not None
+    ]
+    for label, agent, found in agents:
+        over, low, high = (found[f"overconfidence{end}"] for end in ("", "_low", "_high"))
+        far = times_its_margin(len(agents), found["tasks"] - 1) * max(high - over, over - low)
+        if abs(over) > max(far, 0.05):
+            numbers = {
+                "agent_id": agent,
+                "traces": found["traces"],
+                "stated": found["confidence"],
+                "happened": found["success"],
+                "overconfidence": over,
+                "overconfidence_low": low,
+                "overconfidence_high": high,
+            }
+            weight = mean([row["weights"][3] for row in report.scopes[label]]) or 0
+            yield Told(found["traces"], abs(over) * weight, numbers)
+
+
+def success(report: Report, scope: str) -> Iterator[Told]:
+    """The lower bin that succeeds most beyond a higher one, if their intervals are apart."""
+    of_labels = {label: _tenths(report.scopes[label]) for label in labels(report, scope)}
+    among = sum(len(found) * (len(found) - 1) // 2 for found in of_labels.values())
+    for found in of_labels.values():
+        best = None
+        for low, row in found.items():
+            for high, other in found.items():
+                apart = row["success"] - other["success"]
+                margins = (
+                    row["success"] - row["success_low"],
+                    other["success_high"] - other["success"],
+                )
+                far = times_its_margin(among, min(row["tasks"], other["tasks"]) - 1) if among else 0
+                if low < high and apart > max(far * math.hypot(*margins), sum(margins)):
+                    best = max(best or (apart, -low, -high), (apart, -low, -high))
+        if not best:
+            continue
+        sides = {"low": -best[1], "high": -best[2]}
+        names = ("traces", "success", "success_low", "success_high")
+        numbers = {
+            f"{side}_{name}": found[place][name] for side, place in sides.items() for name in names
+        } | {f"{side}_least": place / 10 for side, place in sides.items()}
+        low, high = (found[place] for place in sides.values())
+        yield Told(low["traces"], high["mean"] - low["mean"], numbers)
+
+
+def _tenths(rows: Sequence[Row]) -> dict[int, Row]:
+    """Of each tenth of the scores that has enough traces and tasks."""
+    of_bins = grouped(rows, lambda row: bin_of(row["score"], 10))
+    found = {place: means(own) for place, own in of_bins.items() if len(own) >= 30}
+    return {p: row for p, row in sorted(found.items()) if row["success_low"] is not None}
+
+
+def cache_filling(report: Report, scope: str) -> Iterator[Told]:
+    rows = report.scopes[scope]
+    filling = [row["novelty"] for row in rows if row["cache_filling"]]
+    others = [row["novelty"] for row in rows if not row["cache_filling"]]
+    novel, after = mean(filling), mean(others)
+    if novel is None or len(filling) < 30 or (after is not None and novel - after < MATTERS):
+        return
+    numbers = {
+        "cache_filling": len(filling),
+        "novelty_filling": novel,
+        "novelty_after": after,
+        "share": len(filling) / len(rows),
+    }
+    effect = 0 if after is None else (novel - after) * _weight_of_novelty(rows)
+    yield Told(len(filling), effect, numbers)
+
+
+def _weight_of_novelty(rows: Sequence[Row]) -> float:
+    return mean([row["weights"][1] for row in rows]) or 0
+
+
+def repeats(report: Report, scope: str) -> Iterator[Told]:
+    """Of archives that nobody asked for redundancy."""
+    rows = report.scopes[scope]
+    number = sum((row["max_similarity"] or 0) >= 0.95 for row in rows)
+    if number >= 0.1 * len(rows):
+        effect = (mean([row["novelty"] for row in rows]) or 0) * _weight_of_novelty(rows)
+        yield Told(number, effect, {"repeats": number / len(rows)})
+
+
+KINDS: Sequence[Mapping[str, Callable[[Report, str], Iterator[Told]]]] = (
+    MappingProxyType({"mean_change": mean_change, "domain_moved": domain_moved}),
+    MappingProxyType({"driver": driver, "override": override}),
+    MappingProxyType(
+        {
+            "ranking": ranking,
+            "paired_agents": _paired("agent_id"),
+            "paired_frameworks": _paired("framework"),
+        }
+    ),
+    MappingProxyType({"confidence": confidence}),
+    MappingProxyType({"success": success}),
+    MappingProxyType({"cache_filling": cache_filling, "repeats": repeats}),
+)
+
+
+def told(report: Report, scope: str) -> dict[str, list[Told]]:
+    """All that may be told of a scope, by code: of each the most weight first."""
+    if scope == report.others:
+        return {}
+    found = {code: [*tell(report, scope)] for kind in KINDS for code, tell in kind.items()}
+    return {code: sorted(own, key=lambda each: -each.weight) for code, own in found.items() if own}
+
+
+def chosen(weights: Mapping[str, float]) -> list[str]:
+    """The codes that are told, of these with the weights of their heaviest.
+
+    One after the other the heaviest of a kind that has none yet, then the heaviest of any; six.
+    """
+    kind_of = {code: place for place, kind in enumerate(KINDS) for code in kind}
+    picked: list[str] = []
+    while len(picked) < min(6, len(weights)):
+        left = [code for code in weights if code not in picked]
+        kinds = {kind_of[code] for code in picked}
+        first = [code for code in left if kind_of[code] not in kinds]
+        picked.append(max(first or left, key=weights.__getitem__))
+    return sorted(picked, key=weights.__getitem__, reverse=True)
+
+
+def assert_told(found: Sequence[Finding], wanted: Mapping[str, Sequence[Told]]) -> None:
+    """The most of each kind, at most six, the heaviest first."""
+    order = chosen({code: own[0].weight for code, own in wanted.items()})
+    assert sorted(finding.code for finding in found) == sorted(order)
+    weights = [wanted[code][0].weight for code in order]
+    assert [finding.weight for finding in found] == pytest.approx(weights)
+    for finding in found:
+        most = wanted[finding.code][0]
+        alike = [each for each in wanted[finding.code] if is_near(each.weight, most.weight)]
+        assert any(is_same(finding, each) for each in alike), (finding, alike)
+
+
+def is_same(finding: Finding, wanted: Told) -> bool:
+    numbers, of_loops = finding.numbers, wanted.numbers
+    return (
+        (finding.traces, numbers.keys()) == (wanted.traces, of_loops.keys())
+        and is_near(finding.effect, wanted.effect)
+        and all(is_near(numbers[name], value) for name, value in of_loops.items())
+    )

@@ -1,0 +1,90 @@
+"""What the report notices of an archive that was scored twice, with numbers by plain loops."""
+
+from collections.abc import Iterator
+
+from tests.support.oracle.reports import ALL, Report
+
+ALL_ACCEPTED = "No row was rejected, and no file is unreadable."
+MIDNIGHT = "T00:00:00+00:00"
+REFUSED = "Rows without a score and unreadable files, by reason (FROM rejects_by_code): "
+PLACEHOLDER = "a recorded score of 0, the live engine's placeholder for none."
+OURS = "From the scores that live engines gave {}, ours differ by {} on average{}."
+NEAR = " (FROM recorded_score_differences)"
+FAR_OFF = (
+    "; the live engine may have had another clock, cache, model or profile "
+    "(FROM largest_score_differences)"
+)
+
+
+def told_by(report: Report) -> Iterator[tuple[str, str]]:
+    """The code and the text of each sentence, in any order."""
+    yield from _of_rows(report)
+    yield from _since_the_previous_run(report)
+    yield from (("implausible_dates", text) for text in _odd_times(report))
+    span = report.spans[ALL]
+    for row in report.gap():
+        if row["days"] >= 7:
+            within = f"Between {span.first_day} and {span.last_day}"
+            long = f"{row['days']:,} days, from {row['first_day']} to {row['last_day']}"
+            yield "gap", f"{within}, the longest time without a trace is {long}."
+    if report.others:
+        domains, own = len(report.label_of), len(report.labels) - 1
+        shown = f"shown together, as {report.others} (FROM scores_by_domain has each of them)"
+        yield "folded", f"The {domains - own} smallest of {domains} domains are {shown}."
+
+
+def _of_rows(report: Report) -> Iterator[tuple[str, str]]:
+    rejects = sorted(report.rejects(), key=lambda row: (-row["rejected"], row["code"]))
+    counted = [f"{row['code']} {row['rejected']}" for row in rejects]
+    if counted:
+        yield "rejects", f"{REFUSED}{', '.join(counted)}."
+    else:
+        yield "none_rejected", ALL_ACCEPTED
+    [recorded] = report.recorded()
+    if number := recorded["placeholders"]:
+        carry = "1 trace carries" if number == 1 else f"{number} traces carry"
+        yield "placeholders", f"{carry} {PLACEHOLDER}"
+    if number := recorded["traces"]:
+        off = recorded["mean_absolute_difference"]
+        question = FAR_OFF if off >= 0.01 else NEAR
+        yield "recorded", OURS.format(_traces(number), f"{off:.4f}", question)
+    dates = sorted((row["name"], row["valid_from"]) for row in report.weights())
+    texts = ((name, begin.isoformat()) for name, begin in dates)
+    listed = ", ".join(f"{name} from {text.removesuffix(MIDNIGHT)}" for name, text in texts)
+    compare = "scores before and after do not compare"
+    if listed:
+        yield "weights", f"Weights change with time, and {compare}: those of {listed}."
+
+
+def _since_the_previous_run(report: Report) -> Iterator[tuple[str, str]]:
+    since = "since the previous run"
+    for row in report.drift():
+        if row["domain"] == ALL:
+            more = row["traces"] - row["traces_before"]
+            traces = f"{more:+} trace{'' if abs(more) == 1 else 's'}" if more else "as many traces"
+            shifts = f"mean score {row['mean_shift']:+.4f}, median {row['p50_shift']:+.4f}"
+            yield "drift", f"{since.capitalize()}: {traces}; {shifts}."
+    old, new = report.archive.runs
+    for code, what, run, other in (("new", "New", new, old), ("gone", "Gone", old, new)):
+        names = sorted({*run} - {*other}, key=lambda name: (-len(run[name]), name))
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        if names:
+            yield f"{code}_domains", f"{what} {since}: {', '.join(names[:5])}{more}."
+
+
+def _odd_times(report: Report) -> Iterator[str]:
+    rows = {row["kind"]: row for row in report.implausible_dates()}
+    for kind, row in rows.items():
+        first, last = row["first_day"], row["last_day"]
+        when = f"on {first}" if first == last else f"from {first} to {last}"
+        dated = f"{_traces(row['traces'])} {'is' if row['traces'] == 1 else 'are'} dated"
+        apart = " that are not" if "future" in rows else ""
+        if kind == "future":
+            ended = f"the last run ended on {report.archive.ended:%Y-%m-%d}"
+            yield f"{dated} in the future, {when}: {ended}."
+        else:
+            yield f"{dated} ten years or more {kind} nearly all others{apart}, {when}."
+
+
+def _traces(number: int) -> str:
+    return "1 trace" if number == 1 else f"{number} traces"
