@@ -239,19 +239,24 @@ def _of_units(name: str) -> Callable[[ReportData, str], Iterator[str]]:
         more = data.of(name, scope).height - _UNITS
         if more > 0:
             yield f"{more:,} more, with fewer traces, are not shown."
-        if not _paired(data, scope).is_empty():
+        if not _sharing(name, data, scope).is_empty():
             yield f"See “{_ON_THE_SAME_TASKS}”; paired_{name} compares any two."
 
     return note
 
 
+def _sharing(name: str, data: ReportData, scope: str) -> pl.DataFrame:
+    """The agents, or frameworks, that share tasks with others of their kind."""
+    return _units(name)(data, scope).filter(pl.col("shared_tasks") >= _SHARED)
+
+
 def _paired(data: ReportData, scope: str) -> pl.DataFrame:
     """Agents and frameworks that share tasks with others of their kind."""
     both = [
-        _units(name)(data, scope).with_columns(kind=pl.lit(kind))
+        _sharing(name, data, scope).with_columns(kind=pl.lit(kind))
         for name, kind in (("agents", "agent"), ("frameworks", "framework"))
     ]
-    rows = pl.concat(both).filter(pl.col("shared_tasks") >= _SHARED)
+    rows = pl.concat(both)
     apart = pl.format("{} ({})", "unit", "kind")  # a framework may be named like an agent
     is_same = pl.col("unit").is_duplicated()
     return rows.with_columns(unit=pl.when(is_same).then(apart).otherwise("unit"))

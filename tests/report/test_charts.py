@@ -524,6 +524,8 @@ def test_a_caption_says_what_must_be_known_in_its_scope() -> None:
     told = "See “On the same tasks”; paired_agents compares any two."
     assert told in caption("agents", data)
     assert told not in caption("agents", one)
+    alone = replace(data, frameworks=data.agents.with_columns(shared_tasks=None))
+    assert "On the same tasks" not in caption("frameworks", alone)
     assert "This is no trend, since settings or formulas changed." in caption(
         "drift", replace(data, before=under(cache_size=7))
     )
