@@ -461,7 +461,7 @@ PANELS: tuple[Panel[ReportData], ...] = (
         _ON_THE_SAME_TASKS,
         "By how much the mean score of each agent and framework, and its share of traces that "
         "succeed, differ from those of the others of its kind on the tasks that they share, with "
-        "95% intervals.",
+        "95% intervals. Whoever tries a task first gains by novelty, which is part of the score.",
         _paired,
         charts.paired,
         (
