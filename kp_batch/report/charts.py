@@ -1,21 +1,24 @@
-"""Draws charts: specs of Vega-Lite without rows, whose colours and fonts a theme sets."""
+"""The charts of the report: specs of Vega-Lite without rows; colours and fonts are the theme's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import polars as pl
 
 from kp_batch.report.data import ReportData
 from kp_batch.report.labels import ALL
-from kp_batch.report.tables import TIME, Column
-
-T = TypeVar("T")
-VEGA_LITE = "6.4"  # the version for which these specs are written, and that draws them
-ROW = 24  # pixels of a row
-HEIGHT = 240
-
-Spec = dict[str, Any]  # a chart in Vega-Lite, or a part of one
+from kp_batch.report.tables import TIME
+from kp_batch.report.vega_lite import (
+    HEIGHT,
+    Shown,
+    Spec,
+    calculated,
+    in_order,
+    marks,
+    nominal,
+    quantitative,
+)
 
 SCORE, NOVELTY, SUCCESS, STATED = "mean score", "mean novelty", "success", "stated confidence"
 PARTS = ("mix", "within", "came", "went")  # of the change of a mean
@@ -44,99 +47,6 @@ _TIMES: dict[str, Spec] = {
     "month": {"format": "%Y-%m"},
     "quarter": {"tickCount": "year", "format": "%Y"},
 }
-
-
-@dataclass(frozen=True)
-class Shown(Generic[T]):
-    """What a chart shows: of a page's data, in a scope, these rows."""
-
-    data: T
-    scope: str
-    rows: pl.DataFrame
-    columns: Sequence[Column]  # of which its tooltips tell
-
-    @property
-    def tooltip(self) -> Spec:
-        """The channels of the tooltip, and of the same for screen readers; see `as_spec`."""
-        told = [nominal(f"told{place}", title=column.title) for place, column in self._told]
-        return {"tooltip": told, "description": nominal("told")}
-
-    @property
-    def texts(self) -> list[Spec]:
-        """Transforms that add the texts of the tooltip."""
-        texts = {f"told{place}": _told(column) for place, column in self._told}
-        each = (f"'{column.title}: ' + datum.told{place}" for place, column in self._told)
-        return calculated(**texts, told=" + '; ' + ".join(each)) if texts else []
-
-    @property
-    def _told(self) -> list[tuple[int, Column]]:
-        return list(enumerate(self.columns))
-
-    def height(self, row: int = ROW) -> int:
-        """The height in pixels of a chart with a row of pixels for each of its rows."""
-        return row * self.rows.height + 10
-
-
-def as_spec(shown: Shown[Any], chart: Spec) -> Spec:
-    """A chart, as wide as the element that holds it."""
-    return {
-        "$schema": f"https://vega.github.io/schema/vega-lite/v{VEGA_LITE}.json",
-        "width": "container",
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        **chart,
-        "transform": [*shown.texts, *chart.get("transform", ())],
-    }
-
-
-def _told(column: Column) -> str:
-    """The expression of a column's text, as in tables."""
-    value, *ends = (_written(name, column.form) for name in column.names)
-    if ends:
-        interval = " + ' to ' + ".join(ends)
-        value += f" + (isValid(datum.{column.low}) ? ' (' + {interval} + ')' : '')"
-    return f"isValid(datum.{column.name}) ? {value} : ''"
-
-
-def _written(name: str, form: str) -> str:
-    if form != TIME:
-        return f"format(datum.{name}, '{form}')" if form else f"datum.{name}"
-    time = f"toDate(datum.{name})"
-    return f"utcFormat({time}, utchours({time}) ? '{TIME} %H:%M' : '{TIME}')"
-
-
-def marks(kind: str, encoding: Spec, *where: str, **style: Any) -> Spec:
-    """Marks of one kind and style, of the rows for which all conditions hold.
-
-    Screen readers read those alone that have a tooltip.
-    """
-    filters = {"transform": [{"filter": each} for each in where]} if where else {}
-    silent = {} if "tooltip" in encoding else {"aria": False}
-    return {**filters, "mark": {"type": kind, **silent, **style}, "encoding": encoding}
-
-
-def quantitative(field: str, **more: Any) -> Spec:
-    """A channel for a number."""
-    return {"field": field, "type": "quantitative", **more}
-
-
-def nominal(field: str, **more: Any) -> Spec:
-    """A channel for a text whose values have no order."""
-    return {"field": field, "type": "nominal", **more}
-
-
-def ordinal(field: str, **more: Any) -> Spec:
-    """A channel for a text whose values have an order."""
-    return {"field": field, "type": "ordinal", **more}
-
-
-def in_order(field: str) -> Spec:
-    """The vertical channel with a row for each text, in the order of the rows."""
-    return nominal(field, sort=None, title=None)
-
-
-def calculated(**columns: str) -> list[Spec]:
-    """Transforms that add columns, each by its expression."""
-    return [{"calculate": expression, "as": name} for name, expression in columns.items()]
 
 
 def _line_at(axis: str, value: float, **style: Any) -> Spec:

@@ -16,17 +16,18 @@ from jinja2 import Environment, FunctionLoader
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import UNREAD
 from kp_batch.files import read_cache, write_cache
-from kp_batch.report.charts import VEGA_LITE
 from kp_batch.report.data import ReportData
 from kp_batch.report.finding import Untrusted
 from kp_batch.report.findings import findings
 from kp_batch.report.labels import ALL
 from kp_batch.report.notices import notices
 from kp_batch.report.numbers import numbers
-from kp_batch.report.panels import PANELS, panel_values
+from kp_batch.report.panel import panel_values
+from kp_batch.report.panels import PANELS
 from kp_batch.report.sparkline import Sparkline
 from kp_batch.report.tables import written
 from kp_batch.report.traces import Traces
+from kp_batch.report.vega_lite import VEGA_LITE
 from kp_batch.text import age, count_of, group_suffix, shortened
 
 _DATE = re.compile(r"\b([0-9]{4}-[0-9]{2}-[0-9]{2})\b")

@@ -1,11 +1,8 @@
-"""The panels of the report, in their order: a title, a chart, what it shows, and its table."""
+"""The panels of the report, in their order, and the rows of its data that each takes."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator
 
 import polars as pl
-from polars import selectors
 
 from kp_batch.report import charts
 from kp_batch.report.charts import (
@@ -13,104 +10,18 @@ from kp_batch.report.charts import (
     FILLING,
     MORE_THAN_CHANCE,
     NOT_COMPARED,
-    Shown,
-    Spec,
-    as_spec,
 )
 from kp_batch.report.data import ReportData
 from kp_batch.report.labels import ALL, distinct_labels
-from kp_batch.report.tables import TIME, Column, columns_of, table, written
+from kp_batch.report.panel import Panel, Taking
+from kp_batch.report.tables import TIME, Column, written
 from kp_batch.text import count_of
 
-T = TypeVar("T")
-Taking = Callable[[T, str], pl.DataFrame]  # the rows of a scope
-_DIGITS = 6  # after the point, of the numbers that are shown
 _UNITS = 12  # agents or frameworks that a panel shows
 _NOTABLE = 0.05  # by how much the share of a domain in the traces changes, to be told
 _SHARED = 5  # tasks that one of them shares with others, for a difference to be shown
 _ON_THE_SAME_TASKS = "On the same tasks"
 _STEPS = {"day": "1d", "week": "1w", "month": "1mo", "quarter": "1q", "year": "1y"}  # of polars
-
-
-@dataclass(frozen=True)
-class Panel(Generic[T]):
-    """One chart of a page, its caption and its table; each scope has rows of its own."""
-
-    name: str
-    title: str
-    about: str  # what the chart shows, in which units
-    take: Taking[T]  # what chart and table show
-    draw: Callable[[Shown[T]], Spec]  # the chart of these rows, without them
-    drawn: tuple[str, ...] = ()  # the columns that the chart needs, if a scope has them; none: all
-    columns: tuple[Column, ...] = ()  # of the table, and of tooltips; none: there is no table
-    listed: Taking[T] | None = None  # what the table shows, if it is not the same
-    is_wide: bool = False
-    notes: Callable[[T, str], Iterable[str]] = lambda _data, _scope: ()  # what else must be known
-    empty: str = "no trace is scored"  # why no scope has rows
-
-    def rows(self, data: T, scope: str) -> pl.DataFrame:
-        """What the chart draws: numbers rounded, times as texts in UTC."""
-        frame = self.take(data, scope)
-        drawn = [name for name in self.drawn or frame.columns if name in frame.columns]
-        rows = _rounded(frame.select(drawn))
-        return rows.with_columns(map(_as_text, rows.select(selectors.temporal())))
-
-    def table(self, data: T, scope: str) -> pl.DataFrame:
-        """The table behind the chart: texts, under the readers' words."""
-        frame = _rounded((self.listed or self.take)(data, scope))
-        return table(frame, columns_of(frame, self.columns))
-
-    def caption(self, data: T, scope: str) -> str:
-        """What the chart shows, and what must be known of it in a scope."""
-        return " ".join([self.about, *self.notes(data, scope)])
-
-    def spec(self, data: T, scope: str) -> Spec:
-        """The chart as Vega-Lite, see `as_spec`; the page gives it its rows."""
-        rows = self.rows(data, scope)
-        shown = Shown(data, scope, rows, columns_of(rows, self.columns))
-        return as_spec(shown, self.draw(shown))
-
-
-def panel_values(panels: Sequence[Panel[T]], data: T, scopes: Sequence[str]) -> dict[str, Any]:
-    """The panels in all scopes as page.js takes them.
-
-    Returns:
-        `specs`, those that differ; and `panels`, by name and by scope those that have rows: the
-        place of the `spec`, the `caption`, the `columns` and `rows` of the chart, and the `table`
-        (its `columns` and `rows`, of texts; None if the panel has none).
-    """
-    specs: list[Spec] = []
-    shown: dict[str, dict[str, Any]] = {panel.name: {} for panel in panels}
-    for panel in panels:
-        for scope in scopes:
-            rows = panel.rows(data, scope)
-            if rows.is_empty():
-                continue
-            spec = panel.spec(data, scope)
-            if spec not in specs:
-                specs.append(spec)
-            shown[panel.name][scope] = {
-                "spec": specs.index(spec),
-                "caption": panel.caption(data, scope),
-                **_listed(rows),
-                "table": _listed(panel.table(data, scope)) if panel.columns else None,
-            }
-    return {"specs": specs, "panels": shown}
-
-
-def _listed(frame: pl.DataFrame) -> dict[str, Any]:
-    return {"columns": frame.columns, "rows": [list(row) for row in frame.iter_rows()]}
-
-
-def _rounded(frame: pl.DataFrame) -> pl.DataFrame:
-    """The same for charts, whose tooltips round again, and for tables: no -0.0, no NaN."""
-    return frame.with_columns((selectors.float().round(_DIGITS) + 0.0).fill_nan(None))
-
-
-def _as_text(times: pl.Series) -> pl.Series:
-    """Times as JavaScript reads them, in UTC."""
-    is_by_day = times.dtype == pl.Date or (times == times.dt.truncate("1d")).all()
-    return times.dt.strftime(TIME if is_by_day else f"{TIME}T%H:%MZ")
 
 
 def _frame(name: str) -> Taking[ReportData]:

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from kp_batch.report.charts import (
+from kp_batch.report.labels import ALL, distinct_labels
+from kp_batch.report.page import render
+from kp_batch.report.panel import Panel, Taking, panel_values
+from kp_batch.report.vega_lite import (
     HEIGHT,
     ROW,
     Shown,
@@ -15,9 +18,6 @@ from kp_batch.report.charts import (
     ordinal,
     quantitative,
 )
-from kp_batch.report.labels import ALL, distinct_labels
-from kp_batch.report.page import render
-from kp_batch.report.panels import Panel, Taking, panel_values
 
 _DOMAINS = 10  # shown at the most
 _CACHE = ("cache size", "ttl", "cache by")  # texts that identify a cache

@@ -16,7 +16,8 @@ import pytest
 
 from kp_batch.report.data import ReportData, gather
 from kp_batch.report.labels import ALL
-from kp_batch.report.panels import PANELS, Panel, panel_values
+from kp_batch.report.panel import Panel, panel_values
+from kp_batch.report.panels import PANELS
 from kp_batch.report.tables import TIME, Column, columns_of, written
 from tests.support import drawn_scores, planted
 from tests.support.picture import drawn

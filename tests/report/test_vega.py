@@ -6,8 +6,8 @@ import altair as alt
 import pytest
 import vl_convert
 
-from kp_batch.report.charts import VEGA_LITE
 from kp_batch.report.page import vega
+from kp_batch.report.vega_lite import VEGA_LITE
 
 
 @pytest.fixture
