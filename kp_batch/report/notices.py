@@ -269,11 +269,10 @@ def _dated(name: str, begin: datetime) -> tuple[Untrusted, str]:
 def _recorded(data: ReportData) -> Iterator[Notice]:
     [row] = data.recorded.rows(named=True)
     if row["placeholders"]:
-        carry = "carries" if row["placeholders"] == 1 else "carry"
         yield _notice(
             "placeholders",
-            f"{count_of(row['placeholders'], 'trace')} {carry} a recorded score of 0, the live "
-            "engine's placeholder for none.",
+            f"{count_of(row['placeholders'], 'trace')} {be(row['placeholders'])} recorded with a "
+            "score of 0, by which a live engine says that it gave none.",
         )
     if row["traces"]:
         yield _difference(row["traces"], row["mean_absolute_difference"])

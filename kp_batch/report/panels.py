@@ -78,6 +78,11 @@ def _of_changes(data: ReportData, scope: str) -> Iterator[str]:
             "The bars add up to it: mix, other shares of the same domains; within, other scores in "
             "the same domains; came and went, domains that are on one side alone."
         )
+    else:
+        yield (
+            "More than chance: where all domains are compared at once (by Holm), so that an "
+            "interval may leave out 0 and still be within chance."
+        )
     yield (
         "Filled: more than chance. Faint: does not compare, as the time is not over, has few "
         "traces or tasks, or the cache was filling."
@@ -281,7 +286,7 @@ PANELS: tuple[Panel[ReportData], ...] = (
             Column("worth sharing", "worth_sharing", ","),
             Column("share of traces", "share", ".1%", "share_low", "share_high"),
             _SUCCESS,
-            Column("nearly repeat an earlier trace", "repeats", ".1%"),
+            Column("nearly repeat one in their cache", "repeats", ".1%"),
         ),
         is_wide=True,
     ),

@@ -517,6 +517,8 @@ def test_a_caption_says_what_must_be_known_in_its_scope() -> None:
     assert "A period is a week. The bars add up" in caption("changes", data)
     assert "A period is a year." in caption("changes", years)
     assert "The bars add up" not in caption("changes", data, "code")
+    assert "(by Holm)" in caption("changes", data, "code")
+    assert "(by Holm)" not in caption("changes", data)
     for name in ("changes", "drivers", "paired"):
         assert "Of one in 40 tasks." in caption(name, sampled)
         assert "Of one in" not in caption(name, data)

@@ -211,6 +211,17 @@ def test_a_change_of_the_mean_is_told_with_its_parts_the_largest_first() -> None
     assert found.question == "FROM mean_changes('day') WHERE begins = '2026-01-30'"
 
 
+@pytest.mark.parametrize(("came", "went"), [(-0.02, 0.03), (0.02, -0.03)])
+def test_of_domains_that_came_or_went_it_is_told_whether_they_score_more(
+    came: float, went: float
+) -> None:
+    [found] = mean_change(changed({"came": came, "went": went}), ALL)
+    more, less = ("less", "more") if came < 0 else ("more", "less")
+    assert f"{came:+.3f} as domains came that score {more}" in found.sentence
+    assert f"{went:+.3f} as domains went that score {more}" in found.sentence
+    assert f"that score {less}" not in found.sentence
+
+
 SILENT = {
     "as chance has it": {"low": 0.01, "high": 0.19},
     "of 4 days, one in 5 would": {"low": 0.02, "high": 0.18},

@@ -116,10 +116,10 @@ def test_what_the_audits_of_the_last_run_found_is_told() -> None:
 @pytest.mark.parametrize(
     ("row", "wanted"),
     [
-        ((0, 1, None, None), [f"1 trace carries {PLACEHOLDER}"]),
+        ((0, 1, None, None), [f"1 trace is {PLACEHOLDER}"]),
         (
             (7, 1200, -0.001, 0.0099),
-            [f"1,200 traces carry {PLACEHOLDER}", OURS.format("7 traces", "0.0099", NEAR)],
+            [f"1,200 traces are {PLACEHOLDER}", OURS.format("7 traces", "0.0099", NEAR)],
         ),
         ((7, 0, 0.0, 0.00009), [OURS.format("7 traces", "less than 0.0001", NEAR)]),
         ((1, 0, 0.0, 0.0101), [OURS.format("1 trace", "0.0101", FAR_OFF)]),

@@ -23,11 +23,11 @@ from kp_batch.report.labels import ALL
 _RECENT = 4  # periods whose changes are told
 _CHANCE = 0.05 / _RECENT  # of a p-value: of so many periods, each by itself
 _UNITS = {"day": "d", "week": "w", "month": "mo", "quarter": "q", "year": "y"}  # Polars'
-_PARTS = {
-    "within": "within the domains",
-    "mix": "by the mix of domains",
-    "came": "by domains that came",
-    "went": "by domains that went",
+_PARTS = {  # of a change, and what each is where it is below 0, and above
+    "within": ("within the domains", "within the domains"),
+    "mix": ("by the mix of domains", "by the mix of domains"),
+    "came": ("as domains came that score less", "as domains came that score more"),
+    "went": ("as domains went that score more", "as domains went that score less"),
 }
 _OF_ALL = (
     " JOIN (SELECT begins, change AS change_of_all, within, mix, came, went "
@@ -75,7 +75,8 @@ def mean_change(data: ReportData, scope: str) -> Iterator[Finding]:
 
 def _reasons(row: Row) -> Iterator[str]:
     """What the change is made of, if there is more than one part; the largest first."""
-    parts = [(row[part], what) for part, what in _PARTS.items() if abs(row[part]) >= 0.0005]
+    values = [(row[part], whats) for part, whats in _PARTS.items()]
+    parts = [(value, whats[value > 0]) for value, whats in values if abs(value) >= 0.0005]
     if len(parts) > 1:
         parts.sort(key=lambda part: -abs(part[0]))
         yield ": " + ", ".join(f"{value:+.3f} {what}" for value, what in parts)

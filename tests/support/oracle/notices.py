@@ -7,7 +7,7 @@ from tests.support.oracle.reports import ALL, Report
 ALL_ACCEPTED = "No row was rejected, and no file is unreadable."
 MIDNIGHT = "T00:00:00+00:00"
 REFUSED = "Rows without a score and unreadable files, by reason (FROM rejects_by_code): "
-PLACEHOLDER = "a recorded score of 0, the live engine's placeholder for none."
+PLACEHOLDER = "recorded with a score of 0, by which a live engine says that it gave none."
 OURS = "From the scores that live engines gave {}, ours differ by {} on average{}."
 NEAR = " (FROM recorded_score_differences)"
 FAR_OFF = (
@@ -42,8 +42,8 @@ def _of_rows(report: Report) -> Iterator[tuple[str, str]]:
         yield "none_rejected", ALL_ACCEPTED
     [recorded] = report.recorded()
     if number := recorded["placeholders"]:
-        carry = "1 trace carries" if number == 1 else f"{number} traces carry"
-        yield "placeholders", f"{carry} {PLACEHOLDER}"
+        are = "1 trace is" if number == 1 else f"{number} traces are"
+        yield "placeholders", f"{are} {PLACEHOLDER}"
     if number := recorded["traces"]:
         off = recorded["mean_absolute_difference"]
         question = FAR_OFF if off >= 0.01 else NEAR
