@@ -20,9 +20,8 @@ from kp_batch.report.panel import Panel, panel_values
 from kp_batch.report.panels import PANELS
 from kp_batch.report.tables import TIME, Column, columns_of, written
 from tests.support import drawn_scores, planted
-from tests.support.picture import drawn
 from tests.support.reported import RUN, under
-from tests.support.scenes import Mark, Scene, off_line, scene
+from tests.support.scenes import Mark, Scene, drawn, off_line, scene
 from tests.support.vega_lite import fault
 
 Row = Mapping[str, Any]

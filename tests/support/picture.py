@@ -2,26 +2,17 @@
 
 import sys
 from pathlib import Path
-from typing import Any, TypeVar
 
 import vl_convert
 
 from kp_batch.report.data import ReportData, gather
 from kp_batch.report.labels import ALL
 from kp_batch.report.page import THEMES
-from kp_batch.report.panel import Panel
 from kp_batch.report.panels import PANELS
 from kp_batch.warehouse.reader import connect
+from tests.support.scenes import drawn
 
-T = TypeVar("T")
 SHOWN = "domains"
-
-
-def drawn(panel: Panel[T], data: T, scope: str) -> dict[str, Any]:
-    """The chart of a panel with its rows, as the page draws it."""
-    rows = panel.rows(data, scope)
-    drawn = {"name": "rows", "values": rows.to_dicts()}
-    return {**panel.spec(data, scope, rows), "data": drawn}
 
 
 def picture(data: ReportData) -> str:

@@ -2,12 +2,23 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import vl_convert
 
+from kp_batch.report.panel import Panel
+
+T = TypeVar("T")
+
 _WIDTH = 700
+
+
+def drawn(panel: Panel[T], data: T, scope: str) -> dict[str, Any]:
+    """The chart of a panel with its rows, as the page draws it."""
+    rows = panel.rows(data, scope)
+    values = {"name": "rows", "values": rows.to_dicts()}
+    return {**panel.spec(data, scope, rows), "data": values}
 
 
 @dataclass(frozen=True)
