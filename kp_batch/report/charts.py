@@ -30,6 +30,7 @@ _UNIT: Spec = {"domain": [0, 1]}
 _ALIGNED: Spec = {"minExtent": 44, "maxExtent": 44}
 # No fractions of a trace as labels, however few traces there are.
 _COUNTS: Spec = {"format": ",d", "labelExpr": "datum.value % 1 ? '' : datum.label"}
+_ROOMY: Spec = {"zero": False, "padding": 8}  # pixels, so that no dot is cut off
 _SIGNED: Spec = {"format": "+", "labelExpr": "datum.value ? datum.label : '0'"}
 _LEGEND: Spec = {"symbolOpacity": 1}
 _GREY = "#8a8f98"  # on either paper
@@ -152,7 +153,7 @@ def _means(
     rows: pl.DataFrame, measure: _Measure, measures: Sequence[_Measure], step: Spec
 ) -> list[Spec]:
     """A line through what is known well, with its band; faint dots for the rest."""
-    y = quantitative(measure.name, title="mean, 0 to 1", scale={"zero": False}, axis=_ALIGNED)
+    y = quantitative(measure.name, title="mean, 0 to 1", scale=_ROOMY, axis=_ALIGNED)
     colour = _colour(*measures)
     ends = {"y": {**y, "field": measure.low}, "y2": {"field": measure.high}}
     at = {"x": {**step["x"], "field": "middle"}, "y": y, "color": colour}
@@ -180,7 +181,11 @@ def volume(shown: Shown[ReportData]) -> Spec:
     encoding = {
         "x": _times(grain, shown.rows.height),
         "x2": {"field": "end"},
-        "y": quantitative("traces", title=f"traces a {grain}", axis={**_COUNTS, **_ALIGNED}),
+        "y": quantitative(
+            "traces",
+            title=f"traces {'an' if grain == 'hour' else 'a'} {grain}",
+            axis={**_COUNTS, **_ALIGNED},
+        ),
         "opacity": _faint_unless("datum.is_over"),
         **shown.tooltip,
     }

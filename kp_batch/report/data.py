@@ -24,7 +24,7 @@ from kp_batch.runs.record import (
     same_encoders,
 )
 
-_APART = 9  # domains with a label of their own; one more label, the others', uses up the colours
+_APART = 9  # domains with a label of their own, at most; all others share one more
 # Domains of fewer traces than this, and than a hundredth of all, share a label.
 _SMALL = 30
 MIN_TRACES = 30  # of a domain or a period, to be worth a sentence

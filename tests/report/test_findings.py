@@ -360,19 +360,25 @@ def test_no_part_drives_a_score_that_hardly_varies_or_where_each_makes_little() 
 
 
 @pytest.mark.parametrize(
-    ("effect", "shown"),
+    ("effect", "traces", "shown"),
     [
-        (-0.2, "takes 0.200 on average from 20 traces (20%): -4 in all."),
-        (0.2, "adds 0.200 on average to 20 traces (20%): +4 in all."),
-        (4.98, "adds 4.980 on average to 20 traces (20%): +100 in all."),
-        (0.004, None),
+        (-0.2, 40, "takes 0.200 on average from 40 traces (40%): -8 in all."),
+        (0.2, 40, "adds 0.200 on average to 40 traces (40%): +8 in all."),
+        (4.98, 40, "adds 4.980 on average to 40 traces (40%): +199 in all."),
+        (0.004, 40, None),
+        (-0.2, 30, "takes 0.200 on average from 30 traces (30%): -6 in all."),
+        (-0.2, 29, None),
     ],
 )
-def test_what_an_override_does_is_told(effect: float, shown: str | None) -> None:
+def test_what_an_override_does_is_told_of_enough_traces(
+    effect: float, traces: int, shown: str | None
+) -> None:
     data = with_parts(single_thought=0.8, novelty=0.2)
     is_told = pl.col("is_override")
     drivers = data.drivers.with_columns(
-        mean_effect=pl.when(is_told).then(effect), total_effect=pl.when(is_told).then(20 * effect)
+        traces=pl.when(is_told).then(traces),
+        mean_effect=pl.when(is_told).then(effect),
+        total_effect=pl.when(is_told).then(traces * effect),
     )
     found = [each.sentence for each in override(replace(data, drivers=drivers), ALL)]
     assert found == ([f"The override single thought {shown}"] if shown else [])

@@ -72,7 +72,7 @@ def override(data: ReportData, scope: str) -> Iterator[Finding]:
     rows = data.of("drivers", scope).drop_nulls("total_effect").to_dicts()
     rows.sort(key=lambda row: -abs(row["total_effect"]))
     for row, second in zip(rows[:1], [*rows[1:2], None], strict=False):
-        if abs(row["mean_effect"]) < MATTERS:
+        if row["traces"] < MIN_TRACES or abs(row["mean_effect"]) < MATTERS:
             continue
         takes, of = ("takes", "from") if row["total_effect"] < 0 else ("adds", "to")
         other = f"; {second['part']} {_total(second)}" if second else ""

@@ -137,8 +137,8 @@ def override(report: Report, scope: str) -> Iterator[Told]:
             if row[name]:
                 totals.setdefault(name, []).append(after[place + 1] - after[place])
     ranked = sorted(totals, key=lambda name: -abs(math.fsum(totals[name])))
-    if ranked and abs(middle := mean(totals[ranked[0]]) or 0) >= MATTERS:
-        own = totals[ranked[0]]
+    own = totals[ranked[0]] if ranked else []
+    if len(own) >= 30 and abs(middle := mean(own) or 0) >= MATTERS:
         numbers = {
             "override": ranked[0],
             "traces": len(own),
