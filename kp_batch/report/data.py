@@ -137,8 +137,9 @@ class ReportData:
 
 
 FRAMES = tuple(field.name for field in fields(ReportData) if field.type is pl.DataFrame)
+_UNITS = {"agents": "agent_id", "frameworks": "framework"}  # the column that each is about
 # Those whose SQL takes values in its text.
-_FILLED = ("agents", "frameworks", "changes", "domain_changes")
+_FILLED = (*_UNITS, "changes", "domain_changes")
 
 
 def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
@@ -182,8 +183,11 @@ def _report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
     texts = {"period": literal(period), "step": literal(step_of(period))}
     frames = {name: _frame(connection, name, **texts) for name in ("changes", "domain_changes")}
     # By the labels of the scopes, so that the questions answer for these.
+    _asked_of(connection, function, "scoped_tasks_sample" if one_in > 1 else "scoped")
+    for unit in _UNITS.values():
+        connection.execute(sql(__name__, "pairs.sql", unit=unit))
     _asked_of(connection, function, "scoped_sample_in_time" if one_in > 1 else "scoped_in_time")
-    for name, unit in (("agents", "agent_id"), ("frameworks", "framework")):
+    for name, unit in _UNITS.items():
         frames[name] = _frame(connection, "units", unit=unit)
     frames |= {name: _frame(connection, name) for name in FRAMES if name not in _FILLED}
     return ReportData(
@@ -270,9 +274,9 @@ def _scope(connection: duckdb.DuckDBPyConnection) -> int:
         [(frequent,)] = connection.sql("SELECT count(*) FROM frequent_tasks").fetchall()
         connection.execute(sql(__name__, "scores_sample.sql", one_in=one_in))
         _create_scoped(connection, "scoped_sample", "scores_sample")
+        _create_scoped(connection, "scoped_tasks_sample", "tasks_sample")
         narrower = 1 if frequent else one_in
-        means = sql(__name__, "sampled_means.sql", one_in=one_in, narrower=narrower)
-        connection.execute(means)
+        connection.execute(sql(__name__, "sampled_means.sql", narrower=narrower))
     connection.execute(statement("SET VARIABLE one_in = $one_in", one_in=one_in))
     return one_in
 

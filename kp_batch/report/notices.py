@@ -311,7 +311,7 @@ def _sampled(data: ReportData) -> Iterator[Notice]:
     if data.one_in > 1:
         yield _notice(
             "sampled",
-            "There are so many traces that intervals, numbers of tasks, changes, what drives the "
-            "scores, and differences on the same tasks are told by the traces of one in "
-            f"{data.one_in:,} tasks; all else is of every trace.",
+            "There are so many traces that numbers of tasks are estimates, and that intervals, "
+            "changes, what drives the scores, and differences on the same tasks are told by the "
+            f"traces of one in {data.one_in:,} tasks; all else is of every trace.",
         )

@@ -614,6 +614,61 @@ def test_a_task_of_many_traces_that_a_sample_has_or_has_not_makes_no_interval_to
         assert 0.9 * width < found[high] - found[low] < 2.5 * width, low
 
 
+@pytest.mark.slow
+def test_of_a_sample_of_tasks_frequent_ones_and_those_that_are_not_in_it_are_counted_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frequent = [row(number, task=f"{number % 30}") for number in range(750)]
+    rare = [
+        row(1000 + number, agent_id=f"agent {number % 8}", task=f"rare {number % 8}")
+        for number in range(8 * 19)
+    ]
+    monkeypatch.setattr(module, "_MOST", 0)
+    monkeypatch.setattr(module, "_SAMPLE", 100)
+    agents = gathered(folder, made(frequent + rare)).of("agents", ALL)
+    tasks = dict(agents.select("unit", "tasks").iter_rows())
+    assert tasks.pop("a") == pytest.approx(30, abs=3)
+    assert tasks == {f"agent {number}": 1 for number in range(8)}
+
+
+@pytest.mark.slow
+def test_of_a_sample_of_tasks_frequent_ones_weigh_no_more_on_differences_than_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = [2] * 300 + [24] * 30
+    rows = [
+        row(
+            24 * task + attempt,
+            task=f"task {task}",
+            agent_id="ab"[attempt % 2],
+            complexity=0.2 + (task % 7) / 100 + (0.6 if number == 2 and attempt else 0),
+        )
+        for task, number in enumerate(attempts)
+        for attempt in range(number)
+    ]
+    [exact, _] = gathered(folder, made(rows)).of("agents", ALL).to_dicts()
+    monkeypatch.setattr(module, "_MOST", 0)
+    monkeypatch.setattr(module, "_SAMPLE", 220)
+    sampled = gathered(folder, made(rows))
+    [found, _] = sampled.of("agents", ALL).to_dicts()
+    assert (sampled.one_in, exact["shared_tasks"]) == (6, 330)
+    assert found["score_low"] < exact["score_difference"] < found["score_high"]
+    assert found["shared_tasks"] == pytest.approx(330, rel=0.2)
+
+
+@pytest.mark.slow
+def test_of_a_sample_of_tasks_the_longest_gap_is_that_of_all_traces(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = [ENDED - DAY * number for number in range(1, 80) if number not in {30, 31}]
+    rows = [row(number, created_at=day) for number, day in enumerate(days)]
+    exact = gathered(folder, made(rows)).gap
+    monkeypatch.setattr(module, "_MOST", 0)
+    monkeypatch.setattr(module, "_SAMPLE", 10)
+    assert exact["days"].to_list() == [2]
+    assert gathered(folder, made(rows)).gap.equals(exact)
+
+
 def settings(folder: Path, **changes: Any) -> RescoreConfig:
     usual = {"embedder": "hashing", "threshold": 0.6, "max_reject_share": 1}
     where = {"archive": (str(folder / "archive"),), "warehouse": folder / "warehouse"}

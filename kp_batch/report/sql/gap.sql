@@ -1,8 +1,15 @@
--- The longest stretch of days without a trace, within the span of all domains.
-SELECT gaps.first_day::VARCHAR AS first_day, gaps.last_day::VARCHAR AS last_day, days
-FROM days_without_traces AS gaps
-JOIN spans
-    ON domain = getvariable('all_domains')
-    AND gaps.first_day >= spans.first_day AND gaps.last_day <= spans.last_day
-ORDER BY days DESC, gaps.first_day
+-- The longest stretch of days without a trace, within the span of all domains: by the days of every trace, as a
+-- sample has more such days.
+SELECT
+    (before + 1)::VARCHAR AS first_day,
+    (day - 1)::VARCHAR AS last_day,
+    day - before - 1 AS days
+FROM (
+    SELECT domain, day, lag(day) OVER (ORDER BY day) AS before
+    FROM scores_by_day
+    WHERE domain = getvariable('all_domains')
+)
+JOIN spans USING (domain)
+WHERE day - before > 1 AND before >= spans.first_day AND day <= spans.last_day
+ORDER BY days DESC, before
 LIMIT 1;

@@ -1,4 +1,5 @@
--- The means of agents or frameworks, and how they differ from the others on the same tasks. Given: unit, a column.
+-- The means of agents or frameworks, and how they differ from the others on the same tasks. Given: unit, a column;
+-- and the table of its pairs.
 SELECT
     means.key.domain AS domain,
     means.key.unit AS unit,
@@ -15,7 +16,7 @@ SELECT
     paired.success_low AS success_difference_low,
     paired.success_high AS success_difference_high
 FROM means({'domain': task_domain, 'unit': $unit}) AS means
-LEFT JOIN here.differences_from_others($unit) AS paired
+LEFT JOIN ${unit}_pairs AS paired
     ON (means.key.domain, means.key.unit) = (paired.task_domain, paired.unit)
 WHERE means.key.unit IS NOT NULL
 ORDER BY domain, place;
