@@ -105,6 +105,11 @@ class ReportData:
         return known.filter(pl.max_horizontal("filling", "filling_before") <= _FILLING)
 
     @property
+    def has_novelty(self) -> bool:
+        """Whether novelty was measured: without an encoder it is a placeholder."""
+        return self.run is None or self.run.settings["embedder"] != "none"
+
+    @property
     def incomparable(self) -> list[Reason]:
         """What makes the last two runs' scores incomparable: other formulas or another encoder."""
         return incomparable(self.before, self.run) if self.before and self.run else []

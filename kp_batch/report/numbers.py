@@ -70,8 +70,14 @@ def _numbers(data: ReportData, scope: str) -> Iterator[Number]:
             low=found["low"] if is_sampled else None,
             high=found["high"] if is_sampled else None,
             about="nearly repeat any earlier trace of the archive "
-            f"(similarity of {found['similarity']:g} and more)",
+            f"(similarity of {found['similarity']:g} and more){_left_out(found)}",
         )
+
+
+def _left_out(found: Mapping[str, Any]) -> str:
+    """What is not compared, as its vectors are of another encoder."""
+    others = found["other_encoders"]
+    return f"; {count_of(others, 'trace')} of other encoders left out" if others else ""
 
 
 def _extent(data: ReportData, scope: str, row: Mapping[str, Any]) -> str:

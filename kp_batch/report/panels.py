@@ -14,14 +14,15 @@ from kp_batch.report.charts import (
 from kp_batch.report.data import ReportData
 from kp_batch.report.labels import ALL, distinct_labels
 from kp_batch.report.panel import Panel, Taking
+from kp_batch.report.spans import POLARS
 from kp_batch.report.tables import TIME, Column, written
 from kp_batch.text import count_of
 
 _UNITS = 12  # agents or frameworks that a panel shows
 _NOTABLE = 0.05  # by how much the share of a domain in the traces changes, to be told
 _SHARED = 5  # tasks that one of them shares with others, for a difference to be shown
+_NOVELTY = ("novelty", "novelty_low", "novelty_high")
 _ON_THE_SAME_TASKS = "On the same tasks"
-_STEPS = {"day": "1d", "week": "1w", "month": "1mo", "quarter": "1q", "year": "1y"}  # of polars
 
 
 def _frame(name: str) -> Taking[ReportData]:
@@ -30,6 +31,8 @@ def _frame(name: str) -> Taking[ReportData]:
 
 def _over_time(data: ReportData, scope: str) -> pl.DataFrame:
     rows = data.of("over_time", scope)
+    if not data.has_novelty:
+        rows = rows.with_columns(pl.lit(None, pl.Float64).alias(name) for name in _NOVELTY)
     return rows.with_columns(filling=2 * pl.col("cache_filling") > pl.col("traces"))
 
 
@@ -66,7 +69,7 @@ def _changes(data: ReportData, scope: str) -> pl.DataFrame:
     moved = pl.lit(0).is_between("low", "high").not_() if scope == ALL else pl.col("moved")
     said = pl.when(moved).then(pl.lit(MORE_THAN_CHANCE)).otherwise(pl.lit(CHANCE))
     return rows.with_columns(
-        ends=pl.col("begins").dt.offset_by(_STEPS[data.period]),
+        ends=pl.col("begins").dt.offset_by(POLARS[data.period]),
         verdict=pl.when(is_compared).then(said).otherwise(pl.lit(NOT_COMPARED)),
     )
 
@@ -76,7 +79,8 @@ def _of_changes(data: ReportData, scope: str) -> Iterator[str]:
     if scope == ALL:
         yield (
             "The bars add up to it: mix, other shares of the same domains; within, other scores in "
-            "the same domains; came and went, domains that are on one side alone."
+            "the same domains; came and went, domains that are on one side alone. Of twenty "
+            "periods in which nothing changed, chance alone fills one dot."
         )
     else:
         yield (
@@ -100,10 +104,12 @@ def _shares(data: ReportData, scope: str) -> Iterator[str]:
     if scope != ALL or last.is_empty():
         return
     [(begins, traces, before)] = last.select("begins", "traces", "traces_before").rows()
-    rows = data.domain_changes.filter(begins=begins).select(
-        "domain",
-        share=pl.col("traces") / traces,
-        before=pl.col("traces_before").fill_null(0) / before,
+    first = pl.lit(begins).dt.offset_by(f"-4{POLARS[data.period][1:]}")
+    of_domains = data.domain_changes.filter(pl.col("begins").is_between(first, begins))
+    is_now = pl.col("begins") == begins
+    rows = of_domains.group_by("domain").agg(
+        share=pl.col("traces").filter(is_now).sum() / traces,
+        before=pl.col("traces").filter(~is_now).sum() / before,
     )
     moved = rows.with_columns(by=(pl.col("share") - pl.col("before")).abs()).sort("by", "domain")
     if not moved.is_empty() and moved["by"][-1] >= _NOTABLE:

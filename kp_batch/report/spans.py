@@ -23,6 +23,7 @@ _DAYS = {  # of each unit, on average
     "century": 36524,
 }
 _INTERVALS = {"quarter": "3 months", "decade": "10 years", "century": "100 years"}
+POLARS = {"day": "1d", "week": "1w", "month": "1mo", "quarter": "1q", "year": "1y"}
 _BY_MONTH = timedelta(days=5 * 366)  # the most days that are told by month
 
 

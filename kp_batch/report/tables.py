@@ -40,8 +40,9 @@ def written(value: float | str | date | None, form: str = "") -> str:
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, date):
-        is_day = not isinstance(value, datetime) or value.time() == time()
-        return value.strftime(TIME if is_day else f"{TIME} %H:%M")
+        if isinstance(value, datetime) and value.time() != time():
+            return value.replace(tzinfo=None).isoformat(" ", "minutes")
+        return value.isoformat()[: len("2026-01-05")]
     if form == ".1%" and 0 < value < _TINY:
         return "<0.1%"
     if form == ".1%" and 1 - _TINY < value < 1:

@@ -535,12 +535,22 @@ def test_a_caption_says_what_must_be_known_in_its_scope() -> None:
 
 
 @pytest.mark.slow
+def test_novelty_that_was_not_measured_is_not_drawn() -> None:
+    data = archive("planted")
+    without = replace(data, run=under(embedder="none"))
+    for each, is_shown in ((data, True), (without, False)):
+        drawing = Drawing(PANEL_OF["over_time"], each, ALL)
+        assert any(row["novelty"] is not None for row in drawing.rows) == is_shown
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("now", "before", "told"),
     [
         ({"code": 30, "ops": 70}, {"code": 24, "ops": 76}, "code had 30%|before 24%"),
         ({"code": 30, "ops": 70}, {"code": 26, "ops": 74}, None),
         ({"code": 30, "ops": 40, "rest": 30}, {"ops": 50, "rest": 50}, "code had 30%|before 0%"),
+        ({"ops": 10, "rest": 90}, {"code": 40, "rest": 60}, "code had 0%|before 40%"),
     ],
 )
 def test_the_share_that_moved_most_in_the_last_period_is_told(
@@ -548,21 +558,29 @@ def test_the_share_that_moved_most_in_the_last_period_is_told(
 ) -> None:
     data = archive("planted")
     last = data.comparable(ALL).tail(1)
+    begins = last["begins"][0]
     totals = {"traces": sum(now.values()), "traces_before": sum(before.values())}
-    own = [
-        {"domain": name, "traces": now[name], "traces_before": before.get(name)}
-        for name in now
+    counts = [
+        {"domain": name, "begins": at, "traces": number}
+        for counted, ats in (
+            (now, [begins]),
+            (before, [begins - timedelta(days=14), begins - timedelta(days=28)]),
+        )
+        for name, number in counted.items()
+        for at in ats
         if name != "rest"
     ]
-    counts = pl.DataFrame(own, schema_overrides={"traces_before": pl.Int64})
-    rows = data.domain_changes.head(1).drop(counts.columns).join(counts, how="cross")
+    halved = pl.col("traces") // pl.when(pl.col("begins") < begins).then(2).otherwise(1)
+    earlier = {"domain": "code", "begins": begins - timedelta(days=35), "traces": 1000}
+    own = pl.concat([pl.DataFrame(counts).with_columns(traces=halved), pl.DataFrame([earlier])])
+    rows = data.domain_changes.head(1).drop(own.columns).join(own, how="cross")
     moved = replace(
         data,
         changes=last.with_columns(**{name: pl.lit(count) for name, count in totals.items()}),
-        domain_changes=rows.with_columns(begins=last["begins"][0]),
+        domain_changes=rows,
     )
     told_of = caption("changes", moved)
-    week = f"In the week from {last['begins'][0]}, "
+    week = f"In the week from {begins}, "
     assert (week in told_of) == bool(told)
     assert all(part in told_of for part in (told or "").split("|"))
     assert week not in caption("changes", moved, "code")

@@ -598,7 +598,7 @@ def test_nothing_is_said_of_few_that_came_so_or_that_were_no_more_novel(
     assert not [*filling(with_novelty(**more), ALL)]
 
 
-REDUNDANT = {"similarity": 0.95, "share": 0.4, "low": 0.35, "high": 0.45}
+REDUNDANT = {"similarity": 0.95, "share": 0.4, "low": 0.35, "high": 0.45, "other_encoders": 0}
 HELD = "5% of the traces nearly repeat one that their cache held"
 
 
@@ -608,6 +608,7 @@ HELD = "5% of the traces nearly repeat one that their cache held"
         (REDUNDANT, 0.05, f"{HELD}, but 40% any earlier one of the archive: "),
         (REDUNDANT | {"similarity": 0.9}, 0.05, None),  # another one, which does not compare
         (REDUNDANT | {"low": 0.05}, 0.05, None),
+        (REDUNDANT | {"other_encoders": 1}, 0.05, None),  # nor does that of some traces
         (None, 0.05, None),
         (None, 0.1, "10% of the traces nearly repeat one that their cache held (similarity "),
         (

@@ -186,7 +186,7 @@ DATA = replace(
         | {"filling": pl.Float64, "filling_before": pl.Float64}
     ),
 )
-FOUND = {"share": 0.4, "low": 0.35, "high": 0.45, "similarity": 0.9}
+FOUND = {"share": 0.4, "low": 0.35, "high": 0.45, "similarity": 0.9, "other_encoders": 0}
 
 
 def test_redundancy_is_told_of_all_domains_alone_and_where_it_was_asked() -> None:
@@ -198,6 +198,8 @@ def test_redundancy_is_told_of_all_domains_alone_and_where_it_was_asked() -> Non
         (),
     )
     assert last.about.endswith("(similarity of 0.9 and more)")
+    unlike = replace(DATA, totals={**asked.totals, "redundancy": {**FOUND, "other_encoders": 3}})
+    assert numbers(unlike, ALL)[-1].about.endswith("; 3 traces of other encoders left out")
     of_code = replace(
         asked,
         **{

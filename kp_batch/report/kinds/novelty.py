@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kp_batch.report.data import MIN_TRACES, ReportData
-from kp_batch.report.finding import MATTERS, Finding, of_scores, only, percent, weight_of
+from kp_batch.report.finding import MATTERS, Finding, Row, of_scores, only, percent, weight_of
 from kp_batch.report.labels import ALL
 from kp_batch.text import count_of
 
@@ -43,12 +43,17 @@ def filling(data: ReportData, scope: str) -> Iterator[Finding]:
     )
 
 
+def _compares(found: Row | None) -> bool:
+    """Whether a redundancy is of the same similarity as what caches held, and of all traces."""
+    return bool(found and found["similarity"] == _NEARLY and not found["other_encoders"])
+
+
 def repeats(data: ReportData, scope: str) -> Iterator[Finding]:
     """How much repeats what the caches held, beside all that was earlier."""
     row = data.of("domains", scope).row(0, named=True)
     share, found = row["repeats"], data.totals["redundancy"]
     known = f"{percent(share)} of the traces nearly repeat one that their cache held"
-    if scope == ALL and found and found["similarity"] == _NEARLY and found["low"] > share:
+    if scope == ALL and _compares(found) and found["low"] > share:
         more = found["share"] - share
         yield Finding(
             "repeats",

@@ -86,7 +86,7 @@ def override(data: ReportData, scope: str) -> Iterator[Finding]:
                     f"in all{other}."
                 ),
             ),
-            query("FROM override_effects", task_domain=data.names.get(scope))
+            query("FROM override_effects", task_domain=data.names[scope])
             if scope in data.names
             else _OF_ALL,
             {

@@ -10,7 +10,7 @@ SELECT
     ),
     filling,
     filling_before,
-    begins + $step::INTERVAL <= least(last_day + 1, getvariable('ended')::TIMESTAMP) AS is_over
+    coalesce(begins + $step::INTERVAL <= getvariable('ended')::TIMESTAMP, true) AS is_over
 FROM here.mean_changes($period) AS changes
 JOIN spans
     ON spans.domain = getvariable('all_domains')

@@ -10,7 +10,7 @@ SELECT
     ),
     filling,
     filling_before,
-    changes.begins + $step::INTERVAL <= least(last_day + 1, getvariable('ended')::TIMESTAMP) AS is_over
+    coalesce(changes.begins + $step::INTERVAL <= getvariable('ended')::TIMESTAMP, true) AS is_over
 FROM here.domain_changes($period) AS changes
 JOIN labels USING (task_domain)
 JOIN spans

@@ -26,7 +26,7 @@ SELECT
     novelty_low,
     novelty_high,
     coalesce(cache_filling, 0) AS cache_filling,
-    "end" <= least(last_day + 1, getvariable('ended')::TIMESTAMP) AS is_over
+    coalesce("end" <= getvariable('ended')::TIMESTAMP, true) AS is_over
 FROM steps
 LEFT JOIN means({'domain': task_domain, 'start': start}, traces := 'scoped_in_time') AS means
     ON (means.key.domain, means.key.start) = (steps.domain, steps.start)

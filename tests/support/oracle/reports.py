@@ -180,7 +180,7 @@ class Report:
                 if begin <= _naive(row["created_at"]) < end
                 and span.first_day <= row["day"] <= span.last_day
             ]
-            is_over = end <= until and end <= ended
+            is_over = end <= ended
             steps.append({"start": begin, "end": end, **_step(own), "is_over": is_over})
             begin = end
         return steps
@@ -239,11 +239,10 @@ class Report:
     def _within_span(self, changes: Answer) -> Answer:
         """Those of periods of which any day is shown; and whether these are over."""
         span, found = self.spans[ALL], []
-        until = datetime.combine(span.last_day, datetime.min.time()) + _DAY
         for row in changes:
             end = next_step(datetime.combine(row["begins"], datetime.min.time()), self.period)
             if end.date() > span.first_day and row["begins"] <= span.last_day:
-                is_over = end <= min(until, _naive(self.archive.ended))
+                is_over = end <= _naive(self.archive.ended)
                 found.append({**row, "is_over": is_over})
         return found
 
@@ -314,18 +313,14 @@ class Report:
 
     def weights(self) -> Answer:
         begins = self.archive.begins
-        taking = grouped(
-            self.archive.scores,
-            lambda row: row["task_domain"] if row["task_domain"] in begins else "default",
-        )
-        return [
-            {"name": name, "valid_from": begin}
-            for name, rows in taking.items()
-            for begin in begins.get(name, ())
-            if begin is not None
-            and any(row["created_at"] < begin for row in rows)
-            and any(row["created_at"] >= begin for row in rows)
-        ]
+        told = set()
+        for name, rows in grouped(self.archive.scores, lambda row: row["task_domain"]).items():
+            weights = name if name in begins else "default"
+            for begin in filter(None, begins.get(weights, ())):
+                sides = {row["created_at"] < begin for row in rows}
+                if sides == {True, False}:
+                    told.add((weights, begin))
+        return [{"name": name, "valid_from": begin} for name, begin in told]
 
     def came_and_went(self) -> Answer:
         if len(self.archive.runs) < 2:
