@@ -268,7 +268,11 @@ def _period(spans: Mapping[str, Span]) -> str:
 
 
 def _scope(connection: duckdb.DuckDBPyConnection) -> int:
-    """Create views of the scopes, and `means`; return of how many tasks one is asked for those."""
+    """Create views of the scopes, `means` and `effective_tasks`.
+
+    Returns:
+        Of how many tasks one is asked for those.
+    """
     [(traces,)] = connection.sql("SELECT count(*) FROM scores_extract").fetchall()
     one_in = 1 if traces <= _MOST else math.ceil(traces / _SAMPLE)
     _create_scoped(connection, "scoped", "scores_extract")
@@ -282,6 +286,8 @@ def _scope(connection: duckdb.DuckDBPyConnection) -> int:
         _create_scoped(connection, "scoped_tasks_sample", "tasks_sample")
         narrower = 1 if frequent else one_in
         connection.execute(sql(__name__, "sampled_means.sql", narrower=narrower))
+    of_doubt = "scoped_sample" if one_in > 1 else "scoped"
+    connection.execute(sql(__name__, "effective_tasks.sql", traces=of_doubt))
     connection.execute(statement("SET VARIABLE one_in = $one_in", one_in=one_in))
     return one_in
 

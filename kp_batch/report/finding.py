@@ -66,7 +66,8 @@ def clearly(among: int, tasks: float) -> float:
     """How many times its 95% margin something is off 0, to be told.
 
     By Bonferroni: where it is sought among so many of which nothing is true, one page in twenty
-    tells of any. Student's quantiles are those of Cornish and Fisher, for as many tasks.
+    tells of any. Student's quantiles are those of Cornish and Fisher, for as many tasks as the
+    margin is of: the effective ones, where some are tried more often and count as often.
     """
     far = NormalDist().inv_cdf(1 - 0.025 / max(1, among))
     return _student(far, tasks - 1) / _student(_MARGIN, tasks - 1)

@@ -506,7 +506,8 @@ ENDS = {
     "overconfidence": ("overconfidence_low", "overconfidence_high"),
 }
 OF_SAMPLE = {
-    *("tasks", "shared_traces", "shared_tasks", "score_difference", "score_low", "score_high"),
+    *("tasks", "effective_tasks", "shared_traces", "shared_tasks"),
+    *("score_difference", "score_low", "score_high"),
     *("success_difference", "success_difference_low", "success_difference_high"),
     *(end for name, ends in ENDS.items() if name != "mean" for end in ends),
 }
@@ -534,6 +535,16 @@ def test_of_a_sample_of_tasks_there_are_about_as_many_shared_ones(
     exact, sampled = (each.agents for each in both)
     for column in ("shared_traces", "shared_tasks"):
         assert sampled[column].to_list() == pytest.approx(exact[column].to_list(), rel=0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["agents", "frameworks", "success"])
+def test_of_a_sample_of_tasks_the_effective_ones_are_those_that_its_doubt_is_of(
+    both: tuple[ReportData, ReportData], name: str
+) -> None:
+    exact, sampled = (getattr(each, name).filter(pl.col("traces") > 200) for each in both)
+    quarter = (exact["effective_tasks"] / 4).to_list()
+    assert sampled["effective_tasks"].to_list() == pytest.approx(quarter, rel=0.25)
 
 
 @pytest.mark.slow

@@ -182,6 +182,7 @@ CHANGE = {
     "high": 0.12,
     "mix": 0.06,
     "within": 0.04,
+    "p_value": 0.001,
     "came": 0.0,
     "went": 0.0,
     "filling": 0.0,
@@ -194,8 +195,7 @@ def changed(*rows: dict[str, Any], **more: Any) -> ReportData:
     """Data of two domains whose mean changed on days of January, the last of which is the 30th."""
     begins = [date(2026, 1, 31 - len(rows) + place) for place in range(len(rows))]
     frame = [{**CHANGE, "begins": at, **row} for at, row in zip(begins, rows, strict=True)]
-    own = [{**row, "domain": "code", "p_value": 0.001, "moved": True} | row for row in frame]
-    own = [{**row, "domain": "code"} for row in own]
+    own = [{**row, "domain": "code", "moved": True} for row in frame]
     of_domains = {"labels": ["code", "law"], "names": {"code": "code", "law": "law"}}
     frames = {"changes": pl.DataFrame(frame), "domain_changes": pl.DataFrame(own)}
     return replace(QUIET, **of_domains, **frames, **more)
@@ -223,8 +223,8 @@ def test_of_domains_that_came_or_went_it_is_told_whether_they_score_more(
 
 
 SILENT = {
-    "as chance has it": {"low": 0.01, "high": 0.19},
-    "of 4 days, one in 5 would": {"low": 0.02, "high": 0.18},
+    "as chance has it": {"p_value": 0.06},
+    "of 4 days, one in 20 would": {"p_value": 0.0126},
     "too small": {"change": 0.004, "low": 0.0035, "high": 0.0045},
     "of few traces": {"traces": 29},
     "not over": {"is_over": False},
@@ -259,9 +259,10 @@ def test_of_one_domain_that_moved_the_mean_is_not_told_besides() -> None:
     assert "all domains" not in moved.sentence
 
 
-def test_a_domain_moved_where_four_periods_together_are_not_likely_to_tell_so_by_chance() -> None:
-    assert [*domain_moved(changed({"p_value": 0.0125}), "code")]
-    assert not [*domain_moved(changed({"p_value": 0.0126}), "code")]
+def test_four_periods_together_are_not_likely_to_tell_a_change_by_chance() -> None:
+    for tell, scope in ((domain_moved, "code"), (mean_change, ALL)):
+        assert [*tell(changed({"p_value": 0.0125}), scope)]
+        assert not [*tell(changed({"p_value": 0.0126}), scope)]
 
 
 def test_what_hid_it_is_told_only_where_the_mean_compares() -> None:
@@ -389,6 +390,7 @@ UNIT = {
     "unit": "ann",
     "traces": 90,
     "tasks": 60,
+    "effective_tasks": 60.0,
     "shared_traces": 50,
     "shared_tasks": 40,
     "score_difference": -0.05,
@@ -463,6 +465,19 @@ def test_a_difference_is_not_told_of_few_tasks_or_where_it_is_next_to_nothing(
     assert not [*paired(with_units(row), "code")]
 
 
+def test_where_few_of_many_tasks_make_most_of_the_traces_these_few_count() -> None:
+    over = {"overconfidence": 0.3, "overconfidence_low": 0.15, "overconfidence_high": 0.45}
+    alike = {"overconfidence": 0.0, "overconfidence_low": -0.1, "overconfidence_high": 0.1}
+    even, few = ({"tasks": 206, "effective_tasks": tasks} for tasks in (206.0, 7.0))
+    others = [alike | even] * 19
+    assert [*confidence(with_units(over | even, *others), "code")]
+    assert not [*confidence(with_units(over | few, *others), "code")]
+    bins = {0.3: (0.75, 0.65, 0.82), 0.5: (0.46, 0.37, 0.56)}
+    bins |= dict.fromkeys(MORE, (0.6, 0.2, 0.9))
+    assert [*success(with_bins(bins, **even), "code")]
+    assert not [*success(with_bins(bins, **few), "code")]
+
+
 def test_who_states_more_or_less_than_happens_is_told() -> None:
     [under_] = confidence(with_units({}), "code")
     assert under_.sentence == (
@@ -485,6 +500,7 @@ def with_bins(bins: Mapping[float, tuple[float | None, ...]], **more: Any) -> Re
     names = ("success", "success_low", "success_high")
     rows = [
         {"domain": "code", "low": low, "high": low + 0.1, "traces": 40, "tasks": 40}
+        | {"effective_tasks": 40.0}
         | {"mean": low + 0.06}
         | dict(zip(names, share, strict=True))
         | more

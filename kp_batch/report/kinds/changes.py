@@ -12,7 +12,6 @@ from kp_batch.report.finding import (
     Row,
     Untrusted,
     begin,
-    clearly,
     interval,
     labels_of,
     only,
@@ -33,7 +32,7 @@ _OF_ALL = (
     " JOIN (SELECT begins, change AS change_of_all, within, mix, came, went "
     "FROM mean_changes('{}')) USING (begins)"
 )
-_CHANGE = ("begins", "traces", "mean", "change", "low", "high")
+_CHANGE = ("begins", "traces", "mean", "change", "low", "high", "p_value")
 
 
 def _time(data: ReportData, row: Row) -> str:
@@ -53,9 +52,7 @@ def mean_change(data: ReportData, scope: str) -> Iterator[Finding]:
     if scope != ALL or len(data.labels) == 1:  # of one domain, it is that which moved
         return
     for row in _recent(data, ALL):
-        margin = (row["high"] - row["low"]) / 2
-        tasks = min(row["tasks"], row["tasks_before"])
-        if row["mix"] is None or abs(row["change"]) <= clearly(_RECENT, tasks) * margin:
+        if row["mix"] is None or row["p_value"] > _CHANCE:
             continue
         yield Finding(
             "mean_change",
@@ -118,7 +115,7 @@ def domain_moved(data: ReportData, scope: str) -> Iterator[Finding]:
                 ".",
             ),
             _asked(data, row, hidden),
-            only(row, *_CHANGE, "p_value") | (_numbers_of_all(hidden) if hidden else {}),
+            only(row, *_CHANGE) | (_numbers_of_all(hidden) if hidden else {}),
             row["traces"],
             abs(row["change"]),
         )

@@ -34,7 +34,7 @@ def confidence(data: ReportData, scope: str) -> Iterator[Finding]:
     rows = [row for row in rows_of(data, scope, "agents") if row["overconfidence_low"] is not None]
     for row in rows:
         over, low, high = (row[f"overconfidence{end}"] for end in ("", "_low", "_high"))
-        far = clearly(len(rows), row["tasks"]) * max(high - over, over - low)
+        far = clearly(len(rows), row["effective_tasks"]) * max(high - over, over - low)
         if abs(over) <= max(far, _OFF):
             continue
         yield Finding(
@@ -108,7 +108,8 @@ def _is_apart(low: Row, high: Row, among: int) -> bool:
     """Whether more of the lower bin succeed: by Newcombe, and so that intervals do not meet."""
     difference = low["success"] - high["success"]
     margins = low["success"] - low["success_low"], high["success_high"] - high["success"]
-    far = clearly(among, min(low["tasks"], high["tasks"])) * math.hypot(*margins)
+    tasks = min(low["effective_tasks"], high["effective_tasks"])
+    far = clearly(among, tasks) * math.hypot(*margins)
     return difference > max(far, sum(margins))
 
 

@@ -5,9 +5,11 @@ SELECT
     means.key.low + 0.1 AS high,
     traces,
     tasks,
+    effective_tasks,
     mean,
     success,
     success_low,
     success_high
 FROM means({'domain': task_domain, 'low': bin_of(score, 10) / 10}) AS means
+LEFT JOIN effective_tasks({'domain': task_domain, 'low': bin_of(score, 10) / 10}) AS effective USING (key)
 ORDER BY ALL;

@@ -372,7 +372,7 @@ def mean_changes(rows: Sequence[Row], period: str) -> Answer:
             for begins in (before(begin, period), [begin])
         ]
         parts = _parts([{k: [r["score"] for r in v] for k, v in side.items()} for side in sides])
-        named = {name: value for name, value in total.items() if name not in {"key", "p_value"}}
+        named = {name: value for name, value in total.items() if name != "key"}
         answer.append({**named, **parts})
     return answer
 

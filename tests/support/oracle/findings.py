@@ -13,7 +13,7 @@ from scipy import stats
 
 from kp_batch.report.finding import Finding
 from tests.support.oracle.answers import is_near
-from tests.support.oracle.doubts import OVERRIDES, differences_from_others, means
+from tests.support.oracle.doubts import OVERRIDES, differences_from_others, effective, means
 from tests.support.oracle.questions import driven
 from tests.support.oracle.reports import ALL, Report
 from tests.support.oracle.scoring import effects
@@ -62,9 +62,7 @@ def mean_change(report: Report, scope: str) -> Iterator[Told]:
     if scope != ALL or len(report.labels) == 1:
         return
     for row in _recent(report, changes(report)):
-        degrees = min(row["tasks"], row["tasks_before"]) - 1
-        margin = (row["high"] - row["low"]) / 2 * times_its_margin(4, degrees)
-        if row["mix"] is not None and abs(row["change"]) > margin:
+        if row["mix"] is not None and row["p_value"] <= 0.05 / 4:
             yield Told(row["traces"], abs(row["change"]), _numbers_of(row, *PARTS))
 
 
@@ -72,8 +70,8 @@ PARTS = ("within", "mix", "came", "went")
 
 
 def _numbers_of(row: Row, *more: str) -> dict[str, Any]:
-    own = {name: row[name] for name in ("traces", "mean", "change", "low", "high", *more)}
-    return {"begins": str(row["begins"]), **own}
+    names = ("traces", "mean", "change", "low", "high", "p_value", *more)
+    return {"begins": str(row["begins"]), **{name: row[name] for name in names}}
 
 
 def _recent(report: Report, rows: Sequence[Row]) -> list[Row]:
@@ -100,7 +98,7 @@ def domain_moved(report: Report, scope: str) -> Iterator[Told]:
     for row in _recent(report, domain_changes(report)):
         if row["domain"] not in labels(report, scope) or row["p_value"] > 0.05 / 4:
             continue
-        numbers = _numbers_of(row, "p_value")
+        numbers = _numbers_of(row)
         if scope == ALL and len(report.labels) > 1 and row["begins"] in of_all:
             hidden = of_all[row["begins"]]
             numbers |= {"change_of_all": hidden["change"], **{name: hidden[name] for name in PARTS}}
@@ -198,14 +196,14 @@ def _paired(column: str) -> Callable[[Report, str], Iterator[Told]]:
 
 def confidence(report: Report, scope: str) -> Iterator[Told]:
     agents = [
-        (label, agent, found)
+        (label, agent, found, effective(rows))
         for label in labels(report, scope)
         for agent, rows in _by_agent(report.scopes[label]).items()
         if (found := means(rows))["overconfidence_low"] is not None
     ]
-    for label, agent, found in agents:
+    for label, agent, found, tasks in agents:
         over, low, high = (found[f"overconfidence{end}"] for end in ("", "_low", "_high"))
-        far = times_its_margin(len(agents), found["tasks"] - 1) * max(high - over, over - low)
+        far = times_its_margin(len(agents), tasks - 1) * max(high - over, over - low)
         if abs(over) > max(far, 0.05):
             numbers = {
                 "agent_id": agent,
@@ -233,7 +231,8 @@ def success(report: Report, scope: str) -> Iterator[Told]:
                     row["success"] - row["success_low"],
                     other["success_high"] - other["success"],
                 )
-                far = times_its_margin(among, min(row["tasks"], other["tasks"]) - 1) if among else 0
+                tasks = min(row["effective_tasks"], other["effective_tasks"])
+                far = times_its_margin(among, tasks - 1) if among else 0
                 if low < high and apart > max(far * math.hypot(*margins), sum(margins)):
                     best = max(best or (apart, -low, -high), (apart, -low, -high))
         if not best:
@@ -250,7 +249,11 @@ def success(report: Report, scope: str) -> Iterator[Told]:
 def _tenths(rows: Sequence[Row]) -> dict[int, Row]:
     """Of each tenth of the scores that has enough traces and tasks."""
     of_bins = grouped(rows, lambda row: bin_of(row["score"], 10))
-    found = {place: means(own) for place, own in of_bins.items() if len(own) >= 30}
+    found = {
+        place: {**means(own), "effective_tasks": effective(own)}
+        for place, own in of_bins.items()
+        if len(own) >= 30
+    }
     return {p: row for p, row in sorted(found.items()) if row["success_low"] is not None}
 
 

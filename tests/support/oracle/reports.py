@@ -18,6 +18,7 @@ from tests.support.oracle.doubts import (
     begin_of,
     differences_from_others,
     domain_changes,
+    effective,
     mean_changes,
     means,
 )
@@ -218,7 +219,7 @@ class Report:
         return self._of_scopes(lambda rows: _units(rows, "framework"))
 
     def success(self) -> Answer:
-        return self._of_scopes(lambda rows: _by_tenths(rows, "score", "mean"))
+        return self._of_scopes(lambda rows: _by_tenths(rows, "score", "mean", "effective_tasks"))
 
     def calibration(self) -> Answer:
         return self._of_scopes(lambda rows: _by_tenths(rows, "confidence", "confidence"))
@@ -524,6 +525,7 @@ def _units(rows: list[Row], column: str) -> Answer:
         {
             "unit": unit,
             **_means(of_unit[unit]),
+            "effective_tasks": effective(of_unit[unit]),
             "place": place,
             **{name: paired.get(unit, {}).get(own) for name, own in _PAIRED.items()},
         }
@@ -531,12 +533,12 @@ def _units(rows: list[Row], column: str) -> Answer:
     ]
 
 
-def _by_tenths(rows: list[Row], column: str, middle: str) -> Answer:
+def _by_tenths(rows: list[Row], column: str, *more: str) -> Answer:
     """Of the traces that are within each tenth of a column, how many succeed."""
-    names = ("traces", "tasks", middle, "success", "success_low", "success_high")
+    names = ("traces", "tasks", *more, "success", "success_low", "success_high")
     answer: Answer = []
     for place, own in grouped(rows, lambda row: bin_of(row[column], 10)).items():
-        found = means(own)
+        found = {**means(own), "effective_tasks": effective(own)}
         edges = {"low": place / 10, "high": place / 10 + 0.1}
         answer.append({**edges, **{name: found[name] for name in names}})
     return answer

@@ -5,7 +5,7 @@
 -- mean by as much as they are off these: by nothing at all where no domain did.
 CREATE MACRO mean_changes(period) AS TABLE
 SELECT
-    changes.* EXCLUDE (key, p_value),
+    changes.* EXCLUDE (key),
     mix,
     within,
     came,
@@ -59,4 +59,4 @@ LEFT JOIN (
 ) AS parts USING (begins)
 ORDER BY begins;
 
-COMMENT ON MACRO TABLE mean_changes IS 'Why did the mean score change, from the four periods before to each period? By what the mix of domains did, what happened within the domains that are on both sides, what came with domains that entered, and what went with those that left: the four sum to the change; null where no domain is on both sides.';
+COMMENT ON MACRO TABLE mean_changes IS 'Why did the mean score change, from the four periods before to each period? As changes_by, and by what the mix of domains did, what happened within the domains that are on both sides, what came with domains that entered, and what went with those that left: the four sum to the change; null where no domain is on both sides.';
