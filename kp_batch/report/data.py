@@ -56,6 +56,7 @@ class ReportData:
     spans: Mapping[str, Span]  # of each scope
     period: str  # of the changes: day to year
     one_in: int  # of so many tasks one is asked for doubt, changes and drivers; 1: all of them
+    paired_in: int  # of so many tasks one is asked who differs on the same ones; 1: all of them
     totals: Mapping[str, Any]  # the one row of sql/totals.sql
     # Of scopes:
     domains: pl.DataFrame
@@ -181,14 +182,14 @@ def _report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
     )
     spans = _spans(connection, run)
     period = _period(spans)
-    one_in = _scope(connection)
+    one_in, paired_in = _scope(connection)
     # As the catalog answers: by the names of the domains.
     _asked_of(connection, function, "scores_sample" if one_in > 1 else "scores_extract")
     connection.execute(sql(__name__, "filling.sql", period=literal(period)))
     texts = {"period": literal(period), "step": literal(step_of(period))}
     frames = {name: _frame(connection, name, **texts) for name in ("changes", "domain_changes")}
     # By the labels of the scopes, so that the questions answer for these.
-    _asked_of(connection, function, "scoped_tasks_sample" if one_in > 1 else "scoped")
+    _asked_of(connection, function, "scoped_tasks_sample" if paired_in > 1 else "scoped")
     for unit in _UNITS.values():
         connection.execute(sql(__name__, "pairs.sql", unit=unit))
     _asked_of(connection, function, "scoped_sample_in_time" if one_in > 1 else "scoped_in_time")
@@ -204,6 +205,7 @@ def _report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
         spans=spans,
         period=period,
         one_in=one_in,
+        paired_in=paired_in,
         totals=_frame(connection, "totals").row(0, named=True),
         **frames,
     )
@@ -267,14 +269,20 @@ def _period(spans: Mapping[str, Span]) -> str:
     return _PERIODS.get(grain, grain)
 
 
-def _scope(connection: duckdb.DuckDBPyConnection) -> int:
+def _scope(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
     """Create views of the scopes, `means` and `effective_tasks`.
 
     Returns:
-        Of how many tasks one is asked for those.
+        Of how many tasks one is asked for those; and of how many one is compared. Many traces of
+        few tasks compare on all of these: of a sample there would be hardly any.
     """
-    [(traces,)] = connection.sql("SELECT count(*) FROM scores_extract").fetchall()
+    [(traces, attempted)] = connection.sql(
+        "SELECT count(*), "
+        "approx_count_distinct(hash(objective_hash, task_domain, agent_id, framework)) "
+        "FROM scores_extract"
+    ).fetchall()
     one_in = 1 if traces <= _MOST else math.ceil(traces / _SAMPLE)
+    paired_in = 1 if attempted <= _MOST else one_in
     _create_scoped(connection, "scoped", "scores_extract")
     if one_in == 1:
         connection.execute(sql(__name__, "means.sql"))
@@ -289,7 +297,8 @@ def _scope(connection: duckdb.DuckDBPyConnection) -> int:
     of_doubt = "scoped_sample" if one_in > 1 else "scoped"
     connection.execute(sql(__name__, "effective_tasks.sql", traces=of_doubt))
     connection.execute(statement("SET VARIABLE one_in = $one_in", one_in=one_in))
-    return one_in
+    connection.execute(statement("SET VARIABLE paired_in = $paired_in", paired_in=paired_in))
+    return one_in, paired_in
 
 
 def _create_scoped(connection: duckdb.DuckDBPyConnection, name: str, traces: str) -> None:

@@ -309,9 +309,11 @@ def _folded(data: ReportData) -> Iterator[Notice]:
 
 def _sampled(data: ReportData) -> Iterator[Notice]:
     if data.one_in > 1:
+        drives, pairs = "what drives the scores", "differences on the same tasks"
+        last = f"{drives}, and {pairs}" if data.paired_in > 1 else f"and {drives}"
         yield _notice(
             "sampled",
             "There are so many traces that numbers of tasks are estimates, and that intervals, "
-            "changes, what drives the scores, and differences on the same tasks are told by the "
-            f"traces of one in {data.one_in:,} tasks; all else is of every trace.",
+            f"changes, {last} are told by the traces of one in {data.one_in:,} tasks; all else is "
+            "of every trace.",
         )

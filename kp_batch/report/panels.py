@@ -121,8 +121,16 @@ def _shares(data: ReportData, scope: str) -> Iterator[str]:
 
 
 def _sampled(data: ReportData, _scope: str) -> Iterator[str]:
-    if data.one_in > 1:
-        yield f"Of one in {data.one_in:,} tasks."
+    yield from _one_in(data.one_in)
+
+
+def _sampled_pairs(data: ReportData, _scope: str) -> Iterator[str]:
+    yield from _one_in(data.paired_in)
+
+
+def _one_in(tasks: int) -> Iterator[str]:
+    if tasks > 1:
+        yield f"Of one in {tasks:,} tasks."
 
 
 def _domains(data: ReportData, scope: str) -> pl.DataFrame:
@@ -403,7 +411,7 @@ PANELS: tuple[Panel[ReportData], ...] = (
                 "success_difference_high",
             ),
         ),
-        notes=_sampled,
+        notes=_sampled_pairs,
         empty=f"none shares {_SHARED} tasks with another",
     ),
     Panel(

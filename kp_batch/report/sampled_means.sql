@@ -18,8 +18,8 @@ CREATE OR REPLACE TEMP MACRO two_digits(number) AS
 
 -- As means_by, of more traces than it is asked of: means of all of them, whose doubt is that of one in so
 -- many tasks, made narrower by the root of that; but not where there are frequent tasks, as these are in the
--- sample. The tasks are estimated of all traces, to within a tenth and nearly always a twentieth, as to count
--- them exactly takes twenty seconds and much memory: so of the number two digits are told.
+-- sample. The tasks are estimated of all traces, by about three in a hundred, as to count them
+-- exactly takes twenty seconds and much memory of ten million: so two digits of the number are told.
 -- Given: narrower, a number. traces: a view that has the keys.
 CREATE OR REPLACE TEMP MACRO means(keys, traces := 'scoped') AS TABLE
 SELECT

@@ -504,7 +504,7 @@ def test_a_framework_is_told_from_an_agent_of_its_name() -> None:
 @pytest.mark.slow
 def test_a_caption_says_what_must_be_known_in_its_scope() -> None:
     data, years, one = map(archive, ("planted", "years", "one trace"))
-    sampled = replace(data, one_in=40)
+    sampled = replace(data, one_in=40, paired_in=40)
     outside = pl.DataFrame({"domain": ALL, "time": ["2024", "2025"], "traces": [1, 1008]})
     for number, told in (
         (1, "1 trace of other times, 2024."),
@@ -521,6 +521,7 @@ def test_a_caption_says_what_must_be_known_in_its_scope() -> None:
     for name in ("changes", "drivers", "paired"):
         assert "Of one in 40 tasks." in caption(name, sampled)
         assert "Of one in" not in caption(name, data)
+    assert "Of one in" not in caption("paired", replace(sampled, paired_in=1))
     assert "All traces state about" in caption("calibration", one)
     assert "All traces state about" not in caption("calibration", data)
     told = "See “On the same tasks”; paired_agents compares any two."

@@ -662,9 +662,28 @@ def test_of_a_sample_of_tasks_frequent_ones_weigh_no_more_on_differences_than_ot
     monkeypatch.setattr(module, "_SAMPLE", 220)
     sampled = gathered(folder, made(rows))
     [found, _] = sampled.of("agents", ALL).to_dicts()
-    assert (sampled.one_in, exact["shared_tasks"]) == (6, 330)
+    assert (sampled.paired_in, exact["shared_tasks"]) == (6, 330)
     assert found["score_low"] < exact["score_difference"] < found["score_high"]
     assert found["shared_tasks"] == pytest.approx(330, rel=0.2)
+
+
+@pytest.mark.slow
+def test_many_traces_of_few_tasks_differ_on_all_of_these(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        row(number, task=f"{number % 20}", agent_id="aab"[number % 3], complexity=number % 7 / 10)
+        for number in range(1200)
+    ]
+    shared = pl.col("^(shared|score|success)_.*$").round(9)
+    exact = gathered(folder, made(rows)).agents.select("unit", shared)
+    monkeypatch.setattr(module, "_MOST", 100)
+    monkeypatch.setattr(module, "_SAMPLE", 100)
+    sampled = gathered(folder, made(rows))
+    found = sampled.agents.select("unit", shared)
+    doubt = ["success_low", "success_high"]
+    assert (sampled.one_in, sampled.paired_in) == (12, 1)
+    assert found.drop(doubt).equals(exact.drop(doubt))
 
 
 @pytest.mark.slow

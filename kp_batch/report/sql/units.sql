@@ -1,5 +1,5 @@
--- The means of agents or frameworks, and how they differ from the others on the same tasks. Given: unit, a column;
--- and the table of its pairs.
+-- The means of agents or frameworks, and how they differ from the others on the same tasks.
+-- Given: unit, a column; the table of its pairs.
 SELECT
     means.key.domain AS domain,
     means.key.unit AS unit,
@@ -8,8 +8,8 @@ SELECT
     row_number() OVER (
         PARTITION BY means.key.domain ORDER BY means.traces DESC, means.key.unit
     ) AS place,
-    paired.traces * getvariable('one_in') AS shared_traces,
-    paired.tasks * getvariable('one_in') AS shared_tasks,
+    paired.traces * getvariable('paired_in') AS shared_traces,
+    paired.tasks * getvariable('paired_in') AS shared_tasks,
     score_difference,
     score_low,
     score_high,
