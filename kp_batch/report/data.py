@@ -95,14 +95,18 @@ class ReportData:
         frame: pl.DataFrame = getattr(self, name)
         return frame.filter(domain=scope)
 
+    def changes_of(self, scope: str) -> pl.DataFrame:
+        """A scope's changes from period to period; of all domains with what they are made of."""
+        return self.of("changes" if scope == ALL else "domain_changes", scope)
+
     def comparable(self, scope: str) -> pl.DataFrame:
         """A scope's changes of the periods that are over and compare with the four before.
 
         They have enough traces, and tasks for an interval; and hardly any came while their cache
         was filling, which makes traces look novel.
         """
-        changes = self.of("changes" if scope == ALL else "domain_changes", scope)
-        known = changes.filter("is_over", pl.col("traces") >= MIN_TRACES).drop_nulls("low")
+        enough = pl.col("traces") >= MIN_TRACES
+        known = self.changes_of(scope).filter("is_over", enough).drop_nulls("low")
         return known.filter(pl.max_horizontal("filling", "filling_before") <= _FILLING)
 
     @property

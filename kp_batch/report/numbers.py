@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from kp_batch.report.data import ReportData
+from kp_batch.report.finding import interval
 from kp_batch.report.labels import ALL
 from kp_batch.text import count_of
 
@@ -107,5 +108,5 @@ def _last_change(data: ReportData, scope: str) -> str:
     last = rows.row(-1, named=True)
     return (
         f"; {data.period} from {last['begins']}: {last['mean']:.3f}, {last['change']:+.3f} "
-        f"({last['low']:+.3f} to {last['high']:+.3f}) against the four before"
+        f"{interval(last['low'], last['high'])} against the four before"
     )

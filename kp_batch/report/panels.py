@@ -5,16 +5,11 @@ from collections.abc import Callable, Iterator
 import polars as pl
 
 from kp_batch.report import charts
-from kp_batch.report.charts import (
-    CHANCE,
-    FILLING,
-    MORE_THAN_CHANCE,
-    NOT_COMPARED,
-)
+from kp_batch.report.charts import CHANCE, FILLING, MORE_THAN_CHANCE, NOT_COMPARED
 from kp_batch.report.data import ReportData
 from kp_batch.report.labels import ALL, distinct_labels
 from kp_batch.report.panel import Panel, Taking
-from kp_batch.report.spans import POLARS
+from kp_batch.report.spans import shift
 from kp_batch.report.tables import TIME, Column, written
 from kp_batch.text import count_of
 
@@ -62,14 +57,14 @@ def _other_times(data: ReportData, scope: str) -> Iterator[str]:
 
 def _changes(data: ReportData, scope: str) -> pl.DataFrame:
     """The changes of a scope, if there are any, each with what is to be said of it."""
-    rows = data.of("changes" if scope == ALL else "domain_changes", scope)
+    rows = data.changes_of(scope)
     if rows["change"].is_null().all():
         return rows.clear().with_columns(ends=None, verdict=None)
     is_compared = pl.col("begins").is_in(data.comparable(scope)["begins"].implode())
     moved = pl.lit(0).is_between("low", "high").not_() if scope == ALL else pl.col("moved")
     said = pl.when(moved).then(pl.lit(MORE_THAN_CHANCE)).otherwise(pl.lit(CHANCE))
     return rows.with_columns(
-        ends=pl.col("begins").dt.offset_by(POLARS[data.period]),
+        ends=pl.col("begins").dt.offset_by(shift(1, data.period)),
         verdict=pl.when(is_compared).then(said).otherwise(pl.lit(NOT_COMPARED)),
     )
 
@@ -104,7 +99,7 @@ def _shares(data: ReportData, scope: str) -> Iterator[str]:
     if scope != ALL or last.is_empty():
         return
     [(begins, traces, before)] = last.select("begins", "traces", "traces_before").rows()
-    first = pl.lit(begins).dt.offset_by(f"-4{POLARS[data.period][1:]}")
+    first = pl.lit(begins).dt.offset_by(shift(-4, data.period))
     of_domains = data.domain_changes.filter(pl.col("begins").is_between(first, begins))
     is_now = pl.col("begins") == begins
     rows = of_domains.group_by("domain").agg(

@@ -23,7 +23,7 @@ _DAYS = {  # of each unit, on average
     "century": 36524,
 }
 _INTERVALS = {"quarter": "3 months", "decade": "10 years", "century": "100 years"}
-POLARS = {"day": "1d", "week": "1w", "month": "1mo", "quarter": "1q", "year": "1y"}
+_OFFSETS = {"day": "d", "week": "w", "month": "mo", "quarter": "q", "year": "y"}  # of polars
 _BY_MONTH = timedelta(days=5 * 366)  # the most days that are told by month
 
 
@@ -57,6 +57,11 @@ class Span:
 def step_of(grain: str) -> str:
     """The length of a unit of time, as DuckDB has it."""
     return _INTERVALS.get(grain, f"1 {grain}")
+
+
+def shift(by: int, period: str) -> str:
+    """So many periods later, or earlier, as polars has it; of a day to a year."""
+    return f"{by}{_OFFSETS[period]}"
 
 
 def span(domain: str, days: pl.DataFrame, ended: date | None) -> Span:

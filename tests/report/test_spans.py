@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kp_batch.report.spans import Span, grain_of, held_by, span
+from tests.support.oracle.reports import LENGTHS
 
 ENDED = date(2026, 2, 1)
 DAY = timedelta(days=1)
@@ -19,16 +20,6 @@ Days = Mapping[int, int]
 near, far = st.integers(0, 60), st.integers(0, 30_000)
 numbers = st.one_of(st.integers(1, 3), st.integers(1, 400))
 some_days = st.dictionaries(st.one_of(near, near, far), numbers, min_size=1, max_size=12)
-LENGTHS = {
-    "hour": 1 / 24,
-    "day": 1,
-    "week": 7,
-    "month": 30.4,
-    "quarter": 91.3,
-    "year": 365.2,
-    "decade": 3652,
-    "century": 36524,
-}
 
 
 def held(days: Days) -> tuple[int, int]:

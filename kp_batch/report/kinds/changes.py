@@ -18,7 +18,7 @@ from kp_batch.report.finding import (
     weights_of,
 )
 from kp_batch.report.labels import ALL
-from kp_batch.report.spans import POLARS
+from kp_batch.report.spans import shift
 
 _RECENT = 4  # periods whose changes are told
 _CHANCE = 0.05 / _RECENT  # of a p-value: of so many periods, each by itself
@@ -82,7 +82,7 @@ def _reasons(row: Row) -> Iterator[str]:
 def _meanwhile(data: ReportData, row: Row, label: str | None) -> Iterator[str]:
     """That weights changed within the periods that are compared, those of a label or any."""
     begins = pl.Series([row["begins"]])
-    first, end = (begins.dt.offset_by(f"{by}{POLARS[data.period][1:]}")[0] for by in (-4, 1))
+    first, end = (begins.dt.offset_by(shift(by, data.period))[0] for by in (-4, 1))
     changed = data.weights.filter(
         pl.col("valid_from").dt.replace_time_zone(None).is_between(first, end, closed="none")
     )

@@ -52,7 +52,7 @@ _PAIRED = MappingProxyType(
     }
 )
 _OF_MEANS = ("median", "single_thought", "recovery_bonus")  # which the report does not show
-_LENGTHS = {  # of a unit of time, in days, on average
+LENGTHS = {  # of a unit of time, in days, on average
     "hour": 1 / 24,
     "day": 1,
     "week": 7,
@@ -427,10 +427,10 @@ def grain_of(days: int) -> str:
     """
 
     def off(grain: str) -> float:
-        steps = days / _LENGTHS[grain]
+        steps = days / LENGTHS[grain]
         return (steps / 60) ** 2 if steps > 60 else max(1.0, 20 / steps)
 
-    return min(_LENGTHS, key=off)
+    return min(LENGTHS, key=off)
 
 
 _YEARS = MappingProxyType({"year": 1, "decade": 10, "century": 100})
