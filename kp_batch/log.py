@@ -1,36 +1,60 @@
 """All output for the user: answers, log lines, and a progress bar in a terminal.
 
+Who hears a message depends on the context in which it is told, and the threads of a run have its
+context: several runs of a process do not hear each other. Besides, it is a record of the logger
+"kp_batch", for whoever configures logging; where nobody does, it is printed nowhere.
+
 A long command has copies of the user's stdout and stderr, apart from where libraries print.
 """
 
 import logging
 import sys
 import time
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import closing, contextmanager
-from typing import TextIO
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TextIO
 
 from kp_batch.errors import ResourceError
 from kp_batch.text import count_of, drawn, printable_lines
 
 _SECONDS_BETWEEN_LINES = 10.0
 _LOG = logging.getLogger("kp_batch")
-_USER_STREAMS: list[tuple[TextIO | None, TextIO | None]] = []  # one pair, unless `sys` has them
+# Without a handler, Python prints warnings where nobody configures logging.
+_LOG.addHandler(logging.NullHandler())
+
+
+@dataclass
+class _Streams:
+    """The user's stdout and stderr: shared by the contexts that are copies of one."""
+
+    out: TextIO | None
+    err: TextIO | None
+
+
+_STREAMS: ContextVar[_Streams | None] = ContextVar("streams", default=None)  # None: `sys` has them
+_HEARERS: ContextVar[tuple[Callable[[logging.LogRecord], object], ...]] = ContextVar(
+    "hearers", default=()
+)
+_BARS: ContextVar[bool | None] = ContextVar("bars", default=None)  # None: as a command shows them
 
 
 def set_user_streams(out: TextIO | None, err: TextIO | None) -> None:
-    """Make these the user's stdout and stderr from now on, whatever `sys` has."""
-    _USER_STREAMS[:] = [(out, err)]
+    """Make these the user's stdout and stderr in this context, whatever `sys` has."""
+    _STREAMS.set(_Streams(out, err))
 
 
 def user_out() -> TextIO | None:
     """The user's stdout; None if it is closed."""
-    return _USER_STREAMS[0][0] if _USER_STREAMS else sys.stdout
+    streams = _STREAMS.get()
+    return streams.out if streams else sys.stdout
 
 
 def user_err() -> TextIO | None:
     """The user's stderr; None if it is closed."""
-    return _USER_STREAMS[0][1] if _USER_STREAMS else sys.stderr
+    streams = _STREAMS.get()
+    return streams.err if streams else sys.stderr
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
@@ -56,7 +80,10 @@ def echo_result(text: str) -> None:
     try:
         echo(text)
     except BrokenPipeError:
-        set_user_streams(None, user_err())
+        if streams := _STREAMS.get():
+            streams.out = None
+        else:
+            set_user_streams(None, sys.stderr)
 
 
 @contextmanager
@@ -81,8 +108,7 @@ def info(message: str, *, always: bool = False, in_brief: bool = False) -> None:
 
     In brief is what other lines tell at length: it is shown where these are left out.
     """
-    extra = {"always": always or in_brief, "in_brief": in_brief}
-    _LOG.info("%s", printable_lines(message), extra=extra)
+    _tell(logging.INFO, message, always=always or in_brief, in_brief=in_brief)
 
 
 def warn(message: str, *, repeated: bool = False, standing: bool = False) -> None:
@@ -90,8 +116,52 @@ def warn(message: str, *, repeated: bool = False, standing: bool = False) -> Non
 
     A standing one is of what stays until somebody mends it: see `remembering`.
     """
-    extra = {"repeated": repeated, "standing": standing}
-    _LOG.warning("%s", printable_lines(message), extra=extra)
+    _tell(logging.WARNING, message, repeated=repeated, standing=standing)
+
+
+def _tell(level: int, message: str, **kinds: bool) -> None:
+    path, line, function, _ = _LOG.findCaller(stacklevel=3)
+    text = (printable_lines(message),)
+    _pass_on(_LOG.makeRecord(_LOG.name, level, path, line, "%s", text, None, function, kinds))
+
+
+def _pass_on(record: logging.LogRecord) -> None:
+    """Let who listens in this context hear a message, whatever logging leaves out; log it."""
+    for hear in _HEARERS.get():
+        hear(record)
+    if _LOG.isEnabledFor(record.levelno):
+        _LOG.handle(record)
+
+
+@contextmanager
+def _heard_by(hear: Callable[[logging.LogRecord], object]) -> Generator[None]:
+    """Let a function hear the messages of this context meanwhile, before they are logged."""
+    token = _HEARERS.set((*_HEARERS.get(), hear))
+    try:
+        yield
+    finally:
+        _HEARERS.reset(token)
+
+
+@contextmanager
+def listening(*, progress: bool = False) -> Generator[list[str]]:
+    """Collect the warnings of the work meanwhile, in its threads as well, as no command does it.
+
+    Args:
+        progress: whether its progress bars are shown: a notebook's, or on stderr.
+    """
+    warnings: list[str] = []
+
+    def hear(record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING:
+            warnings.append(record.getMessage())
+
+    token = _BARS.set(progress)
+    try:
+        with _heard_by(hear):
+            yield warnings
+    finally:
+        _BARS.reset(token)
 
 
 @contextmanager
@@ -101,17 +171,13 @@ def remembering(told: Collection[str]) -> Generator[list[str]]:
 
     digests: list[str] = []
 
-    def note(record: logging.LogRecord) -> bool:
+    def note(record: logging.LogRecord) -> None:
         if getattr(record, "standing", False):
             digests.append(sha256(record.getMessage().encode()).hexdigest())
             record.__dict__["repeated"] = digests[-1] in told
-        return True
 
-    _LOG.addFilter(note)
-    try:
+    with _heard_by(note):
         yield digests
-    finally:
-        _LOG.removeFilter(note)
 
 
 def add_handler(handler: logging.Handler) -> None:
@@ -140,20 +206,15 @@ def show_only_new_warnings() -> None:
 @contextmanager
 def capture() -> Generator[list[logging.LogRecord]]:
     """Collect the log records meanwhile, for another process to repeat."""
-    from logging.handlers import BufferingHandler
-
-    handler = BufferingHandler(sys.maxsize)
-    add_handler(handler)
-    try:
-        yield handler.buffer
-    finally:
-        _LOG.removeHandler(handler)
+    records: list[logging.LogRecord] = []
+    with _heard_by(records.append):
+        yield records
 
 
 def replay_log(records: Iterable[logging.LogRecord]) -> None:
     """Log here what another process logged."""
     for record in records:
-        _LOG.handle(record)
+        _pass_on(record)
 
 
 class _OnStderr(logging.StreamHandler[TextIO]):
@@ -171,9 +232,24 @@ def _is_new(record: logging.LogRecord) -> bool:
 
 
 def _shows_bars() -> bool:
+    """Whether bars are asked for; a command shows them in a terminal, unless it is quiet."""
+    if (is_asked := _BARS.get()) is not None:
+        return is_asked
+    of_command = [each for each in _LOG.handlers if isinstance(each, _OnStderr)]
+    is_quiet = any(_is_new in each.filters for each in of_command)
     err = user_err()
-    is_quiet = any(_is_new in each.filters for each in _LOG.handlers)
-    return err is not None and err.isatty() and not is_quiet
+    return bool(of_command) and err is not None and err.isatty() and not is_quiet
+
+
+def _bar(label: str, total: int, unit: str) -> Any:
+    from importlib.util import find_spec
+
+    if _BARS.get() and find_spec("ipywidgets"):  # without, tqdm.auto warns of that in a notebook
+        from tqdm.auto import tqdm
+    else:
+        from tqdm import tqdm
+    name, noun = f"kp-batch: {label}", f" {unit}s"
+    return tqdm(total=total, desc=name, unit=noun, file=user_err(), leave=False)
 
 
 class _Line(logging.Formatter):
@@ -186,37 +262,34 @@ class Progress:
     """Shows how far a step is, with its rate and the time left."""
 
     def __init__(self, label: str, total: int, unit: str, *, at_once: bool) -> None:
-        from tqdm import tqdm
-
-        self._bar = tqdm(
-            total=total,
-            desc=f"kp-batch: {label}",
-            unit=f" {unit}s",
-            file=user_err(),
-            disable=not _shows_bars(),
-            leave=False,
-        )
+        self._bar = _bar(label, total, unit) if _shows_bars() else None
         self._label, self._total, self._unit = label, total, unit
         self._done, self._began = 0, time.monotonic()
         self._logged = self._began
-        if self._bar.disable and total and at_once:
+        if self._bar is None and total and at_once:
             info(f"{label}: {count_of(total, unit)}")
 
     def add(self, count: int) -> None:
         """Count more units as done."""
         self._done += count
-        self._bar.update(count)
+        if self._bar is not None:
+            self._bar.update(count)
+            return
         now = time.monotonic()
-        if self._bar.disable and now - self._logged >= _SECONDS_BETWEEN_LINES:
+        if now - self._logged >= _SECONDS_BETWEEN_LINES:
             self._logged = now
-            meter = self._bar.format_meter(
-                self._done, self._total, now - self._began, ncols=0, unit=f" {self._unit}s"
-            )
-            info(f"{self._label}: {meter}")
+            info(f"{self._label}: {self._meter(now - self._began)}")
+
+    def _meter(self, seconds: float) -> str:
+        from tqdm import tqdm
+
+        unit = f" {self._unit}s"
+        return str(tqdm.format_meter(self._done, self._total, seconds, ncols=0, unit=unit))
 
     def close(self) -> None:
         """Clear the bar."""
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
 
 
 def progress(label: str, total: int, unit: str, *, at_once: bool = True) -> closing[Progress]:
