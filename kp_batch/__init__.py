@@ -9,12 +9,13 @@ if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
     from kp_batch.novelty.cache import VectorCache
     from kp_batch.novelty.replay import replay
-    from kp_batch.operations.live import compare_profiles, evaluate_value, reset
+    from kp_batch.operations.live import Session, compare_profiles, evaluate_value, reset
     from kp_batch.scoring.profiles import WeightProfile, load_profiles
 
 __all__ = [
     "KpBatchError",
     "RescoreConfig",
+    "Session",
     "VectorCache",
     "WeightProfile",
     "compare_profiles",
@@ -26,6 +27,7 @@ __all__ = [
 
 _MODULES = {
     "RescoreConfig": "kp_batch.config",
+    "Session": "kp_batch.operations.live",
     "VectorCache": "kp_batch.novelty.cache",
     "WeightProfile": "kp_batch.scoring.profiles",
     "compare_profiles": "kp_batch.operations.live",

@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,8 @@ _AT_ONCE = 512  # texts whose counts, of float64, stay in a core's cache
 # Of these texts: words and pairs of words take some forty times their size while they are hashed.
 _LETTERS_AT_ONCE = 1 << 20
 _WORD = re.compile(r"\w+")
+_SHARED: WeakValueDictionary[str, "Encoder"] = WeakValueDictionary()  # by encoder_id
+_SHARING = Lock()
 
 
 class Encoder(Protocol):
@@ -85,6 +88,19 @@ def load_encoder(name: str, precision: Precision = "float32") -> Encoder | None:
     if name == "hashing":
         return Hashing()
     return AnyModel(name, precision)
+
+
+def shared_encoder(name: str, precision: Precision = "float32") -> Encoder | None:
+    """The encoder of `load_encoder`, the same one as long as anything in the process holds it.
+
+    So its model is in memory once.
+
+    Raises:
+        EncoderError: a model's files cannot be found.
+    """
+    encoder = load_encoder(name, precision)
+    with _SHARING:
+        return encoder and _SHARED.setdefault(encoder.encoder_id, encoder)
 
 
 def checked(returned: npt.ArrayLike) -> Float32s:

@@ -27,7 +27,7 @@ class Nearby:
 class Similar:
     """A trace that the cache held when another one came."""
 
-    trace_id: str
+    trace_id: str  # empty where a session scored one that has none
     task_domain: str
     created_at: str  # ISO 8601, UTC
     similarity: float  # the cosine, -1..1

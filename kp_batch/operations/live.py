@@ -1,27 +1,249 @@
-"""Scores one trace at a time, as the live engine does."""
+"""Scores one trace at a time, as the live engine does: in sessions, which have their own caches."""
 
 import threading
 import warnings
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import fault_sentence, reasons
-from kp_batch.embedding.encoders import Encoder, load_encoder
-from kp_batch.errors import TraceError
-from kp_batch.novelty.cache import NO_NEIGHBOUR, VectorCache, novelty
-from kp_batch.scoring.composite import assign, composite, score, scores_by_profile
+from kp_batch.config import RescoreConfig
+from kp_batch.embedding.encoders import Encoder, shared_encoder
+from kp_batch.embedding.precision import Precision
+from kp_batch.errors import SettingError, TraceError
+from kp_batch.novelty.settings import CacheSettings
+from kp_batch.novelty.similar import Similar, most_similar
+from kp_batch.operations.live_cache import Entry, Group, LiveCache
+from kp_batch.operations.score import NOT_NEEDED, Neighbours, Scored, scored
+from kp_batch.operations.warehouse_cache import StandingCaches
 from kp_batch.scoring.facts import with_facts
-from kp_batch.scoring.profiles import load_profiles
+from kp_batch.scoring.profiles import ProfileVersions
+from kp_batch.text import count_of
+from kp_batch.vectors import unit
+from kp_batch.warehouse.bucket.location import folder_of
+from kp_batch.warehouse.bucket.mirror import refresh
 
-# A single trace is scored at `now`: its score depends neither on its id nor on its created_at.
-NOT_NEEDED = frozenset({"missing_id", "bad_created_at"})
-_lock = threading.Lock()
+_NEIGHBOURS = 5
+_beginning = threading.Lock()
+
+
+class Session:
+    """Scores traces one by one, each against those that came before it; no files are written.
+
+    A trace whose `id` came before takes its own place again: it keeps its time, meets what it met
+    then, and replaces itself. So a cell of a notebook that is run twice, or changed and run again,
+    leaves what running it once does. A trace without `id` is a new one each time.
+
+    Several threads may use a session; sessions do not know of each other, but share a model. The
+    vector of each trace with an id stays in memory, 1.5 kB for most models, until `reset`; of
+    traces without ids only the cache does.
+
+    Args:
+        warehouse: the folder of a warehouse, or its URL in a bucket, which stays as it is: the
+            session has its settings and begins with what its cache holds now, or its caches, if
+            it keeps several. None: with an empty cache.
+        embedder: minilm, hashing, none, or any sentence-transformers folder or id.
+        precision: float32 or bf16.
+        profiles: weights: a TOML file, tables as in one, or `load_profiles(…)`; None: those of the
+            warehouse, else the built-in ones.
+        cache_size: how many traces the cache holds.
+        ttl: how long it holds one: `"90m"`, `"12h"`, `"7d"`, `"none"`, or a timedelta.
+        group: of a warehouse of several caches, values that choose one in place of the trace's
+            own, such as `{"host": "a"}`; None for a missing value.
+
+    Raises:
+        SettingError: a setting is out of its bounds, or one is given that the warehouse has.
+        WarehouseError: it is no warehouse, or nothing was scored there yet.
+        EncoderError: the model's files cannot be found.
+
+    Examples:
+        >>> session = kp.Session(embedder="hashing")
+        >>> trace = {
+        ...     "id": "a",
+        ...     "metadata": {"task_domain": "code", "success": True},
+        ...     "task": {"objective": "Fix the failing import"},
+        ...     "steps": [{"type": "thought", "content": "It moved"}, {"type": "observation"}],
+        ...     "outcome": {"confidence": 0.8},
+        ... }
+        >>> first = session.evaluate(trace)
+        >>> first.score, first.breakdown.terms[1].value
+        (0.1, 0.5)
+        >>> session.evaluate(trace).score == first.score
+        True
+    """
+
+    def __init__(  # noqa: PLR0913 (each is a setting)
+        self,
+        warehouse: str | PathLike[str] | None = None,
+        *,
+        embedder: str | None = None,
+        precision: Precision | None = None,
+        profiles: ProfileVersions | Mapping[str, Any] | str | PathLike[str] | None = None,
+        cache_size: int | None = None,
+        ttl: timedelta | str | None = None,
+        group: Mapping[str, str | None] | None = None,
+    ) -> None:
+        given = {
+            "embedder": embedder,
+            "precision": precision,
+            "cache_size": cache_size,
+            "ttl": ttl,
+            "profiles": profiles,
+        }
+        own = {name: value for name, value in given.items() if value is not None}
+        self._standing = _standing(warehouse, own, group or {})
+        self._config = _config(self._standing, own)
+        self._encoder = shared_encoder(self._config.embedder, self._config.precision)
+        self._settings = CacheSettings(self._config.cache_size, self._config.ttl)
+        self._lock = threading.Lock()
+        self._caches: dict[Group, LiveCache] = {}
+        self._forget()
+
+    def evaluate(self, trace: Mapping[str, Any], now: datetime | None = None) -> Scored:
+        """Score a trace, which is then in the cache.
+
+        Args:
+            trace: a reasoning trace as a mapping; `id` and `created_at` are not needed.
+            now: the time at which it comes, the wall clock unless given; a time without a zone is
+                UTC. A trace whose `id` came before keeps the time that it had.
+
+        Returns:
+            The score, 0 to 1, is its `score`; it also has what that is made of (`breakdown`), the
+            score under each profile (`by_profile`), and the traces that it resembles (`neighbours`,
+            `max_similarity`), as `kp-batch score --json`.
+
+        Raises:
+            TraceError: the trace cannot be scored; `reasons` holds the codes of all its faults.
+            EncoderError: the model cannot be loaded.
+            ValueError: `now` is before the time of a trace that came before.
+
+        Examples:
+            >>> again = session.evaluate(trace | {"id": "b"})
+            >>> [(near.trace_id, round(near.similarity, 4)) for near in again.neighbours]
+            [('a', 1.0)]
+        """
+        facts = _facts_of(trace)
+        trace_id = facts.item(0, "trace_id") or ""
+        with self._lock:  # the clock is read inside, or another thread's later call could be first
+            moment = datetime.now(UTC) if now is None else _in_utc(now)
+            if self._encoder is None:
+                return self._score(facts, moment, (None, ()))
+            cache = self._cache(facts)
+            if trace_id not in self._known:
+                _check_clock(moment, self._last, cache.newest)
+            entry, neighbours = self._meet(facts, moment, trace_id, self._encoder)
+            result = self._score(facts, entry.created_at, neighbours)
+            self._keep(entry)
+        return result
+
+    def compare_profiles(self, trace: Mapping[str, Any]) -> dict[str, float]:
+        """Score a trace under every profile in force, whatever its domain. The cache stays as is.
+
+        A trace whose `id` came before is scored at its own place, any other one as if it came at
+        the time of the last.
+
+        Returns:
+            The scores, 0 to 1, by the names of the profiles.
+
+        Raises:
+            TraceError, EncoderError: as for `evaluate`.
+
+        Examples:
+            >>> list(session.compare_profiles(trace))
+            ['default', 'finance', 'code', 'medical', 'customer_service']
+        """
+        facts = _facts_of(trace)
+        trace_id = facts.item(0, "trace_id") or ""
+        with self._lock:
+            moment = self._last or datetime.now(UTC)
+            if self._encoder is None:
+                return self._score(facts, moment, (None, ())).by_profile
+            entry, neighbours = self._meet(facts, moment, trace_id, self._encoder)
+        return self._score(facts, entry.created_at, neighbours).by_profile
+
+    def reset(self) -> None:
+        """Forget every trace that was scored, and their times. The model stays loaded.
+
+        Of a warehouse, the cache is what it was when the session began.
+
+        Examples:
+            >>> session.reset()
+        """
+        with self._lock:
+            self._forget()
+
+    def __repr__(self) -> str:
+        of = f"{self._standing.snapshot.warehouse}, " if self._standing else ""
+        settings = f"{self._config.embedder}, {self._settings.cache_id}"
+        return f"Session({of}{settings}, {count_of(self._came, 'trace')})"
+
+    def _score(self, facts: pl.DataFrame, moment: datetime, neighbours: Neighbours) -> Scored:
+        [result] = scored(facts, self._config.profiles, moment, lambda _: [neighbours])
+        return result
+
+    def _meet(
+        self, facts: pl.DataFrame, moment: datetime, trace_id: str, encoder: Encoder
+    ) -> tuple[Entry, Neighbours]:
+        """Compare a trace with what its cache held when it came: at a moment, or once before."""
+        known = self._known.get(trace_id)
+        place, time = (known.place, known.created_at) if known else (self._came, moment)
+        met = self._cache(facts).held(place, time, trace_id, self._known)
+        text, digest = facts.select("text", "text_hash").row(0)
+        read_before = (entry for entry in (known, *met) if entry and entry.text_hash == digest)
+        same = next(read_before, None)
+        vector = same.vector if same else unit(encoder.encode([text])[0])
+        cached = [np.stack([entry.vector for entry in met])] if met else []
+        [nearby] = most_similar([vector], cached, _NEIGHBOURS)
+        similar = tuple(Similar.to(time, vars(met[row]), each) for row, each in nearby.nearest)
+        domain, group = facts.item(0, "task_domain"), self._group(facts)
+        entry = Entry(place, time, trace_id, domain, digest, vector, group)
+        return entry, (nearby.max_similarity, similar)
+
+    def _keep(self, entry: Entry) -> None:
+        """Put a trace into its cache, at its place."""
+        if before := self._known.get(entry.trace_id):
+            self._caches[before.group].came.remove(before)
+        else:
+            self._came, self._last = self._came + 1, entry.created_at
+        self._caches[entry.group].add(entry)
+        if entry.trace_id:
+            self._known[entry.trace_id] = entry
+        if not self._known:
+            self._caches[entry.group].forget_evicted()
+
+    def _group(self, facts: pl.DataFrame) -> Group:
+        return self._standing.told_apart_by(facts) if self._standing else ()
+
+    def _cache(self, facts: pl.DataFrame) -> LiveCache:
+        """The cache of a trace, read from the warehouse where it is the first one of its group."""
+        group = self._group(facts)
+        if group not in self._caches:
+            before = [*self._entries_before(facts, group)] if self._standing else []
+            self._caches[group] = LiveCache(self._settings, before)
+        return self._caches[group]
+
+    def _entries_before(self, facts: pl.DataFrame, group: Group) -> Iterator[Entry]:
+        if self._standing and self._encoder:
+            rows, vectors = self._standing.held(facts, self._encoder.encoder_id)
+            columns = rows.select("created_at", "trace_id", "task_domain", "text_hash").rows()
+            for place, (row, vector) in enumerate(zip(columns, vectors, strict=True), -len(rows)):
+                created_at, trace_id, domain, digest = row
+                yield Entry(place, created_at, trace_id, domain, digest, vector, group)
+
+    def _forget(self) -> None:
+        self._caches = {group: replace(cache, came=[]) for group, cache in self._caches.items()}
+        self._known: dict[str, Entry] = {}
+        self._came = 0
+        self._last: datetime | None = None
 
 
 def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> float:
@@ -29,7 +251,8 @@ def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> flo
 
     Each call adds the trace's vector to the process's cache (1,000 vectors, no time to live): the
     same trace again meets itself, and scores less. `reset` empties the cache. Novelty is 0.5 for
-    the first trace, and always where sentence-transformers is not installed.
+    the first trace, and always where sentence-transformers is not installed. A `Session` has a
+    cache of its own, in which a trace with an id replaces itself.
 
     Args:
         trace: a reasoning trace as a mapping; id and created_at are not needed.
@@ -43,17 +266,7 @@ def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> flo
         EncoderError: the model cannot be loaded.
         ValueError: `now` is before an earlier call's.
     """
-    frame = _facts_of(trace)
-    with _lock:  # the clock is read inside, or another thread's later call could come first
-        moment = datetime.now(UTC) if now is None else now
-        value = _novelty(frame, moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-    versions = load_profiles()  # the built-in ones, which hold at all times
-    return (
-        frame.with_columns(assign(versions), novelty=pl.lit(value))
-        .with_columns(composite(versions.profiles))
-        .select(score())
-        .item()
-    )
+    return _engine().evaluate(_without_id(trace), now).score
 
 
 def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
@@ -64,11 +277,7 @@ def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
     Raises:
         TraceError, EncoderError: as for `evaluate_value`.
     """
-    frame = _facts_of(trace)
-    with _lock:
-        value = _novelty(frame, None)
-    in_force = load_profiles().at(datetime.now(UTC))
-    return scores_by_profile(frame.with_columns(novelty=pl.lit(value)), in_force)[0]
+    return _engine().compare_profiles(_without_id(trace))
 
 
 def reset() -> None:
@@ -76,8 +285,64 @@ def reset() -> None:
 
     The model stays loaded.
     """
-    with _lock:
-        _cache().clear()
+    _engine().reset()
+
+
+def _engine() -> Session:
+    """The session of the process, in which no trace has an id."""
+    with _beginning:
+        return _begun()
+
+
+@cache
+def _begun() -> Session:
+    if find_spec("sentence_transformers") is None:
+        warnings.warn("sentence-transformers is not installed: every novelty is 0.5", stacklevel=4)
+        return Session(embedder="none")
+    return Session()
+
+
+def _without_id(trace: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The trace as the live engine takes it; what is no mapping is refused later."""
+    return {**trace, "id": None} if isinstance(trace, Mapping) else trace
+
+
+def _standing(
+    warehouse: str | PathLike[str] | None,
+    given: Mapping[str, Any],
+    group: Mapping[str, str | None],
+) -> StandingCaches | None:
+    """The caches that a session begins with; None where it begins with an empty one."""
+    if warehouse is None:
+        if group:
+            raise SettingError("group chooses among the caches of a warehouse; name that, too")
+        return None
+    if fixed := [name for name in given if name != "profiles"]:
+        raise SettingError(
+            f"the warehouse has a {' and a '.join(fixed)} of its own; leave out what is given, or "
+            "the warehouse"
+        )
+    folder = Path(folder_of(warehouse))
+    refresh(folder)
+    return StandingCaches.of(folder, datetime.now(UTC), group)
+
+
+def _config(standing: StandingCaches | None, given: Mapping[str, Any]) -> RescoreConfig:
+    """The settings of a session: those of its warehouse, with other weights if they are given."""
+    own = RescoreConfig.read({"warehouse": "", **given})
+    if standing is None:
+        return own
+    return standing.config.model_copy(update={"profiles": own.profiles} if given else {})
+
+
+def _check_clock(moment: datetime, *earlier: datetime | None) -> None:
+    for time in earlier:
+        if time and moment < time:
+            raise ValueError(f"the clock runs backwards: {moment} after {time}")
+
+
+def _in_utc(time: datetime) -> datetime:
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:
@@ -87,31 +352,3 @@ def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:
         sentences = "; ".join(f"{code}: {fault_sentence(code, trace)}" for code in faults)
         raise TraceError(f"the trace cannot be scored ({sentences})", tuple(faults))
     return frame
-
-
-def _novelty(frame: pl.DataFrame, moment: datetime | None) -> float:
-    """The trace's novelty at a moment, when the cache takes its vector.
-
-    With None it is the novelty at the moment of the last trace, and the cache stays as it is.
-    """
-    encoder = _encoder()
-    if encoder is None:
-        return NO_NEIGHBOUR
-    vector = encoder.encode([frame.item(0, "text")])[0]
-    similarity = _cache().max_cosine_similarity(vector, moment)
-    if moment is not None:
-        _cache().add(vector, moment)
-    return NO_NEIGHBOUR if similarity is None else float(novelty(similarity))
-
-
-@cache
-def _encoder() -> Encoder | None:
-    if find_spec("sentence_transformers") is None:
-        warnings.warn("sentence-transformers is not installed: every novelty is 0.5", stacklevel=2)
-        return None
-    return load_encoder("minilm")
-
-
-@cache
-def _cache() -> VectorCache:
-    return VectorCache()

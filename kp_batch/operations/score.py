@@ -26,13 +26,14 @@ from kp_batch.kinds import PARQUET, kind_of
 from kp_batch.limits import lines_of, utf8_lines_of
 from kp_batch.novelty.cache import novelty
 from kp_batch.novelty.similar import Similar
-from kp_batch.operations.live import NOT_NEEDED
 from kp_batch.schemas import TIMESTAMP
 from kp_batch.scoring.composite import assign, breakdowns, scores_by_profile
 from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import ProfileVersions
 
 T = TypeVar("T")
+# A new trace is scored at the time of asking: neither its id nor its created_at is needed.
+NOT_NEEDED = frozenset({"missing_id", "bad_created_at"})
 _ROWS = 256  # scored at once
 _LOOKED_AT = 16  # lines, to tell what a file is
 _COLUMNS = ["row", "trace_id", "task_domain", *(field.name for field in fields(Counts))]
@@ -99,7 +100,7 @@ def score_lines(
     Raises:
         UnreadableError: it is no JSON at all.
     """
-    return each_line(file, lambda facts: _scored(facts, versions, moment, find_neighbours))
+    return each_line(file, lambda facts: scored(facts, versions, moment, find_neighbours))
 
 
 def each_line(
@@ -167,12 +168,13 @@ def _refuse_other_kinds(lines: Sequence[bytes]) -> None:
         raise UnreadableError(kind.instead_of("JSON"))
 
 
-def _scored(
+def scored(
     facts: pl.DataFrame,
     versions: ProfileVersions,
     moment: datetime,
     find_neighbours: FindNeighbours,
 ) -> Iterator[Scored]:
+    """Score the traces of a frame of `with_facts`; see `score_lines`."""
     neighbours = find_neighbours(facts)
     similarity = np.array([greatest for greatest, _ in neighbours], dtype=np.float64)  # None: NaN
     rows = facts.with_columns(

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any, LiteralString, Self
 
 import polars as pl
 
+from kp_batch.config import RescoreConfig
 from kp_batch.duck import set_variables, sql, statement
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
@@ -19,12 +20,14 @@ from kp_batch.novelty.settings import CACHE_COLUMNS, CacheSettings, format_cache
 from kp_batch.novelty.similar import Nearby, Similar, most_similar
 from kp_batch.operations.score import FindNeighbours, Neighbours, no_neighbours
 from kp_batch.planning.cache_groups import groups_of, rows_by_group
-from kp_batch.planning.snapshot import OpenSnapshot, open_published
+from kp_batch.planning.snapshot import OpenSnapshot, open_published, open_snapshot
 from kp_batch.runs.run import last_config
+from kp_batch.runs.staging import Staging
 from kp_batch.scoring.profiles import ProfileVersions
 from kp_batch.text import format_duration
 from kp_batch.vectors import Float32s, unit
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 _NEIGHBOURS = 5
 _ROWS = 16_384  # vectors in memory at once
@@ -97,6 +100,15 @@ class CacheWindow:
         own = self.places.slice(self.span.start, len(self.span))
         parts = (read_vectors(self.vectors, places) for places in own.iter_slices(_ROWS))
         return most_similar(vectors, parts, most, without, self.span.start)
+
+    def held(self) -> tuple[pl.DataFrame, Float32s]:
+        """Its traces, the oldest first: the rows of cache_window.sql, and their vectors.
+
+        Raises:
+            WarehouseError: vectors are missing.
+        """
+        own = self.places.slice(self.span.start, len(self.span))
+        return self._ask("FROM $rows ORDER BY position"), read_vectors(self.vectors, own)
 
     def _ask(self, query: LiteralString) -> pl.DataFrame:
         rows = statement(_ROWS_OF_SPAN, first=self.span.start, last=self.span.stop)
@@ -242,6 +254,59 @@ def warehouse_cache(
         yield config.profiles, find_neighbours
 
 
+@dataclass(frozen=True)
+class StandingCaches:
+    """The caches of a warehouse as they stand at a moment, whatever is published later.
+
+    Attributes:
+        config: the settings of the warehouse.
+        moment: with a time zone.
+        group: see `warehouse_cache`.
+        snapshot: what is published.
+    """
+
+    config: RescoreConfig
+    moment: datetime
+    group: Mapping[str, str | None]
+    snapshot: PublishedSnapshot
+
+    @classmethod
+    def of(cls, warehouse: Path, moment: datetime, group: Mapping[str, str | None]) -> Self:
+        """Those of what is published now.
+
+        Raises:
+            WarehouseError: it is no warehouse, or nothing was scored there yet.
+            KpBatchError: see `warehouse_cache`.
+        """
+        config = last_config(warehouse)
+        _check_group(group, config.cache_by)
+        return cls(config, moment, group, published(warehouse))
+
+    def told_apart_by(self, facts: pl.DataFrame) -> tuple[str | None, ...]:
+        """What tells the cache of a trace from others: its values, which are cheap to compare."""
+        own = [name for name in self.config.cache_by if name not in self.group]
+        return tuple(facts.item(0, name) for name in own)
+
+    def held(self, facts: pl.DataFrame, encoder_id: str) -> tuple[pl.DataFrame, Float32s]:
+        """The traces that a trace's cache holds, and one more, if there is one; see `CacheWindow`.
+
+        No time to live counts: it depends on when the trace comes.
+
+        Args:
+            facts: one row of `with_facts`.
+            encoder_id: of the vectors.
+
+        Raises:
+            WarehouseError: vectors are missing, or the files of what was published.
+        """
+        one_more = CacheSettings(self.config.cache_size + 1, None)
+        with Staging.temporary() as staging, open_snapshot(self.snapshot, staging) as snapshot:
+            groups = _groups(snapshot, facts, self.config.cache_by, self.group)
+            caches = Caches(snapshot, encoder_id, one_more, Moment(self.moment))
+            [window] = caches.of({*groups}).values()
+            return window.held()
+
+
 @dataclass
 class WarehouseCache:
     """Finds neighbours in the caches of a warehouse as if each trace came next; changes nothing.
@@ -262,7 +327,7 @@ class WarehouseCache:
         Raises:
             WarehouseError: vectors are missing.
         """
-        groups = self._groups(facts)
+        groups = _groups(self.caches.snapshot, facts, self.cache_by, self.group)
         if not self.windows.keys() >= {*groups}:
             self.windows = self.caches.of({*groups})
         vectors = vectors_of(self.caches.snapshot, self.encoder, facts)
@@ -286,15 +351,6 @@ class WarehouseCache:
             for _, matches in sorted(nearby.items())
         ]
 
-    def _groups(self, facts: pl.DataFrame) -> list[str | None]:
-        """The group of each trace, by the values of `group` and else by its own."""
-        values = {name: pl.lit(value, pl.String) for name, value in self.group.items()}
-        rows = facts.select(CACHE_COLUMNS).with_columns(
-            *(values.get(name, pl.col(name)).alias(name) for name in CACHE_COLUMNS),
-            path_keys=pl.lit(json.dumps(self.group)),
-        )
-        return groups_of(self.caches.snapshot, rows, self.cache_by).to_list()
-
     def _replaced(self, groups: Sequence[str | None], trace_ids: pl.Series) -> Iterator[int | None]:
         """The row that each trace is not compared with: that of its id, else the oldest if gone."""
         positions = self.caches.positions(trace_ids)
@@ -302,6 +358,21 @@ class WarehouseCache:
             span, position = self.windows[group].span, positions.get(trace_id)
             gone = span.start if len(span) == self.caches.settings.size else None
             yield position if position in span else gone
+
+
+def _groups(
+    snapshot: OpenSnapshot,
+    facts: pl.DataFrame,
+    cache_by: Sequence[str],
+    group: Mapping[str, str | None],
+) -> list[str | None]:
+    """The group of each trace, by the values of `group` and else by its own."""
+    values = {name: pl.lit(value, pl.String) for name, value in group.items()}
+    rows = facts.select(CACHE_COLUMNS).with_columns(
+        *(values.get(name, pl.col(name)).alias(name) for name in CACHE_COLUMNS),
+        path_keys=pl.lit(json.dumps(group)),
+    )
+    return groups_of(snapshot, rows, cache_by).to_list()
 
 
 def _check_group(group: Mapping[str, str | None], cache_by: Sequence[str]) -> None:

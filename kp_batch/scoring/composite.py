@@ -99,14 +99,13 @@ def scores_by_profile(
         rows: the four dimensions, and the Boolean columns of the three overrides.
         profiles: by name.
     """
-    facts = rows.select(*DIMENSIONS, *OVERRIDES)
-    scores = [
-        facts.with_columns(profile_id=pl.lit(profile.profile_id))
-        .with_columns(composite([profile]))
-        .select(score().alias(name))
-        for name, profile in profiles.items()
-    ]
-    return pl.concat(scores, how="horizontal").to_dicts()
+    ids = [profile.profile_id for profile in profiles.values()]
+    under_each = rows.select(*DIMENSIONS, *OVERRIDES).join(
+        pl.DataFrame({"profile_id": ids}), how="cross", maintain_order="left_right"
+    )
+    scores = under_each.with_columns(composite(profiles.values())).select(score()).to_series()
+    parts = (scores.slice(row * len(ids), len(ids)).to_list() for row in range(len(rows)))
+    return [dict(zip(profiles, part, strict=True)) for part in parts]
 
 
 def breakdowns(rows: pl.DataFrame, profiles: Iterable[WeightProfile]) -> list[Breakdown]:

@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 import kp_batch
-from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import TraceError
-from kp_batch.novelty.cache import VectorCache
 from kp_batch.operations import live
-from kp_batch.operations.live import compare_profiles, evaluate_value
+from kp_batch.operations.live import Session, compare_profiles, evaluate_value
 from tests.support import GOLDEN
 from tests.support.profiles import undated
 
@@ -44,37 +42,32 @@ def expected(novelty: float) -> float:
 
 
 @pytest.fixture(autouse=True)
-def vectors(monkeypatch: pytest.MonkeyPatch) -> VectorCache:
-    """This test's own cache, in place of the process's."""
-    vectors = VectorCache()
-    monkeypatch.setattr(live, "_cache", lambda: vectors)
-    return vectors
-
-
-@pytest.fixture
-def real_encoder() -> Iterator[None]:
-    """The encoder as a fresh process loads it."""
-    live._encoder.cache_clear()  # noqa: SLF001
+def _fresh() -> Iterator[None]:
+    """The session of a fresh process."""
+    live._begun.cache_clear()  # noqa: SLF001
     yield
-    live._encoder.cache_clear()  # noqa: SLF001
+    live._begun.cache_clear()  # noqa: SLF001
 
 
 @pytest.fixture
 def hashing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "_encoder", cache(Hashing))
+    session = Session(embedder="hashing")
+    monkeypatch.setattr(live, "_begun", cache(lambda: session))
 
 
 @pytest.fixture
-def without_sentence_transformers(
-    real_encoder: None,  # noqa: ARG001
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def without_sentence_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "find_spec", lambda _: None)
+
+
+def cached() -> list[datetime]:
+    """When the traces came that the process holds."""
+    [*caches] = live._begun()._caches.values()  # noqa: SLF001
+    return [entry.created_at for each in caches for entry in each.came]
 
 
 @pytest.mark.telling
 @pytest.mark.model
-@pytest.mark.usefixtures("real_encoder")
 def test_it_scores_as_the_live_engine_did() -> None:
     golden = zip(lines("traces.jsonl"), lines("expected_cap1000.jsonl"), strict=True)
     for record, wanted in list(golden)[:25]:
@@ -87,9 +80,7 @@ def test_it_scores_as_the_live_engine_did() -> None:
 
 
 @pytest.mark.usefixtures("without_sentence_transformers")
-def test_without_sentence_transformers_novelty_is_half_and_one_warning_says_so(
-    vectors: VectorCache,
-) -> None:
+def test_without_sentence_transformers_novelty_is_half_and_one_warning_says_so() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         scores = [evaluate_value(record) for record in lines("traces.jsonl")]
@@ -99,7 +90,7 @@ def test_without_sentence_transformers_novelty_is_half_and_one_warning_says_so(
     assert [
         "sentence-transformers is not installed" in str(warning.message) for warning in caught
     ] == [True]
-    assert vectors.size == 0
+    assert cached() == []
 
 
 @pytest.mark.usefixtures("hashing")
@@ -111,21 +102,28 @@ def test_after_a_reset_a_trace_is_as_new_as_at_first_and_any_time_will_do() -> N
 
 
 @pytest.mark.usefixtures("hashing")
-def test_each_call_adds_its_trace_to_the_cache(vectors: VectorCache) -> None:
+def test_each_call_adds_its_trace_to_the_cache() -> None:
     assert evaluate_value(trace(), NOON) == expected(0.5)
     assert evaluate_value(trace(), NOON) == pytest.approx(expected(0.0), abs=1e-7)
     new = evaluate_value(trace("Wholly other words"), NOON + SECOND)
     assert expected(0.3) < new < expected(1.0)
-    assert vectors.size == 3
+    assert cached() == [NOON, NOON, NOON + SECOND]
 
 
 @pytest.mark.usefixtures("hashing")
-def test_comparing_profiles_does_not_touch_the_cache(vectors: VectorCache) -> None:
+def test_the_engine_has_no_ids() -> None:
+    first = evaluate_value(trace() | {"id": "a"}, NOON)
+    assert evaluate_value(trace() | {"id": "a"}, NOON) < first
+    assert compare_profiles(trace() | {"id": "a"})["finance"] < first
+
+
+@pytest.mark.usefixtures("hashing")
+def test_comparing_profiles_does_not_touch_the_cache() -> None:
     evaluate_value(trace(), NOON)
     second = trace("Check the other ledger")
     compared = compare_profiles(second)
     assert compare_profiles(second) == compared
-    assert vectors.size == 1
+    assert cached() == [NOON]
     assert list(compared) == list(undated())
     assert evaluate_value(second, NOON) == compared["finance"]
     assert len(set(compared.values())) == 5
@@ -149,23 +147,20 @@ def test_a_clock_that_runs_backwards_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("hashing")
-def test_a_time_without_a_zone_is_utc(vectors: VectorCache) -> None:
+def test_a_time_without_a_zone_is_utc() -> None:
     evaluate_value(trace(), NOON.replace(tzinfo=None))
-    nearest = vectors.nearest(Hashing().encode(["anything"])[0])
-    assert nearest is not None
-    assert nearest.added_at == NOON
+    assert cached() == [NOON]
     evaluate_value(trace(), NOON)
     with pytest.raises(ValueError, match="clock runs backwards"):
         evaluate_value(trace(), (NOON - SECOND).replace(tzinfo=None))
 
 
 @pytest.mark.usefixtures("hashing")
-def test_the_wall_clock_is_the_default(vectors: VectorCache) -> None:
+def test_the_wall_clock_is_the_default() -> None:
     before = datetime.now(UTC)
     evaluate_value(trace())
-    nearest = vectors.nearest(Hashing().encode(["anything"])[0])
-    assert nearest is not None
-    assert before <= (nearest.added_at or before) <= datetime.now(UTC)
+    [came] = cached()
+    assert before <= came <= datetime.now(UTC)
     with pytest.raises(ValueError, match="clock runs backwards"):
         evaluate_value(trace(), before - SECOND)
 
@@ -204,13 +199,13 @@ FAULTY = {
 @pytest.mark.parametrize("call", [evaluate_value, compare_profiles])
 @pytest.mark.usefixtures("hashing")
 def test_a_trace_with_faults_is_refused_with_all_of_them(
-    vectors: VectorCache, call: Any, record: Any, codes: tuple[str, ...]
+    call: Any, record: Any, codes: tuple[str, ...]
 ) -> None:
     with pytest.raises(TraceError, match="cannot be scored") as caught:
         call(record)
     assert caught.value.reasons == codes
     assert all(f"{code}: " in str(caught.value) for code in codes)
-    assert vectors.size == 0
+    assert cached() == []
 
 
 @pytest.mark.usefixtures("hashing")
