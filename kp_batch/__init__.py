@@ -10,13 +10,16 @@ if TYPE_CHECKING:
     from kp_batch.novelty.cache import VectorCache
     from kp_batch.novelty.replay import replay
     from kp_batch.operations.live import Session, compare_profiles, evaluate_value, reset
+    from kp_batch.python.warehouse import Project, Warehouse
     from kp_batch.scoring.profiles import WeightProfile, load_profiles
 
 __all__ = [
     "KpBatchError",
+    "Project",
     "RescoreConfig",
     "Session",
     "VectorCache",
+    "Warehouse",
     "WeightProfile",
     "compare_profiles",
     "evaluate_value",
@@ -26,9 +29,11 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Project": "kp_batch.python.warehouse",
     "RescoreConfig": "kp_batch.config",
     "Session": "kp_batch.operations.live",
     "VectorCache": "kp_batch.novelty.cache",
+    "Warehouse": "kp_batch.python.warehouse",
     "WeightProfile": "kp_batch.scoring.profiles",
     "compare_profiles": "kp_batch.operations.live",
     "evaluate_value": "kp_batch.operations.live",

@@ -389,6 +389,19 @@ class RescoreConfig(BaseModel):
             ) from error
 
 
+def read_values(values: Mapping[str, Any]) -> RescoreConfig:
+    """Read the config from values by the names of its fields.
+
+    Raises:
+        SettingError: some are unknown, or cannot be; the message lists all that are.
+        ProfileError: a file of profiles has faults.
+    """
+    try:
+        return RescoreConfig.model_validate(values)
+    except ValidationError as error:
+        raise SettingError(faults_of(error, RescoreConfig, _field)) from error
+
+
 def read_project(file: Path | str | Project) -> Project:
     """Read a project's file, unless it is read already, and check its values.
 
@@ -431,5 +444,9 @@ def faults(error: ValidationError, model: type[BaseModel]) -> str:
     return faults_of(error, model, _option)
 
 
+def _field(place: Place) -> str:
+    return str(place[0]) if place else ""
+
+
 def _option(place: Place) -> str:
-    return f"--{str(place[0]).replace('_', '-')}" if place else ""
+    return f"--{_field(place).replace('_', '-')}" if place else ""

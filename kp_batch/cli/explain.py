@@ -1,7 +1,6 @@
 """`explain` and `score`: what the score of one trace is made of."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
@@ -38,9 +37,8 @@ from kp_batch.text import (
 if TYPE_CHECKING:
     from kp_batch.operations.explain import Explanation, ScoreChange
     from kp_batch.operations.neighbours import Neighbour, TextSpan
-    from kp_batch.operations.score import FindNeighbours, Scored, ScoredLine, Unscored
+    from kp_batch.operations.score import Scored, ScoredLine, Unscored
     from kp_batch.operations.warehouse_cache import CacheContents
-    from kp_batch.scoring.profiles import ProfileVersions
 
 T = TypeVar("T")
 _STEPS = 12  # shown at the most
@@ -115,11 +113,16 @@ def score(  # noqa: PLR0913 (each is an option)
     Without one it is scored as a live engine would score its first. --json prints a line for each.
     """
     from kp_batch.operations.score import score_lines
+    from kp_batch.operations.warehouse_cache import scoring
+    from kp_batch.scoring.profiles import load_profiles
 
     moment = at or datetime.now(UTC)
     if len(dict(group)) < len(group):
         raise click.UsageError("--group gives one of its keys twice")
-    with _scorer(warehouse, profiles, moment, dict(group)) as (versions, find_neighbours):
+    if group and warehouse is None:
+        raise click.UsageError("--group is of a warehouse; name it with --warehouse")
+    weights = load_profiles(profiles) if profiles else None
+    with scoring(warehouse, weights, moment, dict(group)) as (versions, find_neighbours):
         answers = score_lines(file, versions, moment, find_neighbours)
         print_lines(file, answers, json_line if as_json else scored_text, "cannot be scored")
 
@@ -153,29 +156,6 @@ def print_lines(
         raise TraceError(message)
     if unscored:
         raise TraceError(f"{unscored:,} of {count_of(lines, 'trace')} {refusal}{first}")
-
-
-@contextmanager
-def _scorer(
-    warehouse: Path | None,
-    profiles: str | None,
-    moment: datetime,
-    group: Mapping[str, str | None],
-) -> Generator[tuple["ProfileVersions", "FindNeighbours"]]:
-    """The weights, and the function that finds the neighbours of a trace."""
-    from kp_batch.operations.score import no_neighbours
-    from kp_batch.scoring.profiles import load_profiles
-
-    from_file = load_profiles(profiles) if profiles else None
-    if warehouse is None:
-        if group:
-            raise click.UsageError("--group is of a warehouse; name it with --warehouse")
-        yield from_file or load_profiles(), no_neighbours
-        return
-    from kp_batch.operations.warehouse_cache import warehouse_cache
-
-    with warehouse_cache(warehouse, moment, group) as (own, find_neighbours):
-        yield from_file or own, find_neighbours
 
 
 def explanation_text(result: "Explanation") -> str:

@@ -105,7 +105,7 @@ def export(  # noqa: PLR0913 (each is an option)
     if since and until and since > until:
         raise click.UsageError(f"--since {since.date()} is after --until {until.date()}")
     ending = ending_of(output, _ENDINGS)
-    from kp_batch.operations.export import FORMATS, ExportFilter, check_output
+    from kp_batch.operations.export import FORMATS, ExportFilter, check_output, refuse_empty
     from kp_batch.operations.export import export as export_traces
 
     conditions = ExportFilter(
@@ -125,11 +125,7 @@ def export(  # noqa: PLR0913 (each is an option)
         # stdout may be the export itself.
         text = json_line(exported) if as_json else exported_text(exported, output)
         echo(text, err=output == _STDOUT)
-        if exported.chosen and not exported.exported:
-            raise KpBatchError(
-                f"none of {count_of(exported.chosen, 'chosen trace')} could be exported, and "
-                f"{printable(output)} is as it was; see above what became of them"
-            )
+        refuse_empty(exported, output)
 
 
 def exported_text(result: "ExportResult", output: str) -> str:

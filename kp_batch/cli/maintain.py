@@ -1,10 +1,9 @@
 """`catalog`, `vacuum`, `forget` and `rollback`: the upkeep of a warehouse."""
 
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 from typing import IO, TYPE_CHECKING
@@ -24,7 +23,7 @@ from kp_batch.cli.options import (
 from kp_batch.cli.supervise import logged
 from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.log import echo, echo_result
-from kp_batch.text import count_of, parse_duration, printable
+from kp_batch.text import count_of, printable
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import Layout
 
@@ -80,9 +79,13 @@ def catalog(warehouse: Path, output: Path | None) -> None:
 @json_option
 def vacuum(warehouse: Path, keep: str, *, dry_run: bool, as_json: bool) -> None:
     """Remove old versions, vectors that nothing needs, and the raw rows of old rejects."""
-    period = _period(keep)
+    from kp_batch.operations.vacuum import parse_keep
     from kp_batch.operations.vacuum import vacuum as vacuum_warehouse
 
+    try:
+        period = parse_keep(keep)
+    except SettingError as error:
+        raise click.UsageError(f"--{error}") from error
     with _upkeep(warehouse, dry_run=dry_run):
         removed = vacuum_warehouse(warehouse, period, datetime.now(UTC), dry_run=dry_run)
     echo_result(json_line(removed) if as_json else removed_text(removed, dry_run=dry_run))
@@ -140,12 +143,12 @@ def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_j
     such as 2026-03-01T02:00 (the last one that was done by then, in UTC unless a zone follows). The
     next run goes on from there, with the archive as it is by then: --dry-run shows that, too.
     """
-    from kp_batch.operations.rollback import plan_rollback
+    from kp_batch.operations.rollback import excluded_by, plan_rollback
     from kp_batch.operations.rollback import rollback as roll_back
 
     with _upkeep(warehouse, dry_run=dry_run):
         if dry_run:
-            result = plan_rollback(warehouse, run, _excluded(warehouse))
+            result = plan_rollback(warehouse, run, excluded_by(the_project(), warehouse))
         else:
             result = roll_back(warehouse, run, note=note, with_page=True)
     has_project = the_project() is not None
@@ -153,17 +156,6 @@ def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_j
     echo_result(json_line(result) if as_json else text)
     if told := _told_of_project(warehouse, result):
         echo(f"kp-batch: warning: {told}", err=True)
-
-
-def _excluded(warehouse: Path) -> Sequence[str]:
-    """What the next run excludes by its project; nothing where the file has faults."""
-    project = the_project()
-    if project and project.is_of(warehouse):
-        from kp_batch.config import read_project
-
-        with suppress(SettingError):
-            return read_project(project).values.get("exclude", ())
-    return ()
 
 
 def _told_of_project(warehouse: Path, result: "RollbackResult") -> str | None:
@@ -199,17 +191,6 @@ def _upkeep(warehouse: Path, *, dry_run: bool) -> AbstractContextManager[None]:
 
     require_manifest(warehouse)
     return nullcontext() if dry_run else logged(Layout(warehouse).log)
-
-
-def _period(text: str) -> timedelta:
-    if re.fullmatch(r"\s*[0-9]+\s*m\s*", text, re.IGNORECASE):
-        raise click.UsageError(
-            f"--keep: {text!r} may be minutes or months; write hours or days, such as 12h or 30d"
-        )
-    with suppress(ValueError):
-        if period := parse_duration(text):
-            return period
-    raise click.UsageError(f"--keep: a time such as 12h or 30d, got {text!r}")
 
 
 def _ids(ids: Sequence[str], file: IO[bytes] | None) -> list[str]:

@@ -22,7 +22,11 @@ from kp_batch.log import echo
 # made.
 OWED, PRINTED = "owed", "told"
 _OWED: list[str] = []  # the object that this process owes, at most one
-_LEAST: Mapping[str, Any] = {"warehouse": None, "counts": None, "seconds": None, "audits": []}
+_LEAST: Mapping[str, Any] = {
+    **dict.fromkeys(("warehouse", "counts", "seconds")),
+    "audits": [],
+    "warnings": [],
+}
 _OF_RUN: Mapping[str, Any] = {"run_id": None, "domains": 0, "scores": []}
 _OF_PREVIEW: Mapping[str, Any] = {"changes": False, "comparison": None}
 

@@ -59,28 +59,6 @@ _ANY_WIDTH = 10**6  # characters, where the terminal's width is unknown
 _ID = 100  # characters
 _VALUE = 73  # characters, as many as the weights of a profile take
 _RUN = "its id, the beginning of it, latest, previous, a time, or candidate"
-_RUNS = """
-    SELECT run_id, date_trunc('second', started_at) AS started_at, status,
-        coalesce(reason, array_to_string(list_transform(
-            from_json(changes, '[{"code": "VARCHAR", "words": "VARCHAR"}]'),
-            lambda change: if(
-                change.code = 'weights', regexp_replace(change.words, ': [^:]*$', ''), change.words
-            )
-        ), '; ')) AS changes,
-        "user", note,
-        (counts->>'accepted')::BIGINT AS accepted, (counts->>'rejected')::BIGINT AS rejected,
-        (counts->>'restated')::BIGINT AS restated,
-        round(waited, 1) AS seconds, round(waited - overhead, 1) AS work,
-        CASE WHEN list_contains(getvariable('restorable'), run_id) THEN 'rollback'
-            WHEN list_contains(getvariable('readable'), run_id) THEN 'as-of' END AS kept
-    FROM (
-        SELECT *, list_sum((seconds->'$.*')::DOUBLE[]) AS waited,
-            coalesce((seconds->>'start')::DOUBLE, 0) + coalesce((seconds->>'prefect')::DOUBLE, 0)
-                AS overhead
-        FROM runs
-    )
-    ORDER BY number DESC
-"""
 
 
 class QuestionsHelp(click.Command):
@@ -161,13 +139,13 @@ def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
     kept is as-of where the tables that a run left can be read with --as-of, and rollback where they
     can be published again, too. Without a terminal, each value has a line of its own.
     """
-    from kp_batch.operations.kept_runs import available_runs
+    from kp_batch.operations.kept_runs import RUNS, available_runs
 
     available = available_runs(warehouse)
-    versions = {"readable": [*available.readable], "restorable": [*available.restorable]}
     if output_format == "table" and not shutil.get_terminal_size((0, 0)).columns:
         output_format = "line"  # a mail or a log is no wider than a terminal
-    ask(warehouse, _RUNS, "json" if as_json else output_format, variables=versions)
+    form = "json" if as_json else output_format
+    ask(warehouse, RUNS, form, variables=available.variables)
     if available.candidate:
         echo(
             f"kp-batch: what run {available.candidate} did not publish is kept: "
@@ -319,13 +297,13 @@ def verify(
     """
     from secrets import randbelow
 
+    from kp_batch.operations.verify import refuse_wrong
     from kp_batch.operations.verify import verify as verify_traces
 
     seed = randbelow(10**6) if seed is None else seed
     verification = verify_traces(warehouse, traces=traces, seed=seed, embed=not no_embed)
     echo(json_line(verification) if as_json else verification_text(verification))
-    if verification.wrong:
-        raise KpBatchError(f"the scores do not verify: {verification.wrong}")
+    refuse_wrong(verification)
 
 
 @kp_batch.command()

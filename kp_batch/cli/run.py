@@ -24,14 +24,13 @@ from kp_batch.cli.query import ask
 from kp_batch.cli.supervise import end_after, logged
 from kp_batch.errors import ResourceError
 from kp_batch.log import echo, echo_result, info, show_only_new_warnings
+from kp_batch.start import make_place, start
 from kp_batch.text import count_of, parse_duration
-from kp_batch.warehouse.bucket.location import url_of
-from kp_batch.warehouse.layout import Layout, check_apart, make_folder
+from kp_batch.warehouse.layout import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from kp_batch.config import RescoreConfig
     from kp_batch.operations.preview import Preview
     from kp_batch.pipeline.summary import Summary
 
@@ -210,18 +209,13 @@ def _work(
         except (OSError, ResourceError) as error:  # nobody reads it, say: the work goes on
             fault = error
 
-    check_apart(config.warehouse, config.archive)
-    from kp_batch.warehouse.manifest import check_identity
-
-    if not url_of(config.warehouse):  # of a bucket, which may be away, the run asks again
-        check_identity(config.warehouse, config.warehouse_id)
-    make_folder(config.warehouse)
+    make_place(config)
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
     from kp_batch.steps.step import timed
 
     with logged(Layout(config.warehouse).log), timed(began):
         _tell_of_project(config.warehouse)
-        (_run_flow if under_prefect else _run_alone)(config, take_result)
+        start(config, take_result, prefect=under_prefect)
     if fault:
         raise fault
 
@@ -239,21 +233,3 @@ def _result_text(result: "Summary | Preview") -> str:
     from kp_batch.operations.preview import preview_text
 
     return preview_text(result)
-
-
-def _run_alone(config: "RescoreConfig", on_result: "Callable[[Summary | Preview], None]") -> None:
-    from kp_batch.operations.preview import preview
-    from kp_batch.pipeline.rescore import rescore_and_report
-    from kp_batch.steps.ray import executor_of
-
-    with executor_of(config) as executor:
-        (preview if config.preview else rescore_and_report)(config, executor, on_result)
-
-
-def _run_flow(config: "RescoreConfig", on_result: "Callable[[Summary | Preview], None]") -> None:
-    from kp_batch.steps.prefect_settings import prepare_prefect
-
-    prepare_prefect(Layout(config.warehouse.absolute()).prefect)
-    from kp_batch.steps.prefect import run_flow
-
-    run_flow(config, on_result)

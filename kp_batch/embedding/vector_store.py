@@ -193,12 +193,16 @@ def _stream(files: Iterable[Any], *names: str) -> pa.RecordBatchReader:
     """
     schema = pa.schema({**dict.fromkeys(names, pa.string()), "place": pa.int64()})
     batches = (
-        pa.record_batch(
-            [*map(_as_strings, columns), np.arange(len(columns[0])) + (number << 32)], schema
-        )
+        pa.record_batch([*map(_as_strings, columns), _places(number, len(columns[0]))], schema)
         for number, columns in enumerate(files)
     )
     return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _places(number: int, rows: int) -> pa.Array:
+    """The places of a file's rows, by their buffer: to convert them, pyarrow imports pandas."""
+    places = np.arange(rows, dtype=np.int64) + (number << 32)
+    return pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(places)])
 
 
 def _as_strings(hashes: Hashes) -> pa.StringArray:

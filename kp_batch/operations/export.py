@@ -23,7 +23,8 @@ from kp_batch.archive.formats.json import reader
 from kp_batch.archive.sources import covers
 from kp_batch.duck import SQL, duckdb_limit, literal, read_parquet, set_variables, sql, statement
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
-from kp_batch.errors import KpBatchError, Unread
+from kp_batch.errors import KpBatchError, SettingError, Unread
+from kp_batch.files import atomic_write
 from kp_batch.ingest.reread import Trace, locations_query, reread_batches
 from kp_batch.log import progress
 from kp_batch.novelty.similar import Distinct
@@ -111,6 +112,22 @@ class ExportFilter:
     distinct: float | None = None
     top: int | None = None
     private: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot be.
+
+        Raises:
+            SettingError: some cannot.
+        """
+        checks = {
+            "min_score is from 0 to 1": self.min_score is None or 0 <= self.min_score <= 1,
+            "distinct is above 0, up to 1": self.distinct is None or 0 < self.distinct <= 1,
+            "top is at least 1": self.top is None or self.top >= 1,
+            "since is no later than until": not (self.since and self.until)
+            or self.since <= self.until,
+        }
+        if wrong := [name for name, holds in checks.items() if not holds]:
+            raise SettingError(f"{'; '.join(wrong)}: got {self}")
 
     def conditions(self, threshold: str) -> Iterator[tuple[str, str]]:
         """The conditions in SQL, with the variable `domains`, each with its words."""
@@ -385,6 +402,44 @@ def _distinct_positions(folder: Path, places: Path, bound: float) -> pl.Series:
         )
         taken = [np.empty(0, dtype=np.bool_), *map(distinct.take, batches)]
     return pl.Series(np.flatnonzero(np.concatenate(taken)), dtype=pl.Int64)
+
+
+def export_to(warehouse: Path, wanted: ExportFilter, output: Path) -> ExportResult:
+    """Export into a file, which is replaced once it is whole; see `export`.
+
+    Raises:
+        KpBatchError: its ending is of no format, it is in the archive or the warehouse, or none of
+            the traces could be exported.
+    """
+    form = FORMATS.get(output.suffix.lower())
+    if form is None:
+        raise KpBatchError(f"a file ends with {' or '.join(FORMATS)}, got {printable(str(output))}")
+    check_output(warehouse, output.absolute())
+    with atomic_write(output) as partial:
+        partial.touch(0o600 if wanted.private else 0o666)
+        result = export(warehouse, wanted, form, partial)
+        refuse_empty(result, str(output))
+    return result
+
+
+def refuse_empty(result: ExportResult, output: str) -> None:
+    """Refuse an export of which no chosen trace could be written.
+
+    Raises:
+        KpBatchError: it is one.
+    """
+    if result.chosen and not result.exported:
+        raise KpBatchError(
+            f"none of {count_of(result.chosen, 'chosen trace')} could be exported, and "
+            f"{printable(output)} is as it was: {_left_out(result)}"
+        )
+
+
+def _left_out(result: ExportResult) -> str:
+    counts = {"private": result.private, "similar": result.similar, **result.unread}
+    return ", ".join(
+        f"{count_of(count, 'trace')} {what}" for what, count in counts.items() if count
+    )
 
 
 def check_output(warehouse: Path, output: Path) -> None:

@@ -19,6 +19,30 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 RunIds = tuple[str, ...]
 
+# The runs, the last one first, by the variables of `AvailableRuns`.
+RUNS = """
+    SELECT run_id, date_trunc('second', started_at) AS started_at, status,
+        coalesce(reason, array_to_string(list_transform(
+            from_json(changes, '[{"code": "VARCHAR", "words": "VARCHAR"}]'),
+            lambda change: if(
+                change.code = 'weights', regexp_replace(change.words, ': [^:]*$', ''), change.words
+            )
+        ), '; ')) AS changes,
+        "user", note,
+        (counts->>'accepted')::BIGINT AS accepted, (counts->>'rejected')::BIGINT AS rejected,
+        (counts->>'restated')::BIGINT AS restated,
+        round(waited, 1) AS seconds, round(waited - overhead, 1) AS work,
+        CASE WHEN list_contains(getvariable('restorable'), run_id) THEN 'rollback'
+            WHEN list_contains(getvariable('readable'), run_id) THEN 'as-of' END AS kept
+    FROM (
+        SELECT *, list_sum((seconds->'$.*')::DOUBLE[]) AS waited,
+            coalesce((seconds->>'start')::DOUBLE, 0) + coalesce((seconds->>'prefect')::DOUBLE, 0)
+                AS overhead
+        FROM runs
+    )
+    ORDER BY number DESC
+"""
+
 _NAMES = tuple(name for name in VIEWS if name not in GROWING)  # the tables that each run replaces
 _GONE = (False, False)
 
@@ -30,6 +54,11 @@ class AvailableRuns:
     readable: tuple[str, ...]  # with --as-of
     restorable: tuple[str, ...]  # of these, those that can be rolled back to
     candidate: str | None  # the refused run, or preview, that is kept; null: there is none
+
+    @property
+    def variables(self) -> dict[str, list[str]]:
+        """Those of `RUNS`."""
+        return {"readable": [*self.readable], "restorable": [*self.restorable]}
 
 
 def available_runs(warehouse: Path) -> AvailableRuns:

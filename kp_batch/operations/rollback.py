@@ -1,6 +1,7 @@
 """Publishes the state of an earlier run again: a run of its own, which copies no row."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,14 +9,15 @@ from pathlib import Path
 import polars as pl
 
 from kp_batch.archive.ledger import FileChanges
-from kp_batch.config import RescoreConfig
+from kp_batch.config import RescoreConfig, read_project
 from kp_batch.duck import statement
-from kp_batch.errors import KpBatchError, WarehouseError
+from kp_batch.errors import KpBatchError, SettingError, WarehouseError
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.operations.kept_runs import available_runs, forgotten_files
 from kp_batch.pipeline.publish import STATE, publish_success, restore, what_stands
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
+from kp_batch.project import Project
 from kp_batch.runs.author import current_user
 from kp_batch.runs.reasons import Reason, RolledBack, setting_changes
 from kp_batch.runs.record import RunRecord, done_runs
@@ -107,6 +109,14 @@ def _leave(run: Run, plan: "_Plan") -> None:
         warehouse = run.config.warehouse
         stands = what_stands(warehouse, plan.target.counts, plan.target.audits)
         leave_rollback(warehouse, run.started_at, run.run_id, stands, rolled_back)
+
+
+def excluded_by(project: Project | None, warehouse: Path) -> Sequence[str]:
+    """What the next run of a warehouse excludes by its project; nothing where that has faults."""
+    if project and project.is_of(warehouse):
+        with suppress(SettingError):
+            return read_project(project).values.get("exclude", ())
+    return ()
 
 
 def plan_rollback(warehouse: Path, run: str, exclude: Sequence[str] = ()) -> RollbackResult:

@@ -3,6 +3,7 @@
 `forget` uses its functions, too.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,11 +18,13 @@ from kp_batch.archive.validation import SUPERSEDED, with_message
 from kp_batch.duck import SQL, statement
 from kp_batch.embedding.chunks import chunk_files, count_vectors, merge_small
 from kp_batch.embedding.vector_store import VectorStore
+from kp_batch.errors import SettingError
 from kp_batch.operations.kept_runs import sorted_runs
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.runs.record import last_done
 from kp_batch.runs.staging import Staging
 from kp_batch.schemas import GROWING, TABLES
+from kp_batch.text import parse_duration
 from kp_batch.warehouse.bucket.mirror import allow_deletion
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.data_files import sink_data_file
@@ -91,6 +94,24 @@ class FactsRewrite:
         name = f"facts-{uuid4().hex}"
         new = sink_data_file(candidate.folder, "facts", self.keep(together), name)
         return candidate.change("facts", [new], [path.name for path in self.files])
+
+
+def parse_keep(text: str | timedelta) -> timedelta:
+    """Read how long what runs left stays readable, such as 12h or 30d.
+
+    Raises:
+        SettingError: it is no such time, or may be minutes or months.
+    """
+    if isinstance(text, timedelta):
+        return text
+    if re.fullmatch(r"\s*[0-9]+\s*m\s*", text, re.IGNORECASE):
+        raise SettingError(
+            f"keep: {text!r} may be minutes or months; write hours or days, such as 12h or 30d"
+        )
+    with suppress(ValueError):
+        if period := parse_duration(text):
+            return period
+    raise SettingError(f"keep: a time such as 12h or 30d, got {text!r}")
 
 
 def vacuum(

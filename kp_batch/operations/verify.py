@@ -23,7 +23,7 @@ from kp_batch.embedding.chunks import damaged_rows
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
-from kp_batch.errors import DamagedVectorsError, UnreadableError
+from kp_batch.errors import DamagedVectorsError, KpBatchError, UnreadableError
 from kp_batch.ingest.stage import Unreadable, read_with_retries
 from kp_batch.log import progress
 from kp_batch.novelty.cache import NO_NEIGHBOUR_ROW, VectorCache, novelty
@@ -67,6 +67,17 @@ class Verification:
     checked: int  # of these; the others' files are gone, unreadable or changed
     differences: tuple[Difference, ...]  # one a column
     wrong: str  # what is beyond tolerance, in words; empty: nothing
+
+
+def refuse_wrong(result: Verification) -> Verification:
+    """Refuse scores that do not verify; else the result.
+
+    Raises:
+        KpBatchError: they do not.
+    """
+    if result.wrong:
+        raise KpBatchError(f"the scores do not verify: {result.wrong}")
+    return result
 
 
 @dataclass(frozen=True)

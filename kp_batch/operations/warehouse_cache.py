@@ -23,7 +23,7 @@ from kp_batch.planning.cache_groups import groups_of, rows_by_group
 from kp_batch.planning.snapshot import OpenSnapshot, open_published, open_snapshot
 from kp_batch.runs.run import last_config
 from kp_batch.runs.staging import Staging
-from kp_batch.scoring.profiles import ProfileVersions
+from kp_batch.scoring.profiles import ProfileVersions, load_profiles
 from kp_batch.text import format_duration
 from kp_batch.vectors import Float32s, unit
 from kp_batch.warehouse.layout import Layout
@@ -252,6 +252,28 @@ def warehouse_cache(
             cache = WarehouseCache(caches, encoder, config.cache_by, group)
             find_neighbours = cache.neighbours
         yield config.profiles, find_neighbours
+
+
+@contextmanager
+def scoring(
+    warehouse: Path | None,
+    profiles: ProfileVersions | None,
+    moment: datetime,
+    group: Mapping[str, str | None],
+) -> Generator[tuple[ProfileVersions, FindNeighbours]]:
+    """The weights of new traces, and what finds their neighbours, in a warehouse or in none.
+
+    Args:
+        warehouse: as of `warehouse_cache`; None: they meet an empty cache.
+        profiles: None: those of the warehouse, or the built-in ones.
+        moment: as of `warehouse_cache`.
+        group: likewise.
+    """
+    if warehouse is None:
+        yield profiles or load_profiles(), no_neighbours
+        return
+    with warehouse_cache(warehouse, moment, group) as (own, find_neighbours):
+        yield profiles or own, find_neighbours
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ def _report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
     connection.execute("SET preserve_insertion_order = false")  # or many files take much memory
     # Questions that name others find those that ask what is in use; see `_asked_of`.
     connection.execute("SET search_path = 'kp.here,kp.main'")
-    runs = [RunRecord.of(row) for row in connection.sql(_RUNS).to_arrow_table().to_pylist()]
+    runs = [*map(RunRecord.of, pl.DataFrame(connection.sql(_RUNS).to_arrow_table()).to_dicts())]
     run = last_done(runs)
     before = last_done(each for each in runs if each != run)
     function = _function(connection)

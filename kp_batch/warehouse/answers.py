@@ -1,4 +1,4 @@
-"""Writes a query's answer: as a table, as a line for each value, as CSV, or as JSON."""
+"""A query's answer: as a table, as a line for each value, as CSV, as JSON, or as a frame."""
 
 import json
 import math
@@ -17,6 +17,7 @@ from kp_batch.text import Terminal, count_of, drawn, padded, printable, printabl
 from kp_batch.warehouse.questions import questions
 
 if TYPE_CHECKING:
+    import polars as pl
     from _typeshed import SupportsWrite
 
 _ROWS_AT_ONCE = 10_000
@@ -60,6 +61,35 @@ def write_answer(
             safe = Terminal(out) if out.isatty() else out
             return _write_data(connection, statements, output_format, safe)
         return _write_text(connection, statements, None if output_format == "line" else room, out)
+    except duckdb.Error as error:
+        raise KpBatchError(_refusal(str(error).expandtabs(2))) from error
+
+
+def frame_answer(
+    connection: duckdb.DuckDBPyConnection, query: str, values: Sequence[object] = ()
+) -> "pl.DataFrame":
+    """The answer to a query as a frame, with exact numbers.
+
+    Args:
+        connection: the catalog.
+        query: SQL over its views: one statement, or several of which the last one alone answers.
+        values: of the query's `?`.
+
+    Raises:
+        KpBatchError: DuckDB refuses the query, with its message; or it has no answer, or several,
+            or two columns of one name.
+    """
+    import polars as pl
+
+    try:
+        statements = connection.extract_statements(query)
+        if [*map(_has_answer, statements)] != [False] * (len(statements) - 1) + [True]:
+            raise KpBatchError("a frame holds one answer, the last statement's: ask one at a time")
+        for before in statements[:-1]:
+            connection.execute(before)
+        answer = connection.sql(statements[-1], params=list(values))
+        _check_named_apart(answer.columns)
+        return pl.DataFrame(answer.to_arrow_table())
     except duckdb.Error as error:
         raise KpBatchError(_refusal(str(error).expandtabs(2))) from error
 
@@ -204,8 +234,7 @@ def _csv_value(value: Any) -> str:
 
 def _write_json(cursor: duckdb.DuckDBPyConnection, out: "SupportsWrite[str]") -> int:
     columns = _columns(cursor)
-    if len(set(columns)) < len(columns):
-        raise KpBatchError(f"an object holds a name once; name the columns apart: {columns}")
+    _check_named_apart(columns)
     count = 0
     for row in _rows(cursor):
         before = "," if count else "["
@@ -213,6 +242,11 @@ def _write_json(cursor: duckdb.DuckDBPyConnection, out: "SupportsWrite[str]") ->
         count += 1
     out.write("\n]\n" if count else "[]\n")
     return count
+
+
+def _check_named_apart(columns: Sequence[str]) -> None:
+    if len(set(columns)) < len(columns):
+        raise KpBatchError(f"an answer's row holds a name once; name the columns apart: {columns}")
 
 
 def _columns(cursor: duckdb.DuckDBPyConnection) -> list[str]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kp_batch.cli.query import _RUNS as LISTED
 from kp_batch.operations.compare import compare
 from kp_batch.operations.explain import explain
+from kp_batch.operations.kept_runs import RUNS as LISTED
 from kp_batch.operations.settings import settings
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import rescore

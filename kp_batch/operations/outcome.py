@@ -1,0 +1,90 @@
+"""How a run, or a preview, ended: what `run --json` prints, and what a `Warehouse` returns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from kp_batch.ended import Ended, Status
+from kp_batch.operations.compare import Comparison
+from kp_batch.operations.preview import Preview
+from kp_batch.pipeline.summary import DomainScores, Summary, with_all_domains
+from kp_batch.runs.audits import AuditResult
+from kp_batch.runs.record import RunCounts
+from kp_batch.warehouse.bucket.location import shown
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is known of a run, or of a preview, when it ends."""
+
+    status: Status
+    reason: str | None  # why it is not done, as on stderr
+    code: str | None  # a word for the kind of the reason, which stays when its words change
+    started_at: str  # in UTC
+    finished_at: str  # likewise
+    version: str  # of kp_batch
+    warehouse: str | None  # null: it ended before its options were read
+    counts: RunCounts | None = None  # null: it failed before its plan was made
+    seconds: Mapping[str, float] | None = None  # of each step; null: it was killed, or as above
+    audits: Sequence[AuditResult] = ()
+    warnings: Sequence[str] = ()  # as on stderr
+
+
+@dataclass(frozen=True)
+class RunOutcome(Outcome):
+    """Of a run."""
+
+    run_id: str | None = None  # of its row in `runs`; null: it has none, as with nothing to do
+    domains: int = 0
+    scores: Sequence[DomainScores] = ()  # those of all domains; none where it failed
+
+
+@dataclass(frozen=True)
+class PreviewOutcome(Outcome):
+    """Of a preview."""
+
+    changes: bool = False
+    comparison: Comparison | None = None
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """A run, or a preview, that somebody waits for.
+
+    Attributes:
+        warehouse: the folder of the tables.
+        is_preview: whether it publishes nothing.
+        began: when somebody began to wait, in seconds since the epoch.
+        warnings: those that were given so far.
+    """
+
+    warehouse: Path
+    is_preview: bool
+    began: float
+    warnings: Sequence[str] = ()
+
+    def outcome_of(self, result: Summary | Preview) -> RunOutcome | PreviewOutcome:
+        """How it ended, by its result."""
+        if isinstance(result, Preview):
+            has_work, full = result.changes, result
+        else:
+            has_work, full = result.run_id is not None, with_all_domains(result)
+        return self.outcome(Ended("done" if has_work else "nothing_to_do"), vars(full))
+
+    def outcome(self, ended: Ended, known: Mapping[str, Any]) -> RunOutcome | PreviewOutcome:
+        """How it ended, and what else is known of it."""
+        kind = PreviewOutcome if self.is_preview else RunOutcome
+        head: dict[str, Any] = {
+            **asdict(ended),
+            "started_at": datetime.fromtimestamp(self.began, UTC).isoformat(),
+            "finished_at": datetime.now(UTC).isoformat(),
+            "version": version("kp-batch"),
+            "warehouse": shown(self.warehouse.absolute()),
+            "warnings": tuple(self.warnings),
+        }
+        names = {field.name for field in fields(kind)}
+        values = {name: value for name, value in known.items() if name in names - head.keys()}
+        return kind(**head, **values)

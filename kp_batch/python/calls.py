@@ -1,0 +1,86 @@
+"""What every call from Python has: settings by their names in Python, and errors for users."""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypedDict
+
+from polars.exceptions import PanicException
+
+from kp_batch.config import RescoreConfig, read_values
+from kp_batch.errors import explain_mendable
+from kp_batch.log import listening
+
+Profiles = str | PathLike[str] | Mapping[str, Any]  # a TOML file, `default`, or its tables
+Several = str | tuple[str, ...] | list[str]
+
+
+class Settings(TypedDict, total=False):
+    """The settings of a run: the names, and the meanings, of `kp-batch run`'s options."""
+
+    exclude: Several
+    embedder: str
+    precision: str
+    cache_size: int
+    ttl: str | timedelta
+    cache_by: Several
+    profiles: Profiles
+    threshold: float
+    text: bool
+    audits: Profiles
+    allow: Several
+    prune: bool
+    restore_vectors: bool
+    max_reject_share: str | float
+    max_new_rejects: str | int
+    max_removed: str | int
+    max_unreadable: str | int
+    max_gone: str | int
+    workers: int
+    ray: str
+    wait: bool
+    timeout: str | timedelta
+    wait_at_most: str | timedelta
+    accept: bool
+    note: str
+
+
+_LISTS = ("archive", "exclude", "allow")
+
+
+def config_of(values: Mapping[str, Any]) -> RescoreConfig:
+    """The settings of a run by their names in Python.
+
+    Raises:
+        SettingError: some are unknown, or cannot be; the message lists all.
+        ProfileError: a file of profiles has faults.
+    """
+    given = {
+        name: (value,) if name in _LISTS and isinstance(value, str | Path) else value
+        for name, value in values.items()
+    }
+    if given.get("archive"):
+        given["archive"] = tuple(map(str, given["archive"]))
+    return read_values(given)
+
+
+@contextmanager
+def called(*, progress: bool = False) -> Generator[list[str]]:
+    """Work for a caller in Python: what it warns of is in the list, and nothing is printed.
+
+    Args:
+        progress: whether bars are shown.
+
+    Raises:
+        KpBatchError: also where the disk, the network or another program is at fault.
+    """
+    with listening(progress=progress) as warnings:
+        try:
+            yield warnings
+        except (Exception, PanicException) as error:
+            mendable = explain_mendable(error)
+            if mendable is None or mendable is error:
+                raise
+            raise mendable from error

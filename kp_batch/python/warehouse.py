@@ -1,0 +1,608 @@
+"""A warehouse in Python: the commands of the command line as methods, and its tables as frames."""
+
+import json
+import warnings
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+from secrets import randbelow
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+
+import polars as pl
+
+from kp_batch.errors import SettingError
+from kp_batch.operations.outcome import Awaited, PreviewOutcome, RunOutcome
+from kp_batch.project import Project as ProjectFile
+from kp_batch.project import load_project
+from kp_batch.python.calls import Profiles, Settings, Several, called, config_of
+from kp_batch.settings import PROJECT_FILE
+from kp_batch.text import parse_duration
+from kp_batch.warehouse.bucket.location import folder_of, shown
+
+if TYPE_CHECKING:
+    from kp_batch.config import RescoreConfig
+    from kp_batch.operations.compare import Comparison
+    from kp_batch.operations.explain import Explanation
+    from kp_batch.operations.export import ExportResult
+    from kp_batch.operations.forget import ForgetResult
+    from kp_batch.operations.rollback import RollbackResult
+    from kp_batch.operations.score import ScoredLine
+    from kp_batch.operations.settings import Setting
+    from kp_batch.operations.similar import SimilarLine, SimilarTraces
+    from kp_batch.operations.status import WarehouseStatus
+    from kp_batch.operations.sweep_result import Sweep
+    from kp_batch.operations.vacuum import VacuumResult
+    from kp_batch.operations.verify import Verification
+    from kp_batch.planning.explain_plan import PlanDescription
+    from kp_batch.runs.audits import AuditResult
+    from kp_batch.warehouse.redundancy import Redundancy
+    from kp_batch.warehouse.snapshot import PublishedSnapshot
+
+Trace = Mapping[str, Any]
+Duration = str | timedelta
+
+
+class Warehouse:
+    """A warehouse: a folder of scored tables, or its URL in a bucket.
+
+    It need not be there: the first `run` makes it. All is done in this process, and nothing is
+    printed; every method raises a `KpBatchError` where it fails.
+
+    Args:
+        place: the folder, or the URL.
+        progress: whether bars are shown, in a notebook or on stderr.
+    """
+
+    def __init__(self, place: str | PathLike[str], *, progress: bool = False) -> None:
+        self._folder = Path(folder_of(place))
+        self._progress = progress
+        self._project: ProjectFile | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({shown(self._folder)!r})"
+
+    # A run, and what it would do.
+
+    def run(
+        self, *archive: str | PathLike[str], prefect: bool = False, **settings: Unpack[Settings]
+    ) -> RunOutcome:
+        """Rescore an archive: Parquet or JSONL files, folders, globs or URLs.
+
+        Args:
+            archive: left out, it is that of the project, or of the last run.
+            prefect: whether to run as a Prefect flow.
+            settings: what is left out stays as the warehouse has it.
+
+        Raises:
+            KpBatchError: it failed, and published no scores.
+        """
+        return cast("RunOutcome", self._start(archive, settings, prefect=prefect))
+
+    def preview(
+        self, *archive: str | PathLike[str], prefect: bool = False, **settings: Unpack[Settings]
+    ) -> PreviewOutcome:
+        """Do all the work of a run and publish nothing: how the scores would move.
+
+        Args:
+            archive: as of `run`.
+            prefect: likewise.
+            settings: likewise.
+
+        Raises:
+            AuditError: audits would refuse it; `results` has what they found.
+            KpBatchError: it would fail.
+        """
+        return cast(
+            "PreviewOutcome", self._start(archive, {**settings, "preview": True}, prefect=prefect)
+        )
+
+    def plan(
+        self, *archive: str | PathLike[str], **settings: Unpack[Settings]
+    ) -> "PlanDescription":
+        """Tell what a run would do, and why; nothing changes.
+
+        Args:
+            archive: as of `run`.
+            settings: likewise.
+        """
+        from kp_batch.operations.preview import plan
+
+        with self._called():
+            return plan(self._config(archive, settings), by_domain_and_day=True)
+
+    def sweep(
+        self,
+        *,
+        cache_by: Sequence[Several | None] = (),
+        cache_size: Sequence[int] = (),
+        ttl: Sequence[Duration | None] = (),
+        threshold: Sequence[float] = (),
+    ) -> "Sweep":
+        """Tell what other caches and thresholds would do to the scores; nothing changes.
+
+        Every combination is compared with the one in force; what is left out stays as it is.
+
+        Args:
+            cache_by: whose traces share a cache; None: all of them.
+            cache_size: vectors.
+            ttl: times to live, such as "12h"; None: no limit.
+            threshold: scores worth sharing.
+        """
+        from kp_batch.operations.sweep import sweep
+
+        by, sizes = _each("cache_by", cache_by), _each("cache_size", cache_size)
+        ttls, thresholds = _each("ttl", ttl), _each("threshold", threshold)
+        with self._reading() as folder:
+            return sweep(folder, cache_by=by, sizes=sizes, ttls=ttls, thresholds=thresholds)
+
+    # Its tables, and questions to them.
+
+    def scores(self, as_of: str | None = None) -> pl.LazyFrame:
+        """One row a trace: its four dimensions, its score, and why it was novel or not.
+
+        Args:
+            as_of: the table as that run left it: its id, the beginning of it, latest, previous, a
+                time, or candidate. None: as it is published now.
+
+        Returns:
+            The view `scores`; times in UTC. Runs after this call change nothing of it.
+        """
+        return self._table("scores", as_of)
+
+    def rejects(self, as_of: str | None = None) -> pl.LazyFrame:
+        """One row for each row or file that could not be scored, with all reasons.
+
+        Args:
+            as_of: as of `scores`.
+        """
+        return self._table("rejects", as_of)
+
+    def profiles(self, as_of: str | None = None) -> pl.LazyFrame:
+        """The weights of every profile.
+
+        Args:
+            as_of: as of `scores`.
+        """
+        return self._table("profiles", as_of)
+
+    def files(self, as_of: str | None = None) -> pl.LazyFrame:
+        """The ledger: one row for each file that was ever read.
+
+        Args:
+            as_of: as of `scores`.
+        """
+        return self._table("files", as_of)
+
+    def distributions(self, as_of: str | None = None) -> pl.LazyFrame:
+        """How the scores of each domain were distributed when each run had ended.
+
+        Args:
+            as_of: as of `scores`.
+        """
+        return self._table("distributions", as_of)
+
+    def sql(self, query: str, as_of: str | None = None) -> pl.DataFrame:
+        """The answer to a query of the views, in DuckDB's SQL.
+
+        Args:
+            query: one question; statements before it may prepare it.
+            as_of: as of `scores`.
+        """
+        from kp_batch.warehouse.answers import frame_answer
+        from kp_batch.warehouse.reader import connect
+
+        with self._reading() as folder, connect(folder, as_of) as connection:
+            return frame_answer(connection, query)
+
+    def ask(
+        self, question: str, *values: Any, as_of: str | None = None, **named: Any
+    ) -> pl.DataFrame:
+        """The answer to one of the named questions; see `questions`.
+
+        Args:
+            question: its name.
+            values: of its parameters; columns and runs by their names.
+            as_of: as of `scores`.
+            named: further values, by their names.
+        """
+        from kp_batch.operations.ask import ask
+
+        with self._snapshot(as_of) as snapshot:
+            return ask(snapshot, question, values, named)
+
+    def questions(self) -> pl.DataFrame:
+        """The named questions: group, name, call with its parameters, comment, example."""
+        from kp_batch.warehouse.questions import questions
+
+        return pl.DataFrame(questions())
+
+    def report(self, format: Literal["html", "markdown", "json"] = "html") -> str:  # noqa: A002 (the option's name)
+        """The report on the scores: one page, or its words and numbers.
+
+        Args:
+            format: html is a page that needs nothing else.
+        """
+        from kp_batch.pipeline.report import report
+
+        with self._reading() as folder:
+            return report(folder, format)
+
+    # A trace.
+
+    def explain(self, trace: str, *, candidate: bool = False) -> "Explanation":
+        """Explain the score of a trace, and which traces it resembled.
+
+        Args:
+            trace: its id, or the beginning of it.
+            candidate: the score that the last run did not publish.
+        """
+        from kp_batch.operations.explain import explain
+
+        with self._reading() as folder:
+            return explain(folder, trace, candidate=candidate)
+
+    def similar(
+        self, trace: str | Trace | Iterable[Trace], *, most: int = 10
+    ) -> "SimilarTraces | list[SimilarLine]":
+        """Find the traces of the whole archive, earlier and later, that one resembles most.
+
+        Args:
+            trace: an id or the beginning of one; or a new trace, or several, which give a list.
+            most: how many are listed at the most.
+        """
+        from kp_batch.operations.similar import similar_to_lines, similar_to_trace
+
+        _check(most=most >= 1)
+        with self._reading() as folder:
+            if isinstance(trace, str):
+                return similar_to_trace(folder, trace, most)
+            return list(similar_to_lines(folder, _lines(trace), datetime.now(UTC), most))
+
+    def score(
+        self,
+        traces: Trace | Iterable[Trace],
+        *,
+        profiles: Profiles | None = None,
+        at: datetime | None = None,
+        group: Mapping[str, str | None] | None = None,
+    ) -> "list[ScoredLine]":
+        """Score new traces, each as if it came next; the warehouse stays as it is.
+
+        Args:
+            traces: one, or several.
+            profiles: the weights; None: those of the warehouse.
+            at: when they come; None: now.
+            group: values that choose their caches, in place of their own.
+
+        Returns:
+            One for each: `Scored`, or `Unscored` with its reasons.
+        """
+        from kp_batch.operations.score import score_lines
+        from kp_batch.operations.warehouse_cache import scoring
+
+        weights = config_of({"warehouse": "", "profiles": profiles}).profiles if profiles else None
+        moment = _in_utc(at or datetime.now(UTC))
+        with self._reading() as folder, scoring(folder, weights, moment, group or {}) as scorer:
+            return list(score_lines(_lines(traces), scorer[0], moment, scorer[1]))
+
+    def redundancy(self, *, similarity: float = 0.95) -> "Redundancy":
+        """Find the share of the traces that nearly repeat any earlier one of the archive.
+
+        Args:
+            similarity: the cosine from which on one does, above 0, up to 1.
+        """
+        from kp_batch.operations.redundancy import redundancy
+
+        _check(similarity=0 < similarity <= 1)
+        with self._reading() as folder:
+            return redundancy(folder, similarity)
+
+    # Runs, and what became of them.
+
+    def runs(self) -> pl.DataFrame:
+        """The runs, the last one first: what each changed, or why it failed.
+
+        `kept` is as-of where its tables can be read, and rollback where they can be published
+        again, too.
+        """
+        from kp_batch.duck import set_variables
+        from kp_batch.operations.kept_runs import RUNS, available_runs
+        from kp_batch.warehouse.answers import frame_answer
+        from kp_batch.warehouse.reader import connect
+
+        with self._reading() as folder, connect(folder) as connection:
+            set_variables(connection, **available_runs(folder).variables)
+            return frame_answer(connection, RUNS)
+
+    def compare(self, first: str, second: str, *, force: bool = False) -> "Comparison":
+        """Tell how the scores moved from one run to another, and what moved them.
+
+        Args:
+            first: the earlier run, named as of `scores`.
+            second: the later one.
+            force: compare different encoders or formulas, too.
+        """
+        from kp_batch.operations.compare import compare
+
+        with self._reading() as folder:
+            return compare(folder, first, second, force=force)
+
+    def crossed(self, first: str, second: str, *, force: bool = False) -> pl.DataFrame:
+        """The traces that crossed the threshold from one run to another.
+
+        Args:
+            first: as of `compare`.
+            second: likewise.
+            force: likewise.
+        """
+        from kp_batch.operations.compare import compare
+
+        frames: list[pl.DataFrame] = []
+        with self._reading() as folder:
+            compare(folder, first, second, force=force, take_crossed=frames.append)
+        return frames[0]
+
+    def audit(self, run: str | None = None) -> "tuple[AuditResult, ...]":
+        """Run the audits that the warehouse keeps.
+
+        Args:
+            run: over what it left, named as of `scores`; None: over what is published.
+
+        Raises:
+            AuditError: one fails; `results` has all.
+        """
+        from kp_batch.pipeline.audit import audit
+        from kp_batch.runs.audits import refuse_failed
+
+        with self._reading() as folder:
+            results = audit(folder, run)
+        refuse_failed(results, "what is published stays")
+        return results
+
+    def verify(
+        self, *, sample: int = 100, seed: int | None = None, embed: bool = True
+    ) -> "Verification":
+        """Compute some traces from scratch, from their files, and compare.
+
+        Args:
+            sample: how many traces, drawn by chance.
+            seed: draws the same ones again; None: others each time.
+            embed: embed their texts again, too.
+
+        Raises:
+            KpBatchError: any differs, or no file of them is there as it was.
+        """
+        from kp_batch.operations.verify import refuse_wrong, verify
+
+        _check(sample=sample >= 1)
+        seed = randbelow(10**6) if seed is None else seed
+        with self._reading() as folder:
+            return refuse_wrong(verify(folder, traces=sample, seed=seed, embed=embed))
+
+    def status(
+        self, *, max_age: Duration | None = None, max_trace_age: Duration | None = None
+    ) -> "WarehouseStatus":
+        """Tell how the last run ended, when one was last done, and what stands since.
+
+        Args:
+            max_age: fail if the last success is longer ago, as "26h", or there is none.
+            max_trace_age: fail if the newest trace is older, as "3d", or there is none.
+        """
+        from kp_batch.operations.status import check_age, check_trace_age, status_of
+
+        with self._called():
+            found = status_of(self._folder, datetime.now(UTC), self._warehouse_id, self._project)
+            check_age(found, _duration("max_age", max_age))
+            check_trace_age(found, _duration("max_trace_age", max_trace_age))
+            return found
+
+    def settings(self) -> "tuple[Setting, ...]":
+        """What the next run computes scores with, where it takes it from, and which run set it."""
+        from kp_batch.operations.settings import settings
+
+        with self._reading() as folder:
+            return settings(folder, self._project)
+
+    # Its upkeep, and what goes out of it.
+
+    def export(  # noqa: PLR0913 (each is an option)
+        self,
+        output: str | PathLike[str],
+        *,
+        min_score: float | None = None,
+        domain: Several = (),
+        since: str | date | None = None,
+        until: str | date | None = None,
+        where: str | None = None,
+        distinct: float | None = None,
+        top: int | None = None,
+        include_private: bool = False,
+    ) -> "ExportResult":
+        """Write traces with their scores, by default those that are worth sharing.
+
+        Args:
+            output: FILE.jsonl or FILE.parquet.
+            min_score: the least score; None: the threshold of the warehouse.
+            domain: of these domains; empty: of any.
+            since: made on that day or later, in UTC, such as "2026-01-31".
+            until: made on that day or earlier.
+            where: a condition on the view scores, in SQL.
+            distinct: leave out what resembles a better one that much; 1: equal texts.
+            top: the best ones of what is left.
+            include_private: private traces, too.
+        """
+        from kp_batch.operations.export import ExportFilter, export_to
+
+        domains = (domain,) if isinstance(domain, str) else domain
+        days = (_day(since), _day(until))
+        wanted = (min_score, domains, *days, where, distinct, top, include_private)
+        with self._reading() as folder:
+            return export_to(folder, ExportFilter(*wanted), Path(output))
+
+    def rollback(
+        self, run: str, *, note: str | None = None, dry_run: bool = False
+    ) -> "RollbackResult":
+        """Publish again what a run left: its scores, rejects, files and settings.
+
+        Args:
+            run: named as of `scores`.
+            note: a line to keep with it.
+            dry_run: tell what would be undone; nothing changes.
+        """
+        from kp_batch.operations.rollback import excluded_by, plan_rollback, rollback
+
+        with self._reading() as folder:
+            if dry_run:
+                return plan_rollback(folder, run, excluded_by(self._project, folder))
+            return rollback(folder, run, note=_note(note), with_page=True)
+
+    def forget(
+        self,
+        *ids: str,
+        unseen_too: bool = False,
+        note: str | None = None,
+        dry_run: bool = False,
+    ) -> "ForgetResult":
+        """Remove traces for good, as if they had never been in the archive.
+
+        Args:
+            ids: of the traces.
+            unseen_too: keep ids out of later runs that were never seen.
+            note: a line to keep with the run.
+            dry_run: tell what would be done; nothing changes.
+        """
+        from kp_batch.operations.forget import forget
+
+        choices = {"unseen_too": unseen_too, "note": _note(note), "dry_run": dry_run}
+        with self._reading() as folder:
+            return forget(folder, ids, with_page=True, **choices)
+
+    def vacuum(self, *, keep: Duration = "30d", dry_run: bool = False) -> "VacuumResult":
+        """Remove old versions, vectors that nothing needs, and the raw rows of old rejects.
+
+        Args:
+            keep: what runs of this time left stays readable.
+            dry_run: tell what would be removed; nothing changes.
+        """
+        from kp_batch.operations.vacuum import parse_keep, vacuum
+
+        with self._reading() as folder:
+            return vacuum(folder, parse_keep(keep), datetime.now(UTC), dry_run=dry_run)
+
+    @property
+    def _warehouse_id(self) -> str | None:
+        is_own = self._project is not None and self._project.is_of(shown(self._folder))
+        return self._project.warehouse_id if self._project and is_own else None
+
+    def _config(self, archive: Sequence[Any], settings: Mapping[str, Any]) -> "RescoreConfig":
+        place = {"warehouse": self._folder, "archive": archive, "project": self._project}
+        return config_of({**place, **settings})
+
+    def _start(
+        self, archive: Sequence[Any], settings: Mapping[str, Any], *, prefect: bool
+    ) -> RunOutcome | PreviewOutcome:
+        """Run, or preview."""
+        from kp_batch.start import make_place, start
+
+        results: list[Any] = []
+        with self._called() as told:
+            config = self._config(archive, settings)
+            began = datetime.now(UTC).timestamp()
+            make_place(config)
+            start(config, results.append, prefect=prefect)
+            awaited = Awaited(config.warehouse, config.preview, began, tuple(told))
+            return awaited.outcome_of(results[-1])
+
+    @contextmanager
+    def _called(self) -> Generator[list[str]]:
+        with called(progress=self._progress) as warnings:
+            yield warnings
+
+    @contextmanager
+    def _reading(self) -> Generator[Path]:
+        """The folder of the tables; of a bucket the local copy, made equal to it."""
+        from kp_batch.warehouse.bucket.mirror import refresh
+        from kp_batch.warehouse.manifest import check_identity, require_manifest
+
+        with self._called() as told:
+            refresh(self._folder)
+            check_identity(self._folder, self._warehouse_id)
+            require_manifest(self._folder)
+            yield self._folder
+        for text in told:  # no result has these
+            warnings.warn(text, stacklevel=4)
+
+    @contextmanager
+    def _snapshot(self, as_of: str | None) -> Generator["PublishedSnapshot"]:
+        from kp_batch.warehouse.snapshot import published
+
+        with self._reading() as folder:
+            yield published(folder, as_of)
+
+    def _table(self, name: str, as_of: str | None) -> pl.LazyFrame:
+        from kp_batch.warehouse.lazy import lazy_view
+
+        with self._snapshot(as_of) as snapshot:
+            return lazy_view(snapshot, name)
+
+
+class Project(Warehouse):
+    """The warehouse of a project, whose file has its archive, its settings and its limits.
+
+    Args:
+        file: a kp_batch.toml.
+        progress: as of `Warehouse`.
+
+    Raises:
+        SettingError: the file is missing or has faults, or names no warehouse.
+    """
+
+    def __init__(self, file: str | PathLike[str] = PROJECT_FILE, *, progress: bool = False) -> None:
+        project = load_project(Path(file))
+        if project.warehouse is None:
+            raise SettingError(f'{project.name} names no warehouse: add a line warehouse = "..."')
+        super().__init__(project.warehouse, progress=progress)
+        self._project = project
+
+
+def _each(name: str, values: Sequence[Any]) -> list[Any]:
+    """The values of a setting as the warehouse keeps them."""
+    return [config_of({"warehouse": "", name: value}).settings[name] for value in values]
+
+
+def _check(**holds: bool) -> None:
+    """Refuse values that cannot be.
+
+    Raises:
+        SettingError: one cannot.
+    """
+    bounds = {"similarity": "above 0, up to 1"}
+    for name in (name for name, is_held in holds.items() if not is_held):
+        raise SettingError(f"{name} is {bounds.get(name, 'at least 1')}")
+
+
+def _duration(name: str, value: Duration | None) -> timedelta | None:
+    try:
+        return parse_duration(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise SettingError(f"{name}: {error}") from error
+
+
+def _lines(traces: Trace | Iterable[Trace]) -> BytesIO:
+    several = [traces] if isinstance(traces, Mapping) else traces
+    return BytesIO("\n".join(json.dumps(trace, default=str) for trace in several).encode())
+
+
+def _in_utc(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _day(day: str | date | None) -> str | None:
+    return None if day is None else str(day if isinstance(day, date) else date.fromisoformat(day))
+
+
+def _note(note: str | None) -> str | None:
+    return config_of({"warehouse": "", "note": note}).note
