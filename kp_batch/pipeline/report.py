@@ -63,14 +63,14 @@ def report(warehouse: Path, output_format: str, executor: Executor = _THREADS) -
     Raises:
         WarehouseError: there is no warehouse, or it cannot be read.
     """
-    with _opened(connect(warehouse), warehouse) as connection:
+    with opened(connect(warehouse), warehouse) as connection:
         now = PublishedSnapshot.shown_by(warehouse, connection)
         return _report(now, connection, output_format, executor)
 
 
 def report_on(snapshot: PublishedSnapshot, executor: Executor) -> str:
     """Format the page about the tables of a snapshot, which nobody has published perhaps."""
-    with _opened(connect_to(snapshot), snapshot.warehouse) as connection:
+    with opened(connect_to(snapshot), snapshot.warehouse) as connection:
         return _report(snapshot, connection, "html", executor)
 
 
@@ -162,9 +162,14 @@ def _mark(warehouse: Path) -> str:
 
 
 @contextmanager
-def _opened(
+def opened(
     catalog: AbstractContextManager[duckdb.DuckDBPyConnection], warehouse: Path
 ) -> Generator[duckdb.DuckDBPyConnection]:
+    """Open a catalog for the queries of the report, within its memory.
+
+    Raises:
+        WarehouseError: there is no warehouse, or it cannot be read.
+    """
     try:
         with catalog as connection:
             # As the last run counted them: a count of the rows would open the files of all days.

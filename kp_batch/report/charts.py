@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
@@ -40,6 +41,7 @@ _TWO_ROWS = 30  # pixels of a row with two measures
 _APART = 5  # pixels from its middle to either
 _UPRIGHT: Spec = {"shape": "stroke", "angle": 90, "size": 120, "strokeWidth": 2, "opacity": 1}
 _FEW = 31  # days, up to which each has a tick
+_VERY_FEW = 10  # steps of longer units, up to which each has one
 # The places of ticks and the form of their labels, by the unit of time; longer units: some years.
 _TIMES: dict[str, Spec] = {
     "hour": {"format": "%m-%d %H:%M"},
@@ -114,7 +116,7 @@ _OF_PAIRS = (
 def over_time(shown: Shown[ReportData]) -> Spec:
     """Draw the means of score and novelty, each with the band of its interval."""
     step = {
-        "x": _times(shown.data.spans[shown.scope].grain, shown.rows.height),
+        "x": _times(shown.data.spans[shown.scope].grain, shown.rows["start"]),
         "x2": {"field": "end"},
     }
     known = [measure for measure in _OVER_TIME if not shown.rows[measure.name].is_null().all()]
@@ -179,7 +181,7 @@ def volume(shown: Shown[ReportData]) -> Spec:
     """Draw the traces of each step of time."""
     grain = shown.data.spans[shown.scope].grain
     encoding = {
-        "x": _times(grain, shown.rows.height),
+        "x": _times(grain, shown.rows["start"]),
         "x2": {"field": "end"},
         "y": quantitative(
             "traces",
@@ -194,7 +196,7 @@ def volume(shown: Shown[ReportData]) -> Spec:
 
 def changes(shown: Shown[ReportData]) -> Spec:
     """Draw the change to each period, and of all domains its parts."""
-    x = _times(shown.data.period, shown.rows.height, "begins")
+    x = _times(shown.data.period, shown.rows["begins"])
     step = {"x": x, "x2": {"field": "ends"}}
     middle = {"x": {**x, "field": "middle"}}
     y = quantitative("change", title="change of the mean", axis={**_SIGNED, **_ALIGNED})
@@ -352,15 +354,24 @@ def drift(shown: Shown[ReportData]) -> Spec:
     return {"layer": [bars, _line_at("x", 0, strokeWidth=0.5)], "height": shown.height()}
 
 
-def _times(grain: str, steps: int, field: str = "start") -> Spec:
+def _times(grain: str, starts: pl.Series) -> Spec:
     """The horizontal channel for the start of a step of time; its end is the channel x2."""
     axis = _TIMES.get(grain, {"format": "%Y"})
-    if grain == "day" and steps <= _FEW:
+    if grain == "day" and len(starts) <= _FEW:
         axis = {**axis, "tickCount": "day"}
+    if grain not in {"hour", "day"} and len(starts) <= _VERY_FEW:
+        form = {"week": TIME, "quarter": "%Y-%m"}.get(grain, axis["format"])
+        axis = {"values": [_milliseconds(start) for start in starts], "format": form}
     return {
-        "field": field,
+        "field": starts.name,
         "type": "temporal",
         "scale": {"type": "utc"},
         "title": None,
         "axis": axis,
     }
+
+
+def _milliseconds(time: str) -> int:
+    """A time of `Panel.rows` as Vega has it."""
+    moment = datetime.fromisoformat(time).replace(tzinfo=UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)

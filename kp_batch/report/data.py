@@ -4,7 +4,7 @@ A scope is what the page shows at once: all domains together, or one of them, ch
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -148,24 +148,34 @@ class ReportData:
 
 FRAMES = tuple(field.name for field in fields(ReportData) if field.type is pl.DataFrame)
 _UNITS = {"agents": "agent_id", "frameworks": "framework"}  # the column that each is about
-# Those whose SQL takes values in its text.
-_FILLED = (*_UNITS, "changes", "domain_changes")
+_CHANGES = ("changes", "domain_changes")
 
 
-def gather(connection: duckdb.DuckDBPyConnection) -> ReportData:
-    """Query the catalog for everything that the report shows.
+def gather(
+    connection: duckdb.DuckDBPyConnection,
+    frames: Collection[str] = FRAMES,
+    unit: str | None = None,
+) -> ReportData:
+    """Query the catalog for everything that the report shows, or for some of it.
 
     Args:
         connection: a warehouse's catalog, in UTC. It gets views of files that are removed when this
             returns.
+        frames: the names of those that are needed; all others are empty, without columns.
+        unit: of time, day to year, of the steps; None: each scope has one that suits its span.
+
+    Raises:
+        KpBatchError: a scope has too many steps of this unit.
     """
     with TemporaryDirectory() as folder:
         paths = {name: f"{folder}/{name}.parquet" for name in ("scores_extract", "scores_sample")}
         _set(connection, **paths)
-        return _report_data(connection)
+        return _report_data(connection, frames, unit)
 
 
-def _report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
+def _report_data(
+    connection: duckdb.DuckDBPyConnection, wanted: Collection[str], unit: str | None
+) -> ReportData:
     connection.execute("SET preserve_insertion_order = false")  # or many files take much memory
     # Questions that name others find those that ask what is in use; see `_asked_of`.
     connection.execute("SET search_path = 'kp.here,kp.main'")
@@ -184,22 +194,25 @@ def _report_data(connection: duckdb.DuckDBPyConnection) -> ReportData:
         run_to_compare=before.run_id if run and before and same_encoders(before, run) else None,
         ended=run.finished_at.replace(tzinfo=None).isoformat(" ") if run else None,
     )
-    spans = _spans(connection, run)
+    spans = _spans(connection, run, unit)
     period = _period(spans)
     one_in, paired_in = _scope(connection)
+    frames = dict.fromkeys(FRAMES, pl.DataFrame())
     # As the catalog answers: by the names of the domains.
     _asked_of(connection, function, "scores_sample" if one_in > 1 else "scores_extract")
-    connection.execute(sql(__name__, "filling.sql", period=literal(period)))
     texts = {"period": literal(period), "step": literal(step_of(period))}
-    frames = {name: _frame(connection, name, **texts) for name in ("changes", "domain_changes")}
+    if changes := [name for name in _CHANGES if name in wanted]:
+        connection.execute(sql(__name__, "filling.sql", period=texts["period"]))
+        frames |= {name: _frame(connection, name, **texts) for name in changes}
     # By the labels of the scopes, so that the questions answer for these.
     _asked_of(connection, function, "scoped_tasks_sample" if paired_in > 1 else "scoped")
-    for unit in _UNITS.values():
-        connection.execute(sql(__name__, "pairs.sql", unit=unit))
+    units = {name: column for name, column in _UNITS.items() if name in wanted}
+    for column in units.values():
+        connection.execute(sql(__name__, "pairs.sql", unit=column))
     _asked_of(connection, function, "scoped_sample_in_time" if one_in > 1 else "scoped_in_time")
-    for name, unit in _UNITS.items():
-        frames[name] = _frame(connection, "units", unit=unit)
-    frames |= {name: _frame(connection, name) for name in FRAMES if name not in _FILLED}
+    frames |= {name: _frame(connection, "units", unit=column) for name, column in units.items()}
+    others = (name for name in FRAMES if name in wanted and name not in {*_UNITS, *_CHANGES})
+    frames |= {name: _frame(connection, name) for name in others}
     return ReportData(
         run=run,
         before=before,
@@ -254,13 +267,15 @@ def _apart(domains: int, small: int) -> int:
     return apart if apart <= _APART + (apart == domains) else _APART
 
 
-def _spans(connection: duckdb.DuckDBPyConnection, run: RunRecord | None) -> dict[str, Span]:
+def _spans(
+    connection: duckdb.DuckDBPyConnection, run: RunRecord | None, unit: str | None
+) -> dict[str, Span]:
     """Create `scores_by_day`, and `spans`, in which each scope is shown."""
     connection.execute(sql(__name__, "scores_by_day.sql"))
     days = pl.DataFrame(connection.sql("FROM scores_by_day").to_arrow_table())
     ended = run.finished_at.date() if run else None
     of_scopes = days.partition_by("domain", as_dict=True)
-    spans = {scope: span(scope, rows, ended) for (scope,), rows in of_scopes.items()}
+    spans = {scope: span(scope, rows, ended, unit) for (scope,), rows in of_scopes.items()}
     rows = pl.DataFrame([each.row() for each in spans.values()], SPANS)
     connection.register("spans", rows.to_arrow())
     connection.execute(sql(__name__, "steps_of_days.sql"))

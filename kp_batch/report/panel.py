@@ -19,7 +19,7 @@ _DIGITS = 6  # after the point, of the numbers that are shown
 class Panel(Generic[T]):
     """One chart of a page, its caption and its table; each scope has rows of its own."""
 
-    name: str
+    name: str  # that of the question which it shows, or like one
     title: str
     about: str  # what the chart shows, in which units
     take: Taking[T]  # what chart and table show
@@ -27,6 +27,7 @@ class Panel(Generic[T]):
     drawn: tuple[str, ...] = ()  # the columns that the chart needs, if a scope has them; none: all
     columns: tuple[Column, ...] = ()  # of the table, and of tooltips; none: there is no table
     listed: Taking[T] | None = None  # what the table shows, if it is not the same
+    frames: tuple[str, ...] = ()  # of the data, all that it needs
     is_wide: bool = False
     notes: Callable[[T, str], Iterable[str]] = lambda _data, _scope: ()  # what else must be known
     empty: str = "no trace is scored"  # why no scope has rows

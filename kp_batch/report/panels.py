@@ -221,7 +221,7 @@ _UNLIKE = (
 
 PANELS: tuple[Panel[ReportData], ...] = (
     Panel(
-        "over_time",
+        "scores_over_time",
         "Score and novelty over time",
         "Mean score and mean novelty by the time of the traces (UTC); the bands are 95% intervals. "
         "Faint: the time is not over, or has too few tasks for an interval.",
@@ -242,9 +242,10 @@ PANELS: tuple[Panel[ReportData], ...] = (
         listed=_all_times,
         is_wide=True,
         notes=_other_times,
+        frames=("over_time", "other_times"),
     ),
     Panel(
-        "volume",
+        "traces_over_time",
         "Traces over time",
         "How many traces were made, by the same times; fainter where the time is not over.",
         _frame("over_time"),
@@ -252,9 +253,10 @@ PANELS: tuple[Panel[ReportData], ...] = (
         ("start", "end", "traces", "is_over"),
         (Column("from", "start", TIME), _TRACES),
         is_wide=True,
+        frames=("over_time",),
     ),
     Panel(
-        "changes",
+        "mean_changes",
         "Why the mean changed",
         "By how much the mean score of each period differs from that of the four periods before "
         "(dot, with its 95% interval).",
@@ -276,9 +278,10 @@ PANELS: tuple[Panel[ReportData], ...] = (
         is_wide=True,
         notes=_of_changes,
         empty="no period follows another",
+        frames=("changes", "domain_changes"),
     ),
     Panel(
-        "domains",
+        "scores_by_domain",
         "Domains side by side",
         "Mean score of each domain with its 95% interval (dot and line), over the range of nine "
         "tenths of its scores (bar, from the 5% to the 95% quantile); dashed: the threshold.",
@@ -298,18 +301,20 @@ PANELS: tuple[Panel[ReportData], ...] = (
             Column("nearly repeat one in their cache", "repeats", ".1%"),
         ),
         is_wide=True,
+        frames=("domains",),
     ),
     Panel(
-        "histogram",
+        "score_histogram",
         "How scores are distributed",
         "Traces by score, in twenty bins; dashed: the threshold of a score worth sharing.",
         _frame("histogram"),
         charts.histogram,
         ("low", "high", "traces"),
         (Column("from", "low", ".2f"), Column("to", "high", ".2f"), _TRACES),
+        frames=("histogram",),
     ),
     Panel(
-        "drivers",
+        "dimension_effects",
         "What drives the score",
         "Which share of the variance of the scores each dimension and each override makes: below "
         "zero, it draws scores together. The weight is what a dimension counts for in each score.",
@@ -327,9 +332,10 @@ PANELS: tuple[Panel[ReportData], ...] = (
         ),
         notes=_sampled,
         empty="all scores are the same",
+        frames=("drivers",),
     ),
     Panel(
-        "success",
+        "success_by_score",
         "Do higher scores succeed more often?",
         "The share of traces that succeed, by score, with its 95% interval; larger dots stand for "
         "more traces. Outcome confidence, a part of the score, is lower where a trace failed.",
@@ -341,9 +347,10 @@ PANELS: tuple[Panel[ReportData], ...] = (
             Column("to", "high", ".1f"),
             *(_TRACES, _TASKS, Column("mean score", "mean", ".3f"), _SUCCESS),
         ),
+        frames=("success",),
     ),
     Panel(
-        "calibration",
+        "confidence_bins",
         "Is the stated confidence honest?",
         "The share of traces that succeed, with its 95% interval, by the confidence that they "
         "state; larger dots stand for more traces. On the dashed line, as many succeed as they "
@@ -358,9 +365,10 @@ PANELS: tuple[Panel[ReportData], ...] = (
         ),
         notes=_one_confidence,
         empty="no trace states a confidence",
+        frames=("calibration",),
     ),
     Panel(
-        "agents",
+        "scores_by_agent",
         "Agents",
         _UNLIKE,
         _units("agents"),
@@ -369,9 +377,10 @@ PANELS: tuple[Panel[ReportData], ...] = (
         (Column("agent", "unit"), *_OF_UNIT),
         notes=_of_units("agents"),
         empty="no trace names its agent",
+        frames=("agents",),
     ),
     Panel(
-        "frameworks",
+        "scores_by_framework",
         "Frameworks",
         _UNLIKE,
         _units("frameworks"),
@@ -380,9 +389,10 @@ PANELS: tuple[Panel[ReportData], ...] = (
         (Column("framework", "unit"), *_OF_UNIT),
         notes=_of_units("frameworks"),
         empty="no trace names its framework",
+        frames=("frameworks",),
     ),
     Panel(
-        "paired",
+        "differences_from_others",
         _ON_THE_SAME_TASKS,
         "By how much the mean score of each agent and framework, and its share of traces that "
         "succeed, differ from those of the others of its kind on the tasks that they share, with "
@@ -408,6 +418,7 @@ PANELS: tuple[Panel[ReportData], ...] = (
         ),
         notes=_sampled_pairs,
         empty=f"none shares {_SHARED} tasks with another",
+        frames=("agents", "frameworks"),
     ),
     Panel(
         "drift",
@@ -428,5 +439,6 @@ PANELS: tuple[Panel[ReportData], ...] = (
         ),
         notes=_unlike_before,
         empty="no previous run compares with the last one",
+        frames=("drift",),
     ),
 )

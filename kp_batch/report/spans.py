@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from kp_batch.errors import KpBatchError
+
 _HELD = 0.98  # of the traces, by the days that are shown where the others stretch them
 _GAP = 0.1  # of their length, up to which the days next to them belong to them
 _STRETCHED = 2  # times as many days, from which on the others are left out
 _FEWEST, _MOST = 20, 60  # steps of a chart
+_MOST_BY_UNIT = 5_000  # of one whose unit somebody chose
 _DAYS = {  # of each unit, on average
     "hour": 1 / 24,
     "day": 1,
@@ -64,13 +67,17 @@ def shift(by: int, period: str) -> str:
     return f"{by}{_OFFSETS[period]}"
 
 
-def span(domain: str, days: pl.DataFrame, ended: date | None) -> Span:
+def span(domain: str, days: pl.DataFrame, ended: date | None, unit: str | None = None) -> Span:
     """The span of a scope.
 
     Args:
         domain: its label.
         days: on which it has traces, and how many.
         ended: the day on which the last run ended; traces of later days are not to be believed.
+        unit: of time, of the steps; None: see `grain_of`.
+
+    Raises:
+        KpBatchError: the span has too many steps of this unit.
     """
     in_order = days.sort("day")
     past = in_order.filter(pl.col("day") <= ended) if ended else in_order
@@ -79,7 +86,13 @@ def span(domain: str, days: pl.DataFrame, ended: date | None) -> Span:
     first, last = (shown["day"][place] for place in places)
     all_days = in_order["day"][-1] - in_order["day"][0]
     others_by = "month" if all_days <= _BY_MONTH else "year"
-    return Span(domain, first, last, grain_of((last - first).days + 1), others_by)
+    length = (last - first).days + 1
+    if unit and length / _DAYS[unit] > _MOST_BY_UNIT:
+        raise KpBatchError(
+            f"from {first} to {last} there are too many steps to draw: {length / _DAYS[unit]:,.0f} "
+            f"of a {unit}; take a longer unit"
+        )
+    return Span(domain, first, last, unit or grain_of(length), others_by)
 
 
 def held_by(days: np.ndarray, traces: np.ndarray) -> tuple[int, int]:

@@ -161,17 +161,17 @@ def drift(data: ReportData, scope: str) -> list[Row]:
 
 
 EXPECTED: Mapping[str, Callable[[ReportData, str], list[Row]]] = {
-    "over_time": over_time,
-    "volume": over_time,
-    "changes": changes,
-    "domains": domains,
-    "histogram": frame("histogram"),
-    "drivers": drivers,
-    "success": frame("success"),
-    "calibration": frame("calibration"),
-    "agents": units("agents"),
-    "frameworks": units("frameworks"),
-    "paired": paired,
+    "scores_over_time": over_time,
+    "traces_over_time": over_time,
+    "mean_changes": changes,
+    "scores_by_domain": domains,
+    "score_histogram": frame("histogram"),
+    "dimension_effects": drivers,
+    "success_by_score": frame("success"),
+    "confidence_bins": frame("calibration"),
+    "scores_by_agent": units("agents"),
+    "scores_by_framework": units("frameworks"),
+    "differences_from_others": paired,
     "drift": drift,
 }
 
@@ -246,7 +246,7 @@ def test_an_interval_beyond_0_and_1_is_seen_whole() -> None:
     data = archive("planted")
     wide = {"low": pl.lit(-0.2), "high": pl.lit(1.1)}
     wider = replace(data, **{name: getattr(data, name).with_columns(**wide) for name in OF_MEANS})
-    for name in OF_MEANS:
+    for name in ("scores_by_domain", "scores_by_agent"):
         chart = Drawing(PANEL_OF[name], wider, ALL).chart
         places = [place for mark in chart.of("rule") for place in mark.x if "at" not in mark.told]
         assert (round(min(places)), round(max(places))) == (0, chart.width)
@@ -266,34 +266,34 @@ OF_UNITS = [
 # Of each chart the kinds of its marks, what tells them from others, and the columns that place
 # them; a mark from one to another has two.
 PLACED: Mapping[str, Sequence[tuple[str, Mapping[str, str], str, Sequence[str]]]] = {
-    "over_time": [
+    "scores_over_time": [
         ("symbol", SCORE, "y", ["mean"]),
         ("rect", SCORE, "y", ["low", "high"]),
         ("symbol", NOVELTY, "y", ["novelty"]),
         ("rect", NOVELTY, "y", ["novelty_low", "novelty_high"]),
     ],
-    "volume": [("rect", {}, "y", ["traces", "0"])],
-    "changes": [("rule", {}, "y", ["low", "high"])],
-    "domains": [
+    "traces_over_time": [("rect", {}, "y", ["traces", "0"])],
+    "mean_changes": [("rule", {}, "y", ["low", "high"])],
+    "scores_by_domain": [
         ("rect", {}, "x", ["p5", "p95"]),
         ("rule", {}, "x", ["low", "high"]),
         ("symbol", {}, "x", ["mean"]),
     ],
-    "histogram": [("rect", {}, "y", ["traces", "0"])],
-    "drivers": [("rect", {}, "x", ["share_of_variance", "0"])],
-    "success": [
+    "score_histogram": [("rect", {}, "y", ["traces", "0"])],
+    "dimension_effects": [("rect", {}, "x", ["share_of_variance", "0"])],
+    "success_by_score": [
         ("rule", {}, "y", ["success_low", "success_high"]),
         ("symbol", {}, "y", ["success"]),
         ("symbol", {}, "x", ["mean"]),
     ],
-    "calibration": [
+    "confidence_bins": [
         ("rule", {}, "y", ["success_low", "success_high"]),
         ("symbol", {}, "y", ["success"]),
         ("symbol", {}, "x", ["confidence"]),
     ],
-    "agents": OF_UNITS,
-    "frameworks": OF_UNITS,
-    "paired": [
+    "scores_by_agent": OF_UNITS,
+    "scores_by_framework": OF_UNITS,
+    "differences_from_others": [
         ("symbol", SCORE, "x", ["score_difference"]),
         ("rule", SCORE, "x", ["score_low", "score_high"]),
         ("symbol", SUCCESS, "x", OF_DIFFERENCE[:1]),
@@ -339,7 +339,7 @@ def test_each_mark_is_where_its_row_is(name: str) -> None:
 @laid_out
 def test_what_is_not_known_well_is_faint() -> None:
     seen = set()
-    for drawing in drawings("over_time"):
+    for drawing in drawings("scores_over_time"):
         for measure, low in ((SCORE, "low"), (NOVELTY, "novelty_low")):
             value = "mean" if measure is SCORE else "novelty"
             there = [row for row in drawing.rows if row[value] is not None]
@@ -355,7 +355,7 @@ def test_what_is_not_known_well_is_faint() -> None:
 @laid_out
 def test_steps_in_which_the_cache_was_filling_are_shaded_and_named_once() -> None:
     seen = set()
-    for drawing in drawings("over_time"):
+    for drawing in drawings("scores_over_time"):
         filling = [row for row in drawing.rows if row["filling"]]
         shaded = [
             mark
@@ -375,7 +375,7 @@ def test_without_novelty_the_score_stands_alone() -> None:
     unknown = pl.lit(None, pl.Float64)
     names = ("novelty", "novelty_low", "novelty_high")
     steps = data.over_time.with_columns(**dict.fromkeys(names, unknown))
-    chart = Drawing(PANEL_OF["over_time"], replace(data, over_time=steps), ALL).chart
+    chart = Drawing(PANEL_OF["scores_over_time"], replace(data, over_time=steps), ALL).chart
     assert chart.of("symbol", **SCORE)
     told = {mark.told.get("measure") for mark in chart.marks}
     assert "mean novelty" not in told
@@ -383,7 +383,7 @@ def test_without_novelty_the_score_stands_alone() -> None:
 
 @laid_out
 def test_a_step_that_is_not_over_is_faint() -> None:
-    for drawing in drawings("volume"):
+    for drawing in drawings("traces_over_time"):
         expected = [SURE if row["is_over"] else FAINT for row in drawing.rows]
         assert [mark.opacity for mark in drawing.chart.of("rect")] == expected
 
@@ -392,7 +392,7 @@ def test_a_step_that_is_not_over_is_faint() -> None:
 def test_the_parts_of_a_change_add_up_above_and_below_zero() -> None:
     names = ("mix", "within", "came", "went")
     number = 0
-    for drawing in drawings("changes"):
+    for drawing in drawings("mean_changes"):
         known = [row for row in drawing.rows if row.get("mix") is not None]
         marks = [mark for mark in drawing.chart.of("rect") if mark.told.get("part") in names]
         assert [mark.told["part"] for mark in marks] == [*names] * len(known)
@@ -410,7 +410,7 @@ def test_the_parts_of_a_change_add_up_above_and_below_zero() -> None:
 @laid_out
 def test_a_change_of_more_than_chance_is_filled_and_one_that_does_not_compare_faint() -> None:
     seen: set[str] = set()
-    for drawing in drawings("changes"):
+    for drawing in drawings("mean_changes"):
         known = [row for row in drawing.rows if row["change"] is not None]
         rings = [mark for mark in drawing.chart.of("symbol") if mark.fill == "transparent"]
         discs = [mark for mark in drawing.chart.of("symbol") if mark.fill != "transparent"]
@@ -426,7 +426,7 @@ def test_a_change_of_more_than_chance_is_filled_and_one_that_does_not_compare_fa
 
 @laid_out
 def test_the_chosen_domain_stands_out_from_the_others() -> None:
-    for drawing in drawings("domains"):
+    for drawing in drawings("scores_by_domain"):
         for kind in ("rect", "symbol"):
             there = {mark.told["domain"]: mark.opacity for mark in drawing.chart.of(kind)}
             for label, opacity in there.items():
@@ -483,17 +483,23 @@ def test_of_many_agents_those_with_most_traces_are_shown_by_names_that_fit() -> 
     units = data.of("agents", "medical").head(1).select(pl.exclude("unit", "place"))
     many = units.join(pl.DataFrame({"unit": names, "place": [*range(1, 14)]}), how="cross")
     many = many.select(data.agents.columns)
-    drawing = Drawing(PANEL_OF["agents"], replace(data, agents=many), "medical")
+    drawing = Drawing(PANEL_OF["scores_by_agent"], replace(data, agents=many), "medical")
     shown = ["x" * 39 + "…", "x" * 39 + "…*", "__proto__*", r"\x1b[31mred", *map(str, range(8))]
     assert [row["unit"] for row in drawing.rows] == shown
-    assert "1 more, with fewer traces, are not shown." in caption("agents", drawing.data, "medical")
+    assert "1 more, with fewer traces, are not shown." in caption(
+        "scores_by_agent", drawing.data, "medical"
+    )
 
 
 @pytest.mark.slow
 def test_a_framework_is_told_from_an_agent_of_its_name() -> None:
     data = archive("planted")
-    drawing = Drawing(PANEL_OF["paired"], replace(data, frameworks=data.agents), "medical")
-    agents = [row["unit"] for row in Drawing(PANEL_OF["paired"], data, "medical").rows]
+    drawing = Drawing(
+        PANEL_OF["differences_from_others"], replace(data, frameworks=data.agents), "medical"
+    )
+    agents = [
+        row["unit"] for row in Drawing(PANEL_OF["differences_from_others"], data, "medical").rows
+    ]
     kinds = ("agent", "framework")
     assert agents
     assert [row["unit"] for row in drawing.rows] == [
@@ -511,24 +517,24 @@ def test_a_caption_says_what_must_be_known_in_its_scope() -> None:
         (2, "1,009 traces of other times, 2024 to 2025."),
     ):
         others = replace(data, other_times=outside.head(number))
-        assert f"in its table: {told}" in caption("over_time", others)
-    assert "in its table" not in caption("over_time", data)
-    assert "A period is a week. The bars add up" in caption("changes", data)
-    assert "A period is a year." in caption("changes", years)
-    assert "The bars add up" not in caption("changes", data, "code")
-    assert "(by Holm)" in caption("changes", data, "code")
-    assert "(by Holm)" not in caption("changes", data)
-    for name in ("changes", "drivers", "paired"):
+        assert f"in its table: {told}" in caption("scores_over_time", others)
+    assert "in its table" not in caption("scores_over_time", data)
+    assert "A period is a week. The bars add up" in caption("mean_changes", data)
+    assert "A period is a year." in caption("mean_changes", years)
+    assert "The bars add up" not in caption("mean_changes", data, "code")
+    assert "(by Holm)" in caption("mean_changes", data, "code")
+    assert "(by Holm)" not in caption("mean_changes", data)
+    for name in ("mean_changes", "dimension_effects", "differences_from_others"):
         assert "Of one in 40 tasks." in caption(name, sampled)
         assert "Of one in" not in caption(name, data)
-    assert "Of one in" not in caption("paired", replace(sampled, paired_in=1))
-    assert "All traces state about" in caption("calibration", one)
-    assert "All traces state about" not in caption("calibration", data)
+    assert "Of one in" not in caption("differences_from_others", replace(sampled, paired_in=1))
+    assert "All traces state about" in caption("confidence_bins", one)
+    assert "All traces state about" not in caption("confidence_bins", data)
     told = "See “On the same tasks”; paired_agents compares any two."
-    assert told in caption("agents", data)
-    assert told not in caption("agents", one)
+    assert told in caption("scores_by_agent", data)
+    assert told not in caption("scores_by_agent", one)
     alone = replace(data, frameworks=data.agents.with_columns(shared_tasks=None))
-    assert "On the same tasks" not in caption("frameworks", alone)
+    assert "On the same tasks" not in caption("scores_by_framework", alone)
     assert "This is no trend, since settings or formulas changed." in caption(
         "drift", replace(data, before=under(cache_size=7))
     )
@@ -540,7 +546,7 @@ def test_novelty_that_was_not_measured_is_not_drawn() -> None:
     data = archive("planted")
     without = replace(data, run=under(embedder="none"))
     for each, is_shown in ((data, True), (without, False)):
-        drawing = Drawing(PANEL_OF["over_time"], each, ALL)
+        drawing = Drawing(PANEL_OF["scores_over_time"], each, ALL)
         assert any(row["novelty"] is not None for row in drawing.rows) == is_shown
 
 
@@ -580,18 +586,18 @@ def test_the_share_that_moved_most_in_the_last_period_is_told(
         changes=last.with_columns(**{name: pl.lit(count) for name, count in totals.items()}),
         domain_changes=rows,
     )
-    told_of = caption("changes", moved)
+    told_of = caption("mean_changes", moved)
     week = f"In the week from {begins}, "
     assert (week in told_of) == bool(told)
     assert all(part in told_of for part in (told or "").split("|"))
-    assert week not in caption("changes", moved, "code")
+    assert week not in caption("mean_changes", moved, "code")
 
 
 @pytest.mark.slow
 def test_the_table_over_time_has_what_the_chart_leaves_out() -> None:
     seen: set[str] = set()
     for data in map(archive, ("years", "planted")):
-        rows = PANEL_OF["over_time"].table(data, ALL).rows(named=True)
+        rows = PANEL_OF["scores_over_time"].table(data, ALL).rows(named=True)
         outside = [row for row in rows if row["note"] == "not in the chart"]
         expected = data.of("other_times", ALL).rows(named=True)
         assert [(row["from"], row["traces"]) for row in outside] == [

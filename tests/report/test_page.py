@@ -21,8 +21,8 @@ from kp_batch.report.findings import findings
 from kp_batch.report.labels import ALL
 from kp_batch.report.notices import notices
 from kp_batch.report.numbers import Number, numbers
-from kp_batch.report.page import THEMES
 from kp_batch.report.panels import PANELS
+from kp_batch.report.themes import THEMES
 from kp_batch.report.traces import Traces
 from kp_batch.sample import write_sample
 from kp_batch.steps.step import ThreadExecutor
@@ -257,13 +257,13 @@ def test_every_chart_is_drawn_without_a_word_of_complaint(
             assert box["x"] >= 0
             assert 250 <= box["x"] + box["width"] <= width
         theme = THEMES[scheme]["axis"]["labelColor"]
-        label = page.locator("#histogram .role-axis-label text").first
+        label = page.locator("#score_histogram .role-axis-label text").first
         assert label.get_attribute("fill") == theme
 
 
 def traces_of(page: Page) -> int:
     """How many traces the bars of the histogram stand for."""
-    return sum(int(bar["traces"].replace(",", "")) for bar in marks(page, "histogram", "bar"))
+    return sum(int(bar["traces"].replace(",", "")) for bar in marks(page, "score_histogram", "bar"))
 
 
 def scale(page: Page, chart: str) -> list[str]:
@@ -284,7 +284,7 @@ def test_all_is_that_of_the_chosen_domain(shown: Written, opened: Opening) -> No
                 choose(page, scope)
             assert_shown(page, shown, scope)
             assert traces_of(page) == data.of("domains", scope)["traces"].item()
-            scales.add(tuple(scale(page, "volume")))
+            scales.add(tuple(scale(page, "traces_over_time")))
             for panel in PANELS:
                 rows = panel.rows(data, scope)
                 section = page.locator(f"section:has(> figure #{panel.name})")
@@ -504,7 +504,7 @@ def test_hostile_domains_are_chosen_and_pointed_at_like_any_other(
             assert traces_of(page) == 2
             domains = page.locator("[aria-labelledby=highest] td:nth-child(3):visible")
             assert {*domains.all_text_contents()} == {label}
-        page.locator("#domains svg [aria-roledescription=bar]").nth(1).hover(force=True)
+        page.locator("#scores_by_domain svg [aria-roledescription=bar]").nth(1).hover(force=True)
         page.wait_for_selector("#vg-tooltip-element.visible")
         assert page.locator("#vg-tooltip-element :is(script, img, a)").count() == 0
         assert any(text in page.inner_text("#vg-tooltip-element") for text in HOSTILE[:3])
@@ -536,7 +536,7 @@ def test_a_chart_that_fails_says_so_and_the_others_are_drawn(
     assert broken != text
     (tmp_path / "page.html").write_text(broken, "utf-8")
     with opened(tmp_path / "page.html") as (page, complaints):
-        assert page.inner_text("#histogram") == "This chart could not be drawn."
+        assert page.inner_text("#score_histogram") == "This chart could not be drawn."
         assert page.locator(".chart svg.marks").count() == len(PANELS) - 1
         assert complaints
 
@@ -550,7 +550,7 @@ def test_the_charts_follow_the_theme_and_keep_what_is_chosen(
         page.emulate_media(color_scheme="dark")
         page.wait_for_selector("body[data-drawn=dark]")
         assert traces_of(page) == shown.data.of("domains", "code")["traces"].item()
-        label = page.locator("#histogram .role-axis-label text").first
+        label = page.locator("#score_histogram .role-axis-label text").first
         assert label.get_attribute("fill") == THEMES["dark"]["axis"]["labelColor"]
         assert complaints == []
 

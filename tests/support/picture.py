@@ -7,12 +7,12 @@ import vl_convert
 
 from kp_batch.report.data import ReportData, gather
 from kp_batch.report.labels import ALL
-from kp_batch.report.page import THEMES
 from kp_batch.report.panels import PANELS
+from kp_batch.report.themes import THEMES
 from kp_batch.warehouse.reader import connect
 from tests.support.scenes import drawn
 
-SHOWN = "domains"
+SHOWN = "scores_by_domain"
 
 
 def picture(data: ReportData) -> str:
