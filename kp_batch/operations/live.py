@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.util import find_spec
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import polars as pl
 
 from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import fault_sentence, reasons
-from kp_batch.config import RescoreConfig
+from kp_batch.config import RescoreConfig, read_values
 from kp_batch.embedding.encoders import Encoder, shared_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.errors import SettingError, TraceError
@@ -48,7 +48,7 @@ class Session:
     traces without ids only the cache does.
 
     Args:
-        warehouse: the folder of a warehouse, or its URL in a bucket, which stays as it is: the
+        warehouse: a `Warehouse`, its folder, or its URL in a bucket, which stays as it is: the
             session has its settings and begins with what its cache holds now, or its caches, if
             it keeps several. None: with an empty cache.
         embedder: minilm, hashing, none, or any sentence-transformers folder or id.
@@ -322,14 +322,14 @@ def _standing(
             f"the warehouse has a {' and a '.join(fixed)} of its own; leave out what is given, or "
             "the warehouse"
         )
-    folder = Path(folder_of(warehouse))
+    folder = Path(folder_of(fspath(warehouse)))
     refresh(folder)
     return StandingCaches.of(folder, datetime.now(UTC), group)
 
 
 def _config(standing: StandingCaches | None, given: Mapping[str, Any]) -> RescoreConfig:
     """The settings of a session: those of its warehouse, with other weights if they are given."""
-    own = RescoreConfig.read({"warehouse": "", **given})
+    own = read_values({"warehouse": "", **given})
     if standing is None:
         return own
     return standing.config.model_copy(update={"profiles": own.profiles} if given else {})

@@ -23,6 +23,8 @@ from kp_batch.text import parse_duration
 from kp_batch.warehouse.bucket.location import folder_of, shown
 
 if TYPE_CHECKING:
+    from altair.typing import ChartType
+
     from kp_batch.config import RescoreConfig
     from kp_batch.operations.compare import Comparison
     from kp_batch.operations.explain import Explanation
@@ -63,6 +65,10 @@ class Warehouse:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shown(self._folder)!r})"
+
+    def __fspath__(self) -> str:
+        """Its folder: what takes that, such as a `Session`, takes a warehouse as well."""
+        return str(self._folder)
 
     # A run, and what it would do.
 
@@ -229,6 +235,19 @@ class Warehouse:
 
         with self._reading() as folder:
             return report(folder, format)
+
+    def chart(self, name: str, domain: str | None = None) -> "ChartType":
+        """A chart of the report in Altair, with its rows: to show, to save, or to change.
+
+        Args:
+            name: that of the question which it shows: scores_by_domain, scores_by_agent,
+                scores_by_week, ...; the error of an unknown one lists all.
+            domain: of which it is; None: of all together.
+        """
+        from kp_batch.operations.chart import chart
+
+        with self._reading() as folder:
+            return chart(folder, name, domain)
 
     # A trace.
 

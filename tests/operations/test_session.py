@@ -21,6 +21,7 @@ from kp_batch.operations.live import Session
 from kp_batch.operations.score import Scored, score_lines
 from kp_batch.operations.warehouse_cache import warehouse_cache
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.python.warehouse import Warehouse
 from kp_batch.warehouse.snapshot import published
 from tests.support.archives import lines
 from tests.support.folders import contents
@@ -161,9 +162,9 @@ def test_settings_have_the_forms_of_a_run() -> None:
     session = Session(embedder="hashing", cache_size=5, ttl="90m", profiles={"code": weights})
     assert session.evaluate(came("a", "fix it")).breakdown.terms[1].weight == 0.7
     assert repr(session) == "Session(hashing, fifo-5-ttl-90m-v1, 1 trace)"
-    with pytest.raises(SettingError, match="--cache-size is at least 1"):
+    with pytest.raises(SettingError, match="cache_size is at least 1"):
         Session(cache_size=0)
-    with pytest.raises(SettingError, match="--ttl: a duration is none, or a whole number"):
+    with pytest.raises(SettingError, match="ttl: a duration is none, or a whole number"):
         Session(ttl="soon")
     with pytest.raises(SettingError, match="group chooses among the caches of a warehouse"):
         Session(group={"host": "a"})
@@ -315,7 +316,7 @@ def test_a_warehouse_has_its_own_settings_but_other_weights_may_be_given(
     made: RescoreConfig,
 ) -> None:
     weights = {"complexity": 0.1, "novelty": 0.7, "tool_diversity": 0.1, "outcome_confidence": 0.1}
-    session = Session(made.warehouse, profiles={"code": weights})
+    session = Session(Warehouse(made.warehouse), profiles={"code": weights})
     assert session.evaluate(came("a", "fix it"), NOON).breakdown.terms[1].weight == 0.7
     with pytest.raises(SettingError, match="has a cache_size and a ttl of its own; leave out"):
         Session(made.warehouse, cache_size=3, ttl="1d")
