@@ -128,6 +128,11 @@ def age(seconds: float) -> str:
     )
 
 
+def moment_text(text: str) -> str:
+    """Write a time of ISO 8601 in UTC, to the second."""
+    return f"{text[:10]} {text[11:19]} UTC"
+
+
 def code(text: str) -> str:
     """Write text as a code span of markdown, in which no markup has an effect."""
     return f"`{text.translate(_ESCAPED)}`"

@@ -1,8 +1,7 @@
 """`catalog`, `vacuum`, `forget` and `rollback`: the upkeep of a warehouse."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
@@ -23,7 +22,7 @@ from kp_batch.cli.options import (
 from kp_batch.cli.supervise import logged
 from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.log import echo, echo_result
-from kp_batch.text import count_of, printable
+from kp_batch.text import count_of
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import Layout
 
@@ -36,9 +35,6 @@ _NEEDS = (
     "who opens it needs DuckDB's extension for that store (INSTALL httpfs, or azure), credentials "
     "(CREATE SECRET), and this file made again after each run"
 )
-_FILES = 10  # that are named, of each kind
-# The options of changed settings, where they have other names.
-_OPTIONS = {"audit": "audits", "weights": "profiles"}
 
 
 @kp_batch.command()
@@ -143,7 +139,7 @@ def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_j
     such as 2026-03-01T02:00 (the last one that was done by then, in UTC unless a zone follows). The
     next run goes on from there, with the archive as it is by then: --dry-run shows that, too.
     """
-    from kp_batch.operations.rollback import excluded_by, plan_rollback
+    from kp_batch.operations.rollback import excluded_by, plan_rollback, rolled_back_text
     from kp_batch.operations.rollback import rollback as roll_back
 
     with _upkeep(warehouse, dry_run=dry_run):
@@ -265,49 +261,6 @@ def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
         ),
     ]
     return _joined(lines, dry_run=dry_run)
-
-
-def rolled_back_text(
-    result: "RollbackResult", *, dry_run: bool = False, has_project: bool = False
-) -> str:
-    """Format what a rollback undid for a terminal, or would undo.
-
-    Settings of a project are its file's: that is told apart from this.
-    """
-    if result.is_published:
-        return f"nothing to roll back: what run {result.to_run} left is published"
-    head = "to be rolled back" if dry_run else f"rolled back by run {result.run_id}"
-    counts = [
-        ("change", result.rescored, "score"),
-        ("remove", result.removed, "trace"),
-        ("return", result.returned, "trace"),
-    ]
-    rejects = f"{result.rejects:,} \N{RIGHTWARDS ARROW} {result.rejects_then:,}"
-    options = sorted({_OPTIONS.get(change.code, change.code) for change in result.settings})
-    lines = [
-        f"{head}: from run {result.from_run} to run {result.to_run}",
-        *(_line(name, count_of(count, noun)) for name, count, noun in counts if count),
-        *([_line("rejects", rejects)] if result.rejects != result.rejects_then else []),
-        *(_line("setting", printable(change.words)) for change in result.settings),
-        *(
-            [_line("again", f"a run that is given {', '.join(options)} sets it anew")]
-            if options and not has_project
-            else []
-        ),
-        *_next_files(result),
-    ]
-    return _joined(lines, dry_run=dry_run)
-
-
-def _next_files(result: "RollbackResult") -> Iterator[str]:
-    """The changes that the next run would find in the archive, if it was looked at."""
-    if result.not_looked:
-        yield _line("next run", f"the archive was not looked at: {printable(result.not_looked)}")
-    for kind, paths in asdict(result.files).items() if result.files else ():
-        for path in paths[:_FILES]:
-            yield _line("next run", f"{kind}: {printable(path)}")
-        if len(paths) > _FILES:
-            yield _line("next run", f"{kind}: {len(paths) - _FILES:,} more")
 
 
 def _lost(runs: Sequence[str], *, dry_run: bool) -> list[str]:

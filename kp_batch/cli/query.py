@@ -1,14 +1,14 @@
 """Questions to a warehouse: sql, questions, runs, settings, audit, compare, verify, report."""
 
 import shutil
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING
 
 import click
 
@@ -35,29 +35,14 @@ from kp_batch.cli.options import (
 from kp_batch.duck import set_variables
 from kp_batch.errors import KpBatchError
 from kp_batch.log import echo, user_out, writing_to
-from kp_batch.runs.reasons import in_words
-from kp_batch.text import (
-    aligned,
-    count_of,
-    one_line,
-    padded,
-    parse_duration,
-    printable,
-    shortened,
-    width,
-)
+from kp_batch.text import parse_duration, printable
 from kp_batch.warehouse.questions import Question
 from kp_batch.warehouse.questions import questions as all_questions
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from kp_batch.operations.settings import Setting
-    from kp_batch.operations.verify import Verification
-
 _ANY_WIDTH = 10**6  # characters, where the terminal's width is unknown
-_ID = 100  # characters
-_VALUE = 73  # characters, as many as the weights of a profile take
 _RUN = "its id, the beginning of it, latest, previous, a time, or candidate"
 
 
@@ -197,6 +182,7 @@ def status(
 def settings(warehouse: Path, *, as_json: bool) -> None:
     """Show what the next run computes scores with, where it takes it from, and which run set it."""
     from kp_batch.operations.settings import settings as settings_of
+    from kp_batch.operations.settings import settings_text
 
     current = settings_of(warehouse, the_project())
     if told := settings_from_elsewhere(warehouse):
@@ -297,7 +283,7 @@ def verify(
     """
     from secrets import randbelow
 
-    from kp_batch.operations.verify import refuse_wrong
+    from kp_batch.operations.verify import refuse_wrong, verification_text
     from kp_batch.operations.verify import verify as verify_traces
 
     seed = randbelow(10**6) if seed is None else seed
@@ -352,51 +338,3 @@ def ask(
     with connect(warehouse, as_of) as connection, writing_to("stdout"):
         set_variables(connection, **(variables or {}))
         return write_answer(connection, query, output_format, out, width)
-
-
-def verification_text(result: "Verification") -> str:
-    """Format a verification for a terminal."""
-    skipped = result.sampled - result.checked
-    files = "its file is" if skipped == 1 else "their files are"
-    rows = [
-        {
-            "column": difference.column,
-            "greatest difference": "not compared"
-            if difference.max_difference is None
-            else f"{difference.max_difference:.3g}",
-            "tolerance": f"{difference.tolerance:.3g}",
-            "trace": shortened(difference.trace_id or "", _ID),
-        }
-        for difference in result.differences
-    ]
-    return "\n".join(
-        [
-            f"{count_of(result.checked, 'trace')} verified (--seed {result.seed})"
-            + (f", {skipped:,} skipped: {files} gone or changed" if skipped else ""),
-            "",
-            *aligned(rows),
-        ]
-    )
-
-
-def settings_text(settings: Iterable["Setting"]) -> str:
-    """Format the settings of a warehouse for a terminal."""
-    rows = [
-        (
-            *(printable(item.name), _value(item.value), item.source),
-            f"since run {item.run_id}" if item.run_id else "from the next run on",
-        )
-        for item in settings
-    ]
-    widths = [max(width(row[column]) for row in rows) for column in range(3)]
-    return "\n".join("  ".join((*map(padded, row, widths), row[-1])) for row in rows)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, dict) and "sql" in value:
-        audit = cast("dict[str, str]", value)
-        return shortened(f"{audit['severity']}: {one_line(audit['sql'])}", _VALUE)
-    if isinstance(value, dict):
-        weights = cast("dict[str, float]", value)
-        return ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
-    return printable(in_words(value))

@@ -2,16 +2,15 @@
 
 import os
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.explain import line_head, moment_text, print_lines
+from kp_batch.cli.explain import print_lines
 from kp_batch.cli.options import (
     NamedFile,
     Parsed,
@@ -21,13 +20,6 @@ from kp_batch.cli.options import (
     warehouse_option,
 )
 from kp_batch.log import echo
-from kp_batch.text import age, aligned, count_of, printable, shortened
-
-if TYPE_CHECKING:
-    from kp_batch.operations.similar import SimilarLine, SimilarTrace, SimilarTraces
-    from kp_batch.warehouse.redundancy import Redundancy
-
-_NAME, _ID = 30, 60  # characters
 
 
 class _TraceOrFile(NamedFile):
@@ -62,7 +54,7 @@ def similar(trace: str | IO[bytes], warehouse: Path, most: int, *, as_json: bool
     TRACE is its id or the beginning of one. FILE, or - for stdin, has new traces, as score takes
     them; --json then prints a line for each.
     """
-    from kp_batch.operations.similar import similar_to_lines, similar_to_trace
+    from kp_batch.operations.similar import similar_text, similar_to_lines, similar_to_trace
 
     to_text = json_line if as_json else similar_text
     if isinstance(trace, str):
@@ -96,76 +88,7 @@ def redundancy(warehouse: Path, similarity: float, *, as_json: bool) -> None:
     question redundancy of sql shows it until anything else is published.
     """
     from kp_batch.operations.redundancy import redundancy as redundancy_of
+    from kp_batch.warehouse.redundancy import redundancy_text
 
     result = redundancy_of(warehouse, similarity)
     echo(json_line(result) if as_json else redundancy_text(result))
-
-
-def redundancy_text(result: "Redundancy") -> str:
-    """Format the redundancy of an archive for a terminal."""
-    near = f"a text or vector like an earlier one ({result.similarity:g})"
-    counts = {
-        "the text of an earlier one": result.same_text,
-        "the objective of an earlier one": result.same_objective,
-        near: round(result.share * result.traces),
-    }
-    about = "" if result.is_exact else "about "
-    rows = [
-        {
-            "with": name,
-            "traces": f"{about * (name == near)}{count:,}",
-            "share": f"{count / result.traces:.2%}",
-        }
-        for name, count in counts.items()
-    ]
-    lines = [f"{count_of(result.traces, 'trace')}, by {result.encoder_id}", *aligned(rows)]
-    if not result.is_exact:
-        others = result.traces - result.same_text
-        lines.append(
-            f"  estimated, with a 95% interval from {result.low:.2%} to {result.high:.2%}: of the "
-            f"{others:,} texts {result.compared:,} were compared with all earlier ones"
-        )
-    if result.other_encoders:
-        lines.append(f"  not counted: {result.other_encoders:,} with vectors of another encoder")
-    return "\n".join(lines)
-
-
-def similar_text(result: "SimilarLine") -> str:
-    """Format the nearest traces of one for a terminal."""
-    from kp_batch.operations.score import Unscored
-
-    if isinstance(result, Unscored):
-        head = line_head(result.line, result.trace_id)
-        return f"{head} cannot be compared: {printable(result.message)}\n"
-    return "\n".join([*_head(result), *aligned([_cells(each) for each in result.nearest]), ""])
-
-
-def _head(result: "SimilarTraces") -> Iterator[str]:
-    if result.line is None:
-        yield f"trace {shortened(result.trace_id or '', _ID)}"
-        domain = shortened(result.task_domain, _NAME)
-        yield f"  made {moment_text(result.created_at)}, {domain}"
-    else:
-        yield f"{line_head(result.line, result.trace_id)}, {shortened(result.task_domain, _NAME)}"
-    yield f"the nearest of {count_of(result.compared, 'trace')}, by {result.encoder_id}"
-    if result.other_encoders:
-        yield f"  not compared: {result.other_encoders:,} that have vectors of another encoder"
-    if result.missing:
-        yield (
-            f"  not compared: {result.missing:,} whose vectors are missing; kp-batch run with "
-            "--restore-vectors makes them again"
-        )
-    if result.is_zero:
-        yield "  its text has nothing to compare: its vector is zero, and similar to none"
-
-
-def _cells(trace: "SimilarTrace") -> dict[str, str]:
-    when = age(abs(trace.age_s)) + (" later" if trace.age_s < 0 else " earlier")
-    return {
-        "similarity": f"{trace.similarity:.4f}",
-        "trace": shortened(trace.trace_id, _ID),
-        "domain": shortened(trace.task_domain, _NAME),
-        "score": f"{trace.score:.4f}",
-        "made": when,
-        "": "the same text" if trace.is_same_text else "",
-    }

@@ -1,10 +1,8 @@
 """`sweep`: what other caches and thresholds would do to the scores."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from heapq import nlargest
-from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,13 +13,11 @@ from kp_batch.cli.export import output_file
 from kp_batch.cli.options import Parsed, json_line, json_option, warehouse_option
 from kp_batch.log import echo
 from kp_batch.novelty.settings import format_cache_by, parse_cache_by
-from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep
-from kp_batch.text import aligned, count_of, format_duration, parse_duration, printable, shortened
+from kp_batch.operations.sweep_result import sweep_text
+from kp_batch.text import format_duration, parse_duration, printable
 
 T = TypeVar("T")
 _ENDING = ".html"
-_DOMAINS = 10  # shown at the most, each a table
-_DOMAIN = 60  # characters
 
 
 def _list_of(parse: Callable[[str], T]) -> Parsed[list[T]]:
@@ -116,56 +112,3 @@ def sweep(  # noqa: PLR0913 (each is an option)
         echo(json_line(result) if as_json else sweep_text(result))
     if output:
         echo(f"kp-batch: the page is in {printable(output)}", err=True)
-
-
-def sweep_text(result: Sweep) -> str:
-    """Format a sweep for a terminal of 120 columns, which long names of `--cache-by` exceed.
-
-    Tables of all domains and of each of the largest, and how caches fit the recorded scores.
-    """
-    overall, *domains = (
-        list(rows) for _, rows in groupby(result.outcomes, lambda row: row.task_domain)
-    )
-    shown = _largest(domains)
-    more = len(domains) - len(shown)
-    tables = ["\n".join(_table(rows)) for rows in (overall, *shown)]
-    left_out = [f"{count_of(more, 'more domain')}, with fewer traces: see --json"] if more else []
-    recorded = "\n".join(_recorded(result))
-    head = (
-        f"{count_of(result.traces, 'trace')}, as a run would score them with the encoder "
-        f"{result.encoder_id}\n"
-        "  change, rank corr, now reach, no longer (reach it): beside the combination in force"
-    )
-    if any(row.rank_correlation is None for rows in (overall, *shown) for row in rows):
-        head += "\n  no rank corr: all scores of one cache are equal, and have no order"
-    return "\n\n".join(part for part in (head, *tables, *left_out, recorded) if part)
-
-
-def _largest(domains: Sequence[list[Outcome]]) -> list[list[Outcome]]:
-    """The domains with the most traces, in their order."""
-    largest = nlargest(_DOMAINS, range(len(domains)), key=lambda number: domains[number][0].traces)
-    return [domains[number] for number in sorted(largest)]
-
-
-def _table(rows: Sequence[Outcome]) -> Iterator[str]:
-    domain = rows[0].task_domain
-    name = "all domains" if domain is None else shortened(domain, _DOMAIN)
-    yield f"{name}, {count_of(rows[0].traces, 'trace')}"
-    yield from aligned([_cells(row, "scores") for row in rows])
-
-
-def _cells(row: Outcome, table: str) -> dict[str, str]:
-    """A row of one of the two kinds of tables, by its headings; see `Shown`."""
-    headings = {name: getattr(shown, table) for name, shown in COLUMNS.items()}
-    cells = {heading: row.cell(name) for name, heading in headings.items() if heading}
-    return {**cells, "": "in force" if row.in_force else ""}
-
-
-def _recorded(result: Sweep) -> Iterator[str]:
-    rows = [_cells(row, "recorded") for row in result.caches if row.recorded]
-    if not rows:
-        return
-    yield "recorded scores, with a restart of its engine wherever an empty cache alone explains one"
-    yield from aligned(rows)
-    if result.better_fit:
-        yield f"  {result.better_fit}"

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from kp_batch.html import Displayed
 from kp_batch.imports.change import Forgotten
 from kp_batch.imports.rejects import NAMES
 from kp_batch.text import count_of, shortened
@@ -12,7 +13,7 @@ _LABEL = 60  # characters: it may be a name from the source
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imported:
+class Imported(Displayed):
     """What an import has come to."""
 
     traces: int = 0  # new ones, and those with new records

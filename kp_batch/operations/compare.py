@@ -1,6 +1,6 @@
 """Compares the scores of two runs: what differs between these, how the scores moved, and why."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from pathlib import Path
@@ -11,13 +11,16 @@ import polars as pl
 
 from kp_batch.duck import SQL, Value, set_variables, sql, statement
 from kp_batch.errors import UNREAD, KpBatchError, Unread
+from kp_batch.html import Displayed
 from kp_batch.ingest.reread import TraceLocation, find_locations, reread
-from kp_batch.operations.turnover import Turnover, turnover, turnover_lines
+from kp_batch.operations.turnover import Turnover, turnover, turnover_parts
+from kp_batch.parts import Head, Part, Row, Table, as_text
 from kp_batch.runs.author import signed
 from kp_batch.runs.reasons import OF_ENCODER, Reason, file_changes, join_reasons, setting_changes
 from kp_batch.runs.record import RunRecord, done_runs, incomparable
 from kp_batch.runs.staging import Staging
-from kp_batch.text import aligned, count_of, one_line, printable, shortened
+from kp_batch.tables import frame_of_rows
+from kp_batch.text import count_of, one_line, printable, shortened
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.snapshot import (
     CANDIDATE,
@@ -30,8 +33,10 @@ from kp_batch.warehouse.snapshot import (
 
 _TABLES = ("scores", "profiles", "files")
 _OBJECTIVE = 200  # characters
-# Ten files of this size are 2.5 GiB: half a minute of a disk or a network.
-_MOST_BYTES = 256 << 20
+_MOVERS = 10  # shown at the most
+# Ten files of the movers that are shown are 2.5 GiB: half a minute of a disk or a network. Those of
+# the others are 90 at the most, 1.4 GiB.
+_MOST_BYTES, _MOST_BYTES_OF_OTHERS = 256 << 20, 16 << 20
 _DOMAINS = 50  # shown at the most
 # Whoever compares samples asks whether a difference is chance.
 _MOVED = "how the scores moved, of the same traces in both runs, so each difference is exact:"
@@ -89,7 +94,7 @@ class TopChange:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Displayed):
     """How the scores moved from one run to another."""
 
     first: str  # run_id
@@ -106,7 +111,22 @@ class Comparison:
     only_in_second: int
     turnover: Turnover
     domains: tuple[DomainMoves, ...]  # all domains first, then each; empty: no trace is in both
-    movers: tuple[TopChange, ...]  # what moved most, the most first; none that stayed
+    movers: tuple[TopChange, ...]  # the 100 that moved most, the most first; none that stayed
+
+    @property
+    def moved(self) -> pl.DataFrame:
+        """The traces that moved most: a row for each of `movers`, with its fields."""
+        return frame_of_rows(TopChange, self.movers)
+
+    @property
+    def by_domain(self) -> pl.DataFrame:
+        """How the scores moved: a row for each of `domains`, with its fields; first all of them."""
+        return frame_of_rows(DomainMoves, self.domains)
+
+    def _parts(self) -> Iterator[Part]:
+        yield from comparison_parts(self, rest="by_domain")
+        if (more := len(self.movers) - _MOVERS) > 0:
+            yield f"  {more:,} more: see moved"
 
 
 class Side(NamedTuple):
@@ -243,21 +263,32 @@ def _changes(
 
 def _movers(connection: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
     """The traces that moved most, with the start of their objectives."""
-    objectives = _objectives(find_locations(connection, "moved", "second.files", "facts"))
-    for row in _rows(connection, "movers"):
+    rows = _rows(connection, "movers")
+    locations = find_locations(connection, "moved", "second.files", "facts")
+    shown = {row["trace_id"] for row in rows[:_MOVERS]}
+    opened = {location.source_file for location in locations if location.trace_id in shown}
+    first = [location for location in locations if location.source_file in opened]
+    others = [location for location in locations if location.source_file not in opened]
+    objectives = {
+        **_objectives(first, _MOST_BYTES),
+        **_objectives(others, _MOST_BYTES_OF_OTHERS),
+    }
+    for row in rows:
         yield {**row, **objectives[row["trace_id"]]}
 
 
-def _objectives(locations: Iterable[TraceLocation]) -> dict[str, dict[str, str | None]]:
+def _objectives(
+    locations: Iterable[TraceLocation], most_bytes: int
+) -> Mapping[str, Mapping[str, str | None]]:
     """The fields `objective` and `unread` of `TopChange`, by trace_id.
 
-    There are few locations, since every file is read that is not too large.
+    There are few locations, since every file is read that is not larger than `most_bytes`.
     """
     return {
         location.trace_id: {"objective": None, "unread": trace}
         if isinstance(trace, str)
         else {"objective": str(trace["task"]["objective"])[:_OBJECTIVE], "unread": None}
-        for location, trace in reread(locations, most_bytes=_MOST_BYTES)
+        for location, trace in reread(locations, most_bytes=most_bytes)
     }
 
 
@@ -278,42 +309,48 @@ def _filled(kind: type[T], rows: Iterable[dict[str, Any]]) -> tuple[T, ...]:
 
 
 def comparison_text(result: Comparison, *, shows_text: bool = True) -> str:
-    """Format a comparison: what differs, how the scores moved and by what, and the threshold.
+    """Format a comparison for a terminal; see `comparison_parts`."""
+    return as_text(comparison_parts(result, shows_text=shows_text))
 
-    It is for a terminal, with or without the objectives of the traces that moved most.
+
+def comparison_parts(
+    result: Comparison, *, shows_text: bool = True, rest: str = "--json"
+) -> Iterator[Part]:
+    """A comparison for people: what differs, how the scores moved and by what, and the threshold.
+
+    Args:
+        result: the comparison.
+        shows_text: whether the objectives of the traces that moved most are shown.
+        rest: what has the domains that are not shown.
     """
-    lines = [
-        f"from {result.first} {signed(result.first_user, result.first_note)}",
-        f"to   {result.second} {signed(result.second_user, result.second_note)}",
-        (
-            f"  {count_of(result.in_both, 'trace')} in both, {result.only_in_first:,} in the first "
-            f"alone, {result.only_in_second:,} in the second alone"
-        ),
-        *("", *_differing(result.changes)),
-        *turnover_lines(result.turnover),
-    ]
+    yield Head(f"from {result.first} {signed(result.first_user, result.first_note)}")
+    yield Head(f"to   {result.second} {signed(result.second_user, result.second_note)}")
+    yield (
+        f"  {count_of(result.in_both, 'trace')} in both, {result.only_in_first:,} in the first "
+        f"alone, {result.only_in_second:,} in the second alone"
+    )
+    yield from ("", *_differing(result.changes))
+    yield from turnover_parts(result.turnover, rest=rest)
     if result.domains:
         shown = _largest(result.domains)
-        more = len(result.domains) - len(shown)
-        lines += ["", _MOVED, *aligned([_scores(row) for row in shown])]
-        lines += _unknown(shown)
-        if more:
-            lines.append(f"  {count_of(more, 'more domain')}, with fewer traces: see --json")
-        lines += ["", *_crossings(result, shown)]
-        lines += ["", *_movements(result, shown, shows_text=shows_text)]
-    return "\n".join(lines)
+        yield from ("", Head(_MOVED), Table([_scores(row) for row in shown], marked=[0]))
+        yield from _unknown(shown)
+        if more := len(result.domains) - len(shown):
+            yield f"  {count_of(more, 'more domain')}, with fewer traces: see {rest}"
+        yield from ("", *_crossings(result, shown))
+        yield from ("", *_movements(result, shown, shows_text=shows_text))
 
 
-def _differing(changes: Sequence[Reason]) -> Iterator[str]:
+def _differing(changes: Sequence[Reason]) -> Iterator[Part]:
     is_of_files = [change.code.startswith("files_") for change in changes]
     if not is_of_files:
-        yield "nothing differs between the runs"
+        yield Head("nothing differs between the runs")
     elif all(is_of_files):
-        yield "nothing differs but the archive:"
+        yield Head("nothing differs but the archive:")
     elif any(is_of_files):
-        yield "what differs:"
+        yield Head("what differs:")
     else:
-        yield "what differs, over the same archive:"
+        yield Head("what differs, over the same archive:")
     yield from (f"  {printable(change.words)}" for change in changes)
 
 
@@ -331,19 +368,19 @@ def _unknown(shown: Iterable[DomainMoves]) -> Iterator[str]:
         yield "  no rank corr: all scores of a run are equal, and have no order"
 
 
-def _crossings(result: Comparison, shown: Iterable[DomainMoves]) -> Iterator[str]:
+def _crossings(result: Comparison, shown: Iterable[DomainMoves]) -> Iterator[Part]:
     """How many traces came to reach the threshold, and how many no longer do."""
     old, new = result.first_threshold, result.second_threshold
     threshold = f"{old}" if old == new else f"{old} \N{RIGHTWARDS ARROW} {new}"
     crossed = [row for row in shown if row.now_reach or row.no_longer_reach]
     if crossed:
-        yield f"which traces crossed the threshold {threshold}:"
-        yield from aligned([_crossing(row, has_moved=old != new) for row in crossed])
+        yield Head(f"which traces crossed the threshold {threshold}:")
+        yield Table([_crossing(row, has_moved=old != new) for row in crossed], marked=[0])
     else:
-        yield f"no trace crossed the threshold {threshold}"
+        yield Head(f"no trace crossed the threshold {threshold}")
 
 
-def _crossing(row: DomainMoves, *, has_moved: bool) -> dict[str, str]:
+def _crossing(row: DomainMoves, *, has_moved: bool) -> Row:
     now, no_longer = row.now_reach_by_threshold, row.no_longer_reach_by_threshold
     return {
         **_domain(row),
@@ -356,23 +393,20 @@ def _crossing(row: DomainMoves, *, has_moved: bool) -> dict[str, str]:
 
 def _movements(
     result: Comparison, shown: Iterable[DomainMoves], *, shows_text: bool
-) -> Iterator[str]:
+) -> Iterator[Part]:
     """What moved the scores, and the traces that moved most, with their objectives or without."""
     if not result.movers:
-        yield "no score moved"
+        yield Head("no score moved")
         return
-    yield "what moved them, on the mean:"
-    yield from aligned([{**_domain(row), **_parts(row)} for row in shown])
-    yield from ("", "which moved most:")
-    head, *rows = aligned([_top_change(row) for row in result.movers])
-    yield head
-    for line, change in zip(rows, result.movers, strict=True):
-        yield line
-        if shows_text:
-            yield f"    {shortened(_objective(change), _LINE - 4)}"
+    yield Head("what moved them, on the mean:")
+    yield Table([{**_domain(row), **_parts(row)} for row in shown], marked=[0])
+    movers = result.movers[:_MOVERS]
+    notes = [shortened(_objective(change), _LINE - 4) for change in movers if shows_text]
+    yield from ("", Head("which moved most:"))
+    yield Table([_top_change(row) for row in movers], notes=notes)
 
 
-def _scores(row: DomainMoves) -> dict[str, str]:
+def _scores(row: DomainMoves) -> Row:
     return {
         **_domain(row),
         "traces": f"{row.traces:,}",
@@ -390,7 +424,7 @@ def _known(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
 
-def _top_change(row: TopChange) -> dict[str, str]:
+def _top_change(row: TopChange) -> Row:
     return {
         "trace": shortened(row.trace_id, _IDENTITY),
         "domain": shortened(row.task_domain, _DOMAIN),
@@ -407,11 +441,11 @@ def _objective(row: TopChange) -> str:
     return single + one_line(row.objective)
 
 
-def _domain(row: DomainMoves) -> dict[str, str]:
+def _domain(row: DomainMoves) -> Row:
     return {"domain": "all" if row.task_domain is None else shortened(row.task_domain, _DOMAIN)}
 
 
-def _parts(row: DomainMoves | TopChange) -> dict[str, str]:
+def _parts(row: DomainMoves | TopChange) -> Row:
     return {
         "facts": _signed(row.from_facts),
         "novelty": _signed(row.from_novelty),

@@ -72,7 +72,7 @@ JOIN correlated ON moves.scope IS NOT DISTINCT FROM correlated.scope
 ORDER BY task_domain NULLS FIRST;
 
 CREATE TEMP TABLE movers AS
-FROM score_changes WHERE change <> 0 ORDER BY abs(change) DESC, trace_id LIMIT 10;
+FROM score_changes WHERE change <> 0 ORDER BY abs(change) DESC, trace_id LIMIT 100;
 
 -- The movers as the second run scored them.
 CREATE TEMP VIEW moved AS

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from pathlib import Path
 from shlex import quote
@@ -10,21 +9,13 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from kp_batch.dimensions import Breakdown, Counts
+from kp_batch.dimensions import Counts
 from kp_batch.duck import SQL, read_parquet, set_variables, statement
 from kp_batch.embedding.minilm import MiniLM
-from kp_batch.errors import EncoderError, Unread, WarehouseError
+from kp_batch.errors import EncoderError, WarehouseError
 from kp_batch.operations.compare import score_changes
-from kp_batch.operations.neighbours import (
-    Content,
-    Neighbour,
-    Row,
-    Step,
-    cache_hits,
-    neighbour,
-    read_contents,
-)
-from kp_batch.operations.warehouse_cache import CacheContents
+from kp_batch.operations.explanation import Explanation, ScoreChange
+from kp_batch.operations.neighbours import Content, Row, cache_hits, neighbour, read_contents
 from kp_batch.planning.snapshot import OpenSnapshot, open_published
 from kp_batch.runs.record import RunRecord, done_runs
 from kp_batch.schemas import SCORES
@@ -63,57 +54,6 @@ _MATCHES = """
     LIMIT 4
 """
 _PARTS = ("change", "from_facts", "from_novelty", "from_weights", "from_overrides")
-
-
-@dataclass(frozen=True)
-class ScoreChange:
-    """A score that a trace had, and what the run that gave it changed about it."""
-
-    run_id: str
-    finished_at: str  # ISO 8601, UTC
-    score: float
-    change: float | None  # since the score before; null: the first that is known
-    from_facts: float | None  # the four sum to the change
-    from_novelty: float | None
-    from_weights: float | None
-    from_overrides: float | None
-    reasons: tuple[str, ...]  # why the run had anything to do; not the weights of other domains
-    user: str  # who ran it
-    note: str | None  # of who ran it
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why a published trace has its score; its fields are in the order of their JSON."""
-
-    trace_id: str
-    created_at: str  # ISO 8601, UTC
-    task_domain: str
-    agent_id: str | None
-    framework: str | None
-    success: bool
-    source_file: str
-    row: int | None  # in the file, from 0; null where it is not known any more
-    unread: Unread | None  # why the following two are null
-    objective: str | None
-    same_objective: int  # how many other traces have the same
-    steps: tuple[Step, ...] | None
-    is_cut: bool | None  # whether its encoder reads the text's beginning alone; null: not known
-    counts: Counts
-    breakdown: Breakdown
-    threshold: float  # 0..1
-    recorded_score: float | None  # what the live engine gave it
-    weights_from: str | None  # the day or time from which its weights hold; null: always
-    by_profile: dict[str, float]  # the score under each profile in force at created_at
-    encoder_id: str
-    cache_id: str
-    cache_group: str | None  # JSON of what tells its cache from others; null: one for all
-    max_similarity: float | None  # null where the cache was empty
-    cache: CacheContents | None  # null without an encoder
-    neighbours: tuple[Neighbour, ...]  # the most similar first
-    neighbours_caveat: str | None  # why there are none, or why they are not those that it met
-    history: tuple[ScoreChange, ...]  # the last run that changed it first
-    run_id: str  # of the run that last scored it
 
 
 def explain(warehouse: Path, name: str, *, candidate: bool = False) -> Explanation:

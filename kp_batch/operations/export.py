@@ -25,6 +25,7 @@ from kp_batch.duck import SQL, duckdb_limit, literal, read_parquet, set_variable
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.errors import KpBatchError, SettingError, Unread
 from kp_batch.files import atomic_write
+from kp_batch.html import Displayed
 from kp_batch.ingest.reread import Trace, locations_query, reread_batches
 from kp_batch.log import progress
 from kp_batch.novelty.similar import Distinct
@@ -75,7 +76,7 @@ class ExportFormat:
 
 
 @dataclass(frozen=True)
-class ExportResult:
+class ExportResult(Displayed):
     """What an export has written, and what it has left out."""
 
     chosen: int  # traces that meet the conditions; the others are these, by what became of them

@@ -11,6 +11,7 @@ from polars.exceptions import PanicException
 
 from kp_batch.duck import read_parquet, statement
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
+from kp_batch.html import Displayed
 from kp_batch.imports.state import holds
 from kp_batch.ingest.scan import scan_published
 from kp_batch.log import warn
@@ -42,7 +43,7 @@ _LETTERS = 80  # of an id that is shown
 
 
 @dataclass(frozen=True)
-class ForgetResult:
+class ForgetResult(Displayed):
     """What was forgotten, or would be, and the work that it took."""
 
     run_id: str | None  # of the run that replayed the others; null: there was none

@@ -1,23 +1,29 @@
 """How a run, or a preview, ended: what `run --json` prints, and what a `Warehouse` returns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from kp_batch.ended import Ended, Status
-from kp_batch.operations.compare import Comparison
-from kp_batch.operations.preview import Preview
-from kp_batch.pipeline.summary import DomainScores, Summary, with_all_domains
-from kp_batch.runs.audits import AuditResult
+from kp_batch.html import Displayed
+from kp_batch.operations.compare import Comparison, TopChange
+from kp_batch.operations.preview import Preview, preview_parts
+from kp_batch.parts import Head, Part
+from kp_batch.pipeline.summary import DomainScores, Summary, summary_parts, with_all_domains
+from kp_batch.runs.audits import AuditResult, results_parts
 from kp_batch.runs.record import RunCounts
+from kp_batch.tables import frame_of_rows
+from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import shown
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Displayed):
     """What is known of a run, or of a preview, when it ends."""
 
     status: Status
@@ -32,6 +38,19 @@ class Outcome:
     audits: Sequence[AuditResult] = ()
     warnings: Sequence[str] = ()  # as on stderr
 
+    def _parts(self) -> Iterator[Part]:
+        if self.reason is None and self.counts is not None and self.seconds is not None:
+            yield from self._result_parts(self.counts, self.seconds)
+        else:
+            reason = f": {printable(self.reason)}" if self.reason else ""
+            yield Head(f"{self.status.replace('_', ' ')}{reason}")
+            yield from results_parts(self.audits)
+        if self.warnings:
+            yield from ("", Head("warnings:"), *(f"  {printable(text)}" for text in self.warnings))
+
+    def _result_parts(self, counts: RunCounts, seconds: Mapping[str, float]) -> Iterator[Part]:
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class RunOutcome(Outcome):
@@ -41,6 +60,23 @@ class RunOutcome(Outcome):
     domains: int = 0
     scores: Sequence[DomainScores] = ()  # those of all domains; none where it failed
 
+    def to_polars(self) -> pl.DataFrame:
+        """The distribution of the scores: a row for each of `scores`, with its fields."""
+        return frame_of_rows(DomainScores, self.scores)
+
+    def _result_parts(self, counts: RunCounts, seconds: Mapping[str, float]) -> Iterator[Part]:
+        return summary_parts(
+            Summary(
+                run_id=self.run_id,
+                warehouse=self.warehouse or "",
+                counts=counts,
+                seconds=seconds,
+                domains=self.domains,
+                scores=[*self.scores],
+                audits=self.audits,
+            )
+        )
+
 
 @dataclass(frozen=True)
 class PreviewOutcome(Outcome):
@@ -48,6 +84,22 @@ class PreviewOutcome(Outcome):
 
     changes: bool = False
     comparison: Comparison | None = None
+
+    @property
+    def moved(self) -> pl.DataFrame:
+        """The traces that would move most, as `Comparison.moved`; no row without a comparison."""
+        return frame_of_rows(TopChange, self.comparison.movers if self.comparison else ())
+
+    def _result_parts(self, counts: RunCounts, seconds: Mapping[str, float]) -> Iterator[Part]:
+        preview = Preview(
+            warehouse=self.warehouse or "",
+            counts=counts,
+            seconds=seconds,
+            changes=self.changes,
+            comparison=self.comparison,
+            audits=(*self.audits,),
+        )
+        return preview_parts(preview, rest="comparison.by_domain")
 
 
 @dataclass(frozen=True)

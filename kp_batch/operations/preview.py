@@ -3,17 +3,27 @@
 The vectors that it makes are those of the warehouse: they stay, and the run finds them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import polars as pl
+
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import SettingError
 from kp_batch.files import atomic_write
+from kp_batch.html import Displayed
 from kp_batch.ingest.scan import scan_archive
-from kp_batch.operations.compare import Comparison, Side, compare_tables, comparison_text
+from kp_batch.operations.compare import (
+    Comparison,
+    Side,
+    TopChange,
+    compare_tables,
+    comparison_parts,
+)
 from kp_batch.operations.export import archive_with, is_in_warehouse
+from kp_batch.parts import Head, Part, as_text
 from kp_batch.pipeline.audit import check_audits
 from kp_batch.pipeline.report import report_on
 from kp_batch.pipeline.rescore import OpenRun, carry_out, opened_warehouse
@@ -21,13 +31,14 @@ from kp_batch.pipeline.summary import nothing_text
 from kp_batch.planning.explain_plan import PlanDescription, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.runs.audits import AuditResult, refuse_failed, results_text
+from kp_batch.runs.audits import AuditResult, refuse_failed, results_parts
 from kp_batch.runs.record import RunCounts, last_done
 from kp_batch.runs.rolled_back import check_rolled_back
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import Executor, ThreadExecutor, step, timed
 from kp_batch.steps.timeout import ended_after
+from kp_batch.tables import frame_of_rows
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import skip_upload
@@ -38,7 +49,7 @@ _THREADS = ThreadExecutor()
 
 
 @dataclass(frozen=True)
-class Preview:
+class Preview(Displayed):
     """What a run would do."""
 
     warehouse: str
@@ -47,6 +58,14 @@ class Preview:
     changes: bool  # whether it would publish anything
     comparison: Comparison | None  # null: nothing would change, or nothing is published yet
     audits: tuple[AuditResult, ...]  # what they would find
+
+    @property
+    def moved(self) -> pl.DataFrame:
+        """The traces that would move most, as `Comparison.moved`; no row without a comparison."""
+        return frame_of_rows(TopChange, self.comparison.movers if self.comparison else ())
+
+    def _parts(self) -> Iterator[Part]:
+        return preview_parts(self, rest="comparison.by_domain")
 
 
 def plan(config: RescoreConfig, *, by_domain_and_day: bool = False) -> PlanDescription:
@@ -88,6 +107,7 @@ def preview(
         KpBatchError: the run would fail, or `output` is no file, or one of archive or warehouse.
         AuditError: audits fail, after the report is written.
     """
+    config = config.model_copy(update={"preview": True})
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
     with ended_after(config.timeout), timed() as clock, opened_warehouse(config):
@@ -116,6 +136,13 @@ def preview(
 
 def preview_text(result: Preview, *, shows_text: bool = True) -> str:
     """Format a preview for a terminal, with or without the objectives of traces."""
+    return as_text(preview_parts(result, shows_text=shows_text))
+
+
+def preview_parts(
+    result: Preview, *, shows_text: bool = True, rest: str = "--json"
+) -> Iterator[Part]:
+    """A preview for people; see `comparison_parts`."""
     counts = result.counts
     restated = f"{counts.restated:,} of {count_of(counts.accepted, 'trace')}"
     text = f"preview: {restated} would be restated; nothing was published"
@@ -123,12 +150,12 @@ def preview_text(result: Preview, *, shows_text: bool = True) -> str:
         text = f"preview: {nothing_text(counts)}"
     elif not result.comparison:
         text += ", nor ever before: there is nothing to compare with"
-    lines = [text]
+    yield Head(text)
     if result.comparison:
-        lines += ["", comparison_text(result.comparison, shows_text=shows_text)]
+        yield ""
+        yield from comparison_parts(result.comparison, shows_text=shows_text, rest=rest)
     if result.audits:
-        lines += ["", "what audits found:", results_text(result.audits)]
-    return "\n".join(lines)
+        yield from ("", Head("what audits found:"), *results_parts(result.audits))
 
 
 @step("compare")

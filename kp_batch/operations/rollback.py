@@ -1,6 +1,6 @@
 """Publishes the state of an earlier run again: a run of its own, which copies no row."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -12,8 +12,10 @@ from kp_batch.archive.ledger import FileChanges
 from kp_batch.config import RescoreConfig, read_project
 from kp_batch.duck import statement
 from kp_batch.errors import KpBatchError, SettingError, WarehouseError
+from kp_batch.html import Displayed
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.operations.kept_runs import available_runs, forgotten_files
+from kp_batch.parts import Facts, Head, Part, as_text
 from kp_batch.pipeline.publish import STATE, publish_success, restore, what_stands
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
@@ -24,7 +26,7 @@ from kp_batch.runs.record import RunRecord, done_runs
 from kp_batch.runs.run import Run, last_config
 from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor, timed
-from kp_batch.text import count_of, one_line
+from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.last_run import leave_rollback
 from kp_batch.warehouse.layout import check_links, remove_candidate
@@ -37,6 +39,9 @@ from kp_batch.warehouse.snapshot import (
     published,
 )
 
+_FILES = 10  # that are named, of each kind
+# The options of changed settings, where they have other names.
+_OPTIONS = {"audit": "audits", "weights": "profiles"}
 _COUNTS = """
     SELECT
         count(*) FILTER (now.score <> before.score),
@@ -47,7 +52,7 @@ _COUNTS = """
 
 
 @dataclass(frozen=True)
-class RollbackResult:
+class RollbackResult(Displayed):
     """What a rollback undid, or would undo, and what comes back with the next run."""
 
     run_id: str | None  # of the rollback; null: nothing was changed
@@ -62,6 +67,9 @@ class RollbackResult:
     files: FileChanges | None  # what the next run would find; null: nobody has looked
     not_looked: str  # why nobody could, in words; empty: nobody tried, or one has
     is_published: bool  # whether that is published already: then nothing is to be done
+
+    def _parts(self) -> Iterator[Part]:
+        return rollback_parts(self)
 
 
 def rollback(
@@ -250,3 +258,49 @@ def _check(now: PublishedSnapshot, target: RunRecord) -> None:
             f"run {name} cannot be published again: {', '.join(counts)} were removed (by kp-batch "
             f"vacuum or forget); {kept}"
         )
+
+
+def rolled_back_text(
+    result: RollbackResult, *, dry_run: bool = False, has_project: bool = False
+) -> str:
+    """Format what a rollback undid for a terminal, or would undo; see `rollback_parts`."""
+    last = ["nothing was changed"] if dry_run and not result.is_published else []
+    return as_text([*rollback_parts(result, has_project=has_project), *last])
+
+
+def rollback_parts(result: RollbackResult, *, has_project: bool = False) -> Iterator[Part]:
+    """What a rollback undid, or would undo, for people.
+
+    Settings of a project are its file's: that is told apart from this.
+    """
+    if result.is_published:
+        yield Head(f"nothing to roll back: what run {result.to_run} left is published")
+        return
+    head = f"rolled back by run {result.run_id}" if result.run_id else "to be rolled back"
+    yield Head(f"{head}: from run {result.from_run} to run {result.to_run}")
+    yield Facts([*_facts(result, has_project=has_project), *_next_files(result)])
+
+
+def _facts(result: RollbackResult, *, has_project: bool) -> Iterator[tuple[str, str]]:
+    counts = [
+        ("change", result.rescored, "score"),
+        ("remove", result.removed, "trace"),
+        ("return", result.returned, "trace"),
+    ]
+    yield from ((name, count_of(count, noun)) for name, count, noun in counts if count)
+    if result.rejects != result.rejects_then:
+        yield "rejects", f"{result.rejects:,} \N{RIGHTWARDS ARROW} {result.rejects_then:,}"
+    yield from (("setting", printable(change.words)) for change in result.settings)
+    options = sorted({_OPTIONS.get(change.code, change.code) for change in result.settings})
+    if options and not has_project:
+        yield "again", f"a run that is given {', '.join(options)} sets it anew"
+
+
+def _next_files(result: RollbackResult) -> Iterator[tuple[str, str]]:
+    """The changes that the next run would find in the archive, if it was looked at."""
+    if result.not_looked:
+        yield "next run", f"the archive was not looked at: {printable(result.not_looked)}"
+    for kind, paths in asdict(result.files).items() if result.files else ():
+        yield from (("next run", f"{kind}: {printable(path)}") for path in paths[:_FILES])
+        if len(paths) > _FILES:
+            yield "next run", f"{kind}: {len(paths) - _FILES:,} more"

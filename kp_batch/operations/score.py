@@ -22,19 +22,24 @@ from kp_batch.archive.formats.json import (
 from kp_batch.archive.validation import reasons, reject_message
 from kp_batch.dimensions import Breakdown, Counts
 from kp_batch.errors import UnreadableError
+from kp_batch.html import Displayed
 from kp_batch.kinds import PARQUET, kind_of
 from kp_batch.limits import lines_of, utf8_lines_of
 from kp_batch.novelty.cache import novelty
 from kp_batch.novelty.similar import Similar
+from kp_batch.operations.breakdown import breakdown_table
+from kp_batch.parts import Head, Part, Table, as_text
 from kp_batch.schemas import TIMESTAMP
 from kp_batch.scoring.composite import assign, breakdowns, scores_by_profile
 from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import ProfileVersions
+from kp_batch.text import age, printable, shortened
 
 T = TypeVar("T")
 # A new trace is scored at the time of asking: neither its id nor its created_at is needed.
 NOT_NEEDED = frozenset({"missing_id", "bad_created_at"})
 _ROWS = 256  # scored at once
+_NAME, _ID = 30, 60  # characters
 _LOOKED_AT = 16  # lines, to tell what a file is
 _COLUMNS = ["row", "trace_id", "task_domain", *(field.name for field in fields(Counts))]
 
@@ -45,7 +50,7 @@ FindNeighbours = Callable[[pl.DataFrame], list[Neighbours]]
 
 
 @dataclass(frozen=True)
-class Scored:
+class Scored(Displayed):
     """The score of a new trace, and what it is made of; its fields in the order of their JSON."""
 
     line: int  # from 1
@@ -59,9 +64,12 @@ class Scored:
     max_similarity: float | None  # null where the cache is empty, or nothing is compared
     neighbours: tuple[Similar, ...]  # the most similar first
 
+    def _parts(self) -> Iterator[Part]:
+        return scored_parts(self)
+
 
 @dataclass(frozen=True)
-class Unscored:
+class Unscored(Displayed):
     """Why a line has no score."""
 
     line: int  # from 1
@@ -206,3 +214,37 @@ def _unscored(row: Mapping[str, Any], line: bytes) -> Unscored:
     codes, number = tuple(row["reasons"]), row["row"]
     message = reject_message(codes, number, line_as_json(line))
     return Unscored(number + 1, row["trace_id"], codes, message)
+
+
+def scored_text(result: ScoredLine) -> str:
+    """Format the score of a new trace for a terminal, or why it has none."""
+    if isinstance(result, Unscored):
+        head = line_head(result.line, result.trace_id)
+        return f"{head} cannot be scored: {printable(result.message)}\n"
+    return as_text([*scored_parts(result), ""])
+
+
+def scored_parts(result: Scored) -> Iterator[Part]:
+    """The score of a new trace for people."""
+    head = line_head(result.line, result.trace_id)
+    yield Head(f"{head}, {shortened(result.task_domain, _NAME)}: {result.score:.4f}")
+    yield breakdown_table(
+        result.breakdown, result.counts, result.max_similarity, result.weights_from
+    )
+    nearest = [
+        {
+            "similarity": f"{neighbour.similarity:.4f}",
+            "trace": shortened(neighbour.trace_id, _ID),
+            "domain": shortened(neighbour.task_domain, _NAME),
+            "older by": age(neighbour.age_s),
+        }
+        for neighbour in result.neighbours
+    ]
+    yield Table(nearest)
+    others = (f"{shortened(name, _NAME)} {score:.4f}" for name, score in result.by_profile.items())
+    yield f"  by profile: {', '.join(others)}"
+
+
+def line_head(line: int, trace_id: str | None) -> str:
+    """Name the trace on a line of a file."""
+    return f"line {line:,}: {shortened(trace_id or 'a trace without an id', _ID)}"

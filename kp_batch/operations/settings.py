@@ -1,18 +1,26 @@
 """The settings that a warehouse's scores are computed with, and the runs that set them."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from kp_batch.errors import WarehouseError
+from kp_batch.html import Displayed
+from kp_batch.parts import Head, Part, Row, Table
 from kp_batch.project import Project
-from kp_batch.runs.reasons import dated, weights_by_date
+from kp_batch.runs.reasons import dated, in_words, weights_by_date
+from kp_batch.tables import frame_of_rows
+from kp_batch.text import one_line, padded, printable, shortened, width
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.reader import connect
 
+if TYPE_CHECKING:
+    import polars as pl
+
+_VALUE = 73  # characters, as many as the weights of a profile take
 _DONE = """
     SELECT run_id, published->'settings' FROM runs WHERE status = 'done' ORDER BY number DESC
 """
@@ -24,7 +32,7 @@ Source = Literal["project", "default", "warehouse"]
 
 
 @dataclass(frozen=True)
-class Setting:
+class Setting(Displayed):
     """One setting of a warehouse."""
 
     name: str  # of `settings.SETTINGS`, or `weights of` a profile, or an `audit`
@@ -33,7 +41,21 @@ class Setting:
     source: Source  # where the next run takes it from
 
 
-def settings(warehouse: Path, project: Project | None = None) -> tuple[Setting, ...]:
+class SettingsInForce(tuple[Setting, ...], Displayed):
+    """The settings that the next run of a warehouse computes scores with."""
+
+    __slots__ = ()
+
+    def to_polars(self) -> "pl.DataFrame":
+        """A row for each setting, with the fields of `Setting`; `value` is its JSON."""
+        return frame_of_rows(Setting, self)
+
+    def _parts(self) -> Iterator[Part]:
+        yield Head("settings of the next run")
+        yield Table(settings_table(self))
+
+
+def settings(warehouse: Path, project: Project | None = None) -> SettingsInForce:
     """List the settings that the next run has, the weights by profile, and each audit.
 
     Args:
@@ -59,7 +81,9 @@ def settings(warehouse: Path, project: Project | None = None) -> tuple[Setting, 
         return next(reversed([run_id for run_id, _ in unbroken]), None)
 
     in_force = _of_project(project) if project else _of_warehouse(runs[0][1])
-    return tuple(Setting(name, value, setter(name, value), of) for name, value, of in in_force)
+    return SettingsInForce(
+        Setting(name, value, setter(name, value), of) for name, value, of in in_force
+    )
 
 
 def _of_warehouse(values: Mapping[str, Any]) -> Iterator[tuple[str, Any, Source]]:
@@ -88,3 +112,33 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     audits = {f"audit {name}": audit for name, audit in values["audits"].items()}
     others = {name: value for name, value in values.items() if name not in _TABLES}
     return others | weights | audits
+
+
+def settings_text(settings: Iterable[Setting]) -> str:
+    """Format the settings of a warehouse for a terminal."""
+    rows = [[*row.values()] for row in settings_table(settings)]
+    widths = [max(width(row[column]) for row in rows) for column in range(3)]
+    return "\n".join("  ".join((*map(padded, row, widths), row[-1])) for row in rows)
+
+
+def settings_table(settings: Iterable[Setting]) -> list[Row]:
+    """The settings of a warehouse, a row for each."""
+    return [
+        {
+            "setting": printable(item.name),
+            "value": _value(item.value),
+            "from": item.source,
+            "set": f"since run {item.run_id}" if item.run_id else "from the next run on",
+        }
+        for item in settings
+    ]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict) and "sql" in value:
+        audit = cast("dict[str, str]", value)
+        return shortened(f"{audit['severity']}: {one_line(audit['sql'])}", _VALUE)
+    if isinstance(value, dict):
+        weights = cast("dict[str, float]", value)
+        return ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
+    return printable(in_words(value))

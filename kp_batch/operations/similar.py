@@ -16,20 +16,25 @@ from kp_batch.embedding.chunks import Hashes, whole_chunks
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.errors import WarehouseError
+from kp_batch.html import Displayed
 from kp_batch.novelty.similar import Nominated, Similar, cosines_to
 from kp_batch.operations.explain import find_trace
-from kp_batch.operations.score import Unscored, each_line
+from kp_batch.operations.score import Unscored, each_line, line_head
 from kp_batch.operations.warehouse_cache import stored_vectors, vectors_of
+from kp_batch.parts import Head, Part, Row, Table, as_text
 from kp_batch.planning.scorer import NO_FINGERPRINT, without_encoder
 from kp_batch.planning.snapshot import OpenSnapshot, open_published
 from kp_batch.runs.record import last_done
 from kp_batch.runs.run import last_config
+from kp_batch.tables import frame_of_rows
+from kp_batch.text import age, count_of, moment_text, printable, shortened
 from kp_batch.vectors import Float32s, Int64s, nonzero
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
 
 _PRODUCTS = 1 << 24  # kept at once: 64 MB
 _NO_VECTORS = "there are no vectors to compare"
+_NAME, _ID = 30, 60  # characters
 _MORE = 8  # times as many vectors are looked at, where traces do not have enough of them
 _ACCEPTED = "(SELECT text_hash, created_at FROM published.facts WHERE len(reasons) = 0)"
 _MISSING = """
@@ -47,7 +52,7 @@ class SimilarTrace(Similar):
 
 
 @dataclass(frozen=True)
-class SimilarTraces:
+class SimilarTraces(Displayed):
     """The traces of an archive that one resembles most; its fields in the order of their JSON."""
 
     line: int | None  # of the file, from 1; null: a trace of the archive
@@ -60,6 +65,13 @@ class SimilarTraces:
     missing: int  # traces that were not compared, as their vectors are not stored any more
     is_zero: bool  # whether its own vector is, to which none is similar
     nearest: tuple[SimilarTrace, ...]  # the most similar first; of equal ones, the oldest
+
+    def to_polars(self) -> pl.DataFrame:
+        """A row for each of `nearest`, with its fields; `age_s` in seconds."""
+        return frame_of_rows(SimilarTrace, self.nearest)
+
+    def _parts(self) -> Iterator[Part]:
+        return similar_parts(self)
 
 
 SimilarLine = SimilarTraces | Unscored
@@ -288,3 +300,45 @@ class _Archive:
             return 0
         set_variables(self.snapshot.connection, encoder_id=self.encoder_id)
         return int(self.snapshot.ask(statement(_MISSING, missing=read_parquet(path))).item())
+
+
+def similar_text(result: SimilarLine) -> str:
+    """Format the nearest traces of one for a terminal."""
+    if isinstance(result, Unscored):
+        head = line_head(result.line, result.trace_id)
+        return f"{head} cannot be compared: {printable(result.message)}\n"
+    return as_text([*similar_parts(result), ""])
+
+
+def similar_parts(result: SimilarTraces) -> Iterator[Part]:
+    """The nearest traces of one for people."""
+    if result.line is None:
+        yield Head(f"trace {shortened(result.trace_id or '', _ID)}")
+        domain = shortened(result.task_domain, _NAME)
+        yield f"  made {moment_text(result.created_at)}, {domain}"
+    else:
+        head = line_head(result.line, result.trace_id)
+        yield Head(f"{head}, {shortened(result.task_domain, _NAME)}")
+    yield f"the nearest of {count_of(result.compared, 'trace')}, by {result.encoder_id}"
+    if result.other_encoders:
+        yield f"  not compared: {result.other_encoders:,} that have vectors of another encoder"
+    if result.missing:
+        yield (
+            f"  not compared: {result.missing:,} whose vectors are missing; kp-batch run with "
+            "--restore-vectors makes them again"
+        )
+    if result.is_zero:
+        yield "  its text has nothing to compare: its vector is zero, and similar to none"
+    yield Table([_cells(each) for each in result.nearest])
+
+
+def _cells(trace: SimilarTrace) -> Row:
+    when = age(abs(trace.age_s)) + (" later" if trace.age_s < 0 else " earlier")
+    return {
+        "similarity": f"{trace.similarity:.4f}",
+        "trace": shortened(trace.trace_id, _ID),
+        "domain": shortened(trace.task_domain, _NAME),
+        "score": f"{trace.score:.4f}",
+        "made": when,
+        "": "the same text" if trace.is_same_text else "",
+    }

@@ -6,7 +6,7 @@ It reads a few small files, or objects, and writes nothing: a monitor asks it ev
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 from kp_batch.ended import Status
 from kp_batch.errors import KpBatchError, SettingError, WarehouseError
+from kp_batch.html import Displayed
+from kp_batch.parts import Facts, Head, Part
 from kp_batch.project import Project
 from kp_batch.runs.audits import AuditResult
 from kp_batch.runs.reasons import RolledBack
@@ -62,7 +64,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class WarehouseStatus:
+class WarehouseStatus(Displayed):
     """How a warehouse fares."""
 
     warehouse: str
@@ -74,6 +76,16 @@ class WarehouseStatus:
     free_bytes: int | None  # of the disk; null of a bucket
     # The lines of the project that would bring back what a rollback undid: the next run is refused.
     brings_back: tuple[str, ...] = ()
+
+    def _parts(self) -> Iterator[Part]:
+        yield Head(printable(self.warehouse))
+        yield Facts(status_facts(self, self._looked_at()))
+
+    def _looked_at(self) -> datetime:
+        """When it was looked at, by the age that it had then; now, where it had none."""
+        if self.last_success is None or self.age_s is None:
+            return datetime.now(UTC)
+        return datetime.fromisoformat(self.last_success.ended) + timedelta(seconds=self.age_s)
 
 
 def status_of(
@@ -278,6 +290,13 @@ def _last_done(warehouse: Path) -> Success | None:
 
 def status_text(status: WarehouseStatus, now: datetime) -> str:
     """Format how a warehouse fares for a terminal."""
+    rows = dict(status_facts(status, now))
+    longest = max(map(len, rows))
+    return "\n".join(f"{name:{longest}}  {text}" for name, text in rows.items())
+
+
+def status_facts(status: WarehouseStatus, now: datetime) -> list[tuple[str, str]]:
+    """How a warehouse fares, for people."""
     rows = {"last run": _last_text(status, now), "last success": "none yet"}
     if (success := status.last_success) and status.age_s is not None:
         rows["last success"] = f"{age(status.age_s)} ago, {_success_text(success)}"
@@ -292,8 +311,7 @@ def status_text(status: WarehouseStatus, now: datetime) -> str:
         )
     if status.free_bytes is not None:
         rows["free"] = f"{status.free_bytes / 1e9:,.1f} GB of the disk"
-    longest = max(map(len, rows))
-    return "\n".join(f"{name:{longest}}  {printable(text)}" for name, text in rows.items())
+    return [(name, printable(text)) for name, text in rows.items()]
 
 
 def _last_text(status: WarehouseStatus, now: datetime) -> str:

@@ -4,9 +4,22 @@ A column of a sweep is a field of `Outcome`, which sweep.sql computes: its JSON,
 tables of a terminal and its text on the page follow from the field.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, get_type_hints
+from heapq import nlargest
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, get_type_hints
 
+from kp_batch.html import Displayed
+from kp_batch.parts import Head, Part, Row, Table, as_text
+from kp_batch.tables import frame_of_rows
+from kp_batch.text import count_of, shortened
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_DOMAINS = 10  # shown at the most, each a table
+_DOMAIN = 60  # characters
 # Scores that differ by no more are taken for the same one, however it was written.
 SAME_SCORE = 1e-6
 
@@ -89,13 +102,20 @@ COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Displayed):
     """What a run would make of the scores, with each of some combinations."""
 
     encoder_id: str  # in force, as are the weights
     traces: int
     # All domains first, then each; by cache_by, cache size, ttl and threshold.
     outcomes: tuple[Outcome, ...]
+
+    def to_polars(self) -> "pl.DataFrame":
+        """A row for each of `outcomes`, with its fields."""
+        return frame_of_rows(Outcome, self.outcomes)
+
+    def _parts(self) -> Iterator[Part]:
+        return sweep_parts(self)
 
     @property
     def caches(self) -> tuple[Outcome, ...]:
@@ -138,3 +158,64 @@ def _is_twice_as_good(best: Outcome, now: Outcome) -> bool:
 def _fit_text(row: Outcome) -> str:
     off = "" if row.recorded_error is None else f", {row.recorded_error:.2g} off"
     return f"{row.recorded_share:.1%} the same{off}"
+
+
+def sweep_text(result: Sweep) -> str:
+    """Format a sweep for a terminal of 120 columns, which long names of `--cache-by` exceed."""
+    return as_text(sweep_parts(result, rest="--json"))
+
+
+def sweep_parts(result: Sweep, *, rest: str = "to_polars()") -> Iterator[Part]:
+    """A sweep for people; `rest` is what has the domains that are not shown.
+
+    Tables of all domains and of each of the largest, and how caches fit the recorded scores.
+    """
+    overall, *domains = (
+        list(rows) for _, rows in groupby(result.outcomes, lambda row: row.task_domain)
+    )
+    shown = _largest(domains)
+    yield Head(
+        f"{count_of(result.traces, 'trace')}, as a run would score them with the encoder "
+        f"{result.encoder_id}"
+    )
+    yield "  change, rank corr, now reach, no longer (reach it): beside the combination in force"
+    if any(row.rank_correlation is None for rows in (overall, *shown) for row in rows):
+        yield "  no rank corr: all scores of one cache are equal, and have no order"
+    for rows in (overall, *shown):
+        domain = rows[0].task_domain
+        name = "all domains" if domain is None else shortened(domain, _DOMAIN)
+        yield from ("", Head(f"{name}, {count_of(rows[0].traces, 'trace')}"))
+        yield _table(rows, "scores")
+    if more := len(domains) - len(shown):
+        yield from ("", f"{count_of(more, 'more domain')}, with fewer traces: see {rest}")
+    yield from _recorded(result)
+
+
+def _largest(domains: Sequence[list[Outcome]]) -> list[list[Outcome]]:
+    """The domains with the most traces, in their order."""
+    largest = nlargest(_DOMAINS, range(len(domains)), key=lambda number: domains[number][0].traces)
+    return [domains[number] for number in sorted(largest)]
+
+
+def _table(rows: Sequence[Outcome], kind: str) -> Table:
+    in_force = [place for place, row in enumerate(rows) if row.in_force]
+    return Table([_cells(row, kind) for row in rows], marked=in_force)
+
+
+def _cells(row: Outcome, table: str) -> Row:
+    """A row of one of the two kinds of tables, by its headings; see `Shown`."""
+    headings = {name: getattr(shown, table) for name, shown in COLUMNS.items()}
+    cells = {heading: row.cell(name) for name, heading in headings.items() if heading}
+    return {**cells, "": "in force" if row.in_force else ""}
+
+
+def _recorded(result: Sweep) -> Iterator[Part]:
+    if not (rows := [row for row in result.caches if row.recorded]):
+        return
+    yield ""
+    yield Head(
+        "recorded scores, with a restart of its engine wherever an empty cache alone explains one"
+    )
+    yield _table(rows, "recorded")
+    if result.better_fit:
+        yield f"  {result.better_fit}"

@@ -4,9 +4,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from heapq import nlargest
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kp_batch.text import aligned, count_of, shortened
+from kp_batch.html import Displayed
+from kp_batch.parts import Head, Part, Row, Table
+from kp_batch.tables import frame_of_rows
+from kp_batch.text import count_of, shortened
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _DOMAINS = 50  # shown at the most
 _DOMAIN = 17  # characters
@@ -27,12 +33,19 @@ class DomainTurnover:
 
 
 @dataclass(frozen=True)
-class Turnover:
+class Turnover(Displayed):
     """The mean score of all traces of each run, and by what it changed."""
 
     first_mean: float | None  # 0..1; null: the run has no trace
     second_mean: float | None
     domains: tuple[DomainTurnover, ...]  # all domains first, then each; empty: there is no trace
+
+    def to_polars(self) -> "pl.DataFrame":
+        """A row for each of `domains`, with its fields."""
+        return frame_of_rows(DomainTurnover, self.domains)
+
+    def _parts(self) -> Iterator[Part]:
+        return turnover_parts(self, rest="to_polars()")
 
 
 class _Sums(NamedTuple):
@@ -122,27 +135,32 @@ def _number(value: Fraction | None) -> float | None:
     return None if value is None else float(value)
 
 
-def turnover_lines(result: Turnover) -> Iterator[str]:
-    """Write for a terminal by what the mean changed; nothing where no trace came or went."""
+def turnover_parts(result: Turnover, *, rest: str) -> Iterator[Part]:
+    """By what the mean changed, for people; nothing where no trace came or went.
+
+    Args:
+        result: the turnover.
+        rest: what has the domains that are not shown.
+    """
     if not (result.domains and (result.domains[0].came or result.domains[0].went)):
         return
     yield ""
     if result.first_mean is None or result.second_mean is None:
-        yield "which traces came and went:"
+        yield Head("which traces came and went:")
     else:
         means = f"{result.first_mean:.4f} \N{RIGHTWARDS ARROW} {result.second_mean:.4f}"
-        yield f"what changed the mean score of all traces, {means}:"
+        yield Head(f"what changed the mean score of all traces, {means}:")
     largest = nlargest(
         _DOMAINS,
         range(1, len(result.domains)),
         key=lambda place: result.domains[place].came + result.domains[place].went,
     )
-    yield from aligned([_cells(result.domains[place]) for place in sorted([0, *largest])])
+    yield Table([_cells(result.domains[place]) for place in sorted([0, *largest])], marked=[0])
     if more := len(result.domains) - 1 - len(largest):
-        yield f"  {count_of(more, 'more domain')}, of which fewer came and went: see --json"
+        yield f"  {count_of(more, 'more domain')}, of which fewer came and went: see {rest}"
 
 
-def _cells(row: DomainTurnover) -> dict[str, str]:
+def _cells(row: DomainTurnover) -> Row:
     parts = (row.from_came, row.from_went, row.from_moved)
     names = ("from what came", "from what went", "from what moved")
     return {

@@ -19,6 +19,7 @@ from kp_batch.duck import SQL, statement
 from kp_batch.embedding.chunks import chunk_files, count_vectors, merge_small
 from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.errors import SettingError
+from kp_batch.html import Displayed
 from kp_batch.operations.kept_runs import sorted_runs
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.runs.record import last_done
@@ -42,7 +43,7 @@ _ROW = ("file_id", "row")  # identify a row of content, whatever files have it
 
 
 @dataclass(frozen=True)
-class VacuumResult:
+class VacuumResult(Displayed):
     """How many of each were removed or merged, or would be."""
 
     files: int  # of tables

@@ -24,23 +24,27 @@ from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.errors import DamagedVectorsError, KpBatchError, UnreadableError
+from kp_batch.html import Displayed
 from kp_batch.ingest.stage import Unreadable, read_with_retries
 from kp_batch.log import progress
 from kp_batch.novelty.cache import NO_NEIGHBOUR_ROW, VectorCache, novelty
 from kp_batch.novelty.settings import CACHE_COLUMNS, CacheSettings, parse_cache_by
+from kp_batch.parts import Head, Part, Table, as_text
 from kp_batch.planning.cache_groups import groups_of
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.planning.snapshot import OpenSnapshot, open_published
 from kp_batch.schemas import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.facts import with_facts
-from kp_batch.text import count_of
+from kp_batch.tables import frame_of_rows
+from kp_batch.text import count_of, shortened
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.layout import Layout
 
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.
 VECTOR_TOLERANCE: Mapping[Precision, float] = MappingProxyType({"float32": 1e-5, "bf16": 1e-2})
+_ID = 100  # characters
 _NO_RUN_DONE: Mapping[str, Any] = {"embedder": "none", "precision": "float32", "cache_by": "none"}
 _ARCHIVE_COLUMNS = (*OWN_COLUMNS, "cache_group")  # known from the files, without a replay
 _COMPARED = (*_ARCHIVE_COLUMNS, *NOVELTY, "composite", "score")
@@ -56,9 +60,14 @@ class Difference:
     tolerance: float  # the greatest that is none yet
     trace_id: str | None  # which trace shows it; null where nothing is off
 
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it is beyond the tolerance, or no number."""
+        return self.max_difference is not None and not self.max_difference <= self.tolerance
+
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Displayed):
     """How some published scores differ from the same ones computed from scratch."""
 
     seed: int  # of the choice of traces
@@ -67,6 +76,43 @@ class Verification:
     checked: int  # of these; the others' files are gone, unreadable or changed
     differences: tuple[Difference, ...]  # one a column
     wrong: str  # what is beyond tolerance, in words; empty: nothing
+
+    def to_polars(self) -> pl.DataFrame:
+        """A row for each of `differences`, with its fields."""
+        return frame_of_rows(Difference, self.differences)
+
+    def _parts(self) -> Iterator[Part]:
+        yield from verification_parts(self)
+        if self.wrong:
+            yield f"the scores do not verify: {self.wrong}"
+
+
+def verification_text(result: Verification) -> str:
+    """Format a verification for a terminal."""
+    return as_text(verification_parts(result))
+
+
+def verification_parts(result: Verification) -> Iterator[Part]:
+    """A verification for people."""
+    skipped = result.sampled - result.checked
+    files = "its file is" if skipped == 1 else "their files are"
+    yield Head(
+        f"{count_of(result.checked, 'trace')} verified (--seed {result.seed})"
+        + (f", {skipped:,} skipped: {files} gone or changed" if skipped else "")
+    )
+    yield ""
+    rows = [
+        {
+            "column": each.column,
+            "greatest difference": "not compared"
+            if each.max_difference is None
+            else f"{each.max_difference:.3g}",
+            "tolerance": f"{each.tolerance:.3g}",
+            "trace": shortened(each.trace_id or "", _ID),
+        }
+        for each in result.differences
+    ]
+    yield Table(rows, marked=[n for n, each in enumerate(result.differences) if each.is_wrong])
 
 
 def refuse_wrong(result: Verification) -> Verification:
@@ -263,9 +309,9 @@ def _wrong(
     if missing:
         yield f"no score for {count_of(missing, 'trace')} of the archive"
     for difference in differences:
-        greatest = difference.max_difference
-        if greatest is not None and not greatest <= difference.tolerance:
-            yield f"{difference.column} of {difference.trace_id} is off by {greatest:.3g}"
+        if difference.is_wrong:
+            off = f"{difference.max_difference:.3g}"
+            yield f"{difference.column} of {difference.trace_id} is off by {off}"
 
 
 def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:

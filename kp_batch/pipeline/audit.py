@@ -13,7 +13,14 @@ import duckdb
 
 from kp_batch.errors import SettingError, WarehouseError, is_passing
 from kp_batch.log import warn
-from kp_batch.runs.audits import Audit, AuditResult, parse_audits, refuse_failed, warning_text
+from kp_batch.runs.audits import (
+    Audit,
+    AuditResult,
+    AuditResults,
+    parse_audits,
+    refuse_failed,
+    warning_text,
+)
 from kp_batch.runs.record import done_runs, last_done
 from kp_batch.runs.run import Run
 from kp_batch.runs.staging import Staging
@@ -49,7 +56,7 @@ def check_audits(run: Run) -> None:
             _asked(audits, partial(prepare, connection))
 
 
-def audit(warehouse: Path, run: str | None = None) -> tuple[AuditResult, ...]:
+def audit(warehouse: Path, run: str | None = None) -> AuditResults:
     """Run the audits of a warehouse's settings, with the tables published before a run.
 
     Args:
@@ -91,11 +98,11 @@ def _results(
     before: PublishedSnapshot,
     folder: Path,
     allowed: Sequence[str] = (),
-) -> tuple[AuditResult, ...]:
+) -> AuditResults:
     """Run audits over the tables `now`, with those `before` as `published.scores` and so on."""
     with sandbox(now, before, folder) as connection:
         answers = _asked(audits, partial(count_rows, connection, most=_SHOWN))
-    return tuple(
+    return AuditResults(
         AuditResult(name, audits[name].severity, rows, name in allowed, first, digest)
         for name, (rows, first, digest) in answers.items()
     )
@@ -121,12 +128,14 @@ def _asked(audits: Mapping[str, Audit], ask: Callable[[str], T]) -> dict[str, T]
     return answers
 
 
-def audit_run(run: Run, now: Callable[[], PublishedSnapshot]) -> tuple[AuditResult, ...]:
+def audit_run(run: Run, now: Callable[[], PublishedSnapshot]) -> AuditResults:
     """Run the audits over the tables to publish, or over the published ones, if there are any.
 
     A run that forgets traces has none.
     """
-    return _audited(run, now()) if run.config.audits.by_name and not run.forgets else ()
+    if not run.config.audits.by_name or run.forgets:
+        return AuditResults()
+    return _audited(run, now())
 
 
 def refuse(results: Sequence[AuditResult]) -> None:
@@ -135,7 +144,7 @@ def refuse(results: Sequence[AuditResult]) -> None:
 
 
 @step("audit")
-def _audited(run: Run, now: PublishedSnapshot) -> tuple[AuditResult, ...]:
+def _audited(run: Run, now: PublishedSnapshot) -> AuditResults:
     """Run the audits, and warn of all that find rows."""
     folder = run.staging.fresh("audited")
     audits, allowed = run.config.audits.by_name, run.config.allow

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -51,7 +51,7 @@ from kp_batch.planning.explain_plan import (
 from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.runs.audits import AuditResult
+from kp_batch.runs.audits import AuditResults
 from kp_batch.runs.rolled_back import check_rolled_back
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.scoring.profiles import load_profiles
@@ -83,7 +83,7 @@ class OpenRun:
     plan: Plan | None = None
     description: PlanDescription | None = None  # of that plan
     written: Written | None = None  # what it publishes, once it is written
-    audits: tuple[AuditResult, ...] = ()
+    audits: AuditResults = field(default_factory=AuditResults)
     is_recorded: bool = False  # whether it has its row in `runs`
 
     def __post_init__(self) -> None:

@@ -1,16 +1,23 @@
 """Summarises a finished run: as data, for a terminal, and as a table in Prefect."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import nlargest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kp_batch.html import Displayed
+from kp_batch.parts import Facts, Head, Part, Row, Table
+from kp_batch.parts import as_text as text_of
 from kp_batch.runs.audits import AuditResult, audits_text
 from kp_batch.runs.record import RunCounts
 from kp_batch.steps.step import PREFECT, START, Clock, step_seconds
-from kp_batch.text import DOMAIN, aligned, bar_line, count_of, printable, shortened
+from kp_batch.tables import frame_of_rows
+from kp_batch.text import DOMAIN, bar_line, count_of, printable, shortened
 
 if TYPE_CHECKING:  # printing a summary does not need these
+    import polars as pl
+
     from kp_batch.planning.plan import Plan
     from kp_batch.runs.run import Run
 
@@ -32,7 +39,7 @@ class DomainScores:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Displayed):
     """A finished run in figures."""
 
     run_id: str | None  # None: there was nothing to do
@@ -42,6 +49,13 @@ class Summary:
     domains: int
     scores: list[DomainScores]  # of the domains with the most traces, in the order of their names
     audits: Sequence[AuditResult] = ()
+
+    def to_polars(self) -> "pl.DataFrame":
+        """The distribution of the scores: a row for each of `scores`, with its fields."""
+        return frame_of_rows(DomainScores, self.scores)
+
+    def _parts(self) -> Iterator[Part]:
+        return summary_parts(self)
 
 
 def summarise(
@@ -69,38 +83,59 @@ def with_all_domains(summary: Summary) -> Summary:
 
 def as_text(summary: Summary) -> str:
     """Format a summary for a terminal: one line where there was nothing to do."""
+    return text_of(summary_parts(summary))
+
+
+def summary_parts(summary: Summary) -> Iterator[Part]:
+    """A summary for people: one line where there was nothing to do."""
     if summary.run_id is None:
         audited = f"; audits: {audits_text(summary.audits)}" if summary.audits else ""
-        return nothing_text(summary.counts) + audited
+        yield Head(nothing_text(summary.counts) + audited)
+        return
+    counts = summary.counts
+    restated = f"{counts.restated:,} of {count_of(counts.accepted, 'trace')} restated"
+    yield Head(f"run {summary.run_id}: {restated} in {_duration(summary)}")
+    yield Facts([*_facts(summary)])
+    yield ""
+    shown = _largest(summary.scores)
+    yield Table(as_table(shown))
+    more = summary.domains - len(shown)
+    if more:
+        yield f"  {more:,} more, with fewer traces: see the view distributions"
+
+
+def _largest(scores: Sequence[DomainScores]) -> list[DomainScores]:
+    """The domains with the most traces, in their order."""
+    most = nlargest(_DOMAINS_SHOWN, range(len(scores)), key=lambda place: scores[place].traces)
+    return [scores[place] for place in sorted(most)]
+
+
+def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
     counts, steps = summary.counts, step_seconds(summary.seconds)
     codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
-    more = summary.domains - len(summary.scores)
     of_files = "of files gone, unreadable or excluded"
     kept = f" ({counts.rows_kept:,} kept {of_files})" if counts.rows_kept else ""
     windows = "" if counts.windows is None else f" ({count_of(counts.windows, 'window')})"
-    restated = f"{counts.restated:,} of {count_of(counts.accepted, 'trace')} restated"
-    lines = [
-        f"run {summary.run_id}: {restated} in {_duration(summary)}",
-        (
-            f"  archive    {count_of(counts.files, 'file')}, {count_of(counts.rows, 'row')}{kept}: "
-            f"{counts.accepted:,} accepted, {count_of(counts.duplicates, 'duplicate')}, "
-            f"{counts.superseded:,} superseded, {counts.rejected:,} rejected"
-        ),
-        *([f"  rejects    {codes}"] if codes else []),
-        *(f"  unreadable {printable(path)}" for path in counts.unreadable_files),
-        f"  texts      {counts.embedded:,} embedded{windows}, {counts.reused:,} reused",
-        (
-            f"  traces     {counts.restated:,} restated ({counts.replayed:,} replayed, "
-            f"{counts.reweighted:,} reweighted), {counts.removed:,} removed; "
-            f"{count_of(counts.partitions, 'partition')} written"
-        ),
-        *([f"  audits     {audits_text(summary.audits)}"] if summary.audits else []),
-        "  seconds    " + ", ".join(f"{step} {spent:.2f}" for step, spent in steps.items()),
-        "",
-        *aligned(as_table(summary)),
-        *([f"  {more:,} more, with fewer traces: see the view distributions"] if more else []),
-    ]
-    return "\n".join(lines)
+    archive = (
+        f"{count_of(counts.files, 'file')}, {count_of(counts.rows, 'row')}{kept}: "
+        f"{counts.accepted:,} accepted, {count_of(counts.duplicates, 'duplicate')}, "
+        f"{counts.superseded:,} superseded, {counts.rejected:,} rejected"
+    )
+    yield "archive", archive
+    if codes:
+        yield "rejects", codes
+    for path in counts.unreadable_files:
+        yield "unreadable", printable(path)
+    yield "texts", f"{counts.embedded:,} embedded{windows}, {counts.reused:,} reused"
+    traces = (
+        f"{counts.restated:,} restated ({counts.replayed:,} replayed, "
+        f"{counts.reweighted:,} reweighted), {counts.removed:,} removed; "
+        f"{count_of(counts.partitions, 'partition')} written"
+    )
+    yield "traces", traces
+    if summary.audits:
+        yield "audits", audits_text(summary.audits)
+    yield "seconds", ", ".join(f"{step} {spent:.2f}" for step, spent in steps.items())
 
 
 def nothing_text(counts: RunCounts) -> str:
@@ -127,7 +162,7 @@ def _duration(summary: Summary) -> str:
     return f"{sum(seconds.values()):.1f} s ({listed})"
 
 
-def as_table(summary: Summary) -> list[dict[str, str]]:
+def as_table(scores: Sequence[DomainScores]) -> list[Row]:
     """Format the distribution of the scores, a row for each domain."""
     return [
         {
@@ -138,7 +173,7 @@ def as_table(summary: Summary) -> list[dict[str, str]]:
             "mean": f"{row.mean:.3f}",
             **{name: f"{value:.3f}" for name, value in zip(_QUANTILES, row.quantiles, strict=True)},
         }
-        for row in summary.scores
+        for row in scores
     ]
 
 

@@ -1,24 +1,29 @@
 """Describes a plan and its reasons: as data for programs, and as text for terminals and logs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import polars as pl
 
 from kp_batch.archive.ledger import FileChanges
 from kp_batch.archive.validation import SUPERSEDED
+from kp_batch.errors import KpBatchError
+from kp_batch.html import Displayed
 from kp_batch.novelty.settings import format_cache_by
+from kp_batch.parts import Facts, Head, Part, Row, Table, as_text
 from kp_batch.planning.changes import Loss
 from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan
 from kp_batch.runs.reasons import Pending, Reason, for_mail
 from kp_batch.runs.run import Run
 from kp_batch.settings import SETTINGS
+from kp_batch.tables import frame_of_rows
 from kp_batch.text import DOMAIN, be, count_of, printable, shortened, some_of
 
 _DATED = "once scored, they are found by: kp-batch sql 'FROM scores WHERE created_at > now()'"
 _SHOWN = 5  # domains, or days
 _REASONS = 12
+_ROWS = 20  # by domain and day that a notebook shows
 _OF_SCORING = {*SETTINGS, "weights", "audit", "formula", "model_files"}  # codes of reasons
 
 
@@ -34,7 +39,7 @@ class DomainDay:
 
 
 @dataclass(frozen=True)
-class PlanDescription:
+class PlanDescription(Displayed):
     """A plan, as people and programs read it."""
 
     reasons: list[Reason]  # why there is anything to do
@@ -62,6 +67,35 @@ class PlanDescription:
     future_partitions: list[str]  # those of them that are after the day of the run
     pending: list[Pending]  # see `Plan.pending`
     estimated_seconds: float | None  # None where no rates are known for it
+
+    def to_polars(self) -> pl.DataFrame:
+        """The work: a row for each domain and day, with the fields of `DomainDay`.
+
+        Raises:
+            KpBatchError: the plan was not asked for it.
+        """
+        if self.by_domain_and_day is None:
+            raise KpBatchError("this plan has no rows; make one with by_domain_and_day=True")
+        return frame_of_rows(DomainDay, self.by_domain_and_day)
+
+    def _parts(self) -> Iterator[Part]:
+        yield from plan_parts(self)
+        if self.by_domain_and_day:
+            yield Head("by domain and day:")
+            yield Table([_cells(row) for row in self.by_domain_and_day[:_ROWS]])
+            more = len(self.by_domain_and_day) - _ROWS
+            if more > 0:
+                yield f"  {more:,} more: see to_polars()"
+
+
+def _cells(row: DomainDay) -> Row:
+    return {
+        "domain": shortened(row.task_domain, DOMAIN),
+        "day": row.day,
+        "replay": f"{row.replay:,}",
+        "restate": f"{row.restate:,}",
+        "reweight": f"{row.reweight:,}",
+    }
 
 
 def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDescription:
@@ -107,8 +141,19 @@ def _domain_days(workload: pl.DataFrame) -> list[DomainDay]:
 
 def plan_text(plan: PlanDescription) -> str:
     """Format a described plan for a terminal."""
+    return as_text(plan_parts(plan))
+
+
+def plan_parts(plan: PlanDescription) -> Iterator[Part]:
+    """A described plan for people."""
     if not plan.pending:
-        return f"nothing to do ({_files(plan) or 'no file changed'})"
+        yield Head(f"nothing to do ({_files(plan) or 'no file changed'})")
+        return
+    yield Head(f"plan: restate {count_of(plan.traces_to_restate, 'trace')}{_by_domain(plan)}")
+    yield Facts([*_facts(plan)])
+
+
+def _facts(plan: PlanDescription) -> Iterator[tuple[str, str]]:
     reweighted = f"{count_of(plan.traces_to_reweight, 'trace')}: their weights alone differ"
     of_earlier = (
         f"{count_of(plan.rows_of_earlier, 'row')} as an earlier kp_batch read them: their files "
@@ -128,15 +173,10 @@ def plan_text(plan: PlanDescription) -> str:
         if plan.estimated_seconds is None
         else f"about {plan.estimated_seconds:,.0f} s"
     )
-    return "\n".join(
-        [
-            f"plan: restate {count_of(plan.traces_to_restate, 'trace')}{_by_domain(plan)}",
-            *_why(plan),
-            *(f"  {name:<10} {text}" for name, count, text in work if count),
-            f"  rewrite    {_days(plan.partitions)}",
-            f"  time       {time}",
-        ]
-    )
+    yield from (("" if place else "why", words) for place, words in enumerate(_why(plan)))
+    yield from ((name, text) for name, count, text in work if count)
+    yield "rewrite", _days(plan.partitions)
+    yield "time", time
 
 
 def changed_settings(plan: PlanDescription) -> list[str]:
@@ -189,8 +229,7 @@ def _why(plan: PlanDescription) -> list[str]:
     """A line for each reason, those about files on one."""
     files = _files(plan)
     others = [reason for reason in plan.reasons if not reason.code.startswith("files_")]
-    lines = [*_words(others), *([files] if files else [])]
-    return [f"  {'why' if not row else '':<10} {line}" for row, line in enumerate(lines)]
+    return [*_words(others), *([files] if files else [])]
 
 
 def _words(reasons: Sequence[Reason]) -> list[str]:

@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
     from kp_batch.config import RescoreConfig
     from kp_batch.operations.compare import Comparison
-    from kp_batch.operations.explain import Explanation
+    from kp_batch.operations.explanation import Explanation
     from kp_batch.operations.export import ExportResult
     from kp_batch.operations.forget import ForgetResult
     from kp_batch.operations.rollback import RollbackResult
     from kp_batch.operations.score import ScoredLine
-    from kp_batch.operations.settings import Setting
+    from kp_batch.operations.settings import SettingsInForce
     from kp_batch.operations.similar import SimilarLine, SimilarTraces
     from kp_batch.operations.status import WarehouseStatus
     from kp_batch.operations.sweep_result import Sweep
     from kp_batch.operations.vacuum import VacuumResult
     from kp_batch.operations.verify import Verification
     from kp_batch.planning.explain_plan import PlanDescription
-    from kp_batch.runs.audits import AuditResult
+    from kp_batch.runs.audits import AuditResults
     from kp_batch.warehouse.redundancy import Redundancy
     from kp_batch.warehouse.snapshot import PublishedSnapshot
 
@@ -364,7 +364,7 @@ class Warehouse:
             compare(folder, first, second, force=force, take_crossed=frames.append)
         return frames[0]
 
-    def audit(self, run: str | None = None) -> "tuple[AuditResult, ...]":
+    def audit(self, run: str | None = None) -> "AuditResults":
         """Run the audits that the warehouse keeps.
 
         Args:
@@ -418,7 +418,7 @@ class Warehouse:
             check_trace_age(found, _duration("max_trace_age", max_trace_age))
             return found
 
-    def settings(self) -> "tuple[Setting, ...]":
+    def settings(self) -> "SettingsInForce":
         """What the next run computes scores with, where it takes it from, and which run set it."""
         from kp_batch.operations.settings import settings
 

@@ -5,12 +5,18 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from kp_batch.errors import AuditError, SettingError
 from kp_batch.faults import unknown_key
 from kp_batch.files import read_named
-from kp_batch.text import aligned, count_of, shortened
+from kp_batch.html import Displayed
+from kp_batch.parts import Head, Part, Row, Table, as_text
+from kp_batch.tables import frame_of_rows
+from kp_batch.text import count_of, shortened
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Severity = Literal["error", "warn"]
 _SEVERITIES = ("error", "warn")
@@ -39,7 +45,7 @@ class Audits:
 
 
 @dataclass(frozen=True)
-class AuditResult:
+class AuditResult(Displayed):
     """The result of an audit."""
 
     name: str
@@ -62,6 +68,22 @@ class AuditResult:
         if self.allowed:
             return "allowed"
         return "fails" if self.fails else "warns"
+
+
+class AuditResults(tuple[AuditResult, ...], Displayed):
+    """The results of audits."""
+
+    __slots__ = ()
+
+    def to_polars(self) -> "pl.DataFrame":
+        """A row for each audit, with the fields of `AuditResult` and its `state`."""
+        import polars as pl
+
+        states = pl.Series("state", [result.state for result in self], pl.String())
+        return frame_of_rows(AuditResult, self).with_columns(states)
+
+    def _parts(self) -> Iterator[Part]:
+        return results_parts(self)
 
 
 def load_audits(path: Path | str) -> Audits:
@@ -147,7 +169,7 @@ def audits_text(results: Sequence[AuditResult]) -> str:
     return ", ".join([f"{len(results) - len(others):,} of {len(results):,} pass", *others])
 
 
-def audits_table(results: Sequence[AuditResult]) -> list[dict[str, str]]:
+def audits_table(results: Sequence[AuditResult]) -> list[Row]:
     """The results of audits, a row for each."""
     return [
         {"audit": result.name, "found": result.state, "rows": f"{result.rows:,}"}
@@ -157,8 +179,14 @@ def audits_table(results: Sequence[AuditResult]) -> list[dict[str, str]]:
 
 def results_text(results: Sequence[AuditResult]) -> str:
     """The results of audits for a terminal, with the first rows of those that do not pass."""
-    lines = aligned(audits_table(results))
+    return as_text(results_parts(results))
+
+
+def results_parts(results: Sequence[AuditResult]) -> Iterator[Part]:
+    """The results of audits for people, with the first rows of those that do not pass."""
+    failing = [place for place, result in enumerate(results) if result.rows]
+    yield Table(audits_table(results), marked=failing)
     for result in results:
         if result.first:
-            lines += ["", f"{result.name}:", *(f"  {shortened(row, _ROW)}" for row in result.first)]
-    return "\n".join(lines)
+            yield from ("", Head(f"{result.name}:"))
+            yield from (f"  {shortened(row, _ROW)}" for row in result.first)

@@ -234,7 +234,8 @@ def run_flow(config: RescoreConfig, on_result: Callable[[Summary | Preview], Non
 def _as_markdown(summary: Summary) -> list[dict[str, str]]:
     """The table of scores with its texts as code: Prefect takes each cell for markdown."""
     texts = ("domain", "0 to 1")
-    return [{**row, **{name: code(row[name]) for name in texts}} for row in as_table(summary)]
+    rows = as_table(summary.scores)
+    return [{**row, **{name: code(row[name]) for name in texts}} for row in rows]
 
 
 def _as_tasks(clock: Clock) -> Caller:

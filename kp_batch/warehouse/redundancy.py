@@ -1,16 +1,20 @@
 """How much of an archive repeats itself, as it is kept with the publication it was asked of."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
+from kp_batch.html import Displayed
+from kp_batch.parts import Head, Part, Table, as_text
 from kp_batch.settings import Number, are_all, is_text
+from kp_batch.text import count_of
 
 _COUNT = Number(0, 2**63 - 1, is_whole=True)
 _SHARE = Number(0, 1)
 
 
 @dataclass(frozen=True)
-class Redundancy:
+class Redundancy(Displayed):
     """The traces that nearly repeat an earlier one; its fields in the order of their JSON."""
 
     similarity: float  # the cosine from which on a trace nearly repeats another one
@@ -45,6 +49,43 @@ class Redundancy:
     def as_dict(self) -> dict[str, Any]:
         """Its fields by name."""
         return asdict(self)
+
+    def _parts(self) -> Iterator[Part]:
+        return redundancy_parts(self)
+
+
+def redundancy_text(result: Redundancy) -> str:
+    """Format the redundancy of an archive for a terminal."""
+    return as_text(redundancy_parts(result))
+
+
+def redundancy_parts(result: Redundancy) -> Iterator[Part]:
+    """The redundancy of an archive for people."""
+    near = f"a text or vector like an earlier one ({result.similarity:g})"
+    counts = {
+        "the text of an earlier one": result.same_text,
+        "the objective of an earlier one": result.same_objective,
+        near: round(result.share * result.traces),
+    }
+    about = "" if result.is_exact else "about "
+    yield Head(f"{count_of(result.traces, 'trace')}, by {result.encoder_id}")
+    rows = [
+        {
+            "with": name,
+            "traces": f"{about * (name == near)}{count:,}",
+            "share": f"{count / result.traces:.2%}",
+        }
+        for name, count in counts.items()
+    ]
+    yield Table(rows, bars=[(0.0, count / result.traces) for count in counts.values()])
+    if not result.is_exact:
+        others = result.traces - result.same_text
+        yield (
+            f"  estimated, with a 95% interval from {result.low:.2%} to {result.high:.2%}: of the "
+            f"{others:,} texts {result.compared:,} were compared with all earlier ones"
+        )
+    if result.other_encoders:
+        yield f"  not counted: {result.other_encoders:,} with vectors of another encoder"
 
 
 _ALLOWED = {

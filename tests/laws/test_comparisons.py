@@ -65,6 +65,6 @@ def assert_moved(movers: list[dict[str, Any]], moved: list[dict[str, Any]]) -> N
     )
     names = ordered[0].keys() if ordered else ()
     assert_same([{name: move[name] for name in names} for move in movers], ordered[: len(movers)])
-    assert len(movers) == min(10, len(ordered))
+    assert len(movers) == min(100, len(ordered))
     for move in movers:
         assert is_near(sum(move[name] for name in PARTS), move["change"])

@@ -1,7 +1,7 @@
 """How two runs' scores differ, against another implementation with NumPy and SciPy."""
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -176,7 +176,7 @@ def assert_as_expected(
         assert asdict(moves) | expected == asdict(moves)
     assert (comparison.first_threshold, comparison.second_threshold) == thresholds
     change = pl.col("score_2") - pl.col("score")
-    moved = rows.filter(change != 0).sort(-change.abs(), "trace_id")[:10]
+    moved = rows.filter(change != 0).sort(-change.abs(), "trace_id")[:100]
     for mover, row in zip(comparison.movers, moved.iter_rows(named=True), strict=True):
         assert mover.trace_id == row["trace_id"]
         split = {part: getattr(mover, f"from_{part}") for part in PARTS}
@@ -585,6 +585,34 @@ def test_movers_are_shown_with_their_objectives(
     assert unread == {"large": "large"}
     shown = comparison_text(comparison).splitlines()
     assert "    (its file is too large to be read again for this)" in shown
+
+
+def test_movers_that_are_not_shown_have_objectives_of_smaller_files_and_of_those_opened_anyway(
+    reread: tuple[Two, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two, first, second = reread
+    size = (two.archive / "large.jsonl").stat().st_size
+
+    def unread() -> dict[str, str]:
+        movers = compared(two.warehouse, first, second).movers
+        return {mover.trace_id: mover.unread for mover in movers if mover.unread}
+
+    monkeypatch.setattr(kp_batch.operations.compare, "_MOST_BYTES_OF_OTHERS", size - 1)
+    assert unread() == {}
+    monkeypatch.setattr(kp_batch.operations.compare, "_MOVERS", 0)
+    assert unread() == {"large": "large"}
+    movers = compared(two.warehouse, first, second).movers
+    before = [mover.trace_id for mover in movers].index("large")
+    monkeypatch.setattr(kp_batch.operations.compare, "_MOVERS", before + 1)
+    assert unread() == {}
+
+
+def test_a_terminal_shows_ten_movers_of_more(reread: tuple[Two, str, str]) -> None:
+    two, first, second = reread
+    comparison = compared(two.warehouse, first, second)
+    assert len(comparison.movers) == 10
+    more = replace(comparison, movers=comparison.movers * 2)
+    assert comparison_text(more) == comparison_text(comparison)
 
 
 def test_an_objective_that_cannot_be_read_again_says_why(reread: tuple[Two, str, str]) -> None:

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 import kp_batch.operations.explain
-from kp_batch.cli.explain import explanation_text
 from kp_batch.cli.options import json_line
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import WarehouseError, explain_mendable
-from kp_batch.operations.explain import Explanation, explain, find_trace
+from kp_batch.operations.explain import explain, find_trace
+from kp_batch.operations.explanation import Explanation, explanation_text
 from kp_batch.operations.forget import forget
 from kp_batch.operations.neighbours import Content, diff_contents, diff_texts
 from kp_batch.operations.rollback import rollback

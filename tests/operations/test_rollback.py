@@ -16,13 +16,12 @@ from deltalake import DeltaTable
 import kp_batch.operations.forget
 import kp_batch.operations.rollback
 import kp_batch.pipeline.publish
-from kp_batch.cli.maintain import rolled_back_text
 from kp_batch.cli.query import runs
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget
 from kp_batch.operations.kept_runs import available_runs
-from kp_batch.operations.rollback import plan_rollback, rollback
+from kp_batch.operations.rollback import plan_rollback, rollback, rolled_back_text
 from kp_batch.operations.settings import settings
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive

@@ -24,8 +24,7 @@ from pydantic import TypeAdapter
 
 import kp_batch.operations.sweep
 import kp_batch.pipeline.preflight
-from kp_batch.cli import kp_batch as group
-from kp_batch.cli.sweep import sweep_text
+from kp_batch.cli.sweep import kp_batch as group
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import write_chunk
 from kp_batch.errors import KpBatchError, ResourceError, WarehouseError
@@ -34,7 +33,7 @@ from kp_batch.novelty.settings import CacheSettings
 from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget
 from kp_batch.operations.sweep import SWEPT, Grouping, page_of, sweep, sweep_span, sweep_spans
-from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep
+from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep, sweep_text
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.staging import Staging
 from kp_batch.sample import write_sample

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from kp_batch.operations.turnover import Turnover, turnover, turnover_lines
+from kp_batch.operations.turnover import Turnover, turnover, turnover_parts
+from kp_batch.parts import as_lines
 from tests.support.oracle.answers import is_near
 from tests.support.oracle.comparisons import turnover_of
 
@@ -28,6 +29,10 @@ UGLY: Mapping[str, tuple[Scores, Scores]] = {
     "to nothing": ({"a1": 0.5}, {}),
     "thirds": ({"a1": 1 / 3, "a2": 0.1, "b1": 0.7}, {"a1": 2 / 3, "b2": 0.3, "c1": 1e-15}),
 }
+
+
+def lines_of(result: Turnover) -> list[str]:
+    return [*as_lines(turnover_parts(result, rest="--json"))]
 
 
 def split(before: Scores, after: Scores) -> Turnover:
@@ -91,7 +96,7 @@ def test_a_trace_that_has_the_mean_of_the_others_adds_nothing() -> None:
 
 
 def test_what_came_and_went_is_told_and_silence_where_nothing_did() -> None:
-    lines = [*turnover_lines(split(*UGLY["a domain goes"]))]
+    lines = lines_of(split(*UGLY["a domain goes"]))
     assert (
         lines[1] == "what changed the mean score of all traces, 0.3000 \N{RIGHTWARDS ARROW} 0.7000:"
     )
@@ -100,6 +105,6 @@ def test_what_came_and_went_is_told_and_silence_where_nothing_did() -> None:
         ["a", "0", "0", "+0.0000", "+0.0000", "+0.2000"],
         ["b", "0", "1", "0.1000", "+0.0000", "+0.2000", "+0.0000"],
     ]
-    assert [*turnover_lines(split(*UGLY["one trace that moves"]))] == []
-    assert [*turnover_lines(split({}, {}))] == []
-    assert [*turnover_lines(split(*UGLY["from nothing"]))][1] == "which traces came and went:"
+    assert lines_of(split(*UGLY["one trace that moves"])) == []
+    assert lines_of(split({}, {})) == []
+    assert lines_of(split(*UGLY["from nothing"]))[1] == "which traces came and went:"

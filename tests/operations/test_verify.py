@@ -11,13 +11,17 @@ import pytest
 from pydantic import TypeAdapter
 
 from kp_batch.cli.options import json_line
-from kp_batch.cli.query import verification_text
 from kp_batch.embedding.chunks import write_chunk
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, DamagedVectorsError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
-from kp_batch.operations.verify import VECTOR_TOLERANCE, Verification, verify
+from kp_batch.operations.verify import (
+    VECTOR_TOLERANCE,
+    Verification,
+    verification_text,
+    verify,
+)
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
 from kp_batch.warehouse.delta import files_of

@@ -127,7 +127,7 @@ def test_a_summary_shows_the_domains_with_the_most_traces_and_how_many_more_ther
     shown = replace(rescore_archive(config(tmp_path, archive)), run_id=every.run_id)
     assert (shown.domains, shown.scores) == (5, every.scores[:4])
     assert as_text(shown).endswith("\n  1 more, with fewer traces: see the view distributions")
-    assert len(as_table(shown)) == 4
+    assert len(as_table(shown.scores)) == 4
     assert with_all_domains(shown) == replace(shown, scores=every.scores)
 
 

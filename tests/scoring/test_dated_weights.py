@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 
 import kp_batch.scoring.profiles
-from kp_batch.cli.explain import explanation_text, scored_text
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import WarehouseError
 from kp_batch.operations.explain import explain
+from kp_batch.operations.explanation import explanation_text
 from kp_batch.operations.forget import forget
-from kp_batch.operations.score import score_lines
+from kp_batch.operations.score import score_lines, scored_text
 from kp_batch.operations.settings import settings
 from kp_batch.operations.sweep import sweep
 from kp_batch.pipeline.rescore import rescore_archive

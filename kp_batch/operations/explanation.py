@@ -1,0 +1,272 @@
+"""The explanation of one score: as data, for a terminal and for a notebook."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from textwrap import wrap
+
+import polars as pl
+
+from kp_batch.dimensions import Breakdown, Counts, Term
+from kp_batch.errors import UNREAD, Unread
+from kp_batch.html import Displayed
+from kp_batch.operations.breakdown import breakdown_table
+from kp_batch.operations.neighbours import Neighbour, Step, TextSpan
+from kp_batch.operations.warehouse_cache import CacheContents
+from kp_batch.parts import Beside, Facts, Head, Part, Row, Spans, Table, as_text
+from kp_batch.runs.author import signed
+from kp_batch.tables import frame_of_rows
+from kp_batch.text import (
+    age,
+    count_of,
+    group_suffix,
+    moment_text,
+    one_line,
+    printable,
+    shortened,
+)
+
+_STEPS = 12  # shown at the most
+_LINE, _ID = 120, 45  # characters
+_LONG_LINE = 600  # characters, where lines are broken
+_RUNS = 10  # shown at the most
+_REASONS = 3  # lines a run, at the most
+
+
+@dataclass(frozen=True)
+class ScoreChange:
+    """A score that a trace had, and what the run that gave it changed about it."""
+
+    run_id: str
+    finished_at: str  # ISO 8601, UTC
+    score: float
+    change: float | None  # since the score before; null: the first that is known
+    from_facts: float | None  # the four sum to the change
+    from_novelty: float | None
+    from_weights: float | None
+    from_overrides: float | None
+    reasons: tuple[str, ...]  # why the run had anything to do; not the weights of other domains
+    user: str  # who ran it
+    note: str | None  # of who ran it
+
+
+@dataclass(frozen=True)
+class Explanation(Displayed):
+    """Why a published trace has its score; its fields are in the order of their JSON."""
+
+    trace_id: str
+    created_at: str  # ISO 8601, UTC
+    task_domain: str
+    agent_id: str | None
+    framework: str | None
+    success: bool
+    source_file: str
+    row: int | None  # in the file, from 0; null where it is not known any more
+    unread: Unread | None  # why the following two are null
+    objective: str | None
+    same_objective: int  # how many other traces have the same
+    steps: tuple[Step, ...] | None
+    is_cut: bool | None  # whether its encoder reads the text's beginning alone; null: not known
+    counts: Counts
+    breakdown: Breakdown
+    threshold: float  # 0..1
+    recorded_score: float | None  # what the live engine gave it
+    weights_from: str | None  # the day or time from which its weights hold; null: always
+    by_profile: dict[str, float]  # the score under each profile in force at created_at
+    encoder_id: str
+    cache_id: str
+    cache_group: str | None  # JSON of what tells its cache from others; null: one for all
+    max_similarity: float | None  # null where the cache was empty
+    cache: CacheContents | None  # null without an encoder
+    neighbours: tuple[Neighbour, ...]  # the most similar first
+    neighbours_caveat: str | None  # why there are none, or why they are not those that it met
+    history: tuple[ScoreChange, ...]  # the last run that changed it first
+    run_id: str  # of the run that last scored it
+
+    @property
+    def terms(self) -> pl.DataFrame:
+        """The sum that the composite is: dimension, value, weight and product of each, 0..1."""
+        return frame_of_rows(Term, self.breakdown.terms)
+
+    @property
+    def traces_met(self) -> pl.DataFrame:
+        """The nearest traces of the cache: a row for each of `neighbours`, with its fields."""
+        return frame_of_rows(Neighbour, self.neighbours)
+
+    @property
+    def score_changes(self) -> pl.DataFrame:
+        """The scores over the runs: a row for each of `history`, with its fields."""
+        return frame_of_rows(ScoreChange, self.history)
+
+    def _parts(self) -> Iterator[Part]:
+        return explanation_parts(self, line=_LONG_LINE, rest="score_changes")
+
+
+def explanation_text(result: Explanation) -> str:
+    """Format an explanation for a terminal."""
+    return as_text(explanation_parts(result))
+
+
+def explanation_parts(
+    result: Explanation, *, line: int = _LINE, rest: str = "--json"
+) -> Iterator[Part]:
+    """An explanation for people: trace, score, neighbours, other weights, history.
+
+    Args:
+        result: the explanation.
+        line: the most characters of a line about a text.
+        rest: what has the runs that are not shown.
+    """
+    yield from _trace(result, line)
+    yield from ("", Head(_sum(result)), "")
+    yield breakdown_table(
+        result.breakdown, result.counts, result.max_similarity, result.weights_from
+    )
+    yield from ("", *_neighbours(result))
+    yield from ("", Head("under the profiles in force:"), Table([*_other_profiles(result)]))
+    yield from ("", *_history(result.history, rest))
+
+
+def _trace(result: Explanation, line: int) -> Iterator[Part]:
+    yield Head(f"trace {shortened(result.trace_id, _LINE)}")
+    yield Facts([*_facts(result, line - 13)])
+
+
+def _facts(result: Explanation, room: int) -> Iterator[tuple[str, str]]:
+    by = [shortened(name, 30) for name in (result.agent_id, result.framework) if name]
+    outcome = "success" if result.success else "failure"
+    origin = [moment_text(result.created_at), shortened(result.task_domain, 40), outcome, *by]
+    row = "" if result.row is None else f", row {result.row:,}"
+    yield "made", ", ".join(origin)
+    yield "file", f"{printable(result.source_file)}{row}"
+    if result.objective is None or result.steps is None:
+        yield "text", f"cannot be read again: {UNREAD[result.unread or 'unreadable']}"
+        return
+    yield "objective", shortened(one_line(result.objective), room)
+    if result.same_objective:
+        yield "", f"shared with {count_of(result.same_objective, 'other trace')}"
+    for place, step in enumerate(result.steps[:_STEPS]):
+        yield "" if place else "steps", _step_text(step, room)
+    more = len(result.steps) - _STEPS
+    if more > 0:
+        yield "", f"and {count_of(more, 'more step')}"
+    if result.is_cut:
+        yield "text", "longer than its encoder's window, which reads its beginning alone"
+
+
+def _step_text(step: Step, room: int) -> str:
+    tool = "" if step.tool is None else " " + (shortened(step.tool, 30) or '""')
+    kind = f"{step.type}{tool}"
+    return f"{kind}: {shortened(one_line(step.content), max(room - len(kind) - 2, 20))}"
+
+
+def _sum(result: Explanation) -> str:
+    reaches = "reaches" if result.breakdown.score >= result.threshold else "is below"
+    # 0 is a placeholder for no score.
+    live = f"; recorded live: {result.recorded_score:.4f}" if result.recorded_score else ""
+    return (
+        f"score {result.breakdown.score:.4f}, which {reaches} the threshold "
+        f"{result.threshold}{live}"
+    )
+
+
+def _other_profiles(result: Explanation) -> Iterator[Row]:
+    own = result.breakdown.profile
+    for name, score in sorted(result.by_profile.items(), key=lambda item: -item[1]):
+        yield {
+            "profile": shortened(name, 40) + (" (its own)" if name == own else ""),
+            "score": f"{score:.4f}",
+            "change": f"{score - result.breakdown.score + 0.0:+.4f}",
+        }
+
+
+def _neighbours(result: Explanation) -> Iterator[Part]:
+    if result.cache:
+        yield from _cache(result.cache, result.cache_group)
+        yield from _own_domain(result.cache, result.task_domain)
+    if result.neighbours_caveat:
+        yield f"  {printable(result.neighbours_caveat)}"
+    if not result.neighbours:
+        return
+    yield Head("the nearest; what both share «marked», from shortly before they differ:")
+    for place, neighbour in enumerate(result.neighbours):
+        yield from _neighbour(neighbour, is_first=place == 0)
+
+
+def _cache(contents: CacheContents, cache_group: str | None) -> Iterator[Part]:
+    ttl = "no ttl" if contents.ttl == "none" else f"a ttl of {contents.ttl}"
+    traces = count_of(contents.size, "trace")
+    cache = f"the cache{group_suffix(cache_group)}, which holds {contents.capacity:,}"
+    yield Head(f"it met {traces} in {cache}, with {ttl}")
+    if contents.oldest and contents.newest:
+        domains = [f"{shortened(name, 30)} {count:,}" for name, count in contents.domains.items()]
+        more = f", {len(domains) - 5:,} more" if len(domains) > 5 else ""
+        span = f"from {moment_text(contents.oldest)} to {moment_text(contents.newest)}"
+        yield f"  made {span}: {', '.join(domains[:5])}{more}"
+
+
+def _own_domain(contents: CacheContents, task_domain: str) -> Iterator[str]:
+    """How much of the cache was of the trace's domain: of a kind that it lacks, all is novel."""
+    if contents.size:
+        same = contents.domains.get(task_domain, 0)
+        share = f"{same:,} of these {contents.size:,} are of its own domain"
+        yield f"  {share}, {shortened(task_domain, 30)}: {same / contents.size:.1%}"
+
+
+def _neighbour(neighbour: Neighbour, *, is_first: bool) -> Iterator[Part]:
+    about = (
+        f"  {neighbour.similarity:.4f}  {shortened(neighbour.trace_id, _ID)}, "
+        f"{shortened(neighbour.task_domain, 30)}, {age(neighbour.age_s)} earlier"
+    )
+    if neighbour.text is None or neighbour.own_text is None:
+        reason = UNREAD[neighbour.unread or "unreadable"]
+        yield from (about, f"          its text cannot be read again: {reason}")
+    elif neighbour.is_same_text:
+        yield from (about, "          the same text")
+    else:
+        yield Beside(about, is_first, _spans(neighbour.own_text), _spans(neighbour.text))
+
+
+def _spans(spans: Sequence[TextSpan]) -> Spans:
+    return [(span.text, span.shared) for span in spans]
+
+
+def _history(history: Sequence[ScoreChange], rest: str) -> Iterator[Part]:
+    yield Head("over the runs, as far back as they can be read:")
+    yield Table([_change_cells(change) for change in history[:_RUNS]])
+    if len(history) > _RUNS:
+        yield f"  {count_of(len(history) - _RUNS, 'earlier run')}: see {rest}"
+    authors = [each for change in history[:_RUNS] for each in _authorship(change)]
+    yield Facts(authors, width=24)
+
+
+def _authorship(change: ScoreChange) -> Iterator[tuple[str, str]]:
+    """Who ran the run, and why it had anything to do."""
+    lines = [
+        *wrap(signed(change.user, change.note), _LINE - 27),
+        *wrap(
+            printable("; ".join(change.reasons)),
+            _LINE - 27,
+            max_lines=_REASONS,
+            placeholder=" …",
+        ),
+    ]
+    return zip_longest([change.run_id[:23]], lines, fillvalue="")
+
+
+def _change_cells(change: ScoreChange) -> Row:
+    parts = {
+        "change": change.change,
+        "facts": change.from_facts,
+        "novelty": change.from_novelty,
+        "weights": change.from_weights,
+        "overrides": change.from_overrides,
+    }
+    return {
+        "run": change.run_id,
+        "score": f"{change.score:.4f}",
+        **{
+            name: "" if value is None else f"{round(value, 4) + 0.0:+.4f}"
+            for name, value in parts.items()
+        },
+    }

@@ -1,0 +1,106 @@
+"""What a result is made of for people: heads, lines, facts, tables and texts side by side.
+
+A terminal shows them by `as_lines`, a notebook by `html.card`: both have the same words, and
+numbers in the same form.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from textwrap import wrap
+
+from kp_batch.text import aligned, one_line, padded, printable
+
+_LINE = 120  # columns of a terminal
+_TEXT = 5  # lines of a text beside another one, at the most
+
+Row = dict[str, str]  # the cells by their headings
+Spans = Sequence[tuple[str, bool]]  # the parts of a text, and whether each is marked
+
+
+class Head(str):
+    """The line above what it is about."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names, and what there is to say of each; without a name it goes on about the one before."""
+
+    facts: Sequence[tuple[str, str]]
+    width: int = 10  # columns of a name in a terminal
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of the same headings.
+
+    Attributes:
+        rows: the texts of the cells.
+        marked: the numbers of rows that stand out, from 0; their texts say why.
+        remarks: what follows each row; empty: nothing follows any.
+        notes: the line below each row, likewise.
+        bars: where a bar of each row begins and ends, 0..1, which its numbers say, too.
+    """
+
+    rows: Sequence[Row]
+    marked: Collection[int] = ()
+    remarks: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    bars: Sequence[tuple[float, float]] = ()
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Two texts side by side, and a line about them; spans that are marked stand in «»."""
+
+    about: str
+    is_first: bool  # of several: a notebook shows its texts at once, and the others' when asked
+    left: Spans
+    right: Spans
+
+
+Part = str | Facts | Table | Beside  # a plain text is a line, an empty one a blank line
+
+
+def as_lines(parts: Iterable[Part]) -> Iterator[str]:
+    """The lines of a result in a terminal."""
+    for part in parts:
+        if isinstance(part, str):
+            yield str(part)
+        elif isinstance(part, Facts):
+            yield from (f"  {name:<{part.width}} {text}" for name, text in part.facts)
+        elif isinstance(part, Table):
+            yield from _table_lines(part)
+        else:
+            yield from _lines_beside(part)
+
+
+def as_text(parts: Iterable[Part]) -> str:
+    """A result as a terminal shows it."""
+    return "\n".join(as_lines(parts))
+
+
+def _table_lines(table: Table) -> Iterator[str]:
+    if not table.rows:
+        return
+    head, *lines = aligned([*table.rows])
+    yield head
+    for line, remark, note in zip_longest(lines, table.remarks, table.notes, fillvalue=""):
+        yield f"{line}    {remark}".rstrip()
+        if note:
+            yield f"    {note}"
+
+
+def _lines_beside(texts: Beside) -> Iterator[str]:
+    yield texts.about
+    width = (_LINE - 11) // 2
+    columns = (_wrapped(spans, width) for spans in (texts.left, texts.right))
+    for left, right in zip_longest(*columns, fillvalue=""):
+        yield f"    {padded(left, width)} | {right}".rstrip()
+
+
+def _wrapped(spans: Spans, width: int) -> list[str]:
+    marked = "".join(f"«{text}»" if is_marked else text for text, is_marked in spans)
+    return wrap(printable(one_line(marked)), width, max_lines=_TEXT, placeholder=" …")

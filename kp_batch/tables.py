@@ -1,0 +1,95 @@
+"""Frames of dataclasses: a row for each, with a column for each field, as programs read them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
+from datetime import date, datetime
+from types import MappingProxyType, NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:  # commands that show no frame start without
+    import polars as pl
+
+# Fields whose texts are times or days: JSON has neither.
+_TIMES = frozenset({"created_at", "finished_at"})
+_DAYS = frozenset({"day"})
+_PARSED: Mapping[str, Any] = MappingProxyType(
+    dict.fromkeys(_TIMES, datetime.fromisoformat) | dict.fromkeys(_DAYS, date.fromisoformat)
+)
+
+
+def frame_of_rows(kind: type, rows: Sequence[Any]) -> "pl.DataFrame":
+    """Make a frame of instances of a dataclass; without any it has the same columns and types.
+
+    Numbers, truths and texts are Int64, Float64, Boolean and String; times are Datetime in
+    microseconds of UTC, days Date; tuples are lists, dataclasses structs. What has no type of its
+    own, as a value of a setting, is the text of its JSON.
+
+    Args:
+        kind: the dataclass.
+        rows: its instances, in the order of the frame.
+    """
+    import polars as pl
+
+    hints = get_type_hints(kind)
+    columns: list[pl.Series] = []
+    for field in fields(kind):
+        hint = hints[field.name]
+        of_field = (getattr(row, field.name) for row in rows)
+        parse = _PARSED.get(field.name) or (_to_json if _is_untyped(hint) else _plain)
+        values = [None if value is None else parse(value) for value in of_field]
+        columns.append(pl.Series(field.name, values, _dtype(field.name, hint)))
+    return pl.DataFrame(columns)
+
+
+def _dtype(name: str, hint: Any) -> Any:
+    """The type of polars for a field's name and type."""
+    import polars as pl
+
+    if name in _TIMES:
+        return pl.Datetime("us", "UTC")
+    if name in _DAYS:
+        return pl.Date()
+    return _dtype_of(hint)
+
+
+def _dtype_of(hint: Any) -> Any:
+    import polars as pl
+
+    hint = _without_none(hint)
+    if is_dataclass(hint):
+        hints = get_type_hints(hint)
+        names = [field.name for field in fields(hint)]
+        return pl.Struct({name: _dtype(name, hints[name]) for name in names})
+    if get_origin(hint) in {tuple, list}:
+        return pl.List(_dtype_of(get_args(hint)[0]))
+    plain = {bool: pl.Boolean(), int: pl.Int64(), float: pl.Float64()}
+    return plain.get(hint, pl.String())
+
+
+def _without_none(hint: Any) -> Any:
+    """The type itself of one that may be None."""
+    if get_origin(hint) is Annotated:
+        return _without_none(get_args(hint)[0])
+    if get_origin(hint) in {Union, UnionType}:
+        others = [other for other in get_args(hint) if other is not NoneType]
+        return others[0] if len(others) == 1 else Any
+    return hint
+
+
+def _is_untyped(hint: Any) -> bool:
+    hint = _without_none(hint)
+    return hint is Any or get_origin(hint) in {dict, Mapping}
+
+
+def _to_json(value: Any) -> str:
+    return json.dumps(value, default=asdict)
+
+
+def _plain(value: Any) -> Any:
+    """The value with dataclasses in it as mappings, which polars reads as structs."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [*map(_plain, cast("Sequence[Any]", value))]
+    return value

@@ -1,0 +1,471 @@
+"""Results as a notebook shows them, and their rows as frames, of a warehouse with hostile texts."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from kp_batch.errors import KpBatchError
+from kp_batch.html import Displayed
+from kp_batch.operations.compare import Comparison, DomainMoves, TopChange, compare, comparison_text
+from kp_batch.operations.explain import explain
+from kp_batch.operations.explanation import Explanation, ScoreChange, explanation_text
+from kp_batch.operations.neighbours import Neighbour
+from kp_batch.operations.outcome import Awaited, PreviewOutcome, RunOutcome
+from kp_batch.operations.preview import Preview, plan, preview, preview_text
+from kp_batch.operations.redundancy import redundancy
+from kp_batch.operations.rollback import RollbackResult, plan_rollback, rolled_back_text
+from kp_batch.operations.score import Scored, score_lines, scored_text
+from kp_batch.operations.settings import Setting, SettingsInForce, settings, settings_text
+from kp_batch.operations.similar import (
+    SimilarTrace,
+    SimilarTraces,
+    similar_text,
+    similar_to_trace,
+)
+from kp_batch.operations.status import WarehouseStatus, status_of, status_text
+from kp_batch.operations.sweep import sweep
+from kp_batch.operations.sweep_result import Outcome, Sweep, sweep_text
+from kp_batch.operations.turnover import DomainTurnover
+from kp_batch.operations.vacuum import vacuum
+from kp_batch.operations.verify import Difference, Verification, verification_text, verify
+from kp_batch.pipeline.audit import audit
+from kp_batch.pipeline.rescore import rescore_and_report
+from kp_batch.pipeline.summary import DomainScores, Summary, as_text
+from kp_batch.planning.explain_plan import DomainDay, PlanDescription, plan_text
+from kp_batch.runs.audits import AuditResult, AuditResults, results_text
+from kp_batch.sample import write_sample
+from kp_batch.scoring.profiles import load_profiles
+from kp_batch.text import printable, printable_lines
+from kp_batch.warehouse.redundancy import Redundancy, redundancy_text
+from kp_batch.warehouse.snapshot import published
+from tests.support.archives import record_scores, step, trace, write_jsonl
+from tests.support.browser import CHROMIUM, faint, launched, opened_in
+from tests.support.cells import Shown, Table, is_harmless
+from tests.support.runs import config, without_page
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = "<script>alert(1)</script>"
+HOSTILE = f"{SCRIPT} \"q\" 'q' & &amp; \x1b[31mred \u202egnp.exe \u200f\nnext"
+DOMAIN = "<b>\u202e'd'"
+NOW = datetime(2026, 2, 1, tzinfo=UTC)
+AUDITS = f"""
+[audits.none_at_all]
+sql = "FROM scores WHERE score > 1"
+[audits.hostile]
+sql = "SELECT '{SCRIPT}' AS found FROM scores LIMIT 2"
+severity = "warn"
+"""
+
+Results = Mapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """A result of each kind, by name."""
+    folder = tmp_path_factory.mktemp("displayed")
+    archive = folder / "archive"
+    write_sample(archive, traces=150, days=3, seed=5)
+    record_scores(archive, seed=5)
+    write_jsonl(archive / "hostile.jsonl", [hostile(number) for number in range(5)])
+    write_jsonl(archive / "rejected.jsonl", [trace(id="bad", confidence=2)])
+    (folder / "audits.toml").write_text(AUDITS, "utf-8")
+    own = {"audits": folder / "audits.toml", "max_reject_share": 1, "cache_size": 20}
+    with without_page():
+        first = rescore_and_report(config(folder, archive, **own))
+        write_jsonl(archive / "later.jsonl", [hostile(number) for number in range(5, 9)])
+        again = config(folder, archive, max_reject_share=1, cache_size=12, note="again")
+        second = rescore_and_report(again)
+    warehouse = folder / "warehouse"
+    other = config(folder, archive, cache_size=9, threshold=0.5, max_reject_share=1)
+    new = trace(id=HOSTILE, task_domain=DOMAIN, objective=HOSTILE)
+    with write_jsonl(folder / "new.jsonl", [new]).open("rb") as file:
+        [scored] = score_lines(file, load_profiles(), NOW)
+    would_be = preview(other)
+    awaited = Awaited(warehouse, is_preview=False, began=0.0)
+    return {
+        "summary": second,
+        "run": Awaited(warehouse, is_preview=False, began=0.0, warnings=(HOSTILE,)).outcome_of(
+            second
+        ),
+        "plan": plan(other, by_domain_and_day=True),
+        "comparison": compare(warehouse, str(first.run_id), str(second.run_id)),
+        "preview": would_be,
+        "previewed": replace(awaited, is_preview=True).outcome_of(would_be),
+        "sweep": sweep(warehouse, cache_by=["none", "agent_id"], sizes=[9], thresholds=[0.5, 0.6]),
+        "explanation": explain(warehouse, "odd 7"),
+        "similar": similar_to_trace(warehouse, "odd 7", 5),
+        "redundancy": redundancy(warehouse, 0.9),
+        "settings": settings(warehouse),
+        "status": status_of(warehouse, datetime.now(UTC)),
+        "verification": verify(warehouse, traces=20, seed=1, embed=True),
+        "audits": audit(warehouse),
+        "rollback": plan_rollback(warehouse, str(first.run_id)),
+        "vacuum": vacuum(warehouse, timedelta(days=3), NOW, dry_run=True),
+        "scored": scored,
+        "runs": len([*published(warehouse).runs()]),
+    }
+
+
+def hostile(number: int) -> dict[str, Any]:
+    steps = [step("thought", HOSTILE), step("tool_call", f"do {number}", HOSTILE)]
+    own = {"created_at": f"2026-01-08T0{number}:00:00Z", "agent_id": HOSTILE, "steps": steps}
+    objective = f"{HOSTILE} {number % 7}"
+    return trace(id=f"odd {number} {HOSTILE}", task_domain=DOMAIN, objective=objective, **own)
+
+
+def shown(results: Results, name: str) -> Shown:
+    return Shown(results[name]._repr_html_())
+
+
+SHOWN = (
+    *(
+        "summary",
+        "run",
+        "plan",
+        "comparison",
+        "preview",
+        "previewed",
+        "sweep",
+        "explanation",
+        "similar",
+        "redundancy",
+    ),
+    *("settings", "status", "verification", "audits", "rollback", "vacuum", "scored"),
+)
+
+
+@pytest.mark.telling
+def test_no_text_of_a_trace_is_more_than_text(results: Results) -> None:
+    """All that is shown is printable, and has no tag but those of a card."""
+    for name in SHOWN:
+        html = results[name]._repr_html_()
+        assert is_harmless(html), name
+        texts = Shown(html).texts
+        assert [text for text in texts if printable_lines(text) != text] == []
+    escaped = [name for name in SHOWN if SCRIPT in " ".join(shown(results, name).texts)]
+    assert {"run", "preview", "explanation", "similar", "audits", "scored"} <= {*escaped}
+    comparison: Comparison = results["comparison"]
+    names = {"trace_id": HOSTILE, "task_domain": HOSTILE, "objective": HOSTILE}
+    html = replace(comparison, movers=(replace(comparison.movers[0], **names),))._repr_html_()
+    assert is_harmless(html)
+    assert Shown(html).texts[-1].startswith(SCRIPT)
+
+
+@pytest.mark.telling
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("summary", as_text),
+        ("comparison", comparison_text),
+        ("preview", preview_text),
+        ("sweep", sweep_text),
+        ("redundancy", redundancy_text),
+        ("verification", verification_text),
+        ("audits", results_text),
+        ("rollback", rolled_back_text),
+        ("similar", similar_text),
+        ("scored", scored_text),
+    ],
+)
+def test_a_notebook_shows_the_words_and_numbers_of_the_terminal(
+    results: Results, name: str, text: Callable[[Any], str]
+) -> None:
+    result = results[name]
+    assert " ".join(shown(results, name).words).startswith(" ".join(text(result).split()))
+
+
+def test_how_a_run_or_a_preview_ended_shows_its_result_or_why_there_is_none(
+    results: Results,
+) -> None:
+    run: RunOutcome = results["run"]
+    assert " ".join(shown(results, "run").words).startswith(
+        " ".join(as_text(results["summary"]).split())
+    )
+    assert shown(results, "run").texts[-2:] == ["warnings:", printable(HOSTILE)]
+    assert shown(results, "previewed").texts == shown(results, "preview").texts
+    assert run.to_polars().equals(results["summary"].to_polars())
+    previewed: PreviewOutcome = results["previewed"]
+    assert previewed.moved.equals(results["preview"].moved)
+    assert replace(previewed, comparison=None).moved.schema == previewed.moved.schema
+    failed = replace(run, status="refused", reason=HOSTILE, audits=results["audits"])
+    card = Shown(failed._repr_html_())
+    assert card.texts[0] == f"refused: {printable(HOSTILE)}"
+    assert column(card.tables[0], "audit") == ["none_at_all", "hostile"]
+
+
+def test_a_notebook_shows_the_words_of_plan_status_and_settings(results: Results) -> None:
+    described: PlanDescription = results["plan"]
+    words = shown(results, "plan").words
+    assert words[: len(plan_text(described).split())] == plan_text(described).split()
+    status: WarehouseStatus = results["status"]
+    looked = datetime.fromisoformat(status.last_success.ended) if status.last_success else NOW
+    text = status_text(status, looked + timedelta(seconds=status.age_s or 0)).split()
+    assert shown(results, "status").words == [*printable(status.warehouse).split(), *text]
+    current: SettingsInForce = results["settings"]
+    [table] = shown(results, "settings").tables
+    cells = [" ".join(row).split() for row in table.rows]
+    assert cells == [line.split() for line in settings_text(current).splitlines()]
+    assert table.head == ["setting", "value", "from", "set"]
+
+
+def column(table: Table, heading: str) -> list[str]:
+    return [row[table.head.index(heading)] for row in table.rows]
+
+
+def test_the_summary_shows_the_distribution_of_each_domain(results: Results) -> None:
+    summary: Summary = results["summary"]
+    table = shown(results, "summary").tables[-1]
+    scores = summary.scores
+    assert column(table, "domain") == [printable(each.task_domain) for each in scores]
+    assert column(table, "traces") == [f"{each.traces:,}" for each in scores]
+    assert column(table, "mean") == [f"{each.mean:.3f}" for each in scores]
+    assert column(table, "p95") == [f"{each.quantiles[4]:.3f}" for each in scores]
+    many = [replace(scores[0], task_domain=f"d{n:04}", traces=n) for n in range(1_000)]
+    cut = Shown(replace(summary, scores=many, domains=1_000)._repr_html_())
+    assert column(cut.tables[-1], "domain") == [f"d{n:04}" for n in range(950, 1_000)]
+    assert "950 more, with fewer traces: see the view distributions" in cut.texts
+
+
+def test_the_plan_shows_the_work_by_domain_and_day_and_cuts_what_is_long(results: Results) -> None:
+    described: PlanDescription = results["plan"]
+    rows = described.by_domain_and_day or []
+    table = shown(results, "plan").tables[-1]
+    assert column(table, "restate") == [f"{row.restate:,}" for row in rows][:20]
+    assert column(table, "day") == [row.day for row in rows][:20]
+    days = [DomainDay("code", f"{2018 + n // 360}-01-01", 1, 2, 0) for n in range(3_000)]
+    html = replace(described, by_domain_and_day=days)._repr_html_()
+    assert len(Shown(html).tables[-1].rows) == 20
+    assert "2,980 more: see to_polars()" in Shown(html).texts
+    assert len(html) < 20_000
+    assert described.to_polars().columns == ["task_domain", "day", "replay", "restate", "reweight"]
+    with pytest.raises(KpBatchError, match="this plan has no rows; make one with by_domain_and_d"):
+        replace(described, by_domain_and_day=None).to_polars()
+
+
+def test_the_comparison_shows_the_moves_of_each_domain_and_of_ten_traces(results: Results) -> None:
+    comparison: Comparison = results["comparison"]
+    tables = {tuple(table.head): table for table in shown(results, "comparison").tables}
+    [moves] = [table for head, table in tables.items() if "rank corr" in head]
+    assert column(moves, "rose") == [f"{each.rose:,}" for each in comparison.domains]
+    assert column(moves, "mean absolute") == [
+        f"{each.mean_absolute_change:.4f}" for each in comparison.domains
+    ]
+    assert moves.kinds == ["marked", *[""] * (len(comparison.domains) - 1)]
+    [moved] = [table for head, table in tables.items() if head[0] == "trace"]
+    rows, notes = moved.rows[::2], moved.rows[1::2]
+    movers = comparison.movers[:10]
+    assert [row[2:4] for row in rows] == [
+        [f"{each.first_score:.4f}", f"{each.second_score:.4f}"] for each in movers
+    ]
+    assert [note[0][:20] for note in notes] == [
+        " ".join(str(each.objective).split())[:20] for each in movers
+    ]
+    more = len(comparison.movers) - 10
+    assert more > 0
+    assert shown(results, "comparison").texts[-1] == f"{more:,} more: see moved"
+
+
+def test_the_sweep_marks_the_combination_in_force_and_tells_the_better_fit(
+    results: Results,
+) -> None:
+    result: Sweep = results["sweep"]
+    *domains, recorded = shown(results, "sweep").tables
+    overall = [row for row in result.outcomes if row.task_domain is None]
+    assert column(domains[0], "score") == [f"{row.mean_score:.4f}" for row in overall]
+    assert column(domains[0], "now reach") == [f"{row.now_reach:,}" for row in overall]
+    for table in (*domains, recorded):
+        [in_force] = [kind for kind, row in zip(table.kinds, table.rows, strict=True) if row[-1]]
+        assert in_force == "marked"
+        assert table.kinds.count("marked") == 1
+    assert column(recorded, "same score") == [f"{row.recorded_share:.1%}" for row in result.caches]
+    fits = [
+        replace(row, recorded=9, recorded_share=float(not row.in_force), recorded_error=0.1)
+        for row in result.outcomes
+    ]
+    better = replace(result, outcomes=tuple(fits))
+    assert better.better_fit
+    assert Shown(better._repr_html_()).texts[-1] == better.better_fit
+
+
+def test_the_explanation_shows_the_sum_its_bars_and_both_texts(results: Results) -> None:
+    result: Explanation = results["explanation"]
+    card = shown(results, "explanation")
+    [total] = [table for table in card.tables if table.head[1:4] == ["value", "weight", "adds"]]
+    terms = result.breakdown.terms
+    assert [row[:4] for row in total.rows[: len(terms)]] == [
+        [
+            term.dimension.replace("_", " "),
+            f"{term.value:.4f}",
+            f"{term.weight:g}",
+            f"{term.product:.4f}",
+        ]
+        for term in terms
+    ]
+    assert total.rows[-1][0] == "score"
+    assert total.rows[-1][3] == f"{result.breakdown.score:.4f}"
+    bars = [bar_of(attributes["style"]) for tag, attributes in card.tags if tag == "i"]
+    ends = [0.0]
+    for term, (begin, width) in zip(terms, bars, strict=False):
+        assert begin == pytest.approx(ends[-1], abs=1e-3)
+        assert width == pytest.approx(term.product, abs=1e-3)
+        ends.append(begin + width)
+    assert bars[-1] == pytest.approx((0.0, result.breakdown.score), abs=1e-3)
+    text = "".join(card.texts)
+    for neighbour in result.neighbours:
+        for spans in (neighbour.own_text or (), neighbour.text or ()):
+            assert "\n".join(printable(line) for line in joined(spans).split("\n")) in text
+    assert sum(tag == "details" and "open" in own for tag, own in card.tags) == 1
+    words = " ".join(card.words)
+    assert f"the threshold {result.threshold}" in words
+    assert " ".join(explanation_text(result).split())[:60] == words[:60]
+
+
+def joined(spans: Iterable[Any]) -> str:
+    return "".join(span.text for span in spans)
+
+
+def bar_of(style: str | None) -> tuple[float, float]:
+    begin, width = (part.split(":")[1].rstrip("%") for part in str(style).split(";"))
+    return float(begin) / 100, float(width) / 100
+
+
+def test_a_verification_marks_and_tells_what_is_wrong(results: Results) -> None:
+    result: Verification = results["verification"]
+    [table] = shown(results, "verification").tables
+    assert column(table, "column") == [each.column for each in result.differences]
+    assert {*table.kinds} == {""}
+    first, *others = result.differences
+    wrong = replace(result, differences=(replace(first, max_difference=0.5), *others), wrong="off")
+    card = Shown(wrong._repr_html_())
+    assert card.tables[0].kinds[0] == "marked"
+    assert column(card.tables[0], "greatest difference")[0] == "0.5"
+    assert card.texts[-1] == "the scores do not verify: off"
+
+
+def test_a_preview_publishes_nothing_whatever_its_settings_say(results: Results) -> None:
+    assert results["runs"] == 2
+    assert {setting.name: setting.value for setting in results["settings"]}["cache_size"] == 12
+
+
+FRAMES: Sequence[tuple[str, Callable[[Any], pl.DataFrame], Callable[[Any], Any], type]] = (
+    ("summary", Summary.to_polars, lambda x: x.scores, DomainScores),
+    ("run", RunOutcome.to_polars, lambda x: x.scores, DomainScores),
+    ("previewed", lambda x: x.moved, lambda x: x.comparison.movers, TopChange),
+    ("plan", PlanDescription.to_polars, lambda x: x.by_domain_and_day, DomainDay),
+    ("comparison", lambda x: x.moved, lambda x: x.movers, TopChange),
+    ("comparison", lambda x: x.by_domain, lambda x: x.domains, DomainMoves),
+    (
+        "comparison",
+        lambda x: x.turnover.to_polars(),
+        lambda x: x.turnover.domains,
+        DomainTurnover,
+    ),
+    ("preview", lambda x: x.moved, lambda x: x.comparison.movers, TopChange),
+    ("sweep", Sweep.to_polars, lambda x: x.outcomes, Outcome),
+    ("explanation", lambda x: x.traces_met, lambda x: x.neighbours, Neighbour),
+    ("explanation", lambda x: x.score_changes, lambda x: x.history, ScoreChange),
+    ("similar", SimilarTraces.to_polars, lambda x: x.nearest, SimilarTrace),
+    ("verification", Verification.to_polars, lambda x: x.differences, Difference),
+    ("settings", SettingsInForce.to_polars, lambda x: x, Setting),
+    ("audits", AuditResults.to_polars, lambda x: x, AuditResult),
+)
+
+
+@pytest.mark.parametrize(("name", "frame_of", "rows_of", "kind"), FRAMES)
+def test_a_frame_has_the_fields_of_its_rows(
+    results: Results, name: str, frame_of: Any, rows_of: Any, kind: type
+) -> None:
+    frame, rows = frame_of(results[name]), rows_of(results[name])
+    assert len(rows)
+    assert len(frame) == len(rows)
+    names = [field.name for field in fields(kind)]
+    assert [*names, "state"][: frame.width] == frame.columns
+    for row, found in zip(rows, frame.iter_rows(named=True), strict=True):
+        wanted = json.loads(json.dumps(asdict(row)))
+        for field in names:
+            value = found[field]
+            if isinstance(value, datetime):
+                assert value == datetime.fromisoformat(wanted[field])
+            elif field == "value":
+                assert json.loads(value) == wanted[field]
+            else:
+                assert (str(value) if field == "day" else value) == wanted[field]
+
+
+def test_frames_of_nothing_have_the_same_columns_and_types(results: Results) -> None:
+    emptied = {
+        "summary": {"scores": []},
+        "plan": {"by_domain_and_day": []},
+        "comparison": {"movers": (), "domains": ()},
+        "sweep": {"outcomes": ()},
+        "explanation": {"neighbours": (), "history": ()},
+        "similar": {"nearest": ()},
+        "verification": {"differences": ()},
+    }
+    for name, frame_of, _, _ in FRAMES:
+        if name in emptied and (changes := emptied[name]):
+            empty = frame_of(replace(results[name], **changes))
+            assert empty.schema == frame_of(results[name]).schema
+    without: Preview = replace(results["preview"], comparison=None)
+    assert without.moved.is_empty()
+    assert without.moved.schema == results["preview"].moved.schema
+    assert AuditResults().to_polars().schema == results["audits"].to_polars().schema
+    assert SettingsInForce().to_polars().schema == results["settings"].to_polars().schema
+    assert results["audits"].to_polars()["state"].to_list() == ["passes", "warns"]
+
+
+def test_some_types_of_frames(results: Results) -> None:
+    moved = results["preview"].moved.schema
+    assert (moved["change"], moved["objective"]) == (pl.Float64, pl.String)
+    assert results["similar"].to_polars().schema["created_at"] == pl.Datetime("us", "UTC")
+    assert results["plan"].to_polars().schema["day"] == pl.Date
+    assert results["explanation"].score_changes.schema["finished_at"] == pl.Datetime("us", "UTC")
+    terms = results["explanation"].terms
+    assert terms["product"].sum() == pytest.approx(results["explanation"].breakdown.composite)
+    assert [*terms.schema.values()] == [pl.String, pl.Float64, pl.Float64, pl.Float64]
+
+
+def test_what_operations_give_is_displayed(results: Results) -> None:
+    kinds = (Redundancy, RollbackResult, Scored, PlanDescription, WarehouseStatus)
+    assert all(issubclass(kind, Displayed) for kind in kinds)
+    assert results["vacuum"]._repr_html_().count("<tr>") == len(fields(results["vacuum"]))
+
+
+PAGE = """<!doctype html><meta charset=utf-8><meta name=viewport content="width=device-width">
+<style>:root {{color-scheme: light dark}} body {{background: Canvas; margin: 8px}}</style>
+<body data-chosen=1>{}"""
+
+# What is wider than what holds it, but for what scrolls by itself.
+_WIDE = """() => [...document.body.querySelectorAll(".kp-batch, .kp-batch *")]
+  .filter((each) => !each.closest(".wide") || each.matches(".wide"))
+  .filter((each) => each.getBoundingClientRect().right > window.innerWidth + 0.5)
+  .map((each) => `${each.tagName} ${each.className}: ${each.textContent.slice(0, 80)}`)"""
+_SCROLLED = """() => [...document.body.querySelectorAll(".kp-batch .wide")]
+  .filter((each) => each.scrollWidth > each.clientWidth + 1)
+  .map((each) => each.textContent.slice(0, 80))"""
+
+
+@pytest.mark.process
+@pytest.mark.telling
+@pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: see the end of this output")
+def test_a_browser_shows_all_results_whole_on_narrow_and_wide_light_and_dark_paper(
+    results: Results, tmp_path: Path
+) -> None:
+    page = tmp_path / "results.html"
+    page.write_text(PAGE.format("<hr>".join(results[name]._repr_html_() for name in SHOWN)))
+    with launched() as browser:
+        for width, scheme in ((390, "dark"), (1300, "light")):
+            with opened_in(browser, page, scheme, width) as (shown_page, messages):
+                assert messages == []
+                assert shown_page.evaluate(_WIDE) == []
+                assert shown_page.evaluate("document.documentElement.scrollWidth") <= width
+                assert faint(shown_page, 4.5) == set()
+                scrolled = shown_page.evaluate(_SCROLLED)
+                assert bool(scrolled) == (width == 390)
