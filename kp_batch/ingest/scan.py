@@ -30,7 +30,7 @@ from kp_batch.archive.ledger import (
     without,
 )
 from kp_batch.archive.sources import discover, folders_named, in_full, is_cut, path_keys
-from kp_batch.errors import CUT_FILE
+from kp_batch.errors import CUT_FILE, ArchiveError
 from kp_batch.ingest.stage import (
     VERSION,
     Content,
@@ -124,6 +124,33 @@ def scan_archive(run: Run, executor: Executor) -> ArchiveScan:
         gone=gone,
         files_before=len(expected.filter(pl.col("status") != "gone")),
         facts=facts,
+        texts=tuple(chain.from_iterable(part.texts for part in staged)),
+    )
+
+
+@step("read")
+def scan_file(run: Run, source: SourceFile, executor: Executor) -> ArchiveScan:
+    """Scan a file that is all of the archive of a new warehouse, and which its user did not name.
+
+    Raises:
+        ArchiveError: it cannot be read; the message says why, and names no file.
+        SettingError: there is nothing by which caches are to be kept.
+    """
+    contents, staged = read_new(run, [source], executor)
+    [(_, rows)] = contents.values()
+    if isinstance(rows, Unreadable):
+        raise ArchiveError(
+            f"the traces cannot be scored: {rows.message}; see docs/reference/input.md for the "
+            "columns of a trace"
+        )
+    nothing = FILES.to_frame()
+    ledger = _present(_listed(run, [source], nothing), _content_frame(contents, set()))
+    check_cache_by(run.config.cache_by, (), named="cache_by")
+    _stage_ledger(run, ledger)
+    return ArchiveScan(
+        files=file_changes(ledger, nothing, prune=False),
+        differs=True,
+        facts=tuple(chain.from_iterable(part.facts for part in staged)),
         texts=tuple(chain.from_iterable(part.texts for part in staged)),
     )
 
@@ -283,7 +310,7 @@ def _warn_of_unreadable(run: Run, now: pl.DataFrame, before: pl.DataFrame) -> No
         warn(f"{printable(path)} {how}{printable(message)}", repeated=is_repeated)
     if (more := len(marked) - _NAMED) > 0:
         others = f"{count_of(more, 'more file')} {be(more)} unreadable"
-        message = f"{others}; a run lists all of them: {run.rejects_command}"
+        message = f"{others}; {run.where_rejects_are}"
         warn(message, repeated=marked.get_column("is_repeated")[_NAMED])
 
 

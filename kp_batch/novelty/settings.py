@@ -68,12 +68,13 @@ def parse_cache_by(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def check_cache_by(names: Iterable[str], keys: Collection[str]) -> None:
+def check_cache_by(names: Iterable[str], keys: Collection[str], named: str = "--cache-by") -> None:
     """Refuse names of which no trace has a value.
 
     Args:
         names: as `parse_cache_by` gives them.
         keys: those of the folders such as host=a above the archive's files.
+        named: how those who wrote them name the setting.
 
     Raises:
         SettingError: a name is unknown; the message lists the known ones.
@@ -83,7 +84,7 @@ def check_cache_by(names: Iterable[str], keys: Collection[str]) -> None:
         known = ", ".join([*CACHE_COLUMNS, *sorted(filter(_KEY.fullmatch, keys))[:_KEYS]])
         no_key = "" if keys else ", and no folder such as host=a below what is named as archive"
         raise SettingError(
-            f"--cache-by: there is no {' and no '.join(unknown)}; there are {known}{no_key}"
+            f"{named}: there is no {' and no '.join(unknown)}; there are {known}{no_key}"
         )
 
 

@@ -35,9 +35,10 @@ def check_fit(run: Run, plan: Plan) -> None:
     )
     free = disk_usage(run.config.warehouse).free
     if written > free:
+        place = "temporary files" if run.is_temporary else run.config.warehouse
         raise ResourceError(
             f"{count_of(plan.texts.missing, 'new vector')} and the scores take about "
-            f"{size_of(written)}, and the disk of {run.config.warehouse} has {size_of(free)} left; "
+            f"{size_of(written)}, and the disk of {place} has {size_of(free)} left; "
             "free some space, or choose another folder",
             code="disk_full",
         )
@@ -51,7 +52,7 @@ def check_vectors_fit(spans: Sequence[Span], dimensions: int) -> None:
     """
     widest = max((span.rows for span in spans), default=0)
     needed = span_bytes(spans, dimensions)
-    _check_memory(f"the vectors of {count_of(widest, 'trace')}", needed, "a smaller --cache-size")
+    _check_memory(f"the vectors of {count_of(widest, 'trace')}", needed, "a smaller cache")
 
 
 def _check_memory(data: str, size: int, remedy: str) -> None:

@@ -35,7 +35,7 @@ from kp_batch.pipeline.publish import (
     publish_success,
     what_stands,
 )
-from kp_batch.pipeline.replay import replay_timeline
+from kp_batch.pipeline.replay import Replayed, replay_timeline
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.summary import Summary, summarise
 from kp_batch.pipeline.write import write_tables
@@ -332,6 +332,21 @@ def _planned_again(run: Run, plan: Plan, error: DamagedVectorsError) -> Plan:
     return make_plan(run, plan.scan, plan.scorer)
 
 
+def compute_novelty(run: Run, plan: Plan, executor: Executor) -> tuple[Plan, tuple[Replayed, ...]]:
+    """Embed and replay what a plan has; without damaged vectors, which are embedded again.
+
+    Returns:
+        The plan with the count of the windows that were embedded, and what was replayed.
+    """
+    check_fit(run, plan)
+    windows = embed(run, plan, executor)
+    done = replace(plan, counts=replace(plan.counts, windows=windows))
+    try:
+        return done, replay_timeline(run, done, executor)
+    except DamagedVectorsError as error:
+        return compute_novelty(run, _planned_again(run, plan, error), executor)
+
+
 def execute(opened: OpenRun, plan: Plan) -> Plan:
     """Carry a plan out; returns it with the count of the windows that were embedded."""
     run, executor = opened.run, opened.executor
@@ -340,13 +355,7 @@ def execute(opened: OpenRun, plan: Plan) -> Plan:
         if plan.scan.other_versions and not run.config.preview:
             publish_ledger(run)
         return plan
-    check_fit(run, plan)
-    windows = embed(run, plan, executor)
-    done = replace(plan, counts=replace(plan.counts, windows=windows))
-    try:
-        replayed = replay_timeline(run, done, executor)
-    except DamagedVectorsError as error:
-        return execute(opened, _planned_again(run, plan, error))
+    done, replayed = compute_novelty(run, plan, executor)
     candidate = write_tables(run, done, replayed, executor)
     opened.written = written = prepare(run, done, candidate)
     opened.audits = audit_run(run, lambda: written.snapshot(run, opened.clock.seconds))

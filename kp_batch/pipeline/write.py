@@ -64,13 +64,20 @@ def write_days(
     Returns:
         A file for each day.
     """
-    rows = _rows(part, scorer, replayed)
-    dated = rows.with_columns(date=pl.col("created_at").dt.date())
-    scored = scorer.rescore(dated, run.run_id).collect()
+    scored = rescored(part, run, scorer, replayed)
     return [
         write_data_file(run.candidate.folder, "scores", day, f"{run.run_id}-{part.name}")
         for day in scored.partition_by("date", maintain_order=True)
     ]
+
+
+def rescored(
+    part: WriteTask, run: Run, scorer: Scorer, replayed: Sequence[Replayed]
+) -> pl.DataFrame:
+    """Score the rows of some days: a frame of `SCORES`, in replay order."""
+    rows = _rows(part, scorer, replayed)
+    dated = rows.with_columns(date=pl.col("created_at").dt.date())
+    return scorer.rescore(dated, run.run_id).collect()
 
 
 def _rows(part: WriteTask, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.LazyFrame:

@@ -198,10 +198,10 @@ def profile_warnings(plan: PlanDescription) -> list[str]:
     ]
 
 
-def future_warnings(plan: PlanDescription) -> list[str]:
-    """Of traces that are dated in the future, in one line."""
+def future_warnings(plan: PlanDescription, then: str = f"; {_DATED}") -> list[str]:
+    """Of traces that are dated in the future, in one line, with what to do then."""
     days = plan.future_partitions
-    return [f"traces are dated in the future: {_days(days)}; {_DATED}"] if days else []
+    return [f"traces are dated in the future: {_days(days)}{then}"] if days else []
 
 
 def loss_warnings(plan: PlanDescription) -> list[str]:

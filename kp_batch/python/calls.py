@@ -12,6 +12,7 @@ from polars.exceptions import PanicException
 from kp_batch.config import RescoreConfig, read_values
 from kp_batch.errors import explain_mendable
 from kp_batch.log import listening
+from kp_batch.scoring.profiles import extended_profiles
 
 Profiles = str | PathLike[str] | Mapping[str, Any]  # a TOML file, `default`, or its tables
 Several = str | tuple[str, ...] | list[str]
@@ -63,6 +64,8 @@ def config_of(values: Mapping[str, Any]) -> RescoreConfig:
     }
     if given.get("archive"):
         given["archive"] = tuple(map(str, given["archive"]))
+    if isinstance(tables := given.get("profiles"), Mapping):  # as those of a file
+        given["profiles"] = extended_profiles(tables, "the table of profiles that was given")
     return read_values(given)
 
 

@@ -32,21 +32,30 @@ class Run:
     published: Manifest  # when it began
     candidate: Candidate  # the tables that it builds upon, and what it has changed of them
     staging: Staging
+    is_temporary: bool = False  # whether its warehouse is gone at its end: nobody can ask it
 
     @classmethod
-    def begin(cls, config: RescoreConfig, now: datetime, staging: Staging | None = None) -> "Run":
+    def begin(
+        cls,
+        config: RescoreConfig,
+        now: datetime,
+        staging: Staging | None = None,
+        *,
+        is_temporary: bool = False,
+    ) -> "Run":
         """A new run, named by its start.
 
         Args:
             config: its settings, complete.
             now: the time, in UTC.
             staging: its working files; by default inside the warehouse, on its disk.
+            is_temporary: whether its warehouse is gone at its end.
         """
         run_id = f"{now:%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}"
         published = read_manifest(config.warehouse) or Manifest({}, {})
         staging = staging or Staging(Layout(config.warehouse).staging(run_id))
         candidate = Candidate(config.warehouse, published.tables, run_id)
-        return cls(config, run_id, now, published, candidate, staging)
+        return cls(config, run_id, now, published, candidate, staging, is_temporary)
 
     @property
     def snapshot(self) -> PublishedSnapshot:
@@ -75,6 +84,13 @@ class Run:
         """The command that runs its archive into its warehouse again."""
         archive, warehouse = map(quote, self.config.archive), shown(self.config.warehouse)
         return f"kp-batch run {' '.join(archive)} --warehouse {quote(warehouse)}"
+
+    @property
+    def where_rejects_are(self) -> str:
+        """Where a user finds all rows and files that it rejects, in words."""
+        if self.is_temporary:
+            return "`rejects` lists all of them"
+        return f"a run lists all of them: {self.rejects_command}"
 
     @property
     def rejects_command(self) -> str:

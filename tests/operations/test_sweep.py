@@ -334,7 +334,7 @@ def test_windows_that_fit_into_no_memory_are_refused(
     scored: RescoreConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kp_batch.pipeline.preflight, "available_bytes", lambda: 512 << 20)
-    with pytest.raises(ResourceError, match=r"the vectors of 200 traces .* a smaller --cache-size"):
+    with pytest.raises(ResourceError, match=r"the vectors of 200 traces .* a smaller cache"):
         swept(scored.warehouse)
 
 

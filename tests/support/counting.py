@@ -223,7 +223,7 @@ def _faults(trace: Any) -> Iterator[str]:
 def _is_moment(trace: Mapping[str, Any]) -> bool:
     try:
         return bool(moment_of(trace))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
 
 

@@ -1,0 +1,279 @@
+"""A frame of traces in, a frame of scores out: `kp_batch.score`, without a warehouse."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Any, Self, TypeAlias
+
+import polars as pl
+
+from kp_batch.archive.formats.json import MALFORMED_JSON
+from kp_batch.archive.validation import SUPERSEDED
+from kp_batch.config import RescoreConfig
+from kp_batch.errors import SettingError
+from kp_batch.novelty.settings import check_cache_by
+from kp_batch.operations.scored import ScoredRows, score_archive
+from kp_batch.python.calls import Profiles, called, config_of
+from kp_batch.python.frames import take
+from kp_batch.schemas import REJECTS, SCORES
+from kp_batch.text import be, count_of
+
+# Anything that has traces: see `score`.
+Traces: TypeAlias = Any
+
+_ROW = pl.get_index_type()  # of `with_row_index`, so that these can be joined
+_COUNTED = ("rows", "accepted", "duplicates", "superseded", "rejected")
+# The columns of the view `scores` that mean something without a warehouse, in its order.
+COLUMNS = (
+    *("trace_id", "created_at", "task_domain", "agent_id", "framework", "source_skill"),
+    *("success", "confidence", "profile"),
+    *("complexity", "novelty", "tool_diversity", "outcome_confidence", "composite"),
+    *("single_thought", "recovery_bonus", "low_diversity_penalty", "score", "meets_threshold"),
+    *("recorded_score", "max_similarity", "nearest_trace_id", "nearest_age_s", "cache_size"),
+    *("cache_group", "cache_filling", "n_steps", "n_tools", "text_hash", "objective_hash"),
+    *("encoder_id", "cache_id", "profile_id"),
+)
+_REJECTED = ("trace_id", "task_domain", "reasons", "message", "raw")
+
+
+class ScoredFrame(pl.DataFrame):
+    """The scores of traces: a frame of polars, with what could not be scored beside it.
+
+    What is made of it, by `filter` or `head` say, is a plain `polars.DataFrame`; pickled, it keeps
+    all. See `score` for its columns.
+
+    Attributes:
+        rejects: a `polars.DataFrame` of the rows without a score, in their order: `row` (as in the
+            scores), `trace_id`, `task_domain`, `reasons` (a list of codes), `message` (the same in
+            words), `raw` (the row as JSON; null for a superseded one). Of files that are named, it
+            has `source_file` as well, and those that cannot be read, whose `row` is null.
+        counts: numbers of rows: `rows` (all of them), `accepted` (a score each), `duplicates`
+            (whose trace comes again with the same content), `superseded` (with other content),
+            `rejected` (that cannot be scored).
+        warnings: what to know besides, in sentences, such as that a profile is of no trace.
+    """
+
+    rejects: pl.DataFrame = pl.DataFrame()
+    counts: Mapping[str, int] = MappingProxyType({})
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        scores: pl.DataFrame,
+        rejects: pl.DataFrame,
+        counts: Mapping[str, int],
+        warnings: Iterable[str] = (),
+    ) -> Self:
+        """A frame of scores with its attributes."""
+        frame = cls(scores)
+        frame.rejects, frame.counts, frame.warnings = rejects, {**counts}, tuple(warnings)
+        return frame
+
+    @classmethod
+    def _from_pydf(cls, py_df: Any) -> pl.DataFrame:
+        """What Polars makes of it has no rejects of its own: a plain frame."""
+        return pl.DataFrame._from_pydf(py_df)  # noqa: SLF001 (its own name for this)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        plain = pl.DataFrame(self)
+        return type(self).of, (plain, self.rejects, self.counts, self.warnings)
+
+    def __str__(self) -> str:  # which is also what `repr` gives
+        return "\n".join((*self._summary(), super().__str__()))
+
+    def _repr_html_(self, **options: Any) -> str:
+        lines = "<br>".join(map(escape, self._summary()))
+        return f"<div>{lines}</div>{super()._repr_html_(**options)}"
+
+    def _summary(self) -> list[str]:
+        """How many rows have a score, why others have none, and what is warned of."""
+        if not self.counts:  # it is made by Polars
+            return []
+        scored, rows, duplicates = (
+            self.counts[name] for name in ("accepted", "rows", "duplicates")
+        )
+        parts = [f"{scored:,} of {count_of(rows, 'row')} {be(scored)} scored"]
+        if why := _by_code(self.rejects):
+            parts.append(f"{count_of(len(self.rejects), 'reject')} ({why})")
+        if duplicates:
+            parts.append(f"{count_of(duplicates, 'duplicate')} of the same content")
+        return ["; ".join(parts), *(f"warning: {warning}" for warning in self.warnings)]
+
+
+def score(  # noqa: PLR0913 (the settings of a run)
+    traces: Traces,
+    *,
+    embedder: str = "minilm",
+    precision: str = "float32",
+    profiles: Profiles | None = None,
+    cache_size: int = 1_000,
+    ttl: str | timedelta | None = None,
+    cache_by: str | Sequence[str] | None = None,
+    threshold: float = 0.75,
+    progress: bool = False,
+) -> ScoredFrame:
+    """Score traces as a run scores an archive of them: each as at its own time. Nothing is kept.
+
+    The traces are replayed in the order of `(created_at, id)` through a cache of vectors, which is
+    empty at first::
+
+        novelty = 1 - max(0, greatest cosine similarity to the vectors in the cache), at most 1,
+                  and 0.5 where the cache is empty, or there is no embedder
+        score   = complexity * wC + novelty * wN + tool_diversity * wD + outcome_confidence * wO
+
+    with the weights of its profile, and then the overrides. The result equals, to the bit, that of
+    a run over one file with these rows: of several rows with one id the last one counts.
+
+    Args:
+        traces: with the fields of a row of an archive, in its nesting (`metadata.created_at`,
+            `steps`, ...), as one of these:
+
+            - a DataFrame or LazyFrame of polars, or a DataFrame of pandas;
+            - a table, batch or reader of pyarrow, or anything with `__arrow_c_stream__`;
+            - mappings, such as a list of dicts;
+            - the path of a file or folder, a glob, or a URL, or a list of these.
+        embedder: `minilm`, `hashing`, `none`, or a sentence-transformers folder or id.
+        precision: in which a model computes: `float32` or `bf16`.
+        profiles: a TOML file of weight profiles, or its tables by name; None: the built-in ones.
+        cache_size: vectors that the cache holds, 1 or more.
+        ttl: their time to live, such as `"7d"`, or a `timedelta` of whole seconds; None: no limit.
+        cache_by: whose traces share a cache, such as `"agent_id"`, or names in a list; None: all
+            of them.
+        threshold: the score worth sharing, 0 to 1.
+        progress: whether bars are shown, in a notebook or on stderr.
+
+    Returns:
+        A row for each trace with a score, in the order of the replay. `row` is its place in
+        `traces`, from 0, as of `with_row_index`; of files, beside `source_file`. `created_at` is in
+        UTC, in microseconds; `complexity`, `novelty`, `tool_diversity`, `outcome_confidence`,
+        `composite` and `score` are from 0 to 1, `max_similarity` from -1 to 1, `nearest_age_s` in
+        seconds. The others are those of the view `scores`, but for `run_id`. See `ScoredFrame` for
+        what was rejected.
+
+    Raises:
+        SettingError: a setting cannot be, or `traces` is of no such kind.
+        ProfileError: the profiles have faults.
+        ArchiveError: a column is missing or of a wrong type, or no file is at a path.
+        EncoderError: the model cannot be loaded.
+
+    Examples:
+        >>> import kp_batch as kp
+        >>> trace = {
+        ...     "id": "kp:trace:1",
+        ...     "metadata": {
+        ...         "created_at": "2026-01-05T08:00:00Z",
+        ...         "task_domain": "code",
+        ...         "success": True,
+        ...     },
+        ...     "task": {"objective": "Fix the import"},
+        ...     "steps": [
+        ...         {"type": "thought", "content": "The package was renamed"},
+        ...         {"type": "tool_call", "tool": {"name": "editor"}},
+        ...     ],
+        ...     "outcome": {"confidence": 0.8},
+        ... }
+        >>> scored = kp.score([trace, {**trace, "id": None}], embedder="hashing")
+        >>> scored.select("row", "trace_id", "novelty", scored["score"].round(3)).rows()
+        [(0, 'kp:trace:1', 0.5, 0.564)]
+        >>> scored.rejects.select("row", "message").rows()
+        [(1, 'id is null')]
+    """
+    settings = {
+        "embedder": embedder,
+        "precision": precision,
+        "profiles": profiles,
+        "cache_size": cache_size,
+        "ttl": ttl,
+        "cache_by": cache_by,
+        "threshold": threshold,
+    }
+    _check_given(settings)
+    with called(progress=progress) as warnings, TemporaryDirectory(prefix="kp-batch-") as folder:
+        warehouse = Path(folder) / "warehouse"
+        config = config_of({"warehouse": warehouse, **settings})
+        taken = take(traces, Path(folder))
+        if taken is None:
+            check_cache_by(config.cache_by, (), named="cache_by")
+            return _framed(_nothing(), config, ("row",), warnings)
+        if isinstance(taken, Path):
+            config = config.model_copy(update={"archive": (str(taken),)})
+            rows = _without_names(score_archive(config, taken))
+            return _framed(rows, config, ("row",), warnings)
+        config = config.model_copy(update={"archive": taken})
+        return _framed(score_archive(config), config, ("source_file", "row"), warnings)
+
+
+def _check_given(settings: Mapping[str, object]) -> None:
+    """Refuse None where it means nothing, which would be taken as left out.
+
+    Raises:
+        SettingError: a setting is None.
+    """
+    for name in ("embedder", "precision", "cache_size", "threshold"):
+        if settings[name] is None:
+            none = "; for no embedder it is 'none'" if name == "embedder" else "; leave it out"
+            raise SettingError(f"{name} is None{none}")
+
+
+def _nothing() -> ScoredRows:
+    """The scores of no rows."""
+    scores = pl.DataFrame(schema={**SCORES, "row": pl.Int64})
+    return ScoredRows(scores, REJECTS.to_frame(), dict.fromkeys(_COUNTED, 0))
+
+
+def _without_names(rows: ScoredRows) -> ScoredRows:
+    """The same, where no message names the file that a frame was written to, nor its lines."""
+    last = rows.scores.select("trace_id", last="row")
+    rejects = rows.rejects.join(last, on="trace_id", how="left", maintain_order="left")
+    messages = map(_message, rejects.select("reasons", "message", "row", "last").iter_rows())
+    named = pl.Series("message", [*messages], pl.String)
+    return replace(rows, rejects=rejects.with_columns(named))
+
+
+def _message(reject: tuple[list[str], str, int, int]) -> str:
+    codes, message, row, last = reject
+    if codes == [SUPERSEDED]:
+        return f"the same id stands with other content in row {last}, which is later"
+    if codes == [MALFORMED_JSON]:
+        return f"the row{message.removeprefix(f'line {row + 1}')}"
+    return message
+
+
+def _framed(
+    rows: ScoredRows, config: RescoreConfig, place: Sequence[str], warnings: Iterable[str]
+) -> ScoredFrame:
+    row = pl.col("row").cast(_ROW)
+    scores = rows.scores.with_columns(
+        row,
+        meets_threshold=pl.col("score") >= config.threshold,
+        cache_filling=_filling(config),
+    )
+    return ScoredFrame.of(
+        scores.select(*place, *COLUMNS),
+        rows.rejects.with_columns(row).select(*place, *_REJECTED),
+        {name: rows.counts[name] for name in _COUNTED},
+        warnings,
+    )
+
+
+def _filling(config: RescoreConfig) -> pl.Expr:
+    """Whether a trace's cache had not held its size yet, as the view `scores` has it."""
+    if config.embedder == "none":
+        return pl.lit(value=False)
+    filling = pl.col("cache_size") < config.cache_size
+    if config.ttl is None:
+        return filling
+    first = pl.col("created_at").min().over("cache_group")
+    return filling & (pl.col("created_at") - first < config.ttl)
+
+
+def _by_code(rejects: pl.DataFrame) -> str:
+    """The codes of some rejects with their numbers, the most frequent first."""
+    codes = rejects.lazy().select(code=pl.col("reasons").list.explode()).drop_nulls()
+    counts = codes.group_by("code").len().sort("len", "code", descending=[True, False]).collect()
+    return ", ".join(f"{code} {rows:,}" for code, rows in counts.iter_rows())
