@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
-import pyarrow as pa
 
+from kp_batch.archive.formats.parquet_batches import release_memory
 from kp_batch.archive.sources import stat_file
 from kp_batch.config import RescoreConfig
 from kp_batch.ingest.scan import ArchiveScan, scan_archive, scan_file
@@ -58,22 +58,18 @@ def score_archive(
         scan = scan_archive(run, executor)
     else:
         scan = scan_file(run, stat_file(str(file)), executor)
-    _release_memory()
+    release_memory()
     with run.staging.shared():
         plan = make_plan(run, scan, scorer)
     _warn(run, plan)
     done, replayed = compute_novelty(run, plan, executor)
-    _release_memory()
+    release_memory()
     parts = [SCORES.to_frame(), *(rescored(part, run, scorer, replayed) for part in plan.parts)]
     return ScoredRows(
         scores=_with_rows(run, scan, pl.concat(parts)),
         rejects=pl.read_parquet(run.staging.table("rejects"), glob=False),
         counts=done.counts.numbers,
     )
-
-
-def _release_memory() -> None:
-    pa.default_memory_pool().release_unused()
 
 
 def _warn(run: Run, plan: Plan) -> None:

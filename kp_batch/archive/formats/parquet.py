@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS, Field, times_from_text
 from kp_batch.archive.formats.json import Batch, finite, reject_large
-from kp_batch.archive.formats.parquet_batches import ParquetRows
+from kp_batch.archive.formats.parquet_batches import ParquetRows, release_memory
 from kp_batch.errors import (
     MISSING_COLUMN,
     WRONG_COLUMN_TYPE,
@@ -59,8 +59,11 @@ def read_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]
                 *columns,
             )
         )
+        release_memory()  # each thread that reads would keep as much as several batches
         yield Batch(checked, partial(all_columns.as_json, first, batch))
         first += len(frame)
+        del batch, frame, checked
+        release_memory()
     # If a column is truncated, pyarrow ends without an error.
     if first != rows.number:
         fault = f"the file tells of {rows.number:,} rows, and only {first:,} can be read"

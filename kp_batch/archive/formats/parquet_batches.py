@@ -118,6 +118,11 @@ def _cut(
         first, before = end, before + size
 
 
+def release_memory() -> None:
+    """Give back the memory that Arrow keeps in this thread for what it may read later."""
+    pa.default_memory_pool().release_unused()
+
+
 def _unfolded(schema: pa.Schema) -> pa.Schema:
     """The schema of the same values without dictionaries."""
     return pa.schema([field.with_type(_plain(field.type)) for field in schema])
