@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from html import escape
 from typing import Any, cast
 
-from kp_batch.parts import Beside, Facts, Head, Part, Spans, Table
+from kp_batch.parts import Beside, Facts, Head, Part, Spans, Table, as_text
 from kp_batch.text import printable, printable_lines, some_of
 
 _ROWS = 50  # of a table that are shown
@@ -18,33 +18,41 @@ _FACTS = 200  # likewise
 _ITEMS = 5  # of a list in a fact
 _NUMBER = re.compile(r"(about )?[-+]?[0-9][0-9,]*(\.[0-9]+)?(e[-+]?[0-9]+)?%?( \([0-9.]+%\))?")
 _LONG = 40  # characters from which on a cell is broken into lines
-_STYLE = """
-.kp-batch{font-size:13px;line-height:1.45;text-align:left;max-width:100%;overflow-wrap:anywhere}
-.kp-batch section{margin:0 0 .9em}
-.kp-batch .head,.kp-batch summary{font-weight:600}
-.kp-batch .more,.kp-batch thead th,.kp-batch .facts th,.kp-batch .note{opacity:.75}
-.kp-batch .wide{overflow-x:auto;margin:.2em 0 .4em}
-.kp-batch table{border-collapse:collapse;border:0;margin:0;font-size:inherit;table-layout:auto}
-.kp-batch tr,.kp-batch thead{background:none;border:0}
-.kp-batch th,.kp-batch td{text-align:left;vertical-align:top;padding:.15em .8em .15em 0;border:0;\
+_RULES = """
+&{font-size:13px;line-height:1.45;text-align:left;max-width:100%;overflow-wrap:anywhere}
+& section{margin:0 0 .9em}
+& .head,& summary{font-weight:600}
+& .more,& thead th,& .facts th,& .note{opacity:.75}
+& .wide{overflow-x:auto;margin:.2em 0 .4em}
+& table{border-collapse:collapse;border:0;margin:0;font-size:inherit;table-layout:auto}
+& tr,& thead{background:none;border:0}
+& th,& td{text-align:left;vertical-align:top;padding:.15em .8em .15em 0;border:0;\
 max-width:none;font-weight:400;white-space:nowrap}
-.kp-batch thead th{border-bottom:1px solid color-mix(in srgb,currentColor 40%,transparent)}
-.kp-batch .number{text-align:right;font-variant-numeric:tabular-nums}
-.kp-batch .facts td,.kp-batch .long{white-space:normal;min-width:15em}
-.kp-batch .marked{background:color-mix(in srgb,currentColor 10%,transparent)}
-.kp-batch .note td{padding-left:1em;white-space:normal}
-.kp-batch .bar{min-width:8em}
-.kp-batch .bar i{display:block;height:.6em;margin-top:.4em;min-width:1px;\
+& thead th{border-bottom:1px solid color-mix(in srgb,currentColor 40%,transparent)}
+& .number{text-align:right;font-variant-numeric:tabular-nums}
+& .facts td,& .long{white-space:normal;min-width:15em}
+& .marked{background:color-mix(in srgb,currentColor 10%,transparent)}
+& .note td{padding-left:1em;white-space:normal}
+& .bar{min-width:8em}
+& .bar i{display:block;height:.6em;margin-top:.4em;min-width:1px;\
 background:currentColor;opacity:.45}
-.kp-batch .beside{display:flex;flex-wrap:wrap;gap:.5em 1.5em;margin:.3em 0 .7em}
-.kp-batch .beside div{flex:1 1 17em;min-width:0;white-space:pre-wrap;padding-left:.7em;\
+& .beside{display:flex;flex-wrap:wrap;gap:.5em 1.5em;margin:.3em 0 .7em}
+& .beside div{flex:1 1 17em;min-width:0;white-space:pre-wrap;padding-left:.7em;\
 border-left:2px solid color-mix(in srgb,currentColor 25%,transparent)}
-.kp-batch mark{background:color-mix(in srgb,currentColor 18%,transparent);color:inherit}
+& mark{background:color-mix(in srgb,currentColor 18%,transparent);color:inherit}
 """
+# Twice, to outweigh what notebooks have for all tables.
+_STYLE = _RULES.replace("&", ".kp-batch.kp-batch")
 
 
 class Displayed:
-    """A result that a notebook shows by its parts; unless it says otherwise, by its fields."""
+    """A result that a notebook shows by its parts; unless it says otherwise, by its fields.
+
+    Printed, it is as the command line shows it.
+    """
+
+    def __str__(self) -> str:
+        return printable_lines(as_text(self._parts()))
 
     def _parts(self) -> Iterable[Part]:
         return fields_of(self)
@@ -52,6 +60,14 @@ class Displayed:
     def _repr_html_(self) -> str:
         """What Jupyter and marimo show."""
         return card(self._parts())
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """What Jupyter keeps, and IPython shows: all fields may be more than a notebook holds."""
+        return {"text/html": self._repr_html_(), "text/plain": str(self)}
+
+    def _repr_pretty_(self, printer: Any, _: object) -> None:
+        """The same of a tuple of results, for which IPython does not ask the other."""
+        printer.text(str(self))
 
 
 def card(parts: Iterable[Part]) -> str:
@@ -65,8 +81,8 @@ def fields_of(result: object) -> Iterator[Part]:
     if not is_dataclass(result):
         raise TypeError(f"a dataclass, got {result!r}")
     yield Head(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(result).__name__).lower())
-    names = [field.name for field in fields(result)]
-    yield Facts([(name.replace("_", " "), _in_words(getattr(result, name))) for name in names])
+    values = {field.name: getattr(result, field.name) for field in fields(result)}
+    yield Facts([(name.replace("_", " "), _in_words(value)) for name, value in values.items()])
 
 
 def _in_words(value: object) -> str:

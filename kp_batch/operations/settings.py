@@ -41,7 +41,7 @@ class Setting(Displayed):
     source: Source  # where the next run takes it from
 
 
-class SettingsInForce(tuple[Setting, ...], Displayed):
+class SettingsInForce(Displayed, tuple[Setting, ...]):
     """The settings that the next run of a warehouse computes scores with."""
 
     __slots__ = ()

@@ -70,7 +70,7 @@ class AuditResult(Displayed):
         return "fails" if self.fails else "warns"
 
 
-class AuditResults(tuple[AuditResult, ...], Displayed):
+class AuditResults(Displayed, tuple[AuditResult, ...]):
     """The results of audits."""
 
     __slots__ = ()

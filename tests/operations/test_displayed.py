@@ -438,9 +438,29 @@ def test_what_operations_give_is_displayed(results: Results) -> None:
     assert results["vacuum"]._repr_html_().count("<tr>") == len(fields(results["vacuum"]))
 
 
+def test_ipython_keeps_the_text_of_the_terminal_beside_the_html(results: Results) -> None:
+    from IPython.core.formatters import DisplayFormatter
+
+    for name in SHOWN:
+        kept, _ = DisplayFormatter().format(results[name])
+        assert kept == {"text/html": results[name]._repr_html_(), "text/plain": str(results[name])}
+        assert printable_lines(str(results[name])) == str(results[name])
+    assert str(results["redundancy"]) == redundancy_text(results["redundancy"])
+    assert str(results["audits"]) == results_text(results["audits"])
+
+
+# What JupyterLab has for all tables of outputs.
 PAGE = """<!doctype html><meta charset=utf-8><meta name=viewport content="width=device-width">
-<style>:root {{color-scheme: light dark}} body {{background: Canvas; margin: 8px}}</style>
-<body data-chosen=1>{}"""
+<style>:root {{color-scheme: light dark}} body {{background: Canvas; margin: 8px}}
+.jp-RenderedHTMLCommon table {{border: none; font-size: 12px; table-layout: fixed;
+  margin-left: auto; margin-right: auto; margin-bottom: 1em}}
+.jp-RenderedHTMLCommon td, .jp-RenderedHTMLCommon th, .jp-RenderedHTMLCommon tr {{
+  vertical-align: middle; padding: .5em; line-height: normal; white-space: normal; max-width: none}}
+:not(.jp-RenderedMarkdown).jp-RenderedHTMLCommon td,
+:not(.jp-RenderedMarkdown).jp-RenderedHTMLCommon th {{text-align: right}}
+.jp-RenderedHTMLCommon tbody tr:nth-child(even) {{background: color-mix(in srgb, grey 8%, Canvas)}}
+</style>
+<body data-chosen=1><div class="jp-RenderedHTMLCommon">{}"""
 
 # What is wider than what holds it, but for what scrolls by itself.
 _WIDE = """() => [...document.body.querySelectorAll(".kp-batch, .kp-batch *")]
@@ -450,6 +470,12 @@ _WIDE = """() => [...document.body.querySelectorAll(".kp-batch, .kp-batch *")]
 _SCROLLED = """() => [...document.body.querySelectorAll(".kp-batch .wide")]
   .filter((each) => each.scrollWidth > each.clientWidth + 1)
   .map((each) => each.textContent.slice(0, 80))"""
+
+
+_ALIGNED = """() => Object.fromEntries(["left", "right"].map((side) => [side,
+  [...document.querySelectorAll(".kp-batch th, .kp-batch td")]
+    .filter((each) => getComputedStyle(each).textAlign === side)
+    .every((each) => each.matches(".number") === (side === "right"))]))"""
 
 
 @pytest.mark.process
@@ -467,5 +493,6 @@ def test_a_browser_shows_all_results_whole_on_narrow_and_wide_light_and_dark_pap
                 assert shown_page.evaluate(_WIDE) == []
                 assert shown_page.evaluate("document.documentElement.scrollWidth") <= width
                 assert faint(shown_page, 4.5) == set()
+                assert shown_page.evaluate(_ALIGNED) == {"left": True, "right": True}
                 scrolled = shown_page.evaluate(_SCROLLED)
                 assert bool(scrolled) == (width == 390)
