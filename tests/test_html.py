@@ -108,6 +108,11 @@ def test_a_bar_reaches_from_its_beginning_to_its_end_and_rows_stand_out() -> Non
     assert shown.tables[0].kinds == ["", "marked"]
 
 
+def test_heads_that_follow_each_other_begin_one_section() -> None:
+    shown = Shown(card([Head("from a"), Head("to b"), "line", Head("next"), Facts([("a", "b")])]))
+    assert [tag for tag, _ in shown.tags].count("section") == 2
+
+
 def test_a_table_without_rows_is_nothing_in_both() -> None:
     assert [*as_lines([Table([])])] == []
     assert Shown(card([Table([])])).tables == []
