@@ -24,7 +24,7 @@ from tests.support.tiny_traces import Traces, write_traces
 TIMES = int(os.environ.get("KP_BENCH_TIMES", "9"))
 _STATUS, _REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 _VECTOR_BYTES = 384 * 4
-_RUN_ENDS = 100_000  # rows: to run over more takes too long nine times
+_OFTEN = 100_000  # rows at most that are scored so often
 
 
 def sample(folder: Path) -> None:
@@ -62,20 +62,28 @@ def main() -> None:
             subprocess.run(command, check=True)
 
 
-def bench(name: str, embedder: str) -> None:
-    label, write = KINDS[name]
+def frame_of(name: str) -> pl.DataFrame:
     with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder))
-        frame = pl.concat([pl.read_parquet(path) for path in sorted(Path(folder).glob("*"))])
-    frame = frame.rechunk()
-    kp.score(frame[:1], embedder=embedder)
-    held = frame.estimated_size() + (embedder != "none") * len(frame) * _VECTOR_BYTES
-    before, peak = peak_bytes(lambda: kp.score(frame, embedder=embedder))
-    memory = f"{(peak - before) / 1e6:>8,.0f} MB, frame and vectors {held / 1e6:>6,.0f} MB"
-    times = TIMES if len(frame) <= _RUN_ENDS else 1
-    scored, ran = in_turn(frame, embedder, times)
+        KINDS[name][1](Path(folder))
+        paths = sorted(Path(folder).glob("*"))
+        return pl.concat([pl.read_parquet(path) for path in paths]).rechunk()
+
+
+def bench(name: str, embedder: str) -> None:
+    frame = frame_of(name)
+    taken, held = memory(frame, embedder)
+    scored, ran = in_turn(frame, embedder, TIMES if len(frame) <= _OFTEN else 1)
     seconds = f"{scored:>8.2f} s{ran:>8.2f} s of a run"
-    print(f"  {label:<28}{embedder:<10}{seconds}{memory}", flush=True)
+    bounds = f"{taken / 1e6:>8,.0f} MB, frame and vectors {held / 1e6:>6,.0f} MB"
+    print(f"  {KINDS[name][0]:<28}{embedder:<10}{seconds}{bounds}", flush=True)
+
+
+def memory(frame: pl.DataFrame, embedder: str) -> tuple[int, int]:
+    """The bytes that it takes to score a frame, and those of the frame and its vectors."""
+    kp.score(frame[:1], embedder=embedder)
+    before, peak = peak_bytes(lambda: kp.score(frame, embedder=embedder))
+    vectors = (embedder != "none") * len(frame) * _VECTOR_BYTES
+    return peak - before, int(frame.estimated_size()) + vectors
 
 
 def in_turn(frame: pl.DataFrame, embedder: str, times: int) -> tuple[float, float]:
@@ -113,5 +121,7 @@ def _status(name: str) -> int:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--of"]:
         bench(*sys.argv[2:4])
+    elif sys.argv[1:2] == ["--memory"]:
+        print(*memory(frame_of(sys.argv[2]), sys.argv[3]))
     else:
         main()

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pytest
 from polars.testing import assert_frame_equal
 
-from kp_batch.errors import SettingError
+from kp_batch import limits
+from kp_batch.errors import SettingError, UnreadableError
 from kp_batch.python.frames import take
 from tests.support.archives import read, retyped, step, table, trace, write_jsonl, write_parquet
 
@@ -248,6 +249,18 @@ def test_a_generator_is_written_as_it_comes(tmp_path: Path) -> None:
     path = taken(rows(), tmp_path)
     assert sum(seen) > 19_000
     assert [json.loads(line)["id"] for line in path.read_text().splitlines()][-1] == "19999"
+
+
+def test_a_frame_of_one_text_is_read_though_a_file_of_it_unpacks_to_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "UNPACKED_BYTES", 1 << 16)
+    monkeypatch.setattr(limits, "RATIO", 5)
+    frame = pl.DataFrame(table([trace(objective="a" * 1_000)] * 500))
+    frame.write_parquet(tmp_path / "packed.parquet")
+    with pytest.raises(UnreadableError, match="the file unpacks to more than"):
+        read(tmp_path / "packed.parquet")
+    assert len(read(taken(frame, tmp_path))) == 500
 
 
 def test_a_failing_query_of_a_lazy_frame_is_its_own_error(tmp_path: Path) -> None:

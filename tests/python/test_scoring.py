@@ -7,10 +7,13 @@ import math
 import os
 import pickle
 import random
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -20,11 +23,12 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import kp_batch as kp
-from kp_batch.errors import ArchiveError, EncoderError, ProfileError, SettingError
+from kp_batch.errors import ArchiveError, EncoderError, ProfileError, ResourceError, SettingError
+from kp_batch.pipeline import preflight
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.python import scoring
 from kp_batch.python.scoring import COLUMNS
-from tests.support import GOLDEN
+from tests.support import GOLDEN, ROOT
 from tests.support.archives import step, table, trace, write_damaged, write_jsonl, write_parquet
 from tests.support.counting import counted, observed
 from tests.support.oracle.answers import assert_same
@@ -237,6 +241,23 @@ def test_it_works_under_an_event_loop_and_in_threads() -> None:
     assert_frame_equal(pl.DataFrame(here), pl.DataFrame(there))
     assert set(here["encoder_id"]) == {"none"}
     assert set(other["encoder_id"]) == {"hashing-384-v1"}
+
+
+def test_a_full_disk_is_told_without_its_folder(
+    left: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "disk_usage", lambda _: SimpleNamespace(free=9))
+    with pytest.raises(ResourceError, match=r"the disk of temporary files has 0.0 MB left") as told:
+        kp.score(FAULTY, embedder="none")
+    assert str(left) not in str(told.value)
+
+
+@pytest.mark.process
+def test_ten_thousand_traces_take_little_more_memory_than_their_frame() -> None:
+    command = [sys.executable, "-m", "tests.bench.scoring", "--memory", "sample", "hashing"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    taken, held = map(int, done.stdout.split())
+    assert taken < 5 * held  # three times, mostly four at the most
 
 
 def test_it_warns_in_the_result_of_what_a_plan_warns_of() -> None:
