@@ -25,7 +25,6 @@ from kp_batch.text import be, count_of
 # Anything that has traces: see `score`.
 Traces: TypeAlias = Any
 
-_ROW = pl.get_index_type()  # of `with_row_index`, so that these can be joined
 _COUNTED = ("rows", "accepted", "duplicates", "superseded", "rejected")
 # The columns of the view `scores` that mean something without a warehouse, in its order.
 COLUMNS = (
@@ -247,15 +246,13 @@ def _message(reject: tuple[list[str], str, int, int]) -> str:
 def _framed(
     rows: ScoredRows, config: RescoreConfig, place: Sequence[str], warnings: Iterable[str]
 ) -> ScoredFrame:
-    row = pl.col("row").cast(_ROW)
     scores = rows.scores.with_columns(
-        row,
         meets_threshold=pl.col("score") >= config.threshold,
         cache_filling=_filling(config),
     )
     return ScoredFrame.of(
         scores.select(*place, *COLUMNS),
-        rows.rejects.with_columns(row).select(*place, *_REJECTED),
+        rows.rejects.select(*place, *_REJECTED),
         {name: rows.counts[name] for name in _COUNTED},
         warnings,
     )

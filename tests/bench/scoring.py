@@ -83,7 +83,9 @@ def memory(frame: pl.DataFrame, embedder: str) -> tuple[int, int]:
     kp.score(frame[:1], embedder=embedder)
     before, peak = peak_bytes(lambda: kp.score(frame, embedder=embedder))
     vectors = (embedder != "none") * len(frame) * _VECTOR_BYTES
-    return peak - before, int(frame.estimated_size()) + vectors
+    # As Polars holds it: its estimate leaves out what points to the texts of lists.
+    held = frame.to_arrow(compat_level=pl.CompatLevel.newest()).nbytes
+    return peak - before, held + vectors
 
 
 def in_turn(frame: pl.DataFrame, embedder: str, times: int) -> tuple[float, float]:

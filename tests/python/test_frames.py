@@ -131,17 +131,29 @@ def test_what_parquet_has_no_type_for_is_written_as_json(tmp_path: Path, odd: st
     assert_frame_equal(read(path), read(write_jsonl(tmp_path / "wanted.jsonl", ROWS)))
 
 
-def test_each_row_of_pandas_keeps_its_own_types(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [pd.DataFrame, pd.Series, list])
+def test_each_row_keeps_its_own_types(tmp_path: Path, kind: Any) -> None:
     rows = [trace(id=1), trace(id="b"), trace(success="yes"), trace(confidence=1)]
-    frame = pd.DataFrame(rows)
-    frame["metadata"] = [{**each, "agent_id": math.nan} for each in frame["metadata"]]
-    frame["source_skill"] = pd.array(["a", None, pd.NA, "b"], dtype="string")
-    wanted = [
-        {**row, "source_skill": skill, "metadata": {**row["metadata"], "agent_id": None}}
-        for row, skill in zip(rows, ["a", None, None, "b"], strict=True)
-    ]
-    path = write_jsonl(tmp_path / "wanted.jsonl", wanted)
-    assert_frame_equal(read(taken(frame, tmp_path)), read(path))
+    assert_frame_equal(
+        read(taken(kind(rows), tmp_path)), read(write_jsonl(tmp_path / "wanted.jsonl", rows))
+    )
+
+
+@pytest.mark.parametrize("others", [["b"], ["b", 5]])  # as Parquet and as JSONL
+def test_what_is_missing_in_a_frame_of_pandas_is_null(tmp_path: Path, others: list[Any]) -> None:
+    ids, n = ["a", *others], 1 + len(others)
+    frame = pd.DataFrame([trace(id=each, steps=[step(content=math.nan)]) for each in ids])
+    frame["source_skill"] = pd.array([pd.NA, *["s"] * len(others)], dtype="string")
+    frame["metadata"] = [{**each, "agent_id": pd.NA} for each in frame["metadata"]]
+    rows = read(taken(frame, tmp_path))
+    assert rows["text"].to_list() == ["Fix the import "] * n
+    assert rows["agent_id"].to_list() == [None] * n
+    assert rows["source_skill"].to_list() == [None, *["s"] * len(others)]
+
+
+def test_the_index_of_pandas_is_no_column(tmp_path: Path) -> None:
+    path = taken(pd.DataFrame(ROWS, index=[7, 7, 1, 0]), tmp_path)
+    assert set(pl.read_parquet_schema(path)) == set(ROWS[0])
 
 
 def one(tmp_path: Path, **changes: Any) -> dict[str, Any]:
