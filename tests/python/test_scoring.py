@@ -2,6 +2,7 @@
 
 import asyncio
 import doctest
+import errno
 import json
 import math
 import os
@@ -258,6 +259,18 @@ def test_a_full_disk_is_told_without_its_folder(
 ) -> None:
     monkeypatch.setattr(preflight, "disk_usage", lambda _: SimpleNamespace(free=9))
     with pytest.raises(ResourceError, match=r"the disk of temporary files has 0.0 MB left") as told:
+        kp.score(FAULTY, embedder="none")
+    assert str(left) not in str(told.value)
+
+
+def test_a_disk_that_fills_up_is_told_without_its_folder(
+    left: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(left / "kp-batch-1" / "traces"))
+
+    monkeypatch.setattr(scoring, "take", full)
+    with pytest.raises(ResourceError, match=r"the disk of .* is full") as told:
         kp.score(FAULTY, embedder="none")
     assert str(left) not in str(told.value)
 
