@@ -1,11 +1,16 @@
 """The rows of a view as a lazy frame of Polars."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 
+import duckdb
 import polars as pl
 from polars.io.plugins import register_io_source
 
 from kp_batch.duck import columns, statement
+from kp_batch.errors import WarehouseError, explain_mendable
+from kp_batch.schemas import TABLES
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.reader import connect_to
 from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of
 
@@ -22,8 +27,8 @@ def lazy_view(snapshot: PublishedSnapshot, name: str) -> pl.LazyFrame:
         name: of the view.
 
     Returns:
-        Times are Datetime("us", "UTC"). Collected, it raises a polars.exceptions.ComputeError where
-        the tables were removed meanwhile.
+        Times are Datetime("us", "UTC"). Collected, it raises a WarehouseError where the tables were
+        removed meanwhile; Polars' streaming engine makes a ComputeError of it, of the same words.
 
     Raises:
         WarehouseError: they cannot be read.
@@ -36,7 +41,7 @@ def lazy_view(snapshot: PublishedSnapshot, name: str) -> pl.LazyFrame:
         query = statement("SELECT $wanted FROM $name", wanted=wanted, name=name)
         if most is not None:
             query = statement("$query LIMIT $most", query=query, most=most)
-        with connect_to(snapshot) as connection:
+        with _told(snapshot), connect_to(snapshot) as connection:
             for batch in connection.sql(query).to_arrow_reader(rows or _ROWS):
                 frame = pl.DataFrame(batch)
                 yield frame if predicate is None else frame.filter(predicate)
@@ -44,3 +49,30 @@ def lazy_view(snapshot: PublishedSnapshot, name: str) -> pl.LazyFrame:
     with connect_to(snapshot) as connection:
         schema = frame_of(connection.sql(statement("FROM $name LIMIT 0", name=name))).schema
     return register_io_source(batches, schema=schema, is_pure=True)
+
+
+@contextmanager
+def _told(snapshot: PublishedSnapshot) -> Generator[None]:
+    """Say what became of tables that cannot be read any more: no command is there to do it."""
+    try:
+        yield
+    except (WarehouseError, duckdb.Error) as error:
+        mendable = _gone(snapshot) if _are_gone(snapshot) else explain_mendable(error)
+        if mendable is None or mendable is error:
+            raise
+        raise mendable from error
+
+
+def _gone(snapshot: PublishedSnapshot) -> WarehouseError:
+    return WarehouseError(
+        f"the tables of this frame are gone from {shown(snapshot.warehouse)}: a vacuum or a forget "
+        "has removed them since it was made; make it again",
+        code="file_gone",
+    )
+
+
+def _are_gone(snapshot: PublishedSnapshot) -> bool:
+    try:
+        return not all(path.exists() for name in TABLES for path in snapshot.files(name))
+    except WarehouseError:  # of the table's log
+        return True

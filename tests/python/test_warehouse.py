@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import polars as pl
 import pytest
+from polars.exceptions import ComputeError
 from polars.testing import assert_frame_equal
 
 import kp_batch as kp
@@ -230,6 +231,19 @@ def test_a_table_stays_as_it_was_when_it_was_asked_for(own: kp.Warehouse) -> Non
     assert own.scores("previous").collect().equals(was)
     assert not own.scores().collect().equals(was)
     assert own.sql("FROM scores", as_of="previous").equals(was)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_a_table_that_was_removed_since_says_so(own: kp.Warehouse, engine: Any) -> None:
+    before = own.scores()
+    with without_page():
+        own.run(cache_size=1, max_reject_share=1)
+    own.vacuum(keep=timedelta(0))
+
+    with pytest.raises((WarehouseError, ComputeError), match="has removed them since") as raised:
+        before.collect(engine=engine)
+    assert "make it again" in str(raised.value)
 
 
 @pytest.mark.slow
