@@ -1,5 +1,6 @@
 """What is handed to others: the source distribution, the wheel made of it, and an index's page."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from shutil import copytree
 import pytest
 
 from tests.support import ROOT
+from tests.support.archives import trace, write_jsonl
 from tests.support.doc_commands import shell
 from tests.support.pages import DOCS, README, blocks, links
 
@@ -82,6 +84,46 @@ def test_init_out_of_a_wheel_writes_the_flows(installed: Path, tmp_path: Path) -
     subprocess.run(begin, cwd=tmp_path, env=own, check=True, capture_output=True)
     for name in files(ROOT / "flows") - {"__init__.py"}:
         assert (tmp_path / "flows" / name).read_text() == (ROOT / "flows" / name).read_text()
+
+
+IN_PYTHON = """
+import json, sys
+from pathlib import Path
+import kp_batch as kp
+
+traces = [json.loads(line) for line in Path("archive/a.jsonl").read_text().splitlines()]
+scored = kp.score(traces, embedder="hashing")
+warehouse = kp.Warehouse("warehouse")
+run = warehouse.run("archive", embedder="hashing")
+same = scored["score"].to_list() == warehouse.scores().collect()["score"].to_list()
+live = kp.Session(warehouse).evaluate(traces[0])
+html = [type(each).__name__ for each in (scored, run, live) if "<" in each._repr_html_()]
+chart = warehouse.chart("scores_by_week").to_dict()
+questions = warehouse.questions()["name"].to_list()
+missing = [name for name in dir(kp) if not hasattr(kp, name)]
+print(json.dumps([kp.__file__, run.status, same, html, chart["$schema"], len(questions), missing]))
+"""
+
+
+@pytest.mark.telling
+def test_the_wheel_alone_has_all_that_python_and_notebooks_use(
+    site: Path, installed: Path, tmp_path: Path
+) -> None:
+    rows = [trace(id=f"kp:trace:{n}", created_at=f"2026-01-{n:02d}T08:00:00Z") for n in (5, 15)]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", rows)
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    python = [str(installed.parent / "python"), "-c", IN_PYTHON]
+    done = subprocess.run(
+        python, cwd=tmp_path, env=own, check=False, capture_output=True, text=True
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    module, status, is_same, html, schema, questions, missing = json.loads(done.stdout)
+    assert Path(module) == site / "kp_batch" / "__init__.py"
+    assert (status, is_same, missing) == ("done", True, [])
+    assert html == ["ScoredFrame", "RunOutcome", "Scored"]
+    assert "vega-lite" in schema
+    assert questions == len([*ROOT.glob("kp_batch/warehouse/sql/questions/*.sql")])
 
 
 @pytest.mark.telling
