@@ -170,7 +170,13 @@ def _as_form(schema: dict[str, Any]) -> None:
 
 
 class RescoreConfig(BaseModel):
-    """The settings of one run; `with_defaults` fills in those of `SETTINGS` that were left out."""
+    """The settings of one run; `with_defaults` fills in those of `SETTINGS` that were left out.
+
+    Examples:
+        >>> config = kp.RescoreConfig(archive=("archive",), warehouse="warehouse", ttl="12h")
+        >>> config.ttl, config.cache_size
+        (datetime.timedelta(seconds=43200), 1000)
+    """
 
     model_config = ConfigDict(
         frozen=True,

@@ -83,6 +83,13 @@ class KpBatchError(Exception):
         code: a word for its kind, which stays when the message changes: see docs/reference.
         ending: how the run ends that it fails; None: by whether the run had begun.
         leaves_mark: whether a run that it fails says so in the warehouse; see `last_run`.
+
+    Examples:
+        >>> try:
+        ...     wh.run(cache_size=0)
+        ... except kp.KpBatchError as error:
+        ...     print(error.code, error)
+        settings cache_size is at least 1, got 0
     """
 
     code: str = "other"

@@ -54,6 +54,11 @@ class VectorCache:
 
     Raises:
         ValueError: a size below 1 or a ttl that is not positive.
+
+    Examples:
+        >>> from datetime import UTC, datetime, timedelta
+        >>> cache = kp.VectorCache(max_elements=2, dimensions=3, ttl=timedelta(days=7))
+        >>> monday, tuesday = datetime(2026, 1, 5, tzinfo=UTC), datetime(2026, 1, 6, tzinfo=UTC)
     """
 
     def __init__(
@@ -74,14 +79,26 @@ class VectorCache:
 
     @property
     def size(self) -> int:
-        """How many vectors it holds."""
+        """How many vectors it holds.
+
+        Examples:
+            >>> cache.size
+            0
+        """
         return len(self._entries)
 
     def add(self, vector: npt.ArrayLike, now: datetime) -> None:
         """Add a vector at time `now`; a full cache drops its oldest one.
 
+        Args:
+            vector: of length `dimensions`; it is normalised.
+            now: when it comes.
+
         Raises:
             ValueError: the vector's length is not `dimensions`, or `now` is before the last time.
+
+        Examples:
+            >>> cache.add([1.0, 0.0, 0.0], monday)
         """
         self.evict_expired(now)
         self._entries.append((now, self._checked(vector)))
@@ -103,6 +120,10 @@ class VectorCache:
 
         Raises:
             ValueError: as for `add`.
+
+        Examples:
+            >>> cache.max_cosine_similarity([0.6, 0.8, 0.0], tuesday)
+            0.6000000238418579
         """
         nearest = self.nearest(query, now)
         return nearest.similarity if nearest else None
@@ -111,6 +132,19 @@ class VectorCache:
         """Find the most similar vector, the oldest one on a tie; see `max_cosine_similarity`.
 
         A zero vector is nobody's nearest, and none is nearest to it.
+
+        Args:
+            query: as of `max_cosine_similarity`.
+            now: likewise.
+
+        Returns:
+            Its `similarity`, its `position` among all that were ever added, and when it was,
+            `added_at`; None if the cache is empty.
+
+        Examples:
+            >>> nearest = cache.nearest([0.6, 0.8, 0.0])
+            >>> nearest.position if nearest else None
+            0
         """
         vector = self._checked(query)
         if now is not None:
@@ -129,8 +163,16 @@ class VectorCache:
     def evict_expired(self, now: datetime) -> None:
         """Drop the vectors that are one ttl old or older at time `now`.
 
+        Args:
+            now: the time.
+
         Raises:
             ValueError: `now` is before the last time that was passed in.
+
+        Examples:
+            >>> cache.evict_expired(monday + timedelta(days=7))
+            >>> cache.size
+            0
         """
         if self._now is not None and now < self._now:
             raise ValueError(f"the clock runs backwards: {now} after {self._now}")
@@ -139,7 +181,11 @@ class VectorCache:
             self._entries.popleft()
 
     def clear(self) -> None:
-        """Drop every vector and the last time."""
+        """Drop every vector and the last time.
+
+        Examples:
+            >>> cache.clear()
+        """
         self._entries.clear()
         self._now = None
 

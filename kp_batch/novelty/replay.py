@@ -80,6 +80,17 @@ def replay(
     Raises:
         ValueError: lengths differ, times descend, a row is neither unit nor zero, or max_elements,
             ttl or block is not positive.
+
+    Returns:
+        `max_similarity`, `nearest` (a row, -1 for none), `cache_size` and `novelty`, each of shape
+        (n,).
+
+    Examples:
+        >>> import numpy as np
+        >>> vectors = np.array([[1, 0], [0, 1], [0.6, 0.8]], dtype=np.float32)
+        >>> times = np.array([0, 60_000_000, 120_000_000])
+        >>> kp.replay(vectors, times).novelty.round(6)
+        array([0.5, 1. , 0.2])
     """
     if (np.diff(times) < 0).any():
         raise ValueError("times are ascending; sort the traces by (created_at, id)")

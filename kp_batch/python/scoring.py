@@ -54,6 +54,11 @@ class ScoredFrame(pl.DataFrame):
             (whose trace comes again with the same content), `superseded` (with other content),
             `rejected` (that cannot be scored).
         warnings: what to know besides, in sentences, such as that a profile is of no trace.
+
+    Examples:
+        >>> scored = kp.score("archive", embedder="hashing")
+        >>> scored.rejects.height, scored.counts["accepted"]
+        (0, 400)
     """
 
     rejects: pl.DataFrame = pl.DataFrame()
@@ -68,7 +73,13 @@ class ScoredFrame(pl.DataFrame):
         counts: Mapping[str, int],
         warnings: Iterable[str] = (),
     ) -> Self:
-        """A frame of scores with its attributes."""
+        """A frame of scores with its attributes.
+
+        Examples:
+            >>> best = scored.sort("score").tail(3)
+            >>> kp.ScoredFrame.of(best, scored.rejects, scored.counts).height
+            3
+        """
         frame = cls(scores)
         frame.rejects, frame.counts, frame.warnings = rejects, {**counts}, tuple(warnings)
         return frame

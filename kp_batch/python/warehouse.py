@@ -9,7 +9,7 @@ from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from secrets import randbelow
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 import polars as pl
 
@@ -56,6 +56,10 @@ class Warehouse:
     Args:
         place: the folder, or the URL.
         progress: whether bars are shown, in a notebook or on stderr.
+
+    Examples:
+        >>> wh.scores().select(pl.len(), pl.mean("score").round(3)).collect().rows()
+        [(400, 0.529)]
     """
 
     def __init__(self, place: str | PathLike[str], *, progress: bool = False) -> None:
@@ -84,6 +88,14 @@ class Warehouse:
 
         Raises:
             KpBatchError: it failed, and published no scores.
+
+        Examples:
+            >>> wh.run("archive").status
+            'nothing_to_do'
+            >>> audits = {"no_perfect_score": {"sql": "FROM scores WHERE score = 1"}}
+            >>> run = wh.run(cache_size=100, audits=audits, note="a smaller cache")
+            >>> run.status, run.warnings
+            ('done', ())
         """
         return cast("RunOutcome", self._start(archive, settings, prefect=prefect))
 
@@ -100,6 +112,15 @@ class Warehouse:
         Raises:
             AuditError: audits would refuse it; `results` has what they found.
             KpBatchError: it would fail.
+
+        Examples:
+            >>> weights = kp.load_profiles().as_json()
+            >>> weights["code"] |= {"novelty": 0.2, "outcome_confidence": 0.3}
+            >>> preview = wh.preview("archive", profiles=weights)
+            >>> preview.changes, [audit.state for audit in preview.audits]
+            (True, ['passes'])
+            >>> preview.moved.select("task_domain", pl.col("change").round(3)).head(2).rows()
+            [('code', 0.098), ('code', 0.098)]
         """
         return cast(
             "PreviewOutcome", self._start(archive, {**settings, "preview": True}, prefect=prefect)
@@ -113,6 +134,11 @@ class Warehouse:
         Args:
             archive: as of `run`.
             settings: likewise.
+
+        Examples:
+            >>> plan = wh.plan(ttl="1d")
+            >>> [reason.words for reason in plan.reasons], plan.traces_to_replay
+            (['ttl none → 1d'], 381)
         """
         from kp_batch.operations.preview import plan
 
@@ -136,6 +162,12 @@ class Warehouse:
             cache_size: vectors.
             ttl: times to live, such as "12h"; None: no limit.
             threshold: scores worth sharing.
+
+        Examples:
+            >>> sweep = wh.sweep(cache_size=[50, 1000]).to_polars()
+            >>> of_all = sweep.filter(pl.col("task_domain").is_null())
+            >>> of_all.select("cache_size", pl.col("mean_novelty").round(3), "worth_sharing").rows()
+            [(50, 0.261, 36), (100, 0.249, 34), (1000, 0.221, 32)]
         """
         from kp_batch.operations.sweep import sweep
 
@@ -155,6 +187,13 @@ class Warehouse:
 
         Returns:
             The view `scores`; times in UTC. Runs after this call change nothing of it.
+
+        Examples:
+            >>> by_domain = wh.scores().group_by("task_domain").agg(pl.mean("score").round(3))
+            >>> by_domain.sort("score").head(2).collect().rows()
+            [('legal', 0.392), ('finance', 0.493)]
+            >>> wh.scores(as_of="previous").select(pl.mean("novelty").round(3)).collect().item()
+            0.221
         """
         return self._table("scores", as_of)
 
@@ -163,6 +202,10 @@ class Warehouse:
 
         Args:
             as_of: as of `scores`.
+
+        Examples:
+            >>> wh.rejects().select("source_file", "reasons", "message").collect().rows()
+            []
         """
         return self._table("rejects", as_of)
 
@@ -171,6 +214,10 @@ class Warehouse:
 
         Args:
             as_of: as of `scores`.
+
+        Examples:
+            >>> wh.profiles().filter(pl.col("name") == "code").select("novelty").collect().rows()
+            [(0.3,)]
         """
         return self._table("profiles", as_of)
 
@@ -179,6 +226,10 @@ class Warehouse:
 
         Args:
             as_of: as of `scores`.
+
+        Examples:
+            >>> wh.files().select(pl.len(), pl.sum("rows")).collect().rows()
+            [(21, 400)]
         """
         return self._table("files", as_of)
 
@@ -187,6 +238,11 @@ class Warehouse:
 
         Args:
             as_of: as of `scores`.
+
+        Examples:
+            >>> of_code = wh.distributions().filter(pl.col("task_domain") == "code")
+            >>> of_code.select("traces", pl.col("mean").round(3)).collect().rows()
+            [(79, 0.57), (79, 0.578)]
         """
         return self._table("distributions", as_of)
 
@@ -196,6 +252,10 @@ class Warehouse:
         Args:
             query: one question; statements before it may prepare it.
             as_of: as of `scores`.
+
+        Examples:
+            >>> wh.sql("SELECT task_domain, round(mean, 3) FROM scores_by_domain LIMIT 2").rows()
+            [('code', 0.578), ('customer_service', 0.54)]
         """
         from kp_batch.warehouse.answers import frame_answer
         from kp_batch.warehouse.reader import connect
@@ -213,6 +273,13 @@ class Warehouse:
             values: of its parameters; columns and runs by their names.
             as_of: as of `scores`.
             named: further values, by their names.
+
+        Examples:
+            >>> wh.ask("near_duplicates", 0.99).height
+            79
+            >>> halves = wh.ask("score_histogram", bins=2).filter(task_domain="code")
+            >>> halves.select("low", "traces").rows()
+            [(0.0, 15), (0.5, 64)]
         """
         from kp_batch.operations.ask import ask
 
@@ -220,7 +287,12 @@ class Warehouse:
             return ask(snapshot, question, values, named)
 
     def questions(self) -> pl.DataFrame:
-        """The named questions: group, name, call with its parameters, comment, example."""
+        """The named questions: group, name, call with its parameters, comment, example.
+
+        Examples:
+            >>> wh.questions().filter(pl.col("name") == "near_duplicates")["call"].item()
+            'near_duplicates(similarity)'
+        """
         from kp_batch.warehouse.questions import questions
 
         return pl.DataFrame(questions())
@@ -230,6 +302,10 @@ class Warehouse:
 
         Args:
             format: html is a page that needs nothing else.
+
+        Examples:
+            >>> wh.report("markdown").splitlines()[0]
+            '# Scores of reasoning traces'
         """
         from kp_batch.pipeline.report import report
 
@@ -243,6 +319,12 @@ class Warehouse:
             name: that of the question which it shows: scores_by_domain, scores_by_agent,
                 scores_by_week, ...; the error of an unknown one lists all.
             domain: of which it is; None: of all together.
+
+        Examples:
+            >>> chart = wh.chart("scores_by_week", domain="code")
+            >>> chart.save("scores.html")
+            >>> chart.to_dict()["title"]["text"]
+            'Score and novelty over time'
         """
         from kp_batch.operations.chart import chart
 
@@ -257,11 +339,24 @@ class Warehouse:
         Args:
             trace: its id, or the beginning of it.
             candidate: the score that the last run did not publish.
+
+        Examples:
+            >>> found = wh.explain("5e14f46f")
+            >>> found.terms.select("dimension", pl.col("product").round(3)).rows()[:2]
+            [('complexity', 0.091), ('novelty', 0.012)]
+            >>> found.traces_met.select("task_domain", pl.col("similarity").round(3)).rows()[:2]
+            [('code', 0.961), ('code', 0.907)]
         """
         from kp_batch.operations.explain import explain
 
         with self._reading() as folder:
             return explain(folder, trace, candidate=candidate)
+
+    @overload
+    def similar(self, trace: str, *, most: int = 10) -> "SimilarTraces": ...
+
+    @overload
+    def similar(self, trace: Trace | Iterable[Trace], *, most: int = 10) -> "list[SimilarLine]": ...
 
     def similar(
         self, trace: str | Trace | Iterable[Trace], *, most: int = 10
@@ -271,6 +366,11 @@ class Warehouse:
         Args:
             trace: an id or the beginning of one; or a new trace, or several, which give a list.
             most: how many are listed at the most.
+
+        Examples:
+            >>> found = wh.similar("5e14f46f", most=2)
+            >>> found.to_polars().select("is_same_text", pl.col("similarity").round(2)).rows()
+            [(False, 0.96), (False, 0.91)]
         """
         from kp_batch.operations.similar import similar_to_lines, similar_to_trace
 
@@ -298,6 +398,10 @@ class Warehouse:
 
         Returns:
             One for each: `Scored`, or `Unscored` with its reasons.
+
+        Examples:
+            >>> [getattr(each, "score", None) for each in wh.score([trace, {}])]
+            [0.56..., None]
         """
         from kp_batch.operations.score import score_lines
         from kp_batch.operations.warehouse_cache import scoring
@@ -312,6 +416,11 @@ class Warehouse:
 
         Args:
             similarity: the cosine from which on one does, above 0, up to 1.
+
+        Examples:
+            >>> redundancy = wh.redundancy(similarity=0.95)
+            >>> redundancy.same_text, redundancy.repeats
+            (79, 8)
         """
         from kp_batch.operations.redundancy import redundancy
 
@@ -326,6 +435,10 @@ class Warehouse:
 
         `kept` is as-of where its tables can be read, and rollback where they can be published
         again, too.
+
+        Examples:
+            >>> wh.runs().select("status", "note").rows()
+            [('done', 'a smaller cache'), ('done', None)]
         """
         from kp_batch.duck import set_variables
         from kp_batch.operations.kept_runs import RUNS, available_runs
@@ -343,6 +456,13 @@ class Warehouse:
             first: the earlier run, named as of `scores`.
             second: the later one.
             force: compare different encoders or formulas, too.
+
+        Examples:
+            >>> comparison = wh.compare("previous", "latest")
+            >>> [reason.words for reason in comparison.changes]
+            ['cache size 1000 → 100', 'audit no_perfect_score new']
+            >>> comparison.by_domain.height, comparison.moved.height
+            (7, 87)
         """
         from kp_batch.operations.compare import compare
 
@@ -356,6 +476,10 @@ class Warehouse:
             first: as of `compare`.
             second: likewise.
             force: likewise.
+
+        Examples:
+            >>> wh.crossed("previous", "latest").select("task_domain", "crossed").rows()
+            [('medical', 'up'), ('medical', 'up')]
         """
         from kp_batch.operations.compare import compare
 
@@ -372,6 +496,10 @@ class Warehouse:
 
         Raises:
             AuditError: one fails; `results` has all.
+
+        Examples:
+            >>> wh.audit().to_polars().select("name", "state").rows()
+            [('no_perfect_score', 'passes')]
         """
         from kp_batch.pipeline.audit import audit
         from kp_batch.runs.audits import refuse_failed
@@ -393,6 +521,11 @@ class Warehouse:
 
         Raises:
             KpBatchError: any differs, or no file of them is there as it was.
+
+        Examples:
+            >>> found = wh.verify(sample=5, seed=1)
+            >>> found.checked, found.to_polars()["max_difference"].max()
+            (5, 0.0)
         """
         from kp_batch.operations.verify import refuse_wrong, verify
 
@@ -409,6 +542,11 @@ class Warehouse:
         Args:
             max_age: fail if the last success is longer ago, as "26h", or there is none.
             max_trace_age: fail if the newest trace is older, as "3d", or there is none.
+
+        Examples:
+            >>> success = wh.status(max_age="26h").last_success
+            >>> success.status if success else None
+            'done'
         """
         from kp_batch.operations.status import check_age, check_trace_age, status_of
 
@@ -419,7 +557,12 @@ class Warehouse:
             return found
 
     def settings(self) -> "SettingsInForce":
-        """What the next run computes scores with, where it takes it from, and which run set it."""
+        """What the next run computes scores with, where it takes it from, and which run set it.
+
+        Examples:
+            >>> wh.settings().to_polars().filter(name="cache_size")["value"].item()
+            '100'
+        """
         from kp_batch.operations.settings import settings
 
         with self._reading() as folder:
@@ -452,6 +595,11 @@ class Warehouse:
             distinct: leave out what resembles a better one that much; 1: equal texts.
             top: the best ones of what is left.
             include_private: private traces, too.
+
+        Examples:
+            >>> result = wh.export("best.jsonl", min_score=0.7, domain="code")
+            >>> result.exported, result.private
+            (6, 8)
         """
         from kp_batch.operations.export import ExportFilter, export_to
 
@@ -470,6 +618,11 @@ class Warehouse:
             run: named as of `scores`.
             note: a line to keep with it.
             dry_run: tell what would be undone; nothing changes.
+
+        Examples:
+            >>> undone = wh.rollback("previous", note="the cache was too small")
+            >>> undone.rescored, [reason.words for reason in undone.settings]
+            (87, ['cache size 100 → 1000', 'audit no_perfect_score gone'])
         """
         from kp_batch.operations.rollback import excluded_by, plan_rollback, rollback
 
@@ -492,6 +645,11 @@ class Warehouse:
             unseen_too: keep ids out of later runs that were never seen.
             note: a line to keep with the run.
             dry_run: tell what would be done; nothing changes.
+
+        Examples:
+            >>> forgotten = wh.forget("kp:trace:5e14f46f-99e5-5efb-87a4-c2889ebb1b6b")
+            >>> forgotten.traces
+            1
         """
         from kp_batch.operations.forget import forget
 
@@ -505,6 +663,10 @@ class Warehouse:
         Args:
             keep: what runs of this time left stays readable.
             dry_run: tell what would be removed; nothing changes.
+
+        Examples:
+            >>> wh.vacuum(keep="90d", dry_run=True).files
+            0
         """
         from kp_batch.operations.vacuum import parse_keep, vacuum
 
@@ -577,6 +739,11 @@ class Project(Warehouse):
 
     Raises:
         SettingError: the file is missing or has faults, or names no warehouse.
+
+    Examples:
+        >>> project = kp.Project()
+        >>> project.run().status
+        'nothing_to_do'
     """
 
     def __init__(self, file: str | PathLike[str] = PROJECT_FILE, *, progress: bool = False) -> None:

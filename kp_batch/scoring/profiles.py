@@ -29,7 +29,20 @@ _FROM = "from"  # beside the four weights
 
 @dataclass(frozen=True)
 class WeightProfile:
-    """The weights of one profile: each in 0..1, their sum 1 within 1e-9."""
+    """The weights of one profile: each in 0..1, their sum 1 within 1e-9.
+
+    Attributes:
+        name: of the domain that it weighs, or default.
+        complexity: its weight, as are the other three.
+        novelty: likewise.
+        tool_diversity: likewise.
+        outcome_confidence: likewise.
+
+    Examples:
+        >>> code = kp.WeightProfile("code", 0.2, 0.3, 0.3, 0.2)
+        >>> code == kp.load_profiles().versions["code"][0].profile
+        True
+    """
 
     name: str
     complexity: float
@@ -39,7 +52,12 @@ class WeightProfile:
 
     @property
     def profile_id(self) -> str:
-        """Names the profile, its exact weights and this version of the formula."""
+        """Names the profile, its exact weights and this version of the formula.
+
+        Examples:
+            >>> code.profile_id
+            'code-91fc44825369-v1'
+        """
         digest = hashlib.sha256(json.dumps(astuple(self)).encode()).hexdigest()
         return f"{self.name}-{digest[:12]}-v{SCORING_VERSION}"
 
@@ -113,8 +131,18 @@ def load_profiles(path: Path | str | None = None) -> ProfileVersions:
             `[[profiles.NAME]]`, each with `from`, which the first one may leave out; None for the
             built-in profiles alone.
 
+    Returns:
+        `at(moment)` has the profiles in force at a time, by name; `versions` all versions of each
+        name, with the time from which they hold; `profiles` every profile once; `as_json()` the
+        tables, which `profiles=` takes wherever weights are given.
+
     Raises:
         ProfileError: the file is missing, unreadable or has faults; the message lists all of them.
+
+    Examples:
+        >>> tables = kp.load_profiles().as_json()
+        >>> tables["code"]
+        {'complexity': 0.2, 'novelty': 0.3, 'tool_diversity': 0.3, 'outcome_confidence': 0.2}
     """
     if path is None:
         return ProfileVersions(_built_in())

@@ -108,7 +108,7 @@ def test_every_block_is_run_or_is_a_picture() -> None:
     tested_elsewhere = {"questions.md": "test_questions.py"}
     for page in PAGES:
         languages = {block.language for block in blocks(page)}
-        assert languages <= {"sh", "python", "sql", "text", "toml", "json"}, name(page)
+        assert languages <= {"sh", "python", "pycon", "sql", "text", "toml", "json"}, name(page)
         is_run = page in RUN or page == README or page.name in tested_elsewhere
         assert is_run or not languages & {"python", "sql"}, name(page)
 

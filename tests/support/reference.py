@@ -27,6 +27,7 @@ from kp_batch.warehouse.questions import questions as all_questions
 from kp_batch.warehouse.reader import connect
 from tests.support.pages import DOCS, anchor
 from tests.support.publications import publish_tables
+from tests.support.python_reference import python
 
 REFERENCE = DOCS / "reference"
 
@@ -165,6 +166,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyTyp
         "commands.md": {"commands": commands},
         "settings.md": {"settings": settings, "limits": limits},
         "questions.md": {"questions": questions, "macros": macros},
+        "python.md": {"python": python},
     }
 )
 
