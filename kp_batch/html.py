@@ -21,7 +21,8 @@ _LONG = 40  # characters from which on a cell is broken into lines
 _RULES = """
 &{font-size:13px;line-height:1.45;text-align:left;max-width:100%;overflow-wrap:anywhere}
 & section{margin:0 0 .9em}
-& .head,& summary{font-weight:600}
+& .head{font-weight:600}
+& summary{cursor:pointer}
 & .more,& thead th,& .facts th,& .note{opacity:.75}
 & .wide{overflow-x:auto;margin:.2em 0 .4em}
 & table{border-collapse:collapse;border:0;margin:0;font-size:inherit;table-layout:auto}
@@ -31,7 +32,8 @@ max-width:none;font-weight:400;white-space:nowrap}
 & thead th{border-bottom:1px solid color-mix(in srgb,currentColor 40%,transparent)}
 & .number{text-align:right;font-variant-numeric:tabular-nums}
 & .facts td,& .long{white-space:normal;min-width:15em}
-& .marked{background:color-mix(in srgb,currentColor 10%,transparent)}
+& .facts tr{background:none}
+& .marked{background:color-mix(in srgb,currentColor 14%,transparent)}
 & .note td{padding-left:1em;white-space:normal}
 & .bar{min-width:8em}
 & .bar i{display:block;height:.6em;margin-top:.4em;min-width:1px;\
