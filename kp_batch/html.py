@@ -13,7 +13,7 @@ from typing import Any, cast
 from kp_batch.parts import Beside, Facts, Head, Part, Spans, Table, as_text
 from kp_batch.text import printable, printable_lines, some_of
 
-_ROWS = 50  # of a table that are shown
+_ROWS = 50  # of a table that are shown, and as many more of those that stand out
 _FACTS = 200  # likewise
 _ITEMS = 5  # of a list in a fact
 _NUMBER = re.compile(r"(about )?[-+]?[0-9][0-9,]*(\.[0-9]+)?(e[-+]?[0-9]+)?%?( \([0-9.]+%\))?")
@@ -165,9 +165,10 @@ def _table(part: Table) -> str:
     numbers = {name for name in headings if _is_of_numbers([row[name] for row in part.rows])}
     cells = "".join(_cell("th", name, is_number=name in numbers) for name in headings)
     extra = "<th></th>" * (bool(part.bars) + bool(part.remarks))
-    rows = "".join(_row(part, number, numbers) for number in range(min(len(part.rows), _ROWS)))
+    shown = sorted({*range(len(part.rows))[:_ROWS], *sorted(part.marked)[:_ROWS]})
+    rows = "".join(_row(part, number, numbers) for number in shown)
     table = f"<table><thead><tr>{cells}{extra}</tr></thead><tbody>{rows}</tbody></table>"
-    return f'<div class="wide">{table}</div>{_more(len(part.rows) - _ROWS)}'
+    return f'<div class="wide">{table}</div>{_more(len(part.rows) - len(shown))}'
 
 
 def _row(part: Table, number: int, numbers: set[str]) -> str:

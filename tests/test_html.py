@@ -95,6 +95,13 @@ def test_what_is_long_is_cut_and_says_by_how_much() -> None:
     shown = Shown(card([Table([{"n": str(n)} for n in range(3_000)])]))
     assert [row[0] for row in shown.tables[0].rows] == [str(n) for n in range(50)]
     assert shown.texts[-1] == "2,950 more"
+    rows = [{"n": str(n)} for n in range(3_000)]
+    shown = Shown(card([Table(rows, marked=[7, 2_000])]))
+    assert [row[0] for row in shown.tables[0].rows] == [*map(str, range(50)), "2000"]
+    assert (shown.tables[0].kinds[7], shown.tables[0].kinds[50]) == ("marked", "marked")
+    assert shown.texts[-1] == "2,949 more"
+    shown = Shown(card([Table(rows, marked=range(100, 3_000))]))
+    assert (len(shown.tables[0].rows), shown.texts[-1]) == (100, "2,900 more")
     facts = Shown(card([Facts([(str(n), "") for n in range(1_000)])]))
     assert (len(facts.tables[0].rows), facts.texts[-1]) == (200, "800 more")
     assert "more" not in Shown(card([Table([{"n": "1"}] * 50)])).words
