@@ -141,15 +141,13 @@ def score(  # noqa: PLR0913 (the settings of a run)
 
     Args:
         traces: with the fields of a row of an archive, in its nesting (`metadata.created_at`,
-            `steps`, ...), as one of these:
-
-            - a DataFrame or LazyFrame of polars, or a DataFrame of pandas;
-            - a table, batch or reader of pyarrow, or anything with `__arrow_c_stream__`;
-            - mappings, such as a list of dicts;
-            - the path of a file or folder, a glob, or a URL, or a list of these.
+            `steps`, ...): a frame of polars, lazy or not, or of pandas; a table, batch or reader of
+            pyarrow, or anything with `__arrow_c_stream__`; mappings, such as a list of dicts; or
+            the path of a file or folder, a glob or a URL, or a list of these.
         embedder: `minilm`, `hashing`, `none`, or a sentence-transformers folder or id.
         precision: in which a model computes: `float32` or `bf16`.
-        profiles: a TOML file of weight profiles, or its tables by name; None: the built-in ones.
+        profiles: weights that replace those of built-in profiles, or are added: a TOML file, or its
+            tables by name; None: the built-in ones.
         cache_size: vectors that the cache holds, 1 or more.
         ttl: their time to live, such as `"7d"`, or a `timedelta` of whole seconds; None: no limit.
         cache_by: whose traces share a cache, such as `"agent_id"`, or names in a list; None: all

@@ -1,7 +1,6 @@
 """`kp_batch.score`: what a run over the same rows in one file would publish, and nothing left."""
 
 import asyncio
-import doctest
 import errno
 import json
 import math
@@ -67,10 +66,6 @@ def assert_no_path(scored: kp.ScoredFrame, folder: Path) -> None:
     assert str(folder) not in "".join(map(texts_in, shown))
 
 
-def test_its_example_is_true() -> None:
-    assert doctest.testmod(scoring).failed == 0
-
-
 FAULTY = [
     trace(id="kp:trace:a"),
     trace(id="kp:trace:a", objective="Fix it"),
@@ -113,6 +108,7 @@ def test_a_frame_gives_a_row_for_each_trace_and_tells_of_the_others() -> None:
     }
 
 
+@pytest.mark.slow
 def test_each_cache_is_filled_from_its_own_first_trace_on() -> None:
     times = [("a", "08:00"), ("b", "10:00"), ("a", "10:00"), ("b", "10:59"), ("b", "11:00")]
     traces = [
@@ -123,6 +119,7 @@ def test_each_cache_is_filled_from_its_own_first_trace_on() -> None:
     assert scored["cache_filling"].to_list() == [True, True, False, True, False]
 
 
+@pytest.mark.slow
 def test_its_rows_can_be_joined_with_the_frame() -> None:
     frame = pl.DataFrame(table(FAULTY)).with_row_index("row")
     joined = frame.join(kp.score(frame.drop("row"), embedder="none"), on="row")
