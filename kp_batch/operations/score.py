@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from io import BytesIO
 from itertools import chain, islice
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Self, TypeVar
 
 import numpy as np
 import polars as pl
@@ -28,18 +28,19 @@ from kp_batch.limits import lines_of, utf8_lines_of
 from kp_batch.novelty.cache import novelty
 from kp_batch.novelty.similar import Similar
 from kp_batch.operations.breakdown import breakdown_table
-from kp_batch.parts import Head, Part, Table, as_text
+from kp_batch.parts import Head, Part, Row, Table, as_text
 from kp_batch.schemas import TIMESTAMP
 from kp_batch.scoring.composite import assign, breakdowns, scores_by_profile
 from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import ProfileVersions
-from kp_batch.text import age, printable, shortened
+from kp_batch.tables import frame_of_rows
+from kp_batch.text import age, count_of, printable, shortened
 
 T = TypeVar("T")
 # A new trace is scored at the time of asking: neither its id nor its created_at is needed.
 NOT_NEEDED = frozenset({"missing_id", "bad_created_at"})
 _ROWS = 256  # scored at once
-_NAME, _ID = 30, 60  # characters
+_NAME, _ID, _MESSAGE = 30, 60, 120  # characters
 _LOOKED_AT = 16  # lines, to tell what a file is
 _COLUMNS = ["row", "trace_id", "task_domain", *(field.name for field in fields(Counts))]
 
@@ -79,6 +80,62 @@ class Unscored(Displayed):
 
 
 ScoredLine = Scored | Unscored
+
+
+@dataclass(frozen=True)
+class ScoredRow:
+    """A line in a frame, by the names of the view `scores`; null where there is no score."""
+
+    line: int  # from 1
+    trace_id: str | None
+    task_domain: str | None
+    profile: str | None
+    complexity: float | None  # 0..1, as are the following
+    novelty: float | None
+    tool_diversity: float | None
+    outcome_confidence: float | None
+    composite: float | None
+    score: float | None
+    max_similarity: float | None
+    nearest_trace_id: str | None
+    reasons: tuple[str, ...]  # why it has no score: codes
+    message: str | None
+
+    @classmethod
+    def of(cls, result: ScoredLine) -> Self:
+        """The row of a line."""
+        names = [field.name for field in fields(cls)]
+        values: dict[str, Any] = dict.fromkeys(names) | {"reasons": ()} | vars(result)
+        if isinstance(result, Scored):
+            sums = result.breakdown
+            values |= vars(sums) | {term.dimension: term.value for term in sums.terms}
+            values["nearest_trace_id"] = next((x.trace_id for x in result.neighbours), None)
+        return cls(**{name: values[name] for name in names})
+
+
+class ScoredLines(Displayed, list[ScoredLine]):
+    """The scores of new traces, or why some have none."""
+
+    def to_polars(self) -> pl.DataFrame:
+        """A row for each trace, with the fields of `ScoredRow`."""
+        return frame_of_rows(ScoredRow, [*map(ScoredRow.of, self)])
+
+    def _parts(self) -> Iterator[Part]:
+        scored = sum(isinstance(each, Scored) for each in self)
+        yield Head(f"{scored:,} of {count_of(len(self), 'trace')} scored")
+        yield Table([_cells(each) for each in self])
+
+
+def _cells(result: ScoredLine) -> Row:
+    row = ScoredRow.of(result)
+    return {
+        "line": f"{row.line:,}",
+        "trace": shortened(row.trace_id or "", _ID),
+        "domain": shortened(row.task_domain or "", _NAME),
+        "score": "" if row.score is None else f"{row.score:.4f}",
+        "similarity": "" if row.max_similarity is None else f"{row.max_similarity:.4f}",
+        "": shortened(row.message or "", _MESSAGE),
+    }
 
 
 def no_neighbours(facts: pl.DataFrame) -> list[Neighbours]:

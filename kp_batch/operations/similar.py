@@ -35,6 +35,7 @@ from kp_batch.warehouse.layout import Layout
 _PRODUCTS = 1 << 24  # kept at once: 64 MB
 _NO_VECTORS = "there are no vectors to compare"
 _NAME, _ID = 30, 60  # characters
+_LINES = 10  # that a notebook shows
 _MORE = 8  # times as many vectors are looked at, where traces do not have enough of them
 _ACCEPTED = "(SELECT text_hash, created_at FROM published.facts WHERE len(reasons) = 0)"
 _MISSING = """
@@ -75,6 +76,33 @@ class SimilarTraces(Displayed):
 
 
 SimilarLine = SimilarTraces | Unscored
+
+
+@dataclass(frozen=True)
+class SimilarRow(SimilarTrace):
+    """One of the nearest traces in a frame, and of which line it is."""
+
+    line: int  # from 1
+
+
+class SimilarLines(Displayed, list[SimilarLine]):
+    """The nearest traces of new ones, or why some cannot be compared."""
+
+    def to_polars(self) -> pl.DataFrame:
+        """A row for each of the nearest traces, with the fields of `SimilarRow`."""
+        found = [each for each in self if isinstance(each, SimilarTraces)]
+        rows = [SimilarRow(**vars(x), line=each.line or 0) for each in found for x in each.nearest]
+        return frame_of_rows(SimilarRow, rows)
+
+    def _parts(self) -> Iterator[Part]:
+        for result in self[:_LINES]:
+            if isinstance(result, Unscored):
+                yield Head(_refusal(result))
+            else:
+                yield from similar_parts(result)
+            yield ""
+        if (more := len(self) - _LINES) > 0:
+            yield f"  {more:,} more: see to_polars()"
 
 
 def similar_to_trace(warehouse: Path, name: str, most: int) -> SimilarTraces:
@@ -305,9 +333,13 @@ class _Archive:
 def similar_text(result: SimilarLine) -> str:
     """Format the nearest traces of one for a terminal."""
     if isinstance(result, Unscored):
-        head = line_head(result.line, result.trace_id)
-        return f"{head} cannot be compared: {printable(result.message)}\n"
+        return f"{_refusal(result)}\n"
     return as_text([*similar_parts(result), ""])
+
+
+def _refusal(result: Unscored) -> str:
+    head = line_head(result.line, result.trace_id)
+    return f"{head} cannot be compared: {printable(result.message)}"
 
 
 def similar_parts(result: SimilarTraces) -> Iterator[Part]:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from kp_batch.operations.export import ExportResult
     from kp_batch.operations.forget import ForgetResult
     from kp_batch.operations.rollback import RollbackResult
-    from kp_batch.operations.score import ScoredLine
+    from kp_batch.operations.score import ScoredLines
     from kp_batch.operations.settings import SettingsInForce
-    from kp_batch.operations.similar import SimilarLine, SimilarTraces
+    from kp_batch.operations.similar import SimilarLines, SimilarTraces
     from kp_batch.operations.status import WarehouseStatus
     from kp_batch.operations.sweep_result import Sweep
     from kp_batch.operations.vacuum import VacuumResult
@@ -356,15 +356,16 @@ class Warehouse:
     def similar(self, trace: str, *, most: int = 10) -> "SimilarTraces": ...
 
     @overload
-    def similar(self, trace: Trace | Iterable[Trace], *, most: int = 10) -> "list[SimilarLine]": ...
+    def similar(self, trace: Trace | Iterable[Trace], *, most: int = 10) -> "SimilarLines": ...
 
     def similar(
         self, trace: str | Trace | Iterable[Trace], *, most: int = 10
-    ) -> "SimilarTraces | list[SimilarLine]":
+    ) -> "SimilarTraces | SimilarLines":
         """Find the traces of the whole archive, earlier and later, that one resembles most.
 
         Args:
-            trace: an id or the beginning of one; or a new trace, or several, which give a list.
+            trace: an id or the beginning of one; or a new trace, or several, which give a list with
+                `to_polars`.
             most: how many are listed at the most.
 
         Examples:
@@ -372,13 +373,14 @@ class Warehouse:
             >>> found.to_polars().select("is_same_text", pl.col("similarity").round(2)).rows()
             [(False, 0.96), (False, 0.91)]
         """
-        from kp_batch.operations.similar import similar_to_lines, similar_to_trace
+        from kp_batch.operations.similar import SimilarLines, similar_to_lines, similar_to_trace
 
         _check(most=most >= 1)
         with self._reading() as folder:
             if isinstance(trace, str):
                 return similar_to_trace(folder, trace, most)
-            return list(similar_to_lines(folder, _lines(trace), datetime.now(UTC), most))
+            lines = similar_to_lines(folder, _lines(trace), datetime.now(UTC), most)
+            return SimilarLines(lines)
 
     def score(
         self,
@@ -387,7 +389,7 @@ class Warehouse:
         profiles: Profiles | None = None,
         at: datetime | None = None,
         group: Mapping[str, str | None] | None = None,
-    ) -> "list[ScoredLine]":
+    ) -> "ScoredLines":
         """Score new traces, each as if it came next; the warehouse stays as it is.
 
         Args:
@@ -397,19 +399,19 @@ class Warehouse:
             group: values that choose their caches, in place of their own.
 
         Returns:
-            One for each: `Scored`, or `Unscored` with its reasons.
+            A list: of each `Scored`, or `Unscored` with its reasons; `to_polars` makes it a frame.
 
         Examples:
             >>> [getattr(each, "score", None) for each in wh.score([trace, {}])]
             [0.56..., None]
         """
-        from kp_batch.operations.score import score_lines
+        from kp_batch.operations.score import ScoredLines, score_lines
         from kp_batch.operations.warehouse_cache import scoring
 
         weights = config_of({"warehouse": "", "profiles": profiles}).profiles if profiles else None
         moment = _in_utc(at or datetime.now(UTC))
         with self._reading() as folder, scoring(folder, weights, moment, group or {}) as scorer:
-            return list(score_lines(_lines(traces), scorer[0], moment, scorer[1]))
+            return ScoredLines(score_lines(_lines(traces), scorer[0], moment, scorer[1]))
 
     def redundancy(self, *, similarity: float = 0.95) -> "Redundancy":
         """Find the share of the traces that nearly repeat any earlier one of the archive.

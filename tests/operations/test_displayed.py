@@ -20,12 +20,21 @@ from kp_batch.operations.outcome import Awaited, PreviewOutcome, RunOutcome
 from kp_batch.operations.preview import Preview, plan, preview, preview_text
 from kp_batch.operations.redundancy import redundancy
 from kp_batch.operations.rollback import RollbackResult, plan_rollback, rolled_back_text
-from kp_batch.operations.score import Scored, score_lines, scored_text
+from kp_batch.operations.score import (
+    Scored,
+    ScoredLines,
+    ScoredRow,
+    Unscored,
+    score_lines,
+    scored_text,
+)
 from kp_batch.operations.settings import Setting, SettingsInForce, settings, settings_text
 from kp_batch.operations.similar import (
+    SimilarLines,
     SimilarTrace,
     SimilarTraces,
     similar_text,
+    similar_to_lines,
     similar_to_trace,
 )
 from kp_batch.operations.status import WarehouseStatus, status_of, status_text
@@ -34,13 +43,13 @@ from kp_batch.operations.sweep_result import Outcome, Sweep, sweep_text
 from kp_batch.operations.turnover import DomainTurnover
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import Difference, Verification, verification_text, verify
+from kp_batch.operations.warehouse_cache import scoring
 from kp_batch.pipeline.audit import audit
 from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import DomainScores, Summary, as_text
 from kp_batch.planning.explain_plan import DomainDay, PlanDescription, plan_text
 from kp_batch.runs.audits import AuditResult, AuditResults, results_text
 from kp_batch.sample import write_sample
-from kp_batch.scoring.profiles import load_profiles
 from kp_batch.text import printable, printable_lines
 from kp_batch.warehouse.redundancy import Redundancy, redundancy_text
 from kp_batch.warehouse.snapshot import published
@@ -85,8 +94,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     warehouse = folder / "warehouse"
     other = config(folder, archive, cache_size=9, threshold=0.5, max_reject_share=1)
     new = trace(id=HOSTILE, task_domain=DOMAIN, objective=HOSTILE)
-    with write_jsonl(folder / "new.jsonl", [new]).open("rb") as file:
-        [scored] = score_lines(file, load_profiles(), NOW)
+    file = write_jsonl(folder / "new.jsonl", [new, {**new, "task": HOSTILE}])
+    with file.open("rb") as lines, scoring(warehouse, None, NOW, {}) as (versions, neighbours):
+        scored = ScoredLines(score_lines(lines, versions, NOW, neighbours))
+    with file.open("rb") as lines:
+        similar = SimilarLines(similar_to_lines(warehouse, lines, NOW, 3))
     would_be = preview(other)
     awaited = Awaited(warehouse, is_preview=False, began=0.0)
     return {
@@ -108,7 +120,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
         "audits": audit(warehouse),
         "rollback": plan_rollback(warehouse, str(first.run_id)),
         "vacuum": vacuum(warehouse, timedelta(days=3), NOW, dry_run=True),
-        "scored": scored,
+        "scored": scored[0],
+        "scored lines": scored,
+        "similar lines": similar,
         "runs": len([*published(warehouse).runs()]),
     }
 
@@ -138,6 +152,7 @@ SHOWN = (
         "redundancy",
     ),
     *("settings", "status", "verification", "audits", "rollback", "vacuum", "scored"),
+    *("scored lines", "similar lines"),
 )
 
 
@@ -198,6 +213,62 @@ def test_how_a_run_or_a_preview_ended_shows_its_result_or_why_there_is_none(
     card = Shown(failed._repr_html_())
     assert card.texts[0] == f"refused: {printable(HOSTILE)}"
     assert column(card.tables[0], "audit") == ["none_at_all", "hostile"]
+
+
+def test_several_new_traces_are_a_table_and_a_frame_of_those_with_scores_and_of_the_others(
+    results: Results,
+) -> None:
+    scored: ScoredLines = results["scored lines"]
+    first, second = scored
+    assert isinstance(first, Scored)
+    assert isinstance(second, Unscored)
+    card = shown(results, "scored lines")
+    assert card.texts[0] == "1 of 2 traces scored"
+    assert column(card.tables[0], "score") == [f"{first.score:.4f}", ""]
+    assert column(card.tables[0], "similarity") == [f"{first.max_similarity:.4f}", ""]
+    assert column(card.tables[0], "")[1][:40] == printable(second.message)[:40]
+    frame = scored.to_polars()
+    assert frame.columns == [field.name for field in fields(ScoredRow)]
+    assert frame.rows(named=True) == [
+        {
+            "line": 1,
+            "trace_id": HOSTILE,
+            "task_domain": DOMAIN,
+            "reasons": [],
+            **{term.dimension: term.value for term in first.breakdown.terms},
+            "profile": first.breakdown.profile,
+            "composite": first.breakdown.composite,
+            "score": first.score,
+            "max_similarity": first.max_similarity,
+            "nearest_trace_id": first.neighbours[0].trace_id,
+            "message": None,
+        },
+        {
+            **dict.fromkeys(frame.columns),
+            "line": 2,
+            "trace_id": HOSTILE,
+            "reasons": [*second.reasons],
+            "message": second.message,
+        },
+    ]
+    assert ScoredLines().to_polars().schema == frame.schema
+    assert frame.schema["score"] == pl.Float64
+
+
+def test_the_nearest_of_several_new_traces_are_one_frame(results: Results) -> None:
+    similar: SimilarLines = results["similar lines"]
+    first, second = similar
+    assert isinstance(first, SimilarTraces)
+    assert isinstance(second, Unscored)
+    frame = similar.to_polars()
+    assert frame.drop("line").equals(first.to_polars())
+    assert frame["line"].to_list() == [1] * len(first.nearest)
+    assert SimilarLines().to_polars().schema == frame.schema
+    words = shown(results, "similar lines").words
+    assert words == [*similar_text(first).split(), *similar_text(second).split()]
+    many = Shown(SimilarLines([second] * 30)._repr_html_())
+    assert many.texts[-1] == "20 more: see to_polars()"
+    assert len(many.texts) == 11
 
 
 def test_a_notebook_shows_the_words_of_plan_status_and_settings(results: Results) -> None:
