@@ -1,0 +1,228 @@
+# From an archive to a decision on its weights: marimo edit docs/notebook.py
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium")
+
+
+@app.cell(hide_code=True)
+def _(mo):
+    mo.md("""
+    # Should outcomes count for more?
+
+    The scores of an archive are recomputed, three charts show what they are made of, and a preview
+    shows what other weights would do, before anything is published. Everything is in this process.
+    Change the two names below to read your own archive.
+    """)
+    return
+
+
+@app.cell
+def _():
+    import altair as alt
+    import marimo as mo
+    import polars as pl
+
+    import kp_batch as kp
+
+    return alt, kp, mo, pl
+
+
+@app.cell
+def _(kp):
+    ARCHIVE = "data/sample"  # Parquet or JSONL files, folders, globs or URLs
+    wh = kp.Warehouse("kp-batch-demo/notebook")
+    # `hashing` compares words, in seconds; leave it out for the live engine's model.
+    run = wh.run(ARCHIVE, embedder="hashing")
+    run
+    return run, wh
+
+
+@app.cell(hide_code=True)
+def _(mo, run):
+    mo.md(f"""
+    {run.counts.accepted:,} traces have a score, each as at its own time. Run the cell again: it
+    finds nothing new, and does nothing.
+
+    ## What the scores say
+
+    **Over time.** The bands are 95% intervals. In the shaded days the cache was still filling, so
+    that traces look more novel than they are.
+    """)
+    return
+
+
+@app.cell
+def _(wh):
+    wh.chart("scores_by_day")
+    return
+
+
+@app.cell(hide_code=True)
+def _(mo):
+    mo.md("""
+    **By domain.** The dot is the mean with its interval, the bar holds nine tenths of the scores,
+    and the dashed line is the score from which a trace is worth sharing.
+    """)
+    return
+
+
+@app.cell
+def _(wh):
+    wh.chart("scores_by_domain")
+    return
+
+
+@app.cell(hide_code=True)
+def _(mo):
+    mo.md("""
+    **What drives them.** In `code`, the number of different tools explains more of the differences
+    between scores than anything else does.
+    """)
+    return
+
+
+@app.cell
+def _(wh):
+    wh.chart("dimension_effects", domain="code")
+    return
+
+
+@app.cell(hide_code=True)
+def _(mo):
+    mo.md("""
+    So do the scores of `code` rank agents by success, or by their tools? 1 is the same order, -1
+    the opposite one.
+    """)
+    return
+
+
+@app.cell
+def _(wh):
+    wh.ask("agent_rank_correlations").filter(task_domain="code")
+    return
+
+
+@app.cell(hide_code=True)
+def _(mo):
+    mo.md("""
+    By their tools. If that is not what the score is for, other weights are worth a look.
+
+    ## What other weights would do
+
+    A preview does all the work of a run and publishes nothing. The weights of `code` change, those
+    of the other domains stay.
+    """)
+    return
+
+
+@app.cell
+def _(kp, mo, wh):
+    weights = kp.load_profiles().as_json()
+    weights["code"] |= {"tool_diversity": 0.1, "outcome_confidence": 0.4}
+    preview = wh.preview(profiles=weights)
+    mo.stop(not preview.changes, mo.md("These weights are published: there is nothing to decide."))
+    preview
+    return (preview,)
+
+
+@app.cell(hide_code=True)
+def _(mo):
+    mo.md("""
+    **Which traces moved**, and by what: the parts add up to the change.
+    """)
+    return
+
+
+@app.cell
+def _(preview):
+    preview.moved.select("trace_id", "first_score", "second_score", "change", "objective").head(5)
+    return
+
+
+@app.cell(hide_code=True)
+def _(mo):
+    mo.md("""
+    **Which domain moved.** These are the same traces, so that each change is exact.
+    """)
+    return
+
+
+@app.cell
+def _(alt, pl, preview):
+    changes = preview.comparison.by_domain.drop_nulls("task_domain").select(
+        "task_domain", change=pl.col("second_mean") - pl.col("first_mean")
+    )
+    alt.Chart(changes).mark_bar().encode(
+        x=alt.X("change", title="change of the mean score"), y=alt.Y("task_domain", title=None)
+    )
+    return
+
+
+@app.cell(hide_code=True)
+def _(mo):
+    mo.md("""
+    ## Is it beyond chance?
+
+    The change is exact; whom the scores tell apart is not. Other tasks would have given other
+    means, and the intervals say how different. The scores before are those that are published,
+    those after are the candidate that the preview left.
+    """)
+    return
+
+
+@app.cell
+def _(pl, preview, wh):
+    def of_agents(weights, as_of):
+        agents = wh.ask("scores_by_agent", as_of=as_of).filter(task_domain="code")
+        columns = ("agent_id", "tasks", "mean", "low", "high", "success")
+        return agents.select(*columns, weights=pl.lit(weights))
+
+    # `preview and` makes this cell wait for what the preview leaves.
+    agents = pl.concat([of_agents("before", None), of_agents("after", preview and "candidate")])
+    return (agents,)
+
+
+@app.cell
+def _(agents, alt):
+    _order = ["before", "after"]
+    _base = alt.Chart(agents).encode(
+        y=alt.Y("agent_id", title=None),
+        yOffset=alt.YOffset("weights", sort=_order),
+        color=alt.Color("weights", sort=_order, title=None),
+    )
+    _mean = alt.X("mean", title="mean score, 95% interval", scale=alt.Scale(zero=False))
+    _base.mark_rule().encode(x="low", x2="high") + _base.mark_circle(opacity=1).encode(x=_mean)
+    return
+
+
+@app.cell
+def _(preview, wh):
+    after = wh.ask("agent_rank_correlations", as_of=preview and "candidate")
+    after.filter(task_domain="code")
+    return
+
+
+@app.cell(hide_code=True)
+def _(mo):
+    mo.md("""
+    ## The decision
+
+    - The new weights do what they are for: agents are ranked by success as much as by their tools,
+      and only `code` moves.
+    - They do not tell who is best: the intervals of the four agents overlap before and after. Two
+      dozen tasks each are too few for a ranking.
+
+    So take them for what a score should mean, not for a league table. This publishes them, and
+    `wh.rollback("previous")` takes them back:
+
+    ```python
+    wh.run(profiles=weights, note="outcomes count for more in code")
+    ```
+    """)
+    return
+
+
+if __name__ == "__main__":
+    app.run()
