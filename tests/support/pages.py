@@ -21,7 +21,16 @@ PAGES = [
 ]
 # What starts a server, or asks one, and what installs, has a test of its own.
 _TESTED_ELSEWHERE = (
-    *("make ", "pip ", "prefect server", "--workers", "ray start", "s3://", "postgresql://"),
+    *(
+        "make ",
+        "pip ",
+        "from dagster",
+        "prefect server",
+        "--workers",
+        "ray start",
+        "s3://",
+        "postgresql://",
+    ),
 )
 
 
