@@ -33,6 +33,7 @@ LONG = (
     "flow",
     "cli",
     "incremental_equals_full",
+    "several_at_once",
     "killing",
     "forget",
     "sweep",

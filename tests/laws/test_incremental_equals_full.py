@@ -43,6 +43,7 @@ from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import step, trace, write_jsonl, write_parquet
 from tests.support.counting import Counted, File, Row, counted, observed, rows_in
+from tests.support.encoders import write_bag_of_words
 from tests.support.lawful import assert_lawful, assert_rejects, intact, tables
 
 pytestmark = pytest.mark.slow
@@ -54,19 +55,6 @@ novelty = {novelty}
 tool_diversity = 0.2
 outcome_confidence = 0.3
 """
-# A bag of words: a model that is loaded in a moment.
-MODEL = {
-    "modules.json": [
-        {
-            "idx": 0,
-            "name": "0",
-            "path": "0_BoW",
-            "type": "sentence_transformers.sentence_transformer.modules.bow.BoW",
-        }
-    ],
-    "config_sentence_transformers.json": {"model_type": "SentenceTransformer"},
-    "0_BoW/config.json": {"vocab": ["fix", "import", "export", "sum", "rows"]},
-}
 
 
 class Killed(BaseException):
@@ -222,10 +210,7 @@ class Nights(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         # Files are known by their times at once, though their ctime is that of the test.
         self.patch.setattr(scan, "_SETTLED_NS", -(10**18))
-        for name, content in MODEL.items():
-            path = self.folder / "model" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(content))
+        write_bag_of_words(self.folder / "model")
 
     def teardown(self) -> None:
         self.patch.undo()

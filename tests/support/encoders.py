@@ -1,4 +1,4 @@
-"""Traces of several encoders, which no run leaves."""
+"""A model of few words, and traces of several encoders, which no run leaves."""
 
 import json
 from collections.abc import Sequence
@@ -7,6 +7,20 @@ from pathlib import Path
 import polars as pl
 
 from kp_batch.warehouse.snapshot import published
+
+# A bag of words: a model that is loaded in a moment.
+_BAG_OF_WORDS = {
+    "modules.json": [
+        {
+            "idx": 0,
+            "name": "0",
+            "path": "0_BoW",
+            "type": "sentence_transformers.sentence_transformer.modules.bow.BoW",
+        }
+    ],
+    "config_sentence_transformers.json": {"model_type": "SentenceTransformer"},
+    "0_BoW/config.json": {"vocab": ["fix", "import", "export", "sum", "rows"]},
+}
 
 
 def set_encoder(warehouse: Path, trace_ids: Sequence[str], encoder_id: str) -> None:
@@ -26,3 +40,11 @@ def set_encoder(warehouse: Path, trace_ids: Sequence[str], encoder_id: str) -> N
         pl.read_parquet(path, glob=False).with_columns(fingerprints=pl.lit(told)).write_parquet(
             path
         )
+
+
+def write_bag_of_words(folder: Path) -> None:
+    """Write a model that is loaded in a moment, and knows five words."""
+    for name, content in _BAG_OF_WORDS.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
