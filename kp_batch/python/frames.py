@@ -76,6 +76,8 @@ def take(traces: Any, folder: Path) -> tuple[str, ...] | Path | None:
 def _take_each(traces: Iterator[Any], folder: Path) -> tuple[str, ...] | Path | None:
     """Take mappings or paths, of which the first one tells what they are."""
     for first in traces:
+        if hasattr(first, "__arrow_c_stream__"):
+            raise SettingError("traces has several frames; make one of them, such as by concat")
         each = chain([first], traces)
         if not isinstance(first, (str, PathLike)):
             return _write_lines(folder, map(_line, each))

@@ -242,6 +242,7 @@ def test_paths_stay_as_they_are(tmp_path: Path, paths: Any, names: tuple[str, ..
         (5, "traces is of type int; give"),
         (b"traces", "traces is of type bytes; give"),
         (trace(), r"traces is one mapping; put it into a list: kp_batch.score\(\[trace\]\)"),
+        ([pl.DataFrame(ROWS[:1])] * 2, "traces has several frames; make one of them"),
         (["a", trace()], "traces has paths, and what is of type dict; give"),
     ],
 )
