@@ -74,33 +74,25 @@ class Encoder(Protocol):
 def load_encoder(name: str, precision: Precision = "float32") -> Encoder | None:
     """Find an encoder by its name: minilm, hashing, or a sentence-transformers folder or id.
 
-    There is none for `none`. A model is loaded with its first text.
+    There is none for `none`. A model is loaded with its first text, and is in memory once: as long
+    as anything in the process holds its encoder, all get the same one.
 
     Raises:
         EncoderError: a model's files cannot be found.
     """
     if name == "none":
         return None
+    encoder = _made(name, precision)
+    with _SHARING:
+        return _SHARED.setdefault(encoder.encoder_id, encoder)
+
+
+def _made(name: str, precision: Precision) -> Encoder:
     if name == "minilm":
         from kp_batch.embedding.minilm import MiniLM
 
         return MiniLM(precision)
-    if name == "hashing":
-        return Hashing()
-    return AnyModel(name, precision)
-
-
-def shared_encoder(name: str, precision: Precision = "float32") -> Encoder | None:
-    """The encoder of `load_encoder`, the same one as long as anything in the process holds it.
-
-    So its model is in memory once.
-
-    Raises:
-        EncoderError: a model's files cannot be found.
-    """
-    encoder = load_encoder(name, precision)
-    with _SHARING:
-        return encoder and _SHARED.setdefault(encoder.encoder_id, encoder)
+    return Hashing() if name == "hashing" else AnyModel(name, precision)
 
 
 def checked(returned: npt.ArrayLike) -> Float32s:

@@ -17,7 +17,7 @@ import polars as pl
 from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import fault_sentence, reasons
 from kp_batch.config import RescoreConfig, read_values
-from kp_batch.embedding.encoders import Encoder, shared_encoder
+from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.errors import SettingError, TraceError
 from kp_batch.novelty.settings import CacheSettings
@@ -95,7 +95,7 @@ class Session:
         own = {name: value for name, value in given.items() if value is not None}
         self._standing = _standing(warehouse, own, group or {})
         self._config = _config(self._standing, own)
-        self._encoder = shared_encoder(self._config.embedder, self._config.precision)
+        self._encoder = load_encoder(self._config.embedder, self._config.precision)
         self._settings = CacheSettings(self._config.cache_size, self._config.ttl)
         self._lock = threading.Lock()
         self._caches: dict[Group, LiveCache] = {}

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 
 from kp_batch.config import RescoreConfig
-from kp_batch.embedding.encoders import Hashing, shared_encoder
+from kp_batch.embedding.encoders import Hashing, load_encoder
 from kp_batch.errors import KpBatchError, SettingError, WarehouseError
 from kp_batch.novelty.cache import VectorCache
 from kp_batch.operations.live import Session
@@ -191,7 +191,7 @@ def test_sessions_share_an_encoder_which_goes_with_the_last() -> None:
     encoder = weakref.ref(one._encoder)  # noqa: SLF001
     assert other._encoder is encoder()  # noqa: SLF001
     assert Session(precision="bf16")._encoder is not encoder()  # noqa: SLF001
-    assert shared_encoder("none") is None
+    assert load_encoder("minilm") is encoder()
     del one, other
     gc.collect()
     assert encoder() is None
