@@ -44,8 +44,8 @@ class Session:
     leaves what running it once does. A trace without `id` is a new one each time.
 
     Several threads may use a session; sessions do not know of each other, but share a model. The
-    vector of each trace with an id stays in memory, 1.5 kB for most models, until `reset`; of
-    traces without ids only the cache does.
+    vector of each trace with an id stays in memory until `reset`, some 2 kB; of traces without ids
+    only the cache does.
 
     Args:
         warehouse: a `Warehouse`, its folder, or its URL in a bucket, which stays as it is: the
