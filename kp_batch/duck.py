@@ -17,6 +17,8 @@ from string import Template
 from threading import RLock
 from typing import TYPE_CHECKING, LiteralString
 
+from kp_batch.stopping import stopped_by
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -120,7 +122,7 @@ def small_work() -> Generator["duckdb.DuckDBPyConnection"]:
     with _SMALL:
         instance = _small_instance()
         try:
-            with instance.cursor() as connection:
+            with instance.cursor() as connection, stopped_by(connection.interrupt):
                 yield connection
         except BaseException:
             _small_instance.cache_clear()

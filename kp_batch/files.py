@@ -7,9 +7,7 @@ several processes write a file at once, the last one wins.
 
 import errno
 import os
-from collections import deque
 from collections.abc import Collection, Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -18,6 +16,7 @@ from stat import S_ISDIR, S_ISREG
 from uuid import uuid4
 
 from kp_batch.errors import WRITTEN_FOLDERS, WarehouseError
+from kp_batch.stopping import parts_in_threads, result_of
 
 NO_FILE = "it is a pipe, a socket or a device, and no file"
 NAMED_PIPE = "it is a pipe, which may wait for ever; name a file, or <(command)"
@@ -178,9 +177,11 @@ def sync_new(files: Collection[Path], known: Iterable[Path], root: Path) -> None
             folders.add(folder)
             if folder in old or folder == root:
                 break
-    with ThreadPoolExecutor(_SYNCED_AT_ONCE) as threads:
-        for syncing, paths in ((sync, files), (sync_names, folders)):
-            deque(threads.map(syncing, paths), maxlen=0)  # raises the first error
+    with parts_in_threads(_SYNCED_AT_ONCE) as threads:
+        for synced in [threads.begin(sync, path) for path in files]:
+            result_of(synced)
+        for synced in [threads.begin(sync_names, path) for path in folders]:
+            result_of(synced)
 
 
 def files_below(folder: Path) -> list[Path]:

@@ -15,6 +15,7 @@ from pydantic_core import from_json, to_json
 
 from kp_batch.errors import UnreadableError
 from kp_batch.kinds import binary_kind
+from kp_batch.stopping import look
 
 LINE_BYTES = 64 << 20  # of a JSON line, a protobuf message, and a JSON document of one trace
 TEXT_BYTES = 16 << 20  # of one value, in UTF-8
@@ -90,6 +91,7 @@ def lines_of(file: IO[bytes]) -> Iterator[bytes]:
     """The lines of a file, each cut to `LINE_BYTES + 1`, which is too large as well."""
     limit = LINE_BYTES + 1
     while line := file.readline(limit):
+        look()
         yield line
         while len(line) >= min(limit, _SKIPPED_BYTES) and not line.endswith(b"\n"):
             line = file.readline(_SKIPPED_BYTES)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import unquote
 
 from kp_batch.archive import buckets, folders
@@ -21,10 +21,12 @@ from kp_batch.archive.folders import (
 from kp_batch.archive.formats import ENDINGS
 from kp_batch.errors import ArchiveError, KpBatchError, is_of_machine, is_passing
 from kp_batch.files import open_regular
+from kp_batch.stopping import look
 from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import one_line
 
 CUT = "-cut"
+_PIECE = 1 << 20
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # null in the name of a folder
 
 
@@ -110,9 +112,17 @@ def content_digest(source: SourceFile) -> str:
         OSError: it cannot be read.
     """
     with open_file(source.path, source.copy) as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = _sha256(file)
         cut = CUT if source.format.is_cut(file) else ""
     return f"{source.format.name}-{digest}{cut}"
+
+
+def _sha256(file: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    while piece := file.read(_PIECE):
+        look()
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def is_cut(file_id: str) -> bool:

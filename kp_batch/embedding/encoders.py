@@ -16,9 +16,11 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from kp_batch.embedding.held import quiet
 from kp_batch.embedding.model_files import file_digests, find_model
 from kp_batch.embedding.precision import Precision, computing, suffix, weights_type
 from kp_batch.errors import EncoderError
+from kp_batch.stopping import look, waited_for
 from kp_batch.vectors import Float32s, Float64s, normalised, norms
 
 if TYPE_CHECKING:
@@ -138,9 +140,9 @@ class AnyModel:
         """See `Encoder`."""
         if not texts:
             return np.zeros((0, self.dimensions), dtype=np.float32)
-        device = self._model.device
-        size = 8 if device.type == "cpu" else 128  # which keep a CPU's cache, or a GPU, full
-        with self._lock, computing(self.precision, device):
+        with waited_for(self._lock), quiet(), computing(self.precision, self._model.device):
+            # Which keep a CPU's cache, or a GPU, full.
+            size = 8 if self._model.device.type == "cpu" else 128
             return checked(
                 self._model.encode(list(texts), batch_size=size, show_progress_bar=False)
             )
@@ -148,11 +150,10 @@ class AnyModel:
     @cached_property
     def _model(self) -> "SentenceTransformer":
         from sentence_transformers import SentenceTransformer
-        from transformers.utils import logging
 
-        logging.set_verbosity_error()  # it warns of every text that exceeds the window
-        logging.disable_progress_bar()
-        model = SentenceTransformer(str(self._folder), local_files_only=True)
+        with quiet():
+            model = SentenceTransformer(str(self._folder), local_files_only=True)
+        model[0].register_forward_pre_hook(lambda *_: look())  # before each batch
         is_bf16 = weights_type(self.precision, model.device).itemsize == 2
         return model.bfloat16() if is_bf16 else model
 
@@ -176,6 +177,7 @@ class Hashing:
         ends = np.cumsum([max(len(text), least) for text in texts], dtype=np.int64)
         firsts = np.flatnonzero(np.diff((ends - 1) // _LETTERS_AT_ONCE, prepend=-1))
         for first, last in pairwise([*firsts.tolist(), len(texts)]):
+            look()
             vectors[first:last] = checked(self._count_terms(texts[first:last]))
         return vectors
 

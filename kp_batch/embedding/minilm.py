@@ -11,8 +11,10 @@ import numpy.typing as npt
 
 from kp_batch.embedding.encoders import ENCODER_VERSION, checked
 from kp_batch.embedding.first_pieces import first_pieces
+from kp_batch.embedding.held import quiet
 from kp_batch.embedding.model_files import MINILM_DIGESTS, find_minilm
 from kp_batch.embedding.precision import Precision, computing, has_gpu, suffix, weights_type
+from kp_batch.stopping import look, waited_for
 from kp_batch.vectors import Float32s
 
 if TYPE_CHECKING:
@@ -84,11 +86,12 @@ class MiniLM:
         """The rows of each batch, and the means of their windows, once the device is done."""
         if not windows:
             return []
-        with self._lock, computing(self.precision, self._model.device):
-            means = [
-                (rows, self._means([windows[row] for row in rows]))
-                for rows in _batches([len(window) for window in windows], self._pieces_at_once)
-            ]
+        lengths = [len(window) for window in windows]
+        means: list[tuple[list[int], Tensor]] = []
+        with waited_for(self._lock), computing(self.precision, self._model.device):
+            for rows in _batches(lengths, self._pieces_at_once):
+                look()
+                means.append((rows, self._means([windows[row] for row in rows])))
             done = _queue_end(self._model.device)
         done()
         return means
@@ -139,19 +142,17 @@ class MiniLM:
     def _model(self) -> "BertModel":
         import torch
         from transformers import BertModel
-        from transformers.utils import logging
 
         from kp_batch.embedding.attention import PACKED
 
-        logging.set_verbosity_error()  # it warns of weights that are not needed
-        logging.disable_progress_bar()
         device = torch.device("cuda" if has_gpu() else "cpu")
-        model = BertModel.from_pretrained(
-            find_minilm(),
-            add_pooling_layer=False,
-            attn_implementation=PACKED,
-            dtype=weights_type(self.precision, device),
-        )
+        with quiet():
+            model = BertModel.from_pretrained(
+                find_minilm(),
+                add_pooling_layer=False,
+                attn_implementation=PACKED,
+                dtype=weights_type(self.precision, device),
+            )
         return cast("BertModel", cast("Any", model).to(device).eval())
 
     @cached_property

@@ -12,6 +12,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
+from kp_batch.embedding.held import Held
+
 if TYPE_CHECKING:
     import torch
 
@@ -37,7 +39,7 @@ def computing(precision: Precision, device: "torch.device") -> Generator[None]:
     with (
         torch.inference_mode(),
         torch.autocast(device.type, torch.bfloat16, enabled=is_mixed),
-        _without_tf32(),
+        _WITHOUT_TF32.held(),
     ):
         yield
 
@@ -49,16 +51,19 @@ def weights_type(precision: Precision, device: "torch.device") -> "torch.dtype":
     return torch.bfloat16 if precision == "bf16" and device.type != "cpu" else torch.float32
 
 
-@contextmanager
-def _without_tf32() -> Generator[None]:
+def _read_products() -> str:
     import torch
 
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    return torch.get_float32_matmul_precision()
+
+
+def _set_products(precision: str) -> None:
+    import torch
+
+    torch.set_float32_matmul_precision(precision)
+
+
+_WITHOUT_TF32 = Held(_read_products, _set_products, "highest")
 
 
 def has_gpu() -> bool:

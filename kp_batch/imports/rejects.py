@@ -15,6 +15,7 @@ from kp_batch.conversion.model import Rejected
 from kp_batch.duck import duckdb_config, set_variables, sql, statement
 from kp_batch.imports.archive import Archive
 from kp_batch.imports.sorted_runs import SortedRuns
+from kp_batch.stopping import stopped_by
 from kp_batch.text import encodable, shortened
 
 _WAITING = ("incomplete", "unfinished_run")  # reasons that a later import finds gone
@@ -88,7 +89,8 @@ class Refusals:
             "waiting": list(_WAITING),
             "forgotten": [path.rstrip("/") for path in self.forgotten],
         }
-        with duckdb.connect(config=duckdb_config(self._folder / "spill")) as connection:
+        config = duckdb_config(self._folder / "spill")
+        with duckdb.connect(config=config) as connection, stopped_by(connection.interrupt):
             set_variables(connection, **variables)
             rows = sql(__name__, "rejects.sql")
             connection.execute(statement("CREATE TABLE refusals AS $rows", rows=rows))

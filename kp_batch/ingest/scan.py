@@ -5,8 +5,9 @@ These are read in parts, in parallel; see `stage`.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain, compress
 from pathlib import Path
@@ -375,7 +376,7 @@ def _read_batch(
 ) -> list[StagedPart]:
     """Read some files: adds their content, by path, and the rows of each content."""
     parts = file_parts(sources)
-    ids = list(chain.from_iterable(_shown("identifying", parts, executor.map(identify, parts))))
+    ids = [*chain.from_iterable(_shown("identifying", parts, executor.map(identify, parts)))]
     unknown: dict[str, list[SourceFile]] = {}
     for source, file_id in zip(sources, ids, strict=True):
         if isinstance(file_id, str) and not isinstance(rows.get(file_id), int):
@@ -396,15 +397,18 @@ def _staged(run: Run, contents: Sequence[Content], executor: Executor) -> list[S
     archive = [in_full(name) for name in run.config.archive]
     parts = _cut(contents, lambda content: _size(content.sources[0]))
     staged = executor.map(stage_contents, parts, archive, forgotten, run.staging)
-    return list(_shown("reading", parts, staged))
+    return _shown("reading", parts, staged)
 
 
-def _shown(verb: str, parts: Sequence[Sequence[object]], results: Iterable[R]) -> Iterator[R]:
+def _shown(verb: str, parts: Sequence[Sequence[object]], results: Generator[R]) -> list[R]:
     """The results of parts, one for each, while it is shown how many files are done."""
-    with progress(verb, sum(map(len, parts)), "file", at_once=len(parts) > 1) as bar:
+    done: list[R] = []
+    files = sum(map(len, parts))
+    with progress(verb, files, "file", at_once=len(parts) > 1) as bar, closing(results):
         for part, result in zip(parts, results, strict=True):
-            yield result
+            done.append(result)
             bar.add(len(part))
+    return done
 
 
 def file_parts(sources: Sequence[SourceFile]) -> list[tuple[SourceFile, ...]]:

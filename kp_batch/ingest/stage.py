@@ -23,6 +23,7 @@ from kp_batch.ingest.staged_rows import StagedRows, parquet_batches, staged_rows
 from kp_batch.runs.staging import TEXTS, Staging
 from kp_batch.scoring.facts import FACTS_VERSION, id_hash, with_text
 from kp_batch.steps.step import retried, step
+from kp_batch.stopping import look
 
 VERSION = f"-v{FACTS_VERSION}"  # the end of every file_id
 
@@ -231,6 +232,7 @@ def read_with_retries(
 
     def read_remaining() -> None:
         for key in files:
+            look()
             if key in results and key not in passing:
                 continue
             passing.pop(key, None)

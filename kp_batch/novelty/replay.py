@@ -16,6 +16,7 @@ from datetime import timedelta
 import numpy as np
 
 from kp_batch.novelty.cache import novelty
+from kp_batch.stopping import look
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, is_unit, nonzero
 
 # Rows of one block: an eighth of the widest window, within these bounds. Longer blocks multiply
@@ -236,6 +237,7 @@ class _Candidates:
         # Nothing is nearest to a zero vector: no similarity exceeds infinity.
         greatest = np.where(self.real[first:last], _NONE, -_NONE)
         for at in range(0, len(in_windows), _COLUMNS):
+            look()
             columns = in_windows[at : at + _COLUMNS]
             tile = self._rows(columns)
             product = tile @ block.T  # the other way round it takes a tenth longer
@@ -330,7 +332,9 @@ def _previous_equal(vectors: Float32s) -> Int64s:
 
 
 def _parts(rows: int) -> Iterator[slice]:
-    return (slice(start, start + _ROWS) for start in range(0, rows, _ROWS))
+    for start in range(0, rows, _ROWS):
+        look()
+        yield slice(start, start + _ROWS)
 
 
 def window_starts(

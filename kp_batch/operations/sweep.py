@@ -4,7 +4,8 @@ The fit of a cache to recorded scores allows for restarts of the live engines: w
 recorded score is that of an empty cache, and not ours, its group's cache is emptied before it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -119,9 +120,10 @@ def sweep(
                 for number, grouping in enumerate(groupings):
                     part = replace(run, staging=Staging(staging.folder / f"{number}"))
                     files: list[Path] = []
-                    for file, rows in _replay(part, snapshot, scorer, grouping):
-                        files.append(file)
-                        bar.add(rows)
+                    with closing(_replay(part, snapshot, scorer, grouping)) as replayed:
+                        for file, rows in replayed:
+                            files.append(file)
+                            bar.add(rows)
                     outcomes += _outcomes(run, snapshot, files, grouping)
     outcomes.sort(key=lambda row: row.task_domain or "")
     return Sweep(encoder_id=scorer.encoder_id, traces=traces, outcomes=tuple(outcomes))
@@ -165,7 +167,7 @@ def _check_keys(snapshot: OpenSnapshot, groupings: Iterable[Grouping]) -> None:
 
 def _replay(
     run: Run, snapshot: OpenSnapshot, scorer: Scorer, grouping: Grouping
-) -> Iterator[tuple[Path, int]]:
+) -> Generator[tuple[Path, int]]:
     """Replay all traces with each cache; yields files of `SWEPT`, and how many rows each has."""
     run.staging.make()
     set_variables(snapshot.connection, replay=str(run.staging.replay))
@@ -177,9 +179,10 @@ def _replay(
     spans = list(sweep_spans(run.staging, grouping.caches))
     check_vectors_fit(spans, stored_dimensions(vectors) or 0)
     sweeping = with_room(sweep_span, spans, vectors)
-    files = ThreadExecutor().map(sweeping, spans, grouping, scorer.profiles, vectors, run.staging)
-    for span, file in zip(spans, files, strict=True):
-        yield file, (span.last - span.first) * len(grouping.caches)
+    swept = ThreadExecutor().map(sweeping, spans, grouping, scorer.profiles, vectors, run.staging)
+    with closing(swept) as files:
+        for span, file in zip(spans, files, strict=True):
+            yield file, (span.last - span.first) * len(grouping.caches)
 
 
 def _lost_vectors_text(run: Run, scorer: Scorer, lacking: int) -> str:

@@ -6,10 +6,10 @@ attempts at one long task often differ only behind their window.
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 import polars as pl
@@ -39,7 +39,7 @@ _PART_BYTES = 64 << 20
 # Windows of a chunk on a GPU: it computes so many in seconds, which is what an interruption costs;
 # small ones would be more files than a disk writes meanwhile.
 _ON_GPU = 8_192
-_LOADING = Lock()  # threads share an encoder, and its model
+_LOADING = Lock()
 
 
 class EncoderName(NamedTuple):
@@ -63,7 +63,8 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
     # Loading reads all of a model's files: nothing is loaded where nothing is to be embedded.
     config = run.config
     name = EncoderName(config.embedder, config.precision, plan.scorer.encoder_id)
-    encoder = loaded_encoder(name) if plan.texts.missing else None
+    # The parts find this one, which goes with this function: the memory is for the replay.
+    encoder = begun_encoder(name) if plan.texts.missing else None
     staged = [*plan.scan.texts, *_read_again(run, plan, executor)] if encoder else []
     if encoder is None or not staged:  # files changed meanwhile: the replay reports what is missing
         return None
@@ -75,23 +76,26 @@ def embed(run: Run, plan: Plan, executor: Executor) -> int | None:
         )
     staging, folder = run.staging, Layout(config.warehouse).vectors(encoder.encoder_id)
     stage_inputs(staging, staged)
-    try:
-        if isinstance(encoder, MiniLM):
-            texts = parts_of(staging.to_embed, _TEXTS_AT_ONCE)
-            return embed_by_window(texts, staging, folder, name, executor) if texts else 0
-        parts = parts_of(staging.to_embed, encoder.chunk_size)
-        with progress("embedding", plan.texts.missing, "text") as shown:
-            for count in executor.map(embed_texts, parts, staging.to_embed, name, folder):
-                shown.add(count)
-        return None
-    finally:
-        _load.cache_clear()  # the memory is for the replay
+    if isinstance(encoder, MiniLM):
+        texts = parts_of(staging.to_embed, _TEXTS_AT_ONCE)
+        return embed_by_window(texts, staging, folder, name, executor) if texts else 0
+    parts = parts_of(staging.to_embed, encoder.chunk_size)
+    with (
+        progress("embedding", plan.texts.missing, "text") as shown,
+        closing(executor.map(embed_texts, parts, staging.to_embed, name, folder)) as embedded,
+    ):
+        for count in embedded:
+            shown.add(count)
+    return None
 
 
 def _read_again(run: Run, plan: Plan, executor: Executor) -> Iterable[Path]:
     parts = file_parts(plan.texts.sources)
-    with progress("reading again", len(plan.texts.sources), "file") as shown:
-        again = executor.map(stage_texts, parts, run.staging.texts_to_reread, run.staging)
+    reading = executor.map(stage_texts, parts, run.staging.texts_to_reread, run.staging)
+    with (
+        progress("reading again", len(plan.texts.sources), "file") as shown,
+        closing(reading) as again,
+    ):
         for part, paths in zip(parts, again, strict=True):
             shown.add(len(part))
             yield from paths
@@ -214,22 +218,41 @@ def rows_at(path: Path, rows: Int64s, columns: Sequence[str]) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def loaded_encoder(name: EncoderName) -> Encoder:
-    """The encoder of that name, loaded once.
+# Of the runs of this process that embed, by name: each is kept by these alone.
+_ENCODERS: WeakValueDictionary[EncoderName, Encoder] = WeakValueDictionary()
+_OF_WORKER: list[Encoder] = []  # at most one: that of a process whose parts are another one's
+
+
+def begun_encoder(name: EncoderName) -> Encoder:
+    """The encoder of that name, which is kept as long as anybody who began with it has it.
 
     Raises:
         EncoderError: the model has other files on this machine.
     """
     with _LOADING:
-        return _load(name)
+        return _found(name)
 
 
-@lru_cache(maxsize=1)
-def _load(name: EncoderName) -> Encoder:
+def loaded_encoder(name: EncoderName) -> Encoder:
+    """The encoder of a part: that of its run, or in another process one that is kept there.
+
+    Raises:
+        EncoderError: the model has other files on this machine.
+    """
+    with _LOADING:
+        if name not in _ENCODERS:
+            _OF_WORKER[:] = [_found(name)]
+        return _found(name)
+
+
+def _found(name: EncoderName) -> Encoder:
+    if (known := _ENCODERS.get(name)) is not None:
+        return known
     encoder = load_encoder(name.embedder, name.precision)
     if encoder is None or encoder.encoder_id != name.encoder_id:
         raise EncoderError(
             f"the files of the model {name.embedder} are others here than where it was named; "
             "put the same files on each machine"
         )
+    _ENCODERS[name] = encoder
     return encoder

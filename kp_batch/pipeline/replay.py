@@ -1,6 +1,7 @@
 """Replays spans of the traces that take part: computes the novelty of each against its cache."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
@@ -62,8 +63,11 @@ def replay_timeline(run: Run, plan: Plan, executor: Executor) -> tuple[Replayed,
         raise WarehouseError(f"{lacking:,} of the vectors are not in {vectors}; run again")
     replaying = with_room(replay_span, plan.spans, vectors)
     replayed: list[Replayed] = []
-    with progress("replaying", plan.counts.replayed, "trace") as shown:
-        for span in executor.map(replaying, plan.spans, vectors, run.staging):
+    with (
+        progress("replaying", plan.counts.replayed, "trace") as shown,
+        closing(executor.map(replaying, plan.spans, vectors, run.staging)) as spans,
+    ):
+        for span in spans:
             replayed.append(span)
             shown.add(span.rows)
     is_in_order = all(span.last <= later.first for span, later in pairwise(replayed))

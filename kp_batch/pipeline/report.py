@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import fields
 from itertools import chain, groupby, islice
 from pathlib import Path
@@ -244,10 +244,11 @@ def read_texts(rows: pl.DataFrame, executor: Executor) -> Mapping[str, Read]:
     by_file = groupby(locations, lambda location: location.source_file)
     files = (tuple(of_file) for path, of_file in by_file if path in costs)
     parts = list(cut(files, lambda file: costs[file[0].source_file], _PART_BYTES))
-    for part, texts_of_part in zip(parts, executor.map(read_part, parts), strict=False):
-        texts |= texts_of_part
-        if is_url(part[0][0].source_file) and "unreadable" in texts_of_part.values():
-            break  # where a store is down, each object takes a while to fail
+    with closing(executor.map(read_part, parts)) as read:
+        for part, texts_of_part in zip(parts, read, strict=False):
+            texts |= texts_of_part
+            if is_url(part[0][0].source_file) and "unreadable" in texts_of_part.values():
+                break  # where a store is down, each object takes a while to fail
     return texts
 
 

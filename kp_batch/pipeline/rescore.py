@@ -128,9 +128,11 @@ def rescore_and_report(
         with tried(config.warehouse) as this:
             summary = _tried(this, config, executor)
         on_result(summary)
-        return summary
-    finally:
+    except (Exception, PanicException):  # who stops a run waits for no report
         leave_report(config.warehouse, executor)
+        raise
+    leave_report(config.warehouse, executor)
+    return summary
 
 
 def _tried(this: Try, config: RescoreConfig, executor: Executor) -> Summary:

@@ -1,6 +1,7 @@
 """Writes the tables; of the scores, only the days in which anything differs."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from uuid import uuid4
 
 import numpy as np
@@ -39,8 +40,11 @@ def write_tables(
     candidate = write_rejects(run, candidate)
     if plan.days:
         files: list[DataFile] = []
-        with progress("writing", sum(part.rows for part in plan.parts), "trace") as shown:
-            for part in executor.map(write_days, plan.parts, run, plan.scorer, replayed):
+        with (
+            progress("writing", sum(part.rows for part in plan.parts), "trace") as shown,
+            closing(executor.map(write_days, plan.parts, run, plan.scorer, replayed)) as written,
+        ):
+            for part in written:
                 files += part
                 shown.add(sum(file.rows for file in part))
         candidate = candidate.replace_partitions("scores", files, plan.days)

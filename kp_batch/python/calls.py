@@ -13,6 +13,7 @@ from kp_batch.config import RescoreConfig, read_values
 from kp_batch.errors import explain_mendable
 from kp_batch.log import listening
 from kp_batch.scoring.profiles import extended_profiles
+from kp_batch.stopping import interrupted_once
 
 Profiles = str | PathLike[str] | Mapping[str, Any]  # a TOML file, `default`, or its tables
 Several = str | tuple[str, ...] | list[str]
@@ -73,13 +74,15 @@ def config_of(values: Mapping[str, Any]) -> RescoreConfig:
 def called(*, progress: bool = False) -> Generator[list[str]]:
     """Work for a caller in Python: what it warns of is in the list, and nothing is printed.
 
+    Ctrl-C ends it; what it then clears up is not interrupted again.
+
     Args:
         progress: whether bars are shown.
 
     Raises:
         KpBatchError: also where the disk, the network or another program is at fault.
     """
-    with listening(progress=progress) as warnings:
+    with interrupted_once(), listening(progress=progress) as warnings:
         try:
             yield warnings
         except (Exception, PanicException) as error:

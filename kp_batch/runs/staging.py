@@ -14,6 +14,7 @@ import polars as pl
 
 from kp_batch.duck import duckdb_config, duckdb_limit, statement
 from kp_batch.files import note_leftover
+from kp_batch.stopping import interrupted_once, stopped_by
 
 _SHARED: dict[Path, duckdb.DuckDBPyConnection] = {}  # by folder; see `Staging.shared`
 _NUMBERS = count()
@@ -38,7 +39,7 @@ class Staging:
     @contextmanager
     def temporary(cls) -> Generator[Self]:
         """Make a folder where temporary files go, and remove it at the end."""
-        with TemporaryDirectory() as folder:
+        with interrupted_once(), TemporaryDirectory() as folder:
             staging = cls(Path(folder))
             staging.make()
             yield staging
@@ -144,7 +145,10 @@ class Staging:
         """
         is_within_limit = duckdb_limit(scores=scores) == duckdb_limit()
         shared = _SHARED.get(self.folder) if is_within_limit else None
-        with shared.cursor() if shared else self._instance(scores) as connection:
+        with (
+            shared.cursor() if shared else self._instance(scores) as connection,
+            stopped_by(connection.interrupt),
+        ):
             connection.execute("SET TimeZone = 'UTC'")
             name = f"own{next(_NUMBERS)}"
             connection.execute(statement("ATTACH ':memory:' AS $name", name=name))

@@ -7,9 +7,9 @@ parts of a step are mapped by an executor: threads of this process, or see `ray`
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing, contextmanager, nullcontext
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -17,7 +17,9 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from kp_batch.errors import StorageError, is_passing, waiting_for
 from kp_batch.log import warn
-from kp_batch.steps.timeout import check_time, wait
+from kp_batch.steps.cores import computing_on
+from kp_batch.steps.timeout import check_time, left_s, wait
+from kp_batch.stopping import is_done, parts_in_threads
 from kp_batch.text import one_line
 from kp_batch.warehouse.last_run import the_try
 
@@ -200,7 +202,8 @@ class Executor(Protocol):
 
         Returns:
             The results, in the order of the parts. Closed, or after an error, it begins no further
-            part, and closes the generator of the parts.
+            part, and closes the generator of the parts. Whoever may leave it before its end closes
+            it: see `closing`.
         """
         ...
 
@@ -234,28 +237,39 @@ class ThreadExecutor:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Generator[R]:
-        """See `Executor`; after an error, no further part is begun."""
-        from threadpoolctl import threadpool_limits
+        """See `Executor`; left before its end, it waits until those under way have ended, too.
 
+        They look for that between their batches: see `stopping`.
+        """
         if not parts:
             return
         cores = self.cores or _cores()
         at_once = max(min(step.at_once or cores, (self.memory or _memory()) // step.memory), 1)
         if isinstance(parts, Sequence):
             at_once = min(at_once, len(parts))
-        share = max(cores // at_once, 1)
         # Parts count as part of the step that maps; their messages go where this flow's log goes.
-        with threadpool_limits(share, "blas"), ThreadPoolExecutor(at_once) as pool, _opened(None):
+        with (
+            computing_on(max(cores // at_once, 1)),
+            parts_in_threads(at_once) as threads,
+            _opened(None),
+        ):
 
             def begin(part: T) -> Future[R]:
-                return pool.submit(copy_context().run, step, part, *args, **kwargs)
+                return threads.begin(step, part, *args, **kwargs)
 
-            try:
-                with closing(begun_ahead(begin, parts, at_once)) as begun:
+            with closing(begun_ahead(begin, parts, at_once)) as begun:
+                try:
                     for future in begun:
-                        yield future.result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+                        yield _result(future)
+                finally:  # before the parts' own generator is closed, which may wait for others
+                    threads.end()
+
+
+def _result(future: Future[R]) -> R:
+    """The result of a part, for which no run waits longer than it may take."""
+    while not is_done(future, left_s()):
+        check_time()
+    return future.result()
 
 
 def begun_ahead(begin: Callable[[T], R], parts: Iterable[T], at_once: int) -> Generator[R]:

@@ -1,22 +1,23 @@
 """Ends a run that is not over after its timeout, of which each run of a process has its own.
 
 In the main thread the system's timer ends it, wherever Python is at work or waits. No other thread
-can be interrupted: there a run ends where it looks for itself, at each step, after each part of
-one, and where it waits. What hangs in a library is ended by the supervisor of the command, a little
-later: see `cli.supervise`.
+can be interrupted: there a run ends where it looks for itself, at each step, where it waits, and
+while its parts are at work, which are then unwanted: see `stopping`. What hangs in a library is
+ended by the supervisor of the command, a little later: see `cli.supervise`.
 """
 
 import signal
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import timedelta
 from math import inf
 from types import FrameType
 
 from kp_batch.errors import RunTimeoutError
+from kp_batch.stopping import clears_up, interrupted_once, raise_in_handler, wait_as_part
 from kp_batch.text import format_duration
 from kp_batch.warehouse.last_run import the_try
 
@@ -50,7 +51,7 @@ class _Limit:
     def check(self) -> None:
         """End the run if it is late."""
         if not self.left_s:
-            self._end_it()
+            raise self._ended()
 
     @contextmanager
     def with_timer(self) -> Generator[None]:
@@ -66,13 +67,13 @@ class _Limit:
             signal.setitimer(signal.ITIMER_REAL, *earlier)  # somebody else's, which begins anew
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        if not self._is_lifted:
-            self._end_it()
+        if not self._is_lifted and not clears_up():
+            raise_in_handler(self._ended())
 
-    def _end_it(self) -> None:
+    def _ended(self) -> RunTimeoutError:
         self.lift()  # what follows leaves how it ended, and takes its time
         this = the_try()
-        raise RunTimeoutError(not_over(self._timeout, this.step if this else None))
+        return RunTimeoutError(not_over(self._timeout, this.step if this else None))
 
 
 _LIMIT: ContextVar[_Limit | None] = ContextVar("limit", default=None)  # of this context's run
@@ -94,10 +95,8 @@ def ended_after(timeout: timedelta | None) -> Generator[None]:
     limit = _Limit(timeout) if timeout is not None else None
     token = _LIMIT.set(limit)
     try:
-        if limit and threading.current_thread() is threading.main_thread():
-            with limit.with_timer():
-                yield
-        else:
+        is_main = threading.current_thread() is threading.main_thread()
+        with interrupted_once(), limit.with_timer() if limit and is_main else nullcontext():
             yield
     finally:
         _LIMIT.reset(token)
@@ -120,13 +119,14 @@ def left_s() -> float:
 
 
 def wait(seconds: float) -> None:
-    """Wait, no longer than the run of this thread may take.
+    """Wait, no longer than the run of this thread may take, or this part is wanted.
 
     Raises:
         RunTimeoutError: it is late by then.
     """
-    time.sleep(min(seconds, left_s()))
-    check_time()
+    if not wait_as_part(seconds):
+        time.sleep(min(seconds, left_s()))
+        check_time()
 
 
 def let_it_end() -> None:

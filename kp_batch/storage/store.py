@@ -7,7 +7,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kp_batch.errors import KpBatchError, StorageError
 from kp_batch.files import atomic_write
+from kp_batch.stopping import look, parts_in_threads
 from kp_batch.storage.urls import check_url
 from kp_batch.text import count_of, one_line
 
@@ -174,6 +175,7 @@ class Store:
         TRAFFIC.count()
         with self._errors_of(path):
             for piece in self._store.get(path).stream(min_chunk_size=_PIECE):
+                look()
                 TRAFFIC.count(requests=0, read=len(piece))
                 yield bytes(piece)
 
@@ -275,14 +277,13 @@ class Store:
 
 def run_parallel(work: Callable[[T], object], parts: Iterable[T]) -> None:
     """Do some work for many objects at once; after an error, no further work is begun."""
-    with ThreadPoolExecutor(_PARALLEL) as pool:
-        futures = [pool.submit(work, part) for part in parts]
-        try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-        finally:
-            pool.shutdown(cancel_futures=True)
-        for future in futures:  # cancelled ones come after the one that failed
-            future.result()
+    with parts_in_threads(_PARALLEL) as threads:
+        futures = [threads.begin(work, part) for part in parts]
+        left = {*futures}
+        while left:  # an interrupt is noticed between two waits
+            done, left = wait(left, 1.0, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
 
 
 def answered_within(seconds: float, work: Callable[[], T]) -> T:

@@ -18,6 +18,7 @@ import duckdb
 
 from kp_batch.duck import SQL, duckdb_config, identifier, literal, sql, statement
 from kp_batch.schemas import VIEWS
+from kp_batch.stopping import stopped_by
 from kp_batch.storage.store import store_at
 from kp_batch.text import parse_duration
 from kp_batch.warehouse.bucket.location import url_of
@@ -227,7 +228,8 @@ def sandbox(
     """
     catalog = Layout(folder).catalog
     build_published(catalog, now)
-    with duckdb.connect(config=duckdb_config(folder / "spill", now.scored)) as connection:
+    config = duckdb_config(folder / "spill", now.scored)
+    with duckdb.connect(config=config) as connection, stopped_by(connection.interrupt):
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET parquet_metadata_cache = true")  # each query opens all files
         connection.execute("ATTACH ':memory:' AS published")

@@ -26,6 +26,7 @@ from kp_batch.runs.audits import AuditResult
 from kp_batch.runs.author import current_user
 from kp_batch.runs.reasons import Reason, RolledBack
 from kp_batch.runs.record import RunCounts
+from kp_batch.stopping import interrupted_once
 from kp_batch.storage.store import answered_within, store_at
 from kp_batch.warehouse.bucket.location import Record, url_of
 from kp_batch.warehouse.layout import Layout
@@ -336,14 +337,15 @@ def tried(warehouse: Path, warehouse_id: str | None = None) -> Generator[Try]:
         return
     this = Try(warehouse, _now(), warehouse_id)
     token = _TRY.set(this)
-    try:
-        yield this
-    except BaseException as error:  # signals, and Rust's panics, as well
-        if getattr(error, "leaves_mark", True):
-            this.end(Ended.by(error, begun=this.begun))
-        raise
-    finally:
-        _TRY.reset(token)
+    with interrupted_once():
+        try:
+            yield this
+        except BaseException as error:  # signals, and Rust's panics, as well
+            if getattr(error, "leaves_mark", True):
+                this.end(Ended.by(error, begun=this.begun))
+            raise
+        finally:
+            _TRY.reset(token)
 
 
 def leave_rollback(

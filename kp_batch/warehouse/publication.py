@@ -21,6 +21,7 @@ from polars.exceptions import PanicException
 from kp_batch.errors import BusyError, waiting_for
 from kp_batch.files import atomic_write, sync_names, sync_new
 from kp_batch.log import warn
+from kp_batch.stopping import interrupted_once
 from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.bucket.mirror import (
@@ -61,7 +62,7 @@ def writing(warehouse: Path, *, wait: float) -> Generator[None]:
         BusyError: another process is writing, for longer than `wait`.
         WarehouseError: what is published cannot be read, or has another format.
     """
-    with ExitStack() as locks:
+    with interrupted_once(), ExitStack() as locks:
         if _acquire(locks, warehouse, wait=wait):
             _remove_working_files(warehouse)
             locks.callback(_remove_working_files, warehouse)

@@ -60,7 +60,7 @@ def embed_staged(
     encoder: Sleeping, staging: Staging, vectors: Path, executor: Executor, *, at_once: int
 ) -> int:
     """Embed what is staged, so many texts, and windows, at once; returns the number of windows."""
-    embed._load.cache_clear()  # noqa: SLF001
+    _forget_encoders()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embed, "load_encoder", lambda *_: encoder)
         patch.setattr(MiniLM, "chunk_size", at_once)
@@ -69,4 +69,9 @@ def embed_staged(
         try:
             return embed_by_window(parts, staging, vectors, name, executor)
         finally:
-            embed._load.cache_clear()  # noqa: SLF001
+            _forget_encoders()
+
+
+def _forget_encoders() -> None:
+    embed._ENCODERS.clear()  # noqa: SLF001
+    embed._OF_WORKER.clear()  # noqa: SLF001

@@ -18,6 +18,7 @@ from kp_batch.archive.formats.parquet_pages import (
     plain_metadata,
     plan_reading,
 )
+from kp_batch.stopping import look
 
 _READ_AHEAD = 1 << 20  # bytes a column; without a limit pyarrow reads whole row groups ahead
 
@@ -95,6 +96,7 @@ class ParquetRows:
                 use_threads=False,
             )
             for batch in decoded:  # without a writer's notes, at bytes in which Polars panics
+                look()
                 plain = batch.replace_schema_metadata()
                 yield from _cut(plain, unpacked, folded=self._folded)
 

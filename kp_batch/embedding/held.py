@@ -1,0 +1,63 @@
+"""Settings that libraries have for the whole process, held at a value while any work needs that."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Held(Generic[T]):
+    """Holds a setting while works, which may overlap, need it; then it is what it was before.
+
+    Args:
+        read: gives the setting.
+        write: sets it.
+        value: that it is held at.
+    """
+
+    def __init__(self, read: Callable[[], T], write: Callable[[T], object], value: T) -> None:
+        self._read, self._write, self._value = read, write, value
+        self._lock = Lock()
+        self._before: list[T] = []  # one, while it is held
+        self._holders = 0
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Hold it within the context."""
+        with self._lock:
+            if not self._holders:
+                self._before = [self._read()]
+                self._write(self._value)
+            self._holders += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._holders -= 1
+                if not self._holders:
+                    self._write(self._before.pop())
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """Keep transformers from warning of weights that nobody needs, and of each long text."""
+    with _ERRORS_ALONE.held(), _NO_BARS.held():
+        yield
+
+
+def _logging() -> Any:
+    from transformers.utils import logging
+
+    return logging
+
+
+def _show_bars(is_shown: bool) -> None:  # noqa: FBT001 (a setting)
+    (_logging().enable_progress_bar if is_shown else _logging().disable_progress_bar)()
+
+
+_ERRORS_ALONE = Held[int](
+    lambda: _logging().get_verbosity(), lambda level: _logging().set_verbosity(level), 40
+)
+_NO_BARS = Held[bool](lambda: _logging().is_progress_bar_enabled(), _show_bars, value=False)
