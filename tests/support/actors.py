@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from polars.exceptions import ComputeError
 
 import kp_batch as kp
 from kp_batch.errors import BusyError, KpBatchError
+from kp_batch.operations.score import Scored
 from tests.support.archives import step, trace, write_jsonl
 from tests.support.encoders import write_bag_of_words
 
@@ -142,6 +143,20 @@ def _refusal(error: KpBatchError, of_content: str) -> str:
     return of_content
 
 
+def _charted(wh: kp.Warehouse) -> Any:
+    datasets = wh.chart("scores_by_domain").to_dict()["datasets"].values()
+    return _rows(pl.concat([pl.DataFrame(rows) for rows in datasets], how="diagonal_relaxed"))
+
+
+def _new(wh: kp.Warehouse) -> Any:
+    """The score of a new trace, which came just after all others."""
+    [found] = wh.score(
+        trace(id="new", objective="fix the rows"), at=datetime(2026, 1, 9, tzinfo=UTC)
+    )
+    assert isinstance(found, Scored)
+    return [round(found.score, 9), [near.trace_id for near in found.neighbours]]
+
+
 def _runs(wh: kp.Warehouse) -> Any:
     done = wh.runs().filter(pl.col("status") == "done")
     return done.reverse()["note"].to_list()
@@ -159,6 +174,8 @@ READS: Mapping[str, Callable[[kp.Warehouse], Any]] = {
     "asked": _asked,
     "explained": _explained,
     "swept": _swept,
+    "charted": _charted,
+    "new": _new,
     "notes": _runs,
 }
 
