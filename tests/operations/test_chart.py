@@ -21,6 +21,7 @@ from kp_batch.warehouse.questions import questions
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import write_jsonl
 from tests.support.hourly import said
+from tests.support.pages import DOCS
 from tests.support.runs import config
 from tests.support.vega_lite import fault
 
@@ -146,6 +147,11 @@ def test_a_name_of_a_chart_is_that_of_the_question_it_shows() -> None:
         "scores_by_quarter",
         "scores_by_year",
     }
+
+
+def test_the_page_on_notebooks_names_every_chart() -> None:
+    page = (DOCS / "how-to" / "notebook.md").read_text("utf-8")
+    assert [name for name in NAMES if f"`{name}`" not in page] == []
 
 
 def test_a_domain_may_be_named_as_it_is_or_as_the_page_names_it(
