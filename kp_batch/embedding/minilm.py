@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from kp_batch.embedding.encoders import ENCODER_VERSION, checked
 from kp_batch.embedding.first_pieces import first_pieces
+from kp_batch.embedding.heap import release_heap
 from kp_batch.embedding.held import quiet
 from kp_batch.embedding.model_files import MINILM_DIGESTS, find_minilm
 from kp_batch.embedding.precision import Precision, computing, has_gpu, suffix, weights_type
@@ -86,12 +87,14 @@ class MiniLM:
         """The rows of each batch, and the means of their windows, once the device is done."""
         if not windows:
             return []
-        lengths = [len(window) for window in windows]
         means: list[tuple[list[int], Tensor]] = []
         with waited_for(self._lock), computing(self.precision, self._model.device):
-            for rows in _batches(lengths, self._pieces_at_once):
+            batches = [*_batches([len(window) for window in windows], self._pieces_at_once)]
+            for rows in batches:
                 look()
                 means.append((rows, self._means([windows[row] for row in rows])))
+                if len(batches) > 1 and self._model.device.type == "cpu":
+                    release_heap()
             done = _queue_end(self._model.device)
         done()
         return means
