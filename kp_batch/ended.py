@@ -24,7 +24,8 @@ class Ended:
     def by(cls, error: BaseException, *, begun: bool = False) -> "Ended":
         """How an error ends a run, which had begun or not: see `OpenRun.begun`."""
         if not _is_failure(error):
-            return cls("stopped", "stopped", "signal")
+            how = "interrupted" if isinstance(error, KeyboardInterrupt) else "stopped"
+            return cls("stopped", how, "signal")
         told = explain_error(error)
         late: Ending = "failed" if begun else "could_not_begin"
         return cls(told.ending or late, str(told), told.code)

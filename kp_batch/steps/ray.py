@@ -14,7 +14,7 @@ from importlib.metadata import version
 from logging import LogRecord, StreamHandler, getLogger
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
-from typing import Any, Concatenate, cast
+from typing import Any, Concatenate
 
 import polars as pl
 from polars.exceptions import PanicException
@@ -55,7 +55,12 @@ def executor_of(config: RescoreConfig) -> Generator[Executor]:
     if config.workers is None and config.ray is None:
         yield ThreadExecutor()
         return
-    ray = _imported()
+    with _ray() as ray, _cluster(ray, config) as executor:
+        yield executor
+
+
+@contextmanager
+def _cluster(ray: Any, config: RescoreConfig) -> Generator[Executor]:
     # It holds sockets, and a socket's path is short: 107 letters, of which Ray takes 64.
     parent = gettempdir() if len(gettempdir()) <= _SHORT else "/tmp"  # noqa: S108 (as Ray does)
     with TemporaryDirectory(prefix=_PRIVATE, dir=parent) as folder:
@@ -70,24 +75,30 @@ def executor_of(config: RescoreConfig) -> Generator[Executor]:
             ray.shutdown()
 
 
-def _imported() -> Any:
-    """Ray, whose messages go to the log alone: stderr itself, not `sys.stderr`."""
+@contextmanager
+def _ray() -> Generator[Any]:
+    """Ray, whose messages go to the log alone meanwhile: stderr itself, not `sys.stderr`."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError as error:
         raise WorkerError("--workers and --ray need Ray: pip install 'kp-batch[ray]'") from error
-    getLogger("ray").propagate = True
-    getLogger().addHandler(_LOG)
-    return ray
+    own, all_ = getLogger("ray"), getLogger()
+    before, own.propagate = own.propagate, True
+    all_.addHandler(_LOG)
+    try:
+        yield ray
+    finally:
+        own.propagate = before
+        all_.removeHandler(_LOG)
 
 
 def _start(ray: Any, config: RescoreConfig, folder: str) -> None:
     try:
         _knock(config.ray)
         # The workers look for modules in the folder that is current now: it may hold a polars.py.
-        with chdir(folder):
+        with chdir(folder), _inherited(_share_of(config)):
             ray.init(**_settings(config, folder))
     except Exception as error:
         raise WorkerError(f"Ray does not start: {one_line(str(error))}") from error
@@ -109,18 +120,34 @@ def _settings(config: RescoreConfig, folder: str) -> Mapping[str, Any]:
         # A part has one core: Polars would take all of its node's.
         alone = {"env_vars": {"POLARS_MAX_THREADS": "1"}}
         return {"address": config.ray, "runtime_env": alone, **quiet}
-    workers = cast("int", config.workers)
-    share = str(max(pl.thread_pool_size() // workers, 1))
-    for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
-        os.environ.setdefault(name, share)  # which the workers inherit
     return {
         "address": "local",
-        "num_cpus": workers,
+        "num_cpus": config.workers,
         "include_dashboard": False,
         "_temp_dir": folder,
         "_node_ip_address": "127.0.0.1",  # no other machine reaches it
         **quiet,
     }
+
+
+def _share_of(config: RescoreConfig) -> Mapping[str, str]:
+    """The environment of workers of this machine: the threads that each may start."""
+    if config.workers is None:
+        return {}
+    share = str(max(pl.thread_pool_size() // config.workers, 1))
+    return dict.fromkeys(("OMP_NUM_THREADS", "POLARS_MAX_THREADS"), share)
+
+
+@contextmanager
+def _inherited(environment: Mapping[str, str]) -> Generator[None]:
+    """Let processes that begin meanwhile, and theirs, inherit these; the user's own ones win."""
+    new = {name: value for name, value in environment.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
 
 
 def check_nodes(ray: Any, config: RescoreConfig) -> None:

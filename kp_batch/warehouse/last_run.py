@@ -262,7 +262,8 @@ class Try:
                 self._show(shown)
             if url:
                 store = partial(self._store, shown, url, is_meant=was_under_way)
-                answered_within(_PATIENCE_S, store)
+                patience_s = _LAST_WORDS_S if ended.status == "stopped" else _PATIENCE_S
+                answered_within(patience_s, store)
 
     def _is_there(self, read: Callable[[Path], Manifest | None]) -> bool:
         """Whether the warehouse that is meant is in its place, as `read` finds it."""

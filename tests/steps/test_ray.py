@@ -14,6 +14,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import settings as trying
@@ -116,6 +117,19 @@ def panic(_: int) -> None:
 def ask(size: int) -> None:
     """A part that asks an object store for so much."""
     TRAFFIC.count(read=size)
+
+
+@step("share")
+def share(_: int) -> str | None:
+    return os.environ.get("POLARS_MAX_THREADS")
+
+
+@pytest.mark.telling
+def test_workers_have_their_share_of_the_threads_and_this_process_has_its_environment(
+    cluster: RayExecutor,
+) -> None:
+    assert [*cluster.map(share, [0])] == [str(max(pl.thread_pool_size() // 2, 1))]
+    assert "POLARS_MAX_THREADS" not in os.environ
 
 
 @pytest.mark.telling
