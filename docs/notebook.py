@@ -118,9 +118,15 @@ def _(mo):
 
 
 @app.cell
-def _(kp, mo, wh):
-    weights = kp.load_profiles().as_json()
-    weights["code"] |= {"tool_diversity": 0.1, "outcome_confidence": 0.4}
+def _(mo, wh):
+    weights = {
+        "code": {
+            "complexity": 0.2,
+            "novelty": 0.3,
+            "tool_diversity": 0.1,  # was 0.3
+            "outcome_confidence": 0.4,  # was 0.2
+        }
+    }
     preview = wh.preview(profiles=weights)
     mo.stop(not preview.changes, mo.md("These weights are published: there is nothing to decide."))
     preview

@@ -26,7 +26,7 @@ from kp_batch.operations.live_cache import Entry, Group, LiveCache
 from kp_batch.operations.score import NOT_NEEDED, Neighbours, Scored, scored
 from kp_batch.operations.warehouse_cache import StandingCaches
 from kp_batch.scoring.facts import with_facts
-from kp_batch.scoring.profiles import ProfileVersions
+from kp_batch.scoring.profiles import ProfileVersions, extended_profiles
 from kp_batch.text import count_of
 from kp_batch.vectors import unit
 from kp_batch.warehouse.bucket.location import folder_of
@@ -53,8 +53,8 @@ class Session:
             it keeps several. None: with an empty cache.
         embedder: minilm, hashing, none, or any sentence-transformers folder or id.
         precision: float32 or bf16.
-        profiles: weights: a TOML file, tables as in one, or `load_profiles(…)`; None: those of the
-            warehouse, else the built-in ones.
+        profiles: weights that replace those of built-in profiles, or are added: a TOML file, or its
+            tables by name; None: those of the warehouse, else the built-in ones.
         cache_size: how many traces the cache holds.
         ttl: how long it holds one: `"90m"`, `"12h"`, `"7d"`, `"none"`, or a timedelta.
         group: of a warehouse of several caches, values that choose one in place of the trace's
@@ -90,7 +90,7 @@ class Session:
             "precision": precision,
             "cache_size": cache_size,
             "ttl": ttl,
-            "profiles": profiles,
+            "profiles": _merged(profiles) if isinstance(profiles, Mapping) else profiles,
         }
         own = {name: value for name, value in given.items() if value is not None}
         self._standing = _standing(warehouse, own, group or {})
@@ -343,6 +343,11 @@ def _config(standing: StandingCaches | None, given: Mapping[str, Any]) -> Rescor
     if standing is None:
         return own
     return standing.config.model_copy(update={"profiles": own.profiles} if given else {})
+
+
+def _merged(tables: Mapping[str, Any]) -> ProfileVersions:
+    """The weights of tables, as of those of a file: merged over the built-in ones."""
+    return extended_profiles(tables, "the table of profiles that was given")
 
 
 def _check_clock(moment: datetime, *earlier: datetime | None) -> None:

@@ -114,8 +114,8 @@ class Warehouse:
             KpBatchError: it would fail.
 
         Examples:
-            >>> weights = kp.load_profiles().as_json()
-            >>> weights["code"] |= {"novelty": 0.2, "outcome_confidence": 0.3}
+            >>> code = kp.load_profiles().as_json()["code"]
+            >>> weights = {"code": code | {"novelty": 0.2, "outcome_confidence": 0.3}}
             >>> preview = wh.preview("archive", profiles=weights)
             >>> preview.changes, [audit.state for audit in preview.audits]
             (True, ['passes'])

@@ -21,6 +21,7 @@ from kp_batch.operations.score import Scored, score_lines
 from kp_batch.operations.warehouse_cache import warehouse_cache
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.python.warehouse import Warehouse
+from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.snapshot import published
 from tests.support.archives import lines
 from tests.support.folders import contents
@@ -160,6 +161,7 @@ def test_settings_have_the_forms_of_a_run() -> None:
     weights = {"complexity": 0.1, "novelty": 0.7, "tool_diversity": 0.1, "outcome_confidence": 0.1}
     session = Session(embedder="hashing", cache_size=5, ttl="90m", profiles={"code": weights})
     assert session.evaluate(came("a", "fix it")).breakdown.terms[1].weight == 0.7
+    assert [*session.compare_profiles(came("a", "fix it"))] == [*load_profiles().versions]
     assert repr(session) == "Session(hashing, fifo-5-ttl-90m-v1, 1 trace)"
     with pytest.raises(SettingError, match="cache_size is at least 1"):
         Session(cache_size=0)
