@@ -329,7 +329,7 @@ def _standing(
         return None
     if fixed := [name for name in given if name != "profiles"]:
         raise SettingError(
-            f"the warehouse has a {' and a '.join(fixed)} of its own; leave out what is given, or "
+            f"the warehouse has its own {' and '.join(fixed)}; leave out what is given, or "
             "the warehouse"
         )
     folder = Path(folder_of(fspath(warehouse)))

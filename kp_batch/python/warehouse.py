@@ -148,10 +148,10 @@ class Warehouse:
     def sweep(
         self,
         *,
-        cache_by: Sequence[Several | None] = (),
-        cache_size: Sequence[int] = (),
-        ttl: Sequence[Duration | None] = (),
-        threshold: Sequence[float] = (),
+        cache_by: str | Sequence[Several | None] = (),
+        cache_size: int | Sequence[int] = (),
+        ttl: Duration | Sequence[Duration | None] = (),
+        threshold: float | Sequence[float] = (),
     ) -> "Sweep":
         """Tell what other caches and thresholds would do to the scores; nothing changes.
 
@@ -270,7 +270,8 @@ class Warehouse:
 
         Args:
             question: its name.
-            values: of its parameters; columns and runs by their names.
+            values: of its parameters, in their order. Columns are texts, or lists of texts:
+                `wh.ask("means_by", ["task_domain", "agent_id"])`; and so are the names of runs.
             as_of: as of `scores`.
             named: further values, by their names.
 
@@ -756,9 +757,10 @@ class Project(Warehouse):
         self._project = project
 
 
-def _each(name: str, values: Sequence[Any]) -> list[Any]:
-    """The values of a setting as the warehouse keeps them."""
-    return [config_of({"warehouse": "", name: value}).settings[name] for value in values]
+def _each(name: str, values: Any) -> list[Any]:
+    """The values of a setting, of which one may stand alone, as the warehouse keeps them."""
+    several = values if isinstance(values, (list, tuple)) else [values]
+    return [config_of({"warehouse": "", name: value}).settings[name] for value in several]
 
 
 def _check(**holds: bool) -> None:

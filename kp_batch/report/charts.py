@@ -146,7 +146,7 @@ def _filling(rows: pl.DataFrame, step: Spec) -> list[Spec]:
     )
     first = filling["start"][0] if is_left else filling["end"][0]
     return [
-        marks("rect", step, "datum.filling", color=_GREY, opacity=0.2),
+        marks("rect", step, "datum.filling", color=_GREY, opacity=0.1),
         {"data": {"values": [{"at": first}]}, **name},
     ]
 

@@ -1,5 +1,6 @@
 """A panel of a page as a chart of Altair, which notebooks show."""
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, TypeVar
 
 from kp_batch.report.labels import ALL
@@ -11,19 +12,23 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _WIDE, _NARROW = 680, 440  # pixels: an output has no width that a chart could take
+_LETTER = 6  # pixels, of a caption
 
 
 def altair_chart(panel: Panel[T], data: T, scope: str) -> "ChartType":
     """The panel's chart in a scope, with its rows, in colours for light and dark paper."""
     import altair as alt  # it takes half a second
 
-    rows = panel.rows(data, scope)
+    rows, caption = panel.rows(data, scope), panel.caption(data, scope)
+    wide = _WIDE if panel.is_wide else _NARROW
+    below = [] if scope == ALL else [scope]  # of the title: a chart may be shown by itself
+    below += wrap(caption, wide // _LETTER)
     return alt.Chart.from_dict(
         {
             **panel.spec(data, scope, rows),
-            "title": {"text": panel.title, "subtitle": "" if scope == ALL else scope},
-            "description": panel.caption(data, scope),
-            "width": _WIDE if panel.is_wide else _NARROW,
+            "title": {"text": panel.title, "subtitle": below},
+            "description": caption,
+            "width": wide,
             "data": {"values": rows.to_dicts()},
             "config": NOTEBOOK,
         }

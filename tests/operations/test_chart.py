@@ -93,7 +93,9 @@ def test_a_chart_is_that_of_the_page_and_can_be_drawn(
             key: part for key, part in of_page.items() if key not in OWN
         }
         assert spec["title"]["text"] == panel.title
-        assert spec["description"] == panel.caption(data, scope)
+        caption = panel.caption(data, scope)
+        assert spec["description"] == caption
+        assert " ".join(spec["title"]["subtitle"]) in {caption, f"{scope} {caption}"}
         assert {key: spec["config"][key] for key in NOTEBOOK if key != "view"} == {
             key: value for key, value in NOTEBOOK.items() if key != "view"
         }
@@ -160,7 +162,7 @@ def test_a_domain_may_be_named_as_it_is_or_as_the_page_names_it(
     [label] = [label for label, name in data.names.items() if label != name]
     by_name = spec_of(made, "score_histogram", data.names[label])
     assert by_name == spec_of(made, "score_histogram", label)
-    assert by_name["title"]["subtitle"] == label
+    assert by_name["title"]["subtitle"][0] == label
 
 
 def test_what_is_unknown_is_named_with_what_there_is(made: RescoreConfig) -> None:

@@ -318,7 +318,7 @@ def test_a_warehouse_has_its_own_settings_but_other_weights_may_be_given(
     weights = {"complexity": 0.1, "novelty": 0.7, "tool_diversity": 0.1, "outcome_confidence": 0.1}
     session = Session(Warehouse(made.warehouse), profiles={"code": weights})
     assert session.evaluate(came("a", "fix it"), NOON).breakdown.terms[1].weight == 0.7
-    with pytest.raises(SettingError, match="has a cache_size and a ttl of its own; leave out"):
+    with pytest.raises(SettingError, match="has its own cache_size and ttl; leave out"):
         Session(made.warehouse, cache_size=3, ttl="1d")
     session.reset()
     with pytest.raises(ValueError, match="the clock runs backwards"):

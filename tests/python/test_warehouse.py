@@ -356,6 +356,12 @@ def test_results_are_what_the_commands_print(wh: kp.Warehouse) -> None:
         assert as_json(result) == told, command
 
 
+def test_a_value_of_a_sweep_may_stand_alone(wh: kp.Warehouse) -> None:
+    listed = wh.sweep(cache_size=[2], cache_by=["agent_id"], ttl=["1h"], threshold=[0.5])
+
+    assert wh.sweep(cache_size=2, cache_by="agent_id", ttl="1h", threshold=0.5) == listed
+
+
 def test_the_runs_are_those_of_the_command(wh: kp.Warehouse) -> None:
     told = printed(wh, "runs")
 

@@ -103,7 +103,8 @@ def _types_and_defaults(function: ast.FunctionDef) -> dict[str, tuple[str, str]]
 
 def _type(annotation: ast.expr | None) -> str:
     written = "" if annotation is None else ast.unparse(annotation).replace("'", "")
-    return re.sub("|".join(map(re.escape, _TYPES)), lambda each: _TYPES[each[0]], written)
+    words = "|".join(rf"\b{re.escape(name)}(?!\w)" for name in _TYPES)
+    return re.sub(words, lambda each: _TYPES[each[0]], written)
 
 
 def _cell(text: str) -> str:
