@@ -135,12 +135,13 @@ def meet(draw: Draw, folder: Path, log: Log) -> None:
     beside = [draw.commands(3, *ALL) for _ in range(2)]
     main = [draw.command("run", "run", "preview"), draw.command("run")]
     words, patience = draw.commands(2, *WRITE), draw.chance.choice([2.0, 3.0, 60.0])
-    killed_after = draw.chance.uniform(0, 3)
+    killed_after, interrupted_after = draw.chance.uniform(0, 3), draw.chance.uniform(0, 1)
     with_model = "model" in draw.embedders.values()
     all_ready = threading.Barrier(len(own) + 2, timeout=60)
+    host = partial(hosted, folder=folder, log=log, all_ready=all_ready)
     others = [
-        partial(hosted, beside, folder, log, all_ready, killed_after=killed_after),
-        partial(hosted, [main], folder, log, all_ready, with_model=with_model),
+        partial(host, beside, killed_after=killed_after),
+        partial(host, [main], interrupted_after=interrupted_after, with_model=with_model),
         partial(command_line, words, folder, log, patience),
     ]
     at_once(own, folder, log, all_ready, others)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -132,7 +132,9 @@ def _main(asked: Mapping[str, Any], out: TextIO) -> None:
 
     def tell(event: Event) -> None:
         with lock:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a line is whole
             print(json.dumps(asdict(event)), file=out, flush=True)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     folder = Path(asked["folder"])
     threads = [[Command(**each) for each in one] for one in asked["threads"]]
@@ -152,7 +154,7 @@ def _in_main_thread(
     *,
     with_model: bool,
 ) -> None:
-    """If it is interrupted, another run follows at once."""
+    """If it is interrupted, it does the same at once again."""
     if with_model:
         kp.score(folder / "a", embedder=str(folder / "model"))  # its libraries set much
     before = settings_of_process()
@@ -169,7 +171,7 @@ def _in_main_thread(
     except KeyboardInterrupt as error:
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         kept = error  # as a notebook keeps the last traceback, and all that its frames hold
-        own.run(folder / "b", **LIMITS)
+        actor.do_all(map(_once_more, commands))
         event.value = type(kept).__name__
     now = settings_of_process()
     now["signals"]["SIGINT"] = handler
@@ -178,6 +180,11 @@ def _in_main_thread(
     event.value = json.loads(json.dumps(event.value, default=repr))
     event.how, event.ended = "done", time.monotonic()
     tell(event)
+
+
+def _once_more(command: Command) -> Command:
+    how = {**command.how, "wait": True}
+    return replace(command, note=f"{command.note} once more", how=how)
 
 
 def _wait_for_others(out: TextIO) -> None:

@@ -76,5 +76,6 @@ def held_by_process() -> dict[str, list[str]]:
             files.append(str(descriptor.readlink()))
         except OSError:  # that which lists them
             continue
-    threads = [each.name for each in threading.enumerate()]
+    # Python names those of libraries by which it was called; they are in pools of their own.
+    threads = [each.name for each in threading.enumerate() if "Dummy-" not in each.name]
     return {"files": sorted(files), "threads": sorted(threads)}
