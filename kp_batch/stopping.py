@@ -146,6 +146,8 @@ def waited_for(lock: threading.Lock) -> Generator[None]:
 _Raised = tuple[type[BaseException], tuple[object, ...]]
 _RAISED: list[_Raised] = []  # what a signal's handler has raised last, at most one
 _STOPS: list[Callable[[], object]] = []  # of what libraries do in the main thread
+# What a caller was handling when its call began: it may call again after an interrupt.
+_OUTER: list[BaseException | None] = [None]
 
 
 def raise_in_handler(error: BaseException) -> NoReturn:
@@ -159,7 +161,7 @@ def raise_in_handler(error: BaseException) -> NoReturn:
 def clears_up() -> bool:
     """Whether the main thread clears up after an interrupt, or closes a generator."""
     error = sys.exception()
-    while error:
+    while error and error is not _OUTER[0]:
         if isinstance(error, KeyboardInterrupt | GeneratorExit | UnwantedError):
             return True
         error = error.__context__
@@ -224,11 +226,13 @@ def interrupted_once() -> Generator[None]:
         yield
         return
     once = _Once(before)
+    _OUTER[:] = [sys.exception()]
     _handle_interrupts(once)
     try:
         yield
     finally:
         _RAISED.clear()
+        _OUTER[:] = [None]
         if signal.getsignal(signal.SIGINT) is once:  # what it calls may set another
             _handle_interrupts(before)
 

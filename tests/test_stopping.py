@@ -239,6 +239,23 @@ def test_an_interrupt_that_somebody_swallows_does_not_take_the_next_one_away() -
                 interrupt()
 
 
+def test_who_calls_again_while_an_interrupt_is_handled_can_interrupt_that_call() -> None:
+    def call() -> None:
+        with interrupted_once():
+            try:
+                {}.popitem()
+            except KeyError:
+                interrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        call()
+    try:
+        call()
+    except KeyboardInterrupt:
+        with pytest.raises(KeyboardInterrupt):
+            call()
+
+
 def test_within_another_and_in_another_thread_the_handler_stays() -> None:
     found: list[Any] = []
 
