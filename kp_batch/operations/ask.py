@@ -63,11 +63,11 @@ def _bound(question: Question, values: Sequence[Any], named: Mapping[str, Any]) 
     """The value of each parameter of a question."""
     parameters = [each for each in question.call.partition("(")[2].rstrip(")").split(", ") if each]
     given = dict(zip(parameters, values, strict=False)) | dict(named)
-    if len(values) + len(named) != len(parameters) or [*given] != parameters:
+    if len(values) + len(named) != len(parameters) or {*given} != {*parameters}:
         needed = f"takes {', '.join(parameters)}" if parameters else "takes no values"
         counted = count_of(len(values) + len(named), "value")
         raise KpBatchError(f"{question.name} {needed}, got {counted}; as in: {question.example}")
-    return given
+    return {name: given[name] for name in parameters}
 
 
 def _column(names: str | Sequence[str]) -> SQL:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, time
 from decimal import Decimal
+from enum import Enum
 from itertools import chain
 from os import PathLike, fsdecode
 from pathlib import Path
@@ -30,6 +31,8 @@ _MISSING = ("NAType", "NaTType")  # the types of pandas' NA and NaT
 # What pandas and Arrow raise where values, or types, have no column in Parquet.
 _NO_TYPE = (pa.ArrowException, OverflowError, TypeError, ValueError)
 _AS_JSON: Sequence[tuple[Any, Callable[[Any], Any]]] = (  # the first one counts
+    (pa.Scalar, lambda value: value.as_py()),
+    (Enum, lambda value: value.value),
     (Mapping, dict),
     (date | time, lambda value: value.isoformat()),
     (bytes, lambda value: value.decode("utf-8", "replace")),
@@ -184,6 +187,10 @@ def _polars_lines(traces: pl.DataFrame | pl.LazyFrame) -> _Lines:
 
 
 def _pandas_tables(traces: Any) -> _Tables:
+    if len({*map(str, traces.columns)}) < len(traces.columns):
+        raise SettingError(
+            f"traces has two columns of one name: {[*map(str, traces.columns)]}; leave one out"
+        )
     table = pa.Table.from_pandas(traces, preserve_index=False)
     return table.schema, [table]
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 import polars as pl
 
 from kp_batch.errors import SettingError
+from kp_batch.faults import unknown_key
 from kp_batch.operations.outcome import Awaited, PreviewOutcome, RunOutcome
 from kp_batch.project import Project as ProjectFile
 from kp_batch.project import load_project
@@ -122,9 +123,7 @@ class Warehouse:
             >>> preview.moved.select("task_domain", pl.col("change").round(3)).head(2).rows()
             [('code', 0.098), ('code', 0.098)]
         """
-        return cast(
-            "PreviewOutcome", self._start(archive, {**settings, "preview": True}, prefect=prefect)
-        )
+        return cast("PreviewOutcome", self._start(archive, settings, preview=True, prefect=prefect))
 
     def plan(
         self, *archive: str | PathLike[str], **settings: Unpack[Settings]
@@ -681,19 +680,34 @@ class Warehouse:
         is_own = self._project is not None and self._project.is_of(shown(self._folder))
         return self._project.warehouse_id if self._project and is_own else None
 
-    def _config(self, archive: Sequence[Any], settings: Mapping[str, Any]) -> "RescoreConfig":
+    def _config(
+        self, archive: Sequence[Any], settings: Mapping[str, Any], *, preview: bool = False
+    ) -> "RescoreConfig":
+        """The settings of a run.
+
+        Raises:
+            SettingError: others than `Settings` are given, as another warehouse, or one cannot be.
+        """
+        known = Settings.__annotations__
+        if unknown := [unknown_key("", name, known) for name in settings if name not in known]:
+            raise SettingError("; ".join(unknown))
         place = {"warehouse": self._folder, "archive": archive, "project": self._project}
-        return config_of({**place, **settings})
+        return config_of({**place, "preview": preview, **settings})
 
     def _start(
-        self, archive: Sequence[Any], settings: Mapping[str, Any], *, prefect: bool
+        self,
+        archive: Sequence[Any],
+        settings: Mapping[str, Any],
+        *,
+        prefect: bool,
+        preview: bool = False,
     ) -> RunOutcome | PreviewOutcome:
         """Run, or preview."""
         from kp_batch.start import make_place, start
 
         results: list[Any] = []
         with self._called() as told:
-            config = self._config(archive, settings)
+            config = self._config(archive, settings, preview=preview)
             began = datetime.now(UTC).timestamp()
             make_place(config)
             start(config, results.append, prefect=prefect)

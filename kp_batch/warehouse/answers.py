@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _ROWS_AT_ONCE = 10_000
 # DuckDB does not find a macro that is called like a view, or a view that is called like a macro.
 _NOT_FOUND = re.compile(r"""(?:name|column|Function) "?(\w+)"? (?:does|was|not|is)""")
+# Types that Polars does not read, or as bytes, or without the zone.
+_NOT_OF_POLARS = re.compile(r"\b(INTERVAL|UNION|BIT|BIGNUM|VARINT|TIME WITH TIME ZONE)\b")
 _OTHERS = ("Did you mean ", "Candidate bindings: ")
 _TO_BE_QUOTED = re.compile(r'[",\r\n]')
 _ROWS_SHOWN = 100
@@ -77,7 +79,7 @@ def frame_answer(
 
     Raises:
         KpBatchError: DuckDB refuses the query, with its message; or it has no answer, or several,
-            or two columns of one name.
+            or two columns of one name, or one of a type that Polars lacks.
     """
     import polars as pl
 
@@ -89,9 +91,22 @@ def frame_answer(
             connection.execute(before)
         answer = connection.sql(statements[-1], params=list(values))
         _check_named_apart(answer.columns)
+        _check_types(answer)
         return pl.DataFrame(answer.to_arrow_table())
     except duckdb.Error as error:
         raise KpBatchError(_refusal(str(error).expandtabs(2))) from error
+
+
+def _check_types(answer: duckdb.DuckDBPyRelation) -> None:
+    """Refuse what Polars does not read, or reads as other values."""
+    for name, dtype in zip(answer.columns, map(str, answer.types), strict=True):
+        if lacking := _NOT_OF_POLARS.search(dtype):
+            instead = (
+                "epoch(…), its seconds" if lacking[0] == "INTERVAL" else "…::VARCHAR, its text"
+            )
+            raise KpBatchError(
+                f"{name} is of type {dtype}, which Polars does not have; ask for {instead}"
+            )
 
 
 def _refusal(message: str) -> str:

@@ -65,8 +65,8 @@ def _told(snapshot: PublishedSnapshot) -> Generator[None]:
 
 def _gone(snapshot: PublishedSnapshot) -> WarehouseError:
     return WarehouseError(
-        f"the tables of this frame are gone from {shown(snapshot.warehouse)}: a vacuum or a forget "
-        "has removed them since it was made; make it again",
+        f"the tables of this frame are gone from {shown(snapshot.warehouse)}: since it was made, "
+        "they were moved, or a vacuum or a forget removed them; make it again",
         code="file_gone",
     )
 

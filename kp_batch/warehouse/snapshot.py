@@ -73,7 +73,10 @@ class PublishedSnapshot:
         """The Parquet files of a table, sorted by path."""
         if self.candidate:
             return self.candidate.files(name)
-        paths = files_of(self.warehouse.resolve(), name, self.tables.get(name))
+        if name not in self._opened:
+            version = self.tables.get(name)
+            self._opened[name] = files_of(self.warehouse.resolve(), name, version)
+        paths = self._opened[name]
         if self.past_run and not all(path.exists() for path in paths):
             raise WarehouseError(
                 f"the tables as run {self.past_run.run_id} left them were removed (by kp-batch "
@@ -107,6 +110,11 @@ class PublishedSnapshot:
                 added_to=self.past_run.added_to,
             )
         return rows
+
+    @cached_property
+    def _opened(self) -> dict[str, list[Path]]:
+        """The files of each table that was asked for: another warehouse may take its place."""
+        return {}
 
     @cached_property
     def days(self) -> Mapping[date, Sequence[Path]]:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -76,6 +77,7 @@ KINDS = {
     "mappings": lambda: ROWS,
     "a tuple of mappings": lambda: tuple(map(MappingProxyType, ROWS)),
     "a generator": lambda: (row for row in ROWS),
+    "an array of Arrow": lambda: table(ROWS).to_struct_array().combine_chunks(),
     "a series of pandas": lambda: pd.Series(ROWS, index=[5, 5, 5, 1]),
     "a series of polars": lambda: pl.Series(ROWS),
 }
@@ -192,7 +194,12 @@ def test_a_mapping_may_have_values_that_json_lacks(tmp_path: Path) -> None:
     assert one(tmp_path, steps=pl.Series([step(), step()]))["n_steps"] == 2
     assert one(tmp_path, task_domain=Path("code"))["task_domain"] == "code"
     assert one(tmp_path, objective="\ud800")["objective"] == "�"
+    assert one(tmp_path, task_domain=Domain.CODE)["task_domain"] == "code"
     assert one(tmp_path, metadata=MappingProxyType(trace()["metadata"]))["success"] is True
+
+
+class Domain(Enum):
+    CODE = "code"
 
 
 def itself() -> Any:
@@ -243,6 +250,8 @@ def test_paths_stay_as_they_are(tmp_path: Path, paths: Any, names: tuple[str, ..
         (b"traces", "traces is of type bytes; give"),
         (trace(), r"traces is one mapping; put it into a list: kp_batch.score\(\[trace\]\)"),
         ([pl.DataFrame(ROWS[:1])] * 2, "traces has several frames; make one of them"),
+        (pd.DataFrame([[1, 2]], columns=["id", "id"]), r"two columns of one name: \['id', 'id'\]"),
+        (pd.DataFrame([[1, 2]], columns=[5, "5"]), "two columns of one name"),
         (["a", trace()], "traces has paths, and what is of type dict; give"),
     ],
 )

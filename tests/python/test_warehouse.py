@@ -241,9 +241,26 @@ def test_a_table_that_was_removed_since_says_so(own: kp.Warehouse, engine: Any) 
         own.run(cache_size=1, max_reject_share=1)
     own.vacuum(keep=timedelta(0))
 
-    with pytest.raises((WarehouseError, ComputeError), match="has removed them since") as raised:
+    with pytest.raises((WarehouseError, ComputeError), match="a forget removed them") as raised:
         before.collect(engine=engine)
     assert "make it again" in str(raised.value)
+
+
+@pytest.mark.slow
+def test_a_table_is_of_its_warehouse_alone_though_another_one_takes_its_place(
+    tmp_path: Path, own: kp.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before, was = kp.Warehouse("warehouse").scores(), own.scores().collect()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert before.collect().equals(was)
+
+    (tmp_path / "warehouse").rename(tmp_path / "old")
+    with without_page():
+        own.run(tmp_path / "archive", embedder="none", max_reject_share=1)
+    with pytest.raises(WarehouseError, match="since it was made, they were moved"):
+        before.collect()
 
 
 @pytest.mark.slow
@@ -318,6 +335,27 @@ def test_a_question_that_cannot_be_answered_says_why(
 ) -> None:
     with pytest.raises(KpBatchError, match=message):
         wh.ask(question, *values)
+
+
+@pytest.mark.slow
+def test_values_that_are_named_have_no_order(wh: kp.Warehouse) -> None:
+    named = wh.ask("differences_by", b="y", unit="agent_id", a="it's")
+
+    assert named.equals(wh.ask("differences_by", "agent_id", "it's", "y"))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("max(created_at) - min(created_at)", r"INTERVAL, .* ask for epoch\(…\), its seconds"),
+        ("[INTERVAL 1 DAY]", r"v is of type INTERVAL\[\], which Polars does not have"),
+        ("any_value(TIMETZ '08:00:00+02')", r"ask for …::VARCHAR, its text"),
+        ("any_value('101'::BIT)", "v is of type BIT"),
+    ],
+)
+def test_a_type_that_polars_lacks_is_refused(wh: kp.Warehouse, value: str, message: str) -> None:
+    with pytest.raises(KpBatchError, match=message):
+        wh.sql(f"SELECT {value} AS v FROM scores")
 
 
 def test_a_frame_holds_one_answer(wh: kp.Warehouse) -> None:
@@ -466,9 +504,11 @@ def test_a_status_tells_of_age(wh: kp.Warehouse) -> None:
 def test_faults_of_values_are_told_by_their_names_in_python(
     tmp_path: Path, wh: kp.Warehouse
 ) -> None:
-    values: Any = {"cache_size": 0, "ttl": "soon", "cache_bye": "agent_id"}
-    with pytest.raises(SettingError, match=r"^cache_size is at least 1.*ttl: a duration.*cache_by"):
-        wh.run(**values)
+    with pytest.raises(SettingError, match=r"^cache_size is at least 1, got 0; ttl: a duration"):
+        wh.run(cache_size=0, ttl="soon")
+    unknown: Any = {"cache_bye": "agent_id"}
+    with pytest.raises(SettingError, match="no key 'cache_bye', did you mean 'cache_by'"):
+        wh.run(**unknown)
     with pytest.raises(SettingError, match=r"^cache_size is at least 1, got 0$"):
         wh.sweep(cache_size=[10, 0])
     with pytest.raises(SettingError, match="similarity is above 0, up to 1"):
@@ -532,3 +572,22 @@ def test_a_failed_page_is_a_warning_of_the_run(
 
     assert run.status == "done"
     assert [text for text in run.warnings if "the report was not written: no page" in text]
+
+
+@pytest.mark.parametrize("method", ["run", "preview", "plan"])
+@pytest.mark.parametrize("name", ["archive", "warehouse", "warehouse_id", "project", "preview"])
+def test_no_setting_is_of_another_warehouse_archive_or_kind_of_run(
+    tmp_path: Path, method: str, name: str
+) -> None:
+    with pytest.raises(SettingError, match=f"there is no key '{name}'"):
+        getattr(kp.Warehouse(tmp_path / "w"), method)("traces.jsonl", **{name: "other"})
+
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_warehouse_may_be_below_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    for place in ("~/w", Path("~/w"), f"file://{tmp_path}/w"):
+        assert Path(kp.Warehouse(place)) == tmp_path / "w"
+    assert Path(kp.Warehouse("w")) == Path("w")

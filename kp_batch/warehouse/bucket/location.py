@@ -66,15 +66,15 @@ class Known(NamedTuple):
 
 
 def folder_of(name: str | PathLike[str]) -> str | PathLike[str]:
-    """The local folder of a warehouse's URL; any other name is that of the folder itself.
+    """The local folder of a warehouse's URL; any other name is of the folder: `~` is the home.
 
     Raises:
         KpBatchError: the URL names no bucket, holds a secret, or cannot be that of a warehouse.
     """
     url = str(name).rstrip("/")
     if not is_url(url):
-        local_name(url)
-        return name
+        local = os.path.expanduser(local_name(url))  # noqa: PTH111 (a folder may be called ~)
+        return name if local == url else local
     check_url(url)
     scheme, _, rest = url.partition("://")
     bucket, _, path = rest.partition("/")
