@@ -52,7 +52,10 @@ def __getattr__(name: str) -> Any:
     """Import a public name where it is used: the command line starts without polars and numpy."""
     if name not in _MODULES:
         raise AttributeError(f"module 'kp_batch' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    from kp_batch.stopping import interrupted_once
+
+    with interrupted_once():  # not in the midst of an import
+        return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from inspect import currentframe
 from math import inf
 from types import FrameType
 from typing import Any, NoReturn, ParamSpec, TypeVar
@@ -20,6 +21,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _AT_ONCE_S = 1.0  # to wait, until the next look
+_SOON_S = 0.05  # until an interrupt comes again
+_OF_IMPORTS = "<frozen importlib._bootstrap>"
 _ACTION_BYTES = 1_024  # of the system's `struct sigaction`, at the most
 
 
@@ -199,14 +202,41 @@ def _last_raised() -> _Raised | None:
     return _RAISED[0] if _RAISED else None
 
 
+def _imports(frame: FrameType | None) -> int:
+    """How many imports a frame is within."""
+    number = 0
+    while frame:
+        number += frame.f_code.co_filename == _OF_IMPORTS
+        frame = frame.f_back
+    return number
+
+
+def _interrupt_soon(number: int) -> None:
+    soon = threading.Timer(_SOON_S, _interrupt_main_thread, [number])
+    soon.daemon = True
+    soon.start()
+
+
+def _interrupt_main_thread(number: int) -> None:
+    if main := threading.main_thread().ident:
+        signal.pthread_kill(main, number)
+
+
 class _Once:
-    """A handler of SIGINT: it interrupts as the one before, but nothing that clears up."""
+    """A handler of SIGINT: it interrupts as the one before, but nothing that clears up.
+
+    Nor does it interrupt an import, but comes again: Polars, for one, is of no more use to a
+    process where its import was interrupted.
+    """
 
     def __init__(self, before: Callable[[int, FrameType | None], object]) -> None:
-        self._before = before
+        self._before, self._imports = before, _imports(currentframe())
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if clears_up():  # Polars raises an interrupt itself, and Python once more
+            return
+        if _imports(frame) > self._imports:
+            _interrupt_soon(number)
             return
         try:
             self._before(number, frame)

@@ -3,11 +3,13 @@
 import ctypes
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -305,3 +307,19 @@ def test_what_a_library_has_at_the_system_stays() -> None:
         signal.siginterrupt(signal.SIGINT, True)  # noqa: FBT003
     assert (flags(), own) == (plain, own)
     assert own != plain
+
+
+def test_an_interrupt_waits_for_the_end_of_an_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nis_whole = True\n"
+    (tmp_path / "imported_by_a_run.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def work() -> None:
+        import_module("imported_by_a_run")
+        threading.Event().wait(10)
+
+    with pytest.raises(KeyboardInterrupt), interrupted_once():
+        work()
+    assert sys.modules.pop("imported_by_a_run").is_whole
