@@ -117,6 +117,7 @@ class Session:
         Raises:
             TraceError: the trace cannot be scored; `reasons` holds the codes of all its faults.
             EncoderError: the model cannot be loaded.
+            WarehouseError: the tables that its warehouse had when the session began are gone.
             ValueError: `now` is before the time of a trace that came before.
 
         Examples:

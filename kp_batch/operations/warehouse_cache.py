@@ -23,10 +23,12 @@ from kp_batch.planning.cache_groups import groups_of, rows_by_group
 from kp_batch.planning.snapshot import OpenSnapshot, open_published, open_snapshot
 from kp_batch.runs.run import last_config
 from kp_batch.runs.staging import Staging
+from kp_batch.schemas import TABLES
 from kp_batch.scoring.profiles import ProfileVersions, load_profiles
 from kp_batch.text import format_duration
 from kp_batch.vectors import Float32s, unit
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.lazy import told_if_gone
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 _NEIGHBOURS = 5
@@ -302,7 +304,10 @@ class StandingCaches:
         """
         config = last_config(warehouse)
         _check_group(group, config.cache_by)
-        return cls(config, moment, group, published(warehouse))
+        snapshot = published(warehouse)
+        for name in TABLES:  # they are opened now: another warehouse may take its place
+            snapshot.files(name)
+        return cls(config, moment, group, snapshot)
 
     def told_apart_by(self, facts: pl.DataFrame) -> tuple[str | None, ...]:
         """What tells the cache of a trace from others: its values, which are cheap to compare."""
@@ -322,7 +327,11 @@ class StandingCaches:
             WarehouseError: vectors are missing, or the files of what was published.
         """
         one_more = CacheSettings(self.config.cache_size + 1, None)
-        with Staging.temporary() as staging, open_snapshot(self.snapshot, staging) as snapshot:
+        with (
+            told_if_gone(self.snapshot, "session"),
+            Staging.temporary() as staging,
+            open_snapshot(self.snapshot, staging) as snapshot,
+        ):
             groups = _groups(snapshot, facts, self.config.cache_by, self.group)
             caches = Caches(snapshot, encoder_id, one_more, Moment(self.moment))
             [window] = caches.of({*groups}).values()

@@ -64,7 +64,8 @@ class Warehouse:
     """
 
     def __init__(self, place: str | PathLike[str], *, progress: bool = False) -> None:
-        self._folder = Path(folder_of(place))
+        folder_of(place)
+        self._place = place
         self._progress = progress
         self._project: ProjectFile | None = None
 
@@ -674,6 +675,11 @@ class Warehouse:
 
         with self._reading() as folder:
             return vacuum(folder, parse_keep(keep), datetime.now(UTC), dry_run=dry_run)
+
+    @property
+    def _folder(self) -> Path:
+        """Of the tables; of a bucket that of its copy, which depends on the environment."""
+        return Path(folder_of(self._place))
 
     @property
     def _warehouse_id(self) -> str | None:

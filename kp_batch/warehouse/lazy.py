@@ -41,7 +41,7 @@ def lazy_view(snapshot: PublishedSnapshot, name: str) -> pl.LazyFrame:
         query = statement("SELECT $wanted FROM $name", wanted=wanted, name=name)
         if most is not None:
             query = statement("$query LIMIT $most", query=query, most=most)
-        with _told(snapshot), connect_to(snapshot) as connection:
+        with told_if_gone(snapshot, "frame"), connect_to(snapshot) as connection:
             for batch in connection.sql(query).to_arrow_reader(rows or _ROWS):
                 frame = pl.DataFrame(batch)
                 yield frame if predicate is None else frame.filter(predicate)
@@ -52,20 +52,28 @@ def lazy_view(snapshot: PublishedSnapshot, name: str) -> pl.LazyFrame:
 
 
 @contextmanager
-def _told(snapshot: PublishedSnapshot) -> Generator[None]:
-    """Say what became of tables that cannot be read any more: no command is there to do it."""
+def told_if_gone(snapshot: PublishedSnapshot, user: str) -> Generator[None]:
+    """Say what became of tables that cannot be read any more: no command is there to do it.
+
+    Args:
+        snapshot: the tables.
+        user: what was made to read them, such as a frame.
+
+    Raises:
+        KpBatchError: they are gone, or the disk, say, is at fault.
+    """
     try:
         yield
     except (WarehouseError, duckdb.Error) as error:
-        mendable = _gone(snapshot) if _are_gone(snapshot) else explain_mendable(error)
+        mendable = _gone(snapshot, user) if _are_gone(snapshot) else explain_mendable(error)
         if mendable is None or mendable is error:
             raise
         raise mendable from error
 
 
-def _gone(snapshot: PublishedSnapshot) -> WarehouseError:
+def _gone(snapshot: PublishedSnapshot, user: str) -> WarehouseError:
     return WarehouseError(
-        f"the tables of this frame are gone from {shown(snapshot.warehouse)}: since it was made, "
+        f"the tables of this {user} are gone from {shown(snapshot.warehouse)}: since it was made, "
         "they were moved, or a vacuum or a forget removed them; make it again",
         code="file_gone",
     )

@@ -312,6 +312,26 @@ def test_what_is_published_later_does_not_come_into_a_session(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("how", ["vacuum", "another warehouse"])
+def test_tables_that_are_gone_before_a_session_reads_them_are_told(
+    tmp_path: Path, how: str
+) -> None:
+    write(tmp_path, *range(4))
+    config = settings_of(tmp_path)
+    rescore_archive(config)
+    session = Session(config.warehouse)
+    if how == "vacuum":
+        rescore_archive(config.model_copy(update={"cache_size": 1}))
+        Warehouse(config.warehouse).vacuum(keep=timedelta(0))
+    else:
+        config.warehouse.rename(tmp_path / "old")
+        rescore_archive(config)
+
+    with pytest.raises(WarehouseError, match="the tables of this session are gone"):
+        session.evaluate(came("a", "fix it"), NOON)
+
+
+@pytest.mark.slow
 def test_a_warehouse_has_its_own_settings_but_other_weights_may_be_given(
     made: RescoreConfig,
 ) -> None:

@@ -591,3 +591,12 @@ def test_a_warehouse_may_be_below_the_home(tmp_path: Path, monkeypatch: pytest.M
     for place in ("~/w", Path("~/w"), f"file://{tmp_path}/w"):
         assert Path(kp.Warehouse(place)) == tmp_path / "w"
     assert Path(kp.Warehouse("w")) == Path("w")
+
+
+def test_a_warehouse_in_a_bucket_stays_in_it_whatever_region_is_set_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wh = kp.Warehouse("s3://bucket/warehouse")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+
+    assert repr(wh) == "Warehouse('s3://bucket/warehouse')"
