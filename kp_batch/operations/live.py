@@ -27,6 +27,7 @@ from kp_batch.operations.score import NOT_NEEDED, Neighbours, Scored, scored
 from kp_batch.operations.warehouse_cache import StandingCaches
 from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import ProfileVersions, extended_profiles
+from kp_batch.stopping import interrupted_once
 from kp_batch.text import count_of
 from kp_batch.vectors import unit
 from kp_batch.warehouse.bucket.location import folder_of
@@ -74,6 +75,7 @@ class Session:
         'kp:trace:...'
     """
 
+    @interrupted_once()
     def __init__(  # noqa: PLR0913 (each is a setting)
         self,
         warehouse: str | PathLike[str] | None = None,
@@ -101,6 +103,7 @@ class Session:
         self._caches: dict[Group, LiveCache] = {}
         self._forget()
 
+    @interrupted_once()
     def evaluate(self, trace: Mapping[str, Any], now: datetime | None = None) -> Scored:
         """Score a trace, which is then in the cache.
 
@@ -139,6 +142,7 @@ class Session:
             self._keep(entry)
         return result
 
+    @interrupted_once()
     def compare_profiles(self, trace: Mapping[str, Any]) -> dict[str, float]:
         """Score a trace under every profile in force, whatever its domain. The cache stays as is.
 

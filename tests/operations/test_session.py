@@ -1,11 +1,14 @@
 """Sessions of live scoring, against a plain loop over a cache."""
 
+import sys
 import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import hypothesis.strategies as st
@@ -345,3 +348,29 @@ def test_a_warehouse_has_its_own_settings_but_other_weights_may_be_given(
         session.evaluate(came("a", "fix it"), datetime(2026, 1, 5, tzinfo=UTC))
     with pytest.raises(WarehouseError, match="no warehouse"):
         Session(made.warehouse / "none")
+
+
+class Importing(dict[str, Any]):
+    """A trace that imports a module, which Ctrl-C interrupts, while it is read; then it waits."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        import_module("imported_by_a_session")
+        Event().wait(10)
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.get(key)
+
+
+def test_ctrl_c_interrupts_no_import_of_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nis_whole = True\n"
+    (tmp_path / "imported_by_a_session.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    session = Session(embedder="none")
+
+    with pytest.raises(KeyboardInterrupt):
+        session.evaluate(Importing(came("a", "fix it")), NOON)
+    assert sys.modules.pop("imported_by_a_session").is_whole
+    assert session.evaluate(came("a", "fix it"), NOON).score
