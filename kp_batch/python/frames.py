@@ -64,16 +64,42 @@ def take(traces: Any, folder: Path) -> tuple[str, ...] | Path | None:
         return (fsdecode(traces),)
     if isinstance(traces, Mapping):
         raise SettingError("traces is one mapping; put it into a list: kp_batch.score([trace])")
-    if isinstance(traces, pl.DataFrame | pl.LazyFrame):
-        return _write(folder, lambda: _polars_tables(traces), lambda: _polars_lines(traces))
-    if _is_pandas(traces, "DataFrame"):
-        return _write(folder, lambda: _pandas_tables(traces), lambda: _pandas_lines(traces))
-    if hasattr(traces, "__arrow_c_stream__") and not _is_series(traces):
-        reader = pa.RecordBatchReader.from_stream(traces)
-        return _write(folder, lambda: _arrow_tables(reader), lambda: _arrow_lines(reader))
+    if frame := _frame(traces):
+        return _write(folder, *frame)
     if isinstance(traces, Iterable) and not isinstance(traces, bytes):
         return _take_each(iter(cast("Iterable[Any]", traces)), folder)
     raise SettingError(f"traces is of type {type(traces).__name__}; {_KINDS}")
+
+
+def lines(traces: Any) -> Iterator[bytes]:
+    """One trace, or traces of any kind but files, as lines of JSON.
+
+    Raises:
+        SettingError: they are of no such kind.
+    """
+    if isinstance(traces, Mapping):
+        return map(_line, [traces])
+    if frame := _frame(traces):
+        return frame[1]()
+    if isinstance(traces, Iterable) and not isinstance(traces, (str, bytes, PathLike)):
+        return map(_line, cast("Iterable[Any]", traces))
+    kinds = "give a mapping, a list of them, or a frame"
+    raise SettingError(f"traces is of type {type(traces).__name__}; {kinds}")
+
+
+def _frame(traces: Any) -> tuple[Callable[[], _Tables], Callable[[], _Lines]] | None:
+    """What gives the tables, or else the lines, of a frame; None if it is none."""
+    if isinstance(traces, pl.DataFrame | pl.LazyFrame):
+        return lambda: _polars_tables(traces), lambda: _polars_lines(traces)
+    if _is_pandas(traces, "DataFrame"):
+        names = [*map(str, traces.columns)]
+        if len({*names}) < len(names):
+            raise SettingError(f"traces has two columns of one name: {names}; leave one out")
+        return lambda: _pandas_tables(traces), lambda: _pandas_lines(traces)
+    if hasattr(traces, "__arrow_c_stream__") and not _is_series(traces):
+        reader = pa.RecordBatchReader.from_stream(traces)
+        return lambda: _arrow_tables(reader), lambda: _arrow_lines(reader)
+    return None
 
 
 def _take_each(traces: Iterator[Any], folder: Path) -> tuple[str, ...] | Path | None:
@@ -187,10 +213,6 @@ def _polars_lines(traces: pl.DataFrame | pl.LazyFrame) -> _Lines:
 
 
 def _pandas_tables(traces: Any) -> _Tables:
-    if len({*map(str, traces.columns)}) < len(traces.columns):
-        raise SettingError(
-            f"traces has two columns of one name: {[*map(str, traces.columns)]}; leave one out"
-        )
     table = pa.Table.from_pandas(traces, preserve_index=False)
     return table.schema, [table]
 

@@ -1,6 +1,5 @@
 """A warehouse in Python: the commands of the command line as methods, and its tables as frames."""
 
-import json
 import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -394,7 +393,7 @@ class Warehouse:
         """Score new traces, each as if it came next; the warehouse stays as it is.
 
         Args:
-            traces: one, or several.
+            traces: one, or several, or a frame of them.
             profiles: the weights; None: those of the warehouse.
             at: when they come; None: now.
             group: values that choose their caches, in place of their own.
@@ -802,8 +801,9 @@ def _duration(name: str, value: Duration | None) -> timedelta | None:
 
 
 def _lines(traces: Trace | Iterable[Trace]) -> BytesIO:
-    several = [traces] if isinstance(traces, Mapping) else traces
-    return BytesIO("\n".join(json.dumps(trace, default=str) for trace in several).encode())
+    from kp_batch.python.frames import lines
+
+    return BytesIO(b"".join(lines(traces)))
 
 
 def _in_utc(moment: datetime) -> datetime:

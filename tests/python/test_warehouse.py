@@ -5,11 +5,15 @@ import json
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
 from io import StringIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
+import pandas as pd
 import polars as pl
 import pytest
 from polars.exceptions import ComputeError
@@ -108,6 +112,9 @@ def test_a_method_has_the_parameters_and_defaults_of_its_command(method: str) ->
             wanted = options[name]
             wanted = 0.95 if wanted == "0.95" else wanted
             assert (default or None) == (wanted or None), name
+
+
+NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 
 
 def made(folder: Path) -> kp.Warehouse:
@@ -600,3 +607,27 @@ def test_a_warehouse_in_a_bucket_stays_in_it_whatever_region_is_set_later(
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
 
     assert repr(wh) == "Warehouse('s3://bucket/warehouse')"
+
+
+class Domain(Enum):
+    CODE = "code"
+
+
+@pytest.mark.slow
+def test_new_traces_are_read_as_those_of_a_frame_are(wh: kp.Warehouse) -> None:
+    def near(traces: Any) -> pl.DataFrame:
+        return wh.similar(traces).to_polars().drop("age_s")  # it depends on when it is asked
+
+    plain = trace(agent_id=None, confidence=0.9)
+    odd = MappingProxyType(
+        trace(agent_id=pd.NA, task_domain=Domain.CODE, confidence=Decimal("0.9"))
+    )
+
+    wanted, similar = wh.score(plain, at=NOON).to_polars(), near(plain)
+    for same in (odd, [odd], pl.DataFrame([plain]), pd.DataFrame([plain]), pl.LazyFrame([plain])):
+        assert wh.score(same, at=NOON).to_polars().equals(wanted)
+        assert near(same).equals(similar)
+    assert wanted["score"].null_count() == 0
+    for none in ("traces.jsonl", None):
+        with pytest.raises(SettingError, match="give a mapping, a list of them, or a frame"):
+            wh.score(none)
