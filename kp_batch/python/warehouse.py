@@ -309,6 +309,8 @@ class Warehouse:
         """
         from kp_batch.pipeline.report import report
 
+        if format not in {"html", "markdown", "json"}:
+            raise SettingError(f"format is html, markdown or json, got {format!r}")
         with self._reading() as folder:
             return report(folder, format)
 
@@ -606,7 +608,7 @@ class Warehouse:
         from kp_batch.operations.export import ExportFilter, export_to
 
         domains = (domain,) if isinstance(domain, str) else domain
-        days = (_day(since), _day(until))
+        days = (_day("since", since), _day("until", until))
         wanted = (min_score, domains, *days, where, distinct, top, include_private)
         with self._reading() as folder:
             return export_to(folder, ExportFilter(*wanted), Path(output))
@@ -810,8 +812,13 @@ def _in_utc(moment: datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _day(day: str | date | None) -> str | None:
-    return None if day is None else str(day if isinstance(day, date) else date.fromisoformat(day))
+def _day(name: str, day: str | date | None) -> str | None:
+    if isinstance(day, datetime):
+        day = _in_utc(day).astimezone(UTC).date()
+    try:
+        return None if day is None else str(date.fromisoformat(str(day)))
+    except ValueError as error:
+        raise SettingError(f"{name} is a day such as 2026-01-31, got {day!r}") from error
 
 
 def _note(note: str | None) -> str | None:

@@ -4,7 +4,7 @@ import inspect
 import json
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from io import StringIO
@@ -528,6 +528,11 @@ def test_faults_of_values_are_told_by_their_names_in_python(
         wh.vacuum(keep="3m")
     with pytest.raises(SettingError, match="min_score is from 0 to 1; top is at least 1"):
         wh.export(tmp_path / "a.jsonl", min_score=2, top=0)
+    for name in ("since", "until"):
+        with pytest.raises(SettingError, match=f"{name} is a day such as 2026-01-31, got 'soon'"):
+            wh.export(tmp_path / "a.jsonl", **{name: "soon"})
+    with pytest.raises(SettingError, match="format is html, markdown or json, got 'pdf'"):
+        wh.report("pdf")  # type: ignore[arg-type]
     with pytest.raises(KpBatchError, match=r"ends with \.jsonl or \.parquet, got a\.csv"):
         wh.export("a.csv")
 
@@ -631,3 +636,13 @@ def test_new_traces_are_read_as_those_of_a_frame_are(wh: kp.Warehouse) -> None:
     for none in ("traces.jsonl", None):
         with pytest.raises(SettingError, match="give a mapping, a list of them, or a frame"):
             wh.score(none)
+
+
+@pytest.mark.slow
+def test_a_time_stands_for_its_day_in_utc(tmp_path: Path, wh: kp.Warehouse) -> None:
+    late = datetime(2026, 1, 5, 23, tzinfo=timezone(-timedelta(hours=5)))  # of the 6th, in UTC
+
+    given = [
+        wh.export(tmp_path / "a.jsonl", min_score=0, since=day) for day in (late, "2026-01-06")
+    ]
+    assert [result.exported for result in given] == [1, 1]
