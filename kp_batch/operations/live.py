@@ -17,7 +17,7 @@ import polars as pl
 from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import fault_sentence, reasons
 from kp_batch.config import RescoreConfig, read_values
-from kp_batch.embedding.encoders import Encoder, load_encoder
+from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.errors import SettingError, TraceError
 from kp_batch.novelty.settings import CacheSettings
@@ -29,7 +29,7 @@ from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import ProfileVersions, extended_profiles
 from kp_batch.stopping import interrupted_once
 from kp_batch.text import count_of
-from kp_batch.vectors import unit
+from kp_batch.vectors import Float32s, unit
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.bucket.mirror import refresh
 
@@ -132,12 +132,10 @@ class Session:
         trace_id = facts.item(0, "trace_id") or ""
         with self._lock:  # the clock is read inside, or another thread's later call could be first
             moment = datetime.now(UTC) if now is None else _in_utc(now)
-            if self._encoder is None:
-                return self._score(facts, moment, (None, ()))
             cache = self._cache(facts)
             if trace_id not in self._known:
                 _check_clock(moment, self._last, cache.newest)
-            entry, neighbours = self._meet(facts, moment, trace_id, self._encoder)
+            entry, neighbours = self._meet(facts, moment, trace_id)
             result = self._score(facts, entry.created_at, neighbours)
             self._keep(entry)
         return result
@@ -163,9 +161,7 @@ class Session:
         trace_id = facts.item(0, "trace_id") or ""
         with self._lock:
             moment = self._last or datetime.now(UTC)
-            if self._encoder is None:
-                return self._score(facts, moment, (None, ())).by_profile
-            entry, neighbours = self._meet(facts, moment, trace_id, self._encoder)
+            entry, neighbours = self._meet(facts, moment, trace_id)
         return self._score(facts, entry.created_at, neighbours).by_profile
 
     def reset(self) -> None:
@@ -189,16 +185,16 @@ class Session:
         return result
 
     def _meet(
-        self, facts: pl.DataFrame, moment: datetime, trace_id: str, encoder: Encoder
+        self, facts: pl.DataFrame, moment: datetime, trace_id: str
     ) -> tuple[Entry, Neighbours]:
         """Compare a trace with what its cache held when it came: at a moment, or once before."""
         known = self._known.get(trace_id)
         place, time = (known.place, known.created_at) if known else (self._came, moment)
-        met = self._cache(facts).held(place, time, trace_id, self._known)
+        met = self._cache(facts).held(place, time, trace_id, self._known) if self._encoder else []
         text, digest = facts.select("text", "text_hash").row(0)
         read_before = (entry for entry in (known, *met) if entry and entry.text_hash == digest)
         same = next(read_before, None)
-        vector = same.vector if same else unit(encoder.encode([text])[0])
+        vector = same.vector if same else self._vector(text)
         cached = [np.stack([entry.vector for entry in met])] if met else []
         [nearby] = most_similar([vector], cached, _NEIGHBOURS)
         similar = tuple(Similar.to(time, vars(met[row]), each) for row, each in nearby.nearest)
@@ -206,13 +202,19 @@ class Session:
         entry = Entry(place, time, trace_id, domain, digest, vector, group)
         return entry, (nearby.max_similarity, similar)
 
+    def _vector(self, text: str) -> Float32s:
+        """The vector of a text, to which none is similar where there is no encoder."""
+        return unit(self._encoder.encode([text])[0]) if self._encoder else np.zeros(1, np.float32)
+
     def _keep(self, entry: Entry) -> None:
         """Put a trace into its cache, at its place."""
-        if before := self._known.get(entry.trace_id):
-            self._caches[before.group].came.remove(before)
-        else:
+        before = self._known.get(entry.trace_id)
+        if before is None:
             self._came, self._last = self._came + 1, entry.created_at
-        self._caches[entry.group].add(entry)
+        if before and self._encoder:
+            self._caches[before.group].came.remove(before)
+        if self._encoder:  # without, none is compared
+            self._caches[entry.group].add(entry)
         if entry.trace_id:
             self._known[entry.trace_id] = entry
         if not self._known:

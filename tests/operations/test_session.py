@@ -180,6 +180,23 @@ def test_without_an_encoder_novelty_is_half() -> None:
     assert session.compare_profiles(came("a", "x")) == session.evaluate(came("a", "x")).by_profile
 
 
+def test_without_an_encoder_a_trace_keeps_its_time_as_well() -> None:
+    names = ("complexity", "novelty", "tool_diversity", "outcome_confidence")
+    first = dict.fromkeys(names, 0.0) | {"complexity": 1.0}
+    later = dict.fromkeys(names, 0.0) | {
+        "novelty": 1.0,
+        "from": f"{NOON.date() + timedelta(days=1)}",
+    }
+    session = Session(embedder="none", profiles={"code": [first, later]})
+    score = session.evaluate(came("a", "x"), NOON).score
+
+    assert session.evaluate(came("a", "x"), LATER).score == score != 0.5
+    assert session.evaluate(came("b", "x"), LATER).breakdown.composite == 0.5
+    assert "2 traces" in repr(session)
+    with pytest.raises(ValueError, match="the clock runs backwards"):
+        session.evaluate(came("c", "x"), NOON)
+
+
 def test_several_threads_may_use_a_session_and_sessions_do_not_meet() -> None:
     one, other = Session(embedder="hashing"), Session(embedder="hashing")
     with ThreadPoolExecutor(8) as pool:
