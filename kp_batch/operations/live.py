@@ -190,7 +190,7 @@ class Session:
         """Compare a trace with what its cache held when it came: at a moment, or once before."""
         known = self._known.get(trace_id)
         place, time = (known.place, known.created_at) if known else (self._came, moment)
-        met = self._cache(facts).held(place, time, trace_id, self._known) if self._encoder else []
+        met = self._cache(facts).held(place, time, trace_id, self._known)
         text, digest = facts.select("text", "text_hash").row(0)
         read_before = (entry for entry in (known, *met) if entry and entry.text_hash == digest)
         same = next(read_before, None)
