@@ -19,6 +19,7 @@ from kp_batch.project import Project as ProjectFile
 from kp_batch.project import load_project
 from kp_batch.python.calls import Profiles, Settings, Several, called, config_of
 from kp_batch.settings import PROJECT_FILE
+from kp_batch.storage.urls import is_url
 from kp_batch.text import parse_duration
 from kp_batch.warehouse.bucket.location import folder_of, shown
 
@@ -64,9 +65,8 @@ class Warehouse:
 
     def __init__(self, place: str | PathLike[str], *, progress: bool = False) -> None:
         folder_of(place)
-        self._place = place
+        self._place = place if is_url(str(place)) else Path(folder_of(place)).absolute()
         self._progress = progress
-        self._project: ProjectFile | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shown(self._folder)!r})"
@@ -683,9 +683,12 @@ class Warehouse:
         return Path(folder_of(self._place))
 
     @property
+    def _project(self) -> ProjectFile | None:
+        return None
+
+    @property
     def _warehouse_id(self) -> str | None:
-        is_own = self._project is not None and self._project.is_of(shown(self._folder))
-        return self._project.warehouse_id if self._project and is_own else None
+        return None
 
     def _config(
         self, archive: Sequence[Any], settings: Mapping[str, Any], *, preview: bool = False
@@ -757,6 +760,8 @@ class Warehouse:
 class Project(Warehouse):
     """The warehouse of a project, whose file has its archive, its settings and its limits.
 
+    The file is read at each call, so that what is changed in it holds from then on.
+
     Args:
         file: a kp_batch.toml.
         progress: as of `Warehouse`.
@@ -771,11 +776,27 @@ class Project(Warehouse):
     """
 
     def __init__(self, file: str | PathLike[str] = PROJECT_FILE, *, progress: bool = False) -> None:
-        project = load_project(Path(file))
+        self._file = Path(file).expanduser().absolute()
+        super().__init__(self._named(self._project), progress=progress)
+
+    @property
+    def _project(self) -> ProjectFile:
+        """The file as it is now: it may be edited while a notebook is open."""
+        return load_project(self._file)
+
+    @property
+    def _folder(self) -> Path:
+        return Path(folder_of(self._named(self._project)))
+
+    @property
+    def _warehouse_id(self) -> str | None:
+        return self._project.warehouse_id
+
+    @staticmethod
+    def _named(project: ProjectFile) -> str:
         if project.warehouse is None:
             raise SettingError(f'{project.name} names no warehouse: add a line warehouse = "..."')
-        super().__init__(project.warehouse, progress=progress)
-        self._project = project
+        return project.warehouse
 
 
 def _each(name: str, values: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -565,11 +566,26 @@ def test_a_project_has_archive_settings_and_warehouse(tmp_path: Path) -> None:
     assert settings["threshold"] == (0.75, "default")
     assert (tmp_path / "own" / "manifest.json").exists()
     assert project.plan(cache_size=8).reasons[0].code == "cache_size"
+    file.write_text(file.read_text().replace("cache_size = 7", "cache_size = 1"))
+    assert [reason.code for reason in project.plan().reasons] == ["cache_size"]
     file.write_text('archive = "archive"\n')
     with pytest.raises(SettingError, match="names no warehouse"):
         kp.Project(file)
     with pytest.raises(SettingError, match="cannot be read"):
         kp.Project(tmp_path / "other.toml")
+
+
+def test_a_place_stays_where_it_was_named(
+    tmp_path: Path, wh: kp.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(wh)
+    monkeypatch.chdir(folder.parent)
+    (tmp_path / "kp_batch.toml").write_text(f'warehouse = "{folder}"\n')
+    project_file = Path(os.path.relpath(tmp_path / "kp_batch.toml"))
+    places = [kp.Warehouse(folder.name), kp.Project(project_file)]
+    monkeypatch.chdir(tmp_path)
+
+    assert [each.status().warehouse for each in places] == [str(folder), str(folder)]
 
 
 @pytest.mark.slow
@@ -602,7 +618,7 @@ def test_a_warehouse_may_be_below_the_home(tmp_path: Path, monkeypatch: pytest.M
 
     for place in ("~/w", Path("~/w"), f"file://{tmp_path}/w"):
         assert Path(kp.Warehouse(place)) == tmp_path / "w"
-    assert Path(kp.Warehouse("w")) == Path("w")
+    assert Path(kp.Warehouse("w")) == Path("w").absolute()
 
 
 def test_a_warehouse_in_a_bucket_stays_in_it_whatever_region_is_set_later(

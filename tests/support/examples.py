@@ -120,8 +120,8 @@ def failures(name: str, folder: Path) -> list[str]:
     told: list[str] = []
     runner = DocTestRunner(optionflags=ELLIPSIS | NORMALIZE_WHITESPACE)
     names: dict[str, Any] = {}
-    exec(BEGINNING, names)
     with chdir(folder):
+        exec(BEGINNING, names)
         for each in documented(name):
             test = DocTest(each.examples, {}, each.name, None, None, None)
             test.globs = names  # which those of all methods share
