@@ -7,6 +7,7 @@ clears up.
 
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -22,7 +23,8 @@ R = TypeVar("R")
 
 _AT_ONCE_S = 1.0  # to wait, until the next look
 _SOON_S = 0.05  # until an interrupt comes again
-_OF_IMPORTS = "<frozen importlib._bootstrap>"
+# Code that is of no more use, or leaves a folder behind, where it is interrupted.
+_WHOLE = ("<frozen importlib._bootstrap>", tempfile.__file__)
 _ACTION_BYTES = 1_024  # of the system's `struct sigaction`, at the most
 
 
@@ -202,11 +204,11 @@ def _last_raised() -> _Raised | None:
     return _RAISED[0] if _RAISED else None
 
 
-def _imports(frame: FrameType | None) -> int:
-    """How many imports a frame is within."""
+def _whole(frame: FrameType | None) -> int:
+    """How many calls of code that is to be done as a whole a frame is within."""
     number = 0
     while frame:
-        number += frame.f_code.co_filename == _OF_IMPORTS
+        number += frame.f_code.co_filename in _WHOLE
         frame = frame.f_back
     return number
 
@@ -226,16 +228,17 @@ class _Once:
     """A handler of SIGINT: it interrupts as the one before, but nothing that clears up.
 
     Nor does it interrupt an import, but comes again: Polars, for one, is of no more use to a
-    process where its import was interrupted.
+    process where its import was interrupted. Nor Python as it makes a temporary folder, which would
+    stay.
     """
 
     def __init__(self, before: Callable[[int, FrameType | None], object]) -> None:
-        self._before, self._imports = before, _imports(currentframe())
+        self._before, self._whole = before, _whole(currentframe())
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if clears_up():  # Polars raises an interrupt itself, and Python once more
             return
-        if _imports(frame) > self._imports:
+        if _whole(frame) > self._whole:
             _interrupt_soon(number)
             return
         try:

@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
@@ -307,6 +308,28 @@ def test_what_a_library_has_at_the_system_stays() -> None:
         signal.siginterrupt(signal.SIGINT, True)  # noqa: FBT003
     assert (flags(), own) == (plain, own)
     assert own != plain
+
+
+def test_an_interrupt_leaves_no_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, marked = os.mkdir, list[str]()
+
+    def interrupted(path: str, mode: int = 0o777) -> None:
+        make(path, mode)
+        marked.append(path)
+        signal.raise_signal(signal.SIGINT)  # before Python knows what to remove
+
+    monkeypatch.setattr(os, "mkdir", interrupted)
+
+    def work() -> None:
+        with TemporaryDirectory(dir=tmp_path):
+            threading.Event().wait(10)
+
+    with pytest.raises(KeyboardInterrupt), interrupted_once():
+        work()
+    assert marked
+    assert not [*tmp_path.iterdir()]
 
 
 def test_an_interrupt_waits_for_the_end_of_an_import(
