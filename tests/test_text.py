@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch.cli.query import settings_text
 from kp_batch.errors import WarehouseError
-from kp_batch.operations.settings import Setting
+from kp_batch.operations.settings import Setting, settings_text
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.text import aligned, width
 from kp_batch.warehouse.bucket.location import folder_of

@@ -35,8 +35,9 @@ def ask(
     """
     known = {question.name: question for question in questions()}
     if name not in known:
-        meant = f", did you mean {similar!r}?" if (similar := most_similar(name, known)) else ";"
-        raise KpBatchError(f"there is no question {name!r}{meant} questions: {', '.join(known)}")
+        similar = most_similar(name, known)
+        meant = f", did you mean {similar!r}?" if similar else ";"
+        raise KpBatchError(f"there is no question {name!r}{meant} ask one of {', '.join(known)}")
     arguments, parameters = list[SQL](), list[object]()
     for parameter, value in _bound(known[name], values, named).items():
         if parameter in _COLUMNS:
@@ -66,7 +67,9 @@ def _bound(question: Question, values: Sequence[Any], named: Mapping[str, Any]) 
     if len(values) + len(named) != len(parameters) or {*given} != {*parameters}:
         needed = f"takes {', '.join(parameters)}" if parameters else "takes no values"
         counted = count_of(len(values) + len(named), "value")
-        raise KpBatchError(f"{question.name} {needed}, got {counted}; as in: {question.example}")
+        raise KpBatchError(
+            f"{question.name} {needed}, got {counted}; ask as in: {question.example}"
+        )
     return {name: given[name] for name in parameters}
 
 

@@ -124,11 +124,9 @@ class ExportFilter:
             "min_score is from 0 to 1": self.min_score is None or 0 <= self.min_score <= 1,
             "distinct is above 0, up to 1": self.distinct is None or 0 < self.distinct <= 1,
             "top is at least 1": self.top is None or self.top >= 1,
-            "since is no later than until": not (self.since and self.until)
-            or self.since <= self.until,
         }
         if wrong := [name for name, holds in checks.items() if not holds]:
-            raise SettingError(f"{'; '.join(wrong)}: got {self}")
+            raise SettingError(f"{'; '.join(wrong)}; change that: {self}")
 
     def conditions(self, threshold: str) -> Iterator[tuple[str, str]]:
         """The conditions in SQL, with the variable `domains`, each with its words."""
@@ -414,7 +412,12 @@ def export_to(warehouse: Path, wanted: ExportFilter, output: Path) -> ExportResu
     """
     form = FORMATS.get(output.suffix.lower())
     if form is None:
-        raise KpBatchError(f"a file ends with {' or '.join(FORMATS)}, got {printable(str(output))}")
+        raise KpBatchError(
+            f"{printable(str(output))} has an ending of no format; name a file that ends with "
+            f"{' or '.join(FORMATS)}"
+        )
+    if wanted.since and wanted.until and wanted.since > wanted.until:
+        raise SettingError(f"since {wanted.since} is after until {wanted.until}; change one")
     check_output(warehouse, output.absolute())
     with atomic_write(output) as partial:
         partial.touch(0o600 if wanted.private else 0o666)
@@ -432,7 +435,8 @@ def refuse_empty(result: ExportResult, output: str) -> None:
     if result.chosen and not result.exported:
         raise KpBatchError(
             f"none of {count_of(result.chosen, 'chosen trace')} could be exported, and "
-            f"{printable(output)} is as it was: {_left_out(result)}"
+            f"{printable(output)} is as it was ({_left_out(result)}); see what became of them, or "
+            "choose others"
         )
 
 

@@ -112,7 +112,7 @@ def parse_keep(text: str | timedelta) -> timedelta:
     with suppress(ValueError):
         if period := parse_duration(text):
             return period
-    raise SettingError(f"keep: a time such as 12h or 30d, got {text!r}")
+    raise SettingError(f"keep: {text!r} is no time; write one such as 12h or 30d")
 
 
 def vacuum(

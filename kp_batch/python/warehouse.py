@@ -310,7 +310,7 @@ class Warehouse:
         from kp_batch.pipeline.report import report
 
         if format not in {"html", "markdown", "json"}:
-            raise SettingError(f"format is html, markdown or json, got {format!r}")
+            raise SettingError(f"format {format!r} is none; choose html, markdown or json")
         with self._reading() as folder:
             return report(folder, format)
 
@@ -839,7 +839,7 @@ def _day(name: str, day: str | date | None) -> str | None:
     try:
         return None if day is None else str(date.fromisoformat(str(day)))
     except ValueError as error:
-        raise SettingError(f"{name} is a day such as 2026-01-31, got {day!r}") from error
+        raise SettingError(f"{name} {day!r} is no day; write one such as 2026-01-31") from error
 
 
 def _note(note: str | None) -> str | None:

@@ -12,7 +12,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -99,11 +99,11 @@ class Restless(ThreadExecutor):
 
         return called
 
-    def map(self, step: Any, parts: Any, /, *args: Any, **kwargs: Any) -> Iterator[Any]:
+    def map(self, step: Any, parts: Any, /, *args: Any, **kwargs: Any) -> Generator[Any]:
         numbers = [*range(len(parts))] * 2
         self._chance.shuffle(numbers)
         done = {number: step(parts[number], *args, **kwargs) for number in numbers}
-        return iter([done[number] for number in range(len(parts))])
+        yield from (done[number] for number in range(len(parts)))
 
 
 class Meeting:

@@ -330,7 +330,7 @@ def test_a_key_is_a_column_and_a_value_is_none(wh: kp.Warehouse) -> None:
     ("question", "values", "message"),
     [
         ("scores_by_weak", [], "there is no question 'scores_by_weak', did you mean"),
-        ("near_duplicates", [], r"takes similarity, got 0 values; as in: FROM near_duplicates"),
+        ("near_duplicates", [], r"takes similarity, got 0 values; ask as in: FROM near_duplicates"),
         ("near_duplicates", [0.9, 0.8], "takes similarity, got 2 values"),
         ("scores_by_week", [1], "takes no values, got 1 value"),
         ("means_by", ["nothing"], 'column "nothing" not found'),
@@ -530,11 +530,13 @@ def test_faults_of_values_are_told_by_their_names_in_python(
     with pytest.raises(SettingError, match="min_score is from 0 to 1; top is at least 1"):
         wh.export(tmp_path / "a.jsonl", min_score=2, top=0)
     for name in ("since", "until"):
-        with pytest.raises(SettingError, match=f"{name} is a day such as 2026-01-31, got 'soon'"):
+        with pytest.raises(SettingError, match=f"{name} 'soon' is no day; write one such as"):
             wh.export(tmp_path / "a.jsonl", **{name: "soon"})
-    with pytest.raises(SettingError, match="format is html, markdown or json, got 'pdf'"):
+    with pytest.raises(SettingError, match="format 'pdf' is none; choose html, markdown"):
         wh.report("pdf")  # type: ignore[arg-type]
-    with pytest.raises(KpBatchError, match=r"ends with \.jsonl or \.parquet, got a\.csv"):
+    with pytest.raises(SettingError, match="since 2026-01-06 is after until 2026-01-05; change"):
+        wh.export(tmp_path / "a.jsonl", since="2026-01-06", until="2026-01-05")
+    with pytest.raises(KpBatchError, match=r"^a\.csv has an ending of no format; name a file"):
         wh.export("a.csv")
 
 

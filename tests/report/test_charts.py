@@ -360,7 +360,7 @@ def test_steps_in_which_the_cache_was_filling_are_shaded_and_named_once() -> Non
         shaded = [
             mark
             for mark in drawing.chart.of("rect")
-            if mark.opacity > 0.1 and "measure" not in mark.told
+            if mark.opacity == 0.1 and "measure" not in mark.told
         ]
         assert len(shaded) == len(filling)
         names = [mark.text for mark in drawing.chart.of("text")]

@@ -194,7 +194,7 @@ class Nights:
     def follow(self, warehouse: Path) -> None:
         """What is published, where the last one that is done was a rollback."""
         if self.left:
-            with writing(warehouse, wait=True):  # what a killed one started has ended
+            with writing(warehouse, wait=60):  # what a killed one started has ended
                 [latest] = published(warehouse).find_runs("latest")
             change, *_ = latest.changes
             if change["code"] == "rollback":
