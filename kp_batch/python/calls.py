@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict
@@ -10,13 +10,14 @@ from typing import Any, TypedDict
 from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig, read_values
-from kp_batch.errors import explain_mendable
+from kp_batch.errors import SettingError, explain_mendable
 from kp_batch.log import listening
 from kp_batch.scoring.profiles import extended_profiles
 from kp_batch.stopping import interrupted_once
 
 Profiles = str | PathLike[str] | Mapping[str, Any]  # a TOML file, `default`, or its tables
 Several = str | tuple[str, ...] | list[str]
+Duration = str | timedelta
 
 
 class Settings(TypedDict, total=False):
@@ -68,6 +69,31 @@ def config_of(values: Mapping[str, Any]) -> RescoreConfig:
     if isinstance(tables := given.get("profiles"), Mapping):  # as those of a file
         given["profiles"] = extended_profiles(tables, "the table of profiles that was given")
     return read_values(given)
+
+
+def note_of(note: str | None) -> str | None:
+    """A line to keep with a run.
+
+    Raises:
+        SettingError: it cannot be one.
+    """
+    return config_of({"warehouse": "", "note": note}).note
+
+
+def in_utc(moment: datetime) -> datetime:
+    """A time, which is in UTC without a zone."""
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def check(**holds: bool) -> None:
+    """Refuse values that cannot be.
+
+    Raises:
+        SettingError: one cannot.
+    """
+    bounds = {"similarity": "above 0, up to 1"}
+    for name in (name for name, is_held in holds.items() if not is_held):
+        raise SettingError(f"{name} is {bounds.get(name, 'at least 1')}")
 
 
 @contextmanager

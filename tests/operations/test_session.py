@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 
 from kp_batch.config import RescoreConfig
+from kp_batch.embedding import encoders
 from kp_batch.embedding.encoders import Hashing, load_encoder
 from kp_batch.errors import KpBatchError, SettingError, WarehouseError
 from kp_batch.novelty.cache import VectorCache
@@ -207,7 +208,10 @@ def test_several_threads_may_use_a_session_and_sessions_do_not_meet() -> None:
     assert other.evaluate(traces[0]).max_similarity is None
 
 
-def test_sessions_share_an_encoder_which_goes_with_the_last() -> None:
+def test_sessions_share_an_encoder_which_goes_with_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(encoders, "_SHARED", weakref.WeakValueDictionary())  # others may have one
     one, other = Session(embedder="minilm"), Session(embedder="minilm")
     encoder = weakref.ref(one._encoder)  # noqa: SLF001
     assert other._encoder is encoder()  # noqa: SLF001

@@ -93,7 +93,7 @@ def parameters_of(method: str) -> dict[str, Any]:
     return {name: getattr(parameter, "default", None) for name, parameter in parameters.items()}
 
 
-METHODS = sorted(name for name in vars(kp.Warehouse) if not name.startswith("_"))
+METHODS = [name for name in dir(kp.Warehouse) if not name.startswith("_")]
 OF_COMMANDS = [name for name in METHODS if LIKE.get(name, name) in commands.commands]
 TABLES = ["scores", "rejects", "profiles", "files", "distributions"]
 

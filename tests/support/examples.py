@@ -86,10 +86,22 @@ def documented(name: str) -> Iterator[Documented]:
     value = getattr(kp_batch, name)
     yield Documented(name, value)
     if inspect.isclass(value) and name not in _WHOLE:
-        for method, own in vars(value).items():
+        for method, own in own_of(value):
             is_shown = inspect.isroutine(own) or isinstance(own, property | classmethod)
             if is_shown and not method.startswith("_"):
                 yield Documented(f"{name}.{method}", getattr(value, method))
+
+
+def own_of(value: type) -> Iterator[tuple[str, Any]]:
+    """What a class has of its own, and of classes that are not public themselves."""
+    for each in value.__mro__:
+        if each is not value and (each.__name__ in kp_batch.__all__ or not _is_ours(each)):
+            return
+        yield from vars(each).items()
+
+
+def _is_ours(value: type) -> bool:
+    return value.__module__.startswith("kp_batch.")
 
 
 def public_names() -> list[str]:

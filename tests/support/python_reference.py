@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from tests.support.examples import BEGINNING, Documented, documented, public_names
+from tests.support.examples import BEGINNING, Documented, documented, own_of, public_names
 
 _OWN = ("self", "cls")
 # What our own names of types stand for.
@@ -49,7 +49,7 @@ def _function(each: Documented) -> ast.FunctionDef | None:
     """What is called: of a class with parameters of its own, what makes an object."""
     value = each.value
     if inspect.isclass(value):
-        value = vars(value).get("__init__")
+        value = dict(own_of(value)).get("__init__")
     if not inspect.isroutine(value) or "@" in getattr(value, "__qualname__", ""):
         return None
     try:

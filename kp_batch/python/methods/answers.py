@@ -1,0 +1,179 @@
+"""What is published as frames, charts and pages."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from kp_batch.errors import SettingError
+
+if TYPE_CHECKING:
+    from altair.typing import ChartType
+
+
+from kp_batch.python.methods.place import Place
+
+
+class AnswerMethods(Place):
+    """Read the tables, and ask questions."""
+
+    def scores(self, as_of: str | None = None) -> pl.LazyFrame:
+        """One row a trace: its four dimensions, its score, and why it was novel or not.
+
+        Args:
+            as_of: the table as that run left it: its id, the beginning of it, latest, previous, a
+                time, or candidate. None: as it is published now.
+
+        Returns:
+            The view `scores`; times in UTC. Runs after this call change nothing of it.
+
+        Examples:
+            >>> by_domain = wh.scores().group_by("task_domain").agg(pl.mean("score").round(3))
+            >>> by_domain.sort("score").head(2).collect().rows()
+            [('legal', 0.392), ('finance', 0.493)]
+            >>> wh.scores(as_of="previous").select(pl.mean("novelty").round(3)).collect().item()
+            0.221
+        """
+        return self._table("scores", as_of)
+
+    def rejects(self, as_of: str | None = None) -> pl.LazyFrame:
+        """One row for each row or file that could not be scored, with all reasons.
+
+        Args:
+            as_of: as of `scores`.
+
+        Examples:
+            >>> wh.rejects().select("source_file", "reasons", "message").collect().rows()
+            []
+        """
+        return self._table("rejects", as_of)
+
+    def profiles(self, as_of: str | None = None) -> pl.LazyFrame:
+        """The weights of every profile.
+
+        Args:
+            as_of: as of `scores`.
+
+        Examples:
+            >>> wh.profiles().filter(pl.col("name") == "code").select("novelty").collect().rows()
+            [(0.3,)]
+        """
+        return self._table("profiles", as_of)
+
+    def files(self, as_of: str | None = None) -> pl.LazyFrame:
+        """The ledger: one row for each file that was ever read.
+
+        Args:
+            as_of: as of `scores`.
+
+        Examples:
+            >>> wh.files().select(pl.len(), pl.sum("rows")).collect().rows()
+            [(21, 400)]
+        """
+        return self._table("files", as_of)
+
+    def distributions(self, as_of: str | None = None) -> pl.LazyFrame:
+        """How the scores of each domain were distributed when each run had ended.
+
+        Args:
+            as_of: as of `scores`.
+
+        Examples:
+            >>> of_code = wh.distributions().filter(pl.col("task_domain") == "code")
+            >>> of_code.select("traces", pl.col("mean").round(3)).collect().rows()
+            [(79, 0.57), (79, 0.578)]
+        """
+        return self._table("distributions", as_of)
+
+    def sql(self, query: str, as_of: str | None = None) -> pl.DataFrame:
+        """The answer to a query of the views, in DuckDB's SQL.
+
+        Args:
+            query: one question; statements before it may prepare it.
+            as_of: as of `scores`.
+
+        Examples:
+            >>> wh.sql("SELECT task_domain, round(mean, 3) FROM scores_by_domain LIMIT 2").rows()
+            [('code', 0.578), ('customer_service', 0.54)]
+        """
+        from kp_batch.warehouse.answers import frame_answer
+        from kp_batch.warehouse.reader import connect
+
+        with self._reading() as folder, connect(folder, as_of) as connection:
+            return frame_answer(connection, query)
+
+    def ask(
+        self, question: str, *values: Any, as_of: str | None = None, **named: Any
+    ) -> pl.DataFrame:
+        """The answer to one of the named questions; see `questions`.
+
+        Args:
+            question: its name.
+            values: of its parameters, in their order. Columns are texts, or lists of texts:
+                `wh.ask("means_by", ["task_domain", "agent_id"])`; and so are the names of runs.
+            as_of: as of `scores`.
+            named: further values, by their names.
+
+        Examples:
+            >>> wh.ask("near_duplicates", 0.99).height
+            79
+            >>> halves = wh.ask("score_histogram", bins=2).filter(task_domain="code")
+            >>> halves.select("low", "traces").rows()
+            [(0.0, 15), (0.5, 64)]
+        """
+        from kp_batch.operations.ask import ask
+
+        with self._snapshot(as_of) as snapshot:
+            return ask(snapshot, question, values, named)
+
+    def questions(self) -> pl.DataFrame:
+        """The named questions: group, name, call with its parameters, comment, example.
+
+        Examples:
+            >>> wh.questions().filter(pl.col("name") == "near_duplicates")["call"].item()
+            'near_duplicates(similarity)'
+        """
+        from kp_batch.warehouse.questions import questions
+
+        return pl.DataFrame(questions())
+
+    def report(self, format: Literal["html", "markdown", "json"] = "html") -> str:  # noqa: A002 (the option's name)
+        """The report on the scores: one page, or its words and numbers.
+
+        Args:
+            format: html is a page that needs nothing else.
+
+        Examples:
+            >>> wh.report("markdown").splitlines()[0]
+            '# Scores of reasoning traces'
+        """
+        from kp_batch.pipeline.report import report
+
+        if format not in {"html", "markdown", "json"}:
+            raise SettingError(f"format {format!r} is none; choose html, markdown or json")
+        with self._reading() as folder:
+            return report(folder, format)
+
+    def chart(self, name: str, domain: str | None = None) -> "ChartType":
+        """A chart of the report in Altair, with its rows: to show, to save, or to change.
+
+        Args:
+            name: that of the question which it shows: scores_by_domain, scores_by_agent,
+                scores_by_week, ...; the error of an unknown one lists all.
+            domain: of which it is; None: of all together.
+
+        Examples:
+            >>> chart = wh.chart("scores_by_week", domain="code")
+            >>> chart.save("scores.html")
+            >>> chart.to_dict()["title"]["text"]
+            'Score and novelty over time'
+        """
+        from kp_batch.operations.chart import chart
+
+        with self._reading() as folder:
+            return chart(folder, name, domain)
+
+    def _table(self, name: str, as_of: str | None) -> pl.LazyFrame:
+        from kp_batch.warehouse.lazy import lazy_view
+
+        with self._snapshot(as_of) as snapshot:
+            return lazy_view(snapshot, name)

@@ -1,0 +1,169 @@
+"""What became of runs, and how a warehouse fares."""
+
+from datetime import UTC, datetime, timedelta
+from secrets import randbelow
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from kp_batch.errors import SettingError
+from kp_batch.python.calls import Duration, check
+from kp_batch.text import parse_duration
+
+if TYPE_CHECKING:
+    from kp_batch.operations.compare import Comparison
+    from kp_batch.operations.settings import SettingsInForce
+    from kp_batch.operations.status import WarehouseStatus
+    from kp_batch.operations.verify import Verification
+    from kp_batch.runs.audits import AuditResults
+
+from kp_batch.python.methods.place import Place
+
+
+class HistoryMethods(Place):
+    """Look at the runs, and check what they left."""
+
+    def runs(self) -> pl.DataFrame:
+        """The runs, the last one first: what each changed, or why it failed.
+
+        `kept` is as-of where its tables can be read, and rollback where they can be published
+        again, too.
+
+        Examples:
+            >>> wh.runs().select("status", "note").rows()
+            [('done', 'a smaller cache'), ('done', None)]
+        """
+        from kp_batch.duck import set_variables
+        from kp_batch.operations.kept_runs import RUNS, available_runs
+        from kp_batch.warehouse.answers import frame_answer
+        from kp_batch.warehouse.reader import connect
+
+        with self._reading() as folder, connect(folder) as connection:
+            set_variables(connection, **available_runs(folder).variables)
+            return frame_answer(connection, RUNS)
+
+    def compare(self, first: str, second: str, *, force: bool = False) -> "Comparison":
+        """Tell how the scores moved from one run to another, and what moved them.
+
+        Args:
+            first: the earlier run, named as of `scores`.
+            second: the later one.
+            force: compare different encoders or formulas, too.
+
+        Examples:
+            >>> comparison = wh.compare("previous", "latest")
+            >>> [reason.words for reason in comparison.changes]
+            ['cache size 1000 → 100', 'audit no_perfect_score new']
+            >>> comparison.by_domain.height, comparison.moved.height
+            (7, 87)
+        """
+        from kp_batch.operations.compare import compare
+
+        with self._reading() as folder:
+            return compare(folder, first, second, force=force)
+
+    def crossed(self, first: str, second: str, *, force: bool = False) -> pl.DataFrame:
+        """The traces that crossed the threshold from one run to another.
+
+        Args:
+            first: as of `compare`.
+            second: likewise.
+            force: likewise.
+
+        Examples:
+            >>> wh.crossed("previous", "latest").select("task_domain", "crossed").rows()
+            [('medical', 'up'), ('medical', 'up')]
+        """
+        from kp_batch.operations.compare import compare
+
+        frames: list[pl.DataFrame] = []
+        with self._reading() as folder:
+            compare(folder, first, second, force=force, take_crossed=frames.append)
+        return frames[0]
+
+    def audit(self, run: str | None = None) -> "AuditResults":
+        """Run the audits that the warehouse keeps.
+
+        Args:
+            run: over what it left, named as of `scores`; None: over what is published.
+
+        Raises:
+            AuditError: one fails; `results` has all.
+
+        Examples:
+            >>> wh.audit().to_polars().select("name", "state").rows()
+            [('no_perfect_score', 'passes')]
+        """
+        from kp_batch.pipeline.audit import audit
+        from kp_batch.runs.audits import refuse_failed
+
+        with self._reading() as folder:
+            results = audit(folder, run)
+        refuse_failed(results, "what is published stays")
+        return results
+
+    def verify(
+        self, *, sample: int = 100, seed: int | None = None, embed: bool = True
+    ) -> "Verification":
+        """Compute some traces from scratch, from their files, and compare.
+
+        Args:
+            sample: how many traces, drawn by chance.
+            seed: draws the same ones again; None: others each time.
+            embed: embed their texts again, too.
+
+        Raises:
+            KpBatchError: any differs, or no file of them is there as it was.
+
+        Examples:
+            >>> found = wh.verify(sample=5, seed=1)
+            >>> found.checked, found.to_polars()["max_difference"].max()
+            (5, 0.0)
+        """
+        from kp_batch.operations.verify import refuse_wrong, verify
+
+        check(sample=sample >= 1)
+        seed = randbelow(10**6) if seed is None else seed
+        with self._reading() as folder:
+            return refuse_wrong(verify(folder, traces=sample, seed=seed, embed=embed))
+
+    def status(
+        self, *, max_age: Duration | None = None, max_trace_age: Duration | None = None
+    ) -> "WarehouseStatus":
+        """Tell how the last run ended, when one was last done, and what stands since.
+
+        Args:
+            max_age: fail if the last success is longer ago, as "26h", or there is none.
+            max_trace_age: fail if the newest trace is older, as "3d", or there is none.
+
+        Examples:
+            >>> success = wh.status(max_age="26h").last_success
+            >>> success.status if success else None
+            'done'
+        """
+        from kp_batch.operations.status import check_age, check_trace_age, status_of
+
+        with self._called():
+            found = status_of(self._folder, datetime.now(UTC), self._warehouse_id, self._project)
+            check_age(found, _duration("max_age", max_age))
+            check_trace_age(found, _duration("max_trace_age", max_trace_age))
+            return found
+
+    def settings(self) -> "SettingsInForce":
+        """What the next run computes scores with, where it takes it from, and which run set it.
+
+        Examples:
+            >>> wh.settings().to_polars().filter(name="cache_size")["value"].item()
+            '100'
+        """
+        from kp_batch.operations.settings import settings
+
+        with self._reading() as folder:
+            return settings(folder, self._project)
+
+
+def _duration(name: str, value: Duration | None) -> timedelta | None:
+    try:
+        return parse_duration(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise SettingError(f"{name}: {error}") from error

@@ -1,0 +1,143 @@
+"""Runs, and what they would do."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Unpack, cast
+
+from kp_batch.operations.outcome import Awaited, PreviewOutcome, RunOutcome
+from kp_batch.python.calls import Duration, Settings, Several, config_of
+
+if TYPE_CHECKING:
+    from kp_batch.operations.sweep_result import Sweep
+    from kp_batch.planning.explain_plan import PlanDescription
+
+from kp_batch.python.methods.place import Place
+
+
+class RunMethods(Place):
+    """Run, and tell what a run would do."""
+
+    def run(
+        self, *archive: str | PathLike[str], prefect: bool = False, **settings: Unpack[Settings]
+    ) -> RunOutcome:
+        """Rescore an archive: Parquet or JSONL files, folders, globs or URLs.
+
+        Args:
+            archive: left out, it is that of the project, or of the last run.
+            prefect: whether to run as a Prefect flow.
+            settings: what is left out stays as the warehouse has it.
+
+        Raises:
+            KpBatchError: it failed, and published no scores.
+
+        Examples:
+            >>> wh.run("archive").status
+            'nothing_to_do'
+            >>> audits = {"no_perfect_score": {"sql": "FROM scores WHERE score = 1"}}
+            >>> run = wh.run(cache_size=100, audits=audits, note="a smaller cache")
+            >>> run.status, run.warnings
+            ('done', ())
+        """
+        return cast("RunOutcome", self._start(archive, settings, prefect=prefect))
+
+    def preview(
+        self, *archive: str | PathLike[str], prefect: bool = False, **settings: Unpack[Settings]
+    ) -> PreviewOutcome:
+        """Do all the work of a run and publish nothing: how the scores would move.
+
+        Args:
+            archive: as of `run`.
+            prefect: likewise.
+            settings: likewise.
+
+        Raises:
+            AuditError: audits would refuse it; `results` has what they found.
+            KpBatchError: it would fail.
+
+        Examples:
+            >>> code = kp.load_profiles().as_json()["code"]
+            >>> weights = {"code": code | {"novelty": 0.2, "outcome_confidence": 0.3}}
+            >>> preview = wh.preview("archive", profiles=weights)
+            >>> preview.changes, [audit.state for audit in preview.audits]
+            (True, ['passes'])
+            >>> preview.moved.select("task_domain", pl.col("change").round(3)).head(2).rows()
+            [('code', 0.098), ('code', 0.098)]
+        """
+        return cast("PreviewOutcome", self._start(archive, settings, preview=True, prefect=prefect))
+
+    def plan(
+        self, *archive: str | PathLike[str], **settings: Unpack[Settings]
+    ) -> "PlanDescription":
+        """Tell what a run would do, and why; nothing changes.
+
+        Args:
+            archive: as of `run`.
+            settings: likewise.
+
+        Examples:
+            >>> plan = wh.plan(ttl="1d")
+            >>> [reason.words for reason in plan.reasons], plan.traces_to_replay
+            (['ttl none → 1d'], 381)
+        """
+        from kp_batch.operations.preview import plan
+
+        with self._called():
+            return plan(self._config(archive, settings), by_domain_and_day=True)
+
+    def sweep(
+        self,
+        *,
+        cache_by: str | Sequence[Several | None] = (),
+        cache_size: int | Sequence[int] = (),
+        ttl: Duration | Sequence[Duration | None] = (),
+        threshold: float | Sequence[float] = (),
+    ) -> "Sweep":
+        """Tell what other caches and thresholds would do to the scores; nothing changes.
+
+        Every combination is compared with the one in force; what is left out stays as it is.
+
+        Args:
+            cache_by: whose traces share a cache; None: all of them.
+            cache_size: vectors.
+            ttl: times to live, such as "12h"; None: no limit.
+            threshold: scores worth sharing.
+
+        Examples:
+            >>> sweep = wh.sweep(cache_size=[50, 1000]).to_polars()
+            >>> of_all = sweep.filter(pl.col("task_domain").is_null())
+            >>> of_all.select("cache_size", pl.col("mean_novelty").round(3), "worth_sharing").rows()
+            [(50, 0.261, 36), (100, 0.249, 34), (1000, 0.221, 32)]
+        """
+        from kp_batch.operations.sweep import sweep
+
+        by, sizes = _each("cache_by", cache_by), _each("cache_size", cache_size)
+        ttls, thresholds = _each("ttl", ttl), _each("threshold", threshold)
+        with self._reading() as folder:
+            return sweep(folder, cache_by=by, sizes=sizes, ttls=ttls, thresholds=thresholds)
+
+    def _start(
+        self,
+        archive: Sequence[Any],
+        settings: Mapping[str, Any],
+        *,
+        prefect: bool,
+        preview: bool = False,
+    ) -> RunOutcome | PreviewOutcome:
+        """Run, or preview."""
+        from kp_batch.start import make_place, start
+
+        results: list[Any] = []
+        with self._called() as told:
+            config = self._config(archive, settings, preview=preview)
+            began = datetime.now(UTC).timestamp()
+            make_place(config)
+            start(config, results.append, prefect=prefect)
+            awaited = Awaited(config.warehouse, config.preview, began, tuple(told))
+            return awaited.outcome_of(results[-1])
+
+
+def _each(name: str, values: Any) -> list[Any]:
+    """The values of a setting, of which one may stand alone, as the warehouse keeps them."""
+    several = values if isinstance(values, (list, tuple)) else [values]
+    return [config_of({"warehouse": "", name: value}).settings[name] for value in several]

@@ -1,0 +1,125 @@
+"""Single traces, old and new, and what they resemble."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, overload
+
+from kp_batch.python.calls import Profiles, check, config_of, in_utc
+
+if TYPE_CHECKING:
+    from kp_batch.operations.explanation import Explanation
+    from kp_batch.operations.score import ScoredLines
+    from kp_batch.operations.similar import SimilarLines, SimilarTraces
+    from kp_batch.warehouse.redundancy import Redundancy
+
+from kp_batch.python.methods.place import Place
+
+Trace = Mapping[str, Any]
+
+
+class TraceMethods(Place):
+    """Explain, compare and score traces."""
+
+    def explain(self, trace: str, *, candidate: bool = False) -> "Explanation":
+        """Explain the score of a trace, and which traces it resembled.
+
+        Args:
+            trace: its id, or the beginning of it.
+            candidate: the score that the last run did not publish.
+
+        Examples:
+            >>> found = wh.explain("5e14f46f")
+            >>> found.terms.select("dimension", pl.col("product").round(3)).rows()[:2]
+            [('complexity', 0.091), ('novelty', 0.012)]
+            >>> found.traces_met.select("task_domain", pl.col("similarity").round(3)).rows()[:2]
+            [('code', 0.961), ('code', 0.907)]
+        """
+        from kp_batch.operations.explain import explain
+
+        with self._reading() as folder:
+            return explain(folder, trace, candidate=candidate)
+
+    @overload
+    def similar(self, trace: str, *, most: int = 10) -> "SimilarTraces": ...
+
+    @overload
+    def similar(self, trace: Trace | Iterable[Trace], *, most: int = 10) -> "SimilarLines": ...
+
+    def similar(
+        self, trace: str | Trace | Iterable[Trace], *, most: int = 10
+    ) -> "SimilarTraces | SimilarLines":
+        """Find the traces of the whole archive, earlier and later, that one resembles most.
+
+        Args:
+            trace: an id or the beginning of one; or a new trace, or several, which give a list with
+                `to_polars`.
+            most: how many are listed at the most.
+
+        Examples:
+            >>> found = wh.similar("5e14f46f", most=2)
+            >>> found.to_polars().select("is_same_text", pl.col("similarity").round(2)).rows()
+            [(False, 0.96), (False, 0.91)]
+        """
+        from kp_batch.operations.similar import SimilarLines, similar_to_lines, similar_to_trace
+
+        check(most=most >= 1)
+        with self._reading() as folder:
+            if isinstance(trace, str):
+                return similar_to_trace(folder, trace, most)
+            lines = similar_to_lines(folder, _lines(trace), datetime.now(UTC), most)
+            return SimilarLines(lines)
+
+    def score(
+        self,
+        traces: Trace | Iterable[Trace],
+        *,
+        profiles: Profiles | None = None,
+        at: datetime | None = None,
+        group: Mapping[str, str | None] | None = None,
+    ) -> "ScoredLines":
+        """Score new traces, each as if it came next; the warehouse stays as it is.
+
+        Args:
+            traces: one, or several, or a frame of them.
+            profiles: the weights; None: those of the warehouse.
+            at: when they come; None: now.
+            group: values that choose their caches, in place of their own.
+
+        Returns:
+            A list: of each `Scored`, or `Unscored` with its reasons; `to_polars` makes it a frame.
+
+        Examples:
+            >>> [getattr(each, "score", None) for each in wh.score([trace, {}])]
+            [0.56..., None]
+        """
+        from kp_batch.operations.score import ScoredLines, score_lines
+        from kp_batch.operations.warehouse_cache import scoring
+
+        weights = config_of({"warehouse": "", "profiles": profiles}).profiles if profiles else None
+        moment = in_utc(at or datetime.now(UTC))
+        with self._reading() as folder, scoring(folder, weights, moment, group or {}) as scorer:
+            return ScoredLines(score_lines(_lines(traces), scorer[0], moment, scorer[1]))
+
+    def redundancy(self, *, similarity: float = 0.95) -> "Redundancy":
+        """Find the share of the traces that nearly repeat any earlier one of the archive.
+
+        Args:
+            similarity: the cosine from which on one does, above 0, up to 1.
+
+        Examples:
+            >>> redundancy = wh.redundancy(similarity=0.95)
+            >>> redundancy.same_text, redundancy.repeats
+            (79, 8)
+        """
+        from kp_batch.operations.redundancy import redundancy
+
+        check(similarity=0 < similarity <= 1)
+        with self._reading() as folder:
+            return redundancy(folder, similarity)
+
+
+def _lines(traces: Trace | Iterable[Trace]) -> BytesIO:
+    from kp_batch.python.frames import lines
+
+    return BytesIO(b"".join(lines(traces)))

@@ -1,0 +1,133 @@
+"""The upkeep of a warehouse, and what goes out of it."""
+
+from datetime import UTC, date, datetime
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kp_batch.errors import SettingError
+from kp_batch.python.calls import Duration, Several, in_utc, note_of
+
+if TYPE_CHECKING:
+    from kp_batch.operations.export import ExportResult
+    from kp_batch.operations.forget import ForgetResult
+    from kp_batch.operations.rollback import RollbackResult
+    from kp_batch.operations.vacuum import VacuumResult
+
+from kp_batch.python.methods.place import Place
+
+
+class UpkeepMethods(Place):
+    """Keep a warehouse right, small and private, and export from it."""
+
+    def export(  # noqa: PLR0913 (each is an option)
+        self,
+        output: str | PathLike[str],
+        *,
+        min_score: float | None = None,
+        domain: Several = (),
+        since: str | date | None = None,
+        until: str | date | None = None,
+        where: str | None = None,
+        distinct: float | None = None,
+        top: int | None = None,
+        include_private: bool = False,
+    ) -> "ExportResult":
+        """Write traces with their scores, by default those that are worth sharing.
+
+        Args:
+            output: FILE.jsonl or FILE.parquet.
+            min_score: the least score; None: the threshold of the warehouse.
+            domain: of these domains; empty: of any.
+            since: made on that day or later, in UTC, such as "2026-01-31".
+            until: made on that day or earlier.
+            where: a condition on the view scores, in SQL.
+            distinct: leave out what resembles a better one that much; 1: equal texts.
+            top: the best ones of what is left.
+            include_private: private traces, too.
+
+        Examples:
+            >>> result = wh.export("best.jsonl", min_score=0.7, domain="code")
+            >>> result.exported, result.private
+            (6, 8)
+        """
+        from kp_batch.operations.export import ExportFilter, export_to
+
+        domains = (domain,) if isinstance(domain, str) else domain
+        days = (_day("since", since), _day("until", until))
+        wanted = (min_score, domains, *days, where, distinct, top, include_private)
+        with self._reading() as folder:
+            return export_to(folder, ExportFilter(*wanted), Path(output))
+
+    def rollback(
+        self, run: str, *, note: str | None = None, dry_run: bool = False
+    ) -> "RollbackResult":
+        """Publish again what a run left: its scores, rejects, files and settings.
+
+        Args:
+            run: named as of `scores`.
+            note: a line to keep with it.
+            dry_run: tell what would be undone; nothing changes.
+
+        Examples:
+            >>> undone = wh.rollback("previous", note="the cache was too small")
+            >>> undone.rescored, [reason.words for reason in undone.settings]
+            (87, ['cache size 100 → 1000', 'audit no_perfect_score gone'])
+        """
+        from kp_batch.operations.rollback import excluded_by, plan_rollback, rollback
+
+        with self._reading() as folder:
+            if dry_run:
+                return plan_rollback(folder, run, excluded_by(self._project, folder))
+            return rollback(folder, run, note=note_of(note), with_page=True)
+
+    def forget(
+        self,
+        *ids: str,
+        unseen_too: bool = False,
+        note: str | None = None,
+        dry_run: bool = False,
+    ) -> "ForgetResult":
+        """Remove traces for good, as if they had never been in the archive.
+
+        Args:
+            ids: of the traces.
+            unseen_too: keep ids out of later runs that were never seen.
+            note: a line to keep with the run.
+            dry_run: tell what would be done; nothing changes.
+
+        Examples:
+            >>> forgotten = wh.forget("kp:trace:5e14f46f-99e5-5efb-87a4-c2889ebb1b6b")
+            >>> forgotten.traces
+            1
+        """
+        from kp_batch.operations.forget import forget
+
+        choices = {"unseen_too": unseen_too, "note": note_of(note), "dry_run": dry_run}
+        with self._reading() as folder:
+            return forget(folder, ids, with_page=True, **choices)
+
+    def vacuum(self, *, keep: Duration = "30d", dry_run: bool = False) -> "VacuumResult":
+        """Remove old versions, vectors that nothing needs, and the raw rows of old rejects.
+
+        Args:
+            keep: what runs of this time left stays readable.
+            dry_run: tell what would be removed; nothing changes.
+
+        Examples:
+            >>> wh.vacuum(keep="90d", dry_run=True).files
+            0
+        """
+        from kp_batch.operations.vacuum import parse_keep, vacuum
+
+        with self._reading() as folder:
+            return vacuum(folder, parse_keep(keep), datetime.now(UTC), dry_run=dry_run)
+
+
+def _day(name: str, day: str | date | None) -> str | None:
+    if isinstance(day, datetime):
+        day = in_utc(day).astimezone(UTC).date()
+    try:
+        return None if day is None else str(date.fromisoformat(str(day)))
+    except ValueError as error:
+        raise SettingError(f"{name} {day!r} is no day; write one such as 2026-01-31") from error
