@@ -391,9 +391,9 @@ def test_how_long_to_keep(requested: dict[str, Any], keep: str, seconds: int) ->
     [
         ("1m", "--keep: '1m' may be minutes or months; write hours or days, such as 12h or 30d"),
         ("12 M", "may be minutes or months"),
-        ("none", "a time such as 12h or 30d, got 'none'"),
-        ("0d", "a time such as 12h or 30d, got '0d'"),
-        ("30", "a time such as 12h or 30d, got '30'"),
+        ("none", "'none' is no time; write one such as 12h or 30d"),
+        ("0d", "'0d' is no time; write one such as 12h or 30d"),
+        ("30", "'30' is no time; write one such as 12h or 30d"),
     ],
 )
 def test_a_time_that_can_be_mistaken_is_refused(

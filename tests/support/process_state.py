@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -79,3 +80,16 @@ def held_by_process() -> dict[str, list[str]]:
     # Python names those of libraries by which it was called; they are in pools of their own.
     threads = [each.name for each in threading.enumerate() if "Dummy-" not in each.name]
     return {"files": sorted(files), "threads": sorted(threads)}
+
+
+def grown(
+    before: Mapping[str, list[str]], after: Mapping[str, list[str]], folder: Path
+) -> dict[str, list[str]]:
+    """What a process holds more than before of `held_by_process`, and of files in a folder alone.
+
+    The tests before may have left some, which go at any time.
+    """
+    more = {name: Counter(after[name]) - Counter(was) for name, was in before.items()}
+    ours = {name for name in more["files"] if name.startswith(str(folder))}
+    more["files"] = Counter({name: count for name, count in more["files"].items() if name in ours})
+    return {name: sorted(counted.elements()) for name, counted in more.items() if counted}
