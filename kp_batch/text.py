@@ -221,6 +221,11 @@ def time_of_ns(nanoseconds: int) -> datetime | None:
         return None
 
 
+def in_utc(time: datetime) -> datetime:
+    """A time in UTC, of which it is where it has no zone."""
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+
+
 def us_of(time: datetime) -> int:
     """How many microseconds after 1970 a time is."""
     return (time - _EPOCH) // timedelta(microseconds=1)

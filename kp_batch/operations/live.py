@@ -28,7 +28,7 @@ from kp_batch.operations.warehouse_cache import StandingCaches
 from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import ProfileVersions, extended_profiles
 from kp_batch.stopping import interrupted_once
-from kp_batch.text import count_of
+from kp_batch.text import count_of, in_utc
 from kp_batch.vectors import Float32s, unit
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.bucket.mirror import refresh
@@ -131,7 +131,7 @@ class Session:
         facts = _facts_of(trace)
         trace_id = facts.item(0, "trace_id") or ""
         with self._lock:  # the clock is read inside, or another thread's later call could be first
-            moment = datetime.now(UTC) if now is None else _in_utc(now)
+            moment = datetime.now(UTC) if now is None else in_utc(now)
             cache = self._cache(facts)
             if trace_id not in self._known:
                 _check_clock(moment, self._last, cache.newest)
@@ -361,10 +361,6 @@ def _check_clock(moment: datetime, *earlier: datetime | None) -> None:
     for time in earlier:
         if time and moment < time:
             raise ValueError(f"the clock runs backwards: {moment} after {time}")
-
-
-def _in_utc(time: datetime) -> datetime:
-    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict
@@ -78,11 +78,6 @@ def note_of(note: str | None) -> str | None:
         SettingError: it cannot be one.
     """
     return config_of({"warehouse": "", "note": note}).note
-
-
-def in_utc(moment: datetime) -> datetime:
-    """A time, which is in UTC without a zone."""
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def check(**holds: bool) -> None:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,10 +61,8 @@ class Place:
         place = {"warehouse": self._folder, "archive": archive, "project": self._project}
         return config_of({**place, "preview": preview, **settings})
 
-    @contextmanager
-    def _called(self) -> Generator[list[str]]:
-        with called(progress=self._progress) as warnings:
-            yield warnings
+    def _called(self) -> AbstractContextManager[list[str]]:
+        return called(progress=self._progress)
 
     @contextmanager
     def _reading(self) -> Generator[Path]:

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, overload
 
-from kp_batch.python.calls import Profiles, check, config_of, in_utc
+from kp_batch.python.calls import Profiles, check, config_of
+from kp_batch.text import in_utc
 
 if TYPE_CHECKING:
     from kp_batch.operations.explanation import Explanation

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kp_batch.errors import SettingError
-from kp_batch.python.calls import Duration, Several, in_utc, note_of
+from kp_batch.python.calls import Duration, Several, note_of
+from kp_batch.text import in_utc
 
 if TYPE_CHECKING:
     from kp_batch.operations.export import ExportResult
@@ -126,7 +127,7 @@ class UpkeepMethods(Place):
 
 def _day(name: str, day: str | date | None) -> str | None:
     if isinstance(day, datetime):
-        day = in_utc(day).astimezone(UTC).date()
+        day = in_utc(day).date()
     try:
         return None if day is None else str(date.fromisoformat(str(day)))
     except ValueError as error:
