@@ -121,25 +121,28 @@ class _Texts:
             where = shown(self.snapshot.warehouse)
             raise WarehouseError(f"no trace is scored in {where}; run an archive first")
         compared = self.count if self.count <= _ALL else _DRAWN
-        repeats = self._repeats(compared, similarity)
-        same_text, share = traces - self.count, repeats / compared
-        interval = (share, share) if compared == self.count else wilson_interval(repeats, compared)
-        share, low, high = ((same_text + each * self.count) / traces for each in (share, *interval))
+        hits = self._hits(compared, similarity)
+        exact, near = traces - self.count, round(hits / compared * self.count)
+        low = high = share = (exact + near) / traces
+        if compared < self.count:
+            interval = wilson_interval(hits, compared)
+            low, high = ((exact + each * self.count) / traces for each in interval)
         return Redundancy(
             similarity=similarity,
             encoder_id=self.encoder_id,
             traces=traces,
             other_encoders=other_encoders,
-            same_text=same_text,
-            same_objective=traces - objectives,
-            compared=compared,
-            repeats=repeats,
+            exact_repeats=exact,
+            near_repeats=near,
+            all_repeats=exact + near,
             share=share,
             low=low,
             high=high,
+            same_objective=traces - objectives,
+            compared=compared,
         )
 
-    def _repeats(self, compared: int, similarity: float) -> int:
+    def _hits(self, compared: int, similarity: float) -> int:
         """How many of the texts that are compared an earlier one is similar to."""
         draw = np.random.default_rng(_SEED)
         positions = np.sort(draw.choice(self.count, compared, replace=False)).astype(np.int64)

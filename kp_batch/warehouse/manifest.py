@@ -22,7 +22,7 @@ from kp_batch.warehouse.redundancy import Redundancy
 if TYPE_CHECKING:  # a status does without
     import duckdb
 
-FORMAT_VERSION = 17
+FORMAT_VERSION = 18
 
 # Of a file that anybody may have written, as it is read.
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)

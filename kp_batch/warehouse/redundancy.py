@@ -15,19 +15,24 @@ _SHARE = Number(0, 1)
 
 @dataclass(frozen=True)
 class Redundancy(Displayed):
-    """The traces that nearly repeat an earlier one; its fields in the order of their JSON."""
+    """The traces that repeat an earlier one; its fields in the order of their JSON.
+
+    `all_repeats = exact_repeats + near_repeats`, and `share = all_repeats / traces`. Where a sample
+    was compared, `near_repeats` is an estimate, rounded to whole traces.
+    """
 
     similarity: float  # the cosine from which on a trace nearly repeats another one
     encoder_id: str  # of the vectors
     traces: int  # that have vectors of this encoder
     other_encoders: int  # traces that count nowhere here, as they have vectors of another one
-    same_text: int  # traces whose text an earlier one has
-    same_objective: int  # traces whose objective an earlier one has
-    compared: int  # of the traces without such a text, those that were compared with all earlier
-    repeats: int  # of these, those that an earlier one is similar to
-    share: float  # of all traces that nearly repeat an earlier one, by text or vector: 0..1
+    exact_repeats: int  # traces whose text an earlier one has
+    near_repeats: int  # of the others, those that an earlier one is similar to
+    all_repeats: int  # both
+    share: float  # of all repeats among the traces: 0..1
     low: float  # the 95% interval of the share, which is itself where all were compared
     high: float
+    same_objective: int  # traces whose objective an earlier one has
+    compared: int  # traces without an earlier text that were compared with all earlier ones
 
     @classmethod
     def read(cls, value: Any) -> Self:
@@ -44,7 +49,7 @@ class Redundancy(Displayed):
     @property
     def is_exact(self) -> bool:
         """Whether all traces were compared, and not a sample of them."""
-        return self.compared == self.traces - self.same_text
+        return self.compared == self.traces - self.exact_repeats
 
     def as_dict(self) -> dict[str, Any]:
         """Its fields by name."""
@@ -61,28 +66,30 @@ def redundancy_text(result: Redundancy) -> str:
 
 def redundancy_parts(result: Redundancy) -> Iterator[Part]:
     """The redundancy of an archive for people."""
-    near = f"a text or vector like an earlier one ({result.similarity:g})"
-    counts = {
-        "the text of an earlier one": result.same_text,
-        "the objective of an earlier one": result.same_objective,
-        near: round(result.share * result.traces),
-    }
     about = "" if result.is_exact else "about "
+    near = f"near repeats: another text, a similarity from {result.similarity:g}"
+    counts = {
+        "exact repeats: the same text": (result.exact_repeats, ""),
+        near: (result.near_repeats, about),
+        "all repeats: these together": (result.all_repeats, about),
+        "the same objective": (result.same_objective, ""),
+    }
     yield Head(f"{count_of(result.traces, 'trace')}, by {result.encoder_id}")
     rows = [
         {
-            "with": name,
-            "traces": f"{about * (name == near)}{count:,}",
+            "like an earlier one": name,
+            "traces": f"{about}{count:,}",
             "share": f"{count / result.traces:.2%}",
         }
-        for name, count in counts.items()
+        for name, (count, about) in counts.items()
     ]
-    yield Table(rows, bars=[(0.0, count / result.traces) for count in counts.values()])
+    yield Table(rows, bars=[(0.0, count / result.traces) for count, _ in counts.values()])
     if not result.is_exact:
-        others = result.traces - result.same_text
+        others = result.traces - result.exact_repeats
         yield (
-            f"  estimated, with a 95% interval from {result.low:.2%} to {result.high:.2%}: of the "
-            f"{others:,} texts {result.compared:,} were compared with all earlier ones"
+            f"  all repeats: estimated, with a 95% interval from {result.low:.2%} to "
+            f"{result.high:.2%}: of the {others:,} texts {result.compared:,} were compared with "
+            "all earlier ones"
         )
     if result.other_encoders:
         yield f"  not counted: {result.other_encoders:,} with vectors of another encoder"

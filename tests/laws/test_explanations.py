@@ -197,10 +197,7 @@ def assert_redundancy(history: History, similarity: float) -> None:
         own = asdict(asked.redundancy(history.warehouse, similarity))
     wanted = repeating(state, similarity)
     assert {name: own[name] for name in wanted} == wanted
-    share = (wanted["same_text"] + wanted["repeats"]) / len(state.scores)
     assert own["traces"] == len(state.scores)
-    assert is_near(own["share"], share)
-    assert own["low"] == own["share"] == own["high"]
 
 
 def _without_tokens(trace: Any) -> Any:

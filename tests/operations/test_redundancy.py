@@ -55,10 +55,10 @@ def shown(folder: Path, as_of: str | None = None) -> list[dict[str, Any]]:
 @pytest.mark.telling
 def test_texts_objectives_and_vectors_like_earlier_ones_are_counted(eight: Path) -> None:
     result = found(eight)
-    assert result == Redundancy(0.95, Hashing.encoder_id, 8, 0, 2, 2, 6, 0, 0.25, 0.25, 0.25)
+    assert result == Redundancy(0.95, Hashing.encoder_id, 8, 0, 2, 0, 2, 0.25, 0.25, 0.25, 2, 6)
     # "sum all rows" resembles "sum the rows", "fix the export" the import, by half.
-    assert found(eight, 0.4).repeats == 2
-    assert found(eight, 0.4).share == 0.5
+    near = found(eight, 0.4)
+    assert (near.exact_repeats, near.near_repeats, near.all_repeats, near.share) == (2, 2, 4, 0.5)
 
 
 def test_it_is_shown_until_anything_else_is_published(eight: Path) -> None:
@@ -154,7 +154,7 @@ def test_of_many_texts_a_sample_is_drawn_whose_interval_holds_the_truth(
     truth = found(tmp_path, 0.8)
     assert (truth.traces, truth.compared, truth.is_exact) == (
         500,
-        truth.traces - truth.same_text,
+        truth.traces - truth.exact_repeats,
         True,
     )
     monkeypatch.setattr(operation, "_ALL", 10)
@@ -165,12 +165,16 @@ def test_of_many_texts_a_sample_is_drawn_whose_interval_holds_the_truth(
         estimate = found(tmp_path, 0.8)
         assert (estimate.compared, estimate.is_exact) == (60, False)
         assert estimate.low <= estimate.share <= estimate.high
-        assert estimate.same_text / 500 <= estimate.low < estimate.high <= 1
+        assert estimate.exact_repeats / 500 <= estimate.low < estimate.high <= 1
+        assert estimate.all_repeats == estimate.exact_repeats + estimate.near_repeats
+        assert estimate.share == estimate.all_repeats / 500
         held += estimate.low <= truth.share <= estimate.high
     assert held >= 18
     assert found(tmp_path, 0.8) == estimate  # the same sample each time
-    text = invoke("redundancy", "--warehouse", tmp_path / "warehouse").stdout
-    assert "estimated, with a 95% interval from " in text
+    to = ("--similarity", 0.8, "--warehouse", tmp_path / "warehouse")
+    text = invoke("redundancy", *to).stdout
+    assert "all repeats: estimated, with a 95% interval from " in text
+    assert f"about {estimate.near_repeats}  " in text
     assert f"of the {truth.compared} texts 60 were compared with all earlier ones" in text
 
 
@@ -182,20 +186,21 @@ def test_zero_vectors_are_like_none_and_equal_ones_are_whatever_the_rounding(
     write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
     rescore_archive(settings_of(tmp_path))
     result = found(tmp_path, 1)
-    assert (result.same_text, result.compared, result.repeats) == (1, 4, 1)
+    assert (result.exact_repeats, result.compared, result.near_repeats) == (1, 4, 1)
 
 
 def test_one_trace_repeats_none(tmp_path: Path) -> None:
     write(tmp_path, 0)
     rescore_archive(settings_of(tmp_path))
-    assert found(tmp_path) == Redundancy(0.95, Hashing.encoder_id, 1, 0, 0, 0, 1, 0, 0, 0, 0)
+    assert found(tmp_path) == Redundancy(0.95, Hashing.encoder_id, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1)
 
 
 def test_the_traces_of_another_encoder_do_not_count(eight: Path) -> None:
     set_encoder(eight / "warehouse", ("t0", "t7"), "another")
     result = found(eight, 0.4)
     # t4 was like t0 alone; t5 is like none.
-    assert (result.traces, result.other_encoders, result.same_text, result.repeats) == (6, 2, 1, 1)
+    assert (result.traces, result.other_encoders) == (6, 2)
+    assert (result.exact_repeats, result.near_repeats, result.all_repeats) == (1, 1, 2)
     text = invoke("redundancy", "--warehouse", eight / "warehouse").stdout
     assert "not counted: 2 with vectors of another encoder" in text
 
@@ -227,10 +232,11 @@ def test_the_command_prints_counts_and_shares(eight: Path) -> None:
     to = ("--warehouse", eight / "warehouse")
     assert invoke("redundancy", *to).stdout.splitlines() == [
         "8 traces, by hashing-384-v1",
-        "  with                                         traces   share",
-        "  the text of an earlier one                        2  25.00%",
-        "  the objective of an earlier one                   2  25.00%",
-        "  a text or vector like an earlier one (0.95)       2  25.00%",
+        "  like an earlier one                                 traces   share",
+        "  exact repeats: the same text                             2  25.00%",
+        "  near repeats: another text, a similarity from 0.95       0   0.00%",
+        "  all repeats: these together                              2  25.00%",
+        "  the same objective                                       2  25.00%",
     ]
     printed = json.loads(invoke("redundancy", "--similarity", "0.4", *to, "--json").stdout)
     assert printed == shown(eight)[0]

@@ -39,12 +39,12 @@ def published(
     return Manifest(settings, tables, failed).as_publication(unique)
 
 
-REDUNDANCY = Redundancy(0.9, "an encoder", 10, 0, 2, 3, 8, 1, 0.3, 0.3, 0.3)
+REDUNDANCY = Redundancy(0.9, "an encoder", 10, 0, 2, 1, 3, 0.3, 0.3, 0.3, 3, 8)
 WRONG_REDUNDANCIES: dict[str, Any] = {
     "a share beyond 1": {**asdict(REDUNDANCY), "share": 1.5},
     "a share that is no number": {**asdict(REDUNDANCY), "share": math.nan},
     "a count as a truth": {**asdict(REDUNDANCY), "traces": True},
-    "a count of halves": {**asdict(REDUNDANCY), "repeats": 0.5},
+    "a count of halves": {**asdict(REDUNDANCY), "near_repeats": 0.5},
     "an encoder that is a number": {**asdict(REDUNDANCY), "encoder_id": 1},
     "an unknown name": {**asdict(REDUNDANCY), "more": 1},
     "a missing name": {"similarity": 0.9},

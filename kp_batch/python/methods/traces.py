@@ -103,15 +103,15 @@ class TraceMethods(Place):
             return ScoredLines(score_lines(_lines(traces), scorer[0], moment, scorer[1]))
 
     def redundancy(self, *, similarity: float = 0.95) -> "Redundancy":
-        """Find the share of the traces that nearly repeat any earlier one of the archive.
+        """Find the share of the traces that repeat any earlier one of the archive, or nearly.
 
         Args:
             similarity: the cosine from which on one does, above 0, up to 1.
 
         Examples:
             >>> redundancy = wh.redundancy(similarity=0.95)
-            >>> redundancy.same_text, redundancy.repeats
-            (79, 8)
+            >>> redundancy.exact_repeats, redundancy.near_repeats, redundancy.all_repeats
+            (79, 8, 87)
         """
         from kp_batch.operations.redundancy import redundancy
 

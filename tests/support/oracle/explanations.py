@@ -133,13 +133,13 @@ def nearest_of_all(
     ]
 
 
-def repeating(state: State, similarity: float) -> dict[str, int]:
+def repeating(state: State, similarity: float) -> dict[str, float]:
     """How many traces repeat an earlier one: its text, its objective, or nearly its vector."""
     count: Counter[str] = Counter()
     for place, row in enumerate(state.scores):
         earlier = state.scores[:place]
         is_same_text = any(each["text_hash"] == row["text_hash"] for each in earlier)
-        count["same_text"] += is_same_text
+        count["exact_repeats"] += is_same_text
         count["same_objective"] += any(
             each["objective_hash"] == row["objective_hash"] for each in earlier
         )
@@ -148,8 +148,11 @@ def repeating(state: State, similarity: float) -> dict[str, int]:
             any(value >= similarity for value in cosines(vectors, row["vector"]))
             or any((vector == row["vector"]).all() for vector in vectors)
         )
-        count["repeats"] += bool(is_near and not is_same_text)
-    return {name: count[name] for name in ("same_text", "same_objective", "repeats")}
+        count["near_repeats"] += bool(is_near and not is_same_text)
+        count["all_repeats"] += bool(is_near or is_same_text)
+    names = ("exact_repeats", "near_repeats", "all_repeats", "same_objective")
+    shares = dict.fromkeys(("share", "low", "high"), count["all_repeats"] / len(state.scores))
+    return {name: count[name] for name in names} | shares
 
 
 def newcomer(state: State, trace: Mapping[str, Any], now: datetime, group: str | None) -> Score:
