@@ -56,11 +56,13 @@ class _Excess:
 
 
 def read_anew(run: Run, scan: ArchiveScan) -> ReadAnew:
-    """Count the rows that a scan has staged, and the rejected ones among them."""
+    """Count the rows that a scan has staged and that count, and the rejected ones among them."""
     if not scan.facts:
         return ReadAnew()
+    # A cut file that has lost traces is read, but its last content counts.
+    counting = pl.scan_parquet(run.staging.table("files"), glob=False).select("file_id").unique()
     facts = pl.scan_parquet([*scan.facts], glob=False).select("file_id", "row", "reasons")
-    facts = facts.join(
+    facts = facts.join(counting, on="file_id", how="semi").join(
         _read_before(run), left_on=content_of("file_id"), right_on="content", how="anti"
     )
     rejected = facts.filter(pl.col("reasons").list.len() > 0).collect(engine="streaming")

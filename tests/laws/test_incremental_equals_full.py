@@ -288,6 +288,14 @@ class Nights(RuleBasedStateMachine):
             self.put(name, start[: start.rfind(b"\n") + 1] if at_end else start)
             self.go_on(then)
 
+    @rule(name=st.sampled_from(LINES), content=contents, then=then)
+    def cut_a_file_that_has_rejects(self, name: str, content: list[Any], then: str) -> None:
+        """What is left of it has a rejected row, and lacks a trace, so that its rows stay."""
+        rejected, last = trace(id="kp:trace:faulty", steps=[]), trace(id="kp:trace:torn")
+        self.write(name, [rejected, *content, last], "run")
+        self.put(name, (self.archive / name).read_bytes()[:-20])
+        self.go_on(then)
+
     @rule(name=names, then=then)
     def take_away(self, name: str, then: str) -> None:
         if self.has(name) and len(self.present) > 1:

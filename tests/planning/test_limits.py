@@ -129,6 +129,25 @@ def test_a_file_that_is_cut_within_a_line_loses_nothing_and_is_unreadable(nights
     assert 640 + 15 < nights.scores < 640 + 25
 
 
+@pytest.mark.parametrize("bad", [1, 25])
+def test_a_cut_file_whose_last_content_counts_on_is_not_read_anew(empty: Nights, bad: int) -> None:
+    """Its rows count for nothing: neither those that are rejected, nor the others."""
+    empty.write("b.jsonl", 20)
+    faulty = [trace(id=f"a-bad-{number:03d}", steps=[]) for number in range(bad)]
+    sound = [trace(id=f"a-{number:03d}") for number in range(2)]
+    path = write_jsonl(empty.archive / "a.jsonl", [*faulty, *sound])
+    before = empty.run(max_reject_share=1).counts
+    path.write_bytes(path.read_bytes()[:-20])
+    assert empty.described(max_reject_share=1, max_new_rejects=0).excess is None
+    counts = empty.run(max_reject_share=1, max_new_rejects=0).counts
+    assert (counts.cut, counts.rejected, counts.removed) == (1, before.rejected, 0)
+    assert ask(empty.warehouse, "SELECT reasons FROM files WHERE source_file LIKE '%/a.jsonl'")[
+        "reasons"
+    ].to_list() == [["cut_file"]]
+    assert empty.scores == 22
+    assert empty.run(max_reject_share=1).run_id is None
+
+
 @pytest.mark.telling
 @pytest.mark.parametrize(
     ("before", "removed", "limit", "fails"),
