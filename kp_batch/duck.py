@@ -15,12 +15,13 @@ from math import isfinite
 from pathlib import Path
 from string import Template
 from threading import RLock
-from typing import TYPE_CHECKING, LiteralString
+from typing import TYPE_CHECKING, Any, LiteralString
 
 from kp_batch.stopping import stopped_by
 
 if TYPE_CHECKING:
     import duckdb
+    import polars as pl
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*")
 # DuckDB sorts and joins what grows with the archive on disk; with more memory it is hardly faster.
@@ -103,6 +104,46 @@ def read_parquet(*paths: str | Path, numbered: bool = False) -> SQL:
         paths=joined(literal(escape(str(path))) for path in paths),
         numbered="true" if numbered else "false",
     )
+
+
+def frame_of(rows: "duckdb.DuckDBPyRelation") -> "pl.DataFrame":
+    """Run a query and return its rows.
+
+    Arrow, by which they come, has no integers of 128 bits: a HUGEINT, as of `sum`, becomes a
+    Decimal(38, 0), and a UHUGEINT the text of its digits.
+
+    Raises:
+        duckdb.Error: the query fails; a ConversionException, too, if a HUGEINT has 39 digits.
+    """
+    import polars as pl
+
+    if any("HUGEINT" in str(dtype) for dtype in rows.types):
+        kinds = (SQL(_of_arrow(dtype)) for dtype in rows.types)
+        values = joined(
+            statement("#$place::$kind AS $name", place=place, kind=kind, name=identifier(name))
+            for place, (kind, name) in enumerate(zip(kinds, rows.columns, strict=True), 1)
+        )
+        rows = rows.project(str(values))  # it takes no subclass of str
+    return pl.DataFrame(rows.to_arrow_table())
+
+
+def _of_arrow(dtype: Any) -> str:  # DuckDB's stubs mix children and sizes
+    """The type whose values Arrow has, to the last digit, at any depth."""
+    match dtype.id:
+        case "hugeint":
+            return "DECIMAL(38,0)"
+        case "uhugeint":
+            return "VARCHAR"
+        case "list" | "array":
+            kind, *size = (child for _, child in dtype.children)
+            return f"{_of_arrow(kind)}[{''.join(map(str, size))}]"
+        case "map":
+            return f"MAP({', '.join(_of_arrow(child) for _, child in dtype.children)})"
+        case "struct":
+            members = (f"{identifier(name)} {_of_arrow(child)}" for name, child in dtype.children)
+            return f"STRUCT({', '.join(members)})"
+        case _:
+            return str(dtype)
 
 
 def set_variables(connection: "duckdb.DuckDBPyConnection", /, **variables: object) -> None:

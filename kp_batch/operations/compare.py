@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import duckdb
 import polars as pl
 
-from kp_batch.duck import SQL, Value, set_variables, sql, statement
+from kp_batch.duck import SQL, Value, frame_of, set_variables, sql, statement
 from kp_batch.errors import UNREAD, KpBatchError, Unread
 from kp_batch.html import Displayed
 from kp_batch.ingest.reread import TraceLocation, find_locations, reread
@@ -26,7 +26,6 @@ from kp_batch.warehouse.snapshot import (
     CANDIDATE,
     PublishedSnapshot,
     create_view,
-    frame_of,
     kept_candidate,
     published,
 )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from kp_batch.dimensions import Counts
-from kp_batch.duck import SQL, read_parquet, set_variables, statement
+from kp_batch.duck import SQL, frame_of, read_parquet, set_variables, statement
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.errors import EncoderError, WarehouseError
 from kp_batch.operations.compare import score_changes
@@ -26,7 +26,7 @@ from kp_batch.text import encodable, shortened
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.delta import partition_files
-from kp_batch.warehouse.snapshot import CANDIDATE, frame_of, manifest_after
+from kp_batch.warehouse.snapshot import CANDIDATE, manifest_after
 
 _NAMED = 3  # ids at most, where a beginning is not unique
 _NAME = 80  # characters

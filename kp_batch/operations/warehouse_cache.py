@@ -9,13 +9,14 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, LiteralString, Self
 
+import duckdb
 import polars as pl
 
 from kp_batch.config import RescoreConfig
 from kp_batch.duck import set_variables, sql, statement
 from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
-from kp_batch.errors import KpBatchError
+from kp_batch.errors import KpBatchError, WarehouseError, explain_mendable
 from kp_batch.novelty.settings import CACHE_COLUMNS, CacheSettings, format_cache_by
 from kp_batch.novelty.similar import Nearby, Similar, most_similar
 from kp_batch.operations.score import FindNeighbours, Neighbours, no_neighbours
@@ -27,8 +28,8 @@ from kp_batch.schemas import TABLES
 from kp_batch.scoring.profiles import ProfileVersions, load_profiles
 from kp_batch.text import format_duration
 from kp_batch.vectors import Float32s, unit
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.lazy import told_if_gone
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 _NEIGHBOURS = 5
@@ -328,7 +329,7 @@ class StandingCaches:
         """
         one_more = CacheSettings(self.config.cache_size + 1, None)
         with (
-            told_if_gone(self.snapshot, "session"),
+            _told_if_gone(self.snapshot),
             Staging.temporary() as staging,
             open_snapshot(self.snapshot, staging) as snapshot,
         ):
@@ -336,6 +337,33 @@ class StandingCaches:
             caches = Caches(snapshot, encoder_id, one_more, Moment(self.moment))
             [window] = caches.of({*groups}).values()
             return window.held()
+
+
+@contextmanager
+def _told_if_gone(snapshot: PublishedSnapshot) -> Generator[None]:
+    """Say what became of tables that cannot be read any more: no command is there to do it."""
+    try:
+        yield
+    except (WarehouseError, duckdb.Error) as error:
+        mendable = _gone(snapshot) if _are_gone(snapshot) else explain_mendable(error)
+        if mendable is None or mendable is error:
+            raise
+        raise mendable from error
+
+
+def _gone(snapshot: PublishedSnapshot) -> WarehouseError:
+    return WarehouseError(
+        f"the tables of this session are gone from {shown(snapshot.warehouse)}: since it was made, "
+        "they were moved, or a vacuum or a forget removed them; make it again",
+        code="file_gone",
+    )
+
+
+def _are_gone(snapshot: PublishedSnapshot) -> bool:
+    try:
+        return not all(path.exists() for name in TABLES for path in snapshot.files(name))
+    except WarehouseError:  # of the table's log
+        return True
 
 
 @dataclass

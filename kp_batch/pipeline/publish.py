@@ -20,7 +20,7 @@ from polars.exceptions import PanicException
 
 from kp_batch.archive.ledger import changed_entries
 from kp_batch.archive.sources import in_full
-from kp_batch.duck import sql
+from kp_batch.duck import frame_of, sql
 from kp_batch.log import warn
 from kp_batch.pipeline.write import write_rejects
 from kp_batch.planning.plan import Plan
@@ -39,7 +39,7 @@ from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.last_run import Stands
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
-from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of, manifest_after, published
+from kp_batch.warehouse.snapshot import PublishedSnapshot, manifest_after, published
 
 # DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.
 _DOMAINS_AT_ONCE = 100_000

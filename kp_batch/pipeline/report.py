@@ -14,7 +14,7 @@ from polars.exceptions import PanicException
 
 from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.dimensions import DIMENSIONS
-from kp_batch.duck import columns, duckdb_limit, sql, statement
+from kp_batch.duck import columns, duckdb_limit, frame_of, sql, statement
 from kp_batch.errors import BusyError, Unread, WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.ingest.reread import Trace, TraceLocation, locations_query, reread_batches
@@ -31,7 +31,7 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect, connect_to
-from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 _MOST_MEMORY = 512 << 20  # of DuckDB, which spills the rest to disk
 _THREADS = ThreadExecutor()

@@ -10,12 +10,12 @@ import duckdb
 import polars as pl
 
 from kp_batch.dimensions import DIMENSIONS
-from kp_batch.duck import sql
+from kp_batch.duck import frame_of, sql
 from kp_batch.runs.staging import Staging
 from kp_batch.schemas import TIMESTAMP
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.catalog import create_macros
-from kp_batch.warehouse.snapshot import PublishedSnapshot, frame_of, published
+from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 _FINGERPRINTS = pl.Schema(
     {

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from kp_batch.duck import SQL, identifier, literal, sql, statement
+from kp_batch.duck import SQL, frame_of, identifier, literal, sql, statement
 from kp_batch.report.labels import ALL, distinct, distinct_labels
 from kp_batch.report.spans import SPANS, Span, span, step_of
 from kp_batch.runs.reasons import Reason, setting_changes
@@ -179,7 +179,7 @@ def _report_data(
     connection.execute("SET preserve_insertion_order = false")  # or many files take much memory
     # Questions that name others find those that ask what is in use; see `_asked_of`.
     connection.execute("SET search_path = 'kp.here,kp.main'")
-    runs = [*map(RunRecord.of, pl.DataFrame(connection.sql(_RUNS).to_arrow_table()).to_dicts())]
+    runs = [*map(RunRecord.of, frame_of(connection.sql(_RUNS)).to_dicts())]
     run = last_done(runs)
     before = last_done(each for each in runs if each != run)
     function = _function(connection)
@@ -238,7 +238,7 @@ def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], dict[str, 
         "SELECT task_domain, count(*) AS traces FROM scores_extract GROUP BY ALL "
         "ORDER BY traces DESC, task_domain"
     )
-    found = pl.DataFrame(connection.sql(domains).to_arrow_table())
+    found = frame_of(connection.sql(domains))
     small = pl.col("traces") < pl.min_horizontal(_SMALL, pl.col("traces").sum() / 100)
     are_small = found.select(small).to_series()
     apart = _apart(len(found), int(are_small.sum()))
@@ -272,7 +272,7 @@ def _spans(
 ) -> dict[str, Span]:
     """Create `scores_by_day`, and `spans`, in which each scope is shown."""
     connection.execute(sql(__name__, "scores_by_day.sql"))
-    days = pl.DataFrame(connection.sql("FROM scores_by_day").to_arrow_table())
+    days = frame_of(connection.sql("FROM scores_by_day"))
     ended = run.finished_at.date() if run else None
     of_scopes = days.partition_by("domain", as_dict=True)
     spans = {scope: span(scope, rows, ended, unit) for (scope,), rows in of_scopes.items()}
@@ -342,4 +342,4 @@ def _set(connection: duckdb.DuckDBPyConnection, **variables: str | None) -> None
 
 
 def _frame(connection: duckdb.DuckDBPyConnection, name: str, **values: SQL | str) -> pl.DataFrame:
-    return pl.DataFrame(connection.sql(sql(__name__, f"sql/{name}.sql", **values)).to_arrow_table())
+    return frame_of(connection.sql(sql(__name__, f"sql/{name}.sql", **values)))

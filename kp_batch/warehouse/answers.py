@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import duckdb
 
-from kp_batch.duck import SQL, identifier, joined, statement
+from kp_batch.duck import SQL, frame_of, identifier, joined, statement
 from kp_batch.errors import KpBatchError
 from kp_batch.text import Terminal, count_of, drawn, padded, printable, printable_lines, width
 from kp_batch.warehouse.questions import questions
@@ -81,8 +81,6 @@ def frame_answer(
         KpBatchError: DuckDB refuses the query, with its message; or it has no answer, or several,
             or two columns of one name, or one of a type that Polars lacks.
     """
-    import polars as pl
-
     try:
         statements = connection.extract_statements(query)
         if [*map(_has_answer, statements)] != [False] * (len(statements) - 1) + [True]:
@@ -92,7 +90,7 @@ def frame_answer(
         answer = connection.sql(statements[-1], params=list(values))
         _check_named_apart(answer.columns)
         _check_types(answer)
-        return pl.DataFrame(answer.to_arrow_table())
+        return frame_of(answer)
     except duckdb.Error as error:
         raise KpBatchError(_refusal(str(error).expandtabs(2))) from error
 
@@ -111,6 +109,8 @@ def _check_types(answer: duckdb.DuckDBPyRelation) -> None:
 
 def _refusal(message: str) -> str:
     """DuckDB's message; where it does not find a question by its name, how that is asked."""
+    if "to DECIMAL(38,0)" in message:  # see `frame_of`
+        return f"{message}\nask for …::VARCHAR, its text"
     named = _NOT_FOUND.search(message)
     asked = next((known for known in questions() if named and known.name == named[1]), None)
     if asked is None:

@@ -319,8 +319,3 @@ def create_view(connection: duckdb.DuckDBPyConnection, schema: str, name: str, r
     """Create a view of rows in a schema of the connection."""
     view = statement("CREATE VIEW $schema.$name AS FROM $rows", schema=schema, name=name, rows=rows)
     connection.execute(view)
-
-
-def frame_of(rows: duckdb.DuckDBPyRelation) -> pl.DataFrame:
-    """Run a query of DuckDB and return its rows as a frame."""
-    return pl.DataFrame(rows.to_arrow_table())

@@ -15,7 +15,7 @@ from kp_batch.cli.query import sql  # noqa: F401 (it adds the command)
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.warehouse.answers import write_answer
+from kp_batch.warehouse.answers import frame_answer, write_answer
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
@@ -67,6 +67,31 @@ def test_each_kind_of_value_is_written_in_csv_and_json(
 def test_csv_tells_null_from_an_empty_text_as_duckdb_does() -> None:
     query = "SELECT * FROM (VALUES (NULL, '', 1), ('', NULL, 2)) AS t(a, b, c)"
     assert answered(query, "csv") == 'a,b,c\n,"",1\n"",,2\n'
+
+
+@pytest.mark.parametrize(
+    ("value", "is_value"),
+    [
+        ("340282366920938463463374607431768211455::UHUGEINT", str(2**128 - 1)),
+        ("99999999999999999999999999999999999999::HUGEINT", Decimal(10**38 - 1)),
+        ("sum(7::BIGINT)", Decimal(7)),
+        ("NULL::UHUGEINT", None),
+        ("[1::UHUGEINT, NULL]", ["1", None]),
+        ("[1::UHUGEINT, NULL]::UHUGEINT[2]", ["1", None]),
+        ("{'hugeint': 7::HUGEINT, 'B \"b': 8::UHUGEINT}", {"hugeint": Decimal(7), 'B "b': "8"}),
+        ("MAP {1::UHUGEINT: 2::HUGEINT}", {"1": Decimal(2)}),
+    ],
+)
+def test_a_frame_has_integers_of_128_bits_to_the_last_digit(value: str, is_value: Any) -> None:
+    with duckdb.connect() as connection:
+        frame = frame_answer(connection, f"SELECT {value} AS one, 2 AS two")
+        assert frame.to_dicts() == [{"one": is_value, "two": 2}]
+
+
+def test_a_frame_with_an_integer_of_39_digits_is_refused() -> None:
+    beyond = f"{2**127 - 1}::HUGEINT"
+    with duckdb.connect() as connection, pytest.raises(KpBatchError, match="VARCHAR, its text"):
+        frame_answer(connection, f"SELECT {beyond} AS one")
 
 
 @pytest.fixture(scope="module")
