@@ -1,1 +1,0 @@
-"""Prefect flows, and nothing else."""
