@@ -1,54 +1,5 @@
-"""The Prefect flow that imports other systems' traces, then rescores."""
+"""The flows that prefect.yaml deploys. Change them here, or call them from a flow of your own."""
 
-from dataclasses import asdict
-from typing import Any
+from kp_batch.flows import import_and_rescore, rescore
 
-from prefect import flow, task
-from prefect.cache_policies import NO_CACHE
-
-from kp_batch.config import RescoreConfig
-from kp_batch.imports.config import ImportConfig, imports_of, read_imports
-from kp_batch.imports.summary import as_text
-from kp_batch.log import info
-from kp_batch.steps.prefect import (
-    FLOW,
-    logged_to_prefect,
-    rescore_in_tasks,
-    silence_at_exit,
-    tried_in_flow,
-)
-from kp_batch.steps.step import retried, timed
-
-
-@flow(**(FLOW | {"name": "import-and-rescore"}))
-def import_and_rescore(
-    config: RescoreConfig, imports: list[ImportConfig] | None = None
-) -> dict[str, Any]:
-    """Import what is new of other systems' traces, then rescore.
-
-    Args:
-        config: what to rescore, where to, and how: its archive names those of the imports.
-        imports: one for each archive, in their order; left out, those of the config's project.
-
-    Returns:
-        The run's summary.
-
-    Raises:
-        KpBatchError: an import failed, and nothing more was done; or the run failed.
-    """
-    silence_at_exit()
-    with timed(), tried_in_flow(config):  # the run's seconds include the imports
-        with logged_to_prefect():
-            # All settings first: their faults are reported before any work.
-            config = RescoreConfig.read(config)
-            entries = imports if imports is not None else imports_of(config.project)
-            for source in read_imports(entries):
-                import_new(source)
-        return asdict(rescore_in_tasks(config))
-
-
-@task(name="import", cache_policy=NO_CACHE, persist_result=False)
-def import_new(settings: ImportConfig) -> None:
-    """Import, again after a while where the disk or the network fails; see `retried`."""
-    imported = retried(f"import into {settings.archive}", settings.run)
-    info(as_text(imported, settings.archive))
+__all__ = ["import_and_rescore", "rescore"]

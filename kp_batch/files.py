@@ -7,16 +7,20 @@ several processes write a file at once, the last one wins.
 
 import errno
 import os
-from collections.abc import Collection, Generator, Iterable
+import tomllib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from shutil import rmtree
 from stat import S_ISDIR, S_ISREG
+from typing import Any
 from uuid import uuid4
 
-from kp_batch.errors import WRITTEN_FOLDERS, WarehouseError
+from kp_batch.errors import WRITTEN_FOLDERS, KpBatchError, WarehouseError
 from kp_batch.stopping import parts_in_threads, result_of
+from kp_batch.text import one_line, printable
 
 NO_FILE = "it is a pipe, a socket or a device, and no file"
 NAMED_PIPE = "it is a pipe, which may wait for ever; name a file, or <(command)"
@@ -61,11 +65,48 @@ def read_named(path: Path | str) -> str:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is not UTF-8.
+        ValueError: it is not UTF-8; see `decoded`.
     """
     if is_named_pipe(path):
         raise OSError(errno.EINVAL, NAMED_PIPE, str(path))
-    return Path(path).read_text("utf-8")
+    return decoded(Path(path).read_bytes())
+
+
+def decoded(content: bytes) -> str:
+    """The text of a file in UTF-8, without the byte order mark that editors on Windows write.
+
+    Raises:
+        ValueError: it is not UTF-8; the message says what to do.
+    """
+    if content[:2] in {BOM_UTF16_LE, BOM_UTF16_BE} or b"\0" in content[:2]:
+        raise ValueError("it is UTF-16; save it as UTF-8")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start + 1:,} is not UTF-8; save it as UTF-8") from error
+
+
+def read_toml(
+    path: Path | str, what: str, failure: Callable[[str], KpBatchError]
+) -> tuple[str, dict[str, Any]]:
+    """The text of a TOML file that a user names, and its tables.
+
+    Args:
+        path: the file.
+        what: it is, for the message, such as `the audits file`.
+        failure: makes an error of a message.
+
+    Raises:
+        KpBatchError: that error: it is missing, unreadable, not UTF-8, or no TOML.
+    """
+    try:
+        text = read_named(path)
+        return text, tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or one_line(str(error))
+        remedy = "; mend that place" if isinstance(error, tomllib.TOMLDecodeError) else ""
+        message = f"{what} {printable(str(path))} cannot be read: {reason}{remedy}"
+        raise failure(message) from error
 
 
 @contextmanager

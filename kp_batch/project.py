@@ -5,7 +5,6 @@ setting taken back. Relative paths start from the file's folder.
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +13,7 @@ from typing import Any, cast
 
 from kp_batch.errors import SettingError
 from kp_batch.faults import Place, unknown_key
-from kp_batch.files import read_named
+from kp_batch.files import read_toml
 from kp_batch.runs.audits import parse_audits
 from kp_batch.scoring.profiles import extended_profiles
 from kp_batch.settings import EMBEDDERS, SETTINGS
@@ -134,14 +133,11 @@ def load_project(file: Path) -> Project:
     Raises:
         SettingError: it is missing, unreadable or has faults there; the message lists all of them.
     """
-    try:
-        text = read_named(file)
-        content = tomllib.loads(text)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SettingError(
-            f"the project file {printable(str(file))} cannot be read: {printable(str(reason))}"
-        ) from error
+    return project_of(file, *read_toml(file, "the project file", SettingError))
+
+
+def project_of(file: Path, text: str, content: Mapping[str, Any]) -> Project:
+    """The project of a text, which is that of the file, or will be; see `load_project`."""
     if faults := [*_faults_of_head(content)]:
         _refuse(file, [*faults, *_faults_of_tables(content)])
     warehouse = content.get("warehouse")

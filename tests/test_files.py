@@ -1,5 +1,6 @@
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from kp_batch.files import (
     write_cache,
 )
 from kp_batch.project import load_project
+from kp_batch.runs.audits import load_audits
+from kp_batch.scoring.profiles import load_profiles
 from tests.support.commands import invoke
 
 
@@ -112,6 +115,35 @@ def test_a_pipe_in_a_folder_is_refused_where_a_user_names_it(pipe: Path) -> None
             read()
     done = invoke("score", pipe)
     assert (done.returncode, NAMED_PIPE in done.stderr) == (2, True)
+
+
+WEIGHTS = "\n".join(
+    f"{name} = 0.25" for name in ("complexity", "novelty", "tool_diversity", "outcome_confidence")
+)
+READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "project": ("warehouse = 'w'", load_project),
+    "profiles": (f"[profiles.legal]\n{WEIGHTS}", load_profiles),
+    "audits": ("[audits.a]\nsql = 'SELECT 1'", load_audits),
+    "rules": ("[success]\nscore = 'right'\nat_least = 1", lambda path: load_rules(path, {})),
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_each_file_of_toml_may_begin_with_a_byte_order_mark_and_is_utf_8(
+    tmp_path: Path, kind: str
+) -> None:
+    (text, read), file = READERS[kind], tmp_path / "a.toml"
+    file.write_text(f"{text}\n", "utf-8-sig")
+    read(file)
+    for content, reason in (
+        (text.encode("utf-16"), "it is UTF-16; save it as UTF-8"),
+        (text.encode("utf-16-le"), "it is UTF-16; save it as UTF-8"),
+        (b"# \xfc\n", "byte 3 is not UTF-8; save it as UTF-8"),
+        (b"\na b", r"Expected .* \(at line 2, column 3\); mend that place"),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(KpBatchError, match=f"the {kind} file {file} cannot be read: {reason}$"):
+            read(file)
 
 
 def test_the_pipe_of_a_command_is_read() -> None:

@@ -1,6 +1,9 @@
 """The file of a project: its form, its faults, and what it makes of a run's settings."""
 
+import ast
+import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,8 @@ import pytest
 
 from kp_batch.config import RescoreConfig, defaults, read_project
 from kp_batch.errors import IdentityError, KpBatchError
-from kp_batch.operations.init import begin_project
+from kp_batch.operations.deployment import deployment_of
+from kp_batch.operations.init import begin_project, deploy_project
 from kp_batch.operations.preview import preview
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.project import TABLES, load_project
@@ -263,11 +267,37 @@ def test_init_writes_what_is_given_and_explains_all_else(tmp_path: Path) -> None
     assert begin_project(config, again) == warehouse_id
 
 
+def test_the_template_of_init_has_each_key_once_and_shows_the_defaults() -> None:
+    text = (ROOT / "kp_batch" / "operations" / "kp_batch.toml").read_text("utf-8")
+    default = RescoreConfig.model_validate({"warehouse": ""}).model_dump(mode="json")
+    examples = {"workers", "ray", "wait_at_most", "timeout"}
+    strict = {"max_new_rejects", "max_removed", "max_unreadable", "max_gone"}
+    for table, keys in TABLES.items():
+        [part] = re.findall(rf"^\[{table}\]\n(.*?)^\n", text, re.MULTILINE | re.DOTALL)
+        lines = re.findall(r"^(# )?(\w+) = (.*)$", part, re.MULTILINE)
+        assert [name for _, name, _ in lines] == [*keys]
+        for comment, name, value in lines:
+            assert bool(comment) == (name not in strict)
+            if name not in examples | strict:
+                assert value == json.dumps(default[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["📈 trading", "a\x7fb", 'a"]b', "é.ü"])
+def test_init_writes_any_name_that_profiles_have(tmp_path: Path, name: str) -> None:
+    weights = {name: WEIGHTS, "dated": [WEIGHTS, {"from": "2026-01-02", **WEIGHTS}]}
+    given = {"archive": [f"{name}.jsonl"], "warehouse": tmp_path / "w", "profiles": weights}
+    begin_project(RescoreConfig.model_validate(given), tmp_path / "kp_batch.toml")
+    written_config = of(tmp_path / "kp_batch.toml")
+    assert written_config.profiles.as_json().items() >= weights.items()
+    assert Path(written_config.archive[0]).name == f"{name}.jsonl"
+
+
 @pytest.mark.slow
 @pytest.mark.telling
 def test_init_writes_what_deploys_it_and_overwrites_nothing(tmp_path: Path) -> None:
     config = RescoreConfig.model_validate({"archive": ["a"], "warehouse": tmp_path / "w"})
-    for number, name in enumerate(("prefect.yaml", "flows/rescore.py", "flows/nightly.py")):
+    for number, name in enumerate(("prefect.yaml", "flows/nightly.py")):
         folder = tmp_path / str(number)
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text("mine")
@@ -278,10 +308,20 @@ def test_init_writes_what_deploys_it_and_overwrites_nothing(tmp_path: Path) -> N
     text = (tmp_path / "prefect.yaml").read_text("utf-8")
     assert text.count('project: "its own.toml"') == 2
     assert "kp_batch.toml" not in text
-    for flow in ("rescore.py", "nightly.py"):
-        written_flow, ours = (folder / "flows" / flow for folder in (tmp_path, ROOT))
-        assert written_flow.read_bytes() == ours.read_bytes()
-    assert not (tmp_path / "flows" / "__init__.py").exists()
+    (tmp_path / "prefect.yaml").unlink()
+    deploy_project(tmp_path / "its own.toml")  # the flows are there, as they are written
+    assert (tmp_path / "prefect.yaml").read_text("utf-8") == text
+
+
+def test_the_flows_that_init_writes_are_those_of_a_checkout_and_import_public_names_alone() -> None:
+    [text] = [text for path, text in deployment_of(Path("p.toml")).items() if path.suffix == ".py"]
+    assert text == (ROOT / "flows" / "nightly.py").read_text("utf-8")
+    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    names = {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+    page = (ROOT / "docs" / "compatibility.md").read_text("utf-8")
+    assert names == {"kp_batch.flows.import_and_rescore", "kp_batch.flows.rescore"}
+    assert all(f"`{name}`" in page for name in names)
+    assert not [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import)]
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from kp_batch.cli.options import (
 )
 from kp_batch.cli.supervise import logged
 from kp_batch.errors import KpBatchError, SettingError
+from kp_batch.files import decoded
 from kp_batch.log import echo, echo_result
 from kp_batch.text import count_of
 from kp_batch.warehouse.bucket.location import shown, url_of
@@ -192,9 +193,9 @@ def _upkeep(warehouse: Path, *, dry_run: bool) -> AbstractContextManager[None]:
 def _ids(ids: Sequence[str], file: IO[bytes] | None) -> list[str]:
     """The ids of the command line and those of a file, one a line, without empty ones."""
     try:
-        lines = file.read().decode("utf-8-sig").split("\n") if file else []
+        lines = decoded(file.read()).split("\n") if file else []
         "".join(ids).encode()
-    except UnicodeError as error:
+    except ValueError as error:
         raise click.UsageError(f"ids are UTF-8, and some are not: {error}") from error
     ids = [*filter(None, (*ids, *(line.removesuffix("\r") for line in lines)))]
     if not ids:

@@ -34,6 +34,7 @@ from kp_batch.cli.options import (
 )
 from kp_batch.duck import set_variables
 from kp_batch.errors import KpBatchError
+from kp_batch.files import decoded
 from kp_batch.log import echo, user_out, writing_to
 from kp_batch.text import parse_duration, printable
 from kp_batch.warehouse.questions import Question
@@ -317,9 +318,9 @@ def _query(query: str | None, file: IO[bytes] | None) -> str:
     if file is None:
         return query or ""
     try:
-        return file.read().decode("utf-8-sig")
-    except UnicodeError as error:
-        raise click.UsageError(f"SQL is UTF-8, and {file.name} is not: {error}") from error
+        return decoded(file.read())
+    except ValueError as error:
+        raise click.UsageError(f"{file.name} cannot be read: {error}") from error
 
 
 def ask(

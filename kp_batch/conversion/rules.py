@@ -1,6 +1,5 @@
 """Rules for what a system does not have: success, confidence and domain."""
 
-import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -10,9 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from kp_batch.conversion.conversation.attributes import first
 from kp_batch.errors import KpBatchError
 from kp_batch.faults import Place, faults_of
-from kp_batch.files import read_named
+from kp_batch.files import read_toml
 from kp_batch.limits import parse
-from kp_batch.text import one_line
 
 
 class _Table(BaseModel):
@@ -179,18 +177,12 @@ def load_rules(path: Path | None, tables: Mapping[str, Any]) -> Rules:
         KpBatchError: they cannot be read, or have faults; the message names all of them.
     """
     subject = f"the rules of {path}" if path else "the rules"
+    in_file = read_toml(path, "the rules file", KpBatchError)[1] if path else {}
     try:
-        in_file = tomllib.loads(read_named(path)) if path else {}
         return Rules.model_validate({**in_file, **tables})
-    except OSError as error:
-        raise KpBatchError(f"{subject} cannot be read: {error.strerror}") from error
     except ValidationError as error:
         faults = faults_of(error, Rules, _named(tables))
         raise KpBatchError(f"{subject} have faults: {faults}") from error
-    except ValueError as error:
-        raise KpBatchError(
-            f"{subject} are no TOML: {one_line(str(error))}; mend that place"
-        ) from error
 
 
 def _named(options: Collection[str]) -> Callable[[Place], str]:

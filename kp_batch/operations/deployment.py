@@ -1,33 +1,28 @@
-"""What `prefect deploy` takes beside a project's file: prefect.yaml, and the flows that it names.
+"""What `prefect deploy` takes beside a project's file: prefect.yaml, and the file of its flows.
 
-They are files of the user's own, to be changed; they import the parts of the flow from kp_batch.
+Both are the user's own, to be changed. The flows are public: see `kp_batch.flows`.
 """
 
 import json
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from kp_batch.settings import PROJECT_FILE
+
+_FLOWS = '''\
+"""The flows that prefect.yaml deploys. Change them here, or call them from a flow of your own."""
+
+from kp_batch.flows import import_and_rescore, rescore
+
+__all__ = ["import_and_rescore", "rescore"]
+'''
 
 
 def deployment_of(file: Path) -> dict[Path, str]:
     """The files to write beside a project's, with their texts."""
     template = files("kp_batch.operations").joinpath("prefect.yaml").read_text("utf-8")
     project = f"project: {json.dumps(file.name, ensure_ascii=False)}"
-    flows = {
-        file.parent / "flows" / flow.name: flow.read_text("utf-8")
-        for flow in _flows().iterdir()
-        if flow.name.endswith(".py") and flow.name != "__init__.py"
-    }
     return {
         file.parent / "prefect.yaml": template.replace(f"project: {PROJECT_FILE}", project),
-        **flows,
+        file.parent / "flows" / "nightly.py": _FLOWS,
     }
-
-
-def _flows() -> Traversable:
-    """The folder of the flows: a wheel has it in the package, and a checkout beside that."""
-    package = files("kp_batch")
-    shipped = package / "flows"
-    return shipped if shipped.is_dir() else Path(str(package)).parent / "flows"

@@ -1,18 +1,18 @@
 """Begins a project: writes its file, every value explained, and makes its warehouse."""
 
 import json
+import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from textwrap import wrap
 from typing import Any
 
 from kp_batch.config import RescoreConfig, read_project
 from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
 from kp_batch.operations.deployment import deployment_of
-from kp_batch.project import TABLES
+from kp_batch.project import TABLES, project_of
 from kp_batch.runs.reasons import join_reasons, setting_changes
 from kp_batch.runs.run import effective_config
 from kp_batch.scoring.profiles import load_profiles
@@ -23,37 +23,6 @@ from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import check_apart, check_folder
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import found
-
-_COLUMNS = 100
-_HEAD = (
-    "A project of kp-batch: what its commands take in this folder, or with --project FILE. What is "
-    "left out has its default, whatever the warehouse was scored with; what is given on the "
-    "command line holds for that command. Relative paths start from this file's folder."
-)
-_ID = (
-    "The warehouse that has to be there: where another one is, or none, a night fails. Take it out "
-    "to allow any."
-)
-# The limits of a night: what passes one fails the run, which tells how to allow it once.
-# Corrected files lose some traces; each removal is told.
-_STRICT = {"max_new_rejects": 0, "max_removed": "5%", "max_unreadable": 0, "max_gone": 0}
-_PROFILES = """
-# Weights of a domain, in place of the built-in ones. Several [[profiles.NAME]], each with from,
-# hold from that day on.
-# [profiles.code]
-# complexity = 0.25
-# novelty = 0.25
-# tool_diversity = 0.25
-# outcome_confidence = 0.25
-"""
-_IMPORTS = """
-# What kp-batch import takes from other systems into the archive.
-# [[imports]]
-# format = "auto"
-# sources = ["spans"]
-# archive = "traces"
-# rules = "rules.toml"
-"""
 
 
 def begin_project(config: RescoreConfig, file: Path, *, prefect: bool = False) -> str:
@@ -83,7 +52,7 @@ def begin_project(config: RescoreConfig, file: Path, *, prefect: bool = False) -
     complete = effective_config(config)
     given = {*config.model_fields_set, *manifest.settings}
     text = _text(complete, given, file.parent, manifest.warehouse_id)
-    _check_same(text, manifest)
+    _check_same(text, file, manifest)
     _write({**deployment, file: text})
     return manifest.warehouse_id
 
@@ -100,11 +69,12 @@ def deploy_project(file: Path) -> None:
 
 def _new_deployment(file: Path) -> Mapping[Path, str]:
     deployment = deployment_of(file)
-    for path in filter(Path.exists, deployment):
-        raise KpBatchError(
-            f"{printable(str(path))} is there already; leave out --prefect, or move that away, or "
-            "have all in another folder, with -o"
-        )
+    for path, text in deployment.items():
+        if path.exists() and path.read_bytes() != text.encode():
+            raise KpBatchError(
+                f"{printable(str(path))} is there already; leave out --prefect, or move that away, "
+                "or have all in another folder, with -o"
+            )
     return deployment
 
 
@@ -115,16 +85,14 @@ def _write(texts: Mapping[Path, str]) -> None:
             written.write_text(text, "utf-8")
 
 
-def _check_same(text: str, manifest: Manifest) -> None:
+def _check_same(text: str, file: Path, manifest: Manifest) -> None:
     """Refuse a text that would change the settings of a warehouse which has some.
 
     Raises:
         KpBatchError: it would.
     """
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / PROJECT_FILE
-        file.write_text(text, "utf-8")
-        settings = RescoreConfig.model_validate({"project": file, "warehouse": ""}).settings
+    project = project_of(file, text, tomllib.loads(text))
+    settings = RescoreConfig.model_validate({"project": project, "warehouse": ""}).settings
     changes = setting_changes(manifest.settings, settings)
     if manifest.settings and (reasons := join_reasons(changes)):
         raise KpBatchError(
@@ -134,65 +102,54 @@ def _check_same(text: str, manifest: Manifest) -> None:
 
 
 def _text(config: RescoreConfig, given: set[str], folder: Path, warehouse_id: str) -> str:
-    warehouse = shown(config.warehouse)
-    lines = [
-        *_comment(_HEAD),
-        "",
-        _line("archive", [_seen_from(folder, path) for path in config.archive]),
-        _line("warehouse", _seen_from(folder, warehouse)),
-        *_comment(_ID),
-        _line("warehouse_id", warehouse_id),
-    ]
-    values = config.model_dump(mode="json")
-    strict = {name: limit for name, limit in _STRICT.items() if name not in given}
-    for table, names in TABLES.items():
-        lines += ["", f"[{table}]"]
-        for name in names:
-            lines += _setting(name, {**values, **strict}[name], is_given=name in {*given, *strict})
-    return "\n".join((*lines, _PROFILES.rstrip(), *_profiles(config), "", *_audits(config, given)))
+    """The template with the values that are given, and the weights and audits after it."""
+    text = _template("operations", PROJECT_FILE)
+    for name, value in _values(config, given, folder, warehouse_id).items():
+        line = f"{name} = {_toml(value)}"
+        text = re.sub(rf"(?m)^(# )?{name} = .*$", lambda _, line=line: line, text, count=1)
+    audits = _template("runs", "audits.toml")
+    if "audits" in given:
+        audits = "".join(_tables("audits", config.audits.as_json()))
+    return "".join((text, *_tables("profiles", _changed_profiles(config)), "\n", audits))
 
 
-def _setting(name: str, value: Any, *, is_given: bool) -> Iterator[str]:
-    """A setting with its explanation; one that nobody gave is shown by its default."""
-    yield from _comment(RescoreConfig.model_fields[name].description or "")
-    example = {"workers": 4, "ray": "auto", "timeout": "4h", "wait_at_most": "2h"}.get(name, value)
-    yield _line(name, value) if is_given else f"# {_line(name, example)}"
+def _template(room: str, name: str) -> str:
+    return files(f"kp_batch.{room}").joinpath(name).read_text("utf-8")
 
 
-def _profiles(config: RescoreConfig) -> Iterator[str]:
+def _values(
+    config: RescoreConfig, given: set[str], folder: Path, warehouse_id: str
+) -> dict[str, Any]:
+    """What the file says otherwise than the template."""
+    names = {name for table in TABLES.values() for name in table} & given
+    return {
+        "archive": [_seen_from(folder, path) for path in config.archive],
+        "warehouse": _seen_from(folder, shown(config.warehouse)),
+        "warehouse_id": warehouse_id,
+        **config.model_dump(mode="json", include=names, exclude_none=True),
+    }
+
+
+def _changed_profiles(config: RescoreConfig) -> dict[str, Any]:
     """The weights that are not the built-in ones."""
     built_in = load_profiles().as_json()
-    for name, profile in config.profiles.as_json().items():
-        if profile == built_in.get(name):
-            continue
-        dated = isinstance(profile, list)
-        for table in profile if dated else [profile]:
-            key = f"profiles.{json.dumps(name)}"
-            yield from ("", f"[[{key}]]" if dated else f"[{key}]")
-            yield from (_line(dimension, value) for dimension, value in table.items())
+    profiles = config.profiles.as_json().items()
+    return {name: profile for name, profile in profiles if profile != built_in.get(name)}
 
 
-def _audits(config: RescoreConfig, given: set[str]) -> Iterator[str]:
-    """The audits of the warehouse; of a new one those to begin with."""
-    if "audits" not in given:
-        yield files("kp_batch.runs").joinpath("audits.toml").read_text("utf-8").rstrip()
-    for name, audit in config.audits.as_json().items():
-        yield f"[audits.{name}]"
-        yield from (_line(key, value) for key, value in audit.items())
-        yield ""
-    yield _IMPORTS.rstrip()
-    yield ""
+def _tables(name: str, tables: Mapping[str, Any]) -> Iterator[str]:
+    """Tables of TOML by the names of their keys; a list is an array of tables."""
+    for key, value in tables.items():
+        head = f"[{name}.{_toml(key)}]"
+        for table in value if isinstance(value, list) else [value]:
+            yield f"\n[{head}]\n" if isinstance(value, list) else f"\n{head}\n"
+            yield from (f"{field} = {_toml(each)}\n" for field, each in table.items())
 
 
-def _comment(text: str) -> list[str]:
-    return [f"# {line}" for line in wrap(text, _COLUMNS - 2)]
-
-
-def _line(name: str, value: Any) -> str:
-    """A key of TOML, whose texts, numbers and lists are written as in JSON."""
-    text = json.dumps(value, ensure_ascii=False)
-    text = text.replace("\x7f", "\\u007f")  # which TOML does not have as it is
-    return f"{name} = {text}"
+def _toml(value: Any) -> str:
+    """A text, number or list of TOML, which writes them as JSON does."""
+    text = json.dumps(value, ensure_ascii=False)  # TOML has no pairs of surrogates
+    return text.replace("\x7f", "\\u007f")  # which TOML does not have as it is
 
 
 def _seen_from(folder: Path, path: str) -> str:

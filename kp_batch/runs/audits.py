@@ -1,15 +1,15 @@
 """Audits: SQL that returns the rows that must not be, their results, and these as text."""
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from kp_batch.errors import AuditError, SettingError
 from kp_batch.faults import unknown_key
-from kp_batch.files import read_named
+from kp_batch.files import read_toml
 from kp_batch.html import Displayed
 from kp_batch.parts import Head, Part, Row, Table, as_text
 from kp_batch.tables import frame_of_rows
@@ -96,12 +96,7 @@ def load_audits(path: Path | str) -> Audits:
     Raises:
         SettingError: the file is missing, unreadable or has faults; the message lists all of them.
     """
-    try:
-        content = tomllib.loads(read_named(path))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        message = f"the audits file {path} cannot be read: {reason}"
-        raise SettingError(message, code="audits") from error
+    _, content = read_toml(path, "the audits file", partial(SettingError, code="audits"))
     others = sorted(content.keys() - {"audits"})
     faults = [f"unknown key {key!r} (audits stand in [audits.NAME])" for key in others]
     if not content.get("audits"):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ProfileError
 from kp_batch.faults import unknown_key
-from kp_batch.files import read_named
+from kp_batch.files import read_toml
 from kp_batch.settings import SHARE
 from kp_batch.text import count_of, time_of
 
@@ -146,11 +146,7 @@ def load_profiles(path: Path | str | None = None) -> ProfileVersions:
     """
     if path is None:
         return ProfileVersions(_built_in())
-    try:
-        content = tomllib.loads(read_named(path))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ProfileError(f"the profiles file {path} cannot be read: {reason}") from error
+    _, content = read_toml(path, "the profiles file", ProfileError)
     return _over_built_in(content, f"the profiles file {path}")
 
 

@@ -212,7 +212,7 @@ def test_sql_reads_its_query_from_a_file_or_stdin(scored: Scored, tmp_path: Path
     file.write_bytes(b"SELECT '\xff'")
     refused = invoke(*ask, "-f", file)
     assert refused.returncode == 2
-    assert f"SQL is UTF-8, and {file} is not" in refused.stderr
+    assert f"{file} cannot be read: byte 9 is not UTF-8; save it as UTF-8" in refused.stderr
 
 
 def test_the_questions_are_shown_with_examples_and_named_by_the_help_of_sql() -> None:

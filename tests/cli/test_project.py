@@ -72,8 +72,10 @@ def test_what_deploys_a_project_that_is_there_is_written_beside_it(made: Path) -
     assert "prefect.yaml deploys it from its folder: prefect --no-prompt deploy" in done.stderr
     written = files_of(made)
     assert before.items() < written.items()
-    added = {"prefect.yaml", "flows/nightly.py", "flows/rescore.py"}
+    added = {"prefect.yaml", "flows/nightly.py"}
     assert written.keys() - before.keys() == added
+    with (made / "prefect.yaml").open("a") as file:
+        file.write("# mine")
     for words, told in (
         (["--prefect"], "prefect.yaml is there already; leave out --prefect, or move that away"),
         (["--prefect", "--cache-size", 3], "change it, and leave out --cache-size"),
@@ -374,7 +376,7 @@ def test_a_command_reads_the_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
         read.append(text)
         return tomllib.loads(text)
 
-    monkeypatch.setattr("kp_batch.project.tomllib", SimpleNamespace(loads=loads))
+    monkeypatch.setattr("kp_batch.files.tomllib", SimpleNamespace(loads=loads))
     for words in (
         ["run", "--no-prefect"],
         ["plan"],

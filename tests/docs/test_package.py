@@ -69,12 +69,10 @@ def test_the_source_distribution_holds_no_cache(sdist: Path) -> None:
 
 
 @pytest.mark.telling
-def test_the_wheel_ships_kp_batch_alone_all_of_it_and_the_flows_to_write(site: Path) -> None:
+def test_the_wheel_ships_kp_batch_alone_and_all_of_it(site: Path) -> None:
     shipped = {path.name for path in site.iterdir() if path.is_dir()}
     assert {name for name in shipped if not name.endswith(".dist-info")} == {"kp_batch"}
-    flows = {f"flows/{name}" for name in files(ROOT / "flows") - {"__init__.py"}}
-    assert files(site / "kp_batch") == files(ROOT / "kp_batch") | flows
-    assert flows
+    assert files(site / "kp_batch") == files(ROOT / "kp_batch")
 
 
 @pytest.mark.telling
@@ -82,8 +80,8 @@ def test_init_out_of_a_wheel_writes_the_flows(installed: Path, tmp_path: Path) -
     begin = [str(installed), "init", "archive", "--embedder", "none", "--prefect"]
     own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run(begin, cwd=tmp_path, env=own, check=True, capture_output=True)
-    for name in files(ROOT / "flows") - {"__init__.py"}:
-        assert (tmp_path / "flows" / name).read_text() == (ROOT / "flows" / name).read_text()
+    assert files(tmp_path / "flows") == files(ROOT / "flows") == {"nightly.py"}
+    assert "kp_batch.toml" in (tmp_path / "prefect.yaml").read_text()
 
 
 IN_PYTHON = """

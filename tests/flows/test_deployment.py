@@ -88,14 +88,24 @@ def run_nights(server: PrefectServer, folder: Path) -> None:
         assert run_now(server, "rescore/nightly", config=config) == state
 
 
+def begin(archive: str, folder: Path) -> None:
+    """A project with both deployments, as its file has them once the second is taken in."""
+    do(f"kp-batch init {archive} --embedder hashing --prefect", folder)
+    file = folder / "prefect.yaml"
+    head, second = file.read_text("utf-8").split("  # Where the project")
+    second = "\n".join(line.replace("# ", "", 1) for line in second.splitlines()[1:])
+    file.write_text(f"{head}{second}", "utf-8")
+
+
 def import_first(server: PrefectServer, folder: Path) -> None:
     """The other deployment, by its own parameters, and by wrong ones."""
     do(DEPLOY.replace("nightly", "nightly-import"), folder)
     name = "import-and-rescore/nightly-import"
     config = {"archive": ["spans"], "warehouse": "spans-warehouse", "embedder": "hashing"}
-    assert run_now(server, name, config=config) == "COMPLETED"
+    imports = [{"sources": ["data/spans.jsonl"], "archive": "spans", "rules": "data/rules.toml"}]
+    assert run_now(server, name, config=config, imports=imports) == "COMPLETED"
     wrong = [{"format": "otel", "sources": ["data"], "archive": "spans"}]
-    assert run_now(server, name, imports=wrong) == "FAILED"
+    assert run_now(server, name, config=config, imports=wrong) == "FAILED"
 
 
 def flow_runs(server: PrefectServer) -> list[dict[str, Any]]:
@@ -126,11 +136,11 @@ def logged(server: PrefectServer) -> list[tuple[int, str]]:
 def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_scheduled(
     tmp_path: Path, prefect: PrefectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("prefect.yaml", "flows", "data"):
-        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "data").symlink_to(ROOT / "data")
     (tmp_path / "bad.parquet").write_text("no Parquet")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PREFECT_WORKER_QUERY_SECONDS", "1")
+    begin("data/sample", tmp_path)
     do(POOL, tmp_path)
     do(DEPLOY, tmp_path)
     with running(WORKER, tmp_path / "worker.log"), ThreadPoolExecutor() as both:
@@ -180,14 +190,12 @@ def test_what_init_writes_is_deployed_and_a_worker_runs_it(
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PREFECT_WORKER_QUERY_SECONDS", "1")
     write_json(tmp_path / "source" / "a.json", kp_trace("a"))
-    do("kp-batch init to-a --embedder hashing --prefect", tmp_path)
+    begin("to-a", tmp_path)
     imports = "[[imports]]\nsources = ['source']\narchive = 'to-a'\n"
     with (tmp_path / "kp_batch.toml").open("a") as project:
         project.write(imports)
     file = tmp_path / "prefect.yaml"
-    head, ours = file.read_text("utf-8").split("  # Where the project")
-    ours = "\n".join(line.replace("# ", "", 1) for line in ours.splitlines()[1:])
-    file.write_text(f"{head}{ours}".replace("name: nightly", "name: begun"), "utf-8")
+    file.write_text(file.read_text("utf-8").replace("name: nightly", "name: begun"), "utf-8")
     do(POOL.replace("nightly", "begun"), tmp_path)
     for name in ("begun", "begun-import"):
         do(DEPLOY.replace("nightly", name), tmp_path)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from prefect.runtime import flow_run
 
-from flows import nightly
+from kp_batch import flows
 from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.imports.config import ImportConfig
 from kp_batch.imports.days import DailyPartitions
@@ -30,13 +30,13 @@ def import_settings(tmp_path: Path) -> dict[str, Any]:
 def test_all_settings_are_read_before_the_first_import(
     import_settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nightly, "silence_at_exit", lambda: None)
+    monkeypatch.setattr(flows, "silence_at_exit", lambda: None)
     config = {"archive": [import_settings["archive"]], "warehouse": str(tmp_path / "warehouse")}
     wrong = {**import_settings, "format": "otel"}
     with pytest.raises(KpBatchError, match="of import 2 have faults: --format: 'otel' is none"):
-        nightly.import_and_rescore.fn(config, [import_settings, wrong])
+        flows.import_and_rescore.fn(config, [import_settings, wrong])
     with pytest.raises(KpBatchError, match="of the run have faults: --ttl"):
-        nightly.import_and_rescore.fn({**config, "ttl": "soon"}, [import_settings])
+        flows.import_and_rescore.fn({**config, "ttl": "soon"}, [import_settings])
     assert not Path(import_settings["archive"]).exists()
 
 
@@ -70,7 +70,7 @@ def test_a_flow_run_is_named_by_its_warehouse_and_when_it_began(
     assert warehouse == name
     began = datetime.fromisoformat(f"{day}T{minute}+00:00")
     assert timedelta() <= datetime.now(UTC) - began < timedelta(minutes=2)
-    assert nightly.import_and_rescore.flow_run_name is FLOW["flow_run_name"]
+    assert flows.import_and_rescore.flow_run_name is FLOW["flow_run_name"]
 
 
 @pytest.mark.telling
@@ -78,26 +78,37 @@ def test_a_flow_run_is_named_by_its_warehouse_and_when_it_began(
 def test_a_flow_whose_settings_cannot_be_leaves_that_unless_it_is_a_preview(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, preview: bool
 ) -> None:
-    monkeypatch.setattr(nightly, "silence_at_exit", lambda: None)
+    monkeypatch.setattr(flows, "silence_at_exit", lambda: None)
     (tmp_path / "manifest.json").touch()
     config: Any = {"warehouse": str(tmp_path), "archive": ["a"], "ttl": "soon", "preview": preview}
     with pytest.raises(SettingError, match="--ttl"):
-        nightly.import_and_rescore.fn(config, [])
+        flows.import_and_rescore.fn(config, [])
     mark = LastRun.read(tmp_path)
     assert (mark and mark.code) == (None if preview else "settings")
     with pytest.raises(SettingError, match="--warehouse"):  # which nothing can be left in
-        nightly.import_and_rescore.fn(cast("Any", {"archive": ["a"]}), [])
+        flows.import_and_rescore.fn(cast("Any", {"archive": ["a"]}), [])
+
+
+@pytest.mark.telling
+def test_a_preview_is_refused_before_anything_is_imported(
+    import_settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flows, "silence_at_exit", lambda: None)
+    config: Any = {"archive": [import_settings["archive"]], "warehouse": str(tmp_path / "w")}
+    with pytest.raises(SettingError, match="nothing was imported: preview with the flow rescore"):
+        flows.import_and_rescore.fn({**config, "preview": True}, [import_settings])
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
 @pytest.mark.telling
 def test_an_import_that_a_limit_fails_ends_the_flow(
     import_settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nightly, "silence_at_exit", lambda: None)
+    monkeypatch.setattr(flows, "silence_at_exit", lambda: None)
     (tmp_path / "source" / "cut.json").write_text("{")
     limited = ImportConfig.read({**import_settings, "max_refused": 0, "max_unreadable": 0}, 1)
     with pytest.raises(KpBatchError, match="more than --max-unreadable 0 allows"):
-        nightly.import_new.fn(limited)
+        flows.import_new.fn(limited)
     with pytest.raises(KpBatchError, match="have faults: --max-refused: a limit is"):
         ImportConfig.read({**import_settings, "max_refused": "few"}, 1)
 
@@ -109,6 +120,6 @@ def test_an_import_whose_disk_fails_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(DailyPartitions, "upsert", once_torn(DailyPartitions.upsert))
-    nightly.import_new.fn(ImportConfig.read(import_settings, 1))
+    flows.import_new.fn(ImportConfig.read(import_settings, 1))
     assert imported(Path(import_settings["archive"])).keys() == {"kp:trace:a"}
     assert waited == [5]
