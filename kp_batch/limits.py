@@ -40,6 +40,7 @@ MOST = (
 _SKIPPED_BYTES = 1 << 20  # that are read at once of the rest of a too long line
 # Approximate size of a parsed value besides its text.
 VALUE_BYTES = 64
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
@@ -160,6 +161,15 @@ def parse(text: str | bytes) -> Any:
         return from_json(text, cache_strings="keys")
     except (TypeError, ValueError):  # also of half a surrogate, another encoding, deep nesting
         return json.loads(text)
+
+
+def breaks_off(text: str) -> bool:
+    """Whether a text is the beginning of a JSON text, and no JSON by itself."""
+    try:
+        from_json(_SURROGATE.sub(r"\\u0041", text))  # of which half may be there
+    except ValueError as error:
+        return str(error).startswith("EOF")
+    return False
 
 
 def dump(value: object) -> bytes:

@@ -15,6 +15,7 @@ from polars.exceptions import PanicException
 from kp_batch import limits
 from kp_batch.conversion.apply_rules import Row, apply_rules
 from kp_batch.conversion.conversation.attributes import first
+from kp_batch.conversion.conversation.messages import CutContentError
 from kp_batch.conversion.model import (
     Format,
     Input,
@@ -182,6 +183,8 @@ def _built(
         raise
     except TooLargeError as error:
         return Rejected([TOO_LARGE], str(error), id=id_)
+    except CutContentError as error:
+        return Rejected(["cut_content"], str(error), id=id_)
     except MemoryError as error:
         raise _out_of_memory(f"{id_} of {trace.file} was made") from error
     except Exception as error:  # noqa: BLE001 (others' JSON may have any value)

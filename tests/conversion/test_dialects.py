@@ -477,6 +477,14 @@ def test_what_is_no_agents_at_all_is_passed_over(tmp_path: Path, attributes: Spa
     assert (made.refused, made.skipped) == ([], ["no span of an agent"])
 
 
+@pytest.mark.parametrize("operation", ["search_memory", "upsert_memory", "delete_memory_store"])
+def test_what_only_reads_or_writes_a_memory_is_counted_by_itself(
+    tmp_path: Path, operation: str
+) -> None:
+    made = made_of(tmp_path, root(), below({"gen_ai.operation.name": operation}))
+    assert (made.refused, made.skipped) == ([], ["memory operation outside of an agent's run"])
+
+
 FEEDBACK = ("annotations", "evaluations")
 
 

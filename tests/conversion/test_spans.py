@@ -131,6 +131,40 @@ def test_a_span_without_its_parent_is_no_root_beside_one(tmp_path: Path) -> None
     assert told[0] == told[1]
 
 
+@pytest.mark.parametrize("name", ["a model, a tool, a model", "tools at once"])
+def test_a_span_that_a_filter_dropped_changes_no_trace(tmp_path: Path, name: str) -> None:
+    run, _ = RUNS[name]
+    lost = [replace(step, parent="f") if step.kind == "model" else step for step in run]
+    for system in SYSTEMS:
+        whole = row_of(tmp_path / "whole", system, run)
+        assert steps(row_of(tmp_path / "part", system, lost)) == steps(whole), system
+
+
+@pytest.mark.parametrize("parent", ["f", "b", "c"])
+def test_what_a_model_has_answered_its_agent_does_not_repeat(tmp_path: Path, parent: str) -> None:
+    """Wherever that model is: within the agent, beside it, or within what is not there."""
+    root = Step("chain", "c", "", 0, 60, name="app")
+    run = [
+        replace(ROOT, id="b", parent="c", given="where is it?", answer="there"),
+        replace(LOOKS, parent=parent),
+        replace(LOOKED, parent="b"),
+        replace(THERE, parent=parent),
+    ]
+    for system in TELLING:
+        row = row_of(tmp_path, system, [root, *run])
+        texts = [step["content"] or step["tool"]["name"] for step in row["steps"]]
+        assert texts == ["hm", "look", "found", "there"], system
+
+
+def test_a_span_within_one_that_is_not_there_is_of_the_last_root_before_it(tmp_path: Path) -> None:
+    roots = [ROOT, replace(ROOT, id="b", start=20, name="other")]
+    answer = replace(THERE, parent="f", start=21, end=22, given=ASK)
+    other = replace(roots[1], answer="elsewhere")
+    SYSTEMS["otlp"](tmp_path / "otlp", [replace(ROOT, answer="here"), other, answer])
+    told = [step["content"] for step in drafted("otlp", tmp_path / "otlp").draft.steps]
+    assert told == ["here", "there"]  # the other agent's own answer is that of its model
+
+
 @pytest.mark.parametrize("parents", ["fff", "faf"])
 def test_without_any_root_what_is_within_nothing_is_topmost(tmp_path: Path, parents: str) -> None:
     at = {"a": "asked", "b": "again", "c": "more"}

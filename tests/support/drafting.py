@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kp_batch.conversion.apply_rules import IMPORTED, Row
+from kp_batch.conversion.conversation.messages import CutContentError
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import Format, Rejected, Skipped, SourceRecord, TraceDraft
 from kp_batch.conversion.rules import Rules, load_rules
@@ -72,7 +73,10 @@ def drafted(name: str, source: Path, rules: Rules = ALWAYS) -> Conversion:
     for each in _read(form, source, result):
         parts = zip(each.contents, each.lines, strict=True)
         records = [SourceRecord(each.trace, parse(content), line) for content, line in parts]
-        draft = form.draft(each.trace, records, rules)
+        try:
+            draft = form.draft(each.trace, records, rules)
+        except CutContentError as error:
+            draft = Rejected(["cut_content"], str(error), id=form.id_of(each.trace))
         if isinstance(draft, TraceDraft):
             result.drafts[draft.id] = draft
         else:

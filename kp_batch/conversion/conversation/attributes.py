@@ -8,7 +8,12 @@ from itertools import chain
 from math import isfinite
 from typing import Any, cast
 
-from kp_batch.conversion.conversation.messages import Json, as_object, parse_json
+from kp_batch.conversion.conversation.messages import (
+    Json,
+    JsonText,
+    as_object,
+    parse_json,
+)
 
 _AGENT_SPAN = re.compile(r"(?:invoke_agent|agent_run)(?: (?:\[(.*)\]|(.*)))?")
 # What a tool raises that waits for its user, or hands over to another agent.
@@ -108,6 +113,13 @@ def first_value(attributes: object, names: tuple[str, ...]) -> Any:
     return None
 
 
+def json_at(attributes: object, *names: str) -> Any:
+    """The value of the first of these dotted names that has one, which is JSON by convention."""
+    values = ((name, value_at(attributes, name)) for name in names)
+    told = (JsonText.of(name, value) for name, value in values if value is not None)
+    return next(told, None)
+
+
 def first(texts: Iterable[str | None]) -> str | None:
     """The first text that is not empty; None if there is none."""
     return next(filter(None, texts), None)
@@ -131,7 +143,7 @@ def agent_name(span: str) -> str:
 
 def list_at(attributes: object, name: str) -> list[object]:
     """The items of a list, in one value, in its JSON, or in one value for each (`NAME.0.KEY`)."""
-    value = parse_json(value_at(attributes, name))
+    value = parse_json(json_at(attributes, name))
     if isinstance(value, list):
         return cast("list[object]", value)
     items: dict[int, dict[str, object]] = {}

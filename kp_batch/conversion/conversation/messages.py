@@ -4,15 +4,52 @@ import json
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, cast
 
-from kp_batch.limits import loads
+from kp_batch.limits import breaks_off, loads
 
 Json = Mapping[str, Any]  # an object
 Role = Literal["system", "user", "assistant", "tool"]
 
 
 ALIKE = 2  # see `ToolCall.likeness`
+
+
+class CutContentError(Exception):
+    """A text that has to be JSON breaks off: whoever recorded it had a limit on its length."""
+
+    def __init__(self, name: str, size: int) -> None:
+        super().__init__(
+            f"{name} begins as JSON and breaks off after {size:,} characters: a limit has cut it; "
+            "raise it where traces are recorded, as OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"
+        )
+
+
+class JsonText(str):  # noqa: SLOT000 (its default needs a dictionary)
+    """A text that is JSON by convention, with the name of the field that holds it.
+
+    Whoever parses it learns if it breaks off; until then nobody looks at it.
+    """
+
+    field: str = ""
+
+    def __new__(cls, field: str, text: str) -> Self:
+        """The text of a field."""
+        new = super().__new__(cls, text)
+        new.field = field
+        return new
+
+    @classmethod
+    def of(cls, field: str, value: object, *, or_text: bool = False) -> object:
+        """The value of a field; a text as one of these.
+
+        Args:
+            field: its name.
+            value: any.
+            or_text: whether the field may hold any text instead: then no object or list is none.
+        """
+        is_json = isinstance(value, str) and (not or_text or value.lstrip()[:1] in ("{", "["))
+        return cls(field, value) if is_json else value
 
 
 @dataclass(slots=True)
@@ -132,21 +169,25 @@ def compact(value: object) -> str:
 
 def as_text(value: object) -> str:
     """A text as it is, any other value as compact JSON."""
-    return value if isinstance(value, str) else compact(value)
+    return str(value) if isinstance(value, str) else compact(value)
 
 
 def parse_json(value: object) -> object:
     """The value of a text that is JSON; anything else as it is.
 
     Raises:
+        CutContentError: it is a `JsonText`, and breaks off.
         TooLargeError: it passes a limit.
     """
-    if isinstance(value, str) and value.lstrip()[:1] in ("{", "[", '"'):
+    if not isinstance(value, str):
+        return value
+    if value.lstrip()[:1] in ("{", "[", '"'):
         try:
             return loads(value)
-        except ValueError:
-            return value
-    return value
+        except ValueError as error:
+            if isinstance(value, JsonText) and breaks_off(value):
+                raise CutContentError(value.field, len(value)) from error
+    return str(value)
 
 
 def as_object(value: object) -> Json:

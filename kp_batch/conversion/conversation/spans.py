@@ -166,7 +166,8 @@ class _Tree:
     Attributes:
         spans: all of them; of those that start at once, after what they are within, those first
             that ended first.
-        roots: those that are within no other.
+        roots: those that are within no other. What is within a span that is not here, as filters
+            drop some, is within the last of these that started before it.
         heads: the roots, then all: the order in which the trace's own fields are looked for.
     """
 
@@ -176,11 +177,24 @@ class _Tree:
         self.has_tool_runs = any(isinstance(content, ToolRun) for content in contents)
         if not self.has_tool_runs:
             self._by_id = {span.id: _without_chain(span) for span in self._by_id.values()}
+        self._adopt()
         self.spans = self._in_order()
         self.roots = [span for span in self.spans if span.parent == ""]
         self.heads = [*self.roots, *self.spans]
         self.calls = [span for span in self.spans if isinstance(span.content, ModelCall)]
         self._answered = self._above_answers()
+
+    def _adopt(self) -> None:
+        """Put what is within a span that is not here into a root."""
+        spans = self._by_id.values()
+        roots = sorted(
+            (span for span in spans if span.id and span.parent == ""), key=lambda x: x.start or 0
+        )
+        orphans = [x for x in spans if x.parent != "" and x.parent not in self._by_id]
+        for span in orphans if roots else ():
+            before = [root for root in roots if (root.start or 0) <= (span.start or 0)]
+            parent = (before or roots[:1])[-1].id
+            self._by_id[span.id] = replace(span, parent=parent)
 
     @property
     def input(self) -> object:
@@ -209,12 +223,20 @@ class _Tree:
             if isinstance(content, AgentRun):
                 before, answer = _parted(_own(content.answer, content.prompt))
                 yield AgentRun(content.prompt, before)
+                answer = [message for message in answer if message.text not in self._said]
                 if answer:  # of agents within each other the inner one answers first
                     heappush(answers, (self._lasts[span.id], -place, AgentRun(answer=answer)))
             elif content:
                 yield content
             while answers and answers[0][0] <= place:
                 yield heappop(answers)[2]
+
+    @cached_property
+    def _said(self) -> set[str]:
+        """The texts that calls of models have answered with, which agents repeat."""
+        calls = (span.content for span in self.calls if self.counts(span))
+        told = (call.answer for call in calls if isinstance(call, ModelCall))
+        return {message.text for answer in told for message in answer if message.text}
 
     @cached_property
     def _lasts(self) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kp_batch.conversion.conversation.attributes import OtelSpan, value_at
+from kp_batch.conversion.conversation.attributes import OtelSpan, json_at, value_at
 from kp_batch.conversion.conversation.messages import (
     Message,
     ToolCall,
@@ -46,7 +46,7 @@ def is_repeated(span: OtelSpan) -> bool:
 
 
 def _told(span: OtelSpan, name: str) -> object:
-    value = value_at(span.attributes, f"{_PREFIX}{name}")
+    value = json_at(span.attributes, f"{_PREFIX}{name}")
     return None if value in _UNKNOWN else value
 
 

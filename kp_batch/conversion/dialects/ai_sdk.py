@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import cast
 
-from kp_batch.conversion.conversation.attributes import OtelSpan, first_value, value_at
+from kp_batch.conversion.conversation.attributes import OtelSpan, first_value, json_at, value_at
 from kp_batch.conversion.conversation.messages import (
     Message,
     ToolCall,
@@ -13,6 +13,7 @@ from kp_batch.conversion.conversation.messages import (
     id_text,
     list_in,
     object_in,
+    parse_json,
 )
 from kp_batch.conversion.conversation.spans import AgentRun, ModelCall, SpanContent, ToolRun
 from kp_batch.conversion.vendors import AI_SDK, message_of
@@ -23,7 +24,8 @@ _RUNS = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObje
 _CALLS = tuple(f"{run}.do{kind}" for run in _RUNS for kind in ("Generate", "Stream"))
 _TOOL = "ai.toolCall"
 # `ai.result.*` up to 3.
-_TEXT = ("ai.response.text", "ai.result.text", "ai.response.object", "ai.result.object")
+_TEXT = ("ai.response.text", "ai.result.text")
+_OBJECT = ("ai.response.object", "ai.result.object")
 _TOOL_CALLS = ("ai.response.toolCalls", "ai.result.toolCalls")
 
 
@@ -33,7 +35,7 @@ def content_of(span: OtelSpan) -> SpanContent | None:
     if operation == _TOOL:
         return _run(span)
     if operation in _CALLS:
-        prompt = _messages(value_at(span.attributes, "ai.prompt.messages"))
+        prompt = _messages(json_at(span.attributes, "ai.prompt.messages"))
         return ModelCall(prompt, _answer(span))
     if operation in _RUNS:
         name = value_at(span.attributes, "ai.telemetry.functionId")
@@ -43,18 +45,18 @@ def content_of(span: OtelSpan) -> SpanContent | None:
 
 def payload(span: OtelSpan) -> object:
     """The input of a span; None if it has none."""
-    return first_value(span.attributes, ("ai.prompt", "ai.prompt.messages"))
+    return json_at(span.attributes, "ai.prompt", "ai.prompt.messages")
 
 
 def _run(span: OtelSpan) -> ToolRun:
     name, call_id = (value_at(span.attributes, f"{_TOOL}.{x}") for x in ("name", "id"))
-    arguments, result = (value_at(span.attributes, f"{_TOOL}.{x}") for x in ("args", "result"))
+    arguments, result = (json_at(span.attributes, f"{_TOOL}.{x}") for x in ("args", "result"))
     call = ToolCall(str(name or ""), arguments, id_text(call_id))
     return ToolRun(call, ToolResult(result, call.id, span.failed))
 
 
 def _prompt(span: OtelSpan) -> Sequence[Message]:
-    prompt = object_in(value_at(span.attributes, "ai.prompt"))
+    prompt = object_in(json_at(span.attributes, "ai.prompt"))
     text = prompt.get("prompt")
     if isinstance(text, str):
         return [Message("user", text)]
@@ -69,8 +71,11 @@ def _messages(value: object) -> list[Message]:
 
 def _answer(span: OtelSpan) -> Sequence[Message]:
     text = first_value(span.attributes, _TEXT)
+    if text is None:
+        text = json_at(span.attributes, *_OBJECT)
+        parse_json(text)  # which is an error where it breaks off
     reasoning = value_at(span.attributes, "ai.response.reasoning")
-    calls = map(as_object, list_in(first_value(span.attributes, _TOOL_CALLS)))
+    calls = map(as_object, list_in(json_at(span.attributes, *_TOOL_CALLS)))
     answer = Message(
         "assistant",
         "" if text is None else as_text(cast("object", text)),

@@ -10,6 +10,7 @@ from kp_batch.conversion.conversation.attributes import (
     OtelSpan,
     Score,
     first_value,
+    json_at,
     list_at,
     scores_of,
     value_at,
@@ -17,6 +18,7 @@ from kp_batch.conversion.conversation.attributes import (
 from kp_batch.conversion.conversation.messages import (
     ROLES,
     Json,
+    JsonText,
     Message,
     Role,
     ToolCall,
@@ -51,6 +53,7 @@ _RESULT = (
 )
 _CHOICE, _TOOL_MESSAGE = "gen_ai.choice", "gen_ai.tool.message"
 _ELIDED = "<elided>"  # in the place of content that ADK has left out
+_BLOCKS = '[{"'
 _SPEAKERS: Mapping[str, Role] = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
@@ -79,7 +82,7 @@ def _run(span: OtelSpan, operation: str) -> ToolRun:
     name = value_at(span.attributes, "gen_ai.tool.name")
     name = str(name or span.name.removeprefix(f"{operation} "))
     call_id = str(value_at(span.attributes, "gen_ai.tool.call.id") or "")
-    arguments, result = (first_value(span.attributes, names) for names in (_ARGUMENTS, _RESULT))
+    arguments, result = json_at(span.attributes, *_ARGUMENTS), first_value(span.attributes, _RESULT)
     if arguments is None and result is None:
         arguments, result = _run_of_events(span)
     failed = span.failed or value_at(span.attributes, "gen_ai.tool.status") == "error"  # Strands'
@@ -135,12 +138,11 @@ def _guess(span: OtelSpan) -> str | None:
 
 
 def _attribute(span: OtelSpan, name: str) -> object:
-    """An attribute of the span, or of one of its events."""
-    value = value_at(span.attributes, name)
-    if value is not None or not span.events:
-        return value
-    values = (value_at(event.attributes, name) for event in span.events)
-    return next((value for value in values if value is not None), None)
+    """An attribute of the span, or of one of its events; it is JSON, or in the older ones text."""
+    holders = (span.attributes, *(event.attributes for event in span.events))
+    values = (value_at(holder, name) for holder in holders)
+    value = next((value for value in values if value is not None), None)
+    return JsonText.of(name, value, or_text=True)
 
 
 def _prompt(span: OtelSpan) -> Sequence[Message]:
@@ -164,7 +166,7 @@ def _of_own_roles(answer: object) -> list[Message]:
 def _of_old(value: object, role: Role) -> list[Message]:
     """The messages that the conventions had in one value before they had events for each."""
     if isinstance(value, str) and isinstance(parse_json(value), str):
-        return _after_roles(value) or [Message(role, value)]
+        return _after_roles(value) or [Message(role, str(value))]
     return messages_of(value) if value and role == "assistant" else messages_in(value)
 
 
@@ -204,12 +206,17 @@ def _messages_of(event: Event) -> Iterator[Message | None]:
 
 def _fields(event: Event) -> Json:
     """What an event tells: its attributes, and those of the JSON in one of them."""
-    body = object_in(value_at(event.attributes, "gen_ai.event.content"))
-    fields = {**event.attributes, **body}
+    body = object_in(json_at(event.attributes, "gen_ai.event.content"))
+    fields = {name: _blocks(name, value) for name, value in {**event.attributes, **body}.items()}
     inner = parse_json(fields.get("message"))
     if isinstance(inner, dict):
         return {**fields, **cast("Json", inner)}
     return fields if inner is None else {**fields, "content": inner}
+
+
+def _blocks(name: str, value: object) -> object:
+    """A field of an event, which is JSON where it begins as Strands' blocks do."""
+    return JsonText.of(name, value) if str(value).startswith(_BLOCKS) else value
 
 
 def _usual(event: Event) -> Json:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from kp_batch.conversion.conversation import spans
-from kp_batch.conversion.conversation.attributes import OtelSpan, value_at
+from kp_batch.conversion.conversation.attributes import OtelSpan, json_at, value_at
 from kp_batch.conversion.conversation.messages import (
     Json,
     Message,
@@ -33,7 +33,7 @@ def content_of(span: OtelSpan) -> spans.SpanContent | None:
     kind = value_at(span.attributes, _KIND)
     if kind is None:
         return None
-    inputs, outputs = (value_at(span.attributes, f"gen_ai.{x}") for x in ("prompt", "completion"))
+    inputs, outputs = (json_at(span.attributes, f"gen_ai.{x}") for x in ("prompt", "completion"))
     if inputs is None and outputs is None:
         return None
     name = value_at(span.attributes, "langsmith.trace.name") or span.name

@@ -8,13 +8,13 @@ from kp_batch.conversion.conversation.attributes import (
     OtelSpan,
     Score,
     agent_name,
-    first_value,
     list_at,
     scores_of,
     value_at,
 )
 from kp_batch.conversion.conversation.messages import (
     ROLES,
+    JsonText,
     Message,
     Role,
     ToolCall,
@@ -45,7 +45,8 @@ def content_of(span: OtelSpan) -> spans.SpanContent | None:
     if kind in ("TOOL", "RETRIEVER"):
         name = value_at(span.attributes, "tool.name") or span.name
         call_id = str(value_at(span.attributes, "tool.id") or "")
-        output = first_value(span.attributes, ("output.value", "retrieval.documents"))
+        output = _value(span, "output")
+        output = value_at(span.attributes, "retrieval.documents") if output is None else output
         return spans.ToolRun(
             ToolCall(str(name), payload(span), call_id),
             ToolResult(_shown(output), call_id, span.failed),
@@ -59,7 +60,14 @@ def content_of(span: OtelSpan) -> spans.SpanContent | None:
 
 def payload(span: OtelSpan) -> object:
     """The input of a span; None if it has none."""
-    return _shown(value_at(span.attributes, "input.value"))
+    return _shown(_value(span, "input"))
+
+
+def _value(span: OtelSpan, side: str) -> object:
+    """The input or the output of a span, which is JSON or a text."""
+    name = f"{side}.value"
+    value, kind = (value_at(span.attributes, x) for x in (name, f"{side}.mime_type"))
+    return value if kind == "text/plain" else JsonText.of(name, value, or_text=True)
 
 
 def scores(span: OtelSpan) -> list[Score]:
@@ -91,13 +99,13 @@ def _prompt(span: OtelSpan) -> Sequence[Message]:
 
 def _answer(span: OtelSpan) -> Sequence[Message]:
     messages = _messages(span, "llm.output_messages")
-    if hosted := _hosted(value_at(span.attributes, "output.value")):
+    if hosted := _hosted(_value(span, "output")):
         return hosted
     if spans.has_content(messages):
         return messages
     if choices := _texts(span, "llm.choices", "completion.text"):
         return [Message("assistant", text) for text in choices]
-    value = _shown(value_at(span.attributes, "output.value"))
+    value = _shown(_value(span, "output"))
     answer = [message for message in messages_in(value) if message.role == "assistant"]
     if not answer and isinstance(value, str) and not messages:
         return [Message("assistant", answer_of(value))]

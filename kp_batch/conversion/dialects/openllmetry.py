@@ -9,11 +9,13 @@ from typing import cast
 
 from kp_batch.conversion.conversation.attributes import (
     OtelSpan,
+    json_at,
     list_at,
     value_at,
 )
 from kp_batch.conversion.conversation.messages import (
     ROLES,
+    CutContentError,
     Json,
     Message,
     ToolCall,
@@ -49,7 +51,7 @@ def run_of(span: OtelSpan) -> ToolRun | None:
     if not is_retriever and value_at(span.attributes, _KIND) != "tool":
         return None
     id_ = str(value_at(span.attributes, "gen_ai.tool.call.id") or "")
-    given, back = (value_at(span.attributes, f"traceloop.entity.{x}") for x in ("input", "output"))
+    given, back = (json_at(span.attributes, f"traceloop.entity.{x}") for x in ("input", "output"))
     result = _of_mcp(back) if object_in(given).keys() == _MCP else _output(back)
     call = ToolCall(_name_of(span), None if given is None else _arguments(given), id_)
     return ToolRun(call, ToolResult(result, id_, span.failed), is_retriever)
@@ -62,15 +64,18 @@ def content_of(span: OtelSpan) -> SpanContent | None:
         return ModelCall(_messages(prompt, "user"), _messages(answer, "assistant"))
     if value_at(span.attributes, _KIND) != "agent":
         return None
-    back = _output(value_at(span.attributes, "traceloop.entity.output"))
+    back = _output(json_at(span.attributes, "traceloop.entity.output"))
     answer = [] if back in (None, "") else messages_of(back)
     return AgentRun(asked_in(payload(span)), answer, _name_of(span))
 
 
 def payload(span: OtelSpan) -> object:
     """The input of a span; None if it has none."""
-    value = value_at(span.attributes, "traceloop.entity.input")
-    return None if value is None else _arguments(value)
+    value = json_at(span.attributes, "traceloop.entity.input")
+    try:
+        return None if value is None else _arguments(value)
+    except CutContentError:
+        return value  # which is an error only where somebody asks for it
 
 
 def _name_of(span: OtelSpan) -> str:

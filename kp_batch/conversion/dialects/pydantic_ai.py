@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import cast
 
-from kp_batch.conversion.conversation.attributes import Event, OtelSpan, value_at
+from kp_batch.conversion.conversation.attributes import Event, OtelSpan, json_at, value_at
 from kp_batch.conversion.conversation.messages import (
     Json,
     Message,
@@ -33,7 +33,8 @@ def content_of(span: OtelSpan) -> SpanContent | None:
         prompt = [event for event in events if event.name != _CHOICE]
         answer = [event for event in events if event.name == _CHOICE]
         return ModelCall(spoken(prompt), spoken(answer))
-    arguments, result = (value_at(span.attributes, f"tool_{x}") for x in ("arguments", "response"))
+    arguments = json_at(span.attributes, "tool_arguments")
+    result = value_at(span.attributes, "tool_response")
     if (name := value_at(span.attributes, "gen_ai.tool.name")) and (arguments or result):
         call_id = id_text(value_at(span.attributes, "gen_ai.tool.call.id"))
         call = ToolCall(str(name), arguments, call_id)
@@ -59,13 +60,13 @@ def _conversation(span: OtelSpan) -> Sequence[Message]:
 def _new_messages(span: OtelSpan) -> list[object]:
     """An agent's messages in JSON, without the history that it was given."""
     start = value_at(span.attributes, "pydantic_ai.new_message_index")
-    messages = list_in(value_at(span.attributes, "pydantic_ai.all_messages"))
+    messages = list_in(json_at(span.attributes, "pydantic_ai.all_messages"))
     return messages[start if isinstance(start, int) else 0 :]
 
 
 def _events(span: OtelSpan, name: str) -> list[Event]:
     """The events that an attribute holds, in place of the span's own."""
-    items = [item for item in list_in(value_at(span.attributes, name)) if isinstance(item, dict)]
+    items = [item for item in list_in(json_at(span.attributes, name)) if isinstance(item, dict)]
     named = ((str(item.get("event.name") or ""), cast("Json", item)) for item in items)
     return [Event(kind, 0, _typed(body)) for kind, body in named if kind.startswith("gen_ai.")]
 

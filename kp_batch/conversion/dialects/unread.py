@@ -24,6 +24,10 @@ _KINDS: Mapping[str, tuple[str, Sequence[str]]] = {
 }
 _SPANS = {"claude_code.": "Claude Code", "haystack.agent.": "Haystack"}  # by their names
 _OPERATION = "gen_ai.operation.name"
+_MEMORY = (
+    *("search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"),
+    *("create_memory_store", "delete_memory_store"),
+)
 # What is done with models besides an agent's work.
 _NO_AGENTS = (
     *("embeddings", "embedding", "rerank", "reranking", "moderation", "moderations"),
@@ -46,10 +50,15 @@ def dialect_of(spans: Iterable[OtelSpan]) -> tuple[str, str] | None:
     return None
 
 
+def is_of_memory(span: OtelSpan) -> bool:
+    """Whether a span reads or writes what agents remember, which may be outside of any run."""
+    return value_at(span.attributes, _OPERATION) in _MEMORY
+
+
 def operation_of(spans: Iterable[OtelSpan]) -> tuple[str, str] | None:
     """OpenTelemetry, and an operation that it does not have; None if no span has one."""
     for span in spans:
         operation = str(value_at(span.attributes, _OPERATION) or "")
-        if operation and operation.lower() not in _NO_AGENTS:
+        if operation and operation.lower() not in (*_NO_AGENTS, *_MEMORY):
             return "OpenTelemetry, with operations of its own", f"{_OPERATION}: {operation}"
     return None

@@ -19,6 +19,7 @@ from kp_batch.conversion.conversation.attributes import (
 )
 from kp_batch.conversion.conversation.messages import (
     Json,
+    JsonText,
     Message,
     ToolCall,
     ToolResult,
@@ -268,7 +269,7 @@ def _is_root(row: Json) -> bool:
 
 
 def _span(row: Json) -> spans.Span:
-    is_root, row = _is_root(row), _completed(row)
+    is_root, row = _is_root(row), _in_json(_completed(row))
     return spans.Span(
         id=row["id"],
         parent="" if is_root else str(row.get("parent_observation_id")),
@@ -312,6 +313,13 @@ def _completed(row: Json) -> Json:
     return {**row, **{name: text for name, text in told.items() if row.get(name) in _UNSET}}
 
 
+def _in_json(row: Json) -> Json:
+    """A row whose texts are JSON where they begin so, but for what a tool gave back."""
+    names = ("input",) if row.get("type") in ("TOOL", "RETRIEVER") else _TOLD
+    texts = {name: JsonText.of(name, row[name], or_text=True) for name in names if name in row}
+    return {**row, **texts}
+
+
 def _output(row: Json) -> list[Message]:
     output = row.get("output")
     return [] if output in (None, "") else messages_of(output)
@@ -328,7 +336,8 @@ def _answer(row: Json) -> list[Message]:
 def _calls(row: Json) -> Iterator[ToolCall]:
     """The calls in their column; another one has their names at the same places."""
     names = list_in(row.get("tool_call_names"))
-    for place, call in enumerate(map(object_in, list_in(row.get("tool_calls")))):
+    calls = list_in(JsonText.of("tool_calls", row.get("tool_calls")))
+    for place, call in enumerate(map(object_in, calls)):
         function: Json = call["function"] if isinstance(call.get("function"), dict) else call
         name = names[place] if place < len(names) else function.get("name")
         yield ToolCall(str(name or ""), function.get("arguments"), str(call.get("id") or ""))
@@ -362,7 +371,7 @@ def _origin(row: Json, model: object = None) -> Origin:
 
 def _metadata(row: Json) -> Json:
     """Its metadata: Parquet's maps are pairs, whose values are JSON in texts."""
-    metadata = parse_json(row.get("metadata"))
+    metadata = parse_json(JsonText.of("metadata", row.get("metadata"), or_text=True))
     if isinstance(metadata, dict):
         return cast("Json", metadata)
     pairs = [pair for pair in list_in(metadata) if isinstance(pair, list) and len(pair) == 2]

@@ -15,7 +15,9 @@ from kp_batch.conversion.conversation.attributes import (
     texts,
 )
 from kp_batch.conversion.conversation.messages import (
+    CutContentError,
     Json,
+    JsonText,
     object_in,
 )
 from kp_batch.conversion.dialects.langsmith import AGENT, content_of_run
@@ -47,6 +49,7 @@ _TEXTS = (
     *("dotted_order", "session_id", "session_name"),
 )
 _OTHERS = ("inputs", "outputs", "error", "feedback_stats", "tags", "extra")
+_PAYLOADS = ("inputs", "outputs", "extra", "feedback_stats")
 
 
 def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
@@ -83,10 +86,13 @@ def _text(value: object) -> str | None:
     return (str(value) or None) if isinstance(value, str | UUID) else None
 
 
-def _extra(row: Json) -> Json:
-    """What counts of a run's extra, which is long."""
-    is_root = not row.get("parent_run_id")
-    extra = object_in(row.get("extra")) if is_root or row["run_type"] == "llm" else {}
+def _extra(row: Json) -> object:
+    """What counts of a run's extra, which is long; all of what breaks off."""
+    is_root, extra = not row.get("parent_run_id"), JsonText.of("extra", row.get("extra"))
+    try:
+        extra = object_in(extra) if is_root or row["run_type"] == "llm" else {}
+    except CutContentError:
+        return extra
     metadata = object_in(extra.get("metadata")) if is_root else {}
     values = {"model": first_text([extra], *_MODELS), "metadata": metadata}
     return {name: value for name, value in values.items() if value}
@@ -116,8 +122,10 @@ def _is_root(run: Json) -> bool:
 
 def _span(run: Json) -> spans.Span:
     is_root = _is_root(run)
+    run = {**run, **{name: JsonText.of(name, run[name]) for name in _PAYLOADS if name in run}}
+    run["extra"] = object_in(run["extra"])
     if is_root and run["run_type"] == "chain":
-        run = {**run, "run_type": AGENT}
+        run["run_type"] = AGENT
     metadata = [run["extra"].get("metadata")]
     return spans.Span(
         id=run["id"],

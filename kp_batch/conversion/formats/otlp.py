@@ -15,10 +15,10 @@ from kp_batch.conversion.conversation.attributes import (
 from kp_batch.conversion.conversation.messages import Json
 from kp_batch.conversion.conversation.spans import Span
 from kp_batch.conversion.dialects import Told
-from kp_batch.conversion.dialects.unread import dialect_of, operation_of
+from kp_batch.conversion.dialects.unread import dialect_of, is_of_memory, operation_of
 from kp_batch.conversion.formats.otlp_files import ENDINGS, LOGS, METRICS, REQUEST, read_requests
 from kp_batch.conversion.formats.otlp_logs import is_event, logged, with_events
-from kp_batch.conversion.formats.otlp_values import FAULTS, attributes_of, id_of, time_of
+from kp_batch.conversion.formats.otlp_values import FAULTS, attributes_of, id_of, scopes_of, time_of
 from kp_batch.conversion.model import (
     Drafted,
     Format,
@@ -36,7 +36,10 @@ from kp_batch.errors import UnreadableError
 _ERROR = (2, "STATUS_CODE_ERROR")
 _MALFORMED = "malformed_json"
 _AGENT = ("gen_ai.agent.name", "agent.name")
-_MODEL = ("gen_ai.request.model", "gen_ai.response.model", "llm.model_name", "ai.model.id")
+_MODEL = (
+    *("gen_ai.request.model", "gen_ai.response.model", "llm.model_name", "llm.request.model_name"),
+    *("llm.response.model_name", "ai.model.id"),
+)
 _SESSION = ("gen_ai.conversation.id", "session.id")
 _VERSION = "gen_ai.agent.version"
 _ORIGIN = {*_AGENT, *_MODEL, *_SESSION, _VERSION}
@@ -63,23 +66,23 @@ def records(path: Path, _: Sequence[Path]) -> Iterator[ReadItem]:
         raise UnreadableError(f"it holds no export request of OTLP: no {REQUEST}")
 
 
-def _records(request: Json, line: int | None) -> Iterator[SourceRecord | Rejected]:
+def _records(request: Json, line: int | None) -> Iterator[ReadItem]:
     try:
-        spans = list(_spans(request))
+        groups = [_spans(group) for group in request[REQUEST] or ({},)]
     except FAULTS as error:
         yield Rejected([_MALFORMED], f"no export request: {error}", line=line)
         return
-    for span, resource in spans:
-        yield _record(span, resource, line)
+    for own, resource in groups:
+        yield from (_record(span, resource, line) for span in own)
+        if not own:
+            yield Skipped(f"{REQUEST} without a span")
 
 
-def _spans(request: Json) -> Iterator[tuple[Json, Json]]:
-    """The spans of a request, with the attributes of their resources."""
-    for group in request[REQUEST] or ():
-        resource = attributes_of(group.get("resource"))
-        for scope in group.get("scopeSpans") or ():
-            for span in scope.get("spans") or ():
-                yield span, resource
+def _spans(group: Json) -> tuple[Sequence[Json], Json]:
+    """The spans of a resource, and its attributes."""
+    scopes = scopes_of(group, "scopeSpans", "instrumentationLibrarySpans")
+    spans = [span for scope in scopes for span in scope.get("spans") or ()]
+    return spans, attributes_of(group.get("resource"))
 
 
 def _record(span: Json, resource: Json, line: int | None) -> SourceRecord | Rejected:
@@ -137,7 +140,8 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     draft = spans.draft(trace, map(_span, rows, told), rules, of_trace)
     unread = _unread(draft, rows, told)
     if not unread:
-        return draft
+        is_memory = isinstance(draft, Skipped) and any(map(is_of_memory, rows))
+        return Skipped("memory operation outside of an agent's run") if is_memory else draft
     dialect, example = unread
     why = f"it is told in the dialect of {dialect} ({example}), which is not read"
     return Rejected(["unknown_dialect"], why, id=f"kp:trace:{trace}")

@@ -39,6 +39,7 @@ ENDINGS = tuple(x + y for x in (*_JSON, ".pb", ".binpb") for y in _PACKED)
 _JSON_ENDINGS = tuple(x + y for x in _JSON for y in _PACKED)
 _HEAD = 64  # bytes that show what a file is
 _CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1f]")  # which protobuf has early, and JSON not
+_SCOPES = (2, 1000)  # the latter up to 2022
 _OURS = b"gen_ai."  # which the names of our events have
 _MALFORMED = "malformed_json"
 _NO_REQUEST = "no export request of OTLP"
@@ -162,7 +163,7 @@ def _group(content: bytes, room: Budget) -> tuple[bytes, list[bytes]]:
     """A resource, and the records of all its scopes."""
     fields = [*_fields(content, room)]
     resource = b"".join(content for number, content in fields if number == 1)
-    scopes = (content for number, content in fields if number == 2)
+    scopes = (content for number, content in fields if number in _SCOPES)
     inner = (field for scope in scopes for field in _fields(scope, room))
     return resource, [record for number, record in inner if number == 2]
 

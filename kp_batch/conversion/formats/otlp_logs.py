@@ -11,7 +11,13 @@ from dataclasses import replace
 from kp_batch.conversion.conversation.attributes import Event, OtelSpan, value_at
 from kp_batch.conversion.conversation.messages import Json, object_in
 from kp_batch.conversion.formats.otlp_files import LOGS
-from kp_batch.conversion.formats.otlp_values import attributes_of, id_of, time_of, value_of
+from kp_batch.conversion.formats.otlp_values import (
+    attributes_of,
+    id_of,
+    scopes_of,
+    time_of,
+    value_of,
+)
 
 _OURS = "gen_ai."  # the beginning of the events' names
 _EVALUATION = "gen_ai.evaluation.result"
@@ -21,7 +27,7 @@ _SPAN, _EVENT = "span", "event"  # the keys of a record, which lacks those of a 
 def logged(request: Json) -> Iterator[tuple[str, Json]]:
     """The events in a request of logs: the trace of each, and its record."""
     for group in request[LOGS] or ():
-        for scope in group.get("scopeLogs") or ():
+        for scope in scopes_of(group, "scopeLogs", "instrumentationLibraryLogs"):
             for log in scope.get("logRecords") or ():
                 event = _event(log)
                 trace, span = id_of(log.get("traceId"), 16), id_of(log.get("spanId"), 8)

@@ -30,6 +30,11 @@ def id_of(value: object, size: int) -> str:
     return value
 
 
+def scopes_of(group: Json, *names: str) -> list[Json]:
+    """The scopes of a resource's spans or logs, under the name of today and that up to 2022."""
+    return [scope for name in names for scope in group.get(name) or ()]
+
+
 def attributes_of(holder: object) -> dict[str, object]:
     """The attributes of a span, an event or a resource, as plain JSON."""
     pairs = as_object(holder).get("attributes") or ()
