@@ -1,6 +1,6 @@
 """The refusals of imports: `_refused.jsonl` in the archive, a line for each.
 
-Traces that only wait, for their root or for the end of an export, are in `_waiting.jsonl` instead.
+What only waits, as a trace for its root or a line for its end, is in `_waiting.jsonl` instead.
 """
 
 import json
@@ -18,7 +18,8 @@ from kp_batch.imports.sorted_runs import SortedRuns
 from kp_batch.stopping import stopped_by
 from kp_batch.text import encodable, shortened
 
-_WAITING = ("incomplete", "unfinished_run")  # reasons that a later import finds gone
+# Reasons that a later import finds gone.
+_WAITING = ("incomplete", "unfinished_run", "unfinished_line")
 NAMES = {"refused": "_refused.jsonl", "waiting": "_waiting.jsonl"}
 _EXAMPLE = 300  # characters of a refusal that a message shows
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from kp_batch.conversion.formats import FORMATS
+from kp_batch.imports.limits import ImportLimits
+from kp_batch.imports.run import import_traces
 from tests.support.drafting import Conversion
 from tests.support.import_kits import ASKED, KITS, SECONDS, Kit
-from tests.support.importing import imported
+from tests.support.importing import imported, refusals
 
 
 def of_kits(names: Iterable[str]) -> pytest.MarkDecorator:
@@ -111,13 +113,16 @@ def test_times_in_nanoseconds_are_cut_to_microseconds(tmp_path: Path, kit: Kit) 
 
 
 @of_lines
-def test_a_torn_first_and_last_line_are_refused_alone(tmp_path: Path, kit: Kit) -> None:
+def test_a_torn_first_line_is_refused_alone_and_a_torn_last_one_waits(
+    tmp_path: Path, kit: Kit
+) -> None:
     paths = kit.write(tmp_path, [kit.make(name, kit.at, 1.0) for name in ("aa", "bb")])
     for path in paths:
         whole = path.read_text("utf-8")
         path.write_text(f'la"}}\n{whole}\n{whole[: len(whole) // 9]}', "utf-8")
     made = kit.converted(tmp_path)
-    assert (len(made.rows), made.reasons) == (2, [["malformed_json"]] * 2 * len(paths))
+    torn = [["malformed_json"], ["unfinished_line"]]
+    assert (len(made.rows), made.reasons) == (2, torn * len(paths))
 
 
 def cut(content: bytes) -> bytes:
@@ -178,10 +183,32 @@ def test_json_of_many_levels_in_a_text_stops_nothing(
 
 
 @of_logs
-def test_a_torn_line_of_a_log_is_refused_alone(tmp_path: Path, kit: Kit) -> None:
+def test_a_torn_line_of_a_log_is_refused_alone_and_the_last_one_waits(
+    tmp_path: Path, kit: Kit
+) -> None:
     (path,) = kit.write(tmp_path, [kit.make("aa", kit.at, 1.0)])
     whole = path.read_text("utf-8")
     path.write_text(f'la"}}\n{whole}\n{whole.splitlines()[-1][:40]}', "utf-8")
     made = kit.converted(tmp_path)
-    assert made.reasons == [["malformed_json"]] * 2
+    assert made.reasons == [["malformed_json"], ["unfinished_line"]]
     assert len(made.row["steps"]) == 1
+
+
+@pytest.mark.parametrize("name", ["otlp", "langfuse", "langsmith", "claude-code", "codex"])
+def test_a_file_that_is_being_written_is_imported_up_to_its_torn_line(
+    tmp_path: Path, name: str
+) -> None:
+    kit, source, archive = KITS[name], tmp_path / "in", tmp_path / "out"
+    path, *_ = kit.write(source, [kit.make("aa", kit.at, 1.0), kit.make("bb", kit.at, 1.0)])
+    lines = path.read_bytes().splitlines()
+    whole = b"\n".join([*lines, lines[-1], b""])
+    path.write_bytes(whole[:-9])
+    limits = ImportLimits("0", "0")
+    done = import_traces(FORMATS[name], [str(source)], archive, kit.rules, limits)
+    assert (done.refused, done.waiting.get("unfinished_line")) == ({}, 1)
+    waiting = refusals(archive, "waiting")
+    assert (str(path), whole.count(b"\n")) in {(line["file"], line["line"]) for line in waiting}
+    path.write_bytes(whole)
+    done = import_traces(FORMATS[name], [str(source)], archive, kit.rules, limits)
+    assert done.standing == {"refused": 0, "waiting": 0}
+    assert len(imported(archive)) == 2

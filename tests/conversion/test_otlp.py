@@ -464,7 +464,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path, name: str, content: bytes) -
 def test_traces_of_several_files_are_imported(tmp_path: Path) -> None:
     rules = always(task_domain={"from": "service.name", "map": {"desk": "finance"}})
     root, call = agent(), chat(1, TALK, [text("assistant", "here")])
-    (tmp_path / "1.jsonl").write_text(request([call], **{"service.name": "desk"}) + "\n{")
+    (tmp_path / "1.jsonl").write_text(request([call], **{"service.name": "desk"}) + "\n{\n")
     (tmp_path / "2.json").write_text(request([root, call], **{"service.name": "desk"}))
     (tmp_path / "3.json").write_text("{")
     paths = [str(tmp_path / name) for name in ("2.json", "1.jsonl", "3.json")]

@@ -49,12 +49,12 @@ def root(trace: str, second: int) -> dict[str, Any]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Two whole traces, two that no rule can decide, a line that is cut, and one that waits."""
+    """Two whole traces, two that no rule can decide, a torn line, and a trace that waits."""
     folder = tmp_path / "source"
     write_lines(folder / "1.jsonl", [root("a", 1), root("b", 2), span("waits", 3)])
     write_lines(folder / "2.jsonl", [{**root("odd", 4), "at": 5}, {**root("odder", 4), "at": 5}])
     with (folder / "2.jsonl").open("a") as file:
-        file.write('{"cut')
+        file.write('{"cut\n')
     return folder
 
 

@@ -40,6 +40,7 @@ _SKIPPED = tuple(bytes([0x50 + kind]) + b"\x2a\x4d\x18" for kind in range(16))
 _GZIP = b"\x1f\x8b"
 _BUFFER = 1 << 20
 _MALFORMED = "malformed_json"
+_UNFINISHED = "unfinished_line"  # which a later import finds whole
 
 
 class CutError(UnreadableError):
@@ -135,6 +136,8 @@ def read_json_lines(
 ) -> Iterator[tuple[int, Json] | Rejected]:
     """Read a file's lines, from 1 on; a line that is no JSON object, or too large, is refused.
 
+    A last line without its end waits: somebody may be writing it.
+
     Args:
         path: of the file.
         may_lack_end: whether it may be written to; see `unpacked`.
@@ -147,7 +150,8 @@ def read_json_lines(
     with opened(path, may_lack_end=may_lack_end) as file:
         for number, line in enumerate(utf8_lines_of(file), 1):
             is_empty = False
-            item = parsed(number, line) if line.strip() else None
+            broken = _MALFORMED if line.endswith(b"\n") else _UNFINISHED
+            item = parsed(number, line, broken) if line.strip() else None
             if not isinstance(item, tuple):
                 room.take(1)
             if item:
@@ -203,7 +207,7 @@ def _values_of_lines(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]
             yield line
             yield from lines
             return
-        is_begun = not refused and _MALFORMED in line.reasons and _may_be_one_value(path)
+        is_begun = not refused and limits.TOO_LARGE not in line.reasons and _may_be_one_value(path)
         if is_begun and (objects := _objects(path)):
             yield from ((None, each) for each in objects)
             return
@@ -231,14 +235,20 @@ def _may_be_one_value(path: Path) -> bool:
     return True
 
 
-def parsed(number: int, line: bytes) -> tuple[int, Json] | Rejected:
-    """Parse a line of this number; one that is no JSON object, or too large, is refused."""
+def parsed(number: int, line: bytes, broken: str = _MALFORMED) -> tuple[int, Json] | Rejected:
+    """Parse a line of this number; one that is no JSON object, or too large, is refused.
+
+    Args:
+        number: of the line.
+        line: its content.
+        broken: the reason to refuse what is no JSON.
+    """
     try:
         value = loads(line)
     except TooLargeError as error:
         return Rejected([limits.TOO_LARGE], str(error), line=number)
     except ValueError as error:
-        return Rejected([_MALFORMED], f"no JSON: {error}", line=number)
+        return Rejected([broken], f"no JSON: {error}", line=number)
     if not isinstance(value, dict):
         return Rejected([_MALFORMED], f"a {type(value).__name__}, no object", line=number)
     return number, cast("Json", value)
