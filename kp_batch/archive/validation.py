@@ -10,12 +10,12 @@ from typing import Any
 import polars as pl
 
 from kp_batch import limits
-from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS
+from kp_batch.archive.columns import FIELDS, STEPS
 from kp_batch.archive.formats.json import CUT, MALFORMED_JSON, finite, value_at
 from kp_batch.errors import CUT_FILE, MISSING_COLUMN, UNREADABLE_FILE, WRONG_COLUMN_TYPE
 from kp_batch.limits import MOST
 from kp_batch.schemas import STEP_TYPES
-from kp_batch.text import ISO_8601, shortened
+from kp_batch.text import shortened
 
 SUPERSEDED = "superseded"  # assigned by rejects.sql
 
@@ -149,50 +149,6 @@ def any_rejected(rows: pl.DataFrame) -> bool:
 def _any_fault() -> pl.Expr:
     faults = (check.fault for check in CHECKS.values())
     return pl.any_horizontal(pl.col("fault").is_not_null(), *faults).any()
-
-
-_NOT_EMPTY = {"type": "string", "minLength": 1}
-# The schemas of checked columns of `ROWS`.
-_VALUES: Mapping[str, Mapping[str, Any]] = {
-    "type": {"enum": ["ReasoningTrace", None]},
-    "trace_id": _NOT_EMPTY,
-    "created_at": {
-        "type": "string",
-        "pattern": f"^(?:{ISO_8601.pattern})$",
-        "description": "Without a zone it is UTC. The day has to be one of the calendar.",
-    },
-    "task_domain": _NOT_EMPTY,
-    "success": {"type": "boolean"},
-    "confidence": {"type": "number", "minimum": 0, "maximum": 1},
-    "objective": _NOT_EMPTY,
-}
-
-
-def trace_schema() -> dict[str, Any]:
-    """The JSON Schema of a row as JSON.
-
-    A row that it accepts is scored, except with a day that no calendar has. It is stricter in one
-    thing: as a text, a run also reads a whole number.
-    """
-    schema = _object({})
-    for column, field in FIELDS.items():
-        within = schema
-        for name in field.path[:-1]:
-            if name not in within["required"]:
-                within["required"].append(name)
-            within = within["properties"].setdefault(name, _object({}))
-        within["properties"][field.path[-1]] = _VALUES.get(column, {})
-        if column in _VALUES and field.required:
-            within["required"].append(field.path[-1])
-    [kind] = STEP_FIELDS["step_types"].path
-    step = _object({kind: {"enum": list(STEP_TYPES)}, "content": {}, "tool": {}}, kind)
-    schema["properties"][STEPS] = {"type": "array", "minItems": 1, "items": step}
-    schema["required"].append(STEPS)
-    return schema
-
-
-def _object(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
-    return {"type": "object", "required": [*required], "properties": {**properties}}
 
 
 def reject_message(codes: Sequence[str], row: int, raw: str | None) -> str:

@@ -21,7 +21,7 @@ from kp_batch.threads import check_address_space, check_threads
 
 _MODULES = (  # of the commands, in their order
     *("init", "run", "query", "explain", "similar", "sweep"),
-    *("maintain", "import_", "export", "schema"),
+    *("maintain", "import_", "export"),
 )
 # All other commands publish nothing.
 _PUBLISHING = {"forget", "redundancy", "rollback", "run", "vacuum"}

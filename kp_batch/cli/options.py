@@ -113,7 +113,7 @@ def _refreshed(context: click.Context, _: click.Parameter, folder: Path | None) 
     return folder
 
 
-def _warehouse_of_project(
+def warehouse_of_project(
     context: click.Context, parameter: click.Parameter, value: Path | None
 ) -> Path | None:
     """The warehouse that is given, or that of the project, which it has to be, refreshed."""
@@ -168,12 +168,15 @@ project_option = click.option(
 )
 
 
-def warehouse_option_of(**attributes: Any) -> Callable[[C], C]:
+def warehouse_option_of(
+    callback: Callable[[click.Context, click.Parameter, Path | None], Path | None] | None = None,
+    **attributes: Any,
+) -> Callable[[C], C]:
     """The options --project and --warehouse of a command."""
 
     def decorated(command: C) -> C:
         of_warehouse = option_of_warehouse(
-            callback=_warehouse_of_project,
+            callback=callback or warehouse_of_project,
             help="The folder of the tables, or its URL in a bucket.",
             show_default="that of the project",
             **attributes,
@@ -184,9 +187,7 @@ def warehouse_option_of(**attributes: Any) -> Callable[[C], C]:
 
 
 warehouse_option = warehouse_option_of()
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON; `kp-batch schema` has its form."
-)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 note_option = click.option("--note", type=Parsed(parse_note), help="A line to keep with the run.")
 option_of_format = partial(click.option, "--format", "output_format", show_default=True)
 rows_as_json_option = click.option("--json", "as_json", is_flag=True, help="Print a list of rows.")

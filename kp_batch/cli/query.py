@@ -1,4 +1,4 @@
-"""Questions to a warehouse: sql, questions, runs, settings, audit, compare, verify, report."""
+"""Questions to a warehouse: sql, runs, settings, audit, compare, verify, report."""
 
 import shutil
 from collections.abc import Callable, Generator, Mapping
@@ -29,6 +29,7 @@ from kp_batch.cli.options import (
     rows_as_json_option,
     settings_from_elsewhere,
     the_project,
+    warehouse_of_project,
     warehouse_option,
     warehouse_option_of,
 )
@@ -53,7 +54,7 @@ class QuestionsHelp(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See `click.Command`."""
         super().format_epilog(ctx, formatter)
-        with formatter.section("Questions, of which kp-batch questions tells more"):
+        with formatter.section("Questions, which kp-batch sql explains"):
             formatter.write_dl(
                 [
                     (group, ", ".join(question.call for question in questions))
@@ -62,10 +63,21 @@ class QuestionsHelp(click.Command):
             )
 
 
+def _warehouse_of_query(
+    context: click.Context, parameter: click.Parameter, value: Path | None
+) -> Path | None:
+    """The warehouse of a query; a question's page needs none."""
+    if _is_query(context.params["query"], context.params["file"]):
+        return warehouse_of_project(context, parameter, value)
+    return value
+
+
 @kp_batch.command(cls=QuestionsHelp)
-@click.argument("query", required=False)
-@click.option("-f", "--file", type=NamedFile("rb"), help="A file that holds QUERY; - is stdin.")
-@warehouse_option
+@click.argument("query", required=False, is_eager=True, shell_complete=complete_questions)
+@click.option(
+    "-f", "--file", type=NamedFile("rb"), is_eager=True, help="A file that holds QUERY; - is stdin."
+)
+@warehouse_option_of(callback=_warehouse_of_query)
 @format_option
 @click.option(
     "--as-of",
@@ -87,23 +99,29 @@ def sql(  # noqa: PLR0913 (each is an option)
 ) -> None:
     """Ask QUERY of the views scores, rejects, profiles, runs, files and distributions.
 
-    Of several statements each answer is shown; csv and --json hold one.
+    Of several statements each answer is shown; csv and --json hold one. Without QUERY it lists the
+    questions that have a name, with examples; with the name of a question in place of QUERY, that
+    one.
     """
+    if not _is_query(query, file):
+        if as_of or fail_if_rows:
+            raise click.UsageError("--as-of and --fail-if-rows need a query, such as 'FROM scores'")
+        _print_questions(query, as_json=as_json)
+        return
     output_format = "json" if as_json else output_format
     if ask(warehouse, _query(query, file), output_format, as_of) and fail_if_rows:
         raise KpBatchError("the query of --fail-if-rows has rows; look at its answer")
 
 
-@kp_batch.command()
-@click.argument("name", required=False, shell_complete=complete_questions)
-@json_option
-def questions(name: str | None, *, as_json: bool) -> None:
-    """List the questions that sql answers by name, or one of them, with examples."""
+def _is_query(query: str | None, file: IO[bytes] | None) -> bool:
+    """Whether something is asked; the name of a question is no SQL."""
+    names = {question.name for question in all_questions()}
+    return file is not None or not (query is None or query in names)
+
+
+def _print_questions(name: str | None, *, as_json: bool) -> None:
+    """List the questions, or the one of this name."""
     chosen = [question for question in all_questions() if name in {None, question.name}]
-    if not chosen:
-        raise click.BadParameter(
-            f"there is no question {name!r}; kp-batch questions tells them all", param_hint="NAME"
-        )
     echo(json_line(chosen) if as_json else _questions_text(chosen))
 
 
@@ -313,10 +331,10 @@ def report(warehouse: Path, output_format: str, output: str | None) -> None:
 
 
 def _query(query: str | None, file: IO[bytes] | None) -> str:
-    if (query is None) == (file is None):
-        raise click.UsageError("give one of QUERY and -f FILE")
     if file is None:
         return query or ""
+    if query is not None:
+        raise click.UsageError("give one of QUERY and -f FILE")
     try:
         return decoded(file.read())
     except ValueError as error:

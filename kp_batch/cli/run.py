@@ -1,9 +1,10 @@
-"""`run` and `plan`, `demo` and `sample`."""
+"""`run`, `plan` and `demo`."""
 
 import os
 import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
+from shutil import copyfile, copytree
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +16,6 @@ from kp_batch.cli.options import (
     expected_warehouse_id,
     json_line,
     json_option,
-    number_option,
     settings_from_elsewhere,
     warehouse_option,
 )
@@ -25,7 +25,7 @@ from kp_batch.cli.supervise import end_after, logged
 from kp_batch.errors import ResourceError
 from kp_batch.log import echo, echo_result, info, show_only_new_warnings
 from kp_batch.start import make_place, start
-from kp_batch.text import count_of, parse_duration
+from kp_batch.text import parse_duration
 from kp_batch.warehouse.layout import Layout
 
 if TYPE_CHECKING:
@@ -103,11 +103,9 @@ def plan(as_json: bool, **settings: Any) -> None:  # noqa: FBT001 (click passes 
     help="Where the sample archive and its warehouse go.",
 )
 def demo(folder: Path) -> None:
-    """Make a sample archive, score it with the real model, and ask a few questions."""
-    from kp_batch.sample import write_sample
-
+    """Score a sample archive with the real model, and ask a few questions."""
     archive, warehouse = folder / "archive", folder / "warehouse"
-    write_sample(archive, traces=600, days=21, seed=7)
+    copytree(_sample(), archive, copy_function=copyfile, dirs_exist_ok=True)
     settings = {"archive": (str(archive),), "warehouse": warehouse, "embedder": "minilm"}
     _run(settings, prefect=True)
     for question, query in DEMO_QUERIES.items():
@@ -115,23 +113,11 @@ def demo(folder: Path) -> None:
         ask(warehouse, query, "table")
 
 
-@kp_batch.command()
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@number_option("--traces", default=600, help="How many.")
-@number_option("--days", default=21, help="Over so many days, from 2026-01-05 on.")
-@number_option(
-    "--seed", type=click.IntRange(min=0), default=7, help="The same seed makes the same traces."
-)
-@click.option(
-    "--dirty", type=click.FloatRange(0, 1), default=0.0, help="Share of rows with a fault."
-)
-def sample(folder: Path, **shape: Any) -> None:
-    """Make a synthetic archive in FOLDER, one Parquet file a day."""
-    from kp_batch.sample import write_sample
-
-    files = len(write_sample(folder, **shape))
-    counted = f"{count_of(shape['traces'], 'trace')} in {count_of(files, 'file')}"
-    echo(f"kp-batch: {counted} in {folder}", err=True)
+def _sample() -> Path:
+    """The folder of the sample: a wheel has it in the package, and a checkout beside that."""
+    package, sample = Path(__file__).parents[1], Path("data", "sample")
+    shipped = package / sample
+    return shipped if shipped.is_dir() else package.parent / sample
 
 
 def _run(

@@ -58,7 +58,7 @@ class ScoredFrame(pl.DataFrame):
     Examples:
         >>> scored = kp.score("archive", embedder="hashing")
         >>> scored.rejects.height, scored.counts["accepted"]
-        (0, 400)
+        (0, 600)
     """
 
     rejects: pl.DataFrame = pl.DataFrame()

@@ -27,7 +27,7 @@ class Warehouse(RunMethods, AnswerMethods, TraceMethods, HistoryMethods, UpkeepM
 
     Examples:
         >>> wh.scores().select(pl.len(), pl.mean("score").round(3)).collect().rows()
-        [(400, 0.529)]
+        [(600, 0.505)]
     """
 
 

@@ -15,9 +15,9 @@ from kp_batch.config import RescoreConfig
 from kp_batch.ingest.scan import read_new
 from kp_batch.runs.run import Run
 from kp_batch.runs.staging import Staging
-from kp_batch.sample import write_sample
 from kp_batch.steps.step import ThreadExecutor
 from tests.bench.measuring import medians
+from tests.support.sample import write_sample
 from tests.support.tiny_traces import Traces, write_traces
 
 SAMPLE, TINY, TIMES = 50_000, 200_000, 5

@@ -18,7 +18,7 @@ import polars as pl
 import kp_batch as kp
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.sample.archive import write_sample
+from tests.support.sample.archive import write_sample
 from tests.support.tiny_traces import Traces, write_traces
 
 TIMES = int(os.environ.get("KP_BENCH_TIMES", "9"))

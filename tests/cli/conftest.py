@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch.sample import write_sample
+from tests.support.sample import write_sample
 
 
 @pytest.fixture(scope="module")

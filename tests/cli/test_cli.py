@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+import duckdb
 import polars as pl
 import pytest
 from click.shell_completion import BashComplete
@@ -28,6 +29,7 @@ from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import rebuild
+from kp_batch.warehouse.questions import questions
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import published
 from tests.support import GOLDEN
@@ -205,10 +207,9 @@ def test_sql_reads_its_query_from_a_file_or_stdin(scored: Scored, tmp_path: Path
     ask = ["sql", "--warehouse", scored.warehouse, "--format", "csv"]
     assert invoke(*ask, "-f", file).stdout == "traces\n120\n"
     assert invoke(*ask, "-f", "-", stdin=query).stdout == "traces\n120\n"
-    for wrong in ([], [query, "-f", file]):
-        refused = invoke(*ask, *wrong)
-        assert (refused.returncode, refused.stdout) == (2, "")
-        assert refused.stderr.splitlines()[-1] == "Error: give one of QUERY and -f FILE"
+    refused = invoke(*ask, query, "-f", file)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.splitlines()[-1] == "Error: give one of QUERY and -f FILE"
     file.write_bytes(b"SELECT '\xff'")
     refused = invoke(*ask, "-f", file)
     assert refused.returncode == 2
@@ -216,20 +217,31 @@ def test_sql_reads_its_query_from_a_file_or_stdin(scored: Scored, tmp_path: Path
 
 
 def test_the_questions_are_shown_with_examples_and_named_by_the_help_of_sql() -> None:
-    questions = json.loads(invoke("questions", "--json").stdout)
-    shown = invoke("questions").stdout
+    listed = json.loads(invoke("sql", "--json").stdout)
+    shown = invoke("sql").stdout
     named = invoke("sql", "--help").stdout
-    for question in questions:
+    for question in listed:
         assert (
             f"  {question['call']}\n    {question['comment']}\n    {question['example']}\n" in shown
         )
         assert re.search(rf"\b{question['name']}\b", named)
-    [drift] = json.loads(invoke("questions", "drift", "--json").stdout)
+    [drift] = json.loads(invoke("sql", "drift", "--json").stdout)
     assert drift["example"] == "FROM drift(previous(), latest())"
-    assert invoke("questions", "drift").stdout.splitlines()[1] == "  drift(run_a, run_b)"
-    unknown = invoke("questions", "drif")
-    assert unknown.returncode == 2
-    assert "there is no question 'drif'" in unknown.stderr
+    assert invoke("sql", "drift").stdout.splitlines()[1] == "  drift(run_a, run_b)"
+
+
+def test_no_sql_is_the_name_of_a_question() -> None:
+    for question in questions():
+        with pytest.raises(duckdb.ParserException):
+            duckdb.extract_statements(question.name)
+
+
+@pytest.mark.parametrize("option", [["--fail-if-rows"], ["--as-of", "latest"]])
+@pytest.mark.parametrize("name", [[], ["drift"]])
+def test_what_a_query_needs_is_refused_without_one(name: list[str], option: list[str]) -> None:
+    refused = invoke("sql", *name, *option)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--as-of and --fail-if-rows need a query" in refused.stderr
 
 
 def completed(*words: object) -> list[str]:
@@ -257,7 +269,7 @@ def test_a_shell_completes_runs_and_domains_and_changes_nothing(
 @pytest.mark.telling
 @pytest.mark.process
 def test_a_shell_completes_questions_and_formats() -> None:
-    words = {"COMP_WORDS": "kp-batch questions novelty_by_a", "COMP_CWORD": "2"}
+    words = {"COMP_WORDS": "kp-batch sql novelty_by_a", "COMP_CWORD": "2"}
     done = subprocess.run(
         [Path(sys.executable).with_name("kp-batch")],
         env=os.environ | words | {"_KP_BATCH_COMPLETE": "bash_complete"},
@@ -605,7 +617,7 @@ def test_what_the_system_refuses_is_one_line(tmp_path: Path) -> None:
     for arguments in (
         ["run", tmp_path, "--warehouse", tmp_path / "file" / "wh"],
         ["run", tmp_path, "--warehouse", "s3://bucket/wh"],
-        ["sample", tmp_path / "file" / "sample", "--traces", "1"],
+        ["demo", "--folder", tmp_path / "file" / "demo"],
         ["sql", "SELECT 1", "--warehouse", tmp_path / "file"],
         ["catalog", "--warehouse", tmp_path],
         ["plan", tmp_path, "--warehouse", tmp_path / "100%"],
@@ -643,13 +655,6 @@ def test_help_and_sql_import_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [*modules]
-
-
-def test_sample_makes_an_archive(tmp_path: Path) -> None:
-    done = invoke("sample", tmp_path / "s", "--traces", "50", "--days", "3", "--dirty", "0.1")
-    assert done.returncode == 0
-    assert len(list((tmp_path / "s").glob("*.parquet"))) == 3
-    assert "50 traces in 3 files" in done.stderr
 
 
 @pytest.mark.telling

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from kp_batch.cli.schema import schema_of
 from kp_batch.operations import status
 from kp_batch.pipeline import rescore
 from kp_batch.runs.author import current_user
@@ -26,6 +25,7 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke, is_running, linux, until, working
 from tests.support.folders import contents, keep, restore
 from tests.support.runs import without_page
+from tests.support.schemas import schema_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_page")]
 

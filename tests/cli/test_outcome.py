@@ -16,7 +16,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from kp_batch import cli
-from kp_batch.cli.schema import schema_of
 from kp_batch.ended import Ended
 from kp_batch.errors import BusyError, EncoderError, ResourceError, StorageError, WarehouseError
 from kp_batch.operations.preview import Preview
@@ -26,6 +25,7 @@ from kp_batch.warehouse.layout import Layout
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import held, invoke, linux, working
 from tests.support.holding import HOLD, holding
+from tests.support.schemas import schema_of
 
 pytestmark = pytest.mark.usefixtures("no_page")
 

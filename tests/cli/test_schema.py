@@ -1,4 +1,4 @@
-"""`schema`: what each command prints as JSON is of the form that it tells, and of no other."""
+"""What each command prints as JSON is of the form that docs/reference has, and of no other."""
 
 import json
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import CHECKS, reasons
 from kp_batch.cli import _MODULES
 from kp_batch.cli import kp_batch as group
-from kp_batch.cli.schema import NAMES, schema_of
 from kp_batch.operations.score import score_lines
 from kp_batch.scoring.profiles import load_profiles
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke
 from tests.support.importing import kp_trace, write_json
 from tests.support.runs import without_page
+from tests.support.schemas import NAMES, SCHEMAS, schema_files, schema_of
 
 
 def valid(name: str, value: Any) -> bool:
@@ -57,7 +57,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     unit = kp_trace("a")
     others = {
         "settings": ("settings", *to),
-        "questions": ("questions",),
+        "questions": ("sql",),
         "compare": ("compare", "previous", "latest", *to),
         "explain": ("explain", "2", *to),
         "verify": ("verify", *to),
@@ -85,12 +85,17 @@ def test_a_command_has_a_schema_where_it_prints_json() -> None:
         if any("--json" in param.opts for param in command.params)
     }
     rows = {"runs", "sql"}  # their columns are those of a query
-    assert {*NAMES} == (print_json - rows) | {"preview", "trace"}
+    assert {*NAMES} == (print_json - rows) | {"preview", "questions", "trace"}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_schema_is_one_of_its_draft(name: str) -> None:
     Draft202012Validator.check_schema(schema_of(name))
+
+
+def test_the_schemas_are_in_the_documentation() -> None:
+    there = {path.name: path.read_text("utf-8") for path in SCHEMAS.iterdir()}
+    assert there == schema_files(), "write them anew: python -m tests.support.reference"
 
 
 @pytest.mark.telling

@@ -172,7 +172,7 @@ def test_who_waits_for_a_long_command_has_imported_none_of_its_work() -> None:
 @pytest.mark.telling
 def test_the_commands_and_their_options_are_there_without_their_work() -> None:
     commands = imported(COMMANDS)
-    assert "kp_batch.cli.schema" in commands
+    assert "kp_batch.cli.export" in commands
     assert not commands & (MODELS | PAGES | REMOTE | FRAMES | {"duckdb", "pydantic"})
 
 

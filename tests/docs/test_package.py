@@ -69,10 +69,12 @@ def test_the_source_distribution_holds_no_cache(sdist: Path) -> None:
 
 
 @pytest.mark.telling
-def test_the_wheel_ships_kp_batch_alone_and_all_of_it(site: Path) -> None:
+def test_the_wheel_ships_kp_batch_alone_all_of_it_and_the_sample(site: Path) -> None:
     shipped = {path.name for path in site.iterdir() if path.is_dir()}
     assert {name for name in shipped if not name.endswith(".dist-info")} == {"kp_batch"}
-    assert files(site / "kp_batch") == files(ROOT / "kp_batch")
+    sample = {f"data/sample/{name}" for name in files(ROOT / "data" / "sample")}
+    assert files(site / "kp_batch") == files(ROOT / "kp_batch") | sample
+    assert sample
 
 
 @pytest.mark.telling

@@ -16,6 +16,7 @@ from tests.support import ROOT
 from tests.support.buckets import fill, make_bucket
 from tests.support.doc_commands import missing, outputs, shell, words
 from tests.support.pages import DOCS, README, Block, blocks, links
+from tests.support.sample import write_sample
 
 MADE, DEMO, *SHOWN = [block for block in blocks(README) if block.language in {"sh", "text"}]
 
@@ -85,9 +86,7 @@ def test_a_demo_installs_what_it_needs_and_a_test_the_rest(tmp_path: Path) -> No
     assert installed("test") == ["offline-model,dev"]
 
 
-def test_the_sample_archive_is_what_the_sample_command_makes(tmp_path: Path) -> None:
-    from kp_batch.sample import write_sample
-
+def test_the_sample_archive_is_what_its_generator_makes(tmp_path: Path) -> None:
     paths = write_sample(tmp_path, traces=600, days=21, seed=7)
     shipped = sorted((ROOT / "data" / "sample").iterdir())
     assert [path.name for path in paths] == [path.name for path in shipped]

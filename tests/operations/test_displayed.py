@@ -49,7 +49,6 @@ from kp_batch.pipeline.rescore import rescore_and_report
 from kp_batch.pipeline.summary import DomainScores, Summary, as_text
 from kp_batch.planning.explain_plan import DomainDay, PlanDescription, plan_text
 from kp_batch.runs.audits import AuditResult, AuditResults, results_text
-from kp_batch.sample import write_sample
 from kp_batch.text import printable, printable_lines
 from kp_batch.warehouse.redundancy import Redundancy, redundancy_text
 from kp_batch.warehouse.snapshot import published
@@ -57,6 +56,7 @@ from tests.support.archives import record_scores, step, trace, write_jsonl
 from tests.support.browser import CHROMIUM, faint, launched, opened_in
 from tests.support.cells import Shown, Table, is_harmless
 from tests.support.runs import config, without_page
+from tests.support.sample import write_sample
 
 pytestmark = pytest.mark.slow
 

@@ -46,7 +46,6 @@ from kp_batch.operations.export import (
 )
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.sample import write_sample
 from kp_batch.schemas import EXPORTED
 from kp_batch.scoring.facts import with_facts
 from kp_batch.vectors import Float32s, cosines, normalised
@@ -60,6 +59,7 @@ from tests.support.odd_rows import BOTH, JSON_ALONE, PARQUET_ALONE
 from tests.support.oracle.exports import distinct_ones
 from tests.support.queries import ask
 from tests.support.runs import config, scores
+from tests.support.sample import write_sample
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,6 @@ from kp_batch.operations.compare import compare
 from kp_batch.operations.preview import Preview, preview, preview_text
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.run import effective_config
-from kp_batch.sample import write_sample
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import writing
 from tests.support.archives import trace, write_jsonl
@@ -24,6 +23,7 @@ from tests.support.commands import command
 from tests.support.folders import keep, restore
 from tests.support.prefect_server import PrefectServer
 from tests.support.runs import config
+from tests.support.sample import write_sample
 
 pytestmark = pytest.mark.slow
 

@@ -36,7 +36,6 @@ from kp_batch.operations.sweep import SWEPT, Grouping, page_of, sweep, sweep_spa
 from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep, sweep_text
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.staging import Staging
-from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.vectors import Float32s, normalised
 from kp_batch.warehouse.layout import Layout
@@ -46,6 +45,7 @@ from tests.support.buckets import Machine
 from tests.support.commands import check_signal, invoke, linux, working
 from tests.support.folders import keep, listing, restore
 from tests.support.runs import ask, config
+from tests.support.sample import write_sample
 
 pytestmark = pytest.mark.slow
 

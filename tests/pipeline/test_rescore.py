@@ -29,7 +29,6 @@ from kp_batch.errors import (
 )
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.pipeline.summary import Summary
-from kp_batch.sample import write_sample
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest
@@ -37,6 +36,7 @@ from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_damaged, write_jsonl, write_parquet
 from tests.support.folders import keep, restore
 from tests.support.runs import ask, config, facts, scores
+from tests.support.sample import write_sample
 
 pytestmark = pytest.mark.slow
 

@@ -44,8 +44,8 @@ for module in _MODULES:
 
 # Of the command line alone: what is printed, and where it goes.
 ABOUT_OUTPUT = {"json", "help", "quiet", "file", "fail_if_rows", "warehouse", "project", "from"}
-# Commands without a method: they make a folder or a file for others, or print a form.
-NO_METHOD = {"catalog", "demo", "import", "init", "sample", "schema"}
+# Commands without a method: they make a folder or a file for others.
+NO_METHOD = {"catalog", "demo", "import", "init"}
 LIKE = {"preview": "run", "crossed": "compare"}  # methods that are an option of a command
 # What Python has in place of an option: its negation, another kind of value, or another method.
 OTHERWISE = {
@@ -57,7 +57,6 @@ OTHERWISE = {
     "compare": {"crossed", "output"},
     "crossed": {"crossed", "output"},
     "report": {"output"},
-    "questions": {"name"},
 }
 OF_PYTHON = {"score": {"file": "traces"}, "sweep": {}, "similar": {"n": "most"}}
 OF_RUNS_ALONE = ("workers", "ray", "timeout", "wait", "wait_at_most", "note")
@@ -99,7 +98,7 @@ TABLES = ["scores", "rejects", "profiles", "files", "distributions"]
 
 def test_each_command_has_a_method_and_each_method_is_a_command_or_reads_tables() -> None:
     assert {LIKE.get(name, name) for name in OF_COMMANDS} == commands.commands.keys() - NO_METHOD
-    assert {*METHODS} - {*OF_COMMANDS} == {*TABLES, "ask", "chart"}
+    assert {*METHODS} - {*OF_COMMANDS} == {*TABLES, "ask", "chart", "questions"}
 
 
 @pytest.mark.parametrize("method", OF_COMMANDS)

@@ -24,7 +24,6 @@ from kp_batch.report.numbers import Number, numbers
 from kp_batch.report.panels import PANELS
 from kp_batch.report.themes import THEMES
 from kp_batch.report.traces import Traces
-from kp_batch.sample import write_sample
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.text import shortened
 from kp_batch.warehouse.manifest import Manifest
@@ -44,6 +43,7 @@ from tests.support.browser import (
     wait_for,
 )
 from tests.support.publications import publish_tables
+from tests.support.sample import write_sample
 
 pytestmark = pytest.mark.process
 

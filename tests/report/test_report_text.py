@@ -34,12 +34,12 @@ from kp_batch.report.notices import notices
 from kp_batch.report.numbers import numbers
 from kp_batch.report.page import page
 from kp_batch.report.traces import Traces
-from kp_batch.sample import write_sample
 from kp_batch.text import code, printable, shortened
 from tests.support.archives import trace, write_jsonl
 from tests.support.drawn_scores import draw, opened, write
 from tests.support.planted import build_catalog, plant
 from tests.support.reported import EMPTY, RUN, failing, rows
+from tests.support.sample import write_sample
 
 # As an archive may hold them; beside each, how it is written inside a code span.
 HOSTILE = {

@@ -29,7 +29,6 @@ from kp_batch.ingest import scan
 from kp_batch.log import warn
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning import timeline, write_tasks
-from kp_batch.sample import write_sample
 from kp_batch.steps import ray as rays
 from kp_batch.steps.ray import RayExecutor, executor_of
 from kp_batch.steps.step import AHEAD, step
@@ -39,6 +38,7 @@ from tests.support.buckets import fill
 from tests.support.commands import children, is_running, until
 from tests.support.lawful import assert_same
 from tests.support.runs import config
+from tests.support.sample import write_sample
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.process]
 

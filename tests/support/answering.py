@@ -6,8 +6,8 @@ from typing import Any
 from kp_batch.config import RescoreConfig
 from kp_batch.operations.redundancy import redundancy
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.sample import write_sample
 from tests.support.archives import record_scores, step, trace, write_jsonl
+from tests.support.sample import write_sample
 
 
 def answering_warehouse(folder: Path) -> Path:

@@ -8,12 +8,13 @@ from contextlib import chdir
 from dataclasses import dataclass
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, DocTest, DocTestParser, DocTestRunner, Example
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import kp_batch
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.sample import write_sample
+from tests.support import ROOT
 
 # First what most people want; what is not named here comes at the end.
 _ORDER = (
@@ -111,7 +112,7 @@ def public_names() -> list[str]:
 
 def make_folder(folder: Path) -> None:
     """Make what every example begins with: the sample, and the warehouse of a run over it."""
-    write_sample(folder / "archive", traces=400, seed=7)  # as `kp-batch sample` draws
+    copytree(ROOT / "data" / "sample", folder / "archive")
     (folder / "kp_batch.toml").write_text(
         'warehouse = "warehouse"\narchive = ["archive"]\n[settings]\nembedder = "hashing"\n',
         "utf-8",

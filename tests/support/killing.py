@@ -24,7 +24,6 @@ import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.sample import write_sample
 from kp_batch.warehouse import lock as lease
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import refresh
@@ -36,6 +35,7 @@ from tests.support.buckets import Machine, make_bucket, s3_server
 from tests.support.counting import File, observed
 from tests.support.killing_imports import torture_imports
 from tests.support.lawful import assert_lawful
+from tests.support.sample import write_sample
 
 # The work of a run alone; the command line does the same in a child process, or under Prefect.
 _ALONE = """

@@ -1,19 +1,18 @@
-"""Writes the recorded scores of the sample: those of a run over it with the real model.
+"""Writes data/sample, with the scores of a run over it with the real model as its recorded ones.
 
-kp-batch run data/sample --warehouse WAREHOUSE; python -m tests.support.recorded WAREHOUSE; and then
-kp-batch sample data/sample.
+kp-batch run data/sample --warehouse WAREHOUSE; python -m tests.support.recorded WAREHOUSE
 """
 
 import json
 import sys
 from pathlib import Path
 
-from kp_batch.sample.archive import trace_id
 from kp_batch.warehouse.reader import connect
 from tests.support import ROOT
+from tests.support.sample.archive import trace_id, write_sample
 
-RECORDED = ROOT / "kp_batch" / "sample" / "recorded.json"
-SHAPE = {"traces": 600, "seed": 7, "days": 21}  # of `kp-batch sample`
+RECORDED = ROOT / "tests" / "support" / "sample" / "recorded.json"
+SHAPE = {"traces": 600, "seed": 7, "days": 21}
 _DIGITS = 7  # on which machines agree
 
 
@@ -27,3 +26,4 @@ def write_recorded(warehouse: Path) -> None:
 
 if __name__ == "__main__":
     write_recorded(Path(sys.argv[1]))
+    write_sample(ROOT / "data" / "sample", **SHAPE)

@@ -28,6 +28,7 @@ from kp_batch.warehouse.reader import connect
 from tests.support.pages import DOCS, anchor
 from tests.support.publications import publish_tables
 from tests.support.python_reference import python
+from tests.support.schemas import SCHEMAS, schema_files
 
 REFERENCE = DOCS / "reference"
 
@@ -186,3 +187,5 @@ def written(page: str) -> str:
 if __name__ == "__main__":
     for page in PARTS:
         (REFERENCE / page).write_text(written(page), "utf-8")
+    for file, text in schema_files().items():
+        (SCHEMAS / file).write_text(text, "utf-8")

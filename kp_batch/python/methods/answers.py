@@ -29,9 +29,9 @@ class AnswerMethods(Place):
         Examples:
             >>> by_domain = wh.scores().group_by("task_domain").agg(pl.mean("score").round(3))
             >>> by_domain.sort("score").head(2).collect().rows()
-            [('legal', 0.392), ('finance', 0.493)]
+            [('default', 0.467), ('customer_service', 0.505)]
             >>> wh.scores(as_of="previous").select(pl.mean("novelty").round(3)).collect().item()
-            0.221
+            0.214
         """
         return self._table("scores", as_of)
 
@@ -67,7 +67,7 @@ class AnswerMethods(Place):
 
         Examples:
             >>> wh.files().select(pl.len(), pl.sum("rows")).collect().rows()
-            [(21, 400)]
+            [(21, 600)]
         """
         return self._table("files", as_of)
 
@@ -80,7 +80,7 @@ class AnswerMethods(Place):
         Examples:
             >>> of_code = wh.distributions().filter(pl.col("task_domain") == "code")
             >>> of_code.select("traces", pl.col("mean").round(3)).collect().rows()
-            [(79, 0.57), (79, 0.578)]
+            [(153, 0.516), (153, 0.526)]
         """
         return self._table("distributions", as_of)
 
@@ -93,7 +93,7 @@ class AnswerMethods(Place):
 
         Examples:
             >>> wh.sql("SELECT task_domain, round(mean, 3) FROM scores_by_domain LIMIT 2").rows()
-            [('code', 0.578), ('customer_service', 0.54)]
+            [('code', 0.526), ('customer_service', 0.505)]
         """
         from kp_batch.warehouse.answers import frame_answer
         from kp_batch.warehouse.reader import connect
@@ -115,10 +115,10 @@ class AnswerMethods(Place):
 
         Examples:
             >>> wh.ask("near_duplicates", 0.99).height
-            79
+            116
             >>> halves = wh.ask("score_histogram", bins=2).filter(task_domain="code")
             >>> halves.select("low", "traces").rows()
-            [(0.0, 15), (0.5, 64)]
+            [(0.0, 52), (0.5, 101)]
         """
         from kp_batch.operations.ask import ask
 

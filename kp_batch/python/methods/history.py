@@ -55,7 +55,7 @@ class HistoryMethods(Place):
             >>> [reason.words for reason in comparison.changes]
             ['cache size 1000 → 100', 'audit no_perfect_score new']
             >>> comparison.by_domain.height, comparison.moved.height
-            (7, 87)
+            (7, 100)
         """
         from kp_batch.operations.compare import compare
 
@@ -71,8 +71,8 @@ class HistoryMethods(Place):
             force: likewise.
 
         Examples:
-            >>> wh.crossed("previous", "latest").select("task_domain", "crossed").rows()
-            [('medical', 'up'), ('medical', 'up')]
+            >>> wh.crossed("previous", "latest").select("task_domain", "crossed").head(2).rows()
+            [('customer_service', 'up'), ('finance', 'up')]
         """
         from kp_batch.operations.compare import compare
 

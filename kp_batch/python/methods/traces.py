@@ -32,9 +32,9 @@ class TraceMethods(Place):
         Examples:
             >>> found = wh.explain("5e14f46f")
             >>> found.terms.select("dimension", pl.col("product").round(3)).rows()[:2]
-            [('complexity', 0.091), ('novelty', 0.012)]
+            [('complexity', 0.083), ('novelty', 0.087)]
             >>> found.traces_met.select("task_domain", pl.col("similarity").round(3)).rows()[:2]
-            [('code', 0.961), ('code', 0.907)]
+            [('customer_service', 0.711), ('customer_service', 0.692)]
         """
         from kp_batch.operations.explain import explain
 
@@ -60,7 +60,7 @@ class TraceMethods(Place):
         Examples:
             >>> found = wh.similar("5e14f46f", most=2)
             >>> found.to_polars().select("is_same_text", pl.col("similarity").round(2)).rows()
-            [(False, 0.96), (False, 0.91)]
+            [(True, 1.0), (False, 0.89)]
         """
         from kp_batch.operations.similar import SimilarLines, similar_to_lines, similar_to_trace
 
@@ -92,7 +92,7 @@ class TraceMethods(Place):
 
         Examples:
             >>> [getattr(each, "score", None) for each in wh.score([trace, {}])]
-            [0.56..., None]
+            [0.55..., None]
         """
         from kp_batch.operations.score import ScoredLines, score_lines
         from kp_batch.operations.warehouse_cache import scoring
@@ -111,7 +111,7 @@ class TraceMethods(Place):
         Examples:
             >>> redundancy = wh.redundancy(similarity=0.95)
             >>> redundancy.exact_repeats, redundancy.near_repeats, redundancy.all_repeats
-            (79, 8, 87)
+            (117, 7, 124)
         """
         from kp_batch.operations.redundancy import redundancy
 

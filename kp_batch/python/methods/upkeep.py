@@ -50,7 +50,7 @@ class UpkeepMethods(Place):
         Examples:
             >>> result = wh.export("best.jsonl", min_score=0.7, domain="code")
             >>> result.exported, result.private
-            (6, 8)
+            (12, 6)
         """
         from kp_batch.operations.export import ExportFilter, export_to
 
@@ -73,7 +73,7 @@ class UpkeepMethods(Place):
         Examples:
             >>> undone = wh.rollback("previous", note="the cache was too small")
             >>> undone.rescored, [reason.words for reason in undone.settings]
-            (87, ['cache size 100 → 1000', 'audit no_perfect_score gone'])
+            (141, ['cache size 100 → 1000', 'audit no_perfect_score gone'])
         """
         from kp_batch.operations.rollback import excluded_by, plan_rollback, rollback
 

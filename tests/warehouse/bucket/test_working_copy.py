@@ -30,7 +30,6 @@ from kp_batch.pipeline import report as pipeline_report
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.run import effective_config
-from kp_batch.sample import write_sample
 from kp_batch.steps import step
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.storage.store import TRAFFIC, Object, Store, store_at
@@ -50,6 +49,7 @@ from tests.support.damage.table import Damage, named
 from tests.support.folders import keep, restore
 from tests.support.lawful import assert_same
 from tests.support.prefect_server import PrefectServer
+from tests.support.sample import write_sample
 
 pytestmark = pytest.mark.process
 

@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch.sample import write_sample
 from tests.support import ROOT
 from tests.support.archives import read
+from tests.support.sample import write_sample
 
 TYPES = {"thought", "tool_call", "observation", "error_recovery"}
 DOMAINS = {"default", "finance", "code", "medical", "customer_service", "legal"}

@@ -1,5 +1,5 @@
 """Synthetic archives: traces that read like agents' work, in bursts, and bad on request."""
 
-from kp_batch.sample.archive import write_sample
+from tests.support.sample.archive import write_sample
 
 __all__ = ["write_sample"]

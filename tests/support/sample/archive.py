@@ -6,7 +6,6 @@ that only one day is in memory at a time.
 
 import json
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Final, TypeAlias
 from uuid import NAMESPACE_URL, uuid5
@@ -15,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from kp_batch.sample.faults import bad_rows, spoil
-from kp_batch.sample.tasks import Dice, Row, Story, stories, vocabulary
 from kp_batch.schemas import TRACE
+from tests.support.sample.faults import bad_rows, spoil
+from tests.support.sample.tasks import Dice, Row, Story, stories, vocabulary
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -172,7 +171,7 @@ def recorded_scores(traces: int, seed: int, days: int) -> list[float | None]:
     Only the sample of the default arguments has some: a model would take a minute. To make them
     anew, see `tests.support.recorded`.
     """
-    known = json.loads(files("kp_batch.sample").joinpath("recorded.json").read_text("utf-8"))
+    known = json.loads(Path(__file__).with_name("recorded.json").read_text("utf-8"))
     is_known = [known.pop(name) for name in ("traces", "seed", "days")] == [traces, seed, days]
     return known["scores"] if is_known else [None] * traces
 

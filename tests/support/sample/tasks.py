@@ -3,8 +3,8 @@
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from itertools import chain, combinations, repeat
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -96,7 +96,7 @@ class Dice:
 @cache
 def vocabulary() -> Vocabulary:
     """Read `topics.toml`, once."""
-    raw = tomllib.loads(files("kp_batch.sample").joinpath("topics.toml").read_text("utf-8"))
+    raw = tomllib.loads(Path(__file__).with_name("topics.toml").read_text("utf-8"))
     shapes = [_Shape(**table) for table in raw["shapes"]]
     return Vocabulary(
         choices=raw["choices"],
