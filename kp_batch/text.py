@@ -113,6 +113,12 @@ def some_of(words: Iterable[str], number: int) -> str:
     return ", ".join([*named, *([f"{more:,} more"] if more > 0 else [])])
 
 
+def ten_of(words: Iterable[str]) -> str:
+    """The first ten words, and how many more there are."""
+    listed = [*words]
+    return some_of(listed[:10], len(listed))
+
+
 def unknown_of(named: str, number: int, all_: int, noun: str) -> str:
     """The sentence of what is unknown: a few of them by name, how many, and of how many."""
     count = f"{number:,} of {count_of(all_, noun)} {be(number)}"

@@ -13,6 +13,7 @@ from kp_batch.errors import KpBatchError
 from kp_batch.limits import TooLargeError
 from kp_batch.log import warn
 from kp_batch.schemas import STEP_TYPES, TRACE
+from kp_batch.text import ten_of
 
 _CONTEXT = "https://knowledgepulse.dev/schema/v1"
 _NATIVE = dict.fromkeys(("system", "root", "log", "sample"), pl.String()) | {"epoch": pl.Int64()}
@@ -98,7 +99,7 @@ def _message(draft: TraceDraft, rules: Rules, reasons: list[str]) -> str:
     parts: list[str] = []
     if "bad_created_at" in reasons and rules.created_at == "end":
         parts.append("neither its end nor the time of a step is told")
-    scores = ", ".join(sorted(draft.scores)) or "none"
+    scores = ten_of(sorted(draft.scores)) or "none"
     if "missing_success" in reasons and rules.success and rules.success.score:
         parts.append(f"no score {rules.success.score!r}; there is: {scores}")
     if "bad_confidence" in reasons and rules.confidence and rules.confidence.score:
@@ -119,7 +120,7 @@ def lacking(rules: Rules, reasons: Collection[str]) -> list[str]:
 
 
 def _about_domain(rule: Domain, fields: Mapping[str, Sequence[str]]) -> str:
-    values = ", ".join(filter(None, fields.get(rule.source or "", ())))
+    values = ten_of(filter(None, fields.get(rule.source or "", ())))
     if rule.map and values:
         return f"the map has none of the values {values}"
     return f"the field {rule.source!r} is missing or empty"

@@ -95,7 +95,7 @@ class SourceRecord:
     line: int | None = None
 
 
-Read = Callable[[str], bytes]  # the content of a small file
+Read = Callable[[str], bytes]  # the beginning of a file
 Sniff = Callable[[str], Any]  # sniffs a file; see `Format.sniff`
 LocalPath = Callable[[str], AbstractContextManager[Path]]  # a file's path on this machine
 

@@ -44,7 +44,7 @@ from kp_batch.limits import (
     weight,
 )
 from kp_batch.steps.step import cut
-from kp_batch.text import one_line
+from kp_batch.text import one_line, ten_of
 
 _BATCH_BYTES = 1 << 20  # of the records of traces that are built at once
 
@@ -299,7 +299,7 @@ class ImportJob:
             ("field", self.rules.agent_id, fields),
         )
         faults = [
-            f"no {kind} {name!r}; the source has: {', '.join(sorted(names))}"
+            f"no {kind} {name!r}; the source has: {ten_of(sorted(names))}"
             for kind, name, names in named
             if name and names and name not in names
         ]

@@ -30,9 +30,9 @@ from kp_batch.imports.sorted_runs import RUN_BYTES
 from kp_batch.imports.sources import (
     Sniffed,
     Source,
-    content_of,
     file_stamp,
     files_of,
+    head_of,
     is_closed,
     local_path,
     newer,
@@ -112,7 +112,8 @@ class _Plan:
         cls, archive: Archive, form: Format | None, files: Mapping[str, str], rules: Rules
     ) -> "_Plan":
         state = ImportState.of(archive)
-        form = form or FORMATS.get(state.format) or detect_format([*files], content_of, local_path)
+        form = form or FORMATS.get(state.format)
+        form = form or detect_format([*files], lambda path: head_of(path, files[path]), local_path)
         _check_format(archive, state, form)
         known = state.known_sources(archive)
         sniffed = {path: each for path, each in known.items() if each.importer == IMPORTER}

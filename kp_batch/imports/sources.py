@@ -49,6 +49,7 @@ class Sniffed:
         return json.loads(sniffed)
 
 
+_HEAD = 64 << 10  # bytes
 _FAULT = '[["'  # how stamps of faults begin
 _NO_NAME = Rejected(["unreadable_file"], "its name is no UTF-8: rename it")
 
@@ -206,6 +207,16 @@ def content_of(path: str) -> bytes:
     """The content of a small file; of one that is too large, its beginning."""
     with open_file(path) as file:
         return file.read(limits.LINE_BYTES + 1)
+
+
+def head_of(path: str, stamp: str) -> bytes:
+    """The first 64 kB of a file with a stamp, which show what it is."""
+    size = min(size_of(stamp), _HEAD)
+    if size and is_url(path):
+        bucket, name = bucket_and_path(path)
+        return bucket.beginning(name, size)
+    with open_file(path) as file:
+        return file.read(size)
 
 
 @contextmanager

@@ -7,8 +7,9 @@ from typing import Any, cast
 from kp_batch.html import Displayed
 from kp_batch.imports.change import Forgotten
 from kp_batch.imports.rejects import NAMES
-from kp_batch.text import count_of, shortened
+from kp_batch.text import count_of, shortened, ten_of
 
+_LINES = 10  # of one title
 _LABEL = 60  # characters: it may be a name from the source
 
 
@@ -64,8 +65,11 @@ def _lines(done: Imported, archive: str) -> Iterator[str]:
         ("passed over", done.passed_over),
         ("unmapped", done.unmapped_domains),
     ):
-        for label, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        for label, count in ordered[:_LINES]:
             yield f"  {title:<10} {count:,} {shortened(label, _LABEL)}"
+        if rest := ordered[_LINES:]:
+            yield f"  {title:<10} {sum(count for _, count in rest):,} of {len(rest):,} more kinds"
     if done.expired:
         yield f"  expired    {count_of(done.expired, 'trace')} passed over 30 days ago"
     for name, rule in done.rules.items():
@@ -83,4 +87,4 @@ def _rule(rule: object) -> str:
         return str(rule)
     parts = cast("Mapping[str, object]", rule).items()
     texts = (f"{name} {_rule(value)}".replace(", ", "; ") for name, value in parts if value != {})
-    return ", ".join(texts)
+    return ten_of(texts)

@@ -37,7 +37,7 @@ from kp_batch.schemas import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.facts import with_facts
 from kp_batch.tables import frame_of_rows
-from kp_batch.text import count_of, shortened
+from kp_batch.text import count_of, shortened, ten_of
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.layout import Layout
 
@@ -259,7 +259,7 @@ def _check_vectors(snapshot: OpenSnapshot) -> None:
     folders = map(Layout(snapshot.warehouse).vectors, sorted(snapshot.encoder_ids))
     damaged = [(path, len(rows)) for folder in folders for path, rows in damaged_rows(folder)]
     if damaged:
-        named = ", ".join(f"{count_of(count, 'vector')} in {path}" for path, count in damaged)
+        named = ten_of(f"{count_of(count, 'vector')} in {path}" for path, count in damaged)
         raise DamagedVectorsError(
             f"vectors are damaged: {named}; kp-batch run with --restore-vectors makes them again"
         )

@@ -165,6 +165,18 @@ class Store:
         TRAFFIC.count(read=len(content))
         return content, Object.of(answer.meta, path)
 
+    def beginning(self, path: str, size: int) -> bytes:
+        """Read the first bytes of an object that has so many.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            OSError: the store cannot be asked.
+        """
+        with self._errors_of(path):
+            content = bytes(self._store.get_range(path, start=0, length=size))
+        TRAFFIC.count(read=len(content))
+        return content
+
     def pieces(self, path: str = "") -> Iterator[bytes]:
         """Read an object piece by piece.
 

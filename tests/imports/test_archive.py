@@ -24,8 +24,11 @@ from kp_batch.files import HALF_WRITTEN
 from kp_batch.imports import run as importing
 from kp_batch.imports.archive import Archive
 from kp_batch.imports.days import DailyPartitions
+from kp_batch.imports.job import ImportJob
 from kp_batch.imports.run import import_traces
 from kp_batch.imports.state import ImportState
+from kp_batch.imports.summary import Imported, as_text
+from kp_batch.imports.workers import Workers
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.reader import connect
 from tests.support.commands import invoke
@@ -478,6 +481,23 @@ def test_rules_that_name_what_is_not_there_are_reported_before_anything_is_writt
         "no field 'tags'; the source has: kind; no field 'who'; the source has: kind"
     )
     assert [path.name for path in archive.iterdir()] == ["_import"]
+
+
+def test_a_message_lists_ten_of_many(tmp_path: Path) -> None:
+    many = [f"n{number:04}" for number in range(5_003)]
+    unmapped = dict.fromkeys(many, 2)
+    done = Imported(files=1, standing={}, unmapped_domains=unmapped, rules={"m": {"map": unmapped}})
+    lines = as_text(done, "archive").splitlines()
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("  unmapped")] == [
+        *(f"2 {name}" for name in many[:10]),
+        "9,986 of 4,993 more kinds",
+    ]
+    assert lines[-1].endswith("n0009 2; 4,993 more")
+    rules = load_rules(None, {"agent_id": "who"})
+    job = ImportJob(FORMAT, rules, tmp_path, 1, Workers(0))
+    job.counts.fields.update(many)
+    with pytest.raises(KpBatchError, match=r"'who'; the source has: n0000, .* n0009, 4,993 more$"):
+        job.check_names()
 
 
 def test_without_a_map_no_value_is_unmapped(tmp_path: Path, archive: Path) -> None:

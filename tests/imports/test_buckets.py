@@ -17,8 +17,9 @@ from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import ArchiveError, BusyError, WarehouseError, explain_error
 from kp_batch.imports import archive as import_archive
 from kp_batch.imports.run import import_traces
+from kp_batch.imports.sources import head_of
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.storage.store import Store, store_at
+from kp_batch.storage.store import Store, counted, store_at
 from kp_batch.warehouse.lock import leased
 from kp_batch.warehouse.reader import connect
 from tests.support.buckets import fill
@@ -426,3 +427,16 @@ def test_faults_are_reported_in_one_line(nights: Path, url: str, server: Trouble
             import_spans(nights, url)
     server.answer = lambda _method, _path: None
     assert import_spans(nights, url).traces == 3
+
+
+def test_what_a_file_is_shows_its_beginning_alone(bucket: str, tmp_path: Path) -> None:
+    """With `auto`, which looks into every file that may be a trajectory."""
+    path = tmp_path / "files"
+    write_json(path / "a.json", short(notes="x" * 300_000))
+    (path / "b.json").touch()
+    fill(bucket, path)
+    for name, size in (("a.json", 64 << 10), ("b.json", 0)):
+        with counted() as traffic:
+            head = head_of(f"{bucket}/{name}", f"{(path / name).stat().st_size} stamp")
+        assert head == (path / name).read_bytes()[:size]
+        assert traffic.read == size

@@ -47,7 +47,7 @@ def detect_format(paths: Sequence[str], read: Read, local_path: LocalPath) -> Fo
 
     Args:
         paths: of the source's files.
-        read: gives the content of a small file.
+        read: gives the beginning of a file.
         local_path: gives the path of a file on this machine.
 
     Raises:
