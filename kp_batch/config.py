@@ -4,6 +4,7 @@ What the warehouse keeps of them is in `settings`. The command line's help and P
 show the descriptions.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
@@ -42,6 +43,7 @@ from kp_batch.warehouse.bucket.location import folder_of, shown
 NONE = "none"  # a value, unlike what is left out
 BUILT_IN = "default"  # stands for the built-in profiles
 _WORKERS = 1_024  # of one machine
+_NO_WAIT = timedelta(0)
 # Settings of earlier versions: the error says what replaces them.
 REMOVED = ("since", "until")
 # What is said of a form that names neither a warehouse nor a project.
@@ -73,6 +75,32 @@ def _in_whole_seconds(duration: timedelta | None) -> timedelta | None:
     if duration is not None and (duration <= timedelta(0) or duration % timedelta(seconds=1)):
         raise ValueError(f"a duration is a positive number of whole seconds, got {duration}")
     return duration
+
+
+def _parse_wait(value: Any) -> Any:
+    """True waits without an end, False and none not at all."""
+    if value is True or value == "true":
+        return timedelta.max
+    if value is False:
+        return _NO_WAIT
+    wait = parse_duration(value) or _NO_WAIT if isinstance(value, str) else value
+    if isinstance(wait, timedelta):
+        return wait if wait in (_NO_WAIT, timedelta.max) else _in_whole_seconds(wait)
+    raise ValueError(f"a wait is true, false or a duration such as 90m, got {value!r}")
+
+
+def _format_wait(wait: timedelta) -> bool | str:
+    return wait == timedelta.max if wait in (_NO_WAIT, timedelta.max) else format_duration(wait)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_workers(ray: str | None) -> str | None:
+    if ray is not None and re.fullmatch(r"-?[0-9]+", ray) and not 1 <= int(ray) <= _WORKERS:
+        raise ValueError(f"from 1 to {_WORKERS:,} workers, got {ray}")
+    return ray
 
 
 def _load_or_parse(
@@ -126,6 +154,18 @@ Profiles = Annotated[
     ),
     PlainSerializer(ProfileVersions.as_json),
     WithJsonSchema({"type": "string"}),
+]
+Wait = Annotated[
+    timedelta,
+    BeforeValidator(_parse_wait),
+    PlainSerializer(_format_wait),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "string"}]}),
+]
+Ray = Annotated[
+    str | None,
+    BeforeValidator(lambda value: str(value) if _is_whole(value) else value),
+    AfterValidator(_check_workers),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]}),
 ]
 Audits = Annotated[
     AuditSet,
@@ -283,24 +323,19 @@ class RescoreConfig(BaseModel):
         None,
         description="More files gone since the last done run than this, 5 or 5%, fail the run.",
     )
-    workers: int | None = Field(
-        None,
-        ge=1,
-        le=_WORKERS,
-        strict=True,
-        description="Do the parts of the work in so many Ray workers here.",
-    )
-    ray: str | None = Field(
+    ray: Ray = Field(
         None,
         min_length=1,
-        description="Do them on the Ray cluster at this address, or auto: the one that runs.",
+        description="Do the parts of the work on Ray: in this number of workers here, on the "
+        "cluster at this address, or on the one that runs (auto).",
     )
-    wait: bool = Field(default=False, description="Wait while another run writes to the warehouse.")
+    wait: Wait = Field(
+        default=_NO_WAIT,
+        description="Wait while another run writes to the warehouse; with a duration such as 90s, "
+        "30m or 2h, at most this long.",
+    )
     timeout: Duration = Field(
         None, description="Fail the run if it is not over after so long, as 90s, 30m or 4h."
-    )
-    wait_at_most: Duration = Field(
-        None, description="Wait so long at the most, as 90s, 30m or 2h; then the run fails."
     )
     accept: bool = Field(
         default=False,
@@ -330,8 +365,6 @@ class RescoreConfig(BaseModel):
 
     @model_validator(mode="after")
     def _in_order(self) -> "RescoreConfig":
-        if self.workers and self.ray:
-            raise ValueError("--workers is for Ray here, --ray for a cluster with its own workers")
         if self.output and not self.preview:
             message = "-o is for the report of a --preview: add that, or take kp-batch report -o"
             raise ValueError(message)
@@ -340,11 +373,12 @@ class RescoreConfig(BaseModel):
     @property
     def wait_s(self) -> float:
         """The seconds that another run is waited for; without end, infinity."""
-        if "wait" in self.model_fields_set and not self.wait:  # no file's own limit counts
-            return 0
-        if self.wait_at_most:
-            return self.wait_at_most.total_seconds()
-        return inf if self.wait else 0
+        return inf if self.wait == timedelta.max else self.wait.total_seconds()
+
+    @property
+    def workers(self) -> int | None:
+        """The number of Ray workers of this machine; None: no Ray, or a cluster."""
+        return int(self.ray) if self.ray and self.ray.isdecimal() else None
 
     @field_serializer("warehouse", when_used="json")
     def _named(self, warehouse: Path) -> str:
@@ -435,8 +469,6 @@ def _with_project(given: Mapping[str, Any]) -> dict[str, Any]:
     fields = RescoreConfig.model_fields
     default = {name: fields[name].get_default(call_default_factory=True) for name in SETTINGS}
     of_file = {**project.values}
-    if "wait" in own or "wait_at_most" in of_file:  # the one counts without the other
-        of_file.pop("wait_at_most" if "wait" in own else "wait", None)
     if project.is_of(own.get("warehouse", of_file.get("warehouse"))):
         of_file["warehouse_id"] = project.warehouse_id
     else:  # another one may hold the traces of another archive

@@ -25,17 +25,14 @@ _OWN_TABLES = ("profiles", "audits")  # settings that are tables themselves
 # The keys of each table but for those of profiles, audits and imports, whose names are the user's.
 TABLES: Mapping[str, Sequence[str]] = {
     "settings": [name for name in SETTINGS if name not in _OWN_TABLES],
-    "run": (
-        *("exclude", "prune", "restore_vectors", "workers", "ray"),
-        *("wait", "wait_at_most"),
-    ),
+    "run": ("exclude", "prune", "ray", "wait"),
     "limits": (
         *("max_reject_share", "max_new_rejects", "max_removed"),
         *("max_unreadable", "max_gone", "timeout"),
     ),
 }
 _TEXTS = ("warehouse", "warehouse_id")
-_DURATIONS = {"ttl", "timeout", "wait_at_most"}
+_DURATIONS = {"ttl", "timeout"}
 _KEYS = ("archive", *_TEXTS, *TABLES, *_OWN_TABLES, "imports")
 _PATHS = ("archive", "rules")  # of an import, besides its sources
 _KEY = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""

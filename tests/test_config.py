@@ -66,11 +66,9 @@ def test_defaults_are_the_live_engines() -> None:
         "max_unreadable": None,
         "max_gone": None,
         "max_new_rejects": None,
-        "workers": None,
         "ray": None,
         "wait": False,
         "timeout": "none",
-        "wait_at_most": "none",
         "note": None,
     }
 
@@ -151,22 +149,21 @@ def test_a_config_is_frozen() -> None:
     [
         ({}, 0),
         ({"wait": True}, inf),
-        ({"wait_at_most": "90s"}, 90),  # it waits, without --wait as well
-        ({"wait": True, "wait_at_most": "2h"}, 7200),
-        ({"wait": False, "wait_at_most": "2h"}, 0),  # what a file has is taken back
-        ({"wait": True, "wait_at_most": "none"}, inf),
-        ({"wait": True, "wait_at_most": None}, inf),
-        ({"wait_at_most": 2 * DAY}, 172_800),
+        ({"wait": False}, 0),
+        ({"wait": "90s"}, 90),
+        ({"wait": "none"}, 0),  # what a project has is taken back
+        ({"wait": 2 * DAY}, 172_800),
     ],
 )
 def test_how_long_another_run_is_waited_for(settings: dict[str, Any], seconds: float) -> None:
     assert least(**settings).wait_s == seconds
 
 
-@pytest.mark.parametrize("value", ["90", "0s", "1.5h", "-1s", "soon", timedelta(0), DAY / 7e9])
-def test_a_wrong_duration_is_refused(value: Any) -> None:
-    with pytest.raises(KpBatchError, match=r"--wait-at-most(: a duration is| is a duration)"):
-        RescoreConfig.read({"archive": ["a"], "warehouse": "w", "wait_at_most": value})
+@pytest.mark.parametrize("name", ["wait", "timeout"])
+@pytest.mark.parametrize("value", ["90", "0s", "1.5h", "-1s", "soon", -DAY, DAY / 7e9])
+def test_a_wrong_duration_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(KpBatchError, match=rf"--{name}(: | is )a (duration|wait)"):
+        RescoreConfig.read({"archive": ["a"], "warehouse": "w", name: value})
 
 
 @pytest.mark.parametrize(
@@ -187,9 +184,10 @@ def test_a_wrong_duration_is_refused(value: Any) -> None:
         {"max_reject_share": float("nan")},
         {"max_reject_share": 5e-324},
         {"cachesize": 10},
-        {"workers": 0},
-        {"workers": 1_025},
-        {"workers": 2, "ray": "auto"},
+        {"ray": 0},
+        {"ray": "1025"},
+        {"ray": ""},
+        {"ray": True},
         {"max_unreadable": -1},
         {"max_unreadable": "five"},
         {"max_unreadable": "101%"},
@@ -228,7 +226,7 @@ EXTREMES: dict[str, list[Any]] = {
         for name in RescoreConfig.model_fields
         if name.startswith("max_")
     },
-    "workers": NUMBERS,
+    "ray": [*NUMBERS, *map(str, NUMBERS)],
     "ttl": [*TTLS, timedelta.max, timedelta.max - timedelta(microseconds=999_999)],
     "cache_by": ["+", "a+none", "é+_", ("none",), ("b", "a", "a"), ("a+b",), ("",), ("a b",)],
     "profiles": [{"code": dict.fromkeys(DIMENSIONS, number)} for number in NUMBERS]

@@ -59,7 +59,7 @@ def test_no_fault_is_told_in_the_words_of_a_library(model: type[BaseModel], name
             "there is no key 'archives', did you mean 'archive'? keys: project, archive, ",
         ),
         ({"threshold": 2}, "--threshold is at most 1, got 2"),
-        ({"cache_size": 2.5, "workers": 0}, "--cache-size is a whole number, got 2.5; --workers "),
+        ({"cache_size": 2.5, "ray": 0}, "--cache-size is a whole number, got 2.5; --ray"),
         ({"archive": {"x": "y" * 99}}, f"--archive is a list, got {{'x': '{'y' * 52}…"),
     ],
 )

@@ -29,7 +29,7 @@ from tests.support.archives import trace, write_jsonl
 # What is of one command alone, or stands before all tables.
 ELSEWHERE = {
     *("project", "archive", "warehouse", "warehouse_id", "profiles", "audits"),
-    *("preview", "output", "allow", "accept", "note"),
+    *("preview", "restore_vectors", "output", "allow", "accept", "note"),
 }
 WEIGHTS = {"complexity": 0.1, "novelty": 0.2, "tool_diversity": 0.3, "outcome_confidence": 0.4}
 
@@ -385,11 +385,11 @@ def test_a_link_in_a_path_leads_where_the_system_says(tmp_path: Path) -> None:
     ("of_file", "given", "seconds"),
     [
         ("wait = true", {}, math.inf),
-        ("wait_at_most = '1h'", {}, 3_600),
-        ("wait = false\nwait_at_most = '1h'", {}, 3_600),
-        ("wait_at_most = '1h'", {"wait": True}, math.inf),
-        ("wait_at_most = '1h'", {"wait": False}, 0),
-        ("wait = true", {"wait_at_most": "5m"}, 300),
+        ("wait = false", {}, 0),
+        ("wait = '1h'", {}, 3_600),
+        ("wait = '1h'", {"wait": True}, math.inf),
+        ("wait = '1h'", {"wait": False}, 0),
+        ("wait = true", {"wait": "5m"}, 300),
     ],
 )
 def test_how_long_another_run_is_waited_for(

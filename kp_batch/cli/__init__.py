@@ -27,7 +27,8 @@ _MODULES = (  # of the commands, in their order
 _PUBLISHING = {"forget", "redundancy", "rollback", "run", "vacuum"}
 SUPERVISED = {
     *("run", "plan", "demo", "compare", "verify", "explain", "score", "similar"),
-    *("redundancy", "sweep", "audit", "vacuum", "forget", "rollback", "import", "export"),
+    *("redundancy", "sweep", "audit", "vacuum", "forget", "rollback"),
+    *("import", "import-forget", "export"),
 }
 _HELP = {"-h", "--help", "--version"}
 _INTACT = "; what is published is whole, and kp-batch runs tells by which runs"

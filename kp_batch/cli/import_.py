@@ -1,4 +1,4 @@
-"""`import`: other systems' traces into an archive."""
+"""`import`, `import-formats` and `import-forget`: other systems' traces in an archive."""
 
 import os
 from collections.abc import Sequence
@@ -45,17 +45,6 @@ otherwise = "default"              # without it, a trace of another value is ref
 """
 
 
-def _list_formats(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's)
-    if not value or context.resilient_parsing:
-        return
-    from kp_batch.conversion.formats import FORMATS
-
-    for form in FORMATS.values():
-        echo(f"# {form.name:<16}{form.holds}")
-    echo(f"\n{_RULES}", nl=False)
-    context.exit()
-
-
 class _Archive(click.Path):
     """A folder, or the URL of one in a bucket."""
 
@@ -100,26 +89,6 @@ class _Archive(click.Path):
     metavar="FIELD",
     help="A field of the format that names the agent, in place of the format's own name.",
 )
-@click.option(
-    "--forget",
-    "forget_by",
-    flag_value="ids",
-    help="Remove traces for good from ARCHIVE and all that it keeps: --forget ID... -o ARCHIVE.",
-)
-@click.option(
-    "--forget-source",
-    "forget_by",
-    flag_value="files",
-    help="Remove everything that came only from these files or folders: --forget-source PATH...",
-)
-@click.option(
-    "--list",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_list_formats,
-    help="List the formats, the data that they have, and rules to start from.",
-)
 @project_option
 @json_option
 def import_(  # noqa: PLR0913 (each is an option)
@@ -127,7 +96,6 @@ def import_(  # noqa: PLR0913 (each is an option)
     archive: str | None,
     rules_path: Path | None,
     *,
-    forget_by: str | None,
     success: str | None,
     confidence: str | None,
     domain: str | None,
@@ -138,7 +106,8 @@ def import_(  # noqa: PLR0913 (each is an option)
 ) -> None:
     """Make an archive of other systems' traces.
 
-    FORMAT is one that --list shows, or auto: that of the archive, or detected from the files.
+    FORMAT is one that `kp-batch import-formats` lists, or auto: that of the archive, or detected
+    from the files.
     Without arguments the project's imports are made, one after another.
     """
     if _is_bare():
@@ -148,13 +117,6 @@ def import_(  # noqa: PLR0913 (each is an option)
         raise click.UsageError("Missing argument 'FORMAT SOURCE...'.")
     if archive is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
-    if forget_by:
-        from kp_batch.imports.run import forget
-        from kp_batch.imports.summary import forgotten_text
-
-        forgotten = forget(archive, **{forget_by: arguments})
-        echo_result(json_line(forgotten) if as_json else forgotten_text(forgotten, archive))
-        return
     from kp_batch.conversion.rules import load_rules
     from kp_batch.imports.config import format_named
     from kp_batch.imports.run import import_traces
@@ -177,6 +139,40 @@ def import_(  # noqa: PLR0913 (each is an option)
     rules, limits = load_rules(rules_path, tables), ImportLimits(max_refused, max_unreadable)
     done = import_traces(form, sources, archive, rules, limits)
     echo_result(json_line(done) if as_json else as_text(done, archive))
+
+
+@kp_batch.command("import-formats")
+def import_formats() -> None:
+    """List the formats of import, the data that they have, and rules to start from."""
+    from kp_batch.conversion.formats import FORMATS
+
+    for form in FORMATS.values():
+        echo(f"# {form.name:<16}{form.holds}")
+    echo(f"\n{_RULES}", nl=False)
+
+
+@kp_batch.command("import-forget")
+@click.argument("archive", type=_Archive(file_okay=False))
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option(
+    "--source",
+    "sources",
+    metavar="PATH",
+    multiple=True,
+    help="Remove everything that came only from this file or folder; may be given several times.",
+)
+@json_option
+def import_forget(
+    archive: str, ids: tuple[str, ...], sources: tuple[str, ...], *, as_json: bool
+) -> None:
+    """Remove imported traces for good from ARCHIVE and all that it keeps."""
+    if not (ids or sources):
+        raise click.UsageError("Missing argument '[ID]...', or option '--source'.")
+    from kp_batch.imports.run import forget
+    from kp_batch.imports.summary import forgotten_text
+
+    forgotten = forget(archive, ids=ids, files=sources)
+    echo_result(json_line(forgotten) if as_json else forgotten_text(forgotten, archive))
 
 
 def _is_bare() -> bool:

@@ -253,7 +253,7 @@ def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
         ),
         *_lost(result.lost, dry_run=dry_run),
         *(
-            _line("archive", f"{x} {keep} them, too: kp-batch import --forget ID... -o {quote(x)}")
+            _line("archive", f"{x} {keep} them, too: kp-batch import-forget {quote(x)} ID...")
             for keep, archives in (
                 ("keeps", result.archives),
                 ("was not looked into and may keep", result.unknown_archives),

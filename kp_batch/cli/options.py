@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict
 from functools import cache, partial
@@ -29,7 +30,8 @@ _METAVARS = {
     "max_reject_share": "SHARE",
     "allow": "NAME",
     "exclude": "GLOB",
-    **dict.fromkeys(("ttl", "timeout", "wait_at_most"), "DURATION"),
+    "wait": "[DURATION]",
+    **dict.fromkeys(("ttl", "timeout"), "DURATION"),
 }
 C = TypeVar("C", bound=Callable[..., Any])
 # Where a command's context has the project's file, or None; what it says, once that is read; and
@@ -39,6 +41,7 @@ _DEFAULT = click.core.ParameterSource.DEFAULT
 # A run refreshes its copy and `status` asks the bucket: both look which warehouse is there.
 _LOOK_THEMSELVES = ("run", "status")
 _NO_OPTIONS = ("project", "warehouse_id")  # settings that a project's file alone has
+_DURATION = re.compile("none|[0-9]+[a-z]*")  # what a wait may be followed by
 _IMPORT_FORMATS = (  # of `conversion.formats.FORMATS`, which take long to import
     *("atif", "auto", "claude-code", "codex", "inspect", "knowledgepulse"),
     *("langfuse", "langsmith", "otlp", "phoenix"),
@@ -278,6 +281,15 @@ class SettingsCommand(click.Command):
                 groups[group_of(param.name or "")].append(param)
         return {title: options for title, options in groups.items() if options}
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take what follows --wait as its duration only if it looks like one: it may be ARCHIVE."""
+        pairs = zip(args, [*args[1:], ""], strict=False)
+        whole = [
+            "--wait=true" if each == "--wait" and not _DURATION.fullmatch(after) else each
+            for each, after in pairs
+        ]
+        return super().parse_args(ctx, whole)
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """ARCHIVE, --project and --warehouse, the other settings, and further options."""
         own = super().get_params(ctx)
@@ -300,6 +312,7 @@ def _option(name: str, default: Any) -> click.Option:
     """The option of a setting; a warehouse that is not new has its own."""
     from kp_batch.config import RescoreConfig
     from kp_batch.embedding.precision import Precision
+    from kp_batch.project import TABLES
     from kp_batch.runs.reasons import in_words
     from kp_batch.settings import SETTINGS
 
@@ -313,11 +326,12 @@ def _option(name: str, default: Any) -> click.Option:
         **{name: {"multiple": True} for name in ("allow", "exclude")},
     }
     option = f"--{name.replace('_', '-')}"
-    if field.annotation is bool:  # it can be turned off again; not given, it is left out
+    # What a project's file turns on, an option turns off again.
+    if field.annotation is bool and any(name in keys for keys in TABLES.values()):
         option += f"/--no-{option[2:]}"
     return click.Option(
         ["-o", option] if name == "output" else [option],
-        default=None if is_kept or field.annotation is bool else default,
+        default=None if is_kept or default is False else default,
         show_default=f"{in_words(default)} in a new warehouse" if is_kept else True,
         help=field.description,
         metavar=_METAVARS.get(name),

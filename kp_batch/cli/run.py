@@ -76,7 +76,7 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
 
 @kp_batch.command(
     cls=SettingsCommand,
-    without=("workers", "ray", "timeout", "wait", "wait_at_most", "note", "preview", "output"),
+    without=("ray", "timeout", "wait", "note", "preview", "output"),
 )
 @click.argument("archive", nargs=-1)
 @warehouse_option

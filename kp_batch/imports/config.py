@@ -41,7 +41,7 @@ class ImportConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Annotated[str, AfterValidator(_known)] = Field(
-        _AUTO, description="One that kp-batch import --list tells, or auto."
+        _AUTO, description="One that kp-batch import-formats lists, or auto."
     )
     sources: tuple[str, ...] = Field(min_length=1, description="Files, folders, or URLs.")
     archive: str = Field(min_length=1, description="The archive's folder, or its URL in a bucket.")

@@ -41,11 +41,9 @@ class Settings(TypedDict, total=False):
     max_removed: str | int
     max_unreadable: str | int
     max_gone: str | int
-    workers: int
-    ray: str
-    wait: bool
+    ray: str | int
+    wait: bool | str | timedelta
     timeout: str | timedelta
-    wait_at_most: str | timedelta
     accept: bool
     note: str
 

@@ -52,7 +52,7 @@ def executor_of(config: RescoreConfig) -> Generator[Executor]:
     Raises:
         WorkerError: Ray is missing, no such cluster answers, or its nodes cannot do the work.
     """
-    if config.workers is None and config.ray is None:
+    if config.ray is None:
         yield ThreadExecutor()
         return
     with _ray() as ray, _cluster(ray, config) as executor:
@@ -68,7 +68,7 @@ def _cluster(ray: Any, config: RescoreConfig) -> Generator[Executor]:
         try:
             _start(ray, config, folder)
             check_room(ray)
-            if config.ray is not None:
+            if config.workers is None:
                 check_nodes(ray, config)
             yield RayExecutor(ray)
         finally:
@@ -83,7 +83,7 @@ def _ray() -> Generator[Any]:
     try:
         import ray
     except ImportError as error:
-        raise WorkerError("--workers and --ray need Ray: pip install 'kp-batch[ray]'") from error
+        raise WorkerError("--ray needs Ray: pip install 'kp-batch[ray]'") from error
     own, all_ = getLogger("ray"), getLogger()
     before, own.propagate = own.propagate, True
     all_.addHandler(_LOG)
@@ -96,7 +96,8 @@ def _ray() -> Generator[Any]:
 
 def _start(ray: Any, config: RescoreConfig, folder: str) -> None:
     try:
-        _knock(config.ray)
+        if config.workers is None:
+            _knock(config.ray)
         # The workers look for modules in the folder that is current now: it may hold a polars.py.
         with chdir(folder), _inherited(_share_of(config)):
             ray.init(**_settings(config, folder))
@@ -116,7 +117,7 @@ def _knock(address: str | None) -> None:
 
 def _settings(config: RescoreConfig, folder: str) -> Mapping[str, Any]:
     quiet = {"configure_logging": False, "log_to_driver": False}
-    if config.ray is not None:
+    if config.workers is None:
         # A part has one core: Polars would take all of its node's.
         alone = {"env_vars": {"POLARS_MAX_THREADS": "1"}}
         return {"address": config.ray, "runtime_env": alone, **quiet}
@@ -208,7 +209,7 @@ def check_node(ray: Any, node: Mapping[str, Any], answer: Any) -> None:
     name = f"the Ray node {node['NodeManagerAddress']}"
     if _PRIVATE in node["ObjectStoreSocketName"]:
         raise WorkerError(
-            f"{name} is of another run's --workers; start a cluster: ray start --head"
+            f"{name} belongs to another run's --ray N; start a cluster: ray start --head"
         )
     try:
         versions, lacking = ray.get(answer, timeout=_NODE_PATIENCE_S)

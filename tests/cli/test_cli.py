@@ -580,7 +580,6 @@ def test_wrong_settings_are_named(
     [
         ("run", "--ttl"),
         ("run", "--timeout"),
-        ("run", "--wait-at-most"),
         ("sweep", "--ttl"),
         ("status", "--max-age"),
     ],
@@ -591,6 +590,26 @@ def test_a_wrong_duration_is_told_as_one(tmp_path: Path, name: str, option: str)
     assert wrong.returncode == 2
     assert option in wrong.stderr
     assert f"{told} '0s'" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wait"),
+    [
+        (["--wait", "a"], "true"),
+        (["a", "--wait"], "true"),
+        (["--wait", "--prune", "a"], "true"),
+        (["--wait", "90m", "a"], "90m"),
+        (["--wait=2h", "a"], "2h"),
+        (["--wait", "none", "a"], "none"),
+        (["--wait", "90", "a"], "90"),  # which is then refused as a duration
+    ],
+)
+def test_wait_takes_a_duration_and_leaves_the_archive(
+    tmp_path: Path, arguments: list[str], wait: str
+) -> None:
+    words = [*arguments, "--warehouse", str(tmp_path / "wh")]
+    context = group.commands["run"].make_context("run", words)
+    assert (context.params["wait"], context.params["archive"]) == (wait, ("a",))
 
 
 def test_the_warehouse_may_come_from_the_environment(

@@ -296,7 +296,7 @@ def test_so_does_the_module_that_python_is_given(folder: Path) -> None:
 def test_a_flow_has_its_parts_done_by_workers_that_import_no_module_of_the_folder(
     folder: Path, checkout: Path, prefect: PrefectServer
 ) -> None:
-    done = outside(checkout, folder, "--workers", "2")
+    done = outside(checkout, folder, "--ray", "2")
     assert done.returncode == 0, done.stderr
     assert "1 of 1 trace restated" in done.stdout
     assert done.stderr.splitlines()[0] == f"kp-batch: running as a Prefect flow on {prefect.url}"

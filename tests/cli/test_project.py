@@ -432,8 +432,6 @@ def test_no_imports_are_told() -> None:
     ("words", "missing"),
     [
         (["-o", "to"], "argument 'FORMAT SOURCE...'"),
-        (["--forget"], "argument 'FORMAT SOURCE...'"),
-        (["--forget-source", "-o", "to"], "argument 'FORMAT SOURCE...'"),
         (["--max-refused", "5"], "argument 'FORMAT SOURCE...'"),
         (["otlp", "a.json"], "option '-o' / '--output'"),
     ],

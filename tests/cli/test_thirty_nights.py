@@ -332,7 +332,7 @@ def test_night_9_a_cut_file_is_allowed_once_and_stands(project: Project) -> None
 
 def test_night_21_another_one_runs_for_longer_than_it_waits(project: Project) -> None:
     with holding(HOLD, project.warehouse) as other:
-        returned, ending, told = project.night("--wait-at-most", "1s")
+        returned, ending, told = project.night("--wait", "1s")
     assert (returned, ending["status"], ending["code"]) == (1, "could_not_begin", "busy")
     assert f"process {other.pid}" in told
 

@@ -86,19 +86,19 @@ def test_a_trace_is_gone_for_good(source: Path, archive: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "named", "message"),
     [
-        ("--forget", ["typo"], "1 of 1 id is unknown: kp:trace:typo; nothing was changed"),
-        ("--forget", ["kp:trace:a", "no", "no"], "1 of 2 ids is unknown: kp:trace:no; nothing"),
-        ("--forget", ["kp:trace:od"], "kp:trace:od (did you mean kp:trace:odd?); nothing"),
-        ("--forget", ["kp:trace:ood"], "kp:trace:ood (did you mean kp:trace:odd?); nothing"),
-        ("--forget", list("wxyz"), "4 of 4 ids are unknown: kp:trace:w, "),
-        ("--forget-source", ["{}/source/9.jsonl"], "1 of 1 path is unknown: {}/source/9.jsonl ("),
-        ("--forget-source", ["{}/sorce"], "1 of 1 path is unknown: {}/sorce (did you mean "),
+        ("ids", ["typo"], "1 of 1 id is unknown: kp:trace:typo; nothing was changed"),
+        ("ids", ["kp:trace:a", "no", "no"], "1 of 2 ids is unknown: kp:trace:no; nothing"),
+        ("ids", ["kp:trace:od"], "kp:trace:od (did you mean kp:trace:odd?); nothing"),
+        ("ids", ["kp:trace:ood"], "kp:trace:ood (did you mean kp:trace:odd?); nothing"),
+        ("ids", list("wxyz"), "4 of 4 ids are unknown: kp:trace:w, "),
+        ("--source", ["{}/source/9.jsonl"], "1 of 1 path is unknown: {}/source/9.jsonl ("),
+        ("--source", ["{}/sorce"], "1 of 1 path is unknown: {}/sorce (did you mean "),
         (
-            "--forget-source",
+            "--source",
             [""],
             "the path of what is to be forgotten is empty; nothing was changed",
         ),
-        ("--forget-source", ["{}/source", "{}/no"], "1 of 2 paths is unknown: {}/no; nothing"),
+        ("--source", ["{}/source", "{}/no"], "1 of 2 paths is unknown: {}/no; nothing"),
     ],
 )
 def test_what_is_nowhere_is_refused_and_nothing_changes(
@@ -106,7 +106,8 @@ def test_what_is_nowhere_is_refused_and_nothing_changes(
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in archive.rglob("*.[pj]*")}
     named = [name.format(tmp_path) for name in named]
-    done = invoke("import", what, *named, "-o", archive)
+    words = named if what == "ids" else [word for name in named for word in (what, name)]
+    done = invoke("import-forget", archive, *words)
     assert (done.returncode, done.stdout) == (1, "")
     assert message.format(tmp_path) in done.stderr
     assert {path: path.stat().st_mtime_ns for path in archive.rglob("*.[pj]*")} == before
@@ -170,13 +171,19 @@ def test_the_command_needs_no_format(tmp_path: Path) -> None:
     write_json(tmp_path / "source" / "a.json", kp_trace("a"))
     archive = str(tmp_path / "archive")
 
-    def run(*arguments: str) -> str:
-        return invoke("import", *arguments, "-o", archive).stdout
+    def forget(*arguments: str) -> str:
+        return invoke("import-forget", archive, *arguments).stdout
 
-    run("knowledgepulse", str(tmp_path / "source"))
-    assert run("--forget", "kp:trace:a") == f"1 trace taken back; changed 1 file of {archive}\n"
-    answer = json.loads(run("--forget-source", str(tmp_path / "source"), "--json"))
+    invoke("import", "knowledgepulse", tmp_path / "source", "-o", archive)
+    assert forget("kp:trace:a") == f"1 trace taken back; changed 1 file of {archive}\n"
+    answer = json.loads(forget("--source", str(tmp_path / "source"), "--json"))
     assert answer == {"traces": 0, "records": 0, "files_changed": 0}
+
+
+def test_to_forget_needs_something_to_forget(tmp_path: Path) -> None:
+    done = invoke("import-forget", tmp_path)
+    assert done.returncode == 2
+    assert "Missing argument '[ID]...', or option '--source'." in done.stderr
 
 
 def without_agents(form: Format) -> Format:
@@ -245,7 +252,7 @@ def test_who_forgets_in_a_warehouse_is_told_of_the_archive(archive: Path, tmp_pa
     rescore_archive(config(tmp_path, archive))
     done = forget_traces(tmp_path / "warehouse", ["kp:trace:a"], dry_run=True)
     assert done.archives == (str(archive),)
-    assert f"{archive} keeps them, too: kp-batch import --forget ID... -o {archive}" in (
+    assert f"{archive} keeps them, too: kp-batch import-forget {archive} ID..." in (
         forgotten_text(done, dry_run=True)
     )
     forget(archive, ids=["kp:trace:a"])

@@ -45,7 +45,7 @@ for module in _MODULES:
 # Of the command line alone: what is printed, and where it goes.
 ABOUT_OUTPUT = {"json", "help", "quiet", "file", "fail_if_rows", "warehouse", "project", "from"}
 # Commands without a method: they make a folder or a file for others.
-NO_METHOD = {"catalog", "demo", "import", "init"}
+NO_METHOD = {"catalog", "demo", "import", "import-forget", "import-formats", "init"}
 LIKE = {"preview": "run", "crossed": "compare"}  # methods that are an option of a command
 # What Python has in place of an option: its negation, another kind of value, or another method.
 OTHERWISE = {
@@ -59,7 +59,7 @@ OTHERWISE = {
     "report": {"output"},
 }
 OF_PYTHON = {"score": {"file": "traces"}, "sweep": {}, "similar": {"n": "most"}}
-OF_RUNS_ALONE = ("workers", "ray", "timeout", "wait", "wait_at_most", "note")
+OF_RUNS_ALONE = ("ray", "timeout", "wait", "note")
 WEIGHTS = {"complexity": 1.0, "novelty": 0.0, "tool_diversity": 0.0, "outcome_confidence": 0.0}
 
 

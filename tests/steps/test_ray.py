@@ -46,7 +46,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.process]
 @pytest.fixture(scope="module")
 def cluster(s3: str) -> Iterator[Any]:  # noqa: ARG001 (its workers have to know the server)
     folder = Path("/nowhere")
-    with executor_of(config(folder, folder, workers=2)) as executor:
+    with executor_of(config(folder, folder, ray="2")) as executor:
         yield executor
 
 
@@ -234,7 +234,7 @@ def test_workers_may_be_killed_at_any_moment(tmp_path: Path, archive: Path, alon
     chance = Random(11)
     with kp_batch(
         *("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing"),
-        *("--workers", 2, "--no-prefect"),
+        *("--ray", 2, "--no-prefect"),
     ) as running:
         killed = 0
         for line in running.stderr or ():
@@ -293,7 +293,7 @@ def test_a_node_that_cannot_do_the_work_is_named(
 @pytest.mark.telling
 def test_the_cluster_of_another_run_is_refused(cluster: RayExecutor) -> None:
     [node] = cluster.ray.nodes()
-    with pytest.raises(WorkerError, match=r"^the Ray node .* is of another run's --workers"):
+    with pytest.raises(WorkerError, match=r"^the Ray node .* is of another run's --ray"):
         rays.check_node(cluster.ray, node, None)
 
 
@@ -381,7 +381,7 @@ def test_without_ray_it_is_explained_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    settings = config(tmp_path, tmp_path, workers=2)
+    settings = config(tmp_path, tmp_path, ray="2")
     with pytest.raises(WorkerError, match=r"pip install 'kp-batch\[ray\]'"), executor_of(settings):
         pass
 
@@ -418,7 +418,7 @@ def test_a_lost_head_fails_the_run_with_one_line_and_a_rerun_goes_on(
 ) -> None:
     command = ("run", archive, "--warehouse", tmp_path / "wh", "--embedder", "hashing")
     soon = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "2"}  # a minute otherwise
-    with kp_batch(*command, "--workers", 1, "--no-prefect", env=soon) as running:
+    with kp_batch(*command, "--ray", 1, "--no-prefect", env=soon) as running:
         for line in running.stderr or ():
             if "identifying" in line:
                 break
@@ -453,7 +453,7 @@ def test_workers_read_from_a_bucket_what_goes_into_a_bucket(
 
 def test_a_killed_run_leaves_no_worker_running(tmp_path: Path, archive: Path) -> None:
     with kp_batch(
-        *("run", archive, "--warehouse", tmp_path / "wh", "--workers", 2),
+        *("run", archive, "--warehouse", tmp_path / "wh", "--ray", 2),
         *("--embedder", "hashing", "--no-prefect"),
     ) as running:
         assert any("identifying" in line for line in running.stderr or ())

@@ -26,7 +26,7 @@ _TESTED_ELSEWHERE = (
         "pip ",
         "from dagster",
         "prefect server",
-        "--workers",
+        "--ray",
         "ray start",
         "s3://",
         "postgresql://",
