@@ -23,6 +23,15 @@ _MODULES = (  # of the commands, in their order
     *("init", "run", "query", "explain", "similar", "sweep"),
     *("maintain", "import_", "export"),
 )
+GROUPS = {  # of the commands, as help lists them
+    "Operate": (
+        *("init", "run", "plan", "status", "runs", "rollback", "audit", "vacuum", "forget"),
+        *("settings", "catalog", "demo"),
+    ),
+    "Ask": ("sql", "explain", "compare", "report"),
+    "Study": ("sweep", "similar", "redundancy", "verify", "score"),
+    "Move": ("import", "export"),
+}
 # All other commands publish nothing.
 _PUBLISHING = {"forget", "redundancy", "rollback", "run", "vacuum"}
 SUPERVISED = {
@@ -38,7 +47,23 @@ class EndedBySignal(BaseException):
     """The user, or the system, ended the command."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _InGroups(click.Group):
+    """A group whose help lists its commands in `GROUPS`."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (click passes it)
+        """See `click.Group`."""
+        limit = formatter.width - max(map(len, self.commands)) - 4  # what is left of a line
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name, self.commands[name].get_short_help_str(limit)) for name in names]
+                )
+
+
+@click.group(
+    cls=_InGroups,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(package_name="kp-batch")
 def kp_batch() -> None:
     """Rescore archives of AI reasoning traces, and ask about the scores."""

@@ -230,6 +230,13 @@ def test_the_questions_are_shown_with_examples_and_named_by_the_help_of_sql() ->
     assert invoke("sql", "drift").stdout.splitlines()[1] == "  drift(run_a, run_b)"
 
 
+def test_help_lists_each_command_in_one_group() -> None:
+    told = invoke("--help").stdout
+    titles = [line for line in told.splitlines() if line.endswith(":") and line[0] != " "]
+    assert titles == ["Options:", "Operate:", "Ask:", "Study:", "Move:"]
+    assert all(told.count(f"\n  {name} ") == 1 for name in group.commands), told
+
+
 def test_no_sql_is_the_name_of_a_question() -> None:
     for question in questions():
         with pytest.raises(duckdb.ParserException):
