@@ -74,6 +74,7 @@ class Skipped:
     """Something that is no agent's trace, and is only counted."""
 
     kind: str  # in the words of messages
+    stays: bool = False  # whether its records are kept for good, and not for a while
 
 
 Drafted = TraceDraft | Rejected | Skipped  # what the records of a trace come to

@@ -281,7 +281,8 @@ class ImportJob:
                 self.traces, day = self.traces + 1, result
             self.days.move(id_, day, trace.days)
             is_waiting = isinstance(result, Rejected) and waits(result) and not trace.is_settled
-            yield Outcome(day, isinstance(result, Skipped), is_waiting)
+            is_skipped = isinstance(result, Skipped) and not result.stays
+            yield Outcome(day, is_skipped, is_waiting)
 
     def check_names(self) -> None:
         """Refuse rules that name a score or a field that no trace has, where traces have others.

@@ -1,6 +1,8 @@
 """Agents' own sessions: what Claude Code and Codex write becomes a trace a turn, or a session."""
 
 import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -427,7 +429,30 @@ def test_the_first_thought_after_a_failed_tool_may_be_a_recovery(tmp_path: Path)
 
 def copied(line: Line) -> Line:
     """A line as a fork has it."""
-    return {**line, "sessionId": "fork", "forkedFrom": {"sessionId": "s", "messageUuid": "x"}}
+    origin = {"sessionId": "s", "messageUuid": line["uuid"]}
+    return {**line, "sessionId": "fork", "forkedFrom": origin}
+
+
+def chained(*lines: Line) -> list[Line]:
+    """Lines of which each names the one above as its parent."""
+    parents = [None, *(line["uuid"] for line in lines)]
+    return [{**line, "parentUuid": x} for line, x in zip(lines, parents, strict=False)]
+
+
+def forked(lines: Sequence[Line], session: str, second: int) -> list[Line]:
+    """Lines as a fork has them that the SDK makes: with new ids, and the last with a new time."""
+    ids = {line["uuid"]: f"{session}:{line['uuid']}" for line in lines}
+    copies = [
+        {
+            **line,
+            "uuid": ids[line["uuid"]],
+            "parentUuid": ids.get(line["parentUuid"]),
+            "sessionId": session,
+            "forkedFrom": {"sessionId": line["sessionId"], "messageUuid": line["uuid"]},
+        }
+        for line in lines
+    ]
+    return [*copies[:-1], {**copies[-1], "timestamp": at(second)}]
 
 
 @pytest.mark.parametrize("names", ["ab", "ba"])
@@ -476,6 +501,94 @@ def test_a_session_of_a_fork_has_its_own_turns_and_the_question_that_it_copied(
     assert trace.created_at
     assert trace.created_at.second == 5
     assert (trace.native.root, trace.native.log) == ("p2", "fork")
+
+
+TURNS = chained(
+    user("p1", "Name a knot."),
+    says("a1", use("c", "Read"), second=1),
+    gave("r1", "c", "bowline", 2),
+    says("a2", text("Bowline."), second=3),
+    user("p2", "And a rope?", 4),
+    says("a3", text("Nylon."), second=5),
+)
+
+
+@pytest.mark.parametrize("names", ["abc", "cba", "bca"])
+def test_what_a_fork_of_a_fork_copied_with_new_ids_counts_once(tmp_path: Path, names: str) -> None:
+    asked, answered = user("p3", "Own?", 31), says("a4", text("Own."), second=32)
+    fork = chained(*forked(TURNS, "f", 30), asked, answered)
+    lines = TURNS, fork, chained(*forked(fork, "g", 40), user("p4", "On?", 41), says("a5"))
+    for name, each in zip(names, lines, strict=True):
+        write(tmp_path / "in" / f"{name}.jsonl", *each)
+    made = drafted("claude-code", tmp_path / "in")
+    assert {x.id[9:]: x.objective for x in made.drafts.values()} == {
+        "p1": "Name a knot.",
+        "p2": "And a rope?",
+        "p3": "Own?",
+        "p4": "On?",
+    }
+    assert transcript(made.drafts["kp:trace:p1"]) == [
+        used("Read", GIVEN),
+        ("observation", "bowline"),
+        ("thought", "Bowline."),
+    ]
+    assert transcript(made.drafts["kp:trace:p2"]) == [("thought", "Nylon.")]
+    assert str(made.drafts["kp:trace:p2"].ended_at) == "2026-05-01 09:00:05.500000+00:00"
+    assert {x.native.log for x in made.drafts.values()} == {"s"}
+    assert made.skipped == ["turn of another session"] * 5
+
+
+def test_a_session_of_a_fork_with_new_ids_has_its_own_turns(tmp_path: Path) -> None:
+    asked, answered = user("p3", "Own?", 31), says("a4", text("Own."), second=32)
+    own = ({**line, "sessionId": "f"} for line in (asked, answered))
+    path = claude_file(tmp_path, *chained(*forked(TURNS, "f", 30), *own))
+    trace = drafted("claude-code", path, SESSION).draft
+    assert transcript(trace) == [("observation", "Own?"), ("thought", "Own.")]
+
+
+def test_a_copy_is_known_as_one_when_its_own_copy_grows_after_months(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork, archive = forked(TURNS, "f", 30), tmp_path / "out"
+    write(tmp_path / "in/a.jsonl", *TURNS)
+    write(tmp_path / "in/b.jsonl", *fork)
+    read("claude-code", tmp_path / "in", archive)
+    later = datetime.now(UTC) + timedelta(days=99)
+    monkeypatch.setattr("kp_batch.imports.change.now", lambda: later)
+    write(tmp_path / "in/c.jsonl", *forked(fork, "g", 40))
+    assert read("claude-code", tmp_path / "in", archive).traces == 0
+    assert len(imported(archive)) == 2
+
+
+def test_an_answer_whose_prompt_is_lost_is_of_no_turn(tmp_path: Path) -> None:
+    lines = chained(
+        user("p1", "First?"),
+        says("a1", text("A1.")),
+        user("p2", "Lost?", 2),
+        says("a2", use("c"), second=3),
+        gave("r", "c", "x", 4),
+        says("a3", text("A2."), second=5),
+    )
+    path = claude_file(tmp_path, *lines)
+    whole = path.read_bytes().splitlines(keepends=True)
+    whole[2] = b"\0" * (len(whole[2]) - 1) + b"\n"
+    path.write_bytes(b"".join(whole))
+    made = drafted("claude-code", path)
+    assert transcript(made.draft) == [("thought", "A1.")]
+    assert (made.reasons, made.skipped) == ([["malformed_json"]], ["step without its prompt"] * 3)
+    assert len(transcript(drafted("claude-code", path, SESSION).draft)) == 4
+
+
+def test_an_answer_is_of_the_turn_of_the_line_above_it(tmp_path: Path) -> None:
+    """Also below a command that is a prompt once it is answered, and a note of the tool's."""
+    first = chained(user("p1", "go"), says("a1", use("c")))
+    second = user("p2", "<command-name>/review</command-name>", 2, parentUuid="a1")
+    note = user("x", [text("Look for bugs")], 2, isMeta=True, parentUuid="p2")
+    late = {**gave("r", "c", "late", 3), "parentUuid": "a1"}
+    lines = *first, second, note, late, {**says("a2", text("so"), second=4), "parentUuid": "x"}
+    one, two = drafted("claude-code", claude_file(tmp_path, *lines)).drafts.values()
+    assert transcript(one) == [used("Bash", GIVEN), ("observation", "late")]
+    assert (two.objective, transcript(two)) == ("/review", [("thought", "so")])
 
 
 def test_a_line_that_is_taken_out_doubles_no_step(tmp_path: Path) -> None:

@@ -28,12 +28,21 @@ from kp_batch.conversion.conversation.messages import (
     text_of_part,
 )
 from kp_batch.conversion.conversation.transcript import Transcript
-from kp_batch.conversion.model import Native, Origin, SourceRecord, TraceDraft
+from kp_batch.conversion.model import (
+    Drafted,
+    Native,
+    Origin,
+    Skipped,
+    SourceRecord,
+    TraceDraft,
+)
 from kp_batch.conversion.rules import Rules
 from kp_batch.text import sortable, time_of
 
 FIRST_LINES = 100  # among which a session shows that it is one
 WORDLESS = "turn without a text"  # whose prompt is a picture
+OTHERS = "turn of another session"
+LOST = "step without its prompt"  # whose line is missing, or damaged
 _PICTURES = {"image", "input_image", "local_image", "document", "input_file", "input_audio"}
 
 
@@ -159,6 +168,14 @@ def prompt(  # noqa: PLR0913 (all that is known of a turn)
     return {"role": "user", "text": text, "turn": turn, "copied": is_copied}
 
 
+def copy(id_: str, of: str, line: int) -> SourceRecord:
+    """The record that a turn of this id is a copy of another one.
+
+    A copy of the copy names this id alone as its origin, wherever and whenever it is read.
+    """
+    return SourceRecord(id_, {"id": of, "time": "", "role": "copy"}, line)
+
+
 def call(
     name: object, arguments: object, call_id: object, namespace: object = ""
 ) -> dict[str, object]:
@@ -264,10 +281,10 @@ class Line:
         )
 
 
-def draft(
-    trace: str, records: Sequence[SourceRecord], rules: Rules, *, framework: str
-) -> TraceDraft:
+def draft(trace: str, records: Sequence[SourceRecord], rules: Rules, *, framework: str) -> Drafted:
     """See `Format`."""
+    if any(record.payload["role"] == "copy" for record in records):
+        return Skipped(OTHERS, stays=True)
     lines = _distinct(records)
     own = [line for line in lines if not line.is_copied]
     turn = next(line.turn for line in own if line.turn)
@@ -291,10 +308,12 @@ def draft(
 
 
 def _distinct(records: Iterable[SourceRecord]) -> list[Line]:
-    """The lines in their order, each once: of several contents of one, the one read last.
+    """The lines in their order, each once: of several contents of one, the earliest in time.
 
-    Of a prompt that sessions share it is the upper one: a session that goes on with another one
-    has a title above what it has copied. Of two in the same line it is one whatever is read first.
+    A copy has the time of its original, or that of its making. Of equal times it is the one read
+    last. Of a prompt that sessions share it is the upper one: a session that goes on with another
+    one has a title above what it has copied. Of two in the same line it is one whatever is read
+    first.
     """
     lines: dict[tuple[str, str, bool], tuple[int, Line]] = {}
     for record in records:
@@ -302,7 +321,8 @@ def _distinct(records: Iterable[SourceRecord]) -> list[Line]:
         key = line.id, line.role, line.ended is None
         other, before = lines.get(key, (number, line))
         ours, theirs = _session(line), _session(before)
-        if ours == theirs or (number, ours) < (other, theirs):
+        is_upper = ours == theirs or (number, ours) < (other, theirs)
+        if line.time < before.time or (line.time == before.time and is_upper):
             lines[key] = number, line
     return sorted((line for _, line in lines.values()), key=lambda line: line.order)
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -83,18 +83,42 @@ def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadIt
         yield Skipped(f"session {'of a subagent' if session.has_aside else 'without a prompt'}")
 
 
+@dataclass(eq=False)
+class _Turn:
+    """A prompt with the lines below it.
+
+    Attributes:
+        trace: to which they belong; '' if to none.
+        is_lost: whether that is so as the line above them is missing.
+    """
+
+    trace: str = ""
+    is_lost: bool = False
+
+
 @dataclass(kw_only=True)
 class _Session(sessions.SessionFile):
     stem: str  # of the file's name
     has_prompt: bool = False
     has_aside: bool = False  # messages of a subagent
-    _trace: str = ""  # to which the lines belong by now; '' if to none
-    _command: tuple[int, Json, str] | None = None  # a slash command that nothing has answered yet
+    _turn: _Turn = field(default_factory=_Turn)  # of the line that is read
+    _turns: dict[str, _Turn] = field(default_factory=dict[str, _Turn])  # of lines, by their ids
+    # A slash command that nothing has answered yet, and its turn.
+    _command: tuple[int, Json, str, _Turn] | None = None
     _is_due: bool = False  # whether a prompt follows that was scheduled: it is marked as aside
 
     def take(self, number: int, line: Json) -> Iterator[ReadItem]:
-        """The records of a line."""
+        """The records of a line; it belongs to the turn of the line that it names as its parent."""
         self.now = line.get("timestamp")
+        if parent := id_text(line.get("parentUuid") or None):
+            # A session has all of its lines.
+            lost = self._turn if self.by_session else _Turn(is_lost=True)
+            self._turn = self._turns.get(parent, lost)
+        yield from self._taken(number, line)
+        if id_ := id_text(line.get("uuid") or None):
+            self._turns[id_] = self._turn
+
+    def _taken(self, number: int, line: Json) -> Iterator[ReadItem]:
         if line.get("isSidechain"):
             self.has_aside = True
         elif line.get("type") == "user":
@@ -125,33 +149,36 @@ class _Session(sessions.SessionFile):
             return
         text = _words(line, content)
         if not text and not results and sessions.has_pictures(content) and not self.by_session:
-            self._trace, self._command = "", None  # what follows is the work on the picture
+            self._turn, self._command = _Turn(), None  # what follows is the work on the picture
             yield Skipped(sessions.WORDLESS)
         elif not text:
             return
         elif text.lstrip().startswith("<command-") and (name := _NAME.search(text)):
             arguments = _ARGUMENTS.search(text)
             text = f"/{name[1].strip()} {arguments[1].strip() if arguments else ''}".strip()
-            self._command = (number, line, text)
+            self._turn = replace(self._turn)
+            self._command = (number, line, text, self._turn)
         else:
-            self._command = None
+            self._command, self._turn = None, _Turn()
             yield from self._begin(number, line, text)
 
     def _answered(self) -> Iterator[ReadItem]:
         """A slash command is a prompt once the model answers."""
-        if self._command:
-            (number, line, text), self._command = self._command, None
+        if self._command and self._command[-1] is self._turn:
+            (number, line, text, _), self._command = self._command, None
             yield from self._begin(number, line, text)
 
     def _begin(self, number: int, line: Json, text: str) -> Iterator[ReadItem]:
-        session, id_ = str(line.get("sessionId") or self.stem), id_text(line.get("uuid") or None)
+        """Begin the turn of the line that is read: its prompt, or a command, is known by now."""
+        session, id_ = str(line.get("sessionId") or self.stem), _original(line)
         if not id_:
-            self._trace = ""
+            self._turn.trace = ""
             yield Rejected(["missing_id"], "a prompt without a uuid", line=number)
             return
         trace = session if self.by_session else id_
         is_copied = self.by_session and "forkedFrom" in line
-        self._trace = "" if is_copied else trace  # only what it goes on with itself is its own
+        self._turn.trace = "" if is_copied else trace  # only what follows of itself is its own
+        self._turn.is_lost = False
         self.has_prompt = self.has_prompt or not is_copied
         part = sessions.prompt(
             text,
@@ -165,12 +192,25 @@ class _Session(sessions.SessionFile):
         )
         record = SourceRecord(trace, {**self.key(id_), "id": id_, **part}, number)
         yield from self.begin(record, is_copied=is_copied)
+        own = id_text(line.get("uuid") or None)
+        if own and own != id_ and not self.by_session:
+            yield sessions.copy(own, id_, number)
 
     def _add(self, number: int, line: Json, role: str, part: Json) -> Iterator[ReadItem]:
-        if self._trace and any(part.values()):
-            key = self.key(self._trace, role, part)
-            key |= {"id": id_text(line.get("uuid") or None) or key["id"], "role": role}
-            yield SourceRecord(self._trace, {**key, **part}, number)
+        if not any(part.values()):
+            return
+        if self._turn.is_lost:
+            yield Skipped(sessions.LOST)
+        elif trace := self._turn.trace:
+            key = self.key(trace, role, part)
+            key |= {"id": _original(line) or key["id"], "role": role}
+            yield SourceRecord(trace, {**key, **part}, number)
+
+
+def _original(line: Json) -> str:
+    """The id of a line, or of the line that it is a copy of; empty if it has none."""
+    copied = as_object(line.get("forkedFrom")).get("messageUuid")
+    return id_text(copied or line.get("uuid") or None)
 
 
 def _content(line: Json) -> list[object]:

@@ -181,7 +181,7 @@ class _Session(sessions.SessionFile):
         turn, self._turn, self._thought = self._turn, None, ""
         self._unanswered.clear()
         if turn and self._is_others(turn):
-            yield Skipped("turn of another session")
+            yield Skipped(sessions.OTHERS)
         elif turn and not turn.has_prompt:
             yield Skipped("turn without a prompt")
 
