@@ -5,13 +5,11 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from kp_batch import limits
 from kp_batch.archive.formats import json as json_format
 from kp_batch.archive.formats import parquet_batches
-from kp_batch.archive.formats.parquet_pages import plan_reading
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import discover
 from kp_batch.errors import UnreadableError
@@ -106,36 +104,3 @@ def test_a_file_of_too_many_columns_is_refused(
     path = write_parquet(tmp_path / "a.parquet", [trace(id="a")])
     monkeypatch.setattr(limits, "COLUMNS", columns)
     assert codes(path) == [expected]
-
-
-def test_long_lists_are_unfolded_as_well(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    long = pa.array([["x" * limits.TEXT_BYTES] * 9], pa.large_list(pa.large_string()))
-    pq.write_table(pa.table({"a": long}), path)
-    with path.open("rb") as file:
-        rows = parquet_batches.ParquetRows(file)
-        (batch,) = rows.batches(100)
-    assert batch.schema.equals(rows.schema)
-    assert batch.schema.field("a").type.value_type == pa.string()
-
-
-def test_what_occurs_once_in_a_file_is_cut_by_what_it_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parquet_batches, "BATCH_BYTES", 100_000)
-    with repeated(tmp_path / "a.parquet").open("rb") as file:
-        batches = list(parquet_batches.ParquetRows(file).batches(100))
-    assert [len(batch) for batch in batches] == [1, 3, 1, 3]
-
-
-@pytest.mark.parametrize(
-    ("batch", "folded"),
-    [(100_000, ("steps.list.element.content", "task.objective")), (1 << 20, ())],
-)
-def test_texts_that_could_take_more_than_a_batch_are_not_unfolded_at_once(
-    tmp_path: Path, batch: int, folded: tuple[str, ...]
-) -> None:
-    path = repeated(tmp_path / "a.parquet")
-    with path.open("rb") as file:
-        plan = plan_reading(file, pq.ParquetFile(file), path.stat().st_size, batch)
-    assert plan == (128, folded)

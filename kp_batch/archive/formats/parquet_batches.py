@@ -1,30 +1,23 @@
-"""The rows of a Parquet file in batches, within bounded memory, whatever the file says."""
+"""The rows of a Parquet file in batches of bounded size."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from io import BytesIO
 from os import SEEK_END
-from typing import IO, Any
+from typing import IO
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kp_batch import limits
 from kp_batch.archive.formats.json import BATCH_BYTES
-from kp_batch.archive.formats.parquet_pages import (
-    VALUE_BYTES,
-    Unpacked,
-    plain_metadata,
-    plan_reading,
-)
+from kp_batch.errors import Fault, UnreadableError
 from kp_batch.stopping import look
 
 _READ_AHEAD = 1 << 20  # bytes a column; without a limit pyarrow reads whole row groups ahead
-
-_TEXTS = (pa.string(), pa.binary())
-
-_Sizes = np.ndarray[Any, np.dtype[np.int64]]  # of each value of an array
+_ROWS = 128  # to decode before they are measured: a row may take far more than those before it
+_MAGIC = b"PAR1"
+_END_BYTES = 8  # of a file: the size of its footer, and a name
+_ARROW_SCHEMA = b"\x18\x0cARROW:schema\x18"  # in a footer: the name of a text, which follows
 
 
 class ParquetRows:
@@ -35,27 +28,26 @@ class ParquetRows:
         number: of the rows, as the file states it.
 
     Raises:
-        UnreadableError: the file unpacks to too much.
+        UnreadableError: by its footer, the file unpacks to too much, or has too many columns.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._size = file.seek(0, SEEK_END)
-        opened = partial(
-            pq.ParquetFile,
+        size = file.seek(0, SEEK_END)
+        self._most = max(limits.UNPACKED_BYTES, limits.RATIO * size)
+        self._parquet = pq.ParquetFile(
             file,
-            metadata=plain_metadata(file, self._size),
+            metadata=_plain_metadata(file, size),
             pre_buffer=False,
             buffer_size=_READ_AHEAD,
             coerce_int96_timestamp_unit="us",  # in nanoseconds the year 9999 becomes 1816
         )
-        parquet = opened()
-        self._rows, folded = plan_reading(file, parquet, self._size, BATCH_BYTES)
-        if folded:
-            parquet = opened(read_dictionary=folded)
-        self._parquet = parquet
-        self.schema = _unfolded(parquet.schema_arrow)
-        self._folded = bool(folded)
-        self.number: int = parquet.metadata.num_rows
+        metadata = self._parquet.metadata
+        if metadata.num_columns > limits.COLUMNS:
+            raise _too_large(f"has more than {limits.COLUMNS:,} columns")
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        self._check_unpacked(sum(group.total_byte_size for group in groups))
+        self.schema = self._parquet.schema_arrow
+        self.number: int = metadata.num_rows
 
     def batches(
         self, most: int, is_wanted: Callable[[str], bool] | None = None
@@ -70,54 +62,49 @@ class ParquetRows:
             UnreadableError: the file unpacks to too much.
         """
         parts, size, rows = list[pa.RecordBatch](), 0, 0
-        for part, part_size in self._parts(most, _leaves(self._parquet, is_wanted)):
-            if parts and size + part_size > BATCH_BYTES:
+        for part in self._parts(most, is_wanted):
+            if parts and size + part.nbytes > BATCH_BYTES:
                 yield pa.concat_batches(parts)
                 parts, size, rows = list[pa.RecordBatch](), 0, 0
             parts.append(part)
-            size, rows = size + part_size, rows + len(part)
+            size, rows = size + part.nbytes, rows + len(part)
             if rows >= most:  # not with the next part: that may be damaged
                 yield pa.concat_batches(parts)
                 parts, size, rows = list[pa.RecordBatch](), 0, 0
         if parts:
             yield pa.concat_batches(parts)
 
-    def _parts(self, most: int, columns: list[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Small batches of rows, with their size in bytes."""
-        unpacked = Unpacked(self._size)
-        # pyarrow 26 does not support dictionaries of two row groups in one batch.
-        single_groups = [[group] for group in range(self._parquet.num_row_groups)]
-        for row_groups in single_groups if self._folded else [None]:
-            # Without threads, as the parts of an archive are read in threads.
-            decoded = self._parquet.iter_batches(
-                batch_size=min(most, self._rows),
-                row_groups=row_groups,
-                columns=columns,
-                use_threads=False,
-            )
-            for batch in decoded:  # without a writer's notes, at bytes in which Polars panics
-                look()
-                plain = batch.replace_schema_metadata()
-                yield from _cut(plain, unpacked, folded=self._folded)
+    def _parts(
+        self, most: int, is_wanted: Callable[[str], bool] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Small batches of rows."""
+        unpacked = 0
+        # Without threads, as the parts of an archive are read in threads.
+        for batch in self._parquet.iter_batches(
+            batch_size=min(most, _ROWS), columns=self._leaves(is_wanted), use_threads=False
+        ):
+            look()
+            unpacked += batch.nbytes
+            self._check_unpacked(unpacked)  # which may be more than the footer states
+            # Without a writer's notes, at bytes in which Polars panics.
+            yield from _halved(batch.replace_schema_metadata())
 
+    def _leaves(self, is_wanted: Callable[[str], bool] | None) -> list[str]:
+        """The physical columns that are wanted."""
+        schema = self._parquet.schema
+        leaves = (schema.column(index) for index in range(len(schema)))
+        # pyarrow 26 reads too few values of a null column in a list of structs; without it all is
+        # null.
+        return [
+            leaf.path
+            for leaf in leaves
+            if (is_wanted is None or is_wanted(leaf.path))
+            and not ("." in leaf.path and str(leaf.logical_type) == "Null")
+        ]
 
-def _cut(
-    batch: pa.RecordBatch, unpacked: Unpacked, *, folded: bool
-) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Cut a batch into parts of at most `BATCH_BYTES`, with their unfolded size in bytes."""
-    if not folded and (size := batch.nbytes) <= BATCH_BYTES:
-        unpacked.add(size)
-        yield batch, size
-        return
-    ends = np.cumsum(_by_row(batch, _size))
-    first = before = 0
-    while first < len(batch):
-        end = max(int(np.searchsorted(ends, before + BATCH_BYTES, "right")), first + 1)
-        size = int(ends[end - 1]) - before
-        unpacked.add(size)  # before it is unfolded
-        part = batch.slice(first, end - first)
-        yield (part.cast(_unfolded(part.schema)) if folded else part), size
-        first, before = end, before + size
+    def _check_unpacked(self, size: int) -> None:
+        if size > self._most:
+            raise _too_large(f"unpacks to more than {self._most >> 20:,} MiB")
 
 
 def release_memory() -> None:
@@ -125,90 +112,32 @@ def release_memory() -> None:
     pa.default_memory_pool().release_unused()
 
 
-def _unfolded(schema: pa.Schema) -> pa.Schema:
-    """The schema of the same values without dictionaries."""
-    return pa.schema([field.with_type(_plain(field.type)) for field in schema])
+def _plain_metadata(file: IO[bytes], size: int) -> pq.FileMetaData | None:
+    """The footer without the Arrow types that a writer has left in it; None if it has none.
+
+    They change no value, only how it lies in memory: as a dictionary with keys of any type, as a
+    view, as an extension. Of all these hardly two are supported in the same places, and some end
+    the process. Parquet's own types are few.
+    """
+    file.seek(max(size - _END_BYTES, 0))
+    length = int.from_bytes(file.read(_END_BYTES)[:4], "little")
+    file.seek(max(size - _END_BYTES - length, 0))
+    footer = file.read()
+    if _ARROW_SCHEMA not in footer:
+        return None
+    renamed = footer.replace(_ARROW_SCHEMA, _ARROW_SCHEMA.upper())  # which nobody reads
+    return pq.read_metadata(BytesIO(_MAGIC + renamed))
 
 
-def _plain(dtype: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(dtype):
-        return pa.struct([field.with_type(_plain(field.type)) for field in dtype])
-    if pa.types.is_list(dtype):
-        return pa.list_(dtype.value_field.with_type(_plain(dtype.value_type)))
-    if pa.types.is_map(dtype):
-        key, item = dtype.key_field, dtype.item_field
-        return pa.map_(key.with_type(_plain(key.type)), item.with_type(_plain(item.type)))
-    return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+def _halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Halve a batch until no part takes more than `BATCH_BYTES`, or it is one row."""
+    if batch.nbytes <= BATCH_BYTES or len(batch) == 1:
+        yield batch
+        return
+    middle = len(batch) // 2
+    yield from _halved(batch.slice(0, middle))
+    yield from _halved(batch.slice(middle))
 
 
-def _leaves(parquet: pq.ParquetFile, is_wanted: Callable[[str], bool] | None) -> list[str]:
-    """The physical columns that are wanted."""
-    leaves = [parquet.schema.column(index) for index in range(len(parquet.schema))]
-    # pyarrow 26 reads too few values of a null column in a list of structs; without it all is null.
-    return [
-        leaf.path
-        for leaf in leaves
-        if (is_wanted is None or is_wanted(leaf.path))
-        and not ("." in leaf.path and str(leaf.logical_type) == "Null")
-    ]
-
-
-def large_rows(batch: pa.RecordBatch) -> list[int]:
-    """The rows with a text, or with values or bytes, beyond the limits of a row."""
-    sizes = _by_row(batch, _size)
-    if sizes.max(initial=0) <= min(limits.TEXT_BYTES, VALUE_BYTES * limits.VALUES):
-        return []
-    is_large = (
-        (sizes > limits.LINE_BYTES)
-        | (_by_row(batch, _is_long_text) > 0)
-        | (_by_row(batch, _one) > limits.VALUES)
-    )
-    return np.flatnonzero(is_large).tolist()
-
-
-def _by_row(batch: pa.RecordBatch, measure: Callable[[pa.Array], _Sizes]) -> _Sizes:
-    """The sum of a measure over the values of each row, at any depth."""
-    return sum((_sums(column, measure) for column in batch), np.zeros(len(batch), np.int64))
-
-
-def _sums(array: pa.Array, measure: Callable[[pa.Array], _Sizes]) -> _Sizes:
-    kind = array.type
-    if pa.types.is_struct(kind):
-        inner = (_sums(member, measure) for member in array.flatten())
-        return sum(inner, np.zeros(len(array), np.int64))
-    if pa.types.is_map(kind):
-        return _list_sums(array, _sums(array.keys, measure) + _sums(array.items, measure), measure)
-    if pa.types.is_list(kind):
-        return _list_sums(array, _sums(array.values, measure), measure)
-    if pa.types.is_dictionary(kind):
-        # A null gets the index of the last value, which is a null.
-        values = pa.concat_arrays([array.dictionary, pa.nulls(1, kind.value_type)])
-        return measure(values)[np.asarray(array.indices.fill_null(-1))]
-    return measure(array)
-
-
-def _list_sums(lists: pa.Array, values: _Sizes, measure: Callable[[pa.Array], _Sizes]) -> _Sizes:
-    """The sum over the values of each list, and for the list itself as much as for a null."""
-    before = np.concatenate([[0], np.cumsum(values)])
-    return np.diff(before[np.asarray(lists.offsets)]) + measure(pa.nulls(len(lists)))
-
-
-def _size(values: pa.Array) -> _Sizes:
-    """The unfolded size of each value in bytes."""
-    if values.type in _TEXTS:
-        return VALUE_BYTES + _lengths(values)
-    return np.full(len(values), VALUE_BYTES + values.nbytes // max(len(values), 1))
-
-
-def _is_long_text(values: pa.Array) -> _Sizes:
-    if values.type in _TEXTS:
-        return (_lengths(values) > limits.TEXT_BYTES).astype(np.int64)
-    return np.zeros(len(values), np.int64)
-
-
-def _one(values: pa.Array) -> _Sizes:
-    return np.ones(len(values), np.int64)
-
-
-def _lengths(texts: pa.Array) -> _Sizes:
-    return np.asarray(pc.call_function("binary_length", [texts]).fill_null(0), np.int64)
+def _too_large(what: str) -> UnreadableError:
+    return UnreadableError(Fault(limits.TOO_LARGE, f"the file {what}"))

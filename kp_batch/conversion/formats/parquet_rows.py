@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kp_batch import limits
-from kp_batch.archive.formats.parquet_batches import ParquetRows, large_rows
+from kp_batch.archive.formats.parquet_batches import ParquetRows
 from kp_batch.conversion.conversation.messages import Json
 from kp_batch.conversion.model import ReadItem, Rejected, SourceRecord
 from kp_batch.errors import UnreadableError
@@ -17,6 +18,8 @@ from kp_batch.files import open_regular
 from kp_batch.text import time_of_ns
 
 NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}  # of a timestamp's units
+_TEXTS = (pa.string(), pa.binary())
+_LEAST_BYTES = 4  # of most values in Arrow
 _AT_ONCE = 16 << 20  # bytes as Python objects, which take far more than in Arrow
 
 
@@ -58,7 +61,7 @@ def _records_of(
 ) -> Iterator[ReadItem]:
     step = max(len(batch) * _AT_ONCE // max(batch.nbytes, 1), 1)
     first = 0
-    for row in [*large_rows(batch), len(batch)]:
+    for row in [*_large_rows(batch), len(batch)]:
         for start in range(first, row, step):
             yield from records(batch.slice(start, min(step, row - start)))
         if row < len(batch):
@@ -70,10 +73,48 @@ def _large(row: pa.RecordBatch, trace: Sequence[str]) -> SourceRecord | Rejected
     """The record of a row that is too large."""
     columns = (column for name in trace if (column := _column(row, name)) is not None)
     column = next(columns, None)
-    is_small = column is not None and not large_rows(pa.record_batch({"id": column}))
+    is_small = column is not None and not _is_large(pa.record_batch({"id": column}))
     if column is not None and is_small and (id_ := column[0].as_py()):
         return SourceRecord(str(id_), None)
     return Rejected([limits.TOO_LARGE], "a row that is too large to be read")
+
+
+def _large_rows(batch: pa.RecordBatch, first: int = 0) -> Iterator[int]:
+    """The rows beyond a limit, by halving what takes as much as one of them; from `first` on."""
+    if batch.nbytes <= min(limits.TEXT_BYTES, _LEAST_BYTES * limits.VALUES):
+        return
+    if len(batch) > 1:
+        middle = len(batch) // 2
+        yield from _large_rows(batch.slice(0, middle), first)
+        yield from _large_rows(batch.slice(middle), first + middle)
+    elif _is_large(batch):
+        yield first
+
+
+def _is_large(row: pa.RecordBatch) -> bool:
+    """Whether a row has a text, or values or bytes, beyond the limits."""
+    if row.nbytes > limits.LINE_BYTES:
+        return True
+    leaves = [leaf for column in row.columns for leaf in _leaves(column)]
+    longest = max((_longest(leaf) for leaf in leaves if leaf.type in _TEXTS), default=0)
+    return longest > limits.TEXT_BYTES or sum(map(len, leaves)) > limits.VALUES
+
+
+def _longest(texts: pa.Array) -> int:
+    lengths = pc.call_function("binary_length", [texts])
+    return pc.call_function("max", [lengths]).as_py() or 0
+
+
+def _leaves(values: pa.Array) -> Iterator[pa.Array]:
+    """The values within a column, at any depth."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        for member in values.flatten():
+            yield from _leaves(member)
+    elif pa.types.is_list(kind) or pa.types.is_map(kind):
+        yield from _leaves(values.flatten())
+    else:
+        yield values
 
 
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:

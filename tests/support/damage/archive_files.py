@@ -9,7 +9,7 @@ import pyarrow as pa
 from kp_batch import limits
 from tests.support.archives import step, table, trace, write_jsonl
 from tests.support.damage import id_in
-from tests.support.damage.parquet_files import Column, alike, lists_of, write_column
+from tests.support.damage.parquet_files import Column, lists_of, write_column
 
 
 def escaped_reject(path: Path) -> None:
@@ -43,12 +43,6 @@ def parquet_long_texts(path: Path) -> None:
     """Texts that may be read, each in a step, of a row that would take more than a gigabyte."""
     steps = [step(content="\0" * limits.TEXT_BYTES)] * 100
     _write(path, pa.array([steps]), use_dictionary=False)
-
-
-def parquet_steps_alike(path: Path) -> None:
-    """A text that is once in the file, and in a thousand steps of a row."""
-    columns = [pa.array(["thought"] * 1_000), alike(1_000)]
-    _write(path, lists_of(pa.StructArray.from_arrays(columns, ["type", "content"])))
 
 
 def parquet_steps(path: Path, count: int) -> None:

@@ -42,18 +42,11 @@ class Column(NamedTuple):
 
 
 PLAIN, BARE = {"use_dictionary": False}, {"store_schema": False}
-DELTA = {"use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"}  # that of the column
 
 
 def nuls() -> pa.Array:
     """A text that takes no room."""
     return pa.array(["\0" * (3 * limits.UNPACKED_BYTES)])
-
-
-def alike(count: int) -> pa.Array:
-    """The same text so many times, and once in memory; each may be read."""
-    places = pa.nulls(count, pa.int32()).fill_null(0)
-    return pa.DictionaryArray.from_arrays(places, ["x" * limits.TEXT_BYTES])
 
 
 def nulls() -> pa.Array:
@@ -86,17 +79,14 @@ def wide() -> pa.Array:
     return pa.StructArray.from_arrays([*fields.values()], [*fields])
 
 
-def write_column(path: Path, row: pa.Table, place: str, column: Column, leaf: str = "") -> None:
-    """Write rows like this one, with what stands in the column, of this leaf."""
+def write_column(path: Path, row: pa.Table, place: str, column: Column) -> None:
+    """Write rows like this one, with what stands in the column."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = row.take(pa.nulls(len(column.values), pa.int64()).fill_null(0))
     if place in rows.column_names:
         rows = rows.drop_columns(place)
     rows = rows.append_column(place, column.values)
-    options = dict(column.options)
-    if "column_encoding" in options:
-        options["column_encoding"] = {leaf: options["column_encoding"]}
-    pq.write_table(rows, path, compression="zstd", **options)
+    pq.write_table(rows, path, compression="zstd", **column.options)
     if column.lies:
         _lie(path)
 

@@ -65,12 +65,12 @@ def _in_place(content: bytes, made: bytes) -> bytes:
 
 def _write_column(column: Column, place: str, path: Path, name: str) -> None:
     if place == ARCHIVE:
-        row, text, leaf = table([trace(id=name)]), "task", "task.objective"
+        row, text = table([trace(id=name)]), "task"
         if not column.is_more:
             task = pa.StructArray.from_arrays([column.values], ["objective"])
             column = column._replace(values=task)
     else:
         values: dict[str, Any] = ROWS[place].named(name)
         row = pa.table({key: pa.array([value], pa.string()) for key, value in values.items()})
-        text = leaf = ROWS[place].text
-    write_column(path, row, "extra" if column.is_more else text, column, leaf)
+        text = ROWS[place].text
+    write_column(path, row, "extra" if column.is_more else text, column)

@@ -17,7 +17,7 @@ from tests.support.damage import changes, texts
 from tests.support.damage import import_files as imports
 from tests.support.damage import parquet_files as parquet
 from tests.support.damage.import_files import fill_member, filled
-from tests.support.damage.parquet_files import BARE, DELTA, PLAIN, Column
+from tests.support.damage.parquet_files import BARE, PLAIN, Column
 
 ARCHIVE = "archive"
 # What may have a text in JSON, and in a column of Parquet; formats by the names of their kits.
@@ -113,8 +113,6 @@ DAMAGES: Sequence[Damage] = (
     _in_line("text of values", lambda: texts.inner_values(limits.TEXT_BYTES)),
     _column("packed text", lambda: Column(parquet.nuls(), PLAIN)),
     _column("footer that lies", lambda: Column(parquet.nuls(), PLAIN, lies=True)),
-    _column("rows alike", lambda: Column(parquet.alike(100_000))),
-    _column("beginnings alike", lambda: Column(parquet.alike(60), DELTA)),
     _column("packed nulls", lambda: Column(parquet.nulls()), of=IN_PARQUET[1:]),
     _column("many columns", lambda: Column(parquet.wide(), is_more=True)),
     _column("deep column", lambda: Column(parquet.deep(), BARE, is_more=True), reasons=UNREADABLE),
@@ -123,8 +121,6 @@ DAMAGES: Sequence[Damage] = (
     _archive("empty_steps.jsonl", archive.empty_steps, stay=GOOD),
     _archive("allowed_steps.jsonl", archive.allowed_steps, reasons=UNKNOWN_STEPS, stay=GOOD),
     _archive("long_texts.parquet", archive.parquet_long_texts),
-    _archive("steps_alike.parquet", archive.parquet_steps_alike),
-    _archive("empty_steps.parquet", lambda path: archive.parquet_steps(path, 16 * limits.VALUES)),
     _archive("many_steps.parquet", lambda path: archive.parquet_steps(path, limits.VALUES + 3)),
     _otlp("long_text.jsonl.gz", imports.otlp_long_text, stay=GOOD),
     _otlp("long_file.jsonl.gz", imports.otlp_long_file),
