@@ -46,6 +46,7 @@ _REMEDIES = {  # for what Prefect and Python say: a code, and what to do
         "threads",
         "raise the limit on threads (pids.max of a container, ulimit -u)",
     ),
+    "No module named": ("package", "install that package in this environment: pip install {name}"),
 }
 _NO_MEMORY = "Out of Memory Error"  # DuckDB's
 _ENOUGH = 1 << 20  # free bytes of a disk that is not full
@@ -122,6 +123,13 @@ class ArchiveError(KpBatchError):
 class LimitError(ArchiveError):
     """A run would reject, miss or remove too much; the code is the name of the limit."""
 
+    ending = "refused"
+
+
+class NoTextsError(ArchiveError):
+    """A new encoder needs texts whose files cannot be read."""
+
+    code = "no_texts"
     ending = "refused"
 
 
@@ -299,7 +307,9 @@ def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchErr
     text = _text(error)
     for sign, (code, remedy) in _REMEDIES.items():
         if sign in text:
-            return KpBatchError(f"{text}; {remedy}{maybe_why()}", code=code)
+            package = str(getattr(error, "name", None) or "NAME").partition(".")[0]
+            told = remedy.format(name=package)
+            return KpBatchError(f"{text}; {told}{maybe_why()}", code=code)
     is_denied = "Permission denied" in text
     if not is_denied and any(sign in text for sign in _FILE_GONE):
         remedy = "ask again if another command removed it meanwhile, else restore it from a copy"

@@ -237,8 +237,17 @@ def _shows_bars() -> bool:
         return is_asked
     of_command = [each for each in _LOG.handlers if isinstance(each, _OnStderr)]
     is_quiet = any(_is_new in each.filters for each in of_command)
+    return bool(of_command) and _is_terminal() and not is_quiet
+
+
+def is_watched() -> bool:
+    """Whether a person waits for the work: at a terminal, or in an interactive Python."""
+    return hasattr(sys, "ps1") or _is_terminal()
+
+
+def _is_terminal() -> bool:
     err = user_err()
-    return bool(of_command) and err is not None and err.isatty() and not is_quiet
+    return err is not None and err.isatty()
 
 
 def _bar(label: str, total: int, unit: str) -> Any:

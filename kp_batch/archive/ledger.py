@@ -123,11 +123,8 @@ def gone_content(now: pl.DataFrame, before: pl.DataFrame) -> tuple[str, ...]:
 
 
 def new_faults(now: pl.DataFrame, before: pl.DataFrame) -> tuple[str, ...]:
-    """The files with a fault that had none before, or are new, each with its fault."""
-    had = before.filter(has_fault())
-    new = now.filter(has_fault()).join(had, on="source_file", how="anti", maintain_order="left")
-    why = pl.col("message").str.strip_chars_end(".")  # as others' sentences end
-    return tuple(new.select(pl.format("{}: {}", "source_file", why)).to_series())
+    """The files with a fault that had none before, or are new."""
+    return _paths(now.filter(has_fault()), but=before.filter(has_fault()))
 
 
 def _paths(files: pl.DataFrame, but: pl.DataFrame | None = None) -> tuple[str, ...]:

@@ -251,6 +251,11 @@ def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
             if result.finishes
             else []
         ),
+        *(
+            [_line("leftover", f"{count_of(result.leftovers, 'vector')} that no trace needed, too")]
+            if result.leftovers
+            else []
+        ),
         *_lost(result.lost, dry_run=dry_run),
         *(
             _line("archive", f"{x} {keep} them, too: kp-batch import-forget {quote(x)} ID...")

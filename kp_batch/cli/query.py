@@ -172,9 +172,19 @@ def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
     metavar="TIME",
     help="Exit with 1 if the newest trace is older, as 3d, or there is none; not by future dates.",
 )
+@click.option(
+    "--fail-if-failed",
+    is_flag=True,
+    help="Exit with 1 if the last run was refused, failed, could not begin, was stopped or killed.",
+)
 @json_option
 def status(
-    warehouse: Path, max_age: timedelta | None, max_trace_age: timedelta | None, *, as_json: bool
+    warehouse: Path,
+    max_age: timedelta | None,
+    max_trace_age: timedelta | None,
+    *,
+    fail_if_failed: bool,
+    as_json: bool,
 ) -> None:
     """Show how the last run ended, when one was last done, and what stands since.
 
@@ -183,6 +193,7 @@ def status(
     """
     from kp_batch.operations.status import (
         check_age,
+        check_last_run,
         check_trace_age,
         status_of,
         status_text,
@@ -191,6 +202,8 @@ def status(
     now = datetime.now(UTC)
     found = status_of(warehouse, now, expected_warehouse_id(), the_project())
     echo(json_line(found) if as_json else status_text(found, now))
+    if fail_if_failed:
+        check_last_run(found)
     check_age(found, max_age)
     check_trace_age(found, max_trace_age)
 

@@ -87,7 +87,7 @@ class ArchiveScan:
     files: FileChanges
     differs: bool  # from the published ledger
     other_versions: bool = False  # whether files whose content is known have another version now
-    unreadable: tuple[str, ...] = ()  # files that the last done run did not find so, and why
+    unreadable: tuple[str, ...] = ()  # files that the last done run did not find so
     gone: tuple[str, ...] = ()  # files that went since the last done run: see `gone_content`
     files_before: int = 0  # that were there then
     facts: tuple[Path, ...] = ()  # staged files of content that was not known
@@ -328,10 +328,10 @@ def _warn_of_loss(now: pl.DataFrame, before: pl.DataFrame, gone: Sequence[str]) 
     if not is_half(rows, known_rows):
         return
     unreadable = now.filter(status="unreadable").join(known, on="source_file", how="semi")
-    messages = unreadable.select(pl.format("{}: {}", "source_file", "message")).to_series()
+    paths = unreadable.get_column("source_file")
     causes = (
         f"; {count_of(len(names), 'file')} {be(len(names))} {cause} (such as {printable(names[0])})"
-        for cause, names in (("gone", gone), ("unreadable", messages))
+        for cause, names in (("gone", gone), ("unreadable", paths))
         if len(names)
     )
     warn(

@@ -56,8 +56,9 @@ class ForgetResult(Displayed):
     replayed: int = 0  # traces
     restated: int = 0  # traces
     partitions: int = 0  # days that are rewritten
-    vectors: int = 0  # that are removed
+    vectors: int = 0  # of their texts, that are removed
     lost: tuple[str, ...] = ()  # the runs that --as-of could read until now, the first one first
+    leftovers: int = 0  # other vectors that are removed, which nothing needed, as of a refused run
     refusal: str = ""  # why it would be refused; empty: it would not
     finishes: bool = False  # whether an earlier, unfinished one is finished, too
     archives: tuple[str, ...] = ()  # imported ones that still have the traces
@@ -152,9 +153,10 @@ def _planned(warehouse: Path, known: "KnownIds") -> ForgetResult:
             plan = plan_from_published(run)
         forgotten = read_parquet(staging.to_forget)
         others = statement("ANTI JOIN $ids AS forgotten USING (trace_id)", ids=forgotten)
-        folders = Layout(warehouse).all_vectors.glob("*")
-        vectors = count_prunable_vectors(run.snapshot, staging, folders, others)
-        return replace(_result_of_plan(run.snapshot, known, plan), vectors=vectors)
+        removed = count_prunable_vectors(run.snapshot, staging, others)
+        leftovers = count_prunable_vectors(run.snapshot, staging, statement(""))
+        result = _result_of_plan(run.snapshot, known, plan)
+        return replace(result, vectors=removed - leftovers, leftovers=leftovers)
 
 
 def _result_of_plan(
@@ -186,12 +188,13 @@ def _result(known: "KnownIds") -> ForgetResult:
 def _work(warehouse: Path, known: "KnownIds", note: str | None, *, with_page: bool) -> ForgetResult:
     """Forget, and remove the files with the traces; also those of an earlier, unfinished one."""
     marker, page = Layout(warehouse).forgetting, Layout(warehouse).report
+    leftovers = _leftovers(warehouse)
     try:
         if known.going.is_empty():
             result = _result_of_plan(published(warehouse), known, None)
         else:
             result = _publish_without(warehouse, known, note)
-        vectors = _purge_forgotten(warehouse)
+        removed = _purge_forgotten(warehouse)
     finally:
         if with_page:
             leave_report(warehouse, ThreadExecutor())
@@ -206,7 +209,13 @@ def _work(warehouse: Path, known: "KnownIds", note: str | None, *, with_page: bo
             f"{shown(warehouse)} keeps older versions of its objects, which still hold the traces: "
             "delete the versions that are not current, by a lifecycle rule say"
         )
-    return replace(result, vectors=vectors)
+    return replace(result, vectors=removed - leftovers, leftovers=leftovers)
+
+
+def _leftovers(warehouse: Path) -> int:
+    """The vectors that nothing needs before anything is forgotten."""
+    with Staging.temporary() as staging:
+        return count_prunable_vectors(published(warehouse), staging, statement(""))
 
 
 def _publish_without(warehouse: Path, known: "KnownIds", note: str | None) -> ForgetResult:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from kp_batch.ended import Status
+from kp_batch.ended import GOOD, Status
 from kp_batch.errors import KpBatchError, SettingError, WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.parts import Facts, Head, Part
@@ -206,6 +206,23 @@ def check_trace_age(status: WarehouseStatus, most: timedelta | None) -> None:
             f"more than {format_duration(most)}; {_DRY}",
             code="late",
         )
+
+
+def check_last_run(status: WarehouseStatus) -> None:
+    """Refuse a warehouse whose last run ended without success; one that is running may have it yet.
+
+    Raises:
+        WarehouseError: it did.
+    """
+    last = status.last_run
+    if last is None or last.status in {*GOOD, "running"}:
+        return
+    reason = f": {printable(last.reason)}" if last.reason else ""
+    raise WarehouseError(
+        f"the last run in {status.warehouse} did not succeed ({_words(last.status)}){reason}; "
+        "once that is mended, run again",
+        code="not_done",
+    )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -288,14 +288,12 @@ def prune_vectors(snapshot: PublishedSnapshot) -> int:
         return sum(VectorStore(folder, connection).prune_to(accepted) for folder in folders)
 
 
-def count_prunable_vectors(
-    snapshot: PublishedSnapshot, staging: Staging, folders: Iterable[Path], stays: SQL
-) -> int:
-    """Count the vectors that `prune_vectors` will remove from the folders of some encoders.
+def count_prunable_vectors(snapshot: PublishedSnapshot, staging: Staging, stays: SQL) -> int:
+    """Count the vectors that `prune_vectors` will remove.
 
     The SQL of what stays is a join that selects the rows of `facts` that will be there then.
     """
-    accepted = _accepted(snapshot, stays)
+    accepted, folders = _accepted(snapshot, stays), Layout(snapshot.warehouse).all_vectors.glob("*")
     with staging.connect() as connection:
         return sum(VectorStore(folder, connection).count_prunable(accepted) for folder in folders)
 

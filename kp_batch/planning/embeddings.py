@@ -15,7 +15,7 @@ from kp_batch.config import defaults
 from kp_batch.duck import read_parquet, set_variables, statement
 from kp_batch.embedding.chunks import HASH
 from kp_batch.embedding.vector_store import VectorStore
-from kp_batch.errors import ArchiveError
+from kp_batch.errors import NoTextsError
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.log import warn
 from kp_batch.planning.changes import ChangeDetection
@@ -72,7 +72,7 @@ def missing_embeddings(
     """Find the texts whose vectors are wanted, and stage the hashes of those without one.
 
     Raises:
-        ArchiveError: a text that the replay reads has no vector, and is only in files that are gone
+        NoTextsError: a text that the replay reads has no vector, and is only in files that are gone
             or unreadable.
     """
     texts = read_parquet(run.staging.replay) if timeline.spans else statement(_NONE)
@@ -113,7 +113,7 @@ def _sources(
         return ()
     readable, lost = detected.locate("texts_to_reread")
     if lost:
-        raise ArchiveError(_without_vectors(run, scorer, lost), code="no_texts")
+        raise NoTextsError(_without_vectors(run, scorer, lost))
     ledger = pl.read_parquet(run.staging.table("files"), glob=False)
     files = ledger.filter(pl.col("source_file").is_in([*readable])).sort("source_file")
     rows = files.select("source_file", "size", "mtime_ns", "version").iter_rows()

@@ -38,7 +38,7 @@ class LimitInputs:
     read: ReadAnew = field(default_factory=ReadAnew)
     loss: Loss = field(default_factory=Loss)
     published: int = 0  # traces, before the run
-    # Files that the last done run found readable or not at all, each with its fault.
+    # Files that the last done run found readable or not at all.
     unreadable: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()  # files that went since the last done run
     files: int = 0  # that were there then

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from kp_batch.errors import StorageError, is_passing, waiting_for
-from kp_batch.log import warn
+from kp_batch.log import is_watched, warn
 from kp_batch.steps.cores import computing_on
 from kp_batch.steps.timeout import check_time, left_s, wait
 from kp_batch.stopping import is_done, parts_in_threads
@@ -108,10 +108,13 @@ def _opened(value: tuple[Clock, Caller] | None) -> Generator[None]:
 def retried(name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """Call a function, again after each of `RETRY_DELAYS_S` where its failure may pass.
 
+    Where a person waits, who can run again, it is called once.
+
     Raises:
         StorageError: it failed each time; a caller within another step does not try again.
     """
-    delays = iter(RETRY_DELAYS_S)
+    wanted = () if is_watched() else RETRY_DELAYS_S
+    delays = iter(wanted)
     while True:
         try:
             return function(*args, **kwargs)
@@ -120,10 +123,13 @@ def retried(name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.k
                 raise
             reason, delay = one_line(str(error)) or type(error).__name__, next(delays, None)
             if delay is None:
+                times = (
+                    f" {1 + len(wanted)} times in {sum(wanted) / 60:.0f} minutes, the last time "
+                    "with"
+                )
                 raise StorageError(
-                    f"{name} failed {1 + len(RETRY_DELAYS_S)} times in "
-                    f"{sum(RETRY_DELAYS_S) / 60:.0f} minutes, the last time with: {reason}; "
-                    "run again when that disk or server is back"
+                    f"{name} failed{times if wanted else ''}: {reason}; run again when that disk "
+                    "or server is back"
                 ) from error
         warn(f"{name} failed, and is tried again in {delay:.0f} s: {reason}")
         with waiting_for(lambda reason=reason: f"another try after: {reason}"):

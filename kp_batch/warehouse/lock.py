@@ -119,8 +119,8 @@ def lease_holder(store: Store) -> tuple[dict[str, Any], bool] | None:
 
 
 def _busy(archive: str, warehouse: str, holder: str) -> BusyError:
-    remedy = "import again later" if archive else "wait for its end with --wait, or run later"
-    return BusyError(f"another run is writing to {archive or warehouse} ({holder}); {remedy}")
+    place = archive or warehouse
+    return BusyError(f"another run is writing to {place} ({holder}); try again when it has ended")
 
 
 def _lock_holder(path: Path) -> str:

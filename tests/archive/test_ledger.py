@@ -22,7 +22,7 @@ from kp_batch.archive.folders import IS_WAREHOUSE
 from kp_batch.archive.sources import SourceFile
 from kp_batch.archive.validation import reasons
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import ArchiveError
+from kp_batch.errors import ArchiveError, NoTextsError
 from kp_batch.log import show_on_stderr, show_only_new_warnings
 from kp_batch.operations.preview import plan
 from kp_batch.operations.vacuum import vacuum
@@ -358,7 +358,7 @@ def test_another_encoder_is_refused_where_texts_are_in_files_that_are_gone(first
         r"^settings changed: embedder none to hashing; traces of 1 file, gone, .* no vectors of "
         r"the encoder .*; go back with --embedder none, bring back what is missing, or remove"
     )
-    with pytest.raises(ArchiveError, match=told):
+    with pytest.raises(NoTextsError, match=told):
         first.run(embedder="hashing")
     assert first.run(embedder="hashing", prune=True).counts.accepted == 2
 
@@ -550,7 +550,7 @@ def test_what_a_cut_file_had_stays_until_it_is_whole(
     path = night.archive / "b.jsonl"
     whole = cut(path, 1)
     with pytest.raises(
-        ArchiveError, match=r"1 of 2 files is unreadable, .* \(such as .*/b.jsonl: it ends within"
+        ArchiveError, match=r"1 of 2 files is unreadable, .* \(such as .*/b.jsonl\); "
     ):
         night.run(max_unreadable="0")
     for _ in range(2):
@@ -658,7 +658,7 @@ def test_an_archive_that_lost_half_of_its_rows_or_cannot_read_them_is_reported(
     with monkeypatch.context() as patch:
         deny(patch, night.aged(night.archive / "b.jsonl"))
         plan(night.config())
-    denied = f"unreadable (such as {night.archive}/b.jsonl: Permission denied)"
+    denied = f"unreadable (such as {night.archive}/b.jsonl)"
     assert caplog.messages[-1] == lost(2, 5, denied)
     night.write("c.jsonl", "c1")
     caplog.clear()
@@ -678,7 +678,7 @@ def test_a_stray_lock_makes_no_known_file_gone(
     assert caplog.messages[0] == f"{first.archive}/sub is unreadable: {IS_WAREHOUSE}"
     assert (
         "it holds 5 now, and held 10; 1 file is unreadable "
-        f"(such as {first.archive}/sub/c.jsonl: it is in {first.archive}/sub); bring back"
+        f"(such as {first.archive}/sub/c.jsonl); bring back"
     ) in caplog.messages[1]
     first.run()
     assert len(first.ids) == 10

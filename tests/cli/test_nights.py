@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from kp_batch.ended import GOOD
 from kp_batch.operations import status
 from kp_batch.pipeline import rescore
 from kp_batch.runs.author import current_user
@@ -173,6 +174,7 @@ def test_how_a_night_ends(  # noqa: PLR0913, PLR0917 (a row of the table)
     returned, found = nights.status(*DAY)
     assert returned == 0
     assert (found["last_run"]["status"], found["last_run"]["code"]) == (how, code)
+    assert nights.status("--fail-if-failed")[0] == (0 if how in GOOD else 1)
     assert found["last_run"]["ended"] >= found["last_run"]["began"]
     assert found["age_s"] < 3_600
     assert found["free_bytes"] > 0
@@ -315,6 +317,27 @@ def test_other_upkeep_leaves_the_status(nights: Nights, words: list[str]) -> Non
         before["last_run"],
         before["last_success"],
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [("failed", "(failed): the disk; once"), ("could_not_begin", "(could not begin): the disk; ")],
+)
+def test_a_last_run_that_did_not_succeed_fails_the_status_that_asks(
+    nights: Nights, status: str, told: str
+) -> None:
+    mark = nights.warehouse / "last-run.json"
+    values = json.loads(mark.read_text())
+    mark.write_text(json.dumps(values | {"status": status, "reason": "the disk"}))
+    asked = invoke("status", "--warehouse", nights.warehouse, "--fail-if-failed")
+    assert asked.returncode == 1
+    assert asked.stdout.startswith("last run  ")
+    message = f"kp-batch: the last run in {nights.warehouse} did not succeed {told}"
+    assert asked.stderr.startswith(message)
+    mark.write_text(json.dumps(values | {"status": "running"}))
+    assert nights.status("--fail-if-failed")[0] == 1  # its process is gone: it was killed
+    mark.unlink()  # as in a copy, whose tables have the last success
+    assert nights.status("--fail-if-failed")[0] == 0
 
 
 @pytest.mark.telling

@@ -189,6 +189,8 @@ def test_another_embedder_is_told_with_its_line_where_texts_cannot_be_read_any_m
     remedy = "; go back with embedder = 'none' in [settings] of kp_batch.toml, bring back what is"
     status, error = night()
     assert status == 1
+    last = json.loads(invoke("status", "--json").stdout)["last_run"]
+    assert (last["status"], last["code"]) == ("refused", "no_texts")
     assert f"embedder none to hashing (kp_batch.toml, line {number}); traces of 1 file" in error
     assert remedy in error
     change(made, 'embedder = "hashing"', 'embedder = "none"')

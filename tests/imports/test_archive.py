@@ -277,7 +277,7 @@ def test_what_was_read_of_a_file_before_is_not_forgotten(nights: Path, archive: 
 @pytest.mark.telling
 @pytest.mark.process
 def test_one_import_at_a_time_changes_an_archive(nights: Path, archive: Path) -> None:
-    busy = rf"writing to {archive} \(.*\); import again later$"
+    busy = rf"writing to {archive} \(.*\); try again when it has ended$"
     with holding(HOLD, archive / "_import"), pytest.raises(BusyError, match=busy):
         import_spans(nights, archive)
     import_spans(nights, archive)

@@ -248,7 +248,8 @@ def test_another_import_is_reported_and_waited_for(nights: Path, url: str) -> No
     with (
         leased(store_at(f"{url}/_import"), "another machine's"),
         pytest.raises(
-            BusyError, match=rf"another run is writing to {url} \(.*\); import again later$"
+            BusyError,
+            match=rf"is writing to {url} \(.*\); try again when it has ended$",
         ),
     ):
         import_spans(nights, url)

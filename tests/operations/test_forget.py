@@ -22,7 +22,7 @@ import kp_batch.pipeline.rescore
 from kp_batch.cli import kp_batch as group
 from kp_batch.cli import maintain
 from kp_batch.cli.maintain import forgotten_text, removed_text
-from kp_batch.errors import KpBatchError, StorageError, WarehouseError
+from kp_batch.errors import AuditError, KpBatchError, StorageError, WarehouseError
 from kp_batch.operations.forget import ForgetResult, forget
 from kp_batch.operations.sweep import sweep
 from kp_batch.operations.vacuum import VacuumResult, vacuum
@@ -134,6 +134,20 @@ def test_a_dry_run_tells_what_forgetting_does_and_changes_nothing(
     can_be = readable(folder)
     assert done.lost == tuple(run for run in could_be_read if run not in can_be)
     assert len(done.lost) == 3
+
+
+def test_vectors_that_a_refused_run_left_are_not_those_of_the_trace(folder: Path) -> None:
+    write(folder, {"d.jsonl": [said(n, f"new words {n}", 10) for n in (7, 8, 9)]})
+    always = {"always": {"sql": "SELECT 1"}}
+    with pytest.raises(AuditError):
+        rescore_archive(settings_of(folder, threshold=0.2, audits=always))
+    dry = forget(folder / "warehouse", ["kp:trace:1"], dry_run=True)
+    done = forget(folder / "warehouse", ["kp:trace:1"])
+    assert done == replace(dry, run_id=done.run_id)
+    assert (done.traces, done.vectors, done.leftovers) == (1, 1, 3)
+    assert "\n  remove     1 vector\n  leftover   3 vectors that no trace needed, too\n" in (
+        forgotten_text(done)
+    )
 
 
 @pytest.mark.telling

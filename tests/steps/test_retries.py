@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,6 +97,25 @@ def test_a_step_that_failed_in_its_midst_is_done_again_and_leaves_the_same(
     assert waited == [steps.RETRY_DELAYS_S[0]]
     for table, rows in tables(settings).items():
         assert rows == usual[table], table
+
+
+@pytest.mark.parametrize("where", ["terminal", "session"])
+def test_what_a_person_waits_for_fails_at_once(
+    monkeypatch: pytest.MonkeyPatch, waited: list[float], where: str
+) -> None:
+    def away() -> None:
+        raise OSError(errno.EIO, "no answer")
+
+    with pytest.raises(StorageError, match="failed 4 times in 6 minutes, the last time with: "):
+        steps.retried("opening", away)
+    assert waited == list(steps.RETRY_DELAYS_S)
+    if where == "terminal":
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    else:
+        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    with pytest.raises(StorageError, match=r"^opening failed: .*no answer; run again"):
+        steps.retried("opening", away)
+    assert waited == list(steps.RETRY_DELAYS_S)
 
 
 class Flaky:

@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import date
 from itertools import count
@@ -12,6 +13,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pytest
+from sqlalchemy.pool import QueuePool
 
 from kp_batch.duck import statement
 from kp_batch.errors import ArchiveError, WarehouseError
@@ -23,7 +25,13 @@ from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import published
 from tests.support.archives import trace, write_jsonl
 from tests.support.folders import keep, restore
-from tests.support.publications import CommittedTables, Tables, publish_tables, tables
+from tests.support.publications import (
+    CommittedTables,
+    Tables,
+    publish_profile,
+    publish_tables,
+    tables,
+)
 from tests.support.runs import config
 
 pytestmark = pytest.mark.slow
@@ -381,3 +389,23 @@ def test_the_past_moves_with_the_warehouse_at_once(two_runs: tuple[Path, str]) -
     moved = warehouse.rename(warehouse.with_name("it's moved"))
     with connect(moved, first) as connection:
         assert tables(connection) == before
+
+
+def test_a_pool_shows_a_new_run_once_all_its_connections_are_closed(tmp_path: Path) -> None:
+    def opened() -> duckdb.DuckDBPyConnection:
+        return duckdb.connect(str(tmp_path / "kp.duckdb"), read_only=True)
+
+    def shown() -> set[str]:
+        with closing(pool.connect()) as lent, closing(lent.cursor()) as cursor:
+            return {name for (name,) in cursor.execute("SELECT name FROM profiles").fetchall()}
+
+    publish_profile(tmp_path, "before")
+    pool = QueuePool(opened, reset_on_return=None)
+    assert shown() == {"before"}
+    publish_profile(tmp_path, "after")
+    assert shown() == {"before"}
+    with opened() as another:  # of the same process
+        assert another.execute("SELECT name FROM profiles").fetchall() == [("before",)]
+    pool.dispose()
+    assert shown() == {"after"}
+    pool.dispose()
