@@ -1127,3 +1127,39 @@ def test_only_formats_of_sessions_take_the_rule(tmp_path: Path) -> None:
 def test_a_prompt_without_an_answer_is_refused(tmp_path: Path) -> None:
     ((_, refusal),) = converted("claude-code", claude_file(tmp_path, user("p", "go"))).refused
     assert (refusal.id, refusal.reasons) == ("kp:trace:p", ["no_steps"])
+
+
+def turn_of(words: str, said: str, second: int | None, *, events: bool = True) -> list[Line]:
+    """A turn without an id; with a second each line comes a second later, else all are at once."""
+    lines = [asked(words), answer(said), event("task_complete")]
+    lines = [event("task_started"), *lines] if events else lines[:2]
+    times = [40 if second is None else second + place for place in range(len(lines))]
+    return [{**line, "timestamp": at(time)} for line, time in zip(lines, times, strict=True)]
+
+
+@pytest.mark.parametrize("events", [True, False])
+@pytest.mark.parametrize("begins", [50, 40])  # also where a program asks the fork at once
+def test_turns_without_ids_that_a_fork_replays_are_another_sessions(
+    tmp_path: Path, begins: int, *, events: bool
+) -> None:
+    first, second = ("go", "so"), ("on", "yes")
+    own = turn_of("and?", "no", begins, events=events)
+    own[-1 - events]["timestamp"] = at(begins + 5)
+    parent, again = meta(id="parent"), meta(id="fork", timestamp=at(41))
+    replayed = [line for x in (first, second) for line in turn_of(*x, None, events=events)]
+    fork = meta(id="fork", timestamp=at(40)), parent, *replayed, *own
+    old = (line for x in (first, second) for line in turn_of(*x, 9, events=events))
+    write(tmp_path / "rollout-1.jsonl", parent, *old)
+    write(tmp_path / "rollout-2.jsonl", *fork)
+    last = turn_of("then?", "yes", 55, events=events)
+    write(
+        tmp_path / "rollout-3.jsonl", meta(id="next", timestamp=at(41)), again, *fork[1:-4], *last
+    )
+    made = drafted("codex", tmp_path)
+    assert {x.objective: transcript(x)[-1][1] for x in made.drafts.values()} == {
+        "go": "so",
+        "on": "yes",
+        "and?": "no",
+        "then?": "yes",
+    }
+    assert len(made.drafts) == 4

@@ -44,6 +44,9 @@ _KINDS = ("session_meta", "response_item", "event_msg", "turn_context", "compact
 _FAILED = re.compile(
     r"^(?:Script failed|(?:Exit code:|Process exited with code) (?!0\s*$)-?\d+)\s*$", re.MULTILINE
 )
+_BEGINS = ("task_started", "turn_started", "user_message")
+_COMPLETES = ("task_complete", "turn_complete", "turn_aborted")
+_AT_ONCE = 1.0  # seconds between lines that are copied, at most
 _ENDS = ("exec_command_end", "patch_apply_end", "mcp_tool_call_end")
 _MESSAGES = ("UserMessage", "AgentMessage", "Reasoning")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
@@ -71,6 +74,8 @@ def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadIt
             if session.is_subagents:
                 yield Skipped("session of a subagent")
                 return
+        elif kind == "session_meta" and payload.get("id") != session.id and not session.own_from:
+            session.own_from = _end_of_history(path, session.begun)
         session.is_known = session.is_known or kind in _KINDS
         if not session.is_known and number > sessions.FIRST_LINES:
             break
@@ -97,6 +102,34 @@ def _has_events(path: Path) -> bool:
     return False
 
 
+def _end_of_history(path: Path, begun: float) -> int:
+    """The line with which a fork's own turns begin, at the earliest.
+
+    The second header says whose history follows. A fork writes that at once, mostly with new times;
+    then it waits for its user, or for a model that answers.
+
+    Args:
+        path: of the file.
+        begun: when the fork did, in seconds after 1970.
+    """
+    before, asked, last = begun, 0, 0
+    for item in read_json_lines(path):
+        if isinstance(item, Rejected):
+            continue
+        last, line = item
+        kind, payload = str(line.get("type")), as_object(line.get("payload"))
+        time = time_of(line.get("timestamp"))
+        now = time.timestamp() if time else before
+        if now - before > _AT_ONCE:
+            return asked or last
+        before = max(before, now)
+        if payload.get("type") in _BEGINS or payload.get("role") == "user":
+            asked = asked or last
+        elif kind == "response_item" or payload.get("type") in _COMPLETES:
+            asked = 0
+    return last + 1
+
+
 @dataclass(kw_only=True)
 class _Session(sessions.SessionFile):
     """A file.
@@ -105,11 +138,13 @@ class _Session(sessions.SessionFile):
         file: its name.
         has_events: see `_has_events`.
         meta: the payload of its first line.
+        own_from: the line from which on a fork has turns of its own; 0 in another session.
     """
 
     file: str
     has_events: bool
     meta: Json = field(default_factory=dict[str, object])
+    own_from: int = 0
     is_known: bool = False  # to be one of Codex
     is_bare: bool = False
     has_turn: bool = False
@@ -124,6 +159,12 @@ class _Session(sessions.SessionFile):
         """Its own, or where that is cut off the one in the file's name."""
         match = _UUID.search(self.file)
         return str(self.meta.get("id") or (match[0] if match else self.file.partition(".")[0]))
+
+    @property
+    def begun(self) -> float:
+        """When it began, in seconds after 1970; 0 if that is unknown."""
+        time = time_of(self.meta.get("timestamp"))
+        return _seconds_of(self.id) or (time.timestamp() if time else 0.0)
 
     @property
     def is_subagents(self) -> bool:
@@ -155,9 +196,11 @@ class _Session(sessions.SessionFile):
             self._model = payload.get("model") or self._model
         elif kind == "event_msg" and event in ("task_started", "turn_started"):
             yield from self.end()
-            self._turn = _Turn(str(payload.get("turn_id") or ""), payload.get("started_at"), time)
+            self._turn = _Turn(
+                number, str(payload.get("turn_id") or ""), payload.get("started_at"), time
+            )
             self.has_turn = True
-        elif kind == "event_msg" and event in ("task_complete", "turn_complete", "turn_aborted"):
+        elif kind == "event_msg" and event in _COMPLETES:
             yield from self._answered()
             yield from self._add(number, "end", {"call": None, "failed": False}, "turn")
             yield from self.end()
@@ -194,14 +237,15 @@ class _Session(sessions.SessionFile):
             yield from self._prompt(number, text, time)
 
     def _is_others(self, turn: "_Turn") -> bool:
-        """Whether a turn is older than the session, as those are that a fork has copied."""
-        time = time_of(self.meta.get("timestamp"))
-        begun = _seconds_of(self.id) or (time.timestamp() if time else None)
-        if begun is None:
-            return False
+        """Whether a turn is of another session, as those are that a fork has copied.
+
+        They are older than it, by their ids or by what they say; else by their place.
+        """
         if (own := _seconds_of(turn.id)) is not None:
-            return own < begun
-        return isinstance(turn.started, int | float) and turn.started < int(begun)
+            return own < self.begun
+        if isinstance(turn.started, int | float):
+            return turn.started < int(self.begun)
+        return turn.line < self.own_from
 
     def _typed(self, kind: str, payload: Json) -> str:
         if kind == "event_msg":
@@ -228,7 +272,7 @@ class _Session(sessions.SessionFile):
         if turn is None or not turn.has_events:
             self.has_turn = True
             time = self.meta.get("timestamp") if self.is_bare and not self._count else time
-            turn = self._turn = _Turn("", None, time, has_events=False)
+            turn = self._turn = _Turn(number, "", None, time, has_events=False)
         if turn.has_prompt:
             yield from self._add(number, "user", {"text": text})
             return
@@ -313,6 +357,7 @@ class _Turn:
     """A turn.
 
     Attributes:
+        line: with which it begins.
         id: its own; '' if unknown.
         started: when, in seconds after 1970; None if unknown.
         time: of the line that begins it.
@@ -322,6 +367,7 @@ class _Turn:
         open: of those that have no output yet.
     """
 
+    line: int
     id: str
     started: object
     time: object

@@ -5,7 +5,7 @@ import io
 import json
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -150,7 +150,7 @@ def read_json_lines(
     with opened(path, may_lack_end=may_lack_end) as file:
         for number, line in enumerate(utf8_lines_of(file), 1):
             is_empty = False
-            broken = _MALFORMED if line.endswith(b"\n") else _UNFINISHED
+            broken = (_MALFORMED,) if line.endswith(b"\n") else (_MALFORMED, _UNFINISHED)
             item = parsed(number, line, broken) if line.strip() else None
             if not isinstance(item, tuple):
                 room.take(1)
@@ -207,7 +207,7 @@ def _values_of_lines(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]
             yield line
             yield from lines
             return
-        is_begun = not refused and limits.TOO_LARGE not in line.reasons and _may_be_one_value(path)
+        is_begun = not refused and _MALFORMED in line.reasons and _may_be_one_value(path)
         if is_begun and (objects := _objects(path)):
             yield from ((None, each) for each in objects)
             return
@@ -235,20 +235,22 @@ def _may_be_one_value(path: Path) -> bool:
     return True
 
 
-def parsed(number: int, line: bytes, broken: str = _MALFORMED) -> tuple[int, Json] | Rejected:
+def parsed(
+    number: int, line: bytes, broken: Sequence[str] = (_MALFORMED,)
+) -> tuple[int, Json] | Rejected:
     """Parse a line of this number; one that is no JSON object, or too large, is refused.
 
     Args:
         number: of the line.
         line: its content.
-        broken: the reason to refuse what is no JSON.
+        broken: the reasons to refuse what is no JSON.
     """
     try:
         value = loads(line)
     except TooLargeError as error:
         return Rejected([limits.TOO_LARGE], str(error), line=number)
     except ValueError as error:
-        return Rejected([broken], f"no JSON: {error}", line=number)
+        return Rejected(broken, f"no JSON: {error}", line=number)
     if not isinstance(value, dict):
         return Rejected([_MALFORMED], f"a {type(value).__name__}, no object", line=number)
     return number, cast("Json", value)
