@@ -31,7 +31,7 @@ def holder(tmp_path: Path) -> Generator[subprocess.Popen[str]]:
 def test_a_second_writer_learns_who_writes_since_when(
     tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
-    expected = rf"another run is writing to .* \(process {holder.pid} on .* since 20.*--wait"
+    expected = rf"is writing to .* \(process {holder.pid} on .* since 20.*; try again when it"
     with pytest.raises(WarehouseError, match=expected), locked(tmp_path, wait=False):
         pass
 

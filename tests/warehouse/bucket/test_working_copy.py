@@ -232,7 +232,7 @@ def test_a_publication_whose_answer_was_lost_remains(
 @pytest.mark.telling
 def test_a_writer_is_named_to_others_and_waited_for(fresh: Machine, another: Machine) -> None:
     with fresh.here() as folder, writing(folder, wait=False), another.here() as other:
-        words = f"^another run is writing to {fresh.url} .process {os.getpid()} on .*--wait"
+        words = f"another run is writing to {fresh.url} .process {os.getpid()} on .*; try again"
         with pytest.raises(BusyError, match=words), writing(other, wait=False):
             pass
     with another.here() as other, writing(other, wait=False):
