@@ -326,10 +326,10 @@ def verify(
 
 @kp_batch.command()
 @warehouse_option
-@option_of_format(type=click.Choice(["html", "markdown", "json"]), default="html")
+@option_of_format(type=click.Choice(["html", "markdown"]), default="html")
 @click.option("-o", "--output", metavar="FILE", help="Where it goes: report.html, or stdout (-).")
 def report(warehouse: Path, output_format: str, output: str | None) -> None:
-    """Report on the scores: one page, or its words and numbers as markdown or JSON."""
+    """Report on the scores: one page, or its words and numbers as markdown."""
     from kp_batch.pipeline.report import report as report_of
 
     text = report_of(warehouse, output_format)

@@ -2,22 +2,19 @@
 
 import re
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.export import output_file
 from kp_batch.cli.options import Parsed, json_line, json_option, warehouse_option
 from kp_batch.log import echo
 from kp_batch.novelty.settings import format_cache_by, parse_cache_by
 from kp_batch.operations.sweep_result import sweep_text
-from kp_batch.text import format_duration, parse_duration, printable
+from kp_batch.text import format_duration, parse_duration
 
 T = TypeVar("T")
-_ENDING = ".html"
 
 
 def _list_of(parse: Callable[[str], T]) -> Parsed[list[T]]:
@@ -35,12 +32,6 @@ def _threshold(text: str) -> float:
     if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or float(text) > 1:
         raise ValueError(f"a threshold is a number from 0 to 1, got {text!r}")
     return float(text)
-
-
-def _page(output: str) -> str:
-    if Path(output).suffix.lower() != _ENDING:
-        raise ValueError(f"a page ends with {_ENDING}, got {output!r}")
-    return output
 
 
 @kp_batch.command()
@@ -72,13 +63,6 @@ def _page(output: str) -> str:
     type=_list_of(_threshold),
     help="Scores worth sharing: 0.7,0.75.",
 )
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE.html",
-    type=Parsed(_page),
-    help="A page with charts and the table.",
-)
 @json_option
 def sweep(  # noqa: PLR0913 (each is an option)
     warehouse: Path,
@@ -87,7 +71,6 @@ def sweep(  # noqa: PLR0913 (each is an option)
     sizes: Sequence[int] | None,
     ttls: Sequence[str] | None,
     thresholds: Sequence[float] | None,
-    output: str | None,
     as_json: bool,
 ) -> None:
     """Show what other caches and thresholds would do to the scores; changes nothing.
@@ -96,19 +79,13 @@ def sweep(  # noqa: PLR0913 (each is an option)
     vectors; what is left out stays as the warehouse has it. Encoder and weights are those in force.
     Where the archive has recorded scores, it tells how well each cache fits them.
     """
-    from kp_batch.operations.sweep import page_of
     from kp_batch.operations.sweep import sweep as sweep_of
 
-    with output_file(output) if output else nullcontext() as page:
-        result = sweep_of(
-            warehouse,
-            cache_by=cache_by or (),
-            sizes=sizes or (),
-            ttls=ttls or (),
-            thresholds=thresholds or (),
-        )
-        if page:
-            page.write_text(page_of(result), "utf-8")
-        echo(json_line(result) if as_json else sweep_text(result))
-    if output:
-        echo(f"kp-batch: the page is in {printable(output)}", err=True)
+    result = sweep_of(
+        warehouse,
+        cache_by=cache_by or (),
+        sizes=sizes or (),
+        ttls=ttls or (),
+        thresholds=thresholds or (),
+    )
+    echo(json_line(result) if as_json else sweep_text(result))

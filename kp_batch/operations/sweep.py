@@ -6,7 +6,7 @@ recorded score is that of an empty cache, and not ours, its group's cache is emp
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -25,7 +25,7 @@ from kp_batch.novelty.cache import NO_NEIGHBOUR
 from kp_batch.novelty.replay import replay_windows, window_starts
 from kp_batch.novelty.settings import CacheSettings, check_cache_by, format_cache_by, parse_cache_by
 from kp_batch.operations.forget import check_formulas
-from kp_batch.operations.sweep_result import COLUMNS, SAME_SCORE, Outcome, Sweep
+from kp_batch.operations.sweep_result import SAME_SCORE, Outcome, Sweep
 from kp_batch.pipeline.preflight import check_vectors_fit
 from kp_batch.pipeline.replay import find_vectors, with_room
 from kp_batch.planning.cache_groups import group_of
@@ -338,24 +338,3 @@ def _outcomes(
                 in_force=is_in_force,
                 **row,
             )
-
-
-def page_of(result: Sweep) -> str:
-    """Write a sweep as a page: its charts and its table."""
-    from kp_batch.report.sweep_page import sweep_page  # a page takes a while to import
-
-    has_recorded = any(outcome.recorded for outcome in result.outcomes)
-    names = {
-        name: name.replace("_", " ")
-        for name, shown in COLUMNS.items()
-        if has_recorded or shown.scores or not shown.recorded
-    }
-    rows = [asdict(outcome) | {"share": outcome.share} for outcome in result.outcomes]
-    texts = [{names[name]: row.cell(name) for name in names} for row in result.outcomes]
-    return sweep_page(
-        pl.DataFrame(rows, infer_schema_length=None),
-        pl.DataFrame(texts),
-        better_fit=result.better_fit,
-        encoder_id=result.encoder_id,
-        traces=result.traces,
-    )

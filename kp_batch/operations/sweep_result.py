@@ -1,7 +1,7 @@
 """The result of a sweep: the scores of each domain with each combination, and how it is shown.
 
-A column of a sweep is a field of `Outcome`, which sweep.sql computes: its JSON, its place in the
-tables of a terminal and its text on the page follow from the field.
+A column of a sweep is a field of `Outcome`, which sweep.sql computes: its JSON and its place in the
+tables of a terminal follow from the field.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ SAME_SCORE = 1e-6
 
 @dataclass(frozen=True)
 class Shown:
-    """How a field is shown: on the page, and in a terminal's tables where it has a heading there.
+    """How a field is shown in the tables where it has a heading.
 
     Attributes:
         form: of its value, as `format` takes it; empty: as it is.
@@ -54,7 +54,7 @@ class Outcome:
     ttl: Annotated[str, Shown("", "ttl", "ttl")]  # none, 90m, 12h, 7d
     threshold: Annotated[float, Shown(".12g", "threshold")]  # 0..1
     in_force: bool  # whether this is the combination in force
-    traces: Annotated[int, Shown(",")]
+    traces: int
     mean_novelty: Annotated[float, Shown(".4f", "novelty")]  # 0..1
     mean_score: Annotated[float, Shown(".4f", "score")]  # 0..1
     # Of a score, from the cache in force to this one; z: no minus before a zero.

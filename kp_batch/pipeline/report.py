@@ -57,7 +57,7 @@ def report(warehouse: Path, output_format: str, executor: Executor = _THREADS) -
 
     Args:
         warehouse: the folder of the tables.
-        output_format: html (one page that needs nothing else), markdown or json.
+        output_format: html (one page that needs nothing else) or markdown.
         executor: reads the archive's files, whose texts the page shows.
 
     Raises:
@@ -82,10 +82,6 @@ def _report(
 ) -> str:
     data = gather(connection)
     # A page takes a while to import, and where nothing is published it is not needed.
-    if output_format == "json":
-        from kp_batch.report.as_json import as_json
-
-        return as_json(data)
     if output_format == "markdown":
         from kp_batch.report.markdown import markdown
 

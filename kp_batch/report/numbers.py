@@ -1,24 +1,13 @@
-"""The four numbers that the report begins with, each with its doubt and where it goes."""
+"""The four numbers that the report begins with, each with its doubt."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from kp_batch.report.data import ReportData
 from kp_batch.report.finding import interval
 from kp_batch.report.labels import ALL
 from kp_batch.text import count_of
-
-
-@dataclass(frozen=True)
-class Point:
-    """A number in one step of time; None where no trace tells it."""
-
-    start: datetime
-    value: float | None
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -32,7 +21,6 @@ class Number:
     low: float | None  # its 95% interval; None: there is none
     high: float | None
     about: str  # what must be known to read it, in a few words
-    series: tuple[Point, ...] = ()  # by the steps of time that are over
 
 
 def numbers(data: ReportData, scope: str) -> list[Number]:
@@ -45,12 +33,10 @@ def _numbers(data: ReportData, scope: str) -> Iterator[Number]:
     if row is None:
         return
     traces = row["traces"]
-    series = _series(data, scope, "traces")
-    yield Number("traces", "traces", ",", traces, None, None, _extent(data, scope, row), series)
+    yield Number("traces", "traces", ",", traces, None, None, _extent(data, scope, row))
     where = _last_change(data, scope)
-    series = _series(data, scope, "mean", "low", "high")
     median = f"median {row['p50']:.3f}{where}"
-    yield Number("mean", "mean score", ".3f", row["mean"], row["low"], row["high"], median, series)
+    yield Number("mean", "mean score", ".3f", row["mean"], row["low"], row["high"], median)
     yield Number(
         code="worth_sharing",
         label="worth sharing",
@@ -59,7 +45,6 @@ def _numbers(data: ReportData, scope: str) -> Iterator[Number]:
         low=row["share_low"],
         high=row["share_high"],
         about=f"{row['worth_sharing']:,} of {traces:,} reach {data.totals['threshold']:g}",
-        series=_series(data, scope, "share", "share_low", "share_high"),
     )
     if scope == ALL and (found := data.totals["redundancy"]):
         is_sampled = found["low"] < found["high"]
@@ -92,12 +77,6 @@ def _extent(data: ReportData, scope: str, row: Mapping[str, Any]) -> str:
     if scope == ALL and data.totals["domains"] > 1:
         of += f"{count_of(data.totals['domains'], 'domain')}, "
     return f"{of}{when}{apart}"
-
-
-def _series(data: ReportData, scope: str, *names: str) -> tuple[Point, ...]:
-    """The steps that are over; a single one shows nothing."""
-    steps = data.of("over_time", scope).filter("is_over").select("start", *names).rows()
-    return tuple(Point(*step) for step in steps) if len(steps) > 1 else ()
 
 
 def _last_change(data: ReportData, scope: str) -> str:

@@ -24,7 +24,6 @@ from kp_batch.report.notices import notices
 from kp_batch.report.numbers import numbers
 from kp_batch.report.panel import panel_values
 from kp_batch.report.panels import PANELS
-from kp_batch.report.sparkline import Sparkline
 from kp_batch.report.tables import written
 from kp_batch.report.themes import THEMES
 from kp_batch.report.traces import Traces
@@ -110,7 +109,6 @@ def _environment() -> Environment:
         "explain_command": _explain_command,
         "group_suffix": group_suffix,
         "short": _short,
-        "sparkline": Sparkline.of,
         "sql_command": _sql_command,
         "written": written,
     }

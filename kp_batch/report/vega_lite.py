@@ -94,11 +94,6 @@ def nominal(field: str, **more: Any) -> Spec:
     return {"field": field, "type": "nominal", **more}
 
 
-def ordinal(field: str, **more: Any) -> Spec:
-    """A channel for a text whose values have an order."""
-    return {"field": field, "type": "ordinal", **more}
-
-
 def in_order(field: str) -> Spec:
     """The vertical channel with a row for each text, in the order of the rows."""
     return nominal(field, sort=None, title=None)

@@ -19,7 +19,6 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
-from playwright.sync_api import Page
 from pydantic import TypeAdapter
 
 import kp_batch.operations.sweep
@@ -32,7 +31,7 @@ from kp_batch.novelty.cache import VectorCache, novelty
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget
-from kp_batch.operations.sweep import SWEPT, Grouping, page_of, sweep, sweep_span, sweep_spans
+from kp_batch.operations.sweep import SWEPT, Grouping, sweep, sweep_span, sweep_spans
 from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep, sweep_text
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.runs.staging import Staging
@@ -40,7 +39,6 @@ from kp_batch.scoring.profiles import load_profiles
 from kp_batch.vectors import Float32s, normalised
 from kp_batch.warehouse.layout import Layout
 from tests.support.archives import record_scores, trace, write_jsonl
-from tests.support.browser import CHROMIUM, charts, marks, opened
 from tests.support.buckets import Machine
 from tests.support.commands import check_signal, invoke, linux, working
 from tests.support.folders import keep, listing, restore
@@ -49,7 +47,6 @@ from tests.support.sample import write_sample
 
 pytestmark = pytest.mark.slow
 
-in_browser = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: see the end of this output")
 IN_FORCE = {"cache_by": "none", "cache_size": 40, "ttl": "3h", "threshold": 0.55}
 
 
@@ -353,7 +350,6 @@ def test_windows_that_fit_into_no_memory_are_refused(
         ),
         *(("--ttl", value, got) for value, got in (("7d,0s", "0s"), ("7", "7"), ("-1d", "-1d"))),
         *(("--threshold", value, got) for value, got in (("0.7,1.1", "1.1"), ("nan", "nan"))),
-        ("-o", "page.json", "page.json"),
     ],
 )
 def test_a_wrong_value_is_reported_with_its_option(
@@ -367,10 +363,8 @@ def test_a_wrong_value_is_reported_with_its_option(
 
 
 @pytest.mark.telling
-def test_the_command_tells_the_same_in_all_forms_and_changes_nothing(
-    tmp_path: Path, scored: RescoreConfig
-) -> None:
-    before, page = listing(scored.warehouse), tmp_path / "page.html"
+def test_the_command_tells_the_same_in_all_forms_and_changes_nothing(scored: RescoreConfig) -> None:
+    before = listing(scored.warehouse)
     arguments = [
         "sweep",
         "--warehouse",
@@ -381,24 +375,18 @@ def test_the_command_tells_the_same_in_all_forms_and_changes_nothing(
         "60m,3h",
     ]
     arguments += ["--cache-by", "none"]
-    done = invoke(*arguments, "--json", "-o", page)
+    done = invoke(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     result = TypeAdapter(Sweep).validate_json(done.stdout)
     assert result == swept(scored.warehouse, cache_by=["none"], sizes=(7, 40), ttls=("1h", "3h"))
     assert json.loads(done.stdout).keys() == asdict(result).keys()
-    assert page.read_text("utf-8") == page_of(result)
-    assert f"the page is in {page}" in done.stderr
     shown = invoke(*arguments)
     assert shown.stdout == f"{sweep_text(result)}\n"
     assert max(map(len, shown.stdout.splitlines())) <= 120
     [in_force] = {row for row in result.outcomes if row.in_force and row.task_domain is None}
     [line] = re.findall(r"^all domains.*\n(?:.+\n)*?(.* in force)$", shown.stdout, re.MULTILINE)
     assert line.split()[:5] == ["none", "40", "3h", "0.55", f"{in_force.mean_novelty:.4f}"]
-    nowhere = invoke(*arguments, "-o", tmp_path / "none" / "page.html")
-    assert (nowhere.returncode, nowhere.stdout) == (1, "")
-    assert "cannot be written: No such file or directory" in nowhere.stderr
     assert listing(scored.warehouse) == before
-    assert list(tmp_path.iterdir()) == [page]
 
 
 def outcome(**changes: Any) -> Outcome:
@@ -451,7 +439,7 @@ def test_a_cache_fits_better_where_half_as_many_differ_or_by_half_as_much(
     assert bool(result.better_fit) == fits
     text = sweep_text(result)
     assert ("\nrecorded scores" in text) == any(row["recorded"] for row in (fit, now))
-    assert ("fits better" in text) == ("fits better" in page_of(result)) == fits
+    assert ("fits better" in text) == fits
 
 
 def test_a_cell_is_a_value_in_its_form_and_empty_where_there_is_none() -> None:
@@ -459,7 +447,7 @@ def test_a_cell_is_a_value_in_its_form_and_empty_where_there_is_none() -> None:
     names = ("mean_change", "cache_size", "rank_correlation", "worth_sharing", "threshold")
     assert [row.cell(name) for name in names] == ["+0.0000", "1,000", "", "1 (1.2%)", "1"]
     assert outcome(threshold=0.1234567).cell("threshold") == "0.1234567"
-    assert {*COLUMNS, "task_domain", "in_force"} == asdict(row).keys()
+    assert {*COLUMNS, "task_domain", "traces", "in_force"} == asdict(row).keys()
 
 
 @pytest.mark.telling
@@ -500,78 +488,3 @@ def test_a_warehouse_in_a_bucket_is_swept_from_its_copy(
         done = invoke("sweep", "--warehouse", second.url, "--cache-size", 7, "--json")
     assert done.returncode == 0, done.stderr
     assert TypeAdapter(Sweep).validate_json(done.stdout) == swept(scored.warehouse, sizes=[7])
-
-
-HOSTILE = "</script><script>alert(1)</script>"
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Sweep]:
-    """The page of a sweep over traces of twelve domains, whose last has more than the others."""
-    folder = tmp_path_factory.mktemp("page")
-    names = [*(f"domain {number:02d}" for number in range(10)), "__proto__", HOSTILE]
-    traces = [
-        trace(
-            id=f"{name}-{hour}",
-            task_domain=name,
-            created_at=datetime(2026, 1, 5, hour, number, tzinfo=UTC).isoformat(),
-            objective=f"task {number * hour % 5}",
-            confidence=hour / 10,
-        )
-        for number, name in enumerate(names)
-        for hour in range(5 + (number > 9))
-    ]
-    rescore_archive(config(folder, write_jsonl(folder / "a.jsonl", traces)))
-    options = {"sizes": (5, 10, 1_000), "ttls": ("none", "1h"), "thresholds": (0.5, 0.75)}
-    result = swept(folder / "warehouse", cache_by=["none", "agent_id"], **options)
-    (folder / "page.html").write_text(page_of(result), "utf-8")
-    return folder / "page.html", result
-
-
-def points(shown: Page, chart: str, column: str) -> set[str]:
-    """What the points of a chart stand for."""
-    title = column.replace("_", " ")
-    return {mark[title] for mark in marks(shown, chart, "circle")}
-
-
-@pytest.mark.telling
-def test_the_charts_are_valid(page: tuple[Path, Sweep]) -> None:
-    assert len(charts(page[0])) == 5
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 390)])
-@in_browser
-def test_the_page_draws_its_charts_without_a_word_of_complaint(
-    page: tuple[Path, Sweep], scheme: str, width: int
-) -> None:
-    path, result = page
-    with opened(path, scheme, width) as (shown, messages):
-        assert messages == []
-        assert shown.locator(".chart svg.marks").count() == 5
-        assert shown.evaluate("document.documentElement.scrollWidth") == width
-        overall = [row for row in result.outcomes if row.task_domain is None]
-        novelty = {f"{row.mean_novelty:.4f}" for row in overall}
-        assert points(shown, "mean_novelty", "mean_novelty") == novelty
-        assert len(marks(shown, "mean_novelty", "circle")) == len(overall) / 2  # thresholds
-        shares = {row.cell("worth_sharing") for row in overall}
-        assert points(shown, "share", "worth_sharing") == shares
-
-
-@pytest.mark.process
-@in_browser
-def test_a_chosen_domain_is_shown_alone(page: tuple[Path, Sweep]) -> None:
-    path, result = page
-    of = [row for row in result.outcomes if row.task_domain == HOSTILE]
-    with opened(path) as (shown, messages):
-        rows = shown.locator("[aria-labelledby=outcomes] tbody tr:visible")
-        assert rows.count() == len(of)
-        assert "in force" in shown.inner_text(".in-force:visible")
-        assert "2 more domains with fewer traces" in shown.inner_text("header")
-        shown.locator("#chosen label").filter(has_text=HOSTILE).click()
-        shown.wait_for_function("text => document.body.dataset.chosen === text", arg=HOSTILE)
-        cells = rows.evaluate_all("rows => rows.map(row => row.cells[6].textContent)")
-        assert cells == [f"{row.mean_novelty:.4f}" for row in of]
-        assert points(shown, "mean_novelty", "mean_novelty") == set(cells)
-        assert {mark["domain"] for mark in marks(shown, "domains", "point")} == {HOSTILE}
-        assert messages == []

@@ -1,6 +1,5 @@
 """When the report is written, where it goes, and what happens where it cannot be."""
 
-import json
 import os
 import pty
 import subprocess
@@ -187,15 +186,13 @@ def test_report_writes_a_page_or_words_where_it_is_asked_to(warehouse: Path) -> 
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"kp-batch: the report is in {place}\n"
     assert place.read_text("utf-8") == report(warehouse, "html")
-    for form in ("markdown", "json"):
-        done = invoke("report", "--warehouse", warehouse, "--format", form)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout == report(warehouse, form)
-        place = warehouse.parent / f"report.{form}"
-        done = invoke("report", "--warehouse", warehouse, "--format", form, "-o", place)
-        assert (done.returncode, done.stdout) == (0, "")
-        assert place.read_text("utf-8") == report(warehouse, form)
-    json.loads(report(warehouse, "json"))
+    done = invoke("report", "--warehouse", warehouse, "--format", "markdown")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == report(warehouse, "markdown")
+    place = warehouse.parent / "report.md"
+    done = invoke("report", "--warehouse", warehouse, "--format", "markdown", "-o", place)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert place.read_text("utf-8") == report(warehouse, "markdown")
 
 
 @pytest.mark.usefixtures("no_page")

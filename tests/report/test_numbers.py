@@ -1,9 +1,8 @@
-"""The four numbers of each scope: value, doubt, what must be known of it, and how it went."""
+"""The four numbers of each scope: value, doubt, and what must be known of it."""
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date, datetime, timedelta
-from functools import cache
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -56,23 +55,11 @@ def _assert_same(number: Number, wanted: dict[str, Any]) -> None:
     assert number.about == wanted["about"]
     for name in ("value", "low", "high"):
         assert is_near(getattr(number, name), wanted[name]), (number.code, name)
-    series = [(point.start, point.value, point.low, point.high) for point in number.series]
-    assert len(series) == len(wanted["series"])
-    for point, own in zip(series, wanted["series"], strict=True):
-        assert all(map(is_near, point, own)), (number.code, point, own)
 
 
 def _wanted(report: Report, scope: str) -> list[dict[str, Any]]:
     rows = report.scopes[scope]
     found, threshold = means(rows), report.archive.threshold
-    series = {
-        name: _series(report, scope, *names)
-        for name, names in {
-            "traces": ("traces",),
-            "mean": ("mean", "low", "high"),
-            "share": ("share", "share_low", "share_high"),
-        }.items()
-    }
     reach = f"{sum(row['score'] >= threshold for row in rows):,} of {len(rows):,} reach"
     return [
         {
@@ -80,36 +67,20 @@ def _wanted(report: Report, scope: str) -> list[dict[str, Any]]:
             "low": None,
             "high": None,
             "about": _extent(report, scope),
-            "series": series["traces"],
         },
         {
             "value": found["mean"],
             "low": found["low"],
             "high": found["high"],
             "about": f"median {median([row['score'] for row in rows]):.3f}{_change(report, scope)}",
-            "series": series["mean"],
         },
         {
             "value": found["share"],
             "low": found["share_low"],
             "high": found["share_high"],
             "about": f"{reach} {threshold}",
-            "series": series["share"],
         },
     ]
-
-
-@cache
-def _over_time(report: Report) -> list[dict[str, Any]]:
-    return report.over_time()
-
-
-def _series(report: Report, scope: str, *names: str) -> list[tuple[Any, ...]]:
-    """Of the steps that are over, if they are several."""
-    steps = [row for row in _over_time(report) if row["domain"] == scope and row["is_over"]]
-    none = (None,) * (3 - len(names))
-    over = [(row["start"], *(row[name] for name in names), *none) for row in steps]
-    return over if len(over) > 1 else []
 
 
 def _extent(report: Report, scope: str) -> str:
@@ -150,7 +121,6 @@ def test_of_an_archive_without_traces_there_is_no_number() -> None:
     assert numbers(EMPTY, ALL) == []
 
 
-STEP = {"low": 0.4, "mean": 0.5, "high": 0.6, "share": 0.2, "share_low": 0.1, "share_high": 0.3}
 DOMAIN = {
     "tasks": 40,
     "mean": 0.5,
@@ -162,24 +132,9 @@ DOMAIN = {
     "share_low": 0.15,
     "share_high": 0.27,
 }
-BEGIN = datetime(2026, 1, 1)  # noqa: DTZ001 - as DuckDB has it
-
-
-def steps(over: int) -> pl.DataFrame:
-    """So many steps that are over, and one that is not."""
-    return pl.DataFrame(
-        [
-            {"domain": ALL, "start": BEGIN + timedelta(days=place), "traces": place, **STEP}
-            | {"is_over": place < over}
-            for place in range(over + 1)
-        ]
-    )
-
-
 DATA = replace(
     QUIET,
     domains=pl.DataFrame([{"domain": ALL, "traces": 1300, **DOMAIN}]),
-    over_time=steps(2),
     other_times=pl.DataFrame(schema={"domain": pl.String, "traces": pl.Int64}),
     changes=pl.DataFrame(
         schema={"domain": pl.String, "is_over": pl.Boolean, "traces": pl.Int64, "low": pl.Float64}
@@ -193,29 +148,16 @@ def test_redundancy_is_told_of_all_domains_alone_and_where_it_was_asked() -> Non
     asked = replace(DATA, totals={**DATA.totals, "redundancy": FOUND})
     assert [number.code for number in numbers(DATA, ALL)] == ["traces", "mean", "worth_sharing"]
     *_, last = numbers(asked, ALL)
-    assert (last.code, last.value, last.low, last.high, last.series) == (
-        *("redundant", 0.4, 0.35, 0.45),
-        (),
-    )
+    assert (last.code, last.value, last.low, last.high) == ("redundant", 0.4, 0.35, 0.45)
     assert last.about.endswith("(similarity of 0.9 and more)")
     unlike = replace(DATA, totals={**asked.totals, "redundancy": {**FOUND, "other_encoders": 3}})
     assert numbers(unlike, ALL)[-1].about.endswith("; 3 traces of other encoders left out")
     of_code = replace(
         asked,
-        **{
-            name: getattr(asked, name).with_columns(domain=pl.lit("code"))
-            for name in ("domains", "over_time")
-        },
+        domains=asked.domains.with_columns(domain=pl.lit("code")),
         domain_changes=DATA.changes,
     )
     assert "redundant" not in [number.code for number in numbers(of_code, "code")]
-
-
-def test_a_step_that_is_not_over_is_left_out_and_one_alone_shows_nothing() -> None:
-    for number in numbers(DATA, ALL):
-        assert [point.start for point in number.series] == [BEGIN, BEGIN + timedelta(days=1)]
-    one = replace(DATA, over_time=steps(1))
-    assert [number.series for number in numbers(one, ALL)] == [(), (), ()]
 
 
 def test_what_is_at_other_times_and_on_one_day_is_said() -> None:

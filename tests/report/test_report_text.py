@@ -1,12 +1,9 @@
-"""How the report is written in markdown and in JSON, which say the same."""
+"""How the report is written in markdown and as a page, which say the same."""
 
-import json
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from html import unescape
 from html.parser import HTMLParser
 from importlib.util import find_spec
@@ -25,8 +22,8 @@ from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report import markdown as module
-from kp_batch.report.as_json import as_json
 from kp_batch.report.data import ReportData, gather
+from kp_batch.report.finding import Finding
 from kp_batch.report.findings import findings
 from kp_batch.report.labels import ALL
 from kp_batch.report.markdown import markdown
@@ -35,6 +32,7 @@ from kp_batch.report.numbers import numbers
 from kp_batch.report.page import page
 from kp_batch.report.traces import Traces
 from kp_batch.text import code, printable, shortened
+from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 from tests.support.drawn_scores import draw, opened, write
 from tests.support.planted import build_catalog, plant
@@ -137,9 +135,6 @@ def test_hostile_names_stand_in_markdown_as_text_and_no_trace_is_named(tmp_path:
     assert any(r"\x60![](x)\x7c\n<script>.parquet" in code for code in elements.codes)
     assert "kp:trace" not in text
     assert all(printable(line) == line for line in text.split("\n"))
-    told = parsed(report(tmp_path / "warehouse", "json"))
-    assert {scope["task_domain"] for scope in told["scopes"]} == {None, *HOSTILE}
-    assert "kp:trace" not in json.dumps(told)
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +152,26 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[ReportData, pl.Da
     return data, scores
 
 
-def parsed(text: str) -> Any:
-    """Strict JSON."""
-    return json.loads(text, parse_constant=pytest.fail)
+def told_of(data: ReportData) -> Any:
+    """The numbers, findings and notices, which every form has."""
+    names = [(scope, None if scope == ALL else scope) for scope in data.scopes]
+    return {
+        "scopes": [
+            {
+                "domain": name,
+                "numbers": [vars(each) for each in numbers(data, scope)],
+                "findings": [in_parts(each) for each in findings(data, scope)],
+            }
+            for scope, name in names
+        ],
+        "notices": [
+            {"sentence": each.sentence, "is_warning": each.is_warning} for each in notices(data)
+        ],
+    }
+
+
+def in_parts(found: Finding) -> dict[str, Any]:
+    return {name: getattr(found, name) for name in ("sentence", "question", "numbers")}
 
 
 def written(number: float, form: str) -> str:
@@ -183,7 +195,7 @@ def sourced(found: Mapping[str, Any]) -> str:
 @pytest.mark.telling
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "most"), [(None, 2), (2, 3), (13, 3)])
-def test_markdown_and_json_say_the_same_numbers_and_sentences(
+def test_markdown_says_the_numbers_and_sentences(
     planted: tuple[ReportData, pl.DataFrame],
     catalog: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -192,7 +204,7 @@ def test_markdown_and_json_say_the_same_numbers_and_sentences(
 ) -> None:
     monkeypatch.setattr(module, "OF_A_DOMAIN", most)
     data = planted[0] if seed is None else drawn_data(seed, catalog)
-    told, shown = parsed(as_json(data)), rendered(markdown(data))
+    told, shown = told_of(data), rendered(markdown(data))
     of_all, *of_domains = told["scopes"]
     warnings = [notice["sentence"] for notice in told["notices"] if notice["is_warning"]]
     notes = [notice["sentence"] for notice in told["notices"] if not notice["is_warning"]]
@@ -237,7 +249,7 @@ def further_of(of_domain: Sequence[Mapping[str, Any]], of_all: Sequence[Mapping[
 
 @pytest.mark.telling
 @pytest.mark.slow
-def test_the_page_says_what_markdown_and_json_say(tmp_path: Path) -> None:
+def test_the_page_says_what_markdown_says(tmp_path: Path) -> None:
     write_sample(tmp_path / "archive", traces=300, days=20, seed=3, dirty=0.03)
     archive, warehouse = (str(tmp_path / "archive"),), tmp_path / "warehouse"
     config = RescoreConfig(
@@ -246,7 +258,9 @@ def test_the_page_says_what_markdown_and_json_say(tmp_path: Path) -> None:
     rescore_archive(config)
     (tmp_path / "archive" / "broken.parquet").write_bytes(b"PAR1 and no more")
     rescore_archive(config)
-    told, text = parsed(report(warehouse, "json")), report(warehouse, "html")
+    with connect(warehouse) as connection:
+        told = told_of(gather(connection))
+    text = report(warehouse, "html")
     head, main = text.split("<main>")
     *scopes, rest = re.split(r'<div data-scope="|<section class="notices">', main)[1:]
     assert [unescape(scope.partition('"')[0]) for scope in scopes] == [
@@ -284,49 +298,6 @@ def in_elements(name: str, html: str, until: str = "", start: str = "") -> list[
     contents = re.findall(rf"<{name}{start}>(.*?)</{name}>", html, re.DOTALL)
     texts = (content.partition(until)[0] if until else content for content in contents)
     return [unescape(re.sub("<[^>]*>", "", text)) for text in texts]
-
-
-@pytest.mark.slow
-def test_json_has_each_scope_with_its_numbers_and_findings(
-    planted: tuple[ReportData, pl.DataFrame],
-) -> None:
-    data, scores = planted
-    told = parsed(as_json(data))
-    assert as_json(data) == as_json(data)
-    assert [*told] == ["run", "scopes", "notices"]
-    assert told["run"]["run_id"] == "run-2"
-    assert datetime.fromisoformat(told["run"]["finished_at"]) == RUN.finished_at
-    assert told["run"]["counts"]["accepted"] == 1300
-    assert told["run"]["seconds"] == {"plan": 0.256, "embed": 1}
-    sizes = {None: scores.height, **dict(scores["task_domain"].value_counts().rows())}
-    assert [scope["domain"] for scope in told["scopes"]] == [None, *data.labels]
-    for scope in told["scopes"]:
-        name = scope["domain"]
-        assert scope["task_domain"] == name
-        traces, mean, *_ = scope["numbers"]
-        own = scores if name is None else scores.filter(task_domain=name)
-        assert (traces["code"], traces["value"]) == ("traces", sizes[name])
-        assert math.isclose(mean["value"], fmean(own["score"]), abs_tol=1e-12)
-        assert mean["low"] < mean["value"] < mean["high"]
-        steps = numbers(data, name or ALL)[1].series
-        assert [(step["start"], step["value"]) for step in mean["series"]] == [
-            (step.start.isoformat(), step.value) for step in steps
-        ]
-        assert scope["findings"] == [
-            {
-                "code": found.code,
-                "sentence": found.sentence,
-                "question": found.question,
-                "traces": found.traces,
-                "effect": found.effect,
-                "numbers": dict(found.numbers),
-            }
-            for found in findings(data, name or ALL)
-        ]
-    assert told["notices"] == [
-        {"code": each.code, "sentence": each.sentence, "is_warning": each.is_warning}
-        for each in notices(data)
-    ]
 
 
 @pytest.mark.slow
@@ -370,20 +341,6 @@ def test_markdown_of_nothing_has_no_table_and_marks_a_warning() -> None:
         r"- **Warning:** The last run, run-1 `by ana`, failed: `the disk \x7c is \x60full\x60`."
         f"\n\n{NOTHING_ELSE}"
     )
-
-
-def test_json_of_nothing_has_no_scope_and_no_run() -> None:
-    notice = {"code": "no_traces", "sentence": "No trace is scored yet.", "is_warning": False}
-    assert parsed(as_json(EMPTY)) == {"run": None, "scopes": [], "notices": [notice]}
-
-
-def test_what_is_no_number_is_null_in_json() -> None:
-    run = replace(RUN, seconds={"plan": math.nan, "embed": math.inf, "write": 1.5})
-    assert parsed(as_json(replace(EMPTY, run=run)))["run"]["seconds"] == {
-        "plan": None,
-        "embed": None,
-        "write": 1.5,
-    }
 
 
 def test_markdown_tells_which_run_it_was_and_what_it_did() -> None:

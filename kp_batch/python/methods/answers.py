@@ -136,7 +136,7 @@ class AnswerMethods(Place):
 
         return pl.DataFrame(questions())
 
-    def report(self, format: Literal["html", "markdown", "json"] = "html") -> str:  # noqa: A002 (the option's name)
+    def report(self, format: Literal["html", "markdown"] = "html") -> str:  # noqa: A002 (the option's name)
         """The report on the scores: one page, or its words and numbers.
 
         Args:
@@ -148,7 +148,7 @@ class AnswerMethods(Place):
         """
         from kp_batch.pipeline.report import report
 
-        if format not in {"html", "markdown", "json"}:
+        if format not in {"html", "markdown"}:
             raise SettingError(f"format {format!r} is none; choose html, markdown or json")
         with self._reading() as folder:
             return report(folder, format)
