@@ -21,14 +21,20 @@ class Ended:
     code: str | None = None
 
     @classmethod
-    def by(cls, error: BaseException, *, begun: bool = False) -> "Ended":
-        """How an error ends a run, which had begun or not: see `OpenRun.begun`."""
+    def by(cls, error: BaseException, *, begun: bool = False, stored: bool = False) -> "Ended":
+        """How an error ends a run.
+
+        Args:
+            error: the error.
+            begun: whether the run had begun, see `OpenRun.begun`.
+            stored: whether a warehouse keeps it, see `KpBatchError.stored`.
+        """
         if not _is_failure(error):
             how = "interrupted" if isinstance(error, KeyboardInterrupt) else "stopped"
             return cls("stopped", how, "signal")
         told = explain_error(error)
         late: Ending = "failed" if begun else "could_not_begin"
-        return cls(told.ending or late, str(told), told.code)
+        return cls(told.ending or late, told.stored if stored else str(told), told.code)
 
     @property
     def is_good(self) -> bool:

@@ -84,6 +84,8 @@ class KpBatchError(Exception):
         code: a word for its kind, which stays when the message changes: see docs/reference.
         ending: how the run ends that it fails; None: by whether the run had begun.
         leaves_mark: whether a run that it fails says so in the warehouse; see `last_run`.
+        stored: the message as a warehouse keeps it: without an id or a text of a trace, which may
+            be forgotten later.
 
     Examples:
         >>> try:
@@ -97,8 +99,9 @@ class KpBatchError(Exception):
     ending: Ending | None = None
     leaves_mark: bool = True
 
-    def __init__(self, message: str, *, code: str | None = None) -> None:
+    def __init__(self, message: str, *, code: str | None = None, stored: str | None = None) -> None:
         super().__init__(message)
+        self.stored = stored or message
         if code:
             self.code = code
 
@@ -292,8 +295,12 @@ def explain_error(error: BaseException, log: str | None = None) -> KpBatchError:
     details = f"; details are in {log}" if log else ""
     why = maybe_why()
     is_memory = isinstance(error, MemoryError) or _NO_MEMORY in str(error) or why
-    message = f"unexpected {type(error).__name__}: {_text(error)}{why}{details}"
-    return CrashError(message, code="memory" if is_memory else None)
+    name = f"unexpected {type(error).__name__}"
+    return CrashError(
+        f"{name}: {_text(error)}{why}{details}",
+        code="memory" if is_memory else None,
+        stored=f"{name}{why}; its words, which may quote a trace, are only printed",
+    )
 
 
 def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchError | None:

@@ -1,5 +1,6 @@
 """Removes traces for good, and replays the traces whose caches they were in."""
 
+import shutil
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -203,6 +204,7 @@ def _work(warehouse: Path, known: "KnownIds", note: str | None, *, with_page: bo
             f"the traces are forgotten, but {page}, which may name them, cannot be replaced; "
             "remove it, and give the same command again"
         )
+    _remove_words(Layout(warehouse))
     marker.unlink()
     if keeps_versions(warehouse):
         warn(
@@ -289,6 +291,13 @@ def _purge_forgotten(warehouse: Path) -> int:
             f"the traces are forgotten, but not all files that hold them are removed "
             f"({one_line(str(error))}); mend that, and give the same command again"
         ) from error
+
+
+def _remove_words(layout: Layout) -> None:
+    """Remove what libraries printed during earlier commands, which may quote any trace."""
+    layout.log.unlink(missing_ok=True)
+    if layout.prefect.exists():
+        shutil.rmtree(layout.prefect)
 
 
 def check_formulas(run: Run, what: str = "forgetting") -> None:

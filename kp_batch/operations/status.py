@@ -55,7 +55,7 @@ class Tried:
     host: str
     pid: int
     ended: str | None = None  # null: it is running, or was killed
-    reason: str | None = None  # why it is not done, as on stderr
+    reason: str | None = None  # why it is not done; without what an error quotes of a trace
     code: str | None = None  # a word for the kind of the reason
     run_id: str | None = None  # of its row in `runs`
     step: str | None = None  # at which it is, or was when it ended

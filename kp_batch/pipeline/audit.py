@@ -115,16 +115,22 @@ def _asked(audits: Mapping[str, Audit], ask: Callable[[str], T]) -> dict[str, T]
         SettingError: some cannot be run; it names all of them.
     """
     answers: dict[str, T] = {}
-    faults: list[str] = []
+    faults: dict[str, str] = {}
     for name, audit in audits.items():
         try:
             answers[name] = ask(audit.sql)
         except (duckdb.Error, ValueError) as error:
             if is_passing(error):
                 raise
-            faults.append(f"{name}: {one_line(str(error))}")
+            faults[name] = one_line(str(error))
     if faults:
-        raise SettingError(f"audits cannot be run: {'; '.join(faults)}", code="audits")
+        # DuckDB's messages quote values; they begin with the kind of the error.
+        kinds = [f"{name}: {fault.partition(':')[0]}" for name, fault in faults.items()]
+        raise SettingError(
+            f"audits cannot be run: {'; '.join(': '.join(fault) for fault in faults.items())}",
+            code="audits",
+            stored=f"audits cannot be run: {'; '.join(kinds)}",
+        )
     return answers
 
 

@@ -19,6 +19,7 @@ from kp_batch.errors import (
     KpBatchError,
     RunTimeoutError,
     StorageError,
+    explain_error,
     waiting_for,
 )
 from kp_batch.files import atomic_write
@@ -213,7 +214,7 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
                 raise
             # An error of its publication, of a full disk say, is not the one that counts.
             with suppress(Exception, PanicException):
-                reason = one_line(str(error))
+                reason = one_line(explain_error(error).stored)
                 if not published_since(config.warehouse, run.published):
                     publish_failure(run, opened.plan, opened.audits, clock.seconds, reason)
                     opened.is_recorded = True

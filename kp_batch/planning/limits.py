@@ -169,7 +169,7 @@ def _removed(run: Run, inputs: LimitInputs) -> Iterator[_Excess]:
         yield _Excess(
             "max_removed",
             f"{_of(loss.traces, inputs.published, 'published trace')} to be removed, more than "
-            f"{allowed} ({loss.example})",
+            f"{allowed} (such as one of {printable(loss.source_file)})",
             f"--max-removed {loss.traces}",
         )
 

@@ -343,7 +343,7 @@ def tried(warehouse: Path, warehouse_id: str | None = None) -> Generator[Try]:
             yield this
         except BaseException as error:  # signals, and Rust's panics, as well
             if getattr(error, "leaves_mark", True):
-                this.end(Ended.by(error, begun=this.begun))
+                this.end(Ended.by(error, begun=this.begun, stored=True))
             raise
         finally:
             _TRY.reset(token)

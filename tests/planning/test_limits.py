@@ -102,7 +102,7 @@ def test_a_cut_file_fails_every_night_until_it_is_whole_again_or_its_loss_is_all
     path = nights.archive / "a.jsonl"
     fault = (
         "300 of 640 published traces are to be removed, more than 5% and more than 10, "
-        f"the default of --max-removed (such as a-300 of {path}); no scores are published; "
+        f"the default of --max-removed (such as one of {path}); no scores are published; "
         "to allow it this once: --max-removed 300"
     )
     at_a_line(path)
@@ -182,7 +182,7 @@ def test_what_a_prune_removes_is_not_counted_and_what_else_goes_is(nights: Night
     assert message.startswith(
         "3 of 640 published traces are to be removed, more than --max-removed 2"
     )
-    assert f"(such as a-597 of {nights.archive}/a.jsonl)" in message
+    assert f"(such as one of {nights.archive}/a.jsonl)" in message
     assert nights.run(prune=True, max_removed=3).counts.removed == 43
 
 
