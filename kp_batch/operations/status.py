@@ -18,9 +18,7 @@ from kp_batch.errors import KpBatchError, SettingError, WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.parts import Facts, Head, Part
 from kp_batch.project import Project
-from kp_batch.runs.audits import AuditResult
 from kp_batch.runs.reasons import RolledBack
-from kp_batch.runs.record import RunCounts
 from kp_batch.storage.store import answered_within, store_at
 from kp_batch.text import age, count_of, format_duration, one_line, printable
 from kp_batch.warehouse.bucket.location import Record, shown, url_of
@@ -38,10 +36,11 @@ from kp_batch.warehouse.manifest import (
 _LOOKS, _BETWEEN_S = 5, 0.1  # see `_resolved`
 _LATE = "see how the last run ended, and whether the nightly job is started"
 _DRY = "look whether traces still come into the archive, and whether a run refuses them"
+_SKEW_S = 300.0  # by which the clocks of two machines may differ
 PATIENCE_S = 30.0  # until a bucket, or a disk behind a network, has answered
 # Of a warehouse whose runs left no mark of it, as an earlier kp_batch or a copy.
 _LAST_DONE = """
-    SELECT strftime(finished_at, '%Y-%m-%dT%H:%M:%S+00:00'), run_id, counts, audits, changes, "user"
+    SELECT strftime(finished_at, '%Y-%m-%dT%H:%M:%S+00:00'), run_id, changes, "user"
     FROM runs WHERE status = 'done' ORDER BY number DESC LIMIT 1
 """
 
@@ -124,8 +123,7 @@ def _looked_at(
     url = url_of(warehouse)
     look = partial(_of_bucket, url) if url else _of_folder
     found = look(warehouse, warehouse_id)
-    success = _with_newest(warehouse, found, now)
-    newest = success.stands.newest_trace if success else None
+    success, newest = found.success, _newest_trace(warehouse, found, now)
     return WarehouseStatus(
         warehouse=shown(warehouse),
         is_new=found.tried is None and "runs" not in found.published.tables,
@@ -142,16 +140,15 @@ def _seconds_since(moment: str | None, now: datetime) -> float | None:
     return (now - datetime.fromisoformat(moment)).total_seconds() if moment else None
 
 
-def _with_newest(warehouse: Path, found: "_Found", now: datetime) -> Success | None:
-    """The last success with the newest trace: where its run did not leave that, by the tables."""
+def _newest_trace(warehouse: Path, found: "_Found", now: datetime) -> str | None:
+    """The time of the newest trace: where the last good run did not leave it, by the tables."""
     success = found.success
-    if success is None or success.stands.newest_trace or url_of(warehouse):
-        return success
+    if success is None or url_of(warehouse) or (success.stands and success.stands.newest_trace):
+        return success.stands.newest_trace if success and success.stands else None
     from kp_batch.warehouse.snapshot import published
 
     newest = published(warehouse).newest_trace(now)
-    known = newest.isoformat() if newest else None
-    return replace(success, stands=replace(success.stands, newest_trace=known))
+    return newest.isoformat() if newest else None
 
 
 def _brought_back(warehouse: Path, found: "_Found", project: Project | None) -> tuple[str, ...]:
@@ -179,6 +176,7 @@ def check_age(status: WarehouseStatus, most: timedelta | None) -> None:
         return
     if status.age_s is None:
         raise WarehouseError(f"no run was done in {status.warehouse} yet; {_LATE}", code="late")
+    _check_clock("the last success", status.age_s, status.warehouse)
     if status.age_s > most.total_seconds():
         raise WarehouseError(
             f"the last success in {status.warehouse} is {age(status.age_s)} ago, which is more "
@@ -200,6 +198,7 @@ def check_trace_age(status: WarehouseStatus, most: timedelta | None) -> None:
             f"no trace is known in {status.warehouse} that is not dated in the future; {_DRY}",
             code="late",
         )
+    _check_clock("the newest trace", status.trace_age_s, status.warehouse)
     if status.trace_age_s > most.total_seconds():
         raise WarehouseError(
             f"the newest trace in {status.warehouse} is {age(status.trace_age_s)} old, which is "
@@ -223,6 +222,15 @@ def check_last_run(status: WarehouseStatus) -> None:
         "once that is mended, run again",
         code="not_done",
     )
+
+
+def _check_clock(what: str, age_s: float, warehouse: str) -> None:
+    if age_s < -_SKEW_S:
+        raise WarehouseError(
+            f"{what} in {warehouse} is dated {age(-age_s)} in the future, so its age is unknown: "
+            "the clock is wrong here, or was where it ran; set it right, and run again",
+            code="late",
+        )
 
 
 @dataclass(frozen=True)
@@ -298,10 +306,8 @@ def _last_done(warehouse: Path) -> Success | None:
 
     with connect(warehouse) as connection:
         done = connection.execute(_LAST_DONE).fetchall()
-        for ended, run_id, counts, audits, changes, user in done:
-            results = [AuditResult(**result) for result in json.loads(audits)]
-            stands = Stands.of(RunCounts(**json.loads(counts)), results)
-            return Success(ended, "done", run_id, stands, RolledBack.of(json.loads(changes), user))
+        for ended, run_id, changes, user in done:
+            return Success(ended, "done", run_id, None, RolledBack.of(json.loads(changes), user))
     return None
 
 
@@ -316,11 +322,11 @@ def status_facts(status: WarehouseStatus, now: datetime) -> list[tuple[str, str]
     """How a warehouse fares, for people."""
     rows = {"last run": _last_text(status, now), "last success": "none yet"}
     if (success := status.last_success) and status.age_s is not None:
-        rows["last success"] = f"{age(status.age_s)} ago, {_success_text(success)}"
+        rows["last success"] = f"{_ago(status.age_s)}, {_success_text(success)}"
         rows["what stands"] = _stands_text(success.stands)
-        if (newest := success.stands.newest_trace) and status.trace_age_s is not None:
-            at = datetime.fromisoformat(newest).astimezone(UTC)
-            rows["newest trace"] = f"{age(status.trace_age_s)} old, of {at:%Y-%m-%d %H:%M} UTC"
+        if status.trace_age_s is not None:
+            at = now - timedelta(seconds=status.trace_age_s)
+            rows["newest trace"] = f"{_ago(status.trace_age_s, 'old')}, of {at:%Y-%m-%d %H:%M} UTC"
     if status.brings_back:
         rows["next run"] = (
             "will be refused: the project would bring back what the rollback undid, "
@@ -341,17 +347,19 @@ def _last_text(status: WarehouseStatus, now: datetime) -> str:
     return f"{'rollback ' if is_rollback else ''}{_tried_text(last, now)}"
 
 
+def _ago(seconds: float, word: str = "ago") -> str:
+    return f"{age(-seconds)} in the future" if seconds < -_SKEW_S else f"{age(seconds)} {word}"
+
+
 def _tried_text(last: Tried, now: datetime) -> str:
-    ago = age((now - datetime.fromisoformat(last.ended or last.began)).total_seconds())
+    ago = _ago((now - datetime.fromisoformat(last.ended or last.began)).total_seconds())
     by = f"by {last.user} on {last.host}" if last.user else f"on {last.host}"
     if last.status == "running":
         return f"running since {last.began}{_at(last)}, {by}, process {last.pid}"
     if last.status == "killed":
-        return f"killed{_at(last)}, begun {ago} ago, {by}"
+        return f"killed{_at(last)}, begun {ago}, {by}"
     named = f", run {last.run_id}" if last.run_id else ""
-    return f"{_words(last.status)} {ago} ago, {by}{named}" + (
-        f": {last.reason}" if last.reason else ""
-    )
+    return f"{_words(last.status)} {ago}, {by}{named}" + (f": {last.reason}" if last.reason else "")
 
 
 def _success_text(success: Success) -> str:
@@ -368,7 +376,9 @@ def _words(status: str) -> str:
     return status.replace("_", " ")
 
 
-def _stands_text(stands: Stands) -> str:
+def _stands_text(stands: Stands | None) -> str:
+    if stands is None:
+        return "unknown, until a run has looked"
     cut = f" ({stands.cut:,} cut)" if stands.cut else ""
     listed = [
         f"{count_of(stands.unreadable, 'file')} unreadable{cut}" if stands.unreadable else "",

@@ -4,7 +4,6 @@ An audit sees the tables, and also those that were published before.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -69,13 +68,13 @@ def audit(warehouse: Path, run: str | None = None) -> AuditResults:
             were removed.
         SettingError: an audit cannot be run.
     """
-    snapshot = published(warehouse)
-    now = kept_candidate(warehouse) if run == CANDIDATE else snapshot
-    audits = parse_audits(now.manifest.settings.get("audits", {}), "the warehouse").by_name
+    snapshot = kept_candidate(warehouse) if run == CANDIDATE else published(warehouse)
+    audits = parse_audits(snapshot.manifest.settings.get("audits", {}), "the warehouse").by_name
     if not audits:
         raise WarehouseError(
             f"{shown(warehouse)} keeps no audits; give some to a run with --audits FILE"
         )
+    now = snapshot
     if run not in (None, CANDIDATE):
         now = snapshot.as_of(*snapshot.find_runs(run))
     with Staging.temporary() as staging:
@@ -85,7 +84,7 @@ def audit(warehouse: Path, run: str | None = None) -> AuditResults:
 def _before(snapshot: PublishedSnapshot, now: PublishedSnapshot) -> PublishedSnapshot:
     """The tables published before the run that left some; none before the first run."""
     if now.candidate:  # its own run may have failed since, which published rejects
-        return replace(snapshot, tables=now.tables)
+        return PublishedSnapshot(snapshot.warehouse, now.tables)
     done = done_runs(snapshot.runs())
     since = now.past_run or last_done(done)
     earlier = [run for run in done if since and run.added_to < since.added_to]

@@ -72,7 +72,7 @@ class Success:
     ended: str  # in UTC, as all times here
     status: Status
     run_id: str | None
-    stands: Stands
+    stands: Stands | None  # null: unknown until a run has looked, as after a restore
     rolled_back: RolledBack | None = None  # where it is a rollback: what it undid
 
 
@@ -100,7 +100,8 @@ class LastRun:
             read = cls(**_fields_of(cls, json.loads(content)))
             if read.success is not None:
                 success = Success(**_fields_of(Success, read.success))
-                stands = Stands(**_fields_of(Stands, success.stands))
+                found = success.stands
+                stands = Stands(**_fields_of(Stands, found)) if found else None
                 undone = _rolled_back_of(success.rolled_back)
                 success = replace(success, stands=stands, rolled_back=undone)
                 read = replace(read, success=success)
@@ -180,9 +181,10 @@ def _check(read: LastRun) -> None:
     values = asdict(read)
     numbers, times = [values.pop("pid")], [read.began, read.ended or read.began]
     if success := values.pop("success"):
-        stands = success.pop("stands")
-        times += [success["ended"], stands.pop("newest_trace") or success["ended"]]
-        numbers += [*stands.pop("audits").values(), *stands.values()]
+        times.append(success["ended"])
+        if stands := success.pop("stands"):
+            times.append(stands.pop("newest_trace") or success["ended"])
+            numbers += [*stands.pop("audits").values(), *stands.values()]
         values |= {"its status": success["status"], "its run": success["run_id"]}
         undone = success["rolled_back"] or {"undone": ()}
         for number, reason in enumerate(undone.pop("undone")):
@@ -384,7 +386,7 @@ def _store_stands(url: str, stands: Stands) -> None:
 
 
 def _restated(shown: LastRun | None, stands: Stands) -> LastRun | None:
-    if shown is None or shown.success is None:
+    if shown is None or shown.success is None or shown.success.stands is None:
         return None
     stands = replace(stands, audits=shown.success.stands.audits)
     return replace(shown, success=replace(shown.success, stands=stands))

@@ -308,6 +308,38 @@ def test_what_a_forget_removes_stands_no_more_and_is_no_night(nights: Nights) ->
     assert found["last_success"] == before["last_success"] | {"stands": stands}
 
 
+@pytest.mark.telling
+def test_an_age_below_zero_is_no_age(nights: Nights) -> None:
+    """As after a run whose clock was a year ahead, until another one is done."""
+    mark = nights.warehouse / "last-run.json"
+    written = json.loads(mark.read_text())
+    ahead = (datetime.now(UTC) + timedelta(days=365)).isoformat()
+    written["success"]["ended"] = written["success"]["stands"]["newest_trace"] = ahead
+    mark.write_text(json.dumps(written))
+    for option, what in (
+        ("--max-age", "the last success"),
+        ("--max-trace-age", "the newest trace"),
+    ):
+        late = invoke("status", "--warehouse", nights.warehouse, option, "26h")
+        told = f"kp-batch: {what} in {nights.warehouse} is dated 365.0 d in the future, so its age "
+        assert (late.returncode, late.stderr[: len(told)]) == (1, told)
+    assert "last success  365.0 d in the future, done" in nights.text()
+    nights.night()
+    assert nights.status(*DAY)[0] == 0
+
+
+def test_what_stands_is_unknown_until_a_run_has_looked_as_after_a_restore(
+    nights: Nights, tmp_path: Path
+) -> None:
+    (tmp_path / "audits.toml").write_text(AUDIT.format("warn"))
+    invoke(*nights.words("--audits", tmp_path / "audits.toml"))
+    (nights.warehouse / "last-run.json").unlink()
+    assert nights.status()[1]["last_success"]["stands"] is None
+    assert "what stands   unknown, until a run has looked" in nights.text()
+    nights.night()
+    assert "what stands   audit always: " in nights.text()
+
+
 @pytest.mark.parametrize("words", [["redundancy"], ["vacuum"]], ids=str)
 def test_other_upkeep_leaves_the_status(nights: Nights, words: list[str]) -> None:
     before = nights.status()[1]
@@ -364,7 +396,7 @@ def test_traces_that_stopped_coming_are_told_by_the_newest_that_is_no_future_one
     )
     mark = nights.warehouse / "last-run.json"
     mark.write_text(mark.read_text().replace('"newest_trace"', '"unknown"'))  # of before
-    assert nights.status()[1]["last_success"] == found["last_success"]
+    assert round(nights.status()[1]["trace_age_s"] / 86_400, 2) == 2
     assert invoke("forget", "new", "--warehouse", nights.warehouse).returncode == 0
     assert round(nights.status()[1]["trace_age_s"] / 86_400) == 5
 

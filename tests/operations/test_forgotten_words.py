@@ -34,12 +34,12 @@ def audits(sql: str, severity: Any = "error") -> Audits:
     return Audits({"of_ids": Audit(sql, severity)})
 
 
-class Crash(Exception):
+class LibraryError(Exception):
     """As a library raises, which quotes what it was given."""
 
 
 def crashed(*_: object) -> None:
-    raise Crash(f"cannot convert {SECRET}, '{WORDS}'")
+    raise LibraryError(f"cannot convert {SECRET}, '{WORDS}'")
 
 
 def appear_everywhere(machine: Machine, archive: Path) -> Iterator[str]:
@@ -66,7 +66,7 @@ def appear_everywhere(machine: Machine, archive: Path) -> Iterator[str]:
     yield fails(audits=audits("SELECT (raw->'task'->>'objective')::INT FROM rejects"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rescore, "write_tables", crashed)
-        yield fails(Crash)
+        yield fails(LibraryError)
     with pytest.raises(AuditError) as refused:
         preview(config(audits=audits("SELECT trace_id, score FROM scores")))
     yield repr(refused.value.results)

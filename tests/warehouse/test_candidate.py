@@ -25,6 +25,7 @@ from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.audit import audit
 from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.python.warehouse import Warehouse
 from kp_batch.runs.run import effective_config
 from kp_batch.schemas import SCORES, TABLES
 from kp_batch.steps.step import ThreadExecutor
@@ -238,6 +239,22 @@ def test_a_first_run_that_is_refused_can_be_asked(tmp_path: Path) -> None:
     assert published(tmp_path / "warehouse", "candidate").scored == 1
     with pytest.raises(KpBatchError, match="there is no latest run"):
         compare(tmp_path / "warehouse", "latest", "candidate")
+
+
+@pytest.mark.slow
+def test_the_candidate_of_a_first_preview_can_be_asked_and_audited(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "archive" / "a.jsonl", [trace()])
+    wh = Warehouse(tmp_path / "warehouse")
+    audits = {"new": {"sql": "SELECT trace_id FROM scores", "severity": "warn"}}
+    wh.preview(path, embedder="none", audits=audits)
+    assert wh.sql("SELECT count(*) FROM scores", as_of="candidate").item() == 1
+    assert wh.scores(as_of="candidate").collect().height == 1
+    assert wh.ask("scores_by_domain", as_of="candidate").height == 1
+    assert [result.rows for result in wh.audit("candidate")] == [1]
+    for ask in (wh.scores, wh.runs, wh.audit, wh.verify, wh.settings, wh.vacuum, wh.sweep):
+        with pytest.raises(KpBatchError, match="is no warehouse; run an archive first"):
+            ask()
+    assert not (tmp_path / "warehouse" / "manifest.json").exists()
 
 
 def damaged(content: Any, value: Any) -> Iterator[Any]:
