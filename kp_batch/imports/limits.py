@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kp_batch.errors import KpBatchError
-from kp_batch.runs.limits import is_beyond
-from kp_batch.text import be, count_of
+from kp_batch.runs.limits import Measure, exceeded
 
 if TYPE_CHECKING:  # not for the command line, which has the options of all commands
     from kp_batch.imports.rejects import Refusals
@@ -31,16 +30,21 @@ def check_limits(limits: ImportLimits, refusals: "Refusals", traces: int, files:
     Raises:
         KpBatchError: names the limit, and how to allow it.
     """
-    read = traces + refusals.counts["refused"]
-    for kind, limit, total, noun in (
-        ("refused", limits.max_refused, read, "trace"),
-        ("unreadable", limits.max_unreadable, files, "file"),
-    ):
-        count = refusals.counts[kind]
-        if limit is not None and is_beyond(limit, count, total):
-            raise KpBatchError(
-                f"{count:,} of {count_of(total, noun)} {be(count)} {kind}, more than --max-{kind} "
-                f"{limit} allows (such as {refusals.examples[kind]}); no trace is imported; "
-                f"_refused.jsonl in the archive tells all; to allow it this once: --max-{kind} "
-                f"{count}"
-            )
+    refused, unreadable = (refusals.counts[kind] for kind in ("refused", "unreadable"))
+    examples = {kind: f"such as {example}" for kind, example in refusals.examples.items()}
+    measures = (
+        Measure(
+            *("max_refused", refused, traces + refused, "trace", "refused"),
+            example=examples.get("refused", ""),
+        ),
+        Measure(
+            *("max_unreadable", unreadable, files, "file", "unreadable"),
+            example=examples.get("unreadable", ""),
+        ),
+    )
+    if over := exceeded(measures, limits):
+        raise KpBatchError(
+            f"{'; '.join(measure.message(limits) for measure in over)}; no trace is imported; "
+            "_refused.jsonl in the archive tells all; to allow it this once: "
+            f"{' '.join(measure.allowance for measure in over)}"
+        )

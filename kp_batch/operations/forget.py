@@ -227,7 +227,8 @@ def _publish_without(warehouse: Path, known: "KnownIds", note: str | None) -> Fo
         check_formulas(run)
         opened.begin()
         known.going.write_parquet(run.staging.to_forget)
-        opened.plan = plan = plan_from_published(run)
+        plan = plan_from_published(run)
+        opened.plan = replace(plan, counts=plan.counts.without_work)
         log_plan(run, plan)
         result = _result_of_plan(run.snapshot, known, plan)
         with _marked(run):

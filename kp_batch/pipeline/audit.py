@@ -47,12 +47,19 @@ def check_audits(run: Run) -> None:
         SettingError: it names all of them; or --allow names none of them.
     """
     audits = run.config.audits.by_name
-    if unknown := [name for name in run.config.allow if name not in audits]:
+    faults: list[SettingError] = []
+    if unknown := [repr(name) for name in run.config.allow if name not in audits]:
         known = f"there are {', '.join(audits)}" if audits else "there is none"
-        raise SettingError(f"--allow: there is no audit {unknown[0]!r}; {known}")
+        faults.append(SettingError(f"--allow: there is no audit {', '.join(unknown)}; {known}"))
     if audits:
         with sandbox(run.snapshot, run.snapshot, run.staging.fresh("checked")) as connection:
-            _asked(audits, partial(prepare, connection))
+            try:
+                _asked(audits, partial(prepare, connection))
+            except SettingError as error:
+                faults.append(error)
+    if faults:
+        stored = "; ".join(fault.stored for fault in faults)
+        raise SettingError("; ".join(map(str, faults)), code=faults[-1].code, stored=stored)
 
 
 def audit(warehouse: Path, run: str | None = None) -> AuditResults:

@@ -52,7 +52,7 @@ from kp_batch.planning.explain_plan import (
 from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.runs.audits import AuditResults
+from kp_batch.runs.audits import AuditResult, AuditResults
 from kp_batch.runs.rolled_back import check_rolled_back
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.scoring.profiles import load_profiles
@@ -81,7 +81,7 @@ class OpenRun:
     executor: Executor
     clock: Clock
     begun: bool = False  # whether it can be done: there are an archive, an encoder and so on
-    plan: Plan | None = None
+    plan: Plan | None = None  # with the counts of what is done so far
     description: PlanDescription | None = None  # of that plan
     written: Written | None = None  # what it publishes, once it is written
     audits: AuditResults = field(default_factory=AuditResults)
@@ -183,13 +183,30 @@ def carry_out(opened: OpenRun) -> Plan:
     opened.begin()
     if run.config.restore_vectors:
         remove_damaged(_vectors(run, scorer))
-    opened.plan = plan = make_plan(run, scan, scorer)
+    plan = make_plan(run, scan, scorer)
+    opened.plan = replace(plan, counts=plan.counts.without_work)
     tell_of_new_warehouse(run)
     opened.description = log_plan(run, plan)
     if excess := exceeded_limits(run, plan.counts, plan.limit_inputs):
-        raise excess
+        failing = _failing_as_well(opened, plan)
+        raise exceeded_limits(run, plan.counts, plan.limit_inputs, failing) or excess
     opened.plan = plan = execute(opened, plan)
     return plan
+
+
+def _failing_as_well(opened: OpenRun, plan: Plan) -> list[AuditResult]:
+    """The audits that fail a run which a limit fails, so that one night tells of all.
+
+    They are asked unless texts would have to be embedded first.
+    """
+    has_audits = bool(opened.run.config.audits.by_name)
+    if not has_audits or plan.texts.missing or not plan.counts.accepted:
+        return []
+    try:
+        _prepared(opened, plan)
+    except (Exception, PanicException) as error:  # noqa: BLE001 (the limit is the error)
+        warn(f"audits were not asked ({one_line(str(error))}); mend first what fails the run")
+    return [result for result in opened.audits if result.fails]
 
 
 @contextmanager
@@ -352,20 +369,29 @@ def compute_novelty(run: Run, plan: Plan, executor: Executor) -> tuple[Plan, tup
 
 def execute(opened: OpenRun, plan: Plan) -> Plan:
     """Carry a plan out; returns it with the count of the windows that were embedded."""
+    run, done = opened.run, _prepared(opened, plan)
+    if run.config.preview:
+        return done
+    if opened.written:
+        refuse(opened.audits)
+        publish_success(run, opened.written, opened.audits, opened.clock.seconds)
+        opened.is_recorded = True
+    elif plan.scan.other_versions:
+        publish_ledger(run)
+    return done
+
+
+def _prepared(opened: OpenRun, plan: Plan) -> Plan:
+    """Do all of a plan's work but publishing it, and ask the audits; returns it likewise."""
     run, executor = opened.run, opened.executor
     if not plan.pending:
         opened.audits = audit_run(run, lambda: run.snapshot)
-        if plan.scan.other_versions and not run.config.preview:
-            publish_ledger(run)
         return plan
     done, replayed = compute_novelty(run, plan, executor)
+    opened.plan = replace(done, counts=done.counts.unpublished)
     candidate = write_tables(run, done, replayed, executor)
     opened.written = written = prepare(run, done, candidate)
     opened.audits = audit_run(run, lambda: written.snapshot(run, opened.clock.seconds))
     if run.config.preview or any(result.fails for result in opened.audits):
         written.keep(run, opened.audits, opened.clock.seconds)
-    if not run.config.preview:
-        refuse(opened.audits)
-        publish_success(run, written, opened.audits, opened.clock.seconds)
-        opened.is_recorded = True
     return done

@@ -9,12 +9,15 @@ import polars as pl
 from kp_batch.archive.validation import SUPERSEDED, with_message
 from kp_batch.duck import read_parquet, set_variables, sql, statement
 from kp_batch.ingest.scan import ArchiveScan
+from kp_batch.ingest.stage import content_of
 from kp_batch.ingest.staged_rows import parquet_batches
 from kp_batch.planning.changes import ChangeDetection
 from kp_batch.planning.write_tasks import PART_BYTES, PART_ROWS
 from kp_batch.runs.run import Run
 from kp_batch.schemas import REJECTS
+from kp_batch.text import printable
 
+_INPUTS = pl.List(pl.Struct({"file_id": pl.String}))
 _KEY = ("file_id", "row")
 
 
@@ -26,6 +29,16 @@ class Rejected:
     superseded: int  # rows whose id comes again, with other content, later in the archive
     by_code: Mapping[str, int]  # rows and files with each reason, the most frequent first
     files: tuple[str, ...]  # those that are unreadable
+
+
+@dataclass(frozen=True)
+class ReadAnew:
+    """The rows of content that no run which is done has read before."""
+
+    rows: int = 0
+    rejected: int = 0
+    by_code: str = ""  # its codes with their numbers, the most frequent first
+    example: str = ""  # the first rejected row, in words
 
 
 def stage_rejects(
@@ -70,6 +83,37 @@ def count_rejects(rejects: Path) -> Rejected:
     rows = frame.select(is_row.sum()).collect().item()
     files = frame.filter(~is_row).select("source_file").collect().get_column("source_file")
     return Rejected(rows - superseded, superseded, by_code, tuple(files))
+
+
+def read_anew(run: Run, scan: ArchiveScan) -> ReadAnew:
+    """Count the rows that a scan has staged and that count, and the rejected ones among them."""
+    if not scan.facts:
+        return ReadAnew()
+    # A cut file that has lost traces is read, but its last content counts.
+    files = pl.scan_parquet(run.staging.table("files"), glob=False)
+    facts = pl.scan_parquet([*scan.facts], glob=False).select("file_id", "row", "reasons")
+    facts = facts.join(files, on="file_id", how="semi").join(
+        _read_before(run), left_on=content_of("file_id"), right_on="content", how="anti"
+    )
+    rejected = facts.filter(pl.col("reasons").list.len() > 0).collect(engine="streaming")
+    codes = rejected.get_column("reasons").explode().value_counts(sort=True, name="rows")
+    by_code = codes.sort("rows", "reasons", descending=[True, False]).iter_rows()
+    rows = facts.select(pl.len()).collect().item()
+    placed = rejected.lazy().join(files, on="file_id").sort("source_file", "row")
+    examples = placed.select("source_file", "row").head(1).collect().iter_rows()
+    return ReadAnew(
+        rows,
+        len(rejected),
+        ", ".join(f"{code} {count:,}" for code, count in by_code),
+        "".join(f"such as {printable(file)}, row {row:,}" for file, row in examples),
+    )
+
+
+def _read_before(run: Run) -> pl.LazyFrame:
+    """The contents of runs that are done, whatever was rolled back or pruned since."""
+    done = run.snapshot.scan("runs").filter(status="done")
+    files = done.select(pl.col("inputs").str.json_decode(_INPUTS).list.explode()).unnest("inputs")
+    return files.select(content=content_of("file_id")).drop_nulls().unique()
 
 
 def _raw(run: Run, scan: ArchiveScan) -> pl.LazyFrame:

@@ -146,9 +146,13 @@ def refuse_failed(results: Sequence[AuditResult], consequence: str) -> None:
         AuditError: it names all that fail, and ends with the consequence.
     """
     if failed := [result for result in results if result.fails]:
-        names = ", ".join(f"{result.name} ({count_of(result.rows, 'row')})" for result in failed)
-        message = f"{count_of(len(failed), 'audit')} failed: {names}; {consequence}"
-        raise AuditError(message, tuple(results))
+        raise AuditError(f"{failed_text(failed)}; {consequence}", tuple(results))
+
+
+def failed_text(failed: Sequence[AuditResult]) -> str:
+    """How many audits failed, and which."""
+    names = ", ".join(f"{result.name} ({count_of(result.rows, 'row')})" for result in failed)
+    return f"{count_of(len(failed), 'audit')} failed: {names}"
 
 
 def warning_text(result: AuditResult) -> str:

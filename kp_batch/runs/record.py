@@ -23,7 +23,8 @@ _JSON = (
 )
 
 # The work of a run among `RunCounts`; the others describe the archive.
-_WORK = ("embedded", "reused", "replayed", "restated", "reweighted", "removed", "partitions")
+_PUBLISHED = ("restated", "reweighted", "removed", "partitions")
+_WORK = ("embedded", "reused", "replayed", *_PUBLISHED)
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ class RunCounts:
     def without_work(self) -> "RunCounts":
         """The counts of a run of the same archive that had nothing to do."""
         return replace(self, windows=None, **dict.fromkeys(_WORK, 0))
+
+    @property
+    def unpublished(self) -> "RunCounts":
+        """The counts of a run that has embedded and replayed all this, and published no score."""
+        return replace(self, **dict.fromkeys(_PUBLISHED, 0))
 
     @property
     def numbers(self) -> dict[str, int]:

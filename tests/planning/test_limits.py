@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kp_batch.config import RescoreConfig
-from kp_batch.errors import ArchiveError
+from kp_batch.errors import ArchiveError, AuditError
 from kp_batch.log import show_on_stderr, show_only_new_warnings
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
@@ -42,7 +42,7 @@ class Nights:
         return write_jsonl(self.archive / name, [*rows, *faulty])
 
     def config(self, **settings: Any) -> RescoreConfig:
-        return config(self.folder, self.archive, embedder="none", **settings)
+        return config(self.folder, self.archive, **{"embedder": "none", **settings})
 
     def run(self, **settings: Any) -> Summary:
         return rescore_archive(self.config(**settings))
@@ -385,6 +385,33 @@ def test_a_file_that_never_could_be_read_is_not_missed(nights: Nights) -> None:
     nights.run()
     path.unlink()
     nights.run(max_gone=0)
+
+
+@pytest.mark.telling
+def test_a_night_that_a_limit_fails_tells_as_well_which_audits_fail_and_counts_what_was_done(
+    nights: Nights,
+) -> None:
+    """Unless texts have to be embedded first."""
+    audits = {"few": {"sql": "SELECT 1 FROM scores HAVING count(*) < 640"}}
+    at_a_line(nights.archive / "a.jsonl")
+    message = nights.fails(audits=audits)
+    assert message.startswith("300 of 640 published traces are to be removed, more than 5% and ")
+    assert "; 1 audit failed: few (1 row); no scores are published; to allow it" in message
+    assert message.endswith(": --max-removed 300 --allow few")
+    done = "counts->>'$.embedded' AS embedded, counts->>'$.restated', counts->>'$.removed'"
+    last = f"SELECT {done} FROM runs ORDER BY number DESC LIMIT 1"
+    assert ask(nights.warehouse, last).row(0) == ("0", "0", "0")
+    assert ask(nights.warehouse, "SELECT count(*) FROM runs").item() == 2
+    write_jsonl(nights.archive / "new.jsonl", [trace(id="new", objective="Another one")])
+    message = nights.fails(audits=audits, embedder="hashing")
+    assert "audit" not in message
+    allowed = {"max_removed": 300, "audits": audits, "embedder": "hashing"}
+    with pytest.raises(AuditError, match="few"):
+        nights.run(**allowed)
+    assert ask(nights.warehouse, last).row(0)[1:] == ("0", "0")
+    assert int(ask(nights.warehouse, last)["embedded"].item()) > 0
+    summary = nights.run(**allowed, allow=("few",))
+    assert (summary.counts.removed, summary.counts.embedded) == (300, 0)
 
 
 def test_each_limit_that_fails_a_run_is_named_with_what_allows_it(nights: Nights) -> None:
