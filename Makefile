@@ -42,6 +42,7 @@ lint: install
 
 torture: install
 	KP_LAW_EXAMPLES=200 $(BIN)/pytest tests/laws/test_incremental_equals_full.py
+	KP_DAMAGE_EXAMPLES=100 $(BIN)/pytest tests/conversion/test_damage.py
 	$(BIN)/python -m tests.support.killing 60
 	$(BIN)/python -m tests.bench.large worst
 	$(BIN)/python -m tests.support.damage

@@ -80,6 +80,13 @@ def test_so_is_one_of_an_event(tmp_path: Path, name: str) -> None:
     assert_cut(made_of(tmp_path, agent(), cut), name)
 
 
+def test_so_is_one_of_a_log(tmp_path: Path) -> None:
+    SYSTEMS["otlp with a log a message"](tmp_path / "logs", [ROOT, LOOKS, LOOKED, THERE])
+    path = tmp_path / "logs" / "spans.jsonl"
+    path.write_text(path.read_text().replace(r"\"there\"}}", r"\"the"))
+    assert_cut(converted("otlp", path), "gen_ai.event.content")
+
+
 def test_what_is_cut_and_counts_for_nothing_refuses_nothing(tmp_path: Path) -> None:
     """As the state of a graph that each of its nodes repeats."""
     state = {"input.value": '{"messages": [{"ro', "output.value": '{"messages": [{"ro'}

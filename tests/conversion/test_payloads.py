@@ -56,6 +56,11 @@ def test_the_question_stands_in_the_usual_places(payload: object) -> None:
 
 def test_a_payload_of_another_kind_is_the_question_as_a_whole() -> None:
     assert objective_in({"city": "Bärn"}) == ""
+
+
+def test_what_a_conversation_has_answered_is_not_its_question() -> None:
+    lost = [{"role": "tool", "content": "found"}, {"role": "assistant", "content": "there"}]
+    assert objective_in(lost) == question_in(lost) == ""
     assert question_in({"city": "Bärn", "days": 2}) == '{"city":"Bärn","days":2}'
     assert [question_in(payload) for payload in (None, "", {}, [])] == [""] * 4
     assert question_in({"args": [], "kwargs": {"city": "Bärn"}}) == '{"city":"Bärn"}'

@@ -100,10 +100,17 @@ def without_role(value: object) -> Message | None:
 
 
 def objective_in(payload: object) -> str:
-    """The first user message of a payload, or the text at one of the usual places; else ''."""
+    """The first user message of a payload, or the text at one of the usual places; else ''.
+
+    A conversation whose question is not there has none: what was answered is no question.
+    """
     value = parse_json(payload)
-    asked = (message.text for message in _messages(value, ANY) if message.role == "user")
-    return next(filter(None, asked), None) or _text_at_usual_place(value)
+    messages = _messages(value, ANY)
+    asked = (message.text for message in messages if message.role == "user")
+    if question := next(filter(None, asked), None):
+        return question
+    is_begun = any(message.role in ("assistant", "tool") for message in messages)
+    return "" if isinstance(value, list) and is_begun else _text_at_usual_place(value)
 
 
 def own_question_in(payload: object) -> str:
@@ -124,9 +131,10 @@ def own_question_in(payload: object) -> str:
 
 
 def question_in(payload: object) -> str:
-    """As `objective_in`; of a payload without any usual place, all of it as text."""
+    """As `objective_in`; of a payload without messages or any usual place, all of it as text."""
     value = bare_arguments(parse_json(payload))
-    return objective_in(value) or (as_text(value) if value not in _NOTHING else "")
+    is_told = value in _NOTHING or _messages(value, ANY)
+    return objective_in(value) or ("" if is_told else as_text(value))
 
 
 def at_path(payload: object, path: str | None) -> str:

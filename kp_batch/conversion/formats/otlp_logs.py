@@ -18,6 +18,7 @@ from kp_batch.conversion.formats.otlp_values import (
     time_of,
     value_of,
 )
+from kp_batch.limits import breaks_off
 
 _OURS = "gen_ai."  # the beginning of the events' names
 _EVALUATION = "gen_ai.evaluation.result"
@@ -39,8 +40,14 @@ def _event(log: Json) -> Event:
     attributes, body = attributes_of(log), value_of(log.get("body"))
     name = log.get("eventName") or value_at(attributes, "event.name")
     time = time_of(log.get("timeUnixNano")) or time_of(log.get("observedTimeUnixNano"))
-    told = object_in(body) or ({} if body is None else {"content": body})
+    told = object_in(body) or ({} if body is None else {_field_of(body): body})
     return Event(str(name or ""), time or 0, {**attributes, **told})
+
+
+def _field_of(body: object) -> str:
+    """Where a body that is no object belongs: a text is the content, unless it should be JSON."""
+    is_cut = isinstance(body, str) and body.startswith("{") and breaks_off(body)
+    return "gen_ai.event.content" if is_cut else "content"
 
 
 def is_event(payload: Json) -> bool:
