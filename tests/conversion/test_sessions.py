@@ -1,6 +1,7 @@
 """Agents' own sessions: what Claude Code and Codex write becomes a trace a turn, or a session."""
 
 import json
+import tracemalloc
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -203,6 +204,24 @@ def test_many_tags_without_an_end_take_no_time(tmp_path: Path) -> None:
         lines = user("p", content), says("a", use("c")), gave("r", "c", returned)
         draft = drafted("claude-code", claude_file(tmp_path, *lines)).draft
         assert draft.objective == content
+
+
+def test_a_reminder_without_an_end_takes_no_memory(tmp_path: Path) -> None:
+    content = f"{REMINDER}\n<system-reminder>\n" + "a\n" * 199_999
+    path = claude_file(tmp_path, user("p", "go"), says("a", use("c")), gave("r", "c", content))
+    tracemalloc.start()
+    drafted("claude-code", path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 20 * len(content)
+
+
+@pytest.mark.parametrize("part", ["name", "args"])
+def test_a_command_without_an_end_takes_no_time(tmp_path: Path, part: str) -> None:
+    content = "<command-message>x</command-message>" + f"<command-{part}>" * 19_999
+    prompt = user("p", "<command-name>/x</command-name>" + content)
+    drafted("claude-code", claude_file(tmp_path, prompt, says("a", text("so"))))
+    drafted("claude-code", claude_file(tmp_path, user("p", content), says("a", text("so"))))
 
 
 def test_a_prompt_without_text_ends_the_turn_before(tmp_path: Path) -> None:

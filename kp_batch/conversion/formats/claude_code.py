@@ -47,9 +47,7 @@ _INJECTED = sessions.Injected(
     banner=r"A background [^\n<]{1,80}:\s{1,9}",
 )
 # Above or below what a tool returned; one within is part of that, as of a file that was read.
-_REMINDER = re.compile(
-    r"^<system-reminder>(?:(?!^<system-reminder>).)*?</system-reminder>", re.DOTALL | re.MULTILINE
-)
+_REMINDER, _REMINDER_END = "<system-reminder>", "</system-reminder>"
 _PEOPLE = (None, "human", "channel")  # from whom prompts come
 # Around what people type elsewhere.
 _CHANNEL = re.compile(r"^<channel(?:\s[^<>]*)?>|</channel>$", re.MULTILINE)
@@ -58,8 +56,6 @@ _ASIDE = ("isMeta", "isSidechain", "isCompactSummary", "isVisibleInTranscriptOnl
 _FIRED = "scheduled_task_fire"
 _OWN = ("sessionId", "leafUuid", "messageId")  # one of which each kind of line has
 _FIELDS = ("cwd", "gitBranch", "version", "entrypoint")
-_NAME = re.compile(r"<command-name>/?(.*?)</command-name>", re.DOTALL)
-_ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
 
 
 def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadItem]:
@@ -153,9 +149,8 @@ class _Session(sessions.SessionFile):
             yield Skipped(sessions.WORDLESS)
         elif not text:
             return
-        elif text.lstrip().startswith("<command-") and (name := _NAME.search(text)):
-            arguments = _ARGUMENTS.search(text)
-            text = f"/{name[1].strip()} {arguments[1].strip() if arguments else ''}".strip()
+        elif text.lstrip().startswith("<command-") and (name := _element(text, "name")):
+            text = f"/{name.removeprefix('/').strip()} {_element(text, 'args').strip()}".strip()
             self._turn = replace(self._turn)
             self._command = (number, line, text, self._turn)
         else:
@@ -250,7 +245,7 @@ def _returned(content: object) -> object:
 
 def _between_reminders(text: str) -> str:
     """A text without those at its ends, and the line breaks that stand between."""
-    reminders = [match.span() for match in _REMINDER.finditer(text)]
+    reminders = _reminders(text)
     begin, end = 0, len(text)
     for start, stop in reminders:
         if text[begin:start].strip():
@@ -262,6 +257,25 @@ def _between_reminders(text: str) -> str:
         end = start
     kept = text[begin:end].removeprefix("\n") if begin else text[:end]
     return kept.removesuffix("\n").removesuffix("\n") if end < len(text) else kept
+
+
+def _reminders(text: str) -> list[tuple[int, int]]:
+    """The places of reminders: each begins a line, and no other one within it does."""
+    places, after = list[tuple[int, int]](), 0
+    while (end := text.find(_REMINDER_END, after)) >= 0:
+        begin = text.rfind(f"\n{_REMINDER}", after, end) + 1
+        is_first = not after and text.startswith(_REMINDER)
+        after = end + len(_REMINDER_END)
+        if begin or is_first:
+            places.append((begin, after))
+    return places
+
+
+def _element(text: str, name: str) -> str:
+    """What an element of a slash command encloses; empty if there is none."""
+    _, _, rest = text.partition(f"<command-{name}>")
+    enclosed, is_closed, _ = rest.partition(f"</command-{name}>")
+    return enclosed if is_closed else ""
 
 
 def _typed_meanwhile(line: Json) -> str:

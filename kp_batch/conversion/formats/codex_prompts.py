@@ -30,7 +30,7 @@ _HEADS = (_EDITOR, _FILES, "# Response annotations", "## My request:")
 _OF_FILES = re.compile(rf"{_FILES}|## .+: |Image attachment:|Distinguish instructions in|\s*$")
 # What an app asks at a time that the user has set: in a thread of its own, or in an old one.
 _SCHEDULED = re.compile(
-    r"\s*Automation: [^\n]*\nAutomation ID: [^\n]*\n(?:(?:Automation memory|Last run): [^\n]*\n)*"
+    r"\s*Automation: [^\n]*\nAutomation ID: [^\n]*\n(?:(?:Automation memory|Last run): [^\n]*\n)*+"
 )
 _WAKE = re.compile(
     r"\s*<heartbeat>\s*<automation_id>[^<]*</automation_id>\s*"
