@@ -496,3 +496,11 @@ def test_a_message_and_a_span_may_tell_the_arguments_of_a_call_otherwise(
     tool = {**ran, "gen_ai.tool.args": '{"at": {"a": 1, "b": 2}}', "gen_ai.output": "found"}
     spans = [agent(), span(1, attributes=call), span(2, attributes=tool)]
     assert steps_of(tmp_path, spans) == [(*LOOK[:2], told), ("observation", "found")]
+
+
+@pytest.mark.parametrize("groups", [[], [{}], [{"scopeSpans": []}], [{"scope_spans": [1]}]])
+def test_a_resource_without_a_span_is_counted(tmp_path: Path, groups: list[Span]) -> None:
+    path = tmp_path / "spans.json"
+    path.write_text(json.dumps({"resourceSpans": groups}))
+    made = drafting.drafted("otlp", path)
+    assert (made.refused, made.skipped) == ([], ["resourceSpans without a span"])

@@ -17,6 +17,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
 from kp_batch import limits
 from kp_batch.conversion.formats import FORMATS, detect_format, otlp
@@ -30,6 +31,7 @@ from tests.support.drafting import ALWAYS, drafted, transcript
 from tests.support.formats.otlp import TALK, TRACE, agent, attributes, chat, request, text
 from tests.support.importing import imported, refusals
 from tests.support.otlp_protobuf import (
+    as_protobuf_has_it,
     encoded,
     in_four_bytes,
     in_varint,
@@ -449,3 +451,14 @@ def test_a_trace_in_the_dialect_of_mlflow_alone_is_refused_by_that_name(tmp_path
     both = [agent(attributes=mlflow_attributes), chat(1, TALK, [text("assistant", "so")])]
     path.write_bytes(encoded(json.loads(request(both))))
     assert drafted("otlp", path).reasons == []
+
+
+def test_spans_under_the_number_of_collectors_before_2022_are_read(tmp_path: Path) -> None:
+    spans = [
+        ParseDict(as_protobuf_has_it(each), ProtoSpan()).SerializeToString()
+        for each in (agent(), chat(1, TALK, [text("assistant", "so")]))
+    ]
+    library = b"".join(within(each, 0x12) for each in spans)
+    group = b"\xc2\x3e" + in_varint(library)  # field 1000
+    (tmp_path / "old.pb").write_bytes(within(group, 0x0A))
+    assert transcript(drafted("otlp", tmp_path / "old.pb").draft) == [("thought", "so")]
