@@ -1,7 +1,8 @@
 """A panel of a page as a chart of Altair, which notebooks show."""
 
+import re
 from textwrap import wrap
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kp_batch.report.labels import ALL
 from kp_batch.report.panel import Panel
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _WIDE, _NARROW = 680, 440  # pixels: an output has no width that a chart could take
 _LETTER = 6  # pixels, of a caption
+_TAG = re.compile("<(?=[/!])")
 
 
 def altair_chart(panel: Panel[T], data: T, scope: str) -> "ChartType":
@@ -24,12 +26,26 @@ def altair_chart(panel: Panel[T], data: T, scope: str) -> "ChartType":
     below = [] if scope == ALL else [scope]  # of the title: a chart may be shown by itself
     below += wrap(caption, wide // _LETTER)
     return alt.Chart.from_dict(
-        {
-            **panel.spec(data, scope, rows),
-            "title": {"text": panel.title, "subtitle": below},
-            "description": caption,
-            "width": wide,
-            "data": {"values": rows.to_dicts()},
-            "config": NOTEBOOK,
-        }
+        _without_tags(
+            {
+                **panel.spec(data, scope, rows),
+                "title": {"text": panel.title, "subtitle": below},
+                "description": caption,
+                "width": wide,
+                "data": {"values": rows.to_dicts()},
+                "config": NOTEBOOK,
+            }
+        )
     )
+
+
+def _without_tags(value: Any) -> Any:
+    """The value without anything that ends a script or begins a comment, as names of traces may.
+
+    Altair writes the spec into a script of its pages as it is. An invisible word joiner is put in.
+    """
+    if isinstance(value, str):
+        return _TAG.sub("<\u2060", value)
+    if isinstance(value, dict):
+        return {name: _without_tags(each) for name, each in value.items()}
+    return [*map(_without_tags, value)] if isinstance(value, list) else value

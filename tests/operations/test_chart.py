@@ -196,3 +196,24 @@ def test_too_many_steps_are_refused(tmp_path: Path) -> None:
     ):
         chart(settings.warehouse, "scores_by_day")
     assert chart(settings.warehouse, "scores_by_year")
+
+
+def test_a_name_runs_no_script_where_a_chart_is_saved_as_a_page(tmp_path: Path) -> None:
+    names = ("</script><script>alert(1)</script>", "<!--<script>", "</SCRIPT >")
+    traces = [
+        said(number, "fix it", id=f"t{number}", agent_id=names[number % 3], task_domain=names[0])
+        for number in range(30)
+    ]
+    write_jsonl(tmp_path / "archive" / "a.jsonl", traces)
+    settings = config(tmp_path, tmp_path / "archive")
+    rescore_archive(settings)
+    for name, domain in (("scores_by_agent", None), ("scores_by_agent", names[0])):
+        drawn = chart(settings.warehouse, name, domain)
+        drawn.save(tmp_path / "chart.html")
+        page = (tmp_path / "chart.html").read_text("utf-8")
+        bare = chart(settings.warehouse, name, domain).properties(title="").to_html()
+        for written in (page, bare):
+            assert "alert(1)" in written
+            assert "<!--" not in written.partition("<body>")[2]
+            for tag in ("</script><script>", "</script >", "<!--<"):
+                assert tag not in written.lower()
