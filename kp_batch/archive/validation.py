@@ -26,7 +26,7 @@ _STEP_TYPE = f"none of {', '.join(STEP_TYPES)}"
 _Locations = Iterator[tuple[str, Any, str]]
 
 # Raise it with every change of a message: the next run then rewrites those of published rejects.
-MESSAGES_VERSION = 4
+MESSAGES_VERSION = 5
 _SHOWN = 60  # characters of a value
 _TOO_LARGE = f"the row is too large to be read: {MOST}"
 
@@ -85,7 +85,11 @@ def _step_types(trace: Mapping[str, Any]) -> _Locations:
 
 
 CHECKS: Mapping[str, Check] = {
-    "missing_id": Check("id is null or empty", _empty("trace_id"), _text("trace_id")),
+    "missing_id": Check(
+        "id is null, empty or no text of whole characters",
+        _empty("trace_id"),
+        _value("trace_id", "neither text of whole characters nor a whole number"),
+    ),
     "wrong_type": Check(
         '@type is there and not "ReasoningTrace"',
         pl.col("type") != "ReasoningTrace",

@@ -10,7 +10,7 @@ import polars_hash as _  # noqa: F401
 # Raised with every change to what is read from a file: reading, checking, the JSON of rejected
 # rows, text, counts, hashes, dimensions, or the overrides' conditions. Every file_id contains it,
 # so that all files are read anew.
-FACTS_VERSION = 10
+FACTS_VERSION = 11
 
 
 def with_facts(rows: pl.DataFrame, reasons: pl.Expr) -> pl.DataFrame:

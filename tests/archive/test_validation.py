@@ -105,7 +105,16 @@ def test_a_row_is_reported_alike_from_parquet_and_from_jsonl(tmp_path: Path) -> 
     ("code", "changes", "message"),
     [
         ("missing_id", {"id": None}, "id is null"),
-        ("missing_id", {"id": 1.5}, "id is 1.5, neither text nor a whole number"),
+        (
+            "missing_id",
+            {"id": 1.5},
+            "id is 1.5, neither text of whole characters nor a whole number",
+        ),
+        (
+            "missing_id",
+            {"id": "a\ud800"},
+            'id is "a\\ud800", neither text of whole characters nor a whole number',
+        ),
         ("wrong_type", {"type": "Other"}, '@type is "Other", not "ReasoningTrace"'),
         (
             "bad_created_at",

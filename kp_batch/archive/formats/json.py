@@ -264,6 +264,12 @@ def _text(value: Any) -> str | None:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def _id(value: Any) -> str | None:
+    """An id as text; None of one with half a surrogate: without it, several would be one."""
+    text = _text(value)
+    return text if not isinstance(value, str) or text == value else None
+
+
 def _printed(value: Any) -> str | None:
     """Text as it is, any other value as JSON: a value that is present is never read as absent."""
     if value is None or isinstance(value, str):
@@ -296,14 +302,16 @@ _READ: Mapping[pl.DataType, Callable[[Any], Any]] = {
 _TEXTS: Mapping[str, Callable[[Any], str | None]] = dict.fromkeys(
     ("type", "content", "input", "output_summary", "result_summary"), _printed
 )
-_PRINTED = {"type", "step_types", "step_contents"}
+_READ_AS = {
+    "trace_id": _id,
+    **dict.fromkeys(("type", "step_types", "step_contents"), _printed),
+}
 
 
 def _readers(fields: Mapping[str, Field]) -> list[tuple[tuple[str, ...], Callable[[Any], Any]]]:
     """The path of each field, and the function that reads its value."""
     return [
-        (field.path, _printed if column in _PRINTED else _READ[field.dtype])
-        for column, field in fields.items()
+        (field.path, _READ_AS.get(column, _READ[field.dtype])) for column, field in fields.items()
     ]
 
 
