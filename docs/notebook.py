@@ -13,7 +13,7 @@ def _(mo):
 
     The scores of an archive are recomputed, three charts show what they are made of, and a preview
     shows what other weights would do, before anything is published. Everything is in this process.
-    Change the two names below to read your own archive.
+    Change the three names below to read your own archive.
     """)
     return
 
@@ -32,11 +32,12 @@ def _():
 @app.cell
 def _(kp):
     ARCHIVE = "data/sample"  # Parquet or JSONL files, folders, globs or URLs
+    domain = "code"  # whose weights are looked at
     wh = kp.Warehouse("kp-batch-demo/notebook")
     # `hashing` compares words, in seconds; leave it out for the live engine's model.
     run = wh.run(ARCHIVE, embedder="hashing")
     run
-    return run, wh
+    return domain, run, wh
 
 
 @app.cell(hide_code=True)
@@ -77,54 +78,54 @@ def _(wh):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md("""
-    **What drives them.** In `code`, the number of different tools explains more of the differences
-    between scores than anything else does.
+    **What drives them.** How much of the differences between scores each part explains, in one
+    domain.
     """)
     return
 
 
 @app.cell
-def _(wh):
-    wh.chart("dimension_effects", domain="code")
+def _(domain, wh):
+    wh.chart("dimension_effects", domain=domain)
     return
 
 
 @app.cell(hide_code=True)
 def _(mo):
     mo.md("""
-    So do the scores of `code` rank agents by success, or by their tools? 1 is the same order, -1
-    the opposite one.
+    Do its scores rank agents by success, or by their tools? 1 is the same order, -1 the opposite
+    one.
     """)
     return
 
 
 @app.cell
-def _(wh):
-    wh.ask("agent_rank_correlations").filter(task_domain="code")
+def _(domain, wh):
+    wh.ask("agent_rank_correlations").filter(task_domain=domain)
     return
 
 
 @app.cell(hide_code=True)
 def _(mo):
     mo.md("""
-    By their tools. If that is not what the score is for, other weights are worth a look.
+    If that is not what the score is for, other weights are worth a look.
 
     ## What other weights would do
 
-    A preview does all the work of a run and publishes nothing. The weights of `code` change, those
-    of the other domains stay.
+    A preview does all the work of a run and publishes nothing. The weights of this domain change,
+    those of the others stay.
     """)
     return
 
 
 @app.cell
-def _(mo, wh):
+def _(domain, mo, wh):
     weights = {
-        "code": {
+        domain: {
             "complexity": 0.2,
             "novelty": 0.3,
-            "tool_diversity": 0.1,  # was 0.3
-            "outcome_confidence": 0.4,  # was 0.2
+            "tool_diversity": 0.1,
+            "outcome_confidence": 0.4,
         }
     }
     preview = wh.preview(profiles=weights)
@@ -179,9 +180,9 @@ def _(mo):
 
 
 @app.cell
-def _(pl, preview, wh):
+def _(domain, pl, preview, wh):
     def of_agents(weights, as_of):
-        agents = wh.ask("scores_by_agent", as_of=as_of).filter(task_domain="code")
+        agents = wh.ask("scores_by_agent", as_of=as_of).filter(task_domain=domain)
         columns = ("agent_id", "tasks", "mean", "low", "high", "success")
         return agents.select(*columns, weights=pl.lit(weights))
 
@@ -204,9 +205,9 @@ def _(agents, alt):
 
 
 @app.cell
-def _(preview, wh):
+def _(domain, preview, wh):
     after = wh.ask("agent_rank_correlations", as_of=preview and "candidate")
-    after.filter(task_domain="code")
+    after.filter(task_domain=domain)
     return
 
 
@@ -215,16 +216,15 @@ def _(mo):
     mo.md("""
     ## The decision
 
-    - The new weights do what they are for: agents are ranked by success as much as by their tools,
-      and only `code` moves.
-    - They do not tell who is best: the intervals of the four agents overlap before and after. Two
-      dozen tasks each are too few for a ranking.
+    - Do the new weights do what they are for? Compare how agents are ranked by success and by their
+      tools, before and after, and see which domains move.
+    - Do the scores say who is best? Not where the intervals of agents overlap: then they had too
+      few tasks for a ranking.
 
-    So take them for what a score should mean, not for a league table. This publishes them, and
-    `wh.rollback("previous")` takes them back:
+    This publishes the weights, and `wh.rollback("previous")` takes them back:
 
     ```python
-    wh.run(profiles=weights, note="outcomes count for more in code")
+    wh.run(profiles=weights, note="outcomes count for more")
     ```
     """)
     return
