@@ -40,13 +40,17 @@ _SHORT = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _DISK_FULL = ("No space left on device", "os error 28", "disk is full", "max_temp_directory_size")
 # DuckDB's and Polars', of files of the tables.
 _FILE_GONE = ("IO Error: No files found", "IO Error: Cannot open file", "(os error 2)")
-_REMEDIES = {  # for what Prefect and Python say: a code, and what to do
+_REMEDIES = {  # for what Prefect, Python and Polars say: a code, and what to do
     "Failed to reach API": ("prefect", "start that Prefect server, or run with --no-prefect"),
     "can't start new thread": (
         "threads",
         "raise the limit on threads (pids.max of a container, ulimit -u)",
     ),
     "No module named": ("package", "install that package in this environment: pip install {name}"),
+    "Worker threads cannot be set to 0": (
+        "threads",
+        "set POLARS_MAX_THREADS to 1 or more, or not at all",
+    ),
 }
 _NO_MEMORY = "Out of Memory Error"  # DuckDB's
 _ENOUGH = 1 << 20  # free bytes of a disk that is not full

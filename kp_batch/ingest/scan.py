@@ -142,7 +142,7 @@ def scan_file(run: Run, source: SourceFile, executor: Executor) -> ArchiveScan:
     if isinstance(rows, Unreadable):
         raise ArchiveError(
             f"the traces cannot be scored: {rows.message}; see docs/reference/input.md for the "
-            "columns of a trace"
+            "columns of a trace, and docs/how-to/notebook.md to make them from flat ones"
         )
     nothing = FILES.to_frame()
     ledger = _present(_listed(run, [source], nothing), _content_frame(contents, set()))

@@ -1,11 +1,12 @@
 """What every call from Python has: settings by their names in Python, and errors for users."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 from polars.exceptions import PanicException
 
@@ -16,6 +17,8 @@ from kp_batch.scoring.profiles import extended_profiles
 from kp_batch.stopping import interrupted_once
 
 Profiles = str | PathLike[str] | Mapping[str, Any]  # a TOML file, `default`, or its tables
+Traces: TypeAlias = Any  # anything that has traces: see `kp_batch.score`
+Archive = str | PathLike[str] | Sequence[str | PathLike[str]]
 Several = str | tuple[str, ...] | list[str]
 Duration = str | timedelta
 
@@ -63,7 +66,8 @@ def config_of(values: Mapping[str, Any]) -> RescoreConfig:
         for name, value in values.items()
     }
     if given.get("archive"):
-        given["archive"] = tuple(map(str, given["archive"]))
+        several = (each if isinstance(each, (list, tuple)) else [each] for each in given["archive"])
+        given["archive"] = tuple(map(str, chain.from_iterable(several)))
     if isinstance(tables := given.get("profiles"), Mapping):  # as those of a file
         given["profiles"] = extended_profiles(tables, "the table of profiles that was given")
     return read_values(given)

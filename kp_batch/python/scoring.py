@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import polars as pl
 
@@ -17,13 +17,10 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import SettingError
 from kp_batch.novelty.settings import check_cache_by
 from kp_batch.operations.scored import ScoredRows, score_archive
-from kp_batch.python.calls import Profiles, called, config_of
+from kp_batch.python.calls import Profiles, Traces, called, config_of
 from kp_batch.python.frames import take
 from kp_batch.schemas import REJECTS, SCORES
 from kp_batch.text import be, count_of
-
-# Anything that has traces: see `score`.
-Traces: TypeAlias = Any
 
 _COUNTED = ("rows", "accepted", "duplicates", "superseded", "rejected")
 # The columns of the view `scores` that mean something without a warehouse, in its order.
@@ -88,6 +85,12 @@ class ScoredFrame(pl.DataFrame):
     def _from_pydf(cls, py_df: Any) -> pl.DataFrame:
         """What Polars makes of it has no rejects of its own: a plain frame."""
         return pl.DataFrame._from_pydf(py_df)  # noqa: SLF001 (its own name for this)
+
+    def __copy__(self) -> Self:
+        return self.of(pl.DataFrame(self), self.rejects, self.counts, self.warnings)
+
+    def __deepcopy__(self, memo: None = None) -> Self:  # frames never change
+        return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
         plain = pl.DataFrame(self)

@@ -1,6 +1,7 @@
 """`kp_batch.score`: what a run over the same rows in one file would publish, and nothing left."""
 
 import asyncio
+import copy
 import errno
 import json
 import math
@@ -150,6 +151,17 @@ def test_a_frame_and_its_display_say_what_was_not_scored() -> None:
     assert type(again) is kp.ScoredFrame
 
 
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_keeps_all(copied: Callable[[kp.ScoredFrame], kp.ScoredFrame]) -> None:
+    rejects = pl.DataFrame({"row": [1]})
+    frame = kp.ScoredFrame.of(pl.DataFrame({"score": [0.5]}), rejects, {"rows": 2}, ["a warning"])
+    again = copied(frame)
+    assert type(again) is kp.ScoredFrame
+    assert (again.counts, again.warnings) == (frame.counts, frame.warnings)
+    assert_frame_equal(again.rejects, rejects)
+    assert_frame_equal(pl.DataFrame(again), pl.DataFrame(frame))
+
+
 def test_what_polars_makes_of_it_is_a_plain_frame() -> None:
     scores = pl.DataFrame({"score": [0.5, 0.25]})
     frame = kp.ScoredFrame.of(scores, pl.DataFrame(), {"rows": 2})
@@ -215,7 +227,8 @@ def test_other_errors_are_those_of_a_run() -> None:
         kp.score(without, embedder="none")
     assert str(caught.value) == (
         "the traces cannot be scored: no column outcome.confidence; task.objective is String, "
-        "expected a struct around it; see docs/reference/input.md for the columns of a trace"
+        "expected a struct around it; see docs/reference/input.md for the columns of a trace, and "
+        "docs/how-to/notebook.md to make them from flat ones"
     )
 
 
