@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 import numpy as np
 import numpy.typing as npt
 
+from kp_batch.arguments import typed
+from kp_batch.text import in_utc
 from kp_batch.vectors import Float32s, Float64s, cosines, nonzero, unit
 
 NO_NEIGHBOUR = 0.5  # the novelty where the cache is empty, or the trace has no vector
@@ -41,11 +43,12 @@ class Nearest:
     added_at: datetime | None  # None for a zero vector
 
 
+@typed
 class VectorCache:
     """A bounded first-in-first-out cache of vectors, with an optional time to live.
 
-    Time is passed in, never read, and must not run backwards. Vectors are held as float32 unit
-    vectors (see `vectors.unit`), so that a cosine is a dot product.
+    Time is passed in, never read, and must not run backwards; without a zone it is UTC.
+    Vectors are held as float32 unit vectors (see `vectors.unit`): a cosine is a dot product.
 
     Args:
         max_elements: the most vectors that it holds, at least 1.
@@ -70,10 +73,10 @@ class VectorCache:
             )
         if ttl is not None and ttl <= timedelta(0):
             raise ValueError(f"ttl is positive or None, got {ttl}")
-        self.max_elements = max_elements
+        self.max_elements = int(max_elements)  # NumPy's is none to a deque
         self.dimensions = dimensions
         self.ttl = ttl
-        self._entries: deque[tuple[datetime, Float32s]] = deque(maxlen=max_elements)
+        self._entries: deque[tuple[datetime, Float32s]] = deque(maxlen=self.max_elements)
         self._added = 0
         self._now: datetime | None = None
 
@@ -101,7 +104,7 @@ class VectorCache:
             >>> cache.add([1.0, 0.0, 0.0], monday)
         """
         self.evict_expired(now)
-        self._entries.append((now, self._checked(vector)))
+        self._entries.append((in_utc(now), self._checked(vector)))
         self._added += 1
 
     def max_cosine_similarity(
@@ -174,10 +177,11 @@ class VectorCache:
             >>> cache.size
             0
         """
-        if self._now is not None and now < self._now:
-            raise ValueError(f"the clock runs backwards: {now} after {self._now}")
-        self._now = now
-        while self.ttl and self._entries and now - self._entries[0][0] >= self.ttl:
+        moment = in_utc(now)
+        if self._now is not None and moment < self._now:
+            raise ValueError(f"the clock runs backwards: {moment} after {self._now}")
+        self._now = moment
+        while self.ttl and self._entries and moment - self._entries[0][0] >= self.ttl:
             self._entries.popleft()
 
     def clear(self) -> None:
@@ -190,7 +194,10 @@ class VectorCache:
         self._now = None
 
     def _checked(self, vector: npt.ArrayLike) -> Float32s:
-        checked = unit(vector)
+        try:
+            checked = unit(np.atleast_1d(np.asarray(vector, dtype=np.float64)))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"no vector of {self.dimensions} numbers: {error}") from error
         if checked.shape != (self.dimensions,):
             raise ValueError(
                 f"a vector of length {checked.size} for a cache of {self.dimensions} dimensions"

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import numpy as np
+import numpy.typing as npt
 
+from kp_batch.arguments import typed
 from kp_batch.novelty.cache import novelty
 from kp_batch.stopping import look
 from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, is_unit, nonzero
@@ -57,9 +59,10 @@ class Replay:
         return novelty(self.max_similarity)
 
 
+@typed
 def replay(
     vectors: Float32s,
-    times: Int64s,
+    times: npt.ArrayLike,
     *,
     max_elements: int = 1_000,
     ttl: timedelta | None = None,
@@ -73,14 +76,14 @@ def replay(
 
     Args:
         vectors: float32, shape (n, dimensions), unit or zero rows, in replay order.
-        times: int64, shape (n,), microseconds, ascending.
+        times: shape (n,), ascending: whole numbers are microseconds, a datetime64 has its unit.
         max_elements: the cache's capacity, at least 1.
         ttl: the cache's time to live, None for no limit.
         block: the most rows of one matrix product, at least 1; changes the speed, never the result.
 
     Raises:
-        ValueError: lengths differ, times descend, a row is neither unit nor zero, or max_elements,
-            ttl or block is not positive.
+        ValueError: lengths differ, times descend or are of another type, a row is neither unit nor
+            zero, or max_elements, ttl or block is not positive.
 
     Returns:
         `max_similarity`, `nearest` (a row, -1 for none), `cache_size` and `novelty`, each of shape
@@ -93,11 +96,33 @@ def replay(
         >>> kp.replay(vectors, times).novelty.round(6)
         array([0.5, 1. , 0.2])
     """
-    if (np.diff(times) < 0).any():
+    instants = _microseconds(times)
+    if (instants[1:] < instants[:-1]).any():
         raise ValueError("times are ascending; sort the traces by (created_at, id)")
     if max_elements < 1 or (ttl is not None and ttl <= timedelta(0)):
         raise ValueError("max_elements and ttl are positive")
-    return replay_windows(vectors, window_starts(times, max_elements, ttl), block=block)
+    return replay_windows(vectors, window_starts(instants, max_elements, ttl), block=block)
+
+
+def _microseconds(times: npt.ArrayLike) -> Int64s:
+    """Times as int64 in microseconds; finer ones are cut.
+
+    Raises:
+        ValueError: they are of another type, or one is missing or too large.
+    """
+    own = np.asarray(times)
+    if own.ndim != 1 or (own.dtype.kind not in "iuM" and own.size):
+        raise ValueError(
+            "times are one row of whole numbers, which are microseconds, or of datetime64, got "
+            f"{own.dtype} of shape {own.shape}; convert them, as by .astype('datetime64[us]')"
+        )
+    if own.dtype.kind == "M":
+        if np.isnat(own).any():
+            raise ValueError(f"the time of row {int(np.isnat(own).argmax())} is missing; drop it")
+        own = own.astype("datetime64[us]")
+    elif own.size and own.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"a time is {own.max()}, too large for microseconds in int64")
+    return own.astype(np.int64)
 
 
 def replay_windows(

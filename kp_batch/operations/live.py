@@ -16,6 +16,7 @@ import polars as pl
 
 from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import fault_sentence, reasons
+from kp_batch.arguments import typed
 from kp_batch.config import RescoreConfig, read_values
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
@@ -37,16 +38,20 @@ _NEIGHBOURS = 5
 _beginning = threading.Lock()
 
 
+@typed
 class Session:
     """Scores traces one by one, each against those that came before it; no files are written.
 
-    A trace whose `id` came before takes its own place again: it keeps its time, meets what it met
-    then, and replaces itself. So a cell of a notebook that is run twice, or changed and run again,
-    leaves what running it once does. A trace without `id` is a new one each time.
+    A trace whose `id` is still in the cache takes its own place again: it keeps its time, meets
+    what it met then, and replaces itself. So a cell of a notebook that is run twice, or changed and
+    run again, leaves what running it once does. A trace without `id` is a new one each time, and so
+    is one after which as many came as the cache holds.
 
     Several threads may use a session; sessions do not know of each other, but share a model. The
-    vector of each trace with an id stays in memory until `reset`, some 2 kB; of traces without ids
-    only the cache does.
+    vectors of twice as many traces as a cache holds stay in memory, some 2 kB each.
+
+    Of a warehouse, the session has no traces that are dated in the future: its caches hold what
+    came up to now.
 
     Args:
         warehouse: a `Warehouse`, its folder, or its URL in a bucket, which stays as it is: the
@@ -110,7 +115,7 @@ class Session:
         Args:
             trace: a reasoning trace as a mapping; `id` and `created_at` are not needed.
             now: the time at which it comes, the wall clock unless given; a time without a zone is
-                UTC. A trace whose `id` came before keeps the time that it had.
+                UTC. A trace whose `id` is in the cache keeps the time that it had.
 
         Returns:
             The score, 0 to 1, is its `score`; it also has what that is made of (`breakdown`), the
@@ -133,7 +138,7 @@ class Session:
         with self._lock:  # the clock is read inside, or another thread's later call could be first
             moment = datetime.now(UTC) if now is None else in_utc(now)
             cache = self._cache(facts)
-            if trace_id not in self._known:
+            if self._place_of(trace_id) is None:
                 _check_clock(moment, self._last, cache.newest)
             entry, neighbours = self._meet(facts, moment, trace_id)
             result = self._score(facts, entry.created_at, neighbours)
@@ -144,8 +149,8 @@ class Session:
     def compare_profiles(self, trace: Mapping[str, Any]) -> dict[str, float]:
         """Score a trace under every profile in force, whatever its domain. The cache stays as is.
 
-        A trace whose `id` came before is scored at its own place, any other one as if it came at
-        the time of the last.
+        A trace whose `id` is in the cache is scored at its own place, any other one as if it came
+        at the time of the last.
 
         Returns:
             The scores, 0 to 1, by the names of the profiles.
@@ -188,9 +193,9 @@ class Session:
         self, facts: pl.DataFrame, moment: datetime, trace_id: str
     ) -> tuple[Entry, Neighbours]:
         """Compare a trace with what its cache held when it came: at a moment, or once before."""
-        known = self._known.get(trace_id)
+        known, cache = self._place_of(trace_id), self._cache(facts)
         place, time = (known.place, known.created_at) if known else (self._came, moment)
-        met = self._cache(facts).held(place, time, trace_id, self._known)
+        met = cache.held(place, time, trace_id, self._known) if self._encoder else []
         text, digest = facts.select("text", "text_hash").row(0)
         read_before = (entry for entry in (known, *met) if entry and entry.text_hash == digest)
         same = next(read_before, None)
@@ -208,17 +213,20 @@ class Session:
 
     def _keep(self, entry: Entry) -> None:
         """Put a trace into its cache, at its place."""
-        before = self._known.get(entry.trace_id)
-        if before is None:
-            self._came, self._last = self._came + 1, entry.created_at
-        if before and self._encoder:
+        if before := self._place_of(entry.trace_id):
             self._caches[before.group].came.remove(before)
-        if self._encoder:  # without, none is compared
-            self._caches[entry.group].add(entry)
+        else:
+            self._came, self._last = self._came + 1, entry.created_at
         if entry.trace_id:
             self._known[entry.trace_id] = entry
-        if not self._known:
-            self._caches[entry.group].forget_evicted()
+        for gone in self._caches[entry.group].add(entry):
+            if self._known.get(gone.trace_id) is gone:
+                del self._known[gone.trace_id]
+
+    def _place_of(self, trace_id: str) -> Entry | None:
+        """The trace of an id as it came before, if its cache still holds it."""
+        known = self._known.get(trace_id)
+        return known if known and self._caches[known.group].has(known) else None
 
     def _group(self, facts: pl.DataFrame) -> Group:
         return self._standing.told_apart_by(facts) if self._standing else ()
@@ -246,6 +254,7 @@ class Session:
         self._last: datetime | None = None
 
 
+@typed
 def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> float:
     """Score one trace against the traces that this process scored before it.
 
@@ -273,6 +282,7 @@ def evaluate_value(trace: Mapping[str, Any], now: datetime | None = None) -> flo
     return _engine().evaluate(_without_id(trace), now).score
 
 
+@typed
 def compare_profiles(trace: Mapping[str, Any]) -> dict[str, float]:
     """Score a trace under every built-in profile, whatever its domain. The cache stays as it is.
 
@@ -314,7 +324,7 @@ def _engine() -> Session:
 @cache
 def _begun() -> Session:
     if find_spec("sentence_transformers") is None:
-        warnings.warn("sentence-transformers is not installed: every novelty is 0.5", stacklevel=4)
+        warnings.warn("sentence-transformers is not installed: every novelty is 0.5", stacklevel=5)
         return Session(embedder="none")
     return Session()
 

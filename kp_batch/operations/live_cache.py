@@ -1,8 +1,8 @@
 """What a session has scored, in the order in which it came, so that a trace can come once more.
 
-A cell of a notebook is run again and again. So a trace whose id came before takes its own place: it
-meets those that were before it, however many came since, and is met by those after it. For that
-the vectors of traces with ids stay, also when the cache of the time holds them no more.
+A cell of a notebook is run again and again. So a trace whose id is still in its cache takes its own
+place: it meets those that were before it, and is met by those after it. For that as many traces
+stay as two caches hold: those of the cache, and those that the oldest of them met.
 """
 
 from bisect import bisect_left, insort
@@ -41,7 +41,7 @@ class LiveCache:
         settings: its size and time to live.
         before: what it held when the session began, the oldest first; one more, if there was one,
             since the session may replace one.
-        came: what came since.
+        came: what came since; at most twice the size.
     """
 
     settings: CacheSettings
@@ -60,29 +60,32 @@ class LiveCache:
             place: of the trace, or that of the next one.
             time: when the trace came.
             trace_id: of the trace; empty: it has none.
-            known: by id; a trace from before the session is not there once its id came again.
+            known: by id; a trace from before is not there once its id came again, maybe elsewhere.
         """
         earlier = self.came[: bisect_left(self.came, place, key=_place)]
-        entries: list[Entry] = []
+        entries, ids = list[Entry](), {trace_id} - {""}
         for entry in chain(reversed(earlier), reversed(self.before)):
             if len(entries) == self.settings.size or self._has_expired(entry, time):
                 break
             again = known.get(entry.trace_id, entry)
-            is_replaced = again is not entry and again.place <= place
-            if not is_replaced and not (trace_id and trace_id == entry.trace_id):
+            if entry.trace_id not in ids and (again is entry or again.place > place):
                 entries.append(entry)
+            ids |= {entry.trace_id} - {""}
         return entries[::-1]
 
     def _has_expired(self, entry: Entry, time: datetime) -> bool:
         return self.settings.ttl is not None and time - entry.created_at >= self.settings.ttl
 
-    def add(self, entry: Entry) -> None:
-        """Add a trace at its place."""
-        insort(self.came, entry, key=_place)
+    def has(self, entry: Entry) -> bool:
+        """Whether it holds a trace now, so that it may come once more."""
+        return any(entry is each for each in self.came[-self.settings.size :])
 
-    def forget_evicted(self) -> None:
-        """Forget what is in no cache any more: where no trace has an id, none comes once more."""
-        del self.came[: -self.settings.size]
+    def add(self, entry: Entry) -> list[Entry]:
+        """Add a trace at its place; returns those that no trace of the cache can have met."""
+        insort(self.came, entry, key=_place)
+        gone = self.came[: -2 * self.settings.size]
+        del self.came[: -2 * self.settings.size]
+        return gone
 
 
 def _place(entry: Entry) -> int:

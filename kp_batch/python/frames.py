@@ -84,9 +84,12 @@ def lines(traces: Any) -> Iterator[bytes]:
         traces = _from_pandas(traces)
     if (frames := _frames(traces)) is not None:
         return map(_line, _rows(frames))
-    if isinstance(traces, Iterable) and not isinstance(traces, (str, bytes, PathLike)):
-        return map(_line, cast("Iterable[Any]", traces))
     kinds = "give a mapping, a list of them, or a frame"
+    if isinstance(traces, Iterable) and not isinstance(traces, (str, bytes, PathLike)):
+        each = [*cast("Iterable[Any]", traces)]
+        if each and not any(isinstance(trace, Mapping) for trace in each):
+            raise SettingError(f"traces has what is of type {type(each[0]).__name__}; {kinds}")
+        return map(_line, each)
     raise SettingError(f"traces is of type {type(traces).__name__}; {kinds}")
 
 
@@ -148,8 +151,8 @@ def _take_each(traces: Iterator[Any], folder: Path) -> tuple[str, ...] | Path | 
         if not isinstance(first, (str, PathLike)):
             return _write_lines(folder, map(_line, each))
         paths = [*each]
-        if odd := next((path for path in paths if not isinstance(path, (str, PathLike))), None):
-            kind = type(odd).__name__
+        if odd := {type(path).__name__ for path in paths if not isinstance(path, (str, PathLike))}:
+            kind = " and ".join(sorted(odd))
             raise SettingError(f"traces has paths, and what is of type {kind}; {_KINDS}")
         return tuple(map(fsdecode, paths))
     return None

@@ -3,6 +3,7 @@
 from os import PathLike
 from pathlib import Path
 
+from kp_batch.arguments import typed
 from kp_batch.errors import SettingError
 from kp_batch.project import Project as ProjectFile
 from kp_batch.project import load_project
@@ -31,6 +32,7 @@ class Warehouse(RunMethods, AnswerMethods, TraceMethods, HistoryMethods, UpkeepM
     """
 
 
+@typed
 class Project(Warehouse):
     """The warehouse of a project, whose file has its archive, its settings and its limits.
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from kp_batch.arguments import typed
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ProfileError
 from kp_batch.faults import unknown_key
@@ -123,6 +124,7 @@ class ProfileVersions:
         }
 
 
+@typed
 def load_profiles(path: Path | str | None = None) -> ProfileVersions:
     """Load the five built-in profiles, and merge those of a TOML file over them.
 

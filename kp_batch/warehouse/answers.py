@@ -107,8 +107,9 @@ def _check_types(answer: duckdb.DuckDBPyRelation) -> None:
             )
 
 
-def _refusal(message: str) -> str:
+def _refusal(text: str) -> str:
     """DuckDB's message; where it does not find a question by its name, how that is asked."""
+    message = text.removeprefix("Invalid Input Error: ")  # of a question that refuses a value
     if "to DECIMAL(38,0)" in message:  # see `frame_of`
         return f"{message}\nask for …::VARCHAR, its text"
     named = _NOT_FOUND.search(message)

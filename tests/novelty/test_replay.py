@@ -3,10 +3,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -443,6 +445,44 @@ def test_wrong_vectors_and_times_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
         replay(vectors, times)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_of_any_unit_are_those_of_microseconds(unit: str) -> None:
+    seconds = np.array([0, 3600, 7200])
+    times = seconds.astype("datetime64[s]").astype(f"datetime64[{unit}]")
+    vectors, hour = np.ones((3, 1), np.float32), timedelta(hours=1)
+    wanted = [0, 0, 0]
+    assert replay(vectors, seconds * 10**6, ttl=hour).cache_size.tolist() == wanted
+    assert replay(vectors, times, ttl=hour).cache_size.tolist() == wanted
+    polars = pl.Series(times if unit != "s" else times.astype("datetime64[ms]"))
+    assert replay(vectors, polars, ttl=hour).cache_size.tolist() == wanted
+    assert replay(vectors, pd.Series(times), ttl=hour).cache_size.tolist() == wanted
+
+
+@pytest.mark.parametrize("dtype", [np.uint64, np.uint32, np.int32, np.int64])
+def test_whole_numbers_of_any_type_are_microseconds(dtype: type[np.integer]) -> None:
+    vectors, times = np.ones((3, 1), np.float32), np.array([5, 6, 7], dtype)
+    assert replay(vectors, times, ttl=2 * MICROSECOND).cache_size.tolist() == [0, 1, 1]
+    with pytest.raises(ValueError, match="ascending"):
+        replay(vectors, times[::-1])
+
+
+@pytest.mark.parametrize(
+    ("times", "sentence"),
+    [
+        (np.array([0, 2**63], np.uint64), "too large for microseconds"),
+        (np.array([0.0, 1.5]), "got float64 of shape"),
+        (np.array(["2026-01-05", "NaT"], "datetime64[us]"), "the time of row 1 is missing"),
+        (np.array([0, 1], "timedelta64[us]"), "got timedelta64"),
+        ([datetime(2026, 1, 5, tzinfo=UTC)] * 2, "got object of shape"),
+        (np.array([[0, 1]]), "one row of whole numbers"),
+        (5, "one row of whole numbers"),
+    ],
+)
+def test_what_are_no_times_is_refused(times: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        replay(ONE, times)
 
 
 @pytest.mark.telling

@@ -52,21 +52,29 @@ class Came:
 
 
 def greatest(size: int, ttl: timedelta | None, earlier: Sequence[Came], new: Came) -> float | None:
-    """The oracle: the engine's cache, filled with what came earlier in the group of a trace."""
+    """The oracle: the engine's cache, filled with what came earlier in the group of a trace.
+
+    Of several of one name the last one counts.
+    """
     cache = VectorCache(size, ttl=ttl)
-    for each in earlier:
-        if each.group == new.group and (each.name is None or each.name != new.name):
+    for place, each in enumerate([*earlier, new][:-1]):
+        later = {other.name for other in [*earlier[place + 1 :], new]} - {None}
+        if each.group == new.group and each.name not in later:
             cache.add(VECTORS[each.words], each.time)
     return cache.max_cosine_similarity(VECTORS[new.words], new.time)
 
 
-def notebook(runs: Sequence[Came]) -> list[Came]:
-    """The traces as if each cell had been run once: each in its place, as it was last."""
+def notebook(runs: Sequence[Came], size: int) -> list[Came]:
+    """The traces as if each cell had been run once: each in its place, as it was last.
+
+    One that came before so many others that the cache has lost it comes anew.
+    """
     traces: list[Came] = []
     for each in runs:
         places = [i for i, old in enumerate(traces) if old.name == each.name is not None]
-        if places:
-            traces[places[0]] = Came(each.name, each.words, traces[places[0]].time, each.group)
+        if places and places[-1] >= len(traces) - size:
+            old = traces[places[-1]]
+            traces[places[-1]] = Came(each.name, each.words, old.time, each.group)
         else:
             traces.append(each)
     return traces
@@ -101,8 +109,8 @@ def test_law_a_cell_that_is_run_again_equals_one_that_is_run_once(
         for name, words in cells[at % len(cells)]:
             runs.append(Came(name, words, NOON + len(runs) * MINUTE))
             found = session.evaluate(came(name, words), runs[-1].time)
-            traces = notebook(runs)
-            [place] = [i for i, each in enumerate(traces) if each.name == name]
+            traces = notebook(runs, size)
+            *_, place = (i for i, each in enumerate(traces) if each.name == name)
             assert found.max_similarity == greatest(size, ttl, traces[:place], traces[place])
 
 
@@ -120,26 +128,32 @@ def test_law_a_trace_without_an_id_is_a_new_one_each_time(
     for name, words in runs:
         seen.append(Came(name, words, NOON + len(seen) * MINUTE))
         found = session.evaluate(came(name, words), seen[-1].time)
-        traces = notebook(seen)
-        place = next((i for i, e in enumerate(traces) if e.name == name), 0) if name else -1
-        earlier = traces[:place] if name else traces[:-1]
+        traces = notebook(seen, size)
+        place = max(i for i, e in enumerate(traces) if name is None or e.name == name)
+        earlier = traces[:place]
         assert found.max_similarity == greatest(size, None, earlier, traces[place])
 
 
-def test_a_loop_longer_than_the_cache_scores_the_same_when_it_is_run_again() -> None:
-    session = Session(embedder="hashing", cache_size=2)
+def test_a_loop_no_longer_than_the_cache_scores_the_same_when_it_is_run_again() -> None:
+    session = Session(embedder="hashing", cache_size=6)
     loop = [came(str(number), WORDS[number % 8]) for number in range(6)]
     once = [session.evaluate(each) for each in loop]
     assert [session.evaluate(each) for each in loop] == once
     assert session.compare_profiles(loop[3]) == once[3].by_profile
-    assert [len(cache.came) for cache in session._caches.values()] == [6]  # noqa: SLF001
 
 
-def test_without_ids_a_session_keeps_no_more_than_its_cache() -> None:
-    session = Session(embedder="hashing", cache_size=3)
+@pytest.mark.parametrize("embedder", ["hashing", "none"])
+@pytest.mark.parametrize("every", [1, 2, 7, 20, 100])
+def test_a_session_keeps_no_more_than_twice_its_cache_whatever_has_an_id(
+    embedder: str, every: int
+) -> None:
+    session = Session(embedder=embedder, cache_size=3)
     for number in range(20):
-        session.evaluate(came(None, WORDS[number % 8]))
-    assert [len(cache.came) for cache in session._caches.values()] == [3]  # noqa: SLF001
+        name = None if number % every else str(number)
+        session.evaluate(came(name, WORDS[number % 8]))
+    [cache] = session._caches.values()  # noqa: SLF001
+    assert len(cache.came) == 6
+    assert len(session._known) <= 6  # noqa: SLF001
 
 
 def test_a_trace_tells_its_neighbours_and_all_that_score_tells() -> None:
@@ -266,8 +280,8 @@ def test_law_beside_a_warehouse_cells_may_be_run_again(
     for name, words in runs:
         seen.append(Came(name, words, NOON + len(seen) * MINUTE))
         found = session.evaluate(came(name, words), seen[-1].time)
-        traces = notebook(seen)
-        [place] = [i for i, each in enumerate(traces) if each.name == name]
+        traces = notebook(seen, 3)
+        *_, place = (i for i, each in enumerate(traces) if each.name == name)
         again = {each.name for each in traces[: place + 1]}
         own = [each for each in before(made.warehouse) if each.name not in again]
         assert found.max_similarity == greatest(3, None, [*own, *traces[:place]], traces[place])

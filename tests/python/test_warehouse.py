@@ -5,7 +5,7 @@ import json
 import os
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from io import StringIO
@@ -333,7 +333,7 @@ def test_a_key_is_a_column_and_a_value_is_none(wh: kp.Warehouse) -> None:
     assert drift.equals(wh.sql("FROM drift(latest(), latest())"))
     quoted = wh.ask("differences_by", "agent_id", "it's", "y")
     assert quoted.equals(wh.sql("FROM differences_by(agent_id, 'it''s', 'y')"))
-    with pytest.raises(KpBatchError, match=r"no trace has y'\); DROP TABLE scores; --"):
+    with pytest.raises(KpBatchError, match=r"^no trace has y'\); DROP TABLE scores; --"):
         wh.ask("differences_by", "agent_id", "it's", "y'); DROP TABLE scores; --")
     with pytest.raises(KpBatchError, match='column "profile\\) FROM'):
         wh.ask("means_by", "profile) FROM")
@@ -347,7 +347,7 @@ def test_a_key_is_a_column_and_a_value_is_none(wh: kp.Warehouse) -> None:
         ("near_duplicates", [0.9, 0.8], "takes similarity, got 2 values"),
         ("scores_by_week", [1], "takes no values, got 1 value"),
         ("means_by", ["nothing"], 'column "nothing" not found'),
-        ("domain_changes", ["weak"], "a period is day, week, month, quarter or year"),
+        ("domain_changes", ["weak"], "^a period is day, week, month, quarter or year"),
         ("drift", ["2031", "latest"], "there is no run '2031'"),
     ],
 )
@@ -543,7 +543,9 @@ def test_faults_of_values_are_told_by_their_names_in_python(
     with pytest.raises(SettingError, match="min_score is from 0 to 1; top is at least 1"):
         wh.export(tmp_path / "a.jsonl", min_score=2, top=0)
     for name in ("since", "until"):
-        with pytest.raises(SettingError, match=f"{name} 'soon' is no day; write one such as"):
+        with pytest.raises(
+            SettingError, match=f"^{name} is a day, such as .*, got 'soon'; write one"
+        ):
             wh.export(tmp_path / "a.jsonl", **{name: "soon"})
     with pytest.raises(SettingError, match="format 'pdf' is none; choose html, markdown"):
         wh.report("pdf")  # type: ignore[arg-type]
@@ -667,13 +669,3 @@ def test_new_traces_are_read_as_those_of_a_frame_are(wh: kp.Warehouse) -> None:
     for none in ("traces.jsonl", None):
         with pytest.raises(SettingError, match="give a mapping, a list of them, or a frame"):
             wh.score(none)
-
-
-@pytest.mark.slow
-def test_a_time_stands_for_its_day_in_utc(tmp_path: Path, wh: kp.Warehouse) -> None:
-    late = datetime(2026, 1, 5, 23, tzinfo=timezone(-timedelta(hours=5)))  # of the 6th, in UTC
-
-    given = [
-        wh.export(tmp_path / "a.jsonl", min_score=0, since=day) for day in (late, "2026-01-06")
-    ]
-    assert [result.exported for result in given] == [1, 1]

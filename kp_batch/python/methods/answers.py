@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
+from kp_batch.arguments import typed
 from kp_batch.errors import SettingError
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 from kp_batch.python.methods.place import Place
 
 
+@typed
 class AnswerMethods(Place):
     """Read the tables, and ask questions."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from kp_batch.arguments import typed
 from kp_batch.errors import SettingError
 from kp_batch.python.calls import Duration, check
 from kp_batch.text import parse_duration
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 from kp_batch.python.methods.place import Place
 
 
+@typed
 class HistoryMethods(Place):
     """Look at the runs, and check what they left."""
 

@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kp_batch.arguments import typed
 from kp_batch.errors import SettingError
 from kp_batch.faults import unknown_key
 from kp_batch.project import Project as ProjectFile
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 
+@typed
 class Place:
     """A warehouse's place, and the project that it is of, if it is of one."""
 

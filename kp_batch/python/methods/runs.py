@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from kp_batch.arguments import typed
 from kp_batch.operations.outcome import Awaited, PreviewOutcome, RunOutcome
-from kp_batch.python.calls import Duration, Settings, Several, config_of
+from kp_batch.python.calls import Archive, Duration, Settings, Several, config_of
 
 if TYPE_CHECKING:
     from kp_batch.operations.sweep_result import Sweep
@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 from kp_batch.python.methods.place import Place
 
 
+@typed
 class RunMethods(Place):
     """Run, and tell what a run would do."""
 
     def run(
-        self, *archive: str | PathLike[str], prefect: bool = False, **settings: Unpack[Settings]
+        self, *archive: Archive, prefect: bool = False, **settings: Unpack[Settings]
     ) -> RunOutcome:
         """Rescore an archive: Parquet or JSONL files, folders, globs or URLs.
 
         Args:
-            archive: left out, it is that of the project, or of the last run.
+            archive: paths, or lists of them; left out, that of the project, or of the last run.
             prefect: whether to run as a Prefect flow.
             settings: what is left out stays as the warehouse has it.
 
@@ -42,7 +43,7 @@ class RunMethods(Place):
         return cast("RunOutcome", self._start(archive, settings, prefect=prefect))
 
     def preview(
-        self, *archive: str | PathLike[str], prefect: bool = False, **settings: Unpack[Settings]
+        self, *archive: Archive, prefect: bool = False, **settings: Unpack[Settings]
     ) -> PreviewOutcome:
         """Do all the work of a run and publish nothing: how the scores would move.
 
@@ -66,9 +67,7 @@ class RunMethods(Place):
         """
         return cast("PreviewOutcome", self._start(archive, settings, preview=True, prefect=prefect))
 
-    def plan(
-        self, *archive: str | PathLike[str], **settings: Unpack[Settings]
-    ) -> "PlanDescription":
+    def plan(self, *archive: Archive, **settings: Unpack[Settings]) -> "PlanDescription":
         """Tell what a run would do, and why; nothing changes.
 
         Args:

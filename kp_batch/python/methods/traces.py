@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, overload
 
-from kp_batch.python.calls import Profiles, check, config_of
+from kp_batch.arguments import typed
+from kp_batch.python.calls import Profiles, Traces, check, config_of
 from kp_batch.text import in_utc
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ from kp_batch.python.methods.place import Place
 Trace = Mapping[str, Any]
 
 
+@typed
 class TraceMethods(Place):
     """Explain, compare and score traces."""
 
@@ -47,9 +49,7 @@ class TraceMethods(Place):
     @overload
     def similar(self, trace: Trace | Iterable[Trace], *, most: int = 10) -> "SimilarLines": ...
 
-    def similar(
-        self, trace: str | Trace | Iterable[Trace], *, most: int = 10
-    ) -> "SimilarTraces | SimilarLines":
+    def similar(self, trace: str | Traces, *, most: int = 10) -> "SimilarTraces | SimilarLines":
         """Find the traces of the whole archive, earlier and later, that one resembles most.
 
         Args:
@@ -73,7 +73,7 @@ class TraceMethods(Place):
 
     def score(
         self,
-        traces: Trace | Iterable[Trace],
+        traces: Traces,
         *,
         profiles: Profiles | None = None,
         at: datetime | None = None,
@@ -120,7 +120,7 @@ class TraceMethods(Place):
             return redundancy(folder, similarity)
 
 
-def _lines(traces: Trace | Iterable[Trace]) -> BytesIO:
+def _lines(traces: Traces) -> BytesIO:
     from kp_batch.python.frames import lines
 
     return BytesIO(b"".join(lines(traces)))

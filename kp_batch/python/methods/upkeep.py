@@ -5,9 +5,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kp_batch.arguments import typed
 from kp_batch.errors import SettingError
 from kp_batch.python.calls import Duration, Several, note_of
-from kp_batch.text import in_utc
 
 if TYPE_CHECKING:
     from kp_batch.operations.export import ExportResult
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 from kp_batch.python.methods.place import Place
 
 
+@typed
 class UpkeepMethods(Place):
     """Keep a warehouse right, small and private, and export from it."""
 
@@ -126,9 +127,10 @@ class UpkeepMethods(Place):
 
 
 def _day(name: str, day: str | date | None) -> str | None:
-    if isinstance(day, datetime):
-        day = in_utc(day).date()
     try:
         return None if day is None else str(date.fromisoformat(str(day)))
     except ValueError as error:
-        raise SettingError(f"{name} {day!r} is no day; write one such as 2026-01-31") from error
+        raise SettingError(
+            f"{name} is a day, such as 2026-01-31, got {str(day)!r}; write one, or for a time "
+            "where=\"created_at <= '2026-01-31T12:00Z'\""
+        ) from error
