@@ -1,41 +1,42 @@
-"""Lists the files of an archive in buckets, and reads them; see `folders`."""
+"""Lists the files of an archive in buckets, as `folders` does, and reads them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO, cast
 
 from kp_batch.archive.folders import (
-    TABLE_FOLDERS,
+    LOG_OF_TABLE,
+    Entry,
     Glob,
     SourceFile,
-    fault_by,
     folders_above,
-    table_fault,
+    in_table,
+    walk,
 )
-from kp_batch.archive.formats import BY_ENDING
-from kp_batch.errors import ArchiveError
 from kp_batch.storage.store import Object, Store, bucket_and_path
 from kp_batch.storage.urls import is_web
-
-_ENDINGS = tuple(BY_ENDING)
 
 
 def list_files(url: str, *, every: bool = False) -> Iterator[SourceFile]:
     """As `folders.list_files`, of a URL.
 
     Raises:
-        ArchiveError: the URL is a warehouse, or in a table of a format such as Delta.
+        ArchiveError: the URL is a warehouse, or in a Delta table.
         OSError: it cannot be listed.
     """
     bucket, path = bucket_and_path(url)
+    glob = Glob.of(path)
     if not is_web(url):
-        _check_above(bucket, Glob.of(path).folder)
+        _check_above(bucket, glob.folder)
     if path and not path.endswith("/") and (obj := bucket.head(path)):
         yield _source(bucket, obj)
     elif not is_web(url):
-        yield from _glob_files(bucket, Glob.of(path), every=every)
+        folder = glob.folder.strip("/")
+        tree = _tree(bucket, folder)
+        yield from walk(Glob(_url(bucket, folder), glob.pattern), tree.__getitem__, every=every)
 
 
 def stat_file(url: str) -> SourceFile:
@@ -73,56 +74,45 @@ def open_copy(url: str, copy: str) -> BinaryIO:
 
 
 def _check_above(bucket: Store, path: str) -> None:
-    """Refuse what is in the folder of a table; a bucket itself is hardly one."""
+    """Refuse what is in a table; a bucket itself is hardly one."""
     for folder in folders_above(path.strip("/")):
-        for inner in TABLE_FOLDERS:
-            with suppress(PermissionError):  # whoever may read some folders may not list others
-                names = (obj.path for obj in bucket.objects(f"{folder}/{inner}"))
-                if fault := next(filter(None, (table_fault(inner, name) for name in names)), ""):
-                    raise ArchiveError(f"cannot look into '{_url(bucket, folder)}': {fault}")
+        with suppress(PermissionError):  # whoever may read some folders may not list others
+            if any(True for _ in bucket.objects(f"{folder}/{LOG_OF_TABLE}")):
+                raise in_table(_url(bucket, folder))
 
 
-def _glob_files(bucket: Store, glob: Glob, *, every: bool) -> Iterator[SourceFile]:
-    """The files of a glob, and folders with a fault that it can match files in."""
-    folder = glob.folder.strip("/")
-    objects = list(bucket.objects(folder))
-    faulty = _faulty_folders(obj.path for obj in objects)
-    if folder in faulty:
-        raise ArchiveError(f"cannot look into '{_url(bucket, folder)}': {faulty[folder]}")
-    for path, fault in faulty.items():
-        below = _below(folder, path)
-        if (every or not _is_hidden(below)) and (not glob.pattern or glob.leads_to(below)):
-            yield SourceFile(_url(bucket, path), 0, 0, fault=fault)
-    for obj in objects:
-        below = _below(folder, obj.path)
-        if (
-            (every or (obj.path.lower().endswith(_ENDINGS) and not _is_hidden(below)))
-            and faulty.keys().isdisjoint(folders_above(obj.path))
-            and glob.covers(below)
-        ):
-            yield _source(bucket, obj)
+@dataclass(frozen=True)
+class _Entry:
+    """An object, or a folder, which has none."""
+
+    name: str
+    path: str
+    object: SourceFile | None
+
+    def is_folder(self, *, follows: bool) -> bool:  # noqa: ARG002 (a bucket has no links)
+        return self.object is None
+
+    def is_lost(self) -> bool:
+        return False
+
+    def source(self) -> SourceFile | None:
+        return self.object
 
 
-def _below(folder: str, path: str) -> tuple[str, ...]:
-    return tuple(path.removeprefix(folder).strip("/").split("/"))
+def _tree(bucket: Store, top: str) -> dict[str, list[Entry]]:
+    """What is in each folder from `top` on, by their URLs: a bucket has only a list of objects."""
+    tree: dict[str, list[Entry]] = {_url(bucket, top): []}
 
+    def add(path: str, source: SourceFile | None) -> None:
+        folder, _, name = path.rpartition("/")
+        if _url(bucket, folder) not in tree:
+            tree[_url(bucket, folder)] = []
+            add(folder, None)
+        tree[_url(bucket, folder)].append(_Entry(name, _url(bucket, path), source))
 
-def _is_hidden(below: tuple[str, ...]) -> bool:
-    return any(part.startswith((".", "_")) for part in below)
-
-
-def _faulty_folders(paths: Iterable[str]) -> dict[str, str]:
-    """The outermost folders that must not be read, with their faults."""
-    faults: dict[str, str] = {}
-    for path in paths:
-        folder, fault = fault_by(path)
-        if fault:
-            faults.setdefault(folder, fault)
-    outermost: dict[str, str] = {}
-    for folder in sorted(faults):
-        if outermost.keys().isdisjoint(folders_above(folder)):
-            outermost[folder] = faults[folder]
-    return outermost
+    for obj in bucket.objects(top):
+        add(obj.path, _source(bucket, obj))
+    return tree
 
 
 def _source(bucket: Store, obj: Object) -> SourceFile:

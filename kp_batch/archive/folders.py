@@ -1,27 +1,26 @@
-"""The files of an archive, and a list of those in local folders.
+"""Lists the files of an archive in folders: local ones, and those of buckets.
 
 A folder that cannot be read, or must not be, is listed as one file with a fault.
 """
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from typing import Protocol
 
 from kp_batch.archive.formats import BY_ENDING, FORMATS, Format
 from kp_batch.errors import ArchiveError, is_of_machine, is_passing
 from kp_batch.files import NO_FILE
 
-# Formats of tables: a folder in that of the table, and how the name of a file there ends.
-_TABLES = (
-    ("a Delta", "_delta_log", ""),
-    ("a Hudi", ".hoodie", ""),
-    ("an Iceberg", "metadata", (".metadata.json", ".metadata.json.gz")),
+LOG_OF_TABLE = "_delta_log"
+IS_TABLE = (
+    "it is a Delta table, whose files may hold rows that were deleted from it; export it to plain "
+    "Parquet"
 )
-TABLE_FOLDERS = tuple(inner for _, inner, _ in _TABLES)
 # A warehouse has the first of these from the beginning of its first run.
 _WAREHOUSE_FILES = frozenset({"kp.lock", "kp.duckdb"})
 IS_WAREHOUSE = "kp.lock or kp.duckdb stands in it: it is a warehouse of kp_batch, not an archive"
@@ -130,6 +129,32 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(glob_translate(pattern))
 
 
+class Entry(Protocol):
+    """What is in a folder: a file, another folder, or something else."""
+
+    @property
+    def name(self) -> str:
+        """In its folder."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """In full, or a URL."""
+        ...
+
+    def is_folder(self, *, follows: bool) -> bool:
+        """Whether it is a folder, or, if it `follows` links, a link to one."""
+        ...
+
+    def is_lost(self) -> bool:
+        """Whether it is a link that cannot be followed now: it may have led to a folder."""
+        ...
+
+    def source(self) -> SourceFile | None:
+        """The file, with its fault if it has one; None if it is no file."""
+        ...
+
+
 def list_files(
     root: str,
     own: str | None,
@@ -146,43 +171,102 @@ def list_files(
         is_excluded: whether a folder is listed with the fault `EXCLUDED`, and not looked into.
 
     Raises:
-        ArchiveError: the path is a warehouse, or in a table of a format such as Delta.
+        ArchiveError: the path is a warehouse, or in a Delta table.
         OSError: it cannot be listed.
         ValueError: it is no path.
     """
     for folder in Path(root).parents:
-        if fault := _table_fault(folder):
-            raise ArchiveError(f"cannot look into {str(folder)!r}: {fault}")
+        if os.path.exists(folder / LOG_OF_TABLE):  # noqa: PTH110 (raises nothing)
+            raise in_table(str(folder))
     try:
         status = Path(root).stat()
     except (FileNotFoundError, NotADirectoryError):
         glob = Glob.of(root)
-        if Path(glob.folder).is_dir():
-            yield from _glob_files(glob, own, every, is_excluded)
-        return
-    if S_ISREG(status.st_mode):
-        yield _source(root, status)
-    elif S_ISDIR(status.st_mode):
-        yield from _glob_files(Glob(root), own, every, is_excluded)
+        if not Path(glob.folder).is_dir():
+            return
+    else:
+        if S_ISREG(status.st_mode):
+            yield _source(root, status)
+        if not S_ISDIR(status.st_mode):
+            return
+        glob = Glob(root)
+
+    def look_into(folder: str) -> Sequence[Entry]:
+        if os.path.realpath(folder) == own:
+            return ()
+        with os.scandir(folder) as entries:
+            return [_Local(entry) for entry in entries]
+
+    yield from walk(glob, look_into, every=every, is_excluded=is_excluded)
 
 
-def is_table(kind: str) -> str:
-    """The fault of a table's folder."""
-    return (
-        f"it is {kind} table, whose files may hold rows that were deleted from it; "
-        "export it to plain Parquet"
-    )
+def in_table(folder: str) -> ArchiveError:
+    """The error where a folder above what is to be listed is a table."""
+    return _cannot_look(folder, IS_TABLE)
 
 
-def table_fault(inner: str, name: str) -> str:
-    """The fault of a folder with a file of that name in its folder `inner`; empty if it has none.
+def walk(
+    glob: Glob,
+    look_into: Callable[[str], Sequence[Entry]],
+    *,
+    every: bool = False,
+    is_excluded: Callable[[str], bool] = excludes_nothing,
+) -> Iterator[SourceFile]:
+    """All files that the glob matches, or that are at any depth in folders that it matches.
 
     Args:
-        inner: one of `TABLE_FOLDERS`.
-        name: of the file.
+        glob: below a folder.
+        look_into: what is in a folder; may raise an OSError.
+        every: as of `list_files`.
+        is_excluded: likewise.
+
+    Raises:
+        ArchiveError: the glob's folder cannot be read, or must not be.
     """
-    kinds = (kind for kind, folder, ending in _TABLES if folder == inner and name.endswith(ending))
-    return next(map(is_table, kinds), "")
+    pending: list[tuple[str, tuple[str, ...], bool]] = [(glob.folder, (), not glob.pattern)]
+    while pending:
+        folder, below, in_match = pending.pop()
+        if below and is_excluded(text_path(folder)):
+            yield SourceFile(folder, 0, 0, fault=EXCLUDED)
+            continue
+        entries = _looked_into(folder, look_into)
+        if isinstance(entries, SourceFile):
+            if not below:
+                raise _cannot_look(folder, entries.fault)
+            yield entries
+            continue
+        for entry in entries:
+            path = (*below, entry.name)
+            if not every and entry.name.startswith((".", "_")):
+                continue
+            is_match = in_match or glob.matches(path)
+            # A link to a folder is followed only if the glob matches the link itself.
+            follows = is_match and not in_match
+            if entry.is_folder(follows=follows):
+                if is_match or glob.leads_to(path):
+                    pending.append((entry.path, path, is_match))
+            elif (
+                is_match
+                and (
+                    every or entry.name.lower().endswith(_ENDINGS) or (follows and entry.is_lost())
+                )
+                and (source := entry.source())
+            ):
+                yield source
+
+
+def _looked_into(
+    folder: str, look_into: Callable[[str], Sequence[Entry]]
+) -> Sequence[Entry] | SourceFile:
+    """What is in a folder, or the folder with its fault."""
+    try:
+        entries = look_into(folder)
+    except OSError as error:
+        return _unreadable(folder, "the folder cannot be read: ", error)
+    names = {entry.name for entry in entries}
+    if not _WAREHOUSE_FILES.isdisjoint(names):
+        return SourceFile(folder, 0, 0, fault=IS_WAREHOUSE)
+    return SourceFile(folder, 0, 0, fault=IS_TABLE) if LOG_OF_TABLE in names else entries
 
 
 def stat_file(path: str) -> SourceFile:
@@ -194,126 +278,43 @@ def stat_file(path: str) -> SourceFile:
     return _source(path, Path(path).stat())
 
 
-def fault_by(path: str) -> tuple[str, str]:
-    """The folder that must not be read, by a file in it or below it, and why; else no reason."""
-    for inner in TABLE_FOLDERS:
-        folder, is_inside, name = f"/{path}".rpartition(f"/{inner}/")  # also that of a bucket
-        if is_inside and (fault := table_fault(inner, name)):
-            return folder.removeprefix("/"), fault
-    folder, _, name = path.rpartition("/")
-    return folder, IS_WAREHOUSE if name in _WAREHOUSE_FILES else ""
+@dataclass(frozen=True)
+class _Local:
+    """An entry of a local folder."""
 
+    entry: os.DirEntry[str]
 
-def _glob_files(
-    glob: Glob,
-    own: str | None,
-    every: bool,  # noqa: FBT001 (as `list_files` has it)
-    is_excluded: Callable[[str], bool],
-) -> Iterator[SourceFile]:
-    for file in _walk(glob, own, every, is_excluded):
-        if file.path == glob.folder:
-            raise ArchiveError(f"cannot look into {file.path!r}: {file.fault}")
-        yield file
+    @property
+    def name(self) -> str:
+        return self.entry.name
 
+    @property
+    def path(self) -> str:
+        return self.entry.path
 
-def _walk(
-    glob: Glob,
-    own: str | None,
-    every: bool,  # noqa: FBT001 (as `list_files` has it)
-    is_excluded: Callable[[str], bool],
-) -> Iterator[SourceFile]:
-    """All files that the glob matches, or that are at any depth in folders that it matches."""
-    pending: list[tuple[str, tuple[str, ...], bool]] = [(glob.folder, (), not glob.pattern)]
-    while pending:
-        folder, below, in_match = pending.pop()
-        if os.path.realpath(folder) == own:
-            continue
-        if below and is_excluded(text_path(folder)):
-            yield SourceFile(folder, 0, 0, fault=EXCLUDED)
-            continue
-        entries = _look_into(folder)
-        if isinstance(entries, SourceFile):
-            yield entries
-            continue
-        for entry in entries:
-            path = (*below, entry.name)
-            if not every and entry.name.startswith((".", "_")):
-                continue
-            is_match = in_match or glob.matches(path)
-            # A link to a folder is followed only if the glob matches the link itself.
-            follows = is_match and not in_match
-            if _is_folder(entry, follows=follows):
-                if is_match or glob.leads_to(path):
-                    pending.append((entry.path, path, is_match))
-            elif is_match and (
-                every or entry.name.lower().endswith(_ENDINGS) or (follows and _is_lost(entry))
-            ):
-                yield from _file(entry)
+    def is_folder(self, *, follows: bool) -> bool:
+        try:
+            return self.entry.is_dir(follow_symlinks=follows)
+        except OSError:  # of a link, such as one that leads to itself
+            return False
 
+    def is_lost(self) -> bool:
+        return self.entry.is_symlink() and not os.path.exists(self.path)  # noqa: PTH110 (raises nothing)
 
-def _look_into(folder: str) -> list[os.DirEntry[str]] | SourceFile:
-    """What is in a folder, or the folder with its fault."""
-    try:
-        entries = _entries(folder)
-    except OSError as error:
-        return _unreadable(folder, "the folder cannot be read: ", error)
-    fault = _fault_of(Path(folder), {entry.name for entry in entries})
-    return SourceFile(folder, 0, 0, fault=fault) if fault else entries
-
-
-def _fault_of(folder: Path, names: Collection[str]) -> str:
-    """Why a folder with these names must not be read; empty if it may be read."""
-    if not _WAREHOUSE_FILES.isdisjoint(names):
-        return IS_WAREHOUSE
-    return _table_fault(folder, [inner for inner in TABLE_FOLDERS if inner in names])
-
-
-def _table_fault(folder: Path, among: Iterable[str] = TABLE_FOLDERS) -> str:
-    faults = (table_fault(inner, name) for inner in among for name in _names_in(folder / inner))
-    return next(filter(None, faults), "")
-
-
-def _names_in(folder: Path) -> list[str]:
-    """The names in a folder, if it is one; if it is closed, a name without an ending."""
-    try:
-        return [entry.name for entry in _entries(folder)]
-    except PermissionError:
-        return [""] if os.path.isdir(folder) else []  # noqa: PTH112 (even without access)
-    except OSError:
-        return []
-
-
-def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        return list(entries)
-
-
-def _is_folder(entry: os.DirEntry[str], *, follows: bool) -> bool:
-    try:
-        return entry.is_dir(follow_symlinks=follows)
-    except OSError:  # of a link, such as one that leads to itself
-        return False
-
-
-def _is_lost(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a link that cannot be followed now: it may have led to a folder."""
-    return entry.is_symlink() and not os.path.exists(entry.path)  # noqa: PTH110 (raises nothing)
-
-
-def _file(entry: os.DirEntry[str]) -> Iterator[SourceFile]:
-    try:
-        status = entry.stat()
-    except FileNotFoundError:
-        if entry.is_symlink():  # else the file is gone by now
-            yield SourceFile(entry.path, 0, 0, fault=f"{_NOWHERE}: to {_target(entry.path)}")
-        return
-    except OSError as error:
-        yield _unreadable(entry.path, "", error)
-        return
-    if S_ISREG(status.st_mode):
-        yield _source(entry.path, status)
-    elif not S_ISDIR(status.st_mode) and entry.name.lower().endswith(_ENDINGS):
-        yield SourceFile(entry.path, 0, 0, fault=NO_FILE)
+    def source(self) -> SourceFile | None:
+        try:
+            status = self.entry.stat()
+        except FileNotFoundError:
+            if self.entry.is_symlink():  # else the file is gone by now
+                fault = f"{_NOWHERE}: to {_target(self.path)}"
+                return SourceFile(self.path, 0, 0, fault=fault)
+            return None
+        except OSError as error:
+            return _unreadable(self.path, "", error)
+        if S_ISREG(status.st_mode):
+            return _source(self.path, status)
+        is_odd = not S_ISDIR(status.st_mode) and self.name.lower().endswith(_ENDINGS)
+        return SourceFile(self.path, 0, 0, fault=NO_FILE) if is_odd else None
 
 
 def _target(link: str) -> str:
@@ -324,14 +325,14 @@ def _target(link: str) -> str:
 
 
 def _source(path: str, status: os.stat_result) -> SourceFile:
-    return SourceFile(path, status.st_size, status.st_mtime_ns, _version(status))
-
-
-def _version(status: os.stat_result) -> str:
-    return str(status.st_ctime_ns or "")
+    return SourceFile(path, status.st_size, status.st_mtime_ns, str(status.st_ctime_ns or ""))
 
 
 def _unreadable(path: str, prefix: str, error: OSError) -> SourceFile:
     if is_passing(error) or is_of_machine(error):
         raise error
     return SourceFile(path, 0, 0, fault=f"{prefix}{error.strerror}")
+
+
+def _cannot_look(folder: str, fault: str) -> ArchiveError:
+    return ArchiveError(f"cannot look into {folder!r}: {fault}")

@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from kp_batch.archive.folders import SourceFile, is_table
+from kp_batch.archive.folders import IS_TABLE, SourceFile
 from kp_batch.archive.sources import discover, open_file, stat_file
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.storage.store import store_at
@@ -29,14 +29,6 @@ def make(folder: Path, *names: str) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(name.encode())
-
-
-TABLES = {
-    "a Delta": "_delta_log/00000000000000000000.json",
-    "a Hudi": ".hoodie/hoodie.properties",
-    "an Iceberg": "metadata/00002-9c12d441-03fe-4693-9a96-a0705ddf69c1.gz.metadata.json",
-}
-of_tables = pytest.mark.parametrize(("kind", "mark"), TABLES.items(), ids=TABLES)
 
 
 def discovered(folder: Path, *archive: Path | str) -> list[str]:
@@ -147,12 +139,9 @@ def test_odd_names_are_found_and_opened_as_urls(tmp_path: Path, name: str) -> No
         assert discover([archive]) == discover([str(tmp_path)])  # a file has one name
 
 
-@of_tables
-def test_a_table_is_refused_by_its_format_and_never_read_file_by_file(
-    tmp_path: Path, kind: str, mark: str
-) -> None:
-    make(tmp_path, "a.jsonl", f"lake/t/{mark}", "lake/t/data/part=1/b.parquet")
-    table, fault = f"{tmp_path}/lake/t", is_table(kind)
+def test_a_table_is_refused_and_never_read_file_by_file(tmp_path: Path) -> None:
+    make(tmp_path, "a.jsonl", "lake/t/_delta_log/0.json", "lake/t/data/part=1/b.parquet")
+    table, fault = f"{tmp_path}/lake/t", IS_TABLE
     assert [(file.path, file.fault) for file in discover([str(tmp_path)])] == [
         (f"{tmp_path}/a.jsonl", ""),
         (table, fault),
@@ -164,11 +153,10 @@ def test_a_table_is_refused_by_its_format_and_never_read_file_by_file(
 
 @pytest.mark.telling
 @pytest.mark.process
-@of_tables
-def test_a_table_in_a_bucket_likewise(bucket: str, kind: str, mark: str) -> None:
-    for name in ("a.jsonl", f"lake/t/{mark}", "lake/t/data/part=1/b.parquet"):
+def test_a_table_in_a_bucket_likewise(bucket: str) -> None:
+    for name in ("a.jsonl", "lake/t/_delta_log/0.json", "lake/t/data/part=1/b.parquet"):
         store_at(bucket).write(name, b"x")
-    table, fault = f"{bucket}/lake/t", is_table(kind)
+    table, fault = f"{bucket}/lake/t", IS_TABLE
     assert [(file.path, file.fault) for file in discover([bucket])] == [
         (f"{bucket}/a.jsonl", ""),
         (table, fault),
@@ -176,11 +164,6 @@ def test_a_table_in_a_bucket_likewise(bucket: str, kind: str, mark: str) -> None
     for below in ("", "/**/*.parquet", "/data", "/data/part=1/*", "/data/part=1/b.parquet"):
         with pytest.raises(ArchiveError, match=re.escape(f"cannot look into '{table}': {fault}")):
             discover([f"{table}{below}"])
-
-
-def test_a_folder_with_metadata_of_its_own_is_no_table(tmp_path: Path) -> None:
-    make(tmp_path, "a/b.jsonl", "a/metadata/c.jsonl", "a/metadata/about.json", "a/metadata.json")
-    assert discovered(tmp_path, tmp_path) == ["a/b.jsonl", "a/metadata/c.jsonl"]
 
 
 @pytest.mark.telling

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from kp_batch import cli
-from kp_batch.archive.folders import is_table
+from kp_batch.archive.folders import IS_TABLE
 from kp_batch.archive.sources import discover
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError, explain_error
@@ -24,8 +24,6 @@ from tests.support.archives import trace, write_jsonl, write_parquet
 from tests.support.commands import invoke
 from tests.support.folders import keep, restore
 from tests.support.unprivileged import Invoke, asks, kp_batch, mode
-
-IS_DELTA = is_table("a Delta")
 
 ACCESS = "give this user access, or run as another"
 
@@ -291,7 +289,7 @@ def test_a_delta_table_in_the_archive_is_one_reject(archive: Path, tmp_path: Pat
     settings = RescoreConfig(archive=(str(archive),), warehouse=tmp_path / "w", embedder="none")
     assert rescore_archive(settings).counts.accepted == 2
     assert ask(tmp_path / "w", "SELECT source_file, reasons, message FROM rejects") == [
-        (f"{archive}/table", ["unreadable_file"], IS_DELTA)
+        (f"{archive}/table", ["unreadable_file"], IS_TABLE)
     ]
 
 
@@ -304,7 +302,7 @@ def test_a_delta_table_is_no_archive(tmp_path: Path, below: str) -> None:
     [file] = map(str, table.rglob("*.parquet"))
     with pytest.raises(ArchiveError) as caught:
         discover([file if below == "FILE" else f"{table}{below}"])
-    assert str(caught.value) == f"cannot look into '{table}': {IS_DELTA}"
+    assert str(caught.value) == f"cannot look into '{table}': {IS_TABLE}"
 
 
 @pytest.mark.telling
@@ -318,7 +316,7 @@ def test_tables_and_warehouses_are_seen_in_buckets(bucket: str) -> None:
     files = discover([f"{bucket}/obstacles"], None, skipped.append)
     assert [(file.path, file.fault) for file in files] == [
         (f"{bucket}/obstacles/a.jsonl", ""),
-        (f"{bucket}/obstacles/t", IS_DELTA),
+        (f"{bucket}/obstacles/t", IS_TABLE),
     ]
     assert skipped == [f"{bucket}/obstacles/w"]
     for name in ("t", "w"):
@@ -327,7 +325,7 @@ def test_tables_and_warehouses_are_seen_in_buckets(bucket: str) -> None:
             discover([there])
     store_at(bucket).write("_delta_log/0.json", b"x")
     for name in (bucket, f"{bucket}/", f"{bucket}/*.jsonl", f"{bucket}/**/*.jsonl"):
-        with pytest.raises(ArchiveError, match=f"cannot look into '{bucket}/': {IS_DELTA}"):
+        with pytest.raises(ArchiveError, match=f"cannot look into '{bucket}/': {IS_TABLE}"):
             discover([name])
 
 
