@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -414,3 +415,13 @@ def test_an_error_of_ours_is_no_traceback(
         capsys.readouterr().err
         == "kp-batch: unexpected ZeroDivisionError: integer division or modulo by zero\n"
     )
+
+
+@pytest.mark.process
+def test_polars_without_a_thread_is_told_what_to_set(tmp_path: Path, archive: Path) -> None:
+    command = [sys.executable, "-m", "kp_batch", "run", str(archive), "--embedder", "none"]
+    own = {**os.environ, "POLARS_MAX_THREADS": "0", "KP_BATCH_WAREHOUSE": str(tmp_path / "w")}
+    done = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "cannot be set to 0; set POLARS_MAX_THREADS to 1 or more" in done.stderr
+    assert "panicked" not in done.stderr
