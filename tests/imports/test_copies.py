@@ -16,7 +16,7 @@ from tests.support.importing import imported
 
 # How a session begins: anew, as a fork of the SDK's, as one of the command line's (which keeps
 # ids), or resumed as by 1.0 (which keeps them, too, and says nothing of it).
-_KINDS = ("anew", "sdk", "command", "resumed")
+_KINDS = ("sdk", "anew", "sdk", "command", "sdk", "resumed")
 
 
 def _turn(name: str, session: str, parent: str | None, calls: int) -> list[Line]:
@@ -57,11 +57,11 @@ def _sessions(draw: st.DrawFn) -> tuple[dict[str, list[Line]], dict[str, int]]:
     """The lines of sessions by name, and the calls of each turn; some are rewound to a turn."""
     sessions: dict[str, list[Line]] = {}
     turns: dict[str, int] = {}
-    for number in range(draw(st.integers(2, 5))):
+    for number in range(draw(st.integers(3, 5))):
         name, kind = f"s{number}", draw(st.sampled_from(_KINDS)) if number else "anew"
         lines: list[Line] = []
         if kind != "anew":
-            other = sessions[draw(st.sampled_from(sorted(sessions)))]
+            other = sessions[draw(st.sampled_from([f"s{number - 1}", *sessions]))]
             ends = [place for place, line in enumerate(other, 1) if line["uuid"].endswith("a")]
             lines = _copied(other[: draw(st.sampled_from(ends))], name, kind)
         for place in range(draw(st.integers(not lines, 2))):
