@@ -192,10 +192,7 @@ def list_files(
         glob = Glob(root)
 
     def look_into(folder: str) -> Sequence[Entry]:
-        if os.path.realpath(folder) == own:
-            return ()
-        with os.scandir(folder) as entries:
-            return [_Local(entry) for entry in entries]
+        return () if os.path.realpath(folder) == own else _entries(folder)
 
     yield from walk(glob, look_into, every=every, is_excluded=is_excluded)
 
@@ -276,6 +273,11 @@ def stat_file(path: str) -> SourceFile:
         OSError: the file is gone.
     """
     return _source(path, Path(path).stat())
+
+
+def _entries(folder: str) -> list[Entry]:
+    with os.scandir(folder) as entries:
+        return [_Local(entry) for entry in entries]
 
 
 @dataclass(frozen=True)
