@@ -18,7 +18,7 @@ from kp_batch.conversion.conversation.messages import (
 _AGENT_SPAN = re.compile(r"(?:invoke_agent|agent_run)(?: (?:\[(.*)\]|(.*)))?")
 # What a tool raises that waits for its user, or hands over to another agent.
 _PAUSE = re.compile(
-    r"(?:\w+\.)*(?:GraphInterrupt|NodeInterrupt|GraphBubbleUp|ParentCommand"
+    r"(?:[\w.]*\.)?(?:GraphInterrupt|NodeInterrupt|GraphBubbleUp|ParentCommand"
     r"|CallDeferred|ApprovalRequired)\b"
 )
 
