@@ -327,7 +327,11 @@ def _target(link: str) -> str:
 
 
 def _source(path: str, status: os.stat_result) -> SourceFile:
-    return SourceFile(path, status.st_size, status.st_mtime_ns, str(status.st_ctime_ns or ""))
+    return SourceFile(path, status.st_size, status.st_mtime_ns, _version(status))
+
+
+def _version(status: os.stat_result) -> str:
+    return str(status.st_ctime_ns or "")
 
 
 def _unreadable(path: str, prefix: str, error: OSError) -> SourceFile:
