@@ -177,8 +177,6 @@ def _report_data(
     connection: duckdb.DuckDBPyConnection, wanted: Collection[str], unit: str | None
 ) -> ReportData:
     connection.execute("SET preserve_insertion_order = false")  # or many files take much memory
-    # Questions that name others find those that ask what is in use; see `_asked_of`.
-    connection.execute("SET search_path = 'kp.here,kp.main'")
     runs = [*map(RunRecord.of, frame_of(connection.sql(_RUNS)).to_dicts())]
     run = last_done(runs)
     before = last_done(each for each in runs if each != run)
@@ -332,7 +330,7 @@ def _asked_of(connection: duckdb.DuckDBPyConnection, function: SQL, view: str) -
 
 def _function(connection: duckdb.DuckDBPyConnection) -> SQL:
     """The function of which the view scores has its rows, and which the questions ask."""
-    [(name,)] = connection.sql("SELECT 'scores of ' || warehouse FROM kp.manifest").fetchall()
+    [(name,)] = connection.sql("SELECT 'scores of ' || warehouse_id FROM kp.manifest").fetchall()
     return identifier(name)
 
 

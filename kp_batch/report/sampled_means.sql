@@ -74,4 +74,4 @@ FROM (
     FROM query_table(traces)
     GROUP BY key
 ) AS own
-LEFT JOIN here.means_by(keys) AS of_sample ON own.key IS NOT DISTINCT FROM of_sample.key;
+LEFT JOIN kp.means_by(keys) AS of_sample ON own.key IS NOT DISTINCT FROM of_sample.key;

@@ -16,7 +16,7 @@ from typing import Any
 
 import duckdb
 
-from kp_batch.duck import SQL, duckdb_config, identifier, literal, sql, statement
+from kp_batch.duck import SQL, duckdb_config, identifier, literal, small_work, sql, statement
 from kp_batch.schemas import VIEWS
 from kp_batch.stopping import stopped_by
 from kp_batch.storage.store import store_at
@@ -26,11 +26,12 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
 from kp_batch.warehouse.questions import catalog_id, statements
 from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation
-from kp_batch.warehouse.template import new_database, template
 
+_NAME = re.compile(r"\bkp\.(\w+)")  # of a view or a macro, in the SQL of macros and questions
 _MANIFEST = (
     "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "
-    "tables VARCHAR, failed BOOLEAN, redundancy VARCHAR, warehouse VARCHAR, catalog_id VARCHAR)"
+    "tables VARCHAR, failed BOOLEAN, redundancy VARCHAR, warehouse VARCHAR, catalog_id VARCHAR, "
+    "warehouse_id VARCHAR)"
 )
 
 
@@ -50,47 +51,62 @@ def build(
         rows: SQL for the rows of each view.
         file_system: opens the URLs in these rows.
     """
-    with template(path, _in_common(warehouse)), new_database(path) as connection:
+    with _new_database(path) as connection:
         if file_system:
             connection.register_filesystem(file_system)
-        connection.execute("COPY FROM DATABASE template TO kp (SCHEMA)")
-        create_views(connection, warehouse, manifest, rows)
+        for each in _without_rows(manifest):
+            connection.execute(each)
+        create_views(connection, manifest, rows)
         _copy_manifest(connection, warehouse, manifest)
         if file_system:
             connection.unregister_filesystem(file_system.protocol)
 
 
-def _in_common(warehouse: str) -> list[str]:
-    """The statements that create what all catalogs of a warehouse have; its views have no rows."""
+@contextmanager
+def _new_database(path: Path) -> Generator[duckdb.DuckDBPyConnection]:
+    """Create a database, as kp, which is in use; it is on the disk, as a whole, at the end."""
+    with small_work() as connection:
+        # Clients of DuckDB 1.4 and later can open this format; the newest needs 2.0.
+        attach = "ATTACH $path AS kp (STORAGE_VERSION 'v1.4.0')"
+        connection.execute(statement(attach, path=literal(path)))
+        connection.execute("USE kp")
+        connection.execute("BEGIN")  # each statement would wait for the disk
+        yield connection
+        connection.execute("COMMIT")
+        connection.execute("USE memory")
+        connection.execute("DETACH kp")
+
+
+def _without_rows(manifest: Manifest) -> Iterator[str]:
+    """The statements that create the catalog without its rows, so that none opens their files.
+
+    DuckDB resolves the names in a macro in the catalog that is in use where a query runs, and those
+    in a view first in the view's own. So a question with arguments needs that its catalog is in
+    use; if another is, it finds no rows, whose functions have names of their warehouse alone.
+    """
     no_rows = {name: parquet_relation(name, []) for name in VIEWS}
-    return [
-        "CREATE SCHEMA kp.here",
-        _MANIFEST,
-        *_in_catalogs("macros", warehouse),
-        *_views(warehouse, Manifest({}, {}), no_rows),
-        *_in_catalogs("questions", warehouse),
-    ]
+    yield _MANIFEST
+    yield from _in_catalog("macros", manifest)
+    yield from _views(manifest, no_rows)
+    yield from _in_catalog("questions", manifest)
 
 
 def create_views(
-    connection: duckdb.DuckDBPyConnection,
-    warehouse: str,
-    manifest: Manifest,
-    rows: Mapping[str, SQL],
+    connection: duckdb.DuckDBPyConnection, manifest: Manifest, rows: Mapping[str, SQL]
 ) -> None:
     """Create the views in the connection's current database; the arguments are those of `build`.
 
-    The rows of each are those of a function, see `rows_of`, which the questions ask: a table of a
+    The rows of each are those of a function, see `_rows_of`, which the questions ask: a table of a
     user that is called as a view would hide this from them, even from views.
     """
-    for view in _views(warehouse, manifest, rows):
+    for view in _views(manifest, rows):
         connection.execute(view)
 
 
-def _views(warehouse: str, manifest: Manifest, rows: Mapping[str, SQL]) -> list[SQL]:
+def _views(manifest: Manifest, rows: Mapping[str, SQL]) -> list[SQL]:
     values = {"threshold": manifest.threshold, "filling": _filling(manifest, rows["scores"])}
     return [
-        sql(__name__, f"sql/{name}.sql", function=rows_of(name, warehouse), **rows, **values)
+        sql(__name__, f"sql/{name}.sql", function=_rows_of(name, manifest), **rows, **values)
         for name in VIEWS
     ]
 
@@ -159,23 +175,16 @@ def _copy_manifest(
     settings, tables = json.dumps(manifest.settings), json.dumps(manifest.tables)
     redundancy = json.dumps(manifest.redundancy.as_dict()) if manifest.redundancy else None
     row = [FORMAT_VERSION, manifest.publication, settings, tables, manifest.failed, redundancy]
-    values = [*row, warehouse, catalog_id()]
-    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+    values = [*row, warehouse, catalog_id(), manifest.warehouse_id]
+    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
-def _in_catalogs(folder: str, warehouse: str) -> Iterator[str]:
-    """The statements of macros or questions; macros that name others also in the schema `here`.
-
-    DuckDB resolves the names in a macro where a query runs, not where the macro is. Macros in
-    `main` qualify all names with the catalog: they work wherever it is attached as kp, in use or
-    not. Macros in `here` work in the catalog that is in use, whatever its name. Names in a view are
-    first looked for in its own catalog, but for temporary ones, which hide these.
-    """
+def _in_catalog(folder: str, manifest: Manifest) -> Iterator[str]:
+    """The statements of macros or questions, which ask the functions of views in place of these."""
+    functions = {name: f"{_rows_of(name, manifest)}()" for name in VIEWS}
     # What a view names has to be there.
     for text in sorted(statements(folder), key=_is_view):
-        yield _in_catalog(text, "" if _is_view(text) else "kp.", warehouse)
-        if "kp." in text and not _is_view(text):
-            yield from ("USE kp.here", _in_catalog(text, "", warehouse), "USE kp")
+        yield _NAME.sub(lambda match: functions.get(match[1], f"main.{match[1]}"), text)
 
 
 def _is_view(text: str) -> bool:
@@ -186,21 +195,12 @@ def _unqualified(macros: str) -> str:
     return macros.replace("kp.", "")
 
 
-def _in_catalog(text: str, catalog: str, warehouse: str) -> str:
-    """Name a catalog, or none, in place of kp; and the functions of views in place of these.
+def _rows_of(name: str, manifest: Manifest) -> SQL:
+    """The name of the function that returns the rows of a view.
 
-    No other catalog has these functions, should that be attached as kp, and no user a table.
+    No other warehouse has it, and no user has a table of that name.
     """
-    return re.sub(
-        rf"\bkp\.(?:({'|'.join(VIEWS)})\b)?",
-        lambda match: f"{catalog}{rows_of(match[1], warehouse)}()" if match[1] else catalog,
-        text,
-    )
-
-
-def rows_of(name: str, warehouse: str) -> SQL:
-    """The name of the function that returns the rows of a view, and that nobody else has."""
-    return identifier(f"{name} of {warehouse}")
+    return identifier(f"{name} of {manifest.warehouse_id}")
 
 
 def confine(
@@ -235,7 +235,7 @@ def sandbox(
         connection.execute("ATTACH ':memory:' AS published")
         connection.execute("USE published")
         rows = {name: before.relation(name) for name in VIEWS}
-        create_views(connection, "published", before.manifest, rows)
+        create_views(connection, before.manifest, rows)
         connection.execute(statement("ATTACH $path AS kp (READ_ONLY)", path=literal(catalog)))
         connection.execute("USE kp")
         files = [file for name in VIEWS for file in (*now.files(name), *before.files(name))]

@@ -51,5 +51,5 @@ def _columns(name: str) -> list[str]:
     """The columns of a view, in their order, which its SQL alone says."""
     with duckdb.connect() as connection:
         rows = {view: parquet_relation(view, []) for view in VIEWS}
-        create_views(connection, "", Manifest({}, {}), rows)
+        create_views(connection, Manifest({}, {}), rows)
         return connection.table(name).columns

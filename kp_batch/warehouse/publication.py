@@ -39,7 +39,6 @@ from kp_batch.warehouse.manifest import Manifest, check_readable, read_manifest,
 from kp_batch.warehouse.reader import is_current
 from kp_batch.warehouse.redundancy import Redundancy
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
-from kp_batch.warehouse.template import template_beside
 
 _RETRY_S = 20.0  # while a writer on another machine is waited for
 _ID = 16  # hex digits of a warehouse's id
@@ -262,10 +261,9 @@ def _remove_working_files(warehouse: Path) -> None:
 def _remove_leftovers(layout: Layout) -> None:
     """Remove files of a writer that was killed, or of a client that wrote into the catalog."""
     catalog = _replacement(layout.catalog)
-    template = template_beside(catalog)
-    for path in (catalog, template, layout.catalog):
+    for path in (catalog, layout.catalog):
         _wal(path).unlink(missing_ok=True)
-    for path in (catalog, template, _replacement(layout.manifest)):
+    for path in (catalog, _replacement(layout.manifest)):
         path.unlink(missing_ok=True)
 
 

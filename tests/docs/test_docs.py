@@ -364,7 +364,7 @@ def test_duckdb_says_what_is_documented_of_it(folder: Path, scored: Path) -> Non
         with duckdb.connect() as connection:
             connection.execute(f"ATTACH '{catalog}' AS kept (READ_ONLY)")
             if "kept." not in query:
-                connection.execute("USE kept.here")
+                connection.execute("USE kept")
             with pytest.raises(duckdb.Error, match=re.escape(message)):
                 connection.execute(query)
 

@@ -21,11 +21,11 @@ def main() -> None:
     """Ask the catalog where it is opened, and where it is attached by another name."""
     catalog, *queries = sys.argv[1:]
     answers: list[list[list[object]]] = []
-    for name, schema in (("kp", "kp.main"), ("other", "other.here")):
+    for name in ("kp", "other"):
         with duckdb.connect(config={"threads": 1}) as connection:
             connection.execute("SET TimeZone = 'UTC'")
             connection.execute(f"ATTACH '{catalog}' AS {name} (READ_ONLY)")
-            connection.execute(f"USE {schema}")
+            connection.execute(f"USE {name}")
             answers.append([ask(connection, query) for query in queries])
     sys.stdout.write(json.dumps([duckdb.__version__, *answers]))
 

@@ -393,7 +393,7 @@ def test_an_export_of_private_traces_is_the_users_alone(
 @pytest.mark.telling
 @pytest.mark.parametrize(
     ("name", "more"),
-    [("export", ["--min-score", 0]), ("report", []), ("sweep", ["--threshold", 0.5])],
+    [("export", ["--min-score", 0]), ("report", [])],
 )
 def test_an_output_takes_the_place_of_a_link(folder: Path, name: str, more: list[object]) -> None:
     output = folder / ("a.jsonl" if name == "export" else "a.html")

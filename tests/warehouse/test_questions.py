@@ -583,7 +583,7 @@ def test_a_table_of_the_user_hides_no_view_from_the_questions(warehouse: Path, a
     with duckdb.connect() as connection:
         connection.execute("SET threads = 1")  # sums have an order
         connection.execute(f"ATTACH '{warehouse / 'kp.duckdb'}' AS {alias} (READ_ONLY)")
-        connection.execute(f"USE {alias}.here")
+        connection.execute(f"USE {alias}")
         asked = {name: query.replace("$", f"{alias}.main") for name, query in ASKED.items()}
         answers = {name: connection.sql(query).fetchall() for name, query in asked.items()}
         for name in VIEWS:
@@ -598,18 +598,17 @@ def test_a_table_of_the_user_hides_no_view_from_the_questions(warehouse: Path, a
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("alias", "use", "catalog"),
-    [("kp", None, "kp."), ("kp", "kp", ""), ("kp", "kp.here", ""), ("other", "other.here", "")],
+    [("kp", "kp", "kp."), ("kp", "kp", ""), ("other", "other", ""), ("other", "other", "other.")],
 )
 def test_the_catalog_answers_the_same_where_it_is_attached(
-    warehouse: Path, answers: list[list[Any]], alias: str, use: str | None, catalog: str
+    warehouse: Path, answers: list[list[Any]], alias: str, use: str, catalog: str
 ) -> None:
     assert all(answers)
     listed = questions()
     names = re.compile(rf"\b({'|'.join(question.name for question in listed)})\b")
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH '{warehouse / 'kp.duckdb'}' AS {alias} (READ_ONLY)")
-        if use:
-            connection.execute(f"USE {use}")
+        connection.execute(f"USE {use}")
         assert called(connection, catalog) == answers
         for question in listed:
             example = names.sub(rf"{catalog}\1", question.example)
@@ -622,7 +621,6 @@ def test_a_catalog_whose_file_is_called_otherwise_answers_where_it_is_used(
     copy = tmp_path / "copy.duckdb"
     copy.write_bytes((warehouse / "kp.duckdb").read_bytes())
     with duckdb.connect(str(copy), read_only=True) as connection:
-        connection.execute("USE here")
         assert called(connection) == answers
 
 
@@ -634,7 +632,7 @@ def test_no_catalog_answers_from_another_one_that_is_called_kp(
         connection.execute(f"ATTACH '{tmp_path / 'kp.duckdb'}' AS kp (READ_ONLY)")
         connection.execute(f"ATTACH '{warehouse / 'kp.duckdb'}' AS other (READ_ONLY)")
         for query in CALLED[:6]:
-            with pytest.raises(duckdb.CatalogException, match=f" of {warehouse} does not exist"):
+            with pytest.raises(duckdb.CatalogException, match=r" of \w+ does not exist"):
                 connection.execute(query.format("other."))
 
 

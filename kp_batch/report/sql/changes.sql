@@ -11,7 +11,7 @@ SELECT
     filling,
     filling_before,
     coalesce(begins + $step::INTERVAL <= getvariable('ended')::TIMESTAMP, true) AS is_over
-FROM here.mean_changes($period) AS changes
+FROM kp.mean_changes($period) AS changes
 JOIN spans
     ON spans.domain = getvariable('all_domains')
     AND begins + $step::INTERVAL > first_day AND begins <= last_day

@@ -11,7 +11,7 @@ SELECT
     filling,
     filling_before,
     coalesce(changes.begins + $step::INTERVAL <= getvariable('ended')::TIMESTAMP, true) AS is_over
-FROM here.domain_changes($period) AS changes
+FROM kp.domain_changes($period) AS changes
 JOIN labels USING (task_domain)
 JOIN spans
     ON spans.domain = getvariable('all_domains')

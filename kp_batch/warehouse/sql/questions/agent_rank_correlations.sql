@@ -3,7 +3,7 @@
 CREATE VIEW agent_rank_correlations AS
 WITH agents AS (
     SELECT key.task_domain AS task_domain, mean, success, tools, low_diversity_penalty
-    FROM here.means_by({'task_domain': task_domain, 'agent_id': agent_id})
+    FROM kp.means_by({'task_domain': task_domain, 'agent_id': agent_id})
     WHERE key.agent_id IS NOT NULL
 ),
 ranked AS (

@@ -38,7 +38,7 @@ SELECT
     1 - brier_score / nullif(success * (1 - success), 0) AS brier_skill,
     constant
 FROM errors
-JOIN here.means_by({'task_domain': task_domain, 'agent_id': agent_id}) AS means
+JOIN kp.means_by({'task_domain': task_domain, 'agent_id': agent_id}) AS means
     ON (errors.task_domain, errors.agent_id)
         IS NOT DISTINCT FROM (means.key.task_domain, means.key.agent_id)
 ORDER BY ALL;

@@ -24,7 +24,7 @@ SELECT
     score,
     other_profile,
     other_profile_id,
-    here.apply_overrides(other_composite, single_thought, recovery_bonus, low_diversity_penalty)
+    kp.apply_overrides(other_composite, single_thought, recovery_bonus, low_diversity_penalty)
         AS other_score
 FROM weighted;
 

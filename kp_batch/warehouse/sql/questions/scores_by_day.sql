@@ -8,7 +8,7 @@ SELECT
         key, confidence, overconfidence, overconfidence_low, overconfidence_high,
         tools, single_thought, recovery_bonus, low_diversity_penalty
     )
-FROM here.means_by({'day': day_of(created_at), 'task_domain': task_domain})
+FROM kp.means_by({'day': day_of(created_at), 'task_domain': task_domain})
 ORDER BY day, task_domain;
 
 COMMENT ON VIEW scores_by_day IS 'How do scores and novelty go from day to day (UTC), by domain? Doubt as in means_by; cache_filling: of how many the cache was still filling, so that they look novel.';

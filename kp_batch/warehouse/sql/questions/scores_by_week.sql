@@ -8,7 +8,7 @@ SELECT
         key, confidence, overconfidence, overconfidence_low, overconfidence_high,
         tools, single_thought, recovery_bonus, low_diversity_penalty
     )
-FROM here.means_by({
+FROM kp.means_by({
     'week': date_trunc('week', day_of(created_at))::DATE,
     'task_domain': task_domain
 })
