@@ -57,6 +57,7 @@ OTHERWISE = {
     "compare": {"crossed", "output"},
     "crossed": {"crossed", "output"},
     "report": {"output"},
+    "status": {"fail_if_failed"},
 }
 OF_PYTHON = {"score": {"file": "traces"}, "sweep": {}, "similar": {"n": "most"}}
 OF_RUNS_ALONE = ("ray", "timeout", "wait", "note")
