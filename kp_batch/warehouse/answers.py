@@ -111,7 +111,8 @@ def _refusal(text: str) -> str:
     """DuckDB's message; where it does not find a question by its name, how that is asked."""
     message = text.removeprefix("Invalid Input Error: ")  # of a question that refuses a value
     if "to DECIMAL(38,0)" in message:  # see `frame_of`
-        return f"{message}\nask for …::VARCHAR, its text"
+        instead = "…::VARCHAR, its text"
+        return f"{message}\nask for {instead}"
     named = _NOT_FOUND.search(message)
     asked = next((known for known in questions() if named and known.name == named[1]), None)
     if asked is None:
