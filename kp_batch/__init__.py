@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import kp_batch.forked  # noqa: F401 (it has to see each fork)
 from kp_batch.errors import KpBatchError
 
 if TYPE_CHECKING:
@@ -52,10 +53,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name where it is used: the command line starts without polars and numpy."""
     if name not in _MODULES:
         raise AttributeError(f"module 'kp_batch' has no attribute {name!r}")
-    from kp_batch.stopping import interrupted_once
-
-    with interrupted_once():  # not in the midst of an import
-        return getattr(import_module(_MODULES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -335,7 +335,9 @@ class RescoreConfig(BaseModel):
         "30m or 2h, at most this long.",
     )
     timeout: Duration = Field(
-        None, description="Fail the run if it is not over after so long, as 90s, 30m or 4h."
+        None,
+        description="End the command if it is not over after so long, as 90s, 30m or 4h; a call in "
+        "Python, or a flow, is not ended.",
     )
     accept: bool = Field(
         default=False,

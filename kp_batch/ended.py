@@ -30,8 +30,7 @@ class Ended:
             stored: whether a warehouse keeps it, see `KpBatchError.stored`.
         """
         if not _is_failure(error):
-            how = "interrupted" if isinstance(error, KeyboardInterrupt) else "stopped"
-            return cls("stopped", how, "signal")
+            return cls("stopped", "interrupted", "signal")
         told = explain_error(error)
         late: Ending = "failed" if begun else "could_not_begin"
         return cls(told.ending or late, told.stored if stored else str(told), told.code)

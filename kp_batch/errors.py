@@ -7,13 +7,11 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from kp_batch.address_space import maybe_why
 from kp_batch.text import one_line, size_of
 
 # Failures of the disk and the network that may be over soon; nothing else is tried again.
@@ -173,22 +171,6 @@ class StorageError(KpBatchError):
     ending = "failed"
 
 
-class RunTimeoutError(KpBatchError):
-    """A run was not over in time."""
-
-    code = "timeout"
-    ending = "failed"
-
-
-@contextmanager
-def waiting_for(what: Callable[[], str]) -> Generator[None]:
-    """Say what the context waits for, where its run is not over in time."""
-    try:
-        yield
-    except RunTimeoutError as error:
-        raise RunTimeoutError(f"{error}; it waited for {what()}") from error
-
-
 class TraceError(KpBatchError):
     """One trace cannot be scored; `reasons` holds the codes of all its faults."""
 
@@ -297,13 +279,12 @@ def explain_error(error: BaseException, log: str | None = None) -> KpBatchError:
     if mendable := explain_mendable(error, log):
         return mendable
     details = f"; details are in {log}" if log else ""
-    why = maybe_why()
-    is_memory = isinstance(error, MemoryError) or _NO_MEMORY in str(error) or why
+    is_memory = isinstance(error, MemoryError) or _NO_MEMORY in str(error)
     name = f"unexpected {type(error).__name__}"
     return CrashError(
-        f"{name}: {_text(error)}{why}{details}",
+        f"{name}: {_text(error)}{details}",
         code="memory" if is_memory else None,
-        stored=f"{name}{why}; its words, which may quote a trace, are only printed",
+        stored=f"{name}; its words, which may quote a trace, are only printed",
     )
 
 
@@ -320,7 +301,7 @@ def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchErr
         if sign in text:
             package = str(getattr(error, "name", None) or "NAME").partition(".")[0]
             told = remedy.format(name=package)
-            return KpBatchError(f"{text}; {told}{maybe_why()}", code=code)
+            return KpBatchError(f"{text}; {told}", code=code)
     is_denied = "Permission denied" in text
     if not is_denied and any(sign in text for sign in _FILE_GONE):
         remedy = "ask again if another command removed it meanwhile, else restore it from a copy"
@@ -329,8 +310,7 @@ def explain_mendable(error: BaseException, log: str | None = None) -> KpBatchErr
         remedy = "; give this user access, or run as another" if is_denied else ""
         is_refused = is_denied or isinstance(error, PermissionError)  # as by a store
         code = "no_access" if is_refused else "system"
-        why = maybe_why() if os.strerror(errno.ENOMEM) in text else ""
-        return WarehouseError(f"cannot go on: {text}{why}{_intact(log)}{remedy}", code=code)
+        return WarehouseError(f"cannot go on: {text}{_intact(log)}{remedy}", code=code)
     return None
 
 

@@ -136,7 +136,7 @@ def no_page() -> Iterator[None]:
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that steps slept before they were tried again, which take no time."""
     seconds: list[float] = []
-    monkeypatch.setattr(steps, "wait", seconds.append)
+    monkeypatch.setattr(steps, "pause", seconds.append)
     return seconds
 
 

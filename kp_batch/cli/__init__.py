@@ -4,20 +4,23 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from datetime import UTC, datetime
 from importlib import import_module
 from io import TextIOWrapper
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 import click
 
 from kp_batch import log
-from kp_batch.cli.owed import note_result_owed, owed_by, print_if_owed
-from kp_batch.cli.supervise import ending_signals, print_message, supervised
-from kp_batch.errors import ResourceError, explain_error
+from kp_batch.cli.supervise import TOLD, ending_signals, print_message, supervised, tell
+from kp_batch.cli.unanswered import print_unanswered
+from kp_batch.ended import Ended
+from kp_batch.errors import SettingError, explain_error
 from kp_batch.log import user_err, user_out, writing_to
 from kp_batch.text import WITH_ESCAPES
-from kp_batch.threads import check_address_space, check_threads
+from kp_batch.warehouse.bucket.location import shown
 
 _MODULES = (  # of the commands, in their order
     *("init", "run", "query", "explain", "similar", "sweep"),
@@ -39,6 +42,7 @@ SUPERVISED = {
     *("redundancy", "sweep", "audit", "vacuum", "forget", "rollback"),
     *("import", "import-forget", "export"),
 }
+_BEGAN = datetime.now(UTC)
 _HELP = {"-h", "--help", "--version"}
 _INTACT = "; what is published is whole, and kp-batch runs tells by which runs"
 
@@ -81,12 +85,11 @@ def main() -> NoReturn:
             stream.reconfigure(errors=WITH_ESCAPES)
     name, *rest = sys.argv[1:] or [""]
     if name in SUPERVISED and _HELP.isdisjoint(rest):
-        owed, note = owed_by(sys.argv[1:]), _INTACT if name in _PUBLISHING else ""
+        note = _INTACT if name in _PUBLISHING else ""
         try:
-            sys.exit(supervised(run_supervised, note=note, owed=owed))
+            sys.exit(supervised(run_supervised, note=note, answer=_answer))
         except (OSError, MemoryError) as error:  # no room for another process, or for its files
-            note_result_owed(owed)
-            print_if_owed(error)
+            _answer(Ended.by(error))
             print_message(str(explain_error(error)))
             sys.exit(1)
     for number in ending_signals():
@@ -111,39 +114,35 @@ def run_supervised() -> int:
     return status
 
 
-def _lack_of_room() -> ResourceError | None:
-    """Why the system has no room for the threads and libraries of this command; None: it has."""
-    few = SUPERVISED.isdisjoint(sys.argv[1:2])
-    try:
-        check_address_space(few=few)
-        check_threads(few=few)
-    except ResourceError as error:
-        return error
-    return None
+def _answer(ended: Ended, warehouse: Path | None = None) -> None:
+    """Print the object that `run --json` owes."""
+    place = shown(warehouse) if warehouse else None
+    print_unanswered(sys.argv[1:], ended, _BEGAN, place)
 
 
-def _obey(lack: ResourceError | None) -> None:
-    """Run the command; without room for it, `run` alone begins, and only leaves how it ended."""
-    if lack and sys.argv[1:2] != ["run"]:
-        raise lack
-    try:
-        for name in _MODULES:
-            import_module(f"kp_batch.cli.{name}")  # it adds its commands to the group
-        kp_batch.main(standalone_mode=False, obj=lack)
-    except (ImportError, MemoryError) as error:
-        raise lack or error from None
+def _answer_for(error: BaseException) -> None:
+    """Print the object of this command, which the error ends, unless it has printed one."""
+    if TOLD.get("answered"):
+        return
+    if isinstance(error, click.ClickException) and not isinstance(error, SettingError):
+        error = SettingError(error.format_message())
+    warehouse = TOLD.get("warehouse")
+    _answer(Ended.by(error), Path(warehouse) if warehouse else None)
+    tell(answered=True)
 
 
 def run_command() -> int:
     """Run the command and print the error that ends it; returns the exit status."""
-    note_result_owed(owed_by(sys.argv[1:]))
+    TOLD.clear()
     try:
-        _obey(_lack_of_room() if _HELP.isdisjoint(sys.argv) else None)
+        for name in _MODULES:
+            import_module(f"kp_batch.cli.{name}")  # it adds its commands to the group
+        kp_batch.main(standalone_mode=False)
         if out := user_out():
             with writing_to("stdout"):
                 out.flush()
     except click.ClickException as error:
-        print_if_owed(error)
+        _answer_for(error)
         with suppress(OSError):  # nobody reads our output any more
             error.show(user_err())
         return error.exit_code
@@ -156,7 +155,7 @@ def run_command() -> int:
     except (SystemExit, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001 (none is worth a traceback, Rust's panics neither)
-        print_if_owed(error)
+        _answer_for(error)
         print_message(str(explain_error(error)))
         return 1
     return 0

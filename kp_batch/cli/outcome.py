@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kp_batch.cli.options import json_line
-from kp_batch.cli.owed import note_object_printed, note_result_owed, note_result_printed
+from kp_batch.cli.supervise import tell
 from kp_batch.ended import Ended
 from kp_batch.errors import AuditError, ResourceError
 from kp_batch.log import echo_result, listening
@@ -50,7 +50,6 @@ class _Printed:
         self._awaited = awaited
         self._preview: Preview | None = None
         self._is_printed = False
-        note_result_owed(json_line(awaited.outcome(Ended("failed"), {})))
 
     def take(self, result: Summary | Preview) -> None:
         """Take the result of the command; see `printed_as_json`."""
@@ -81,12 +80,12 @@ class _Printed:
 
     def _print_result(self, result: Summary | Preview) -> None:
         self._print(self._awaited.outcome_of(result))
-        note_result_printed()
+        tell(printed=True)
 
     def _print(self, outcome: Outcome) -> None:
         self._is_printed = True
-        note_object_printed()
         echo_result(json_line(outcome))
+        tell(answered=True)
 
 
 def _values_of_run(opened: OpenRun) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import os
 import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from shutil import copyfile, copytree
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,8 @@ from kp_batch.cli.options import (
     settings_from_elsewhere,
     warehouse_option,
 )
-from kp_batch.cli.owed import note_result_printed
 from kp_batch.cli.query import ask
-from kp_batch.cli.supervise import end_after, logged
+from kp_batch.cli.supervise import end_after, logged, tell
 from kp_batch.errors import ResourceError
 from kp_batch.log import echo, echo_result, info, show_only_new_warnings
 from kp_batch.start import make_place, start
@@ -127,11 +127,12 @@ def _run(
     began = time.time()
     if quiet:
         show_only_new_warnings()
-    with _tried(settings):
-        if lack := click.get_current_context().find_object(ResourceError):
-            raise lack  # before what follows loads the libraries
-        with _printed(settings, began, as_json=as_json, quiet=quiet) as print_result:
-            _work(settings, began, print_result, prefect=prefect)
+    tell(warehouse=str(settings["warehouse"].absolute()))
+    with (
+        _tried(settings),
+        _printed(settings, began, as_json=as_json, quiet=quiet) as print_result,
+    ):
+        _work(settings, began, print_result, prefect=prefect)
 
 
 def _printed(
@@ -155,10 +156,10 @@ def _printed_as_text(*, quiet: bool) -> "Generator[Callable[[Summary | Preview],
         if not quiet:
             echo_result(_result_text(result))
         if isinstance(result, Summary):
-            note_result_printed()
+            tell(printed=True)
 
     yield print_text
-    note_result_printed()
+    tell(printed=True)
 
 
 def _tried(settings: dict[str, Any]) -> AbstractContextManager[object]:
@@ -167,7 +168,9 @@ def _tried(settings: dict[str, Any]) -> AbstractContextManager[object]:
         return nullcontext()
     from kp_batch.warehouse.last_run import tried
 
-    return tried(settings["warehouse"], expected_warehouse_id())
+    warehouse_id = expected_warehouse_id()
+    tell(tries=[datetime.now(UTC).isoformat(timespec="milliseconds"), warehouse_id])
+    return tried(settings["warehouse"], warehouse_id)
 
 
 def _work(

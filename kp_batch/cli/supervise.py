@@ -11,7 +11,9 @@ Prefect's server, goes into a file of the temporary folder, or into the log of t
 Descendants with process groups of their own, as Ray's, end by themselves when their parent is gone.
 """
 
+import json
 import os
+import select
 import shutil
 import signal
 import sys
@@ -22,34 +24,46 @@ import traceback
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import partial
 from io import TextIOWrapper
 from math import inf
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
-from kp_batch.address_space import maybe_why
-from kp_batch.cli.owed import OWED, PRINTED, print_owed
 from kp_batch.ended import Ended
 from kp_batch.errors import (
     TEMPORARY_FOLDERS,
     BusyError,
     KpBatchError,
     ResourceError,
-    RunTimeoutError,
     explain_error,
 )
 from kp_batch.files import HALF_WRITTEN, note_leftovers_in, remove_leftovers, temporary_sibling
 from kp_batch.log import echo, set_user_streams, user_err, user_out
-from kp_batch.text import format_duration, parse_duration, printable_lines
+from kp_batch.text import format_duration, printable_lines
 
-# Files of the child's temporary folder, besides those of `owed`: the list of what it would leave
-# elsewhere if it is killed; the output of libraries, or a link to it; a mark that it is at work,
-# since a library may end it, too; and its timeout.
-_LEFTOVERS, _OUTPUT, _AT_WORK, _TIMEOUT = "left", "printed", "at-work", "timeout"
-_LATE = 0  # in place of a signal
-_GRACE_S = 30.0  # in which the child, if it can, ends itself at its timeout, and says so
+# Files of the child's temporary folder: the list of what it would leave elsewhere if it is killed,
+# and the output of libraries, or a link to it.
+_LEFTOVERS, _OUTPUT = "left", "printed"
 _LONGEST_S = 1e6  # to wait at once
+_NOTHING: list[int] = []  # that is waited for
+Answer = Callable[[Ended, Path | None], None]  # see `supervised`
+_PIPES: list[int] = []  # to the supervisor of this process; at most one
+TOLD: dict[str, Any] = {}  # what this process has told it
+
+
+def tell(**facts: Any) -> None:
+    """Tell the supervisor what it cannot know, in values of JSON.
+
+    Args:
+        facts: the `warehouse` that the command works on; when it `tries` a run, and the id that has
+            to be there; the seconds of its `timeout`, or None; that it has `answered`, where it is
+            to print an object; that its result is `printed`, so that nothing fails it any more; and
+            that it `ends` by itself.
+    """
+    TOLD.update(facts)
+    for pipe in _PIPES:
+        with suppress(OSError):
+            os.write(pipe, json.dumps(facts).encode() + b"\n")
 
 
 def ending_signals() -> set[signal.Signals]:
@@ -64,41 +78,106 @@ def print_message(message: str) -> None:
         echo(f"kp-batch: {printable_lines(message)}", err=True)
 
 
-def supervised(work: Callable[[], int], *, note: str = "", owed: str | None = None) -> int:
+def supervised(work: Callable[[], int], *, note: str = "", answer: Answer | None = None) -> int:
     """Do some work in another process, and return its exit status; it prints why it failed.
 
-    The message after a signal ends with the note. The work owes an object: see `owed`.
+    Args:
+        work: what to do.
+        note: the end of the message after a signal.
+        answer: prints the object that the work owes, of how it ended and its warehouse.
     """
-    ending = ending_signals()
-    # Blocked signals are waited for, and interrupt nothing that follows.
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # some systems drop it unhandled
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *ending})
+    ending, began = ending_signals(), time.monotonic()
+    signals = _noted(ending)
     _open_closed_streams()
-    began = time.monotonic()
-    (alive, own), folder = os.pipe(), Path(tempfile.mkdtemp(prefix="kp-"))
+    (alive, own), (told, tells) = os.pipe(), os.pipe()
+    folder = Path(tempfile.mkdtemp(prefix="kp-"))
     _tell_of_another_place(folder)
     try:
-        (folder / _AT_WORK).touch()
-        if owed:
-            (folder / OWED).write_text(owed, "utf-8")
-        child = os.fork()
+        pid = os.fork()
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    if not child:
+    if not pid:
         os.close(own)
+        _PIPES.append(tells)
         _become_child(folder, alive, ending)
         _exit_child(_status(work))
     os.close(alive)
-    number, status = _wait(child, ending, partial(_deadline, folder, began))
-    if number == _LATE:
-        status = _report_late(folder, child, note)
-    elif number is not None:
-        status = _report_signal(folder, child, number, note)
-    elif status < 0 or (folder / _AT_WORK).exists():
-        status = _report_crash(folder, child, status)
+    child = _Child(pid, told, began)
+    number = child.wait(signals)
+    status = _report(child, number, folder, note, answer)
     _clear(folder)
     return status
+
+
+def _noted(ending: Collection[int]) -> int:
+    """Have these signals, and a child's end, noted in a pipe, in place of what they do."""
+    noted, notes = os.pipe()
+    os.set_blocking(notes, False)
+    signal.set_wakeup_fd(notes)
+    for number in (*ending, signal.SIGCHLD):
+        signal.signal(number, lambda _number, _frame: None)
+    return noted
+
+
+class _Child:
+    """The process that does the work, as its supervisor knows it.
+
+    Attributes:
+        status: how it ended: its exit status, or the negative number of the signal that ended it.
+        told: see `tell`.
+    """
+
+    def __init__(self, pid: int, pipe: int, began: float) -> None:
+        self.pid, self.status, self.told = pid, 0, dict[str, Any]()
+        self._pipe, self._began, self._rest = pipe, began, b""
+        os.set_blocking(pipe, False)
+
+    @property
+    def warehouse(self) -> Path | None:
+        """That it works on."""
+        return Path(self.told["warehouse"]) if "warehouse" in self.told else None
+
+    @property
+    def _left_s(self) -> float:
+        timeout = self.told.get("timeout")
+        left = inf if timeout is None else self._began + timeout - time.monotonic()
+        return min(max(left, 0), _LONGEST_S)
+
+    def wait(self, signals: int) -> int | None:
+        """Wait for its end, a signal or its timeout, and kill it and all that it has started.
+
+        Returns:
+            The signal that ended it; 0: it was its timeout; None: it has ended before.
+        """
+        number = None
+        while number is None and not self._has_ended():
+            ready, _, _ = select.select([signals, self._pipe], _NOTHING, _NOTHING, self._left_s)
+            self._read()
+            if signals in ready:
+                [number] = {*os.read(signals, 1)} - {signal.SIGCHLD} or [None]
+            elif not self._left_s:
+                number = 0
+        if number is not None:
+            os.kill(self.pid, signal.SIGKILL)  # it may lead no group yet
+            self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._read()
+        return number
+
+    def _has_ended(self) -> bool:
+        ended, status = os.waitpid(self.pid, os.WNOHANG)
+        self.status = os.waitstatus_to_exitcode(status)
+        return bool(ended)
+
+    def _read(self) -> None:
+        """Read what it has told."""
+        with suppress(BlockingIOError):
+            while read := os.read(self._pipe, 1 << 16):
+                *lines, self._rest = (self._rest + read).split(b"\n")
+                for line in lines:
+                    self.told.update(json.loads(line))
 
 
 def _open_closed_streams() -> None:
@@ -122,7 +201,7 @@ def _become_child(folder: Path, alive: int, ending: Collection[int]) -> None:
     os.setsid()
     for number in (*ending, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD, *ending})
+    signal.set_wakeup_fd(-1)
     # The current folder may hold a flows/ or a prefect.py of the user's own.
     os.environ.update(TMPDIR=str(folder), PYTHONSAFEPATH="1")
     tempfile.tempdir = None
@@ -154,9 +233,7 @@ def _status(work: Callable[[], int]) -> int:
 
 def _exit_child(status: int) -> NoReturn:
     """End the child without the interpreter's shutdown, which takes a tenth of a second."""
-    for folder in TEMPORARY_FOLDERS:
-        with suppress(OSError):
-            (folder / _AT_WORK).unlink()
+    tell(ends=True)
     if "prefect" in sys.modules:  # it sends its last logs when the interpreter ends
         sys.exit(status)
     for stream in filter(None, (user_out(), user_err(), sys.stdout, sys.stderr)):
@@ -166,79 +243,62 @@ def _exit_child(status: int) -> NoReturn:
 
 
 def end_after(timeout: timedelta | None) -> None:
-    """Have this command ended so long after its start, whatever it does then; None: never.
-
-    A run ends itself, see `steps.timeout`, where it can: it has a moment more for that.
-    """
-    for folder in TEMPORARY_FOLDERS:
-        (folder / _TIMEOUT).write_text(format_duration(timeout), "utf-8")
-        os.kill(os.getppid(), signal.SIGCHLD)  # the supervisor looks for it
+    """Have this command ended so long after its start, whatever it does then; None: never."""
+    tell(timeout=timeout and timeout.total_seconds())
 
 
-def _deadline(folder: Path, began: float) -> float:
-    """When the command is to be ended, by the monotonic clock, as is when it began."""
-    timeout = _timeout(folder)
-    return began + timeout.total_seconds() + _GRACE_S if timeout else inf
-
-
-def _timeout(folder: Path) -> timedelta | None:
-    try:
-        return parse_duration((folder / _TIMEOUT).read_text("utf-8"))
-    except (OSError, ValueError):  # it is not known yet
-        return None
-
-
-def _wait(
-    child: int, ending: Collection[int], deadline: Callable[[], float]
-) -> tuple[int | None, int]:
-    """Wait for the child or for a signal, and kill all processes that the child has started.
-
-    Returns:
-        The signal, if one came, or `_LATE` at the deadline; and how the child ended: its exit
-        status, or the negative number of the signal that ended it.
-    """
-    number, ended, status = 0, 0, 0
-    while not ended:
-        left = min(max(deadline() - time.monotonic(), 0), _LONGEST_S)
-        info = signal.sigtimedwait({signal.SIGCHLD, *ending}, left)
-        number = info.si_signo if info else _LATE
-        if info is None and deadline() > time.monotonic():
-            continue
-        if number != signal.SIGCHLD:
-            os.kill(child, signal.SIGKILL)  # it may lead no group yet
-        ended, status = os.waitpid(child, os.WNOHANG if number == signal.SIGCHLD else 0)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child, signal.SIGKILL)
-    return None if number == signal.SIGCHLD else number, os.waitstatus_to_exitcode(status)
-
-
-def _report_signal(folder: Path, child: int, number: int, note: str) -> int:
-    """Print that a signal has ended the child, and at which step; returns the exit status."""
-    from kp_batch.warehouse.last_run import step_of
-
-    step = step_of(folder)
-    end = f"ended by {_signal_name(number)}{f' in the step {step}' if step else ''}"
-    _leave_end(folder, child, Ended("stopped", end, "signal"))
-    print_message(f"{end}{note}")
-    return 128 + number
-
-
-def _report_late(folder: Path, child: int, note: str) -> int:
-    """Print that the child was not over in time, and could not end itself; returns the status."""
-    from kp_batch.steps.timeout import not_over
-    from kp_batch.warehouse.last_run import step_of
-
-    end = not_over(_timeout(folder) or timedelta(), step_of(folder))
-    if (folder / PRINTED).exists():
-        print_message(f"warning: {end}; the report may be an older one")
+def _report(
+    child: _Child, number: int | None, folder: Path, note: str, answer: Answer | None
+) -> int:
+    """Print how the child ended, unless it did so itself; returns the exit status."""
+    if number is None and child.status >= 0 and "ends" in child.told:
+        return child.status
+    ended, status = _end(child, number, folder)
+    if "printed" in child.told:
+        print_message(f"warning: {ended.reason}; the report may be an older one")
         return 0
-    _leave_end(folder, child, Ended("failed", end, RunTimeoutError.code))
-    print_message(f"{end}{note}")
-    return 1
+    if child.warehouse and "tries" in child.told:
+        from kp_batch.warehouse.last_run import Try, end_for
+
+        end_for(Try(child.warehouse, *child.told["tries"]), child.pid, ended)
+    if answer and "answered" not in child.told:
+        answer(ended, child.warehouse)
+    print_message(f"{ended.reason}{note if number else ''}")
+    return status
 
 
-def _report_crash(folder: Path, child: int, status: int) -> int:
-    """Print how the child ended before its work did, see `_wait`; returns the exit status."""
+def _end(child: _Child, number: int | None, folder: Path) -> tuple[Ended, int]:
+    """How the child ended, and the exit status."""
+    if number is None:
+        return _crash(child.status, folder)
+    if number:
+        reason, how, status = (
+            f"ended by {_signal_name(number)}",
+            ("stopped", "signal"),
+            128 + number,
+        )
+    else:
+        timeout = format_duration(timedelta(seconds=child.told["timeout"]))
+        reason = f"the run was not over after --timeout {timeout}, and is ended"
+        how, status = ("failed", "timeout"), 1
+    return Ended(how[0], f"{reason}{_where(child)}", how[1]), status
+
+
+def _where(child: _Child) -> str:
+    """At which step the child was, and why it failed, if it was about to record that."""
+    if child.warehouse is None:
+        return ""
+    from kp_batch.warehouse.last_run import under_way_by
+
+    shown = under_way_by(child.warehouse, child.pid)
+    if shown is None or shown.step is None:
+        return ""
+    failed = f", as it recorded that it had failed: {shown.reason}" if shown.reason else ""
+    return f" in the step {shown.step}{failed}"
+
+
+def _crash(status: int, folder: Path) -> tuple[Ended, int]:
+    """How the child ended before its work did, and the exit status."""
     path, details, output = folder / _OUTPUT, "", b""
     with suppress(OSError):
         output = path.read_bytes()
@@ -251,26 +311,11 @@ def _report_crash(folder: Path, child: int, status: int) -> int:
             f"what is published is whole{details}"
         )
     else:
+        code = "crash"
         last = output.decode("utf-8", "replace").strip().rpartition("\n")[2]
         how = _signal_name(-status) if status < 0 else f"itself, with status {status}"
-        why = maybe_why()
-        code = "memory" if why else "crash"
-        end = f"the working process ended by {how}: {last or 'it said nothing'}{why}{details}"
-    if (folder / PRINTED).exists():
-        print_message(f"warning: {end}; the report may be an older one")
-        return 0
-    _leave_end(folder, child, Ended("failed", end, code))
-    print_message(end)
-    return 128 - status if status < 0 else status or 1
-
-
-def _leave_end(folder: Path, child: int, ended: Ended) -> None:
-    """Leave how the child ended, which could not: for the warehouse, and for who waits for it."""
-    from kp_batch.warehouse.last_run import end_for
-
-    end_for(folder, child, ended)
-    with suppress(OSError):
-        print_owed((folder / OWED).read_text("utf-8"), ended)
+        end = f"the working process ended by {how}: {last or 'it said nothing'}{details}"
+    return Ended("failed", end, code), 128 - status if status < 0 else status or 1
 
 
 def _signal_name(number: int) -> str:

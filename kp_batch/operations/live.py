@@ -21,6 +21,7 @@ from kp_batch.config import RescoreConfig, read_values
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.errors import SettingError, TraceError
+from kp_batch.forked import refuse_forked
 from kp_batch.novelty.settings import CacheSettings
 from kp_batch.novelty.similar import Similar, most_similar
 from kp_batch.operations.live_cache import Entry, Group, LiveCache
@@ -28,7 +29,7 @@ from kp_batch.operations.score import NOT_NEEDED, Neighbours, Scored, scored
 from kp_batch.operations.warehouse_cache import StandingCaches
 from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import ProfileVersions, extended_profiles
-from kp_batch.stopping import interrupted_once
+from kp_batch.stopping import interruptible
 from kp_batch.text import count_of, in_utc
 from kp_batch.vectors import Float32s, unit
 from kp_batch.warehouse.bucket.location import folder_of
@@ -80,7 +81,7 @@ class Session:
         'kp:trace:...'
     """
 
-    @interrupted_once()
+    @interruptible
     def __init__(  # noqa: PLR0913 (each is a setting)
         self,
         warehouse: str | PathLike[str] | None = None,
@@ -92,6 +93,7 @@ class Session:
         ttl: timedelta | str | None = None,
         group: Mapping[str, str | None] | None = None,
     ) -> None:
+        refuse_forked()
         given = {
             "embedder": embedder,
             "precision": precision,
@@ -108,7 +110,7 @@ class Session:
         self._caches: dict[Group, LiveCache] = {}
         self._forget()
 
-    @interrupted_once()
+    @interruptible
     def evaluate(self, trace: Mapping[str, Any], now: datetime | None = None) -> Scored:
         """Score a trace, which is then in the cache.
 
@@ -145,7 +147,7 @@ class Session:
             self._keep(entry)
         return result
 
-    @interrupted_once()
+    @interruptible
     def compare_profiles(self, trace: Mapping[str, Any]) -> dict[str, float]:
         """Score a trace under every profile in force, whatever its domain. The cache stays as is.
 
@@ -374,6 +376,7 @@ def _check_clock(moment: datetime, *earlier: datetime | None) -> None:
 
 
 def _facts_of(trace: Mapping[str, Any]) -> pl.DataFrame:
+    refuse_forked()
     frame = with_facts(rows_from_objects("", [(0, trace)]), reasons())
     faults = [code for code in frame.item(0, "reasons") if code not in NOT_NEEDED]
     if faults:

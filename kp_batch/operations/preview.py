@@ -37,7 +37,6 @@ from kp_batch.runs.rolled_back import check_rolled_back
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import Executor, ThreadExecutor, step, timed
-from kp_batch.steps.timeout import ended_after
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.bucket.location import shown
@@ -110,7 +109,7 @@ def preview(
     config = config.model_copy(update={"preview": True})
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
-    with ended_after(config.timeout), timed() as clock, opened_warehouse(config):
+    with timed() as clock, opened_warehouse(config):
         skip_upload(config.warehouse)
         run = Run.begin(effective_config(config), datetime.now(UTC))
         _check_output(run.config)

@@ -32,7 +32,6 @@ from kp_batch.runs.record import RunCounts, RunRecord, last_done
 from kp_batch.runs.run import Run
 from kp_batch.schemas import DISTRIBUTIONS, RUNS
 from kp_batch.steps.step import step
-from kp_batch.steps.timeout import let_it_end
 from kp_batch.text import one_line
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.catalog import create_macros
@@ -118,7 +117,6 @@ def publish_success(
     run: Run, written: Written, audits: Sequence[AuditResult], seconds: Mapping[str, float]
 ) -> None:
     """Publish: from then on, everyone sees the run, with the seconds of each step by its name."""
-    let_it_end()
     _publish(run, written, audits, seconds)
 
 

@@ -14,13 +14,11 @@ from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import remove_damaged
 from kp_batch.ended import Ended
 from kp_batch.errors import (
-    BusyError,
+    TEMPORARY_FOLDERS,
     DamagedVectorsError,
     KpBatchError,
-    RunTimeoutError,
     StorageError,
     explain_error,
-    waiting_for,
 )
 from kp_batch.files import atomic_write
 from kp_batch.ingest.scan import scan_archive
@@ -57,7 +55,6 @@ from kp_batch.runs.rolled_back import check_rolled_back
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.steps.step import Clock, Executor, ThreadExecutor, retried, timed
-from kp_batch.steps.timeout import check_time, ended_after, left_s
 from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.last_run import Try, the_try, tried
@@ -140,7 +137,7 @@ def _tried(this: Try, config: RescoreConfig, executor: Executor) -> Summary:
     """Rescore an archive, and leave how that ends: see `warehouse.last_run`."""
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
-    with ended_after(config.timeout), opened_warehouse(config):
+    with opened_warehouse(config):
         this.under_way()
         summary = rescore_archive(effective_config(config), executor)
         this.run_id = summary.run_id
@@ -225,50 +222,60 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
             with run.staging.shared():
                 yield opened
         except (Exception, PanicException) as error:
-            is_late = isinstance(error, StorageError | RunTimeoutError)
-            is_refused = isinstance(error, KpBatchError) and not is_late
+            is_refused = isinstance(error, KpBatchError) and not isinstance(error, StorageError)
             if is_refused and not opened.begun:  # without such an archive, say: there was no run
                 raise
-            # An error of its publication, of a full disk say, is not the one that counts.
-            with suppress(Exception, PanicException):
-                reason = one_line(explain_error(error).stored)
-                if not published_since(config.warehouse, run.published):
-                    publish_failure(run, opened.plan, opened.audits, clock.seconds, reason)
-                    opened.is_recorded = True
-                    if this := the_try():
-                        this.run_id = run.run_id
+            _record_failure(opened, one_line(explain_error(error).stored))
             raise
+
+
+def _record_failure(opened: OpenRun, reason: str) -> None:
+    """Publish the row of a failed run, unless it has published; its mark says if that fails."""
+    run, this = opened.run, the_try()
+    if this:
+        this.fails(reason)
+    try:
+        if published_since(run.config.warehouse, run.published):
+            return
+        publish_failure(run, opened.plan, opened.audits, opened.clock.seconds, reason)
+    except (Exception, PanicException) as error:  # noqa: BLE001 (what fails the run counts)
+        if this:
+            this.unrecorded = one_line(explain_error(error).stored)
+        return
+    opened.is_recorded = True
+    if this:
+        this.run_id = run.run_id
 
 
 @contextmanager
 def opened_warehouse(config: RescoreConfig) -> Generator[None]:
     """Write alone, see `writing`; as of a step, another try follows where a server is away."""
+    if config.timeout and not TEMPORARY_FOLDERS:
+        warn(
+            "timeout is kept by the command kp-batch run alone: here, give it to what started this "
+            "run, as timeout_seconds to a flow of Prefect"
+        )
     with ExitStack() as stack:
 
         def open_it() -> None:
             if not holds(config.warehouse):  # nothing is made in another place
                 check_identity(config.warehouse, config.warehouse_id)
-            with _in_time(config):
-                stack.enter_context(writing(config.warehouse, wait=min(config.wait_s, left_s())))
+            with _answering(config):
+                stack.enter_context(writing(config.warehouse, wait=config.wait_s))
 
         retried("opening the warehouse", open_it)
         yield
 
 
 @contextmanager
-def _in_time(config: RescoreConfig) -> Generator[None]:
-    """Open a warehouse, and wait for its writer no longer than the run may take.
+def _answering(config: RescoreConfig) -> Generator[None]:
+    """Open a warehouse, or say that its bucket does not answer.
 
     Raises:
-        RunTimeoutError: it would.
         StorageError: the bucket does not answer: no work is done yet that another try could save.
     """
     try:
         yield
-    except BusyError:
-        with waiting_for(lambda: f"the writer of {shown(config.warehouse)}"):
-            check_time()
-        raise
     except TimeoutError as error:
         if not url_of(config.warehouse):
             raise

@@ -12,9 +12,9 @@ from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig, read_values
 from kp_batch.errors import SettingError, explain_mendable
+from kp_batch.forked import refuse_forked
 from kp_batch.log import listening
 from kp_batch.scoring.profiles import extended_profiles
-from kp_batch.stopping import interrupted_once
 
 Profiles = str | PathLike[str] | Mapping[str, Any]  # a TOML file, `default`, or its tables
 Traces: TypeAlias = Any  # anything that has traces: see `kp_batch.score`
@@ -46,7 +46,6 @@ class Settings(TypedDict, total=False):
     max_gone: str | int
     ray: str | int
     wait: bool | str | timedelta
-    timeout: str | timedelta
     accept: bool
     note: str
 
@@ -97,15 +96,14 @@ def check(**holds: bool) -> None:
 def called(*, progress: bool = False) -> Generator[list[str]]:
     """Work for a caller in Python: what it warns of is in the list, and nothing is printed.
 
-    Ctrl-C ends it; what it then clears up is not interrupted again.
-
     Args:
         progress: whether bars are shown.
 
     Raises:
         KpBatchError: also where the disk, the network or another program is at fault.
     """
-    with interrupted_once(), listening(progress=progress) as warnings:
+    refuse_forked()
+    with listening(progress=progress) as warnings:
         try:
             yield warnings
         except (Exception, PanicException) as error:

@@ -20,6 +20,7 @@ from kp_batch.operations.scored import ScoredRows, score_archive
 from kp_batch.python.calls import Profiles, Traces, called, config_of
 from kp_batch.python.frames import take
 from kp_batch.schemas import REJECTS, SCORES
+from kp_batch.stopping import interruptible
 from kp_batch.text import be, count_of
 
 _COUNTED = ("rows", "accepted", "duplicates", "superseded", "rejected")
@@ -118,6 +119,7 @@ class ScoredFrame(pl.DataFrame):
         return ["; ".join(parts), *(f"warning: {warning}" for warning in self.warnings)]
 
 
+@interruptible
 def score(  # noqa: PLR0913 (the settings of a run)
     traces: Traces,
     *,

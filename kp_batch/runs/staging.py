@@ -14,7 +14,7 @@ import polars as pl
 
 from kp_batch.duck import duckdb_config, duckdb_limit, statement
 from kp_batch.files import note_leftover
-from kp_batch.stopping import interrupted_once, stopped_by
+from kp_batch.stopping import stopped_by
 
 _SHARED: dict[Path, duckdb.DuckDBPyConnection] = {}  # by folder; see `Staging.shared`
 _NUMBERS = count()
@@ -39,7 +39,7 @@ class Staging:
     @contextmanager
     def temporary(cls) -> Generator[Self]:
         """Make a folder where temporary files go, and remove it at the end."""
-        with interrupted_once(), TemporaryDirectory() as folder:
+        with TemporaryDirectory() as folder:
             staging = cls(Path(folder))
             staging.make()
             yield staging

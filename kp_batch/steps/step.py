@@ -15,11 +15,10 @@ from functools import wraps
 from importlib import import_module
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-from kp_batch.errors import StorageError, is_passing, waiting_for
+from kp_batch.errors import StorageError, is_passing
 from kp_batch.log import is_watched, warn
 from kp_batch.steps.cores import computing_on
-from kp_batch.steps.timeout import check_time, left_s, wait
-from kp_batch.stopping import is_done, parts_in_threads
+from kp_batch.stopping import look, parts_in_threads, pause, result_of
 from kp_batch.text import one_line
 from kp_batch.warehouse.last_run import the_try
 
@@ -132,8 +131,7 @@ def retried(name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.k
                     "or server is back"
                 ) from error
         warn(f"{name} failed, and is tried again in {delay:.0f} s: {reason}")
-        with waiting_for(lambda reason=reason: f"another try after: {reason}"):
-            wait(delay)
+        pause(delay)
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ class Step(Generic[P, R]):
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
             if this := the_try():
                 this.at(self.name)
-            check_time()
+            look()
             with clock.on(self.name), _opened(None):
                 return retried(self.name, self.function, *args, **kwargs)
 
@@ -266,16 +264,9 @@ class ThreadExecutor:
             with closing(begun_ahead(begin, parts, at_once)) as begun:
                 try:
                     for future in begun:
-                        yield _result(future)
+                        yield result_of(future)
                 finally:  # before the parts' own generator is closed, which may wait for others
                     threads.end()
-
-
-def _result(future: Future[R]) -> R:
-    """The result of a part, for which no run waits longer than it may take."""
-    while not is_done(future, left_s()):
-        check_time()
-    return future.result()
 
 
 def begun_ahead(begin: Callable[[T], R], parts: Iterable[T], at_once: int) -> Generator[R]:
@@ -296,10 +287,8 @@ def begun_ahead(begin: Callable[[T], R], parts: Iterable[T], at_once: int) -> Ge
             begun.append(begin(part))
             if len(begun) > ahead:
                 yield begun.popleft()
-                check_time()
         while begun:
             yield begun.popleft()
-            check_time()
 
 
 def _cores() -> int:

@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from kp_batch.ended import GOOD, Ended, Status
-from kp_batch.errors import TEMPORARY_FOLDERS, IdentityError, KpBatchError
+from kp_batch.errors import IdentityError, KpBatchError
 from kp_batch.files import atomic_write
 from kp_batch.runs.audits import AuditResult
 from kp_batch.runs.author import current_user
 from kp_batch.runs.reasons import Reason, RolledBack
 from kp_batch.runs.record import RunCounts
-from kp_batch.stopping import interrupted_once
 from kp_batch.storage.store import answered_within, store_at
 from kp_batch.warehouse.bucket.location import Record, url_of
 from kp_batch.warehouse.layout import Layout
@@ -34,7 +33,6 @@ from kp_batch.warehouse.lock import locked, release_of_gone
 from kp_batch.warehouse.manifest import Manifest, check_manifest, read_manifest, read_there
 
 LAST_RUN = Layout(Path()).last_run.name  # the object, too
-TRIED = "tried"  # a file of a supervised command's temporary folder: which warehouse it works on
 _PATIENCE_S = 20.0  # until a bucket has answered; it may be why the run failed
 _LAST_WORDS_S = 5.0  # likewise, of a command that was told to end
 
@@ -214,6 +212,7 @@ class Try:
     begun: bool = False  # see `OpenRun`
     has_failed: bool = False  # what follows, as its report, is no step of it
     run_id: str | None = None  # of its row in `runs`
+    unrecorded: str | None = None  # why it has none, though it failed
     _shown: LastRun | None = None  # what the file says of it
     _is_settled: bool = False
 
@@ -226,15 +225,17 @@ class Try:
         """Say that it is under way; it alone writes to the warehouse."""
         before = LastRun.read(self.warehouse)
         self._show(self._as("running", success=before.success if before else None))
-        for folder in TEMPORARY_FOLDERS:
-            with suppress(OSError):  # its disk may be full
-                (folder / TRIED).write_bytes(os.fsencode(self.warehouse.absolute()))
 
     def at(self, step: str) -> None:
         """Say which step is under way."""
         shown = self._shown
         if shown and shown.status == "running" and not self.has_failed:
             self._show(replace(shown, step=step))
+
+    def fails(self, reason: str) -> None:
+        """Say why it fails, before that is recorded in `runs`."""
+        if self._shown:
+            self._show(replace(self._shown, reason=reason))
 
     def end(
         self,
@@ -253,6 +254,9 @@ class Try:
         """
         if self._is_settled:
             return
+        if self.unrecorded:
+            reason = f"{ended.reason}; it has no row in runs: {self.unrecorded}"
+            ended = replace(ended, reason=reason)
         url, was_under_way = url_of(self.warehouse), self._shown is not None
         is_here = was_under_way or self._is_there(read_manifest)
         with suppress(Exception), locked(self.warehouse, wait=False) if is_here else nullcontext():
@@ -340,15 +344,14 @@ def tried(warehouse: Path, warehouse_id: str | None = None) -> Generator[Try]:
         return
     this = Try(warehouse, _now(), warehouse_id)
     token = _TRY.set(this)
-    with interrupted_once():
-        try:
-            yield this
-        except BaseException as error:  # signals, and Rust's panics, as well
-            if getattr(error, "leaves_mark", True):
-                this.end(Ended.by(error, begun=this.begun, stored=True))
-            raise
-        finally:
-            _TRY.reset(token)
+    try:
+        yield this
+    except BaseException as error:  # signals, and Rust's panics, as well
+        if getattr(error, "leaves_mark", True):
+            this.end(Ended.by(error, begun=this.begun, stored=True))
+        raise
+    finally:
+        _TRY.reset(token)
 
 
 def leave_rollback(
@@ -392,49 +395,40 @@ def _restated(shown: LastRun | None, stands: Stands) -> LastRun | None:
     return replace(shown, success=replace(shown.success, stands=stands))
 
 
-def step_of(folder: Path) -> str | None:
-    """The step at which a supervised command was that is gone; see `TRIED`."""
-    with suppress(OSError):
-        return _shown_by(folder)[1].step
-    return None
+def under_way_by(warehouse: Path, pid: int) -> LastRun | None:
+    """What a warehouse says of the run of a process, which is gone, unless that has ended."""
+    shown = LastRun.read(warehouse)
+    is_its = shown and (shown.pid, shown.host) == (pid, socket.gethostname())
+    return shown if is_its and shown.status == "running" else None
 
 
-def end_for(folder: Path, pid: int, ended: Ended) -> None:
-    """Say how a supervised run ended whose process is gone; no error of that counts.
+def end_for(this: Try, pid: int, ended: Ended) -> None:
+    """Say how a run ended whose process is gone; no error of that counts.
 
     In a bucket it still has the lease, which would keep other machines waiting.
 
     Args:
-        folder: its temporary folder; see `TRIED`.
-        pid: its process.
+        this: the run, which may not have come as far as to say that it is under way.
+        pid: the process.
         ended: how.
     """
-    with suppress(Exception):
-        warehouse, shown = _shown_by(folder)
-        if shown.pid != pid:
-            return
-        with locked(warehouse, wait=False):  # another run may begin meanwhile
-            _, shown = _shown_by(folder)
-            if shown.pid != pid or shown.status != "running":
-                return
-            shown = replace(shown, **asdict(ended), ended=_now())
-            shown.write(warehouse)
-            if url := url_of(warehouse):
-                answered_within(_LAST_WORDS_S, partial(_store, shown, url))
-                gone = partial(release_of_gone, store_at(url), Record.of(warehouse).copy_id, pid)
-                answered_within(_LAST_WORDS_S, gone)
+    warehouse, shown = this.warehouse, LastRun.read(this.warehouse)
+    if shown is None or shown.pid != pid:
+        this.end(ended)
+    elif under_way_by(warehouse, pid):
+        with suppress(Exception), locked(warehouse, wait=False):  # another run may begin meanwhile
+            _end_for(warehouse, pid, ended)
 
 
-def _shown_by(folder: Path) -> tuple[Path, LastRun]:
-    """The warehouse of a supervised run, and what its file says.
-
-    Raises:
-        OSError: there is none.
-    """
-    warehouse = Path(os.fsdecode((folder / TRIED).read_bytes()))
-    if shown := LastRun.read(warehouse):
-        return warehouse, shown
-    raise FileNotFoundError(Layout(warehouse).last_run)
+def _end_for(warehouse: Path, pid: int, ended: Ended) -> None:
+    if (shown := under_way_by(warehouse, pid)) is None:
+        return
+    shown = replace(shown, **asdict(ended), ended=_now())
+    shown.write(warehouse)
+    if url := url_of(warehouse):
+        answered_within(_LAST_WORDS_S, partial(_store, shown, url))
+        gone = partial(release_of_gone, store_at(url), Record.of(warehouse).copy_id, pid)
+        answered_within(_LAST_WORDS_S, gone)
 
 
 def _now() -> str:

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
-from kp_batch.errors import BusyError, OvertakenError, WarehouseError, waiting_for
+from kp_batch.errors import BusyError, OvertakenError, WarehouseError
 from kp_batch.storage.store import ConflictError, Store, store_at
 from kp_batch.warehouse.bucket.location import Record, folder_of, make_folder_of, shown
 from kp_batch.warehouse.layout import Layout, check_links
@@ -64,8 +64,7 @@ def locked(warehouse: Path, *, wait: float, archive: str = "") -> Generator[bool
     lock = FileLock(path, thread_local=False)
     try:
         # Readers of a bucket's copy take this lock for a moment: see `bucket.mirror.refresh`.
-        with waiting_for(lambda: f"another run ({_lock_holder(path)})"):
-            lock.acquire(timeout=-1 if wait == inf else max(wait, _LOCK_TIMEOUT_S))
+        lock.acquire(timeout=-1 if wait == inf else max(wait, _LOCK_TIMEOUT_S))
     except Timeout as error:
         raise _busy(archive, shown(warehouse), _lock_holder(path)) from error
     held = _HELD.set(_HELD.get() | {path})

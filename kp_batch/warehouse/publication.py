@@ -18,10 +18,10 @@ from uuid import uuid4
 
 from polars.exceptions import PanicException
 
-from kp_batch.errors import BusyError, waiting_for
+from kp_batch.errors import BusyError
 from kp_batch.files import atomic_write, sync_names, sync_new
 from kp_batch.log import warn
-from kp_batch.stopping import interrupted_once
+from kp_batch.stopping import pause
 from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.bucket.mirror import (
@@ -61,7 +61,7 @@ def writing(warehouse: Path, *, wait: float) -> Generator[None]:
         BusyError: another process is writing, for longer than `wait`.
         WarehouseError: what is published cannot be read, or has another format.
     """
-    with interrupted_once(), ExitStack() as locks:
+    with ExitStack() as locks:
         if _acquire(locks, warehouse, wait=wait):
             _remove_working_files(warehouse)
             locks.callback(_remove_working_files, warehouse)
@@ -98,8 +98,7 @@ def _acquire(locks: ExitStack, warehouse: Path, *, wait: float) -> bool:
             else:
                 locks.push(attempt.pop_all())
                 return is_first
-        with waiting_for(lambda: f"the writer of {shown(warehouse)}"):
-            time.sleep(min(_RETRY_S, left))
+        pause(min(_RETRY_S, left))
 
 
 def publish(

@@ -10,7 +10,7 @@ import duckdb
 
 from kp_batch.duck import literal, small_work, statement
 from kp_batch.errors import WarehouseError
-from kp_batch.stopping import interrupted_once, stopped_by
+from kp_batch.stopping import stopped_by
 from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
@@ -34,7 +34,6 @@ def connect(warehouse: Path, as_of: str | None = None) -> Generator[duckdb.DuckD
             such run, or its files were removed.
     """
     with (
-        interrupted_once(),
         tempfile.TemporaryDirectory() as folder,
         _catalog(warehouse, folder, as_of) as connection,
         stopped_by(connection.interrupt),
@@ -49,7 +48,7 @@ def connect_to(snapshot: "PublishedSnapshot") -> Generator[duckdb.DuckDBPyConnec
     Raises:
         WarehouseError: they cannot be read.
     """
-    with interrupted_once(), tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         catalog = Layout(Path(folder)).catalog
         _build(catalog, snapshot)
         with _open(catalog) as connection, stopped_by(connection.interrupt):

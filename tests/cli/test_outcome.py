@@ -15,13 +15,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from kp_batch import cli
+from kp_batch.cli import supervise
 from kp_batch.ended import Ended
-from kp_batch.errors import BusyError, EncoderError, ResourceError, StorageError, WarehouseError
+from kp_batch.errors import BusyError, EncoderError, StorageError, WarehouseError
 from kp_batch.operations.preview import Preview
 from kp_batch.runs.record import RunCounts
-from kp_batch.warehouse.last_run import LastRun
-from kp_batch.warehouse.layout import Layout
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import held, invoke, linux, working
 from tests.support.holding import HOLD, holding
@@ -151,13 +149,17 @@ def test_a_preview_is_told_as_printed_once_its_report_is_written(
             raise OSError(errno.ENOSPC, "No space left on device", "report.html")
 
     monkeypatch.setattr("kp_batch.operations.preview.preview", preview)
+
+    def tell(**facts: Any) -> None:
+        supervise.tell(**facts)
+        calls.extend({*facts} & {"printed"})
+
     for module in ("run", "outcome"):
-        name = f"kp_batch.cli.{module}.note_result_printed"
-        monkeypatch.setattr(name, lambda: calls.append("told"))
+        monkeypatch.setattr(f"kp_batch.cli.{module}.tell", tell)
     words = ["--warehouse", folder / "wh", "--no-prefect", "--preview", "-o", folder / "r.html"]
     done = invoke("run", folder / "archive", *words, *options)
     assert done.returncode == fails
-    assert calls == (["written"] if fails else ["written", "told"])
+    assert calls == (["written"] if fails else ["written", "printed"])
     assert len(done.stdout.splitlines()) == ("--quiet" not in options)
     assert done.stderr.count(" is full") == fails
     if "--json" in options:
@@ -209,26 +211,6 @@ def test_a_command_that_cannot_be_read_owes_its_object_as_well(
     assert (ending["status"], ending["code"], ending["warehouse"]) == ("refused", "settings", None)
     assert ending["reason"] in refused.stderr
     assert invoke("run", *words[:1], "--", "--json").stdout == ""
-
-
-def test_a_command_that_the_system_gives_no_threads_owes_it_and_leaves_it_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*, few: bool) -> None:
-        raise ResourceError(f"no threads, {few}", code="threads")
-
-    monkeypatch.setattr(cli, "check_threads", refuse)
-    monkeypatch.setattr("kp_batch.cli.run.config_of", pytest.fail)
-    for words in (["a"], ["a", "--warehouse", str(tmp_path)]):
-        Layout(tmp_path).manifest.touch()
-        done = invoke("run", *words, "--json")
-        failed = json.loads(done.stdout)
-        assert done.returncode == (1 if words[1:] else 2)
-    assert how(failed) == ("failed", "threads", "kp-batch: no threads, False")
-    mark = LastRun.read(tmp_path)
-    assert mark
-    assert (mark.status, mark.code, mark.reason) == ("failed", "threads", "no threads, False")
-    assert "no threads, True" in invoke("runs", "--warehouse", tmp_path).stderr
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from kp_batch.cli import run
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ResourceError
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.warehouse.last_run import LastRun
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import (
     check_signal,
@@ -43,12 +43,9 @@ pytestmark = pytest.mark.process
 # --- some work in place of a command ---
 
 HEAD = """
-import os, signal, subprocess, sys, tempfile, time
+import json, os, signal, subprocess, sys, tempfile, time
 from pathlib import Path
-from kp_batch.cli.owed import note_result_owed, note_result_printed
-from kp_batch.cli import supervise
-from kp_batch.cli.supervise import logged, supervised
-supervise._GRACE_S = 0
+from kp_batch.cli.supervise import end_after, logged, supervised, tell
 from kp_batch.files import temporary_sibling
 from kp_batch.log import echo
 def kill(number):
@@ -56,7 +53,10 @@ def kill(number):
 def work():
     {work}
     return 0
-sys.exit(supervised(work, note="; whole"))
+def answer(ended, warehouse):
+    if sys.argv[1:] == ["--json"]:
+        print(json.dumps([ended.status, ended.code, ended.reason, warehouse and str(warehouse)]))
+sys.exit(supervised(work, note="; whole", answer=answer))
 """
 
 
@@ -98,20 +98,20 @@ KILLED = (
 ITSELF = "kp-batch: the working process ended by itself, with status {}: it said nothing\n"
 
 
-LATE = "the run was not over after --timeout 1s, and is ended before its first step"
+LATE = "the run was not over after --timeout 1s, and is ended"
 
 
 @pytest.mark.parametrize(
     ("work", "status", "message"),
     [
-        ("end_after(SECOND); time.sleep(600)", 1, f"kp-batch: {LATE}; whole\n"),
+        ("end_after(SECOND); time.sleep(600)", 1, f"kp-batch: {LATE}\n"),
         (  # whatever signals it takes, and whatever it has started
             "end_after(SECOND); signal.pthread_sigmask(0, range(1, 32)); os.system('sleep 600')",
             1,
-            f"kp-batch: {LATE}; whole\n",
+            f"kp-batch: {LATE}\n",
         ),
         (
-            "end_after(SECOND); note_result_printed(); time.sleep(600)",
+            "end_after(SECOND); tell(printed=True); time.sleep(600)",
             0,
             f"kp-batch: warning: {LATE}; the report may be an older one\n",
         ),
@@ -125,7 +125,7 @@ def test_what_is_not_over_in_time_is_ended_whatever_it_does(
 ) -> None:
     began = time.monotonic()
     setup = "from datetime import timedelta; SECOND = timedelta(seconds=1)"
-    returned = done(f"{setup}; end_after = supervise.end_after; {work}")
+    returned = done(f"{setup}; {work}")
     assert returned == (status, "", message)
     assert time.monotonic() - began < 20
     assert [*temporary.iterdir()] == []
@@ -146,12 +146,12 @@ def test_what_is_not_over_in_time_is_ended_whatever_it_does(
             "kp-batch: the working process ended by SIGTERM: two\n",
         ),
         (
-            "note_result_printed(); kill(9)",
+            "tell(printed=True); kill(9)",
             0,
             KILLED.format("warning: ", "").replace("\n", "; the report may be an older one\n"),
         ),
         (
-            "note_result_printed(); os._exit(1)",
+            "tell(printed=True); os._exit(1)",
             0,
             ITSELF.format(1)
             .replace("kp-batch: ", "kp-batch: warning: ")
@@ -167,27 +167,33 @@ def test_how_a_child_ended_is_reported(
 
 
 @pytest.mark.telling
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_after_the_result_was_printed_is_a_warning(number: signal.Signals) -> None:
+    work = f"echo('done'); tell(printed=True); os.kill(os.getppid(), {number}); time.sleep(600)"
+    warning = f"kp-batch: warning: ended by {number.name}; the report may be an older one\n"
+    assert done(work) == (0, "done\n", warning)
+
+
+@pytest.mark.telling
 @pytest.mark.parametrize(
     ("work", "status", "how", "reason"),
     [
         ("kill(9)", 137, "failed killed", KILLED.format("", "").removeprefix("kp-batch: ")),
         ("os._exit(4)", 4, "failed crash", ITSELF.format(4).removeprefix("kp-batch: ")),
         ("os.kill(os.getppid(), 15); time.sleep(9)", 143, "stopped signal", "ended by SIGTERM\n"),
-        ("note_result_printed(); kill(9)", 0, "", ""),
+        ("tell(printed=True); kill(9)", 0, "", ""),
+        ("tell(answered=True); kill(9)", 137, "", ""),
         ("return 1", 1, "", ""),
     ],
 )
 def test_the_object_that_a_killed_child_owes_is_printed_with_the_reason(
     work: str, status: int, how: str, reason: str
 ) -> None:
-    returned, out, _ = done(f"note_result_owed('{{\"run_id\": null}}'); {work}")
+    returned, out, _ = done(f"tell(warehouse='/wh'); {work}", "--json")
     assert returned == status
     assert len(out.splitlines()) == bool(how)
     for ending in map(json.loads, out.splitlines()):
-        assert f"{ending['status']} {ending['code']}" == how
-        assert f"{ending['reason']}\n" == reason
-        assert datetime.fromisoformat(ending["finished_at"]).tzinfo
-        assert ending["run_id"] is None
+        assert ending == [*how.split(), reason.rstrip(), "/wh"]
 
 
 def test_the_child_has_the_streams_of_the_command_and_libraries_have_not(tmp_path: Path) -> None:
@@ -320,14 +326,14 @@ def test_no_result_is_reported_where_it_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    monkeypatch.setattr("kp_batch.cli.run.note_result_printed", lambda: calls.append("told"))
+    monkeypatch.setattr("kp_batch.cli.run.tell", lambda **facts: calls.extend(facts))
     archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
     words = [str(archive), "--warehouse", str(tmp_path / "wh"), "--embedder", "none"]
     with Path("/dev/full").open("wb", buffering=0) as full:
         monkeypatch.setattr("sys.stdout", TextIOWrapper(full, write_through=True))
         with pytest.raises(ResourceError, match="stdout cannot be written: No space left on"):
             run.run.main(words, standalone_mode=False)
-    assert calls == []
+    assert "printed" not in calls
 
 
 LEAVING = """
@@ -528,6 +534,61 @@ def test_a_command_that_is_ended_says_so_and_leaves_nothing(
     )
     leftovers = [path for path in blocked.output.rglob("*") if path.is_file()]
     assert [*temporary.iterdir(), *blocked.warehouse.glob("*.part"), *leftovers] == []
+
+
+RECORDING = """
+from datetime import timedelta
+from kp_batch import cli
+from kp_batch.pipeline import rescore
+def hang(*_):
+    end_after(timedelta(seconds=1))  # since the command began
+    time.sleep(600)
+rescore.publish_failure = hang
+return cli.run_command()
+"""
+
+
+def test_a_timeout_while_a_failure_is_recorded_leaves_the_failure_in_the_mark(
+    tmp_path: Path,
+) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [trace(steps=[])])
+    place = ("--warehouse", tmp_path / "wh", "--embedder", "none", "--no-prefect")
+    status, _, err = done(RECORDING, "run", tmp_path / "a.jsonl", *place)
+    mark = LastRun.read(tmp_path / "wh")
+    assert status == 1
+    assert mark
+    assert (mark.status, mark.code, mark.run_id) == ("failed", "timeout", None)
+    assert mark.reason
+    assert err.endswith(f"kp-batch: {mark.reason}\n")
+    assert mark.reason.startswith(
+        "the run was not over after --timeout 1s, and is ended in the step plan, as it recorded "
+        "that it had failed: none of the archive's 1 row in 1 file can be scored"
+    )
+
+
+@pytest.mark.telling
+def test_a_timeout_ends_a_run_whose_settings_are_never_read_and_leaves_its_mark(
+    tmp_path: Path,
+) -> None:
+    file, place = write_jsonl(tmp_path / "a.jsonl", [trace()]), tmp_path / "wh"
+    rescore_archive(RescoreConfig(archive=(str(file),), warehouse=place, embedder="none"))
+    reading, writing = os.pipe()  # to which nobody writes
+    words = ["run", file, "--warehouse", place, "--timeout", "8s", "--profiles"]
+    done = subprocess.run(
+        command([*words, f"/dev/fd/{reading}", "--json"]),
+        capture_output=True,
+        text=True,
+        check=False,
+        pass_fds=[reading, writing],
+    )
+    os.close(reading)
+    os.close(writing)
+    ending, mark = json.loads(done.stdout), LastRun.read(place)
+    assert done.returncode == 1
+    assert done.stderr == "kp-batch: the run was not over after --timeout 8s, and is ended\n"
+    assert mark
+    for ended in (ending, vars(mark)):
+        assert (ended["status"], ended["code"]) == ("failed", "timeout")
 
 
 RULES = ("--success", "always", "--confidence", "0.5", "--domain", "=code")

@@ -38,8 +38,8 @@ def interrupt_all(folder: Path, settings: dict[str, Any], moments: int) -> list[
 @pytest.mark.process
 @pytest.mark.telling
 def test_a_run_is_interrupted_in_each_step_and_the_next_one_does_its_work(tmp_path: Path) -> None:
-    write_traces(tmp_path / "archive", Traces(20_000, days=20, files=6))
-    _, *found, same = interrupt_all(tmp_path, {"embedder": "hashing", "cache_size": 4_000}, 3)
+    write_traces(tmp_path / "archive", Traces(6_000, days=6, files=3))
+    _, *found, same = interrupt_all(tmp_path, {"embedder": "hashing", "cache_size": 1_000}, 2)
     assert same == {"same": True}
     ended = {each["step"] for each in found if each["status"] == "stopped"}
     assert ended >= {"read", "plan", "replay"}  # the others may be over too soon

@@ -60,7 +60,7 @@ OTHERWISE = {
     "status": {"fail_if_failed"},
 }
 OF_PYTHON = {"score": {"file": "traces"}, "sweep": {}, "similar": {"n": "most"}}
-OF_RUNS_ALONE = ("ray", "timeout", "wait", "note")
+OF_RUNS_ALONE = ("ray", "wait", "note")
 WEIGHTS = {"complexity": 1.0, "novelty": 0.0, "tool_diversity": 0.0, "outcome_confidence": 0.0}
 
 
@@ -72,6 +72,8 @@ def options_of(command: str, method: str) -> dict[str, Any]:
         names = [each.lstrip("-").replace("-", "_") for each in param.opts]
         name, default = max(names, key=len), param.default
         default = default if isinstance(default, str | int | float) else None  # empty, or unset
+        if name == "timeout":  # which no call in Python has
+            continue
         if name.startswith("no_"):
             name, default = name.removeprefix("no_"), not default
         name = OF_PYTHON.get(method, {}).get(name, name)

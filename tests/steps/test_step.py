@@ -30,7 +30,7 @@ from tests.support import ROOT
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that were slept, which take no time."""
     seconds: list[float] = []
-    monkeypatch.setattr(steps, "wait", seconds.append)
+    monkeypatch.setattr(steps, "pause", seconds.append)
     return seconds
 
 

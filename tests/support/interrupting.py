@@ -19,8 +19,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from kp_batch.config import RescoreConfig
-from kp_batch.pipeline.rescore import rescore_and_report
+from kp_batch.python.warehouse import Warehouse
 from kp_batch.warehouse.last_run import LastRun
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import holder
@@ -98,11 +97,9 @@ def check_all(folder: Path, settings: dict[str, Any], *, moments: int, seed: int
     """Interrupt runs in all steps and at random moments; see this module."""
     temporary, random_ = Path(tempfile.gettempdir()), random.Random(seed)
     clean, warehouse = folder / "clean", folder / "warehouse"
-    config = lambda at: RescoreConfig(  # noqa: E731
-        archive=(str(folder / "archive"),), warehouse=at, **settings
-    )
+    run = lambda at: Warehouse(at).run(folder / "archive", **settings)  # noqa: E731
     began = time.monotonic()
-    rescore_and_report(config(clean))
+    run(clean)
     takes = time.monotonic() - began
     print(json.dumps({"clean_s": takes}), flush=True)  # noqa: T201
     handler = signal.getsignal(signal.SIGINT)
@@ -112,9 +109,7 @@ def check_all(folder: Path, settings: dict[str, Any], *, moments: int, seed: int
     ]
     whens += [("", lambda: after(random_.uniform(0, takes)))] * moments
     for step, when in whens:
-        done = Interrupted(
-            lambda: rescore_and_report(config(warehouse)), when(), random_.choice([1, 1, 4])
-        )
+        done = Interrupted(lambda: run(warehouse), when(), random_.choice([1, 1, 4]))
         last = LastRun.read(warehouse)
         found = {
             "wanted": step,
@@ -132,7 +127,7 @@ def check_all(folder: Path, settings: dict[str, Any], *, moments: int, seed: int
         assert not found["threads"], found
         assert signal.getsignal(signal.SIGINT) is handler
         assert last is None or last.is_good or last.reason == "interrupted", last
-    rescore_and_report(config(warehouse))
+    run(warehouse)
     assert_same(clean, warehouse)
     print(json.dumps({"same": True}), flush=True)  # noqa: T201
 

@@ -1,17 +1,21 @@
 """Where a warehouse is, and what all its methods begin with."""
 
 import warnings
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from inspect import isfunction
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from kp_batch.arguments import typed
 from kp_batch.errors import SettingError
 from kp_batch.faults import unknown_key
 from kp_batch.project import Project as ProjectFile
 from kp_batch.python.calls import Settings, called, config_of
+from kp_batch.stopping import interruptible
 from kp_batch.storage.urls import is_url
 from kp_batch.warehouse.bucket.location import folder_of, shown
 
@@ -20,9 +24,41 @@ if TYPE_CHECKING:
     from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+_TOLD: ContextVar[list[str] | None] = ContextVar("told", default=None)  # see `_as_call`
+
+
+def _as_call(method: Callable[P, R]) -> Callable[P, R]:
+    """Have Ctrl-C end a method, and warn its caller of what no result has."""
+
+    @wraps(method)
+    def called_by_user(*args: P.args, **kwargs: P.kwargs) -> R:
+        if _TOLD.get() is not None:  # by another method
+            return method(*args, **kwargs)
+        told: list[str] = []
+        token = _TOLD.set(told)
+        try:
+            return interruptible(method)(*args, **kwargs)
+        finally:
+            _TOLD.reset(token)
+            for text in told:
+                warnings.warn(text, stacklevel=3)  # of who calls what `typed` makes of it
+
+    return called_by_user
+
+
 @typed
 class Place:
-    """A warehouse's place, and the project that it is of, if it is of one."""
+    """A warehouse's place, and the project that it is of, if it is of one.
+
+    All public methods of what is made of it are calls: see `_as_call`.
+    """
+
+    def __init_subclass__(cls) -> None:
+        for name, method in [*vars(cls).items()]:
+            if isfunction(method) and not name.startswith("_"):
+                setattr(cls, name, _as_call(method))
 
     def __init__(self, place: str | PathLike[str], *, progress: bool = False) -> None:
         folder_of(place)
@@ -76,8 +112,8 @@ class Place:
             refresh(self._folder)
             check_identity(self._folder, self._warehouse_id)
             yield self._folder
-        for text in told:  # no result has these
-            warnings.warn(text, stacklevel=4)
+        if (of_call := _TOLD.get()) is not None:
+            of_call += told
 
     @contextmanager
     def _snapshot(self, as_of: str | None) -> Generator["PublishedSnapshot"]:
