@@ -57,7 +57,7 @@ def open_regular(path: Path | str) -> BufferedReader:
 def is_named_pipe(path: Path | str) -> bool:
     """Whether it is a pipe in a folder, which nobody may ever write to, unlike `<(command)`."""
     is_pipe = Path(path).is_fifo()
-    return is_pipe and not os.path.realpath(path).startswith("/proc/")
+    return is_pipe and not os.path.realpath(path).startswith(("/proc/", "/dev/fd/"))
 
 
 def read_named(path: Path | str) -> str:

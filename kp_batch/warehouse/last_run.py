@@ -254,7 +254,7 @@ class Try:
         """
         if self._is_settled:
             return
-        if self.unrecorded:
+        if self.unrecorded and self.unrecorded not in (ended.reason or ""):
             reason = f"{ended.reason}; it has no row in runs: {self.unrecorded}"
             ended = replace(ended, reason=reason)
         url, was_under_way = url_of(self.warehouse), self._shown is not None

@@ -242,6 +242,26 @@ def test_a_disk_that_is_full_at_the_first_byte_in_the_middle_or_at_the_manifest(
     assert (returned, found["last_run"]["status"]) == (0, "failed")
 
 
+@pytest.mark.slow
+def test_a_failure_that_cannot_be_recorded_says_so_in_its_mark(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deny(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "runs")
+
+    reject(nights)
+    monkeypatch.setattr(rescore, "publish_failure", deny)
+    done = invoke(*nights.words("--max-new-rejects", 0))
+    assert done.returncode == 1
+    mark = LastRun.read(nights.warehouse)
+    assert mark
+    assert mark.reason
+    failed, _, unrecorded = mark.reason.partition("; it has no row in runs: ")
+    assert failed == json.loads(done.stdout)["reason"]
+    assert "Permission denied" in unrecorded
+    assert mark.run_id is None
+
+
 def test_on_a_full_disk_the_mark_takes_the_room_that_it_has(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
