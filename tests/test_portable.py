@@ -14,8 +14,9 @@ ELSEWHERE = """
 import fcntl, os, select, signal, sys
 for module, names in {
     os: (
-        "sched_getaffinity sched_setaffinity memfd_create eventfd pidfd_open pipe2 splice getrandom "
-        "posix_fadvise posix_fallocate copy_file_range sched_getscheduler unshare setns getxattr"
+        "sched_getaffinity sched_setaffinity memfd_create eventfd pidfd_open pipe2 splice "
+        "getrandom posix_fadvise posix_fallocate copy_file_range sched_getscheduler unshare setns "
+        "getxattr"
     ),
     signal: "sigtimedwait sigwaitinfo SIGRTMIN SIGRTMAX SIGPWR pidfd_send_signal",
     select: "epoll EPOLLIN",
