@@ -53,7 +53,6 @@ OTHERWISE = {
     "preview": {"preview", "output"},
     "sql": {"format"},
     "runs": {"format"},
-    "sweep": {"output"},
     "compare": {"crossed", "output"},
     "crossed": {"crossed", "output"},
     "report": {"output"},
