@@ -141,7 +141,8 @@ def nameless(system: str, row: Row) -> Row:
     """A row without the ids of such parts."""
     if format_of(system) == "claude-code":
         is_typed = row.get("type") == "user" and "tool_result" not in json.dumps(row)
-        return row if is_typed else without(row, "uuid")
+        origin = without(row.get("forkedFrom", {}), "messageUuid")
+        return row if is_typed else without(row, "uuid") | {"forkedFrom": origin}
     if format_of(system) == "codex":
         is_item = row.get("type") == "response_item"
         return {**row, "payload": without(row["payload"], "id")} if is_item else row

@@ -107,11 +107,12 @@ class _Session(sessions.SessionFile):
         """The records of a line; it belongs to the turn of the line that it names as its parent."""
         self.now = line.get("timestamp")
         if parent := id_text(line.get("parentUuid") or None):
-            # A session has all of its lines.
-            lost = self._turn if self.by_session else _Turn(is_lost=True)
+            # A session has all of its lines; a line without an id may be the parent of any.
+            is_known = self.by_session or "" in self._turns
+            lost = self._turn if is_known else _Turn(is_lost=True)
             self._turn = self._turns.get(parent, lost)
         yield from self._taken(number, line)
-        if id_ := id_text(line.get("uuid") or None):
+        if (id_ := id_text(line.get("uuid") or None)) or parent:
             self._turns[id_] = self._turn
 
     def _taken(self, number: int, line: Json) -> Iterator[ReadItem]:
