@@ -137,8 +137,7 @@ def cells(page: Page, table: str) -> list[list[str]]:
 def assert_shown(page: Page, of: Written, scope: str) -> None:
     """That the page shows the numbers, the findings and the traces of a scope, and of no other."""
     figures = page.locator(".numbers > div:visible").evaluate_all(
-        "all => all.map(each => [...each.children].filter(part => !part.querySelector('svg')))"
-        ".map(parts => parts.map(part => part.textContent))"
+        "all => all.map(each => [...each.children].map(part => part.textContent))"
     )
     assert figures == [figure(number) for number in numbers(of.data, scope)]
     told = findings(of.data, scope)
