@@ -270,7 +270,7 @@ def test_init_writes_what_is_given_and_explains_all_else(tmp_path: Path) -> None
 def test_the_template_of_init_has_each_key_once_and_shows_the_defaults() -> None:
     text = (ROOT / "kp_batch" / "operations" / "kp_batch.toml").read_text("utf-8")
     default = RescoreConfig.model_validate({"warehouse": ""}).model_dump(mode="json")
-    examples = {"workers", "ray", "wait_at_most", "timeout"}
+    examples = {"ray", "timeout"}
     strict = {"max_new_rejects", "max_removed", "max_unreadable", "max_gone"}
     for table, keys in TABLES.items():
         [part] = re.findall(rf"^\[{table}\]\n(.*?)^\n", text, re.MULTILINE | re.DOTALL)

@@ -42,7 +42,7 @@ from tests.support.pages import (
     rows,
 )
 from tests.support.publications import publish_tables
-from tests.support.reference import PARTS, REFERENCE, written
+from tests.support.reference import PARTS, REFERENCE, commands, written
 
 BEGINNING = "kp-batch run data/sample --embedder hashing"
 TROUBLESHOOTING, WHAT_DUCKDB_SAYS = DOCS / "how-to" / "troubleshooting.md", "What DuckDB says"
@@ -138,6 +138,13 @@ def test_the_tests_and_versions_that_contributors_are_shown_exist() -> None:
 def test_the_map_names_every_page() -> None:
     linked = {(DOCS / link).resolve() for link in links(DOCS / "README.md")}
     assert linked >= set(PAGES) - {README, DOCS / "README.md"}
+
+
+def test_pages_name_no_command_that_is_not_there() -> None:
+    there = set(re.findall(r"^## kp-batch (\S+)", "\n".join(commands()), re.MULTILINE))
+    for page in PAGES:
+        named = set(re.findall(r"kp-batch ([a-z][a-z-]+)", page.read_text("utf-8")))
+        assert named - there == set(), name(page)
 
 
 def test_lines_fit_into_110_columns() -> None:
