@@ -23,6 +23,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from io import TextIOWrapper
 from math import inf
@@ -260,7 +261,10 @@ def _report(
     if child.warehouse and "tries" in child.told:
         from kp_batch.warehouse.last_run import Try, end_for
 
-        end_for(Try(child.warehouse, *child.told["tries"]), child.pid, ended)
+        kept = ended  # without what a library printed last, which may quote a trace
+        if ended.code == "crash" and ended.reason:
+            kept = replace(ended, reason=ended.reason.partition(": ")[0])
+        end_for(Try(child.warehouse, *child.told["tries"]), child.pid, kept)
     if answer and "answered" not in child.told:
         answer(ended, child.warehouse)
     print_message(f"{ended.reason}{note if number else ''}")

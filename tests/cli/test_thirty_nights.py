@@ -239,18 +239,23 @@ LESS = ("--max-unreadable 0", "/archive/")
         pytest.param(
             link_nowhere,
             1,
-            (*LESS, "link.jsonl: it is a link", "nowhere: to /nowhere/x.jsonl"),
+            (*LESS, "link.jsonl is unreadable: it is a link", "nowhere: to /nowhere/x.jsonl"),
             UNREADABLE,
             False,
             id="15",
         ),
         pytest.param(
-            name_badly, 1, (*LESS, "caf\\xe9.jsonl: its name"), UNREADABLE, False, id="16"
+            name_badly,
+            1,
+            (*LESS, "caf\\xe9.jsonl is unreadable: its name"),
+            UNREADABLE,
+            False,
+            id="16",
         ),
         pytest.param(
             put_pipe,
             1,
-            (*LESS, "b.jsonl: it is a pipe"),
+            (*LESS, "b.jsonl is unreadable: it is a pipe"),
             UNREADABLE,
             False,
             id="22-pipe",
