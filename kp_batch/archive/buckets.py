@@ -8,7 +8,7 @@ from tempfile import TemporaryFile
 from typing import BinaryIO, cast
 
 from kp_batch.archive.folders import (
-    LOG_OF_TABLE,
+    MARKS_OF_TABLES,
     Entry,
     Glob,
     SourceFile,
@@ -24,7 +24,7 @@ def list_files(url: str, *, every: bool = False) -> Iterator[SourceFile]:
     """As `folders.list_files`, of a URL.
 
     Raises:
-        ArchiveError: the URL is a warehouse, or in a Delta table.
+        ArchiveError: the URL is a warehouse, or in a table.
         OSError: it cannot be listed.
     """
     bucket, path = bucket_and_path(url)
@@ -77,8 +77,9 @@ def _check_above(bucket: Store, path: str) -> None:
     """Refuse what is in a table; a bucket itself is hardly one."""
     for folder in folders_above(path.strip("/")):
         with suppress(PermissionError):  # whoever may read some folders may not list others
-            if any(True for _ in bucket.objects(f"{folder}/{LOG_OF_TABLE}")):
-                raise in_table(_url(bucket, folder))
+            for mark, ending in MARKS_OF_TABLES.items():
+                if any(obj.path.endswith(ending) for obj in bucket.objects(f"{folder}/{mark}")):
+                    raise in_table(_url(bucket, folder))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ A folder that cannot be read, or must not be, is listed as one file with a fault
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,10 +17,15 @@ from kp_batch.archive.formats import BY_ENDING, FORMATS, Format
 from kp_batch.errors import ArchiveError, is_of_machine, is_passing
 from kp_batch.files import NO_FILE
 
-LOG_OF_TABLE = "_delta_log"
+# The folders that tables of Delta, Hudi and Iceberg have, and how the names in them end.
+MARKS_OF_TABLES: Mapping[str, str | tuple[str, ...]] = {
+    "_delta_log": "",
+    ".hoodie": "",
+    "metadata": (".metadata.json", ".metadata.json.gz"),
+}
 IS_TABLE = (
-    "it is a Delta table, whose files may hold rows that were deleted from it; export it to plain "
-    "Parquet"
+    "it is a Delta, Hudi or Iceberg table, whose files may hold rows that were deleted from it; "
+    "export it to plain Parquet"
 )
 # A warehouse has the first of these from the beginning of its first run.
 _WAREHOUSE_FILES = frozenset({"kp.lock", "kp.duckdb"})
@@ -171,12 +177,12 @@ def list_files(
         is_excluded: whether a folder is listed with the fault `EXCLUDED`, and not looked into.
 
     Raises:
-        ArchiveError: the path is a warehouse, or in a Delta table.
+        ArchiveError: the path is a warehouse, or in a table.
         OSError: it cannot be listed.
         ValueError: it is no path.
     """
     for folder in Path(root).parents:
-        if os.path.exists(folder / LOG_OF_TABLE):  # noqa: PTH110 (raises nothing)
+        if _is_table(str(folder), MARKS_OF_TABLES, _entries):
             raise in_table(str(folder))
     try:
         status = Path(root).stat()
@@ -263,7 +269,19 @@ def _looked_into(
     names = {entry.name for entry in entries}
     if not _WAREHOUSE_FILES.isdisjoint(names):
         return SourceFile(folder, 0, 0, fault=IS_WAREHOUSE)
-    return SourceFile(folder, 0, 0, fault=IS_TABLE) if LOG_OF_TABLE in names else entries
+    is_table = _is_table(folder, names & MARKS_OF_TABLES.keys(), look_into)
+    return SourceFile(folder, 0, 0, fault=IS_TABLE) if is_table else entries
+
+
+def _is_table(
+    folder: str, marks: Iterable[str], look_into: Callable[[str], Sequence[Entry]]
+) -> bool:
+    for mark in marks:
+        with suppress(OSError, KeyError):  # a file of that name
+            names = (entry.name for entry in look_into(f"{folder}/{mark}"))
+            if any(name.endswith(MARKS_OF_TABLES[mark]) for name in names):
+                return True
+    return False
 
 
 def stat_file(path: str) -> SourceFile:

@@ -31,6 +31,14 @@ def make(folder: Path, *names: str) -> None:
         path.write_bytes(name.encode())
 
 
+TABLES = {
+    "Delta": "_delta_log/00000000000000000000.json",
+    "Hudi": ".hoodie/hoodie.properties",
+    "Iceberg": "metadata/00002-9c12d441-03fe-4693-9a96-a0705ddf69c1.gz.metadata.json",
+}
+of_tables = pytest.mark.parametrize("mark", TABLES.values(), ids=TABLES)
+
+
 def discovered(folder: Path, *archive: Path | str) -> list[str]:
     return [file.path.removeprefix(f"{folder}/") for file in discover(map(str, archive))]
 
@@ -139,8 +147,9 @@ def test_odd_names_are_found_and_opened_as_urls(tmp_path: Path, name: str) -> No
         assert discover([archive]) == discover([str(tmp_path)])  # a file has one name
 
 
-def test_a_table_is_refused_and_never_read_file_by_file(tmp_path: Path) -> None:
-    make(tmp_path, "a.jsonl", "lake/t/_delta_log/0.json", "lake/t/data/part=1/b.parquet")
+@of_tables
+def test_a_table_is_refused_and_never_read_file_by_file(tmp_path: Path, mark: str) -> None:
+    make(tmp_path, "a.jsonl", f"lake/t/{mark}", "lake/t/data/part=1/b.parquet")
     table, fault = f"{tmp_path}/lake/t", IS_TABLE
     assert [(file.path, file.fault) for file in discover([str(tmp_path)])] == [
         (f"{tmp_path}/a.jsonl", ""),
@@ -153,8 +162,9 @@ def test_a_table_is_refused_and_never_read_file_by_file(tmp_path: Path) -> None:
 
 @pytest.mark.telling
 @pytest.mark.process
-def test_a_table_in_a_bucket_likewise(bucket: str) -> None:
-    for name in ("a.jsonl", "lake/t/_delta_log/0.json", "lake/t/data/part=1/b.parquet"):
+@of_tables
+def test_a_table_in_a_bucket_likewise(bucket: str, mark: str) -> None:
+    for name in ("a.jsonl", f"lake/t/{mark}", "lake/t/data/part=1/b.parquet"):
         store_at(bucket).write(name, b"x")
     table, fault = f"{bucket}/lake/t", IS_TABLE
     assert [(file.path, file.fault) for file in discover([bucket])] == [
@@ -164,6 +174,12 @@ def test_a_table_in_a_bucket_likewise(bucket: str) -> None:
     for below in ("", "/**/*.parquet", "/data", "/data/part=1/*", "/data/part=1/b.parquet"):
         with pytest.raises(ArchiveError, match=re.escape(f"cannot look into '{table}': {fault}")):
             discover([f"{table}{below}"])
+
+
+def test_a_folder_with_metadata_of_its_own_is_no_table(tmp_path: Path) -> None:
+    make(tmp_path, "a/b.jsonl", "a/metadata/c.jsonl", "a/metadata/about.json", "a/metadata.json")
+    make(tmp_path, "d/e.jsonl", "d/metadata")
+    assert discovered(tmp_path, tmp_path) == ["a/b.jsonl", "a/metadata/c.jsonl", "d/e.jsonl"]
 
 
 @pytest.mark.telling
