@@ -930,6 +930,66 @@ def test_a_turn_that_two_files_of_a_session_have_is_told_once(tmp_path: Path) ->
     assert (trace.objective, transcript(trace)) == ("go", [("thought", "so\nso")])
 
 
+def context(second: int) -> Line:
+    return codex("turn_context", second, turn_id=uuid_at(second), model="m")
+
+
+def two_turns() -> list[Line]:
+    """A session; its lines 2 to 5 are one turn, 6 to 10 another, and line 9 is typed meanwhile."""
+    first = started(1), context(1), asked("go", 1), answer("so", 2)
+    end = event("task_complete", 3, turn_id=uuid_at(1))
+    second = started(4), context(4), asked("on", 4), answer("yes", 5), asked("but?", 6)
+    return [meta(), *first, end, *second, answer("no", 7)]
+
+
+@pytest.mark.parametrize("way", ["broken", "gone"])
+@pytest.mark.parametrize(
+    ("lost", "told"),
+    [
+        ([9], {1: ["go", "so"]}),  # what is typed later did not ask for the answer above
+        ([6, 7], {1: ["go", "so"], 4: ["on", "yes", "but?", "no"]}),  # an end, and the next start
+        ([7], {1: ["go", "so"], 4: ["on", "yes", "but?", "no"]}),
+        ([2], {1: ["go", "so"], 4: ["on", "yes", "but?", "no"]}),
+        ([6, 7, 9], {1: ["go", "so"]}),
+    ],
+)
+def test_a_step_of_codex_is_of_the_turn_that_its_lines_name(
+    tmp_path: Path, lost: list[int], told: dict[int, list[str]], way: str
+) -> None:
+    lines = [json.dumps(line) for line in two_turns()]
+    for place in reversed(lost):
+        lines[place - 1 : place] = ["\0"] if way == "broken" else []
+    path = rollout(tmp_path)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    made = drafted("codex", path)
+    assert {
+        id_: [x.objective, *(y[1] for y in transcript(x))] for id_, x in made.drafts.items()
+    } == {f"kp:trace:{uuid_at(second)}": words for second, words in told.items()}
+    assert made.skipped == ["turn without a prompt"] * (2 - len(told))
+
+
+def test_a_call_that_ends_after_its_turn_changes_no_other_turn(tmp_path: Path) -> None:
+    ended = event("exec_command_end", 5, turn_id=uuid_at(1), call_id="old", exit_code=1)
+    aborted = event("turn_aborted", 5, turn_id=uuid_at(1))
+    lines = meta(), started(4), asked("go", 4), *ran("c", "x")
+    path = rollout(tmp_path, *lines[:-1], ended, aborted, lines[-1], answer("so", 6))
+    trace = drafted("codex", path, always(recovery="after_tool_error")).draft
+    assert [step[0] for step in transcript(trace)] == ["tool_call", "observation", "thought"]
+
+
+@pytest.mark.parametrize("name", [f"rollout-2026-05-01T09-00-40-{uuid_at(40)}", "fork"])
+@pytest.mark.parametrize("is_fork", [True, False])
+def test_a_session_of_codex_whose_header_is_lost_is_refused(
+    tmp_path: Path, name: str, *, is_fork: bool
+) -> None:
+    """The next header is a parent's, and whose turns these are is unknown."""
+    replayed = [{**line, "timestamp": at(40)} for line in two_turns()]
+    path = write(tmp_path / f"{name}.jsonl", *replayed[not is_fork :])
+    path.write_text("\0\n" + path.read_text())
+    with pytest.raises(UnreadableError, match="its first line is lost"):
+        list(FORMATS["codex"].records(path, []))
+
+
 def test_a_turn_without_a_uuid_is_named_within_its_session(tmp_path: Path) -> None:
     begun = event("task_started", 1, turn_id="7")
     path = rollout(tmp_path, meta(id="s"), begun, asked("go"), answer("so"))

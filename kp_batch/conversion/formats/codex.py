@@ -44,12 +44,14 @@ _KINDS = ("session_meta", "response_item", "event_msg", "turn_context", "compact
 _FAILED = re.compile(
     r"^(?:Script failed|(?:Exit code:|Process exited with code) (?!0\s*$)-?\d+)\s*$", re.MULTILINE
 )
-_BEGINS = ("task_started", "turn_started", "user_message")
+_STARTS = ("task_started", "turn_started")
+_BEGINS = (*_STARTS, "user_message")
 _COMPLETES = ("task_complete", "turn_complete", "turn_aborted")
 _AT_ONCE = 1.0  # seconds between lines that are copied, at most
 _ENDS = ("exec_command_end", "patch_apply_end", "mcp_tool_call_end")
 _MESSAGES = ("UserMessage", "AgentMessage", "Reasoning")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
+_NAME = re.compile(r"rollout-.{19}-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")  # of a file
 
 
 def _inputs(paths: Sequence[str], _: Sniff) -> Iterator[Input]:
@@ -65,11 +67,12 @@ def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadIt
     session = _Session(by_session=by_session, file=path.name, has_events=_has_events(path))
     for item in read_json_lines(path):
         if isinstance(item, Rejected):
+            session.is_headless = session.is_headless or not session.meta
             yield item
             continue
         number, line = item
         kind, payload = session.parted(line)
-        if kind == "session_meta" and not session.meta:  # a fork has its parent's below its own
+        if kind == "session_meta" and session.is_header(payload):
             session.meta, session.is_known = payload, True
             if session.is_subagents:
                 yield Skipped("session of a subagent")
@@ -80,6 +83,8 @@ def _read(path: Path, _: Sequence[Path], *, by_session: bool) -> Iterator[ReadIt
         if not session.is_known and number > sessions.FIRST_LINES:
             break
         yield from session.take(number, kind, payload, line.get("timestamp"))
+        if session.has_turn and not session.meta:  # it may be a subagent's, or a fork's
+            raise UnreadableError("its first line is lost, which says whose session it is")
     if not session.is_known:
         raise UnreadableError("it is no session of Codex")
     yield from session.end()
@@ -105,12 +110,12 @@ def _has_events(path: Path) -> bool:
 def _end_of_history(path: Path, begun: float) -> int:
     """The line with which a fork's own turns begin, at the earliest.
 
-    The second header says whose history follows. A fork writes that at once, mostly with new times;
-    then it waits for its user, or for a model that answers.
+    Its parent's header says whose history follows. A fork writes that at once, mostly with new
+    times; then it waits for its user, or for a model that answers.
 
     Args:
         path: of the file.
-        begun: when the fork did, in seconds after 1970.
+        begun: when the fork did, in seconds after 1970; 0 if that is unknown.
     """
     before, asked, last = begun, 0, 0
     for item in read_json_lines(path):
@@ -120,7 +125,7 @@ def _end_of_history(path: Path, begun: float) -> int:
         kind, payload = str(line.get("type")), as_object(line.get("payload"))
         time = time_of(line.get("timestamp"))
         now = time.timestamp() if time else before
-        if now - before > _AT_ONCE:
+        if before and now - before > _AT_ONCE:
             return asked or last
         before = max(before, now)
         if payload.get("type") in _BEGINS or payload.get("role") == "user":
@@ -137,18 +142,21 @@ class _Session(sessions.SessionFile):
     Attributes:
         file: its name.
         has_events: see `_has_events`.
-        meta: the payload of its first line.
+        meta: the payload of its first line; empty as long as that is not read.
+        is_headless: whether a line is lost that may have been the first.
         own_from: the line from which on a fork has turns of its own; 0 in another session.
     """
 
     file: str
     has_events: bool
     meta: Json = field(default_factory=dict[str, object])
+    is_headless: bool = False
     own_from: int = 0
     is_known: bool = False  # to be one of Codex
     is_bare: bool = False
     has_turn: bool = False
     _turn: "_Turn | None" = None
+    _next: str = ""  # the id of a turn that is under way, also if its start is lost
     _count: int = 0  # of turns with a prompt
     _model: object = None
     _thought: str = ""  # the id of the first part of a thought that goes on; '' if none does
@@ -157,14 +165,25 @@ class _Session(sessions.SessionFile):
     @property
     def id(self) -> str:
         """Its own, or where that is cut off the one in the file's name."""
-        match = _UUID.search(self.file)
-        return str(self.meta.get("id") or (match[0] if match else self.file.partition(".")[0]))
+        return str(self.meta.get("id") or self._name or self.file.partition(".")[0])
+
+    @property
+    def _name(self) -> str:
+        """The id that the file's name has; '' if none."""
+        match = _NAME.match(self.file)
+        return match[1] if match else ""
 
     @property
     def begun(self) -> float:
         """When it began, in seconds after 1970; 0 if that is unknown."""
         time = time_of(self.meta.get("timestamp"))
         return _seconds_of(self.id) or (time.timestamp() if time else 0.0)
+
+    def is_header(self, meta: Json) -> bool:
+        """Whether a header is the session's own: a fork has its parent's below that."""
+        if self.meta:
+            return False
+        return meta.get("id") in (None, "", self._name) if self._name else not self.is_headless
 
     @property
     def is_subagents(self) -> bool:
@@ -189,12 +208,22 @@ class _Session(sessions.SessionFile):
         return ("response_item" if self.is_bare else ""), line
 
     def take(self, number: int, kind: str, payload: Json, time: object) -> Iterator[ReadItem]:
-        """The records of a line."""
-        event = payload.get("type")
+        """The records of a line; it belongs to the turn that it names, if it names one."""
         self.now = time
+        name = id_text(payload.get("turn_id")) if kind in ("turn_context", "event_msg") else ""
+        if name and self._turn and self._turn.id not in ("", name):
+            if not _begins(kind, payload):  # it reports how a call of an earlier turn ended
+                return
+            yield from self.end()
+        if name and _begins(kind, payload):
+            self._next = name
+        yield from self._taken(number, kind, payload, time)
+
+    def _taken(self, number: int, kind: str, payload: Json, time: object) -> Iterator[ReadItem]:
+        event = payload.get("type")
         if kind == "turn_context":
             self._model = payload.get("model") or self._model
-        elif kind == "event_msg" and event in ("task_started", "turn_started"):
+        elif kind == "event_msg" and event in _STARTS:
             yield from self.end()
             self._turn = _Turn(
                 number, str(payload.get("turn_id") or ""), payload.get("started_at"), time
@@ -221,7 +250,7 @@ class _Session(sessions.SessionFile):
 
     def end(self) -> Iterator[ReadItem]:
         """Leave a turn."""
-        turn, self._turn, self._thought = self._turn, None, ""
+        turn, self._turn, self._thought, self._next = self._turn, None, "", ""
         self._unanswered.clear()
         if turn and self._is_others(turn):
             yield Skipped(sessions.OTHERS)
@@ -241,9 +270,9 @@ class _Session(sessions.SessionFile):
 
         They are older than it, by their ids or by what they say; else by their place.
         """
-        if (own := _seconds_of(turn.id)) is not None:
+        if self.begun and (own := _seconds_of(turn.id)) is not None:
             return own < self.begun
-        if isinstance(turn.started, int | float):
+        if self.begun and isinstance(turn.started, int | float):
             return turn.started < int(self.begun)
         return turn.line < self.own_from
 
@@ -270,9 +299,10 @@ class _Session(sessions.SessionFile):
         """A prompt begins a turn, or follows its first event; a later one is typed meanwhile."""
         turn = self._turn
         if turn is None or not turn.has_events:
-            self.has_turn = True
             time = self.meta.get("timestamp") if self.is_bare and not self._count else time
-            turn = self._turn = _Turn(number, "", None, time, has_events=False)
+            turn = self._without_start(number, time)
+        if turn.is_lost and not self.by_session:
+            return
         if turn.has_prompt:
             yield from self._add(number, "user", {"text": text})
             return
@@ -292,6 +322,11 @@ class _Session(sessions.SessionFile):
         )
         record = SourceRecord(self._trace(turn), {**self._key(turn, "prompt"), **part}, number)
         yield from self.begin(record, is_copied=is_copied)
+
+    def _without_start(self, number: int, time: object) -> "_Turn":
+        self.has_turn = True
+        self._turn = _Turn(number, self._next, None, time, has_events=bool(self._next))
+        return self._turn
 
     def _trace(self, turn: "_Turn") -> str:
         return self.id if self.by_session else turn.trace
@@ -347,7 +382,11 @@ class _Session(sessions.SessionFile):
     def _add(self, number: int, role: str, part: Json, own: str = "") -> Iterator[SourceRecord]:
         """The record of a part, known by its own id if it has one."""
         turn = self._turn
-        if turn and turn.has_prompt and not self._is_others(turn):
+        if not turn and self._next:
+            turn = self._without_start(number, self.now)
+        if turn and not turn.has_prompt:
+            turn.is_lost = True  # what is typed below did not ask for it
+        elif turn and not self._is_others(turn):
             record = {**self._key(turn, role, own or part), "role": role, **part}
             yield SourceRecord(self._trace(turn), record, number)
 
@@ -363,6 +402,7 @@ class _Turn:
         time: of the line that begins it.
         has_events: of its beginning and end; else the next prompt ends it.
         trace: its id as a trace.
+        is_lost: whether it has steps, but no prompt above them.
         calls: the ids of its calls.
         open: of those that have no output yet.
     """
@@ -374,8 +414,15 @@ class _Turn:
     has_events: bool = True
     trace: str = ""
     has_prompt: bool = False
+    is_lost: bool = False
     calls: set[str] = field(default_factory=set[str])
     open: dict[str, None] = field(default_factory=dict[str, None])
+
+
+def _begins(kind: str, payload: Json) -> bool:
+    """Whether a line stands where a turn begins."""
+    is_typed = as_object(payload.get("item")).get("type") == "UserMessage"
+    return kind == "turn_context" or payload.get("type") in _BEGINS or is_typed
 
 
 def _seconds_of(name: str) -> float | None:
