@@ -38,7 +38,7 @@ from kp_batch.errors import KpBatchError
 from kp_batch.files import decoded
 from kp_batch.log import echo, user_out, writing_to
 from kp_batch.text import parse_duration, printable
-from kp_batch.warehouse.questions import Question
+from kp_batch.warehouse.questions import Question, unknown_question
 from kp_batch.warehouse.questions import questions as all_questions
 
 if TYPE_CHECKING:
@@ -345,6 +345,8 @@ def report(warehouse: Path, output_format: str, output: str | None) -> None:
 
 def _query(query: str | None, file: IO[bytes] | None) -> str:
     if file is None:
+        if query and query.isidentifier():  # no SQL either
+            raise unknown_question(query)
         return query or ""
     if query is not None:
         raise click.UsageError("give one of QUERY and -f FILE")

@@ -7,10 +7,9 @@ import polars as pl
 
 from kp_batch.duck import SQL, identifier, joined, statement
 from kp_batch.errors import KpBatchError
-from kp_batch.faults import most_similar
 from kp_batch.text import count_of
 from kp_batch.warehouse.answers import frame_answer
-from kp_batch.warehouse.questions import Question, questions
+from kp_batch.warehouse.questions import Question, questions, unknown_question
 from kp_batch.warehouse.reader import connect_to
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
@@ -35,9 +34,7 @@ def ask(
     """
     known = {question.name: question for question in questions()}
     if name not in known:
-        similar = most_similar(name, known)
-        meant = f", did you mean {similar!r}?" if similar else ";"
-        raise KpBatchError(f"there is no question {name!r}{meant} ask one of {', '.join(known)}")
+        raise unknown_question(name)
     arguments, parameters = list[SQL](), list[object]()
     for parameter, value in _bound(known[name], values, named).items():
         if parameter in _COLUMNS:

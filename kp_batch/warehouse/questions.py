@@ -10,6 +10,9 @@ from importlib.resources.abc import Traversable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from kp_batch.errors import KpBatchError
+from kp_batch.faults import most_similar
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -77,6 +80,14 @@ def questions() -> list[Question]:
     """
     unsorted = map(_question, statements("questions"))
     return sorted(unsorted, key=lambda question: (_GROUPS.index(question.group), question.name))
+
+
+def unknown_question(name: str) -> KpBatchError:
+    """That there is no question of this name, and which one was probably meant."""
+    names = [question.name for question in questions()]
+    similar = most_similar(name, names)
+    meant = f", did you mean {similar!r}?" if similar else ";"
+    return KpBatchError(f"there is no question {name!r}{meant} ask one of {', '.join(names)}")
 
 
 def columns(question: Question, connection: "duckdb.DuckDBPyConnection") -> dict[str, str]:

@@ -243,6 +243,12 @@ def test_no_sql_is_the_name_of_a_question() -> None:
             duckdb.extract_statements(question.name)
 
 
+def test_a_name_that_is_no_question_is_refused_by_the_nearest_one() -> None:
+    refused = invoke("sql", "score_histogramm", "--warehouse", "w")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "no question 'score_histogramm', did you mean 'score_histogram'?" in refused.stderr
+
+
 @pytest.mark.parametrize("option", [["--fail-if-rows"], ["--as-of", "latest"]])
 @pytest.mark.parametrize("name", [[], ["drift"]])
 def test_what_a_query_needs_is_refused_without_one(name: list[str], option: list[str]) -> None:
