@@ -67,6 +67,8 @@ def config_of(values: Mapping[str, Any]) -> RescoreConfig:
     if given.get("archive"):
         several = (each if isinstance(each, (list, tuple)) else [each] for each in given["archive"])
         given["archive"] = tuple(map(str, chain.from_iterable(several)))
+        if not given["archive"]:  # left out it would be that of the last run
+            raise SettingError("archive is an empty list; name a file, a folder, a glob or a URL")
     if isinstance(tables := given.get("profiles"), Mapping):  # as those of a file
         given["profiles"] = extended_profiles(tables, "the table of profiles that was given")
     return read_values(given)

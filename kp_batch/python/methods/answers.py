@@ -151,7 +151,7 @@ class AnswerMethods(Place):
         from kp_batch.pipeline.report import report
 
         if format not in {"html", "markdown"}:
-            raise SettingError(f"format {format!r} is none; choose html, markdown or json")
+            raise SettingError(f"format {format!r} is none; choose html or markdown")
         with self._reading() as folder:
             return report(folder, format)
 
