@@ -59,7 +59,7 @@ class ForgetResult(Displayed):
     partitions: int = 0  # days that are rewritten
     vectors: int = 0  # of their texts, that are removed
     lost: tuple[str, ...] = ()  # the runs that --as-of could read until now, the first one first
-    leftovers: int = 0  # other vectors that are removed, which nothing needed, as of a refused run
+    leftovers: int = 0  # other vectors that are removed: nothing needed them
     refusal: str = ""  # why it would be refused; empty: it would not
     finishes: bool = False  # whether an earlier, unfinished one is finished, too
     archives: tuple[str, ...] = ()  # imported ones that still have the traces

@@ -192,7 +192,7 @@ def carry_out(opened: OpenRun) -> Plan:
 
 
 def _failing_as_well(opened: OpenRun, plan: Plan) -> list[AuditResult]:
-    """The audits that fail a run which a limit fails, so that one night tells of all.
+    """The audits that fail a run which a limit fails as well, so that its message has all.
 
     They are asked unless texts would have to be embedded first.
     """
