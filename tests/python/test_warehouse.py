@@ -535,7 +535,7 @@ def test_faults_of_values_are_told_by_their_names_in_python(
     with pytest.raises(SettingError, match=r"^cache_size is at least 1, got 0$"):
         wh.sweep(cache_size=[10, 0])
     for empty in ([], ()):  # not the archive of the last run
-        with pytest.raises(SettingError, match="^archive is an empty list; name a file"):
+        with pytest.raises(SettingError, match=r"^archive is an empty list; name a file"):
             wh.plan(empty)
     with pytest.raises(SettingError, match="similarity is above 0, up to 1"):
         wh.redundancy(similarity=1.5)
@@ -552,7 +552,7 @@ def test_faults_of_values_are_told_by_their_names_in_python(
             SettingError, match=f"^{name} is a day, such as .*, got 'soon'; write one"
         ):
             wh.export(tmp_path / "a.jsonl", **{name: "soon"})
-    with pytest.raises(SettingError, match="format 'pdf' is none; choose html or markdown$"):
+    with pytest.raises(SettingError, match=r"format 'pdf' is none; choose html or markdown$"):
         wh.report("pdf")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="since 2026-01-06 is after until 2026-01-05; change"):
         wh.export(tmp_path / "a.jsonl", since="2026-01-06", until="2026-01-05")

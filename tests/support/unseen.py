@@ -122,7 +122,6 @@ RECORDS: Mapping[str, list[Any]] = {
         {"@type": _NEW, "id": "kp:trace:aa", "task": {"objective": TEXT}},
     ],
 }
-PROMPTS = RETURNED = 0
 # What a tool inserts into the texts that are typed into it.
 INSERTED: Mapping[str, list[str]] = {
     "claude-code": [REMINDER, HINT, f"{HINT}{REMINDER}"],

@@ -11,7 +11,6 @@ from tests.support.oracle.scoring import Settings, facts, weighted
 
 _THOUGHT = [step("thought", "so it is")]
 _PAIR = [step("thought", "look at it"), step("tool_call", "run it", "python")]
-_OTHERWISE = [step("thought", "import look at it"), _PAIR[1]]
 _TOOLS = [
     *(step("tool_call", "search", "search"), step("observation", "found", "browser")),
     *(step("thought", None), step("tool_call", "", "")),
