@@ -11,11 +11,11 @@ import polars as pl
 import pytest
 
 from kp_batch.dimensions import DIMENSIONS
+from kp_batch.duck import frame_of
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.manifest import Manifest
-from kp_batch.warehouse.snapshot import frame_of
 from tests.support.publications import publish_tables
 
 OVERRIDES = ("single_thought", "recovery_bonus", "low_diversity_penalty")
