@@ -33,7 +33,7 @@ GROUPS = {  # of the commands, as help lists them
     ),
     "Ask": ("sql", "explain", "compare", "report"),
     "Study": ("sweep", "similar", "redundancy", "verify", "score"),
-    "Move": ("import", "export"),
+    "Move": ("import", "import-formats", "import-forget", "export"),
 }
 # All other commands publish nothing.
 _PUBLISHING = {"forget", "redundancy", "rollback", "run", "vacuum"}
