@@ -11,9 +11,23 @@ from hypothesis import strategies as st
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.imports.run import import_traces
 from tests.support.drafting import ALWAYS, transcript
-from tests.support.formats.sessions import Line, at, says, text, user, write
+from tests.support.formats.sessions import (
+    Line,
+    answer,
+    asked,
+    at,
+    event,
+    item,
+    meta,
+    says,
+    text,
+    user,
+    uuid_at,
+    write,
+)
 from tests.support.importing import imported
 
+Drawn = tuple[str, dict[str, list[Line]], dict[str, int]]
 # How a session begins: anew, as a fork of the SDK's, as one of the command line's (which keeps
 # ids), or resumed as by 1.0 (which keeps them, too, and says nothing of it).
 _KINDS = ("sdk", "anew", "sdk", "command", "sdk", "resumed")
@@ -53,7 +67,7 @@ def _copied(lines: Sequence[Line], session: str, kind: str) -> list[Line]:
 
 
 @st.composite
-def _sessions(draw: st.DrawFn) -> tuple[dict[str, list[Line]], dict[str, int]]:
+def _claude_code(draw: st.DrawFn) -> Drawn:
     """The lines of sessions by name, and the calls of each turn; some are rewound to a turn."""
     sessions: dict[str, list[Line]] = {}
     turns: dict[str, int] = {}
@@ -70,23 +84,56 @@ def _sessions(draw: st.DrawFn) -> tuple[dict[str, list[Line]], dict[str, int]]:
             above = [None, *(x["uuid"] for x in lines if x["uuid"].endswith("a"))]
             lines += _turn(turn, name, draw(st.sampled_from(above)), turns[turn])
         sessions[name] = lines
-    return sessions, turns
+    return "claude-code", sessions, turns
+
+
+def _codex_turn(name: str, second: int, calls: int, **ids: str) -> list[Line]:
+    lines = [event("task_started", second, **ids), asked(f"do {name}", second)]
+    for place in range(calls):
+        call = f"{name}c{place}"
+        lines.append(item("function_call", second, name="Read", arguments="{}", call_id=call))
+        lines.append(item("function_call_output", second, call_id=call, output=f"{place}"))
+    return [*lines, answer(f"did {name}", second + 1), event("task_complete", second + 1, **ids)]
+
+
+@st.composite
+def _codex(draw: st.DrawFn) -> Drawn:
+    """Likewise; a fork copies its parent's file up to the end of a turn, with the time of then."""
+    sessions: dict[str, list[Line]] = {}
+    turns: dict[str, int] = {}
+    has_ids = draw(st.booleans())
+    for begun in range(0, 10 * draw(st.integers(3, 5)), 10):
+        id_, copied = uuid_at(begun), list[Line]()
+        if sessions and draw(st.booleans()):
+            other = sessions[draw(st.sampled_from([*sessions]))]
+            copied = other[: draw(st.sampled_from(_ends(other)))]
+        lines = [meta(id=id_, timestamp=at(begun)), *copied]
+        lines = [{**line, "timestamp": at(begun)} for line in lines]
+        for second in range(begun + 2, begun + 2 + 3 * draw(st.integers(not copied, 2)), 3):
+            turn = uuid_at(second) if has_ids else f"{id_}/{len(_ends(lines)) + 1}"
+            turns[turn] = draw(st.integers(0, 2))
+            ids = {"turn_id": turn} if has_ids else {}
+            lines += _codex_turn(turn, second, turns[turn], **ids)
+        sessions[id_] = lines
+    return "codex", sessions, turns
+
+
+def _ends(lines: Sequence[Line]) -> list[int]:
+    return [n for n, line in enumerate(lines, 1) if line["payload"].get("type") == "task_complete"]
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
-@given(_sessions(), st.data())
-def test_each_turn_counts_once(
-    drawn: tuple[dict[str, list[Line]], dict[str, int]], data: st.DataObject
-) -> None:
-    sessions, turns = drawn
+@settings(max_examples=30)
+@given(st.one_of(_claude_code(), _codex()), st.data())
+def test_each_turn_counts_once(drawn: Drawn, data: st.DataObject) -> None:
+    form, sessions, turns = drawn
     with TemporaryDirectory() as name:
         folder, archive = Path(name, "in"), Path(name, "out")
         order = data.draw(st.permutations(sorted(sessions)))
         for file, session in enumerate(order):
             write(folder / f"{file}.jsonl", *sessions[session])
             if session == order[-1] or data.draw(st.booleans()):  # a night ends
-                import_traces(FORMATS["claude-code"], [str(folder)], archive, ALWAYS)
+                import_traces(FORMATS[form], [str(folder)], archive, ALWAYS)
         rows = imported(archive).values()
     assert sorted(row["task"]["objective"] for row in rows) == sorted(f"do {x}" for x in turns)
     for row in rows:
