@@ -166,7 +166,7 @@ def parse(text: str | bytes) -> Any:
 def breaks_off(text: str) -> bool:
     """Whether a text is the beginning of a JSON text, and no JSON by itself."""
     try:
-        from_json(_SURROGATE.sub(r"\\u0041", text))  # of which half may be there
+        from_json(_SURROGATE.sub(r"\\u0041", text))  # a cut may leave half of a pair
     except ValueError as error:
         return str(error).startswith("EOF")
     return False

@@ -73,7 +73,7 @@ class VectorCache:
             )
         if ttl is not None and ttl <= timedelta(0):
             raise ValueError(f"ttl is positive or None, got {ttl}")
-        self.max_elements = int(max_elements)  # NumPy's is none to a deque
+        self.max_elements = int(max_elements)  # a deque takes no integer of NumPy
         self.dimensions = dimensions
         self.ttl = ttl
         self._entries: deque[tuple[datetime, Float32s]] = deque(maxlen=self.max_elements)

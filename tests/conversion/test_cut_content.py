@@ -159,7 +159,7 @@ def test_examples_come_to_what_they_hold() -> None:
     ]
     assert sorted(traces) == [["It is open."], told, told]
     assert made.reasons == [["cut_content"]] * 2
-    assert made.skipped == ["memory operation outside of an agent's run"]
+    assert made.skipped == ["memory operation outside an agent's run"]
     models = {row["metadata"]["model"] for row in made.rows.values()}
     assert models == {None, "locks-large"}
 

@@ -482,7 +482,7 @@ def test_what_only_reads_or_writes_a_memory_is_counted_by_itself(
     tmp_path: Path, operation: str
 ) -> None:
     made = made_of(tmp_path, root(), below({"gen_ai.operation.name": operation}))
-    assert (made.refused, made.skipped) == ([], ["memory operation outside of an agent's run"])
+    assert (made.refused, made.skipped) == ([], ["memory operation outside an agent's run"])
 
 
 FEEDBACK = ("annotations", "evaluations")

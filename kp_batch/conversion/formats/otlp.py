@@ -141,7 +141,7 @@ def draft(trace: str, records: Sequence[SourceRecord], rules: Rules) -> Drafted:
     unread = _unread(draft, rows, told)
     if not unread:
         is_memory = isinstance(draft, Skipped) and any(map(is_of_memory, rows))
-        return Skipped("memory operation outside of an agent's run") if is_memory else draft
+        return Skipped("memory operation outside an agent's run") if is_memory else draft
     dialect, example = unread
     why = f"it is told in the dialect of {dialect} ({example}), which is not read"
     return Rejected(["unknown_dialect"], why, id=f"kp:trace:{trace}")
