@@ -330,7 +330,7 @@ def _asked_of(connection: duckdb.DuckDBPyConnection, function: SQL, view: str) -
 
 def _function(connection: duckdb.DuckDBPyConnection) -> SQL:
     """The function of which the view scores has its rows, and which the questions ask."""
-    [(name,)] = connection.sql("SELECT 'scores of ' || warehouse_id FROM kp.manifest").fetchall()
+    [(name,)] = connection.sql("SELECT 'scores of ' || publication FROM kp.manifest").fetchall()
     return identifier(name)
 
 

@@ -30,8 +30,7 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation
 _NAME = re.compile(r"\bkp\.(\w+)")  # of a view or a macro, in the SQL of macros and questions
 _MANIFEST = (
     "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "
-    "tables VARCHAR, failed BOOLEAN, redundancy VARCHAR, warehouse VARCHAR, catalog_id VARCHAR, "
-    "warehouse_id VARCHAR)"
+    "tables VARCHAR, failed BOOLEAN, redundancy VARCHAR, warehouse VARCHAR, catalog_id VARCHAR)"
 )
 
 
@@ -82,7 +81,7 @@ def _without_rows(manifest: Manifest) -> Iterator[str]:
 
     DuckDB resolves the names in a macro in the catalog that is in use where a query runs, and those
     in a view first in the view's own. So a question with arguments needs that its catalog is in
-    use; if another is, it finds no rows, whose functions have names of their warehouse alone.
+    use; if another is, it finds no rows, whose functions have names of their publication alone.
     """
     no_rows = {name: parquet_relation(name, []) for name in VIEWS}
     yield _MANIFEST
@@ -175,8 +174,8 @@ def _copy_manifest(
     settings, tables = json.dumps(manifest.settings), json.dumps(manifest.tables)
     redundancy = json.dumps(manifest.redundancy.as_dict()) if manifest.redundancy else None
     row = [FORMAT_VERSION, manifest.publication, settings, tables, manifest.failed, redundancy]
-    values = [*row, warehouse, catalog_id(), manifest.warehouse_id]
-    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+    values = [*row, warehouse, catalog_id()]
+    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def _in_catalog(folder: str, manifest: Manifest) -> Iterator[str]:
@@ -198,9 +197,9 @@ def _unqualified(macros: str) -> str:
 def _rows_of(name: str, manifest: Manifest) -> SQL:
     """The name of the function that returns the rows of a view.
 
-    No other warehouse has it, and no user has a table of that name.
+    No other publication has it, a copy's neither, and no user has a table of that name.
     """
-    return identifier(f"{name} of {manifest.warehouse_id}")
+    return identifier(f"{name} of {manifest.publication}")
 
 
 def confine(

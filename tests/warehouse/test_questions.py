@@ -636,6 +636,19 @@ def test_no_catalog_answers_from_another_one_that_is_called_kp(
                 connection.execute(query.format("other."))
 
 
+def test_no_catalog_answers_from_that_of_another_copy_of_its_warehouse(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.duckdb"
+    publish_tables(tmp_path, Manifest({"threshold": 0.75}, {}))
+    copy.write_bytes((tmp_path / "kp.duckdb").read_bytes())
+    publish_tables(tmp_path, Manifest({"threshold": 0.8}, {}))
+    with duckdb.connect() as connection:
+        connection.execute(f"ATTACH '{tmp_path / 'kp.duckdb'}' AS kp (READ_ONLY)")
+        connection.execute(f"ATTACH '{copy}' AS other (READ_ONLY)")
+        connection.execute("USE other")
+        with pytest.raises(duckdb.CatalogException, match=r" of \w+ does not exist"):
+            connection.execute("FROM kp.score_histogram(20)")
+
+
 @pytest.mark.parametrize(
     ("question", "reason"),
     [
