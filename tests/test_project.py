@@ -25,6 +25,7 @@ from kp_batch.scoring.profiles import load_profiles
 from kp_batch.settings import SETTINGS
 from tests.support import ROOT
 from tests.support.archives import trace, write_jsonl
+from tests.support.commands import invoke
 
 # What is of one command alone, or stands before all tables.
 ELSEWHERE = {
@@ -291,6 +292,13 @@ def test_init_writes_any_name_that_profiles_have(tmp_path: Path, name: str) -> N
     written_config = of(tmp_path / "kp_batch.toml")
     assert written_config.profiles.as_json().items() >= weights.items()
     assert Path(written_config.archive[0]).name == f"{name}.jsonl"
+
+
+def test_init_takes_no_setting_that_a_file_does_not_have(tmp_path: Path) -> None:
+    words = ("a", "-o", tmp_path / "p.toml", "--warehouse", tmp_path / "w", "--restore-vectors")
+    refused = invoke("init", *words)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "No such option" in refused.stderr
 
 
 @pytest.mark.slow

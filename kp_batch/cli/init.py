@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
 
 _COMMANDLINE = click.core.ParameterSource.COMMANDLINE
-_NOT_OF_FILES = ("preview", "output", "allow", "accept", "note", "profiles", "audits")
+_NOT_OF_FILES = (
+    *("preview", "output", "allow", "restore_vectors", "accept", "note"),
+    *("profiles", "audits"),
+)
 
 
 @kp_batch.command(cls=SettingsCommand, without=_NOT_OF_FILES)
