@@ -6,7 +6,6 @@ A folder that cannot be read, or must not be, is listed as one file with a fault
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -277,10 +276,15 @@ def _is_table(
     folder: str, marks: Iterable[str], look_into: Callable[[str], Sequence[Entry]]
 ) -> bool:
     for mark in marks:
-        with suppress(OSError, KeyError):  # a file of that name
-            names = (entry.name for entry in look_into(f"{folder}/{mark}"))
-            if any(name.endswith(MARKS_OF_TABLES[mark]) for name in names):
-                return True
+        path = f"{folder}/{mark}"
+        try:
+            names = [entry.name for entry in look_into(path)]
+        except PermissionError:  # a closed folder has its own name to go by
+            names = [""] if os.path.isdir(path) else []  # noqa: PTH112 (even without access)
+        except (OSError, KeyError):  # a file of that name
+            names = []
+        if any(name.endswith(MARKS_OF_TABLES[mark]) for name in names):
+            return True
     return False
 
 

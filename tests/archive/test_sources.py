@@ -1,8 +1,10 @@
+import os
 import re
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -174,6 +176,24 @@ def test_a_table_in_a_bucket_likewise(bucket: str, mark: str) -> None:
     for below in ("", "/**/*.parquet", "/data", "/data/part=1/*", "/data/part=1/b.parquet"):
         with pytest.raises(ArchiveError, match=re.escape(f"cannot look into '{table}': {fault}")):
             discover([f"{table}{below}"])
+
+
+@pytest.mark.parametrize(("mark", "is_table"), [("_delta_log", True), ("metadata", False)])
+def test_a_closed_folder_is_a_mark_of_a_table_by_its_name_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: str, *, is_table: bool
+) -> None:
+    make(tmp_path, "t/a.jsonl", f"t/{mark}/0.metadata.json")
+    scandir = os.scandir
+
+    def denied(path: str) -> Any:  # a superuser may look into any
+        if path.endswith(mark):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    faults = {file.path: file.fault for file in discover([str(tmp_path)])}
+    assert (faults.get(f"{tmp_path}/t") == IS_TABLE) is is_table
+    assert (f"{tmp_path}/t/a.jsonl" in faults) is not is_table
 
 
 def test_a_folder_with_metadata_of_its_own_is_no_table(tmp_path: Path) -> None:
