@@ -282,7 +282,7 @@ def _is_table(
         except PermissionError:  # a closed folder has its own name to go by
             names = [""] if os.path.isdir(path) else []  # noqa: PTH112 (even without access)
         except (OSError, KeyError):  # a file of that name
-            names = []
+            names = list[str]()
         if any(name.endswith(MARKS_OF_TABLES[mark]) for name in names):
             return True
     return False
