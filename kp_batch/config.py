@@ -44,8 +44,6 @@ NONE = "none"  # a value, unlike what is left out
 BUILT_IN = "default"  # stands for the built-in profiles
 _WORKERS = 1_024  # of one machine
 _NO_WAIT = timedelta(0)
-# Settings of earlier versions: the error says what replaces them.
-REMOVED = ("since", "until")
 # What is said of a form that names neither a warehouse nor a project.
 _PARTIAL = (
     "; a config that is given replaces all of the deployment's: repeat in it what that has, such "
@@ -351,17 +349,11 @@ class RescoreConfig(BaseModel):
         """Leave out the settings of the warehouse that are null, as forms send them."""
         if not isinstance(values, Mapping):
             return values
-        nullable = {*SETTINGS, *REMOVED}
         settings = {
             name: value
             for name, value in cast("Mapping[str, Any]", values).items()
-            if value is not None or name not in nullable
+            if value is not None or name not in SETTINGS
         }
-        if removed := [f"--{name}" for name in REMOVED if name in settings]:
-            raise ValueError(
-                f"{' and '.join(removed)} went: weights that hold from a date on have it in the "
-                "profiles file, as from = 2026-01-31; see docs/how-to/new-weights.md"
-            )
         is_named = isinstance(settings.get("project"), str | Path | Project)
         return _with_project(settings) if is_named else settings
 

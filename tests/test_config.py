@@ -119,17 +119,8 @@ def test_the_built_in_profiles_are_given_by_name(tmp_path: Path) -> None:
     assert least(profiles="default").with_defaults(kept).profiles == load_profiles()
 
 
-def test_settings_that_went_are_refused_and_the_warehouses_passed_over() -> None:
-    message = (
-        "--since and --until went: weights that hold from a date on have it in the profiles file"
-    )
-    with pytest.raises(KpBatchError, match=message):
-        RescoreConfig.read({"archive": ["a"], "warehouse": "w", "since": "none", "until": "soon"})
-    assert least(since=None) == least()  # as the form of an earlier deployment sends it
-    assert (
-        least().with_defaults(least().settings | {"since": "2026-01-05", "until": "none"})
-        == least()
-    )
+def test_a_setting_of_the_warehouse_that_there_is_no_more_is_passed_over() -> None:
+    assert least().with_defaults({**least().settings, "since": "2026-01-05"}) == least()
 
 
 def test_a_form_sends_no_setting_of_the_warehouse_that_nobody_chose() -> None:

@@ -300,12 +300,11 @@ class SettingsCommand(click.Command):
 
 @cache
 def _options() -> tuple[click.Option, ...]:
-    from kp_batch.config import NONE, REMOVED, RescoreConfig
+    from kp_batch.config import NONE, RescoreConfig
 
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""})
     defaults = least.model_dump(mode="json") | {"profiles": "the built-in ones", "audits": NONE}
-    settings = (_option(name, defaults[name]) for name in RescoreConfig.model_fields)
-    return (*settings, *(click.Option([f"--{name}"], hidden=True) for name in REMOVED))
+    return tuple(_option(name, defaults[name]) for name in RescoreConfig.model_fields)
 
 
 def _option(name: str, default: Any) -> click.Option:

@@ -568,23 +568,11 @@ def test_wrong_usage_exits_2(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["run", "plan"])
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--ttl", "soon"], "--ttl: a duration is none, or a whole number from 1 on with s, m"),
-        (
-            ["--since", "2026-02-01"],
-            "--since went: weights that hold from a date on have",
-        ),
-    ],
-    ids=["ttl", "went"],
-)
-def test_wrong_settings_are_named(
-    tmp_path: Path, name: str, options: list[str], message: str
-) -> None:
-    wrong = invoke(name, tmp_path, "--warehouse", tmp_path / "wh", *options)
+def test_wrong_settings_are_named(tmp_path: Path, name: str) -> None:
+    wrong = invoke(name, tmp_path, "--warehouse", tmp_path / "wh", "--ttl", "soon")
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert f"Error: {message}" in wrong.stderr.splitlines()[-1]
+    message = "Error: --ttl: a duration is none, or a whole number from 1 on with s, m"
+    assert message in wrong.stderr.splitlines()[-1]
     assert not (tmp_path / "wh").exists()
 
 
