@@ -321,8 +321,9 @@ def test_init_writes_what_deploys_it_and_overwrites_nothing(tmp_path: Path) -> N
     assert (tmp_path / "prefect.yaml").read_text("utf-8") == text
 
 
-def test_the_flows_that_init_writes_import_public_names_alone() -> None:
+def test_the_flows_that_init_writes_are_those_of_a_checkout_and_import_public_names_alone() -> None:
     [text] = [text for path, text in deployment_of(Path("p.toml")).items() if path.suffix == ".py"]
+    assert text == (ROOT / "flows" / "nightly.py").read_text("utf-8")
     imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
     names = {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
     page = (ROOT / "docs" / "compatibility.md").read_text("utf-8")
