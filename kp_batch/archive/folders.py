@@ -276,7 +276,7 @@ def _is_table(
     folder: str, marks: Iterable[str], look_into: Callable[[str], Sequence[Entry]]
 ) -> bool:
     for mark in marks:
-        path = f"{folder}/{mark}"
+        path = f"{folder.rstrip('/')}/{mark}"
         try:
             names = [entry.name for entry in look_into(path)]
         except PermissionError:  # a closed folder has its own name to go by

@@ -41,7 +41,7 @@ _DEFAULT = click.core.ParameterSource.DEFAULT
 # A run refreshes its copy and `status` asks the bucket: both look which warehouse is there.
 _LOOK_THEMSELVES = ("run", "status")
 _NO_OPTIONS = ("project", "warehouse_id")  # settings that a project's file alone has
-_DURATION = re.compile("none|[0-9]+[a-z]*")  # what a wait may be followed by
+_DURATION = re.compile("none|[0-9.]+[a-z]?")  # what a wait may be followed by
 _IMPORT_FORMATS = (  # of `conversion.formats.FORMATS`, which take long to import
     *("atif", "auto", "claude-code", "codex", "inspect", "knowledgepulse"),
     *("langfuse", "langsmith", "otlp", "phoenix"),

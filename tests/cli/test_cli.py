@@ -602,7 +602,7 @@ def test_a_wrong_duration_is_told_as_one(tmp_path: Path, name: str, option: str)
         (["--wait", "90m", "a"], "90m"),
         (["--wait=2h", "a"], "2h"),
         (["--wait", "none", "a"], "none"),
-        (["--wait", "90", "a"], "90"),  # which is then refused as a duration
+        (["--wait", "1.5h", "a"], "1.5h"),  # which is then refused as a duration
     ],
 )
 def test_wait_takes_a_duration_and_leaves_the_archive(

@@ -8,10 +8,12 @@ import pytest
 
 from kp_batch.cli.options import SettingsCommand, config_of
 from kp_batch.config import RescoreConfig
+from kp_batch.project import TABLES
 from kp_batch.settings import SETTINGS
 from tests.support.runs import least
 
 FLAGS = [name for name, field in RescoreConfig.model_fields.items() if field.annotation is bool]
+OF_PROJECTS = [name for name in FLAGS if any(name in keys for keys in TABLES.values())]
 
 
 def given(*arguments: str) -> dict[str, Any]:
@@ -21,10 +23,19 @@ def given(*arguments: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in RescoreConfig.model_fields}
 
 
-@pytest.mark.parametrize("name", FLAGS)
-def test_what_is_turned_on_can_be_turned_off_again(name: str) -> None:
+@pytest.mark.parametrize("name", OF_PROJECTS)
+def test_what_a_project_turns_on_can_be_turned_off_again(name: str) -> None:
     on, off = f"--{name.replace('_', '-')}", f"--no-{name.replace('_', '-')}"
     assert [given(on)[name], given(on, off)[name], given(off, on)[name]] == [True, False, True]
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_flag_that_no_project_has_is_only_turned_on(name: str) -> None:
+    on, off = f"--{name.replace('_', '-')}", f"--no-{name.replace('_', '-')}"
+    assert given(on)[name]
+    if name not in OF_PROJECTS:
+        with pytest.raises(click.NoSuchOption):
+            given(off)
 
 
 def test_a_share_is_an_option_in_percent_or_as_a_decimal() -> None:

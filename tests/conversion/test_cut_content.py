@@ -1,12 +1,14 @@
 """JSON that a limit has cut is no text: its trace is refused, with the name of what was cut."""
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kp_batch.conversion.conversation.messages import JsonText
 from kp_batch.limits import breaks_off
 from tests.support import GOLDEN
 from tests.support.agent_runs import LOOKED, LOOKS, ROOT, SYSTEMS, THERE
@@ -72,6 +74,11 @@ def test_an_attribute_that_breaks_off_is_refused_by_its_name(
         cut = span(1, attributes={**others, name: whole[:length]})
         assert_cut(made_of(tmp_path, asked, cut, said), name)
     assert made_of(tmp_path, asked, span(1, attributes={**others, name: whole}), said).rows
+
+
+def test_a_text_keeps_its_field_on_the_way_to_another_process() -> None:
+    copied = pickle.loads(pickle.dumps(JsonText("gen_ai.prompt", "[1")))
+    assert (copied, copied.field) == ("[1", "gen_ai.prompt")
 
 
 @pytest.mark.parametrize("name", ["content", "message", "gen_ai.event.content"])

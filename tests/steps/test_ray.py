@@ -293,7 +293,7 @@ def test_a_node_that_cannot_do_the_work_is_named(
 @pytest.mark.telling
 def test_the_cluster_of_another_run_is_refused(cluster: RayExecutor) -> None:
     [node] = cluster.ray.nodes()
-    with pytest.raises(WorkerError, match=r"^the Ray node .* is of another run's --ray"):
+    with pytest.raises(WorkerError, match=r"^the Ray node .* belongs to another run's --ray"):
         rays.check_node(cluster.ray, node, None)
 
 

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -177,7 +178,7 @@ class Nights:
     def finish(self) -> None:
         """The run that comes after, and the law, as whoever comes new sees it."""
         with self.random.choice(self.machines).here() as warehouse:
-            wait = {"wait": True}  # for what a killed one started
+            wait = {"wait": timedelta.max}  # for what a killed one started
             self.follow(warehouse)
             rescore_archive(self.config(warehouse).model_copy(update=wait))
             assert not [*Layout(warehouse).all_staging.glob("*")]

@@ -20,8 +20,9 @@ class CutContentError(Exception):
 
     def __init__(self, name: str, size: int) -> None:
         super().__init__(
-            f"{name} begins as JSON and breaks off after {size:,} characters: a limit has cut it; "
-            "raise it where traces are recorded, as OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"
+            f"{name} begins as JSON and breaks off after {size:,} characters: a limit has cut it, "
+            "or its model stopped there; raise the limit where traces are recorded, such as "
+            "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT, or the model's own"
         )
 
 
@@ -38,6 +39,10 @@ class JsonText(str):  # noqa: SLOT000 (its default needs a dictionary)
         new = super().__new__(cls, text)
         new.field = field
         return new
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str]]:
+        """Copy both, as for another process."""
+        return type(self), (self.field, str(self))
 
     @classmethod
     def of(cls, field: str, value: object, *, or_text: bool = False) -> object:
