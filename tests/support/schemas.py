@@ -23,6 +23,7 @@ _TYPES = {
     "export": ("operations.export", "ExportResult"),
     "forget": ("operations.forget", "ForgetResult"),
     "import": ("imports.summary", "Imported"),
+    "import-forget": ("imports.change", "Forgotten"),
     "plan": ("planning.explain_plan", "PlanDescription"),
     "preview": ("operations.outcome", "PreviewOutcome"),
     "questions": ("warehouse.questions", "Question"),
