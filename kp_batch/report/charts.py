@@ -113,7 +113,7 @@ _OF_PAIRS = (
 )
 
 
-def over_time(shown: Shown[ReportData]) -> Spec:
+def over_time(shown: Shown) -> Spec:
     """Draw the means of score and novelty, each with the band of its interval."""
     step = {
         "x": _times(shown.data.spans[shown.scope].grain, shown.rows["start"]),
@@ -177,7 +177,7 @@ def _faint_unless(test: str) -> Spec:
     return {"condition": {"test": test, "value": _SURE}, "value": _UNSURE}
 
 
-def volume(shown: Shown[ReportData]) -> Spec:
+def volume(shown: Shown) -> Spec:
     """Draw the traces of each step of time."""
     grain = shown.data.spans[shown.scope].grain
     encoding = {
@@ -194,7 +194,7 @@ def volume(shown: Shown[ReportData]) -> Spec:
     return {**marks("rect", encoding), "height": 110}
 
 
-def changes(shown: Shown[ReportData]) -> Spec:
+def changes(shown: Shown) -> Spec:
     """Draw the change to each period, and of all domains its parts."""
     x = _times(shown.data.period, shown.rows["begins"])
     step = {"x": x, "x2": {"field": "ends"}}
@@ -239,7 +239,7 @@ def _within(share: float) -> str:
     return f"{1 - share:g} * toDate(datum.begins) + {share:g} * toDate(datum.ends)"
 
 
-def domains(shown: Shown[ReportData]) -> Spec:
+def domains(shown: Shown) -> Spec:
     """Draw the mean of each domain with its interval, over the range of most of its scores."""
     opacity = _faint_unless("datum.is_chosen")
     base = {"y": in_order("domain"), "opacity": opacity, **shown.tooltip}
@@ -266,7 +266,7 @@ def _unit_of(rows: pl.DataFrame, *names: str) -> Spec:
     return {"domain": [min([0, *ends]), max([1, *ends])]}
 
 
-def histogram(shown: Shown[ReportData]) -> Spec:
+def histogram(shown: Shown) -> Spec:
     """Draw the histogram and the threshold."""
     encoding = {
         "x": _unit("low", "score", bin="binned"),
@@ -278,7 +278,7 @@ def histogram(shown: Shown[ReportData]) -> Spec:
     return {"layer": layers, "height": HEIGHT}
 
 
-def drivers(shown: Shown[ReportData]) -> Spec:
+def drivers(shown: Shown) -> Spec:
     """Draw the share of the variance that each part makes, beside its weight."""
     base = {"y": in_order("part"), **shown.tooltip}
     title = "bar: share of the variance; line: weight"
@@ -292,12 +292,12 @@ def drivers(shown: Shown[ReportData]) -> Spec:
     return {"layer": layers, "height": shown.height()}
 
 
-def success(shown: Shown[ReportData]) -> Spec:
+def success(shown: Shown) -> Spec:
     """Draw how many traces of about a score succeed."""
     return _succeeded(shown, _unit("mean", "score"))
 
 
-def calibration(shown: Shown[ReportData]) -> Spec:
+def calibration(shown: Shown) -> Spec:
     """Draw how many traces that state about a confidence succeed, beside what they state."""
     chart = _succeeded(shown, _unit("confidence", "stated confidence"))
     both = {"x": quantitative("at"), "y": quantitative("at")}
@@ -306,7 +306,7 @@ def calibration(shown: Shown[ReportData]) -> Spec:
     return {**chart, "layer": [{**ends, **diagonal}, *chart["layer"]]}
 
 
-def _succeeded(shown: Shown[ReportData], x: Spec) -> Spec:
+def _succeeded(shown: Shown, x: Spec) -> Spec:
     base = {"x": x, **shown.tooltip}
     y = quantitative("success", title="succeeded", scale=_UNIT, axis={"format": "%"})
     size = quantitative("traces", title="size", scale={"range": [30, 250]}, legend=None)
@@ -317,19 +317,19 @@ def _succeeded(shown: Shown[ReportData], x: Spec) -> Spec:
     return {"layer": layers, "height": HEIGHT}
 
 
-def units(shown: Shown[ReportData]) -> Spec:
+def units(shown: Shown) -> Spec:
     """Draw the mean score and the success of each unit, and beside that its stated confidence."""
     scale = _unit_of(shown.rows, "low", "high")
     return _side_by_side(shown, _OF_UNITS, _unit("", None, scale))
 
 
-def paired(shown: Shown[ReportData]) -> Spec:
+def paired(shown: Shown) -> Spec:
     """Draw how each unit differs from the others on the same tasks."""
     chart = _side_by_side(shown, _OF_PAIRS, quantitative("", title=None, axis=_SIGNED))
     return {**chart, "layer": [_line_at("x", 0, strokeWidth=0.5), *chart["layer"]]}
 
 
-def _side_by_side(shown: Shown[ReportData], measures: Sequence[_Measure], x: Spec) -> Spec:
+def _side_by_side(shown: Shown, measures: Sequence[_Measure], x: Spec) -> Spec:
     """A row for each unit, with a dot and an interval for each of two measures.
 
     A third one, without intervals, is a line beside the second.
@@ -347,7 +347,7 @@ def _side_by_side(shown: Shown[ReportData], measures: Sequence[_Measure], x: Spe
     return {"layer": layers, "height": shown.height(_TWO_ROWS)}
 
 
-def drift(shown: Shown[ReportData]) -> Spec:
+def drift(shown: Shown) -> Spec:
     """Draw by how much the mean of each domain moved."""
     x = quantitative("mean_shift", title="shift of the mean score", axis=_SIGNED)
     bars = marks("bar", {"x": x, "y": in_order("domain"), **shown.tooltip}, size=14)

@@ -2,8 +2,9 @@
 
 import re
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from kp_batch.report.data import ReportData
 from kp_batch.report.labels import ALL
 from kp_batch.report.panel import Panel
 from kp_batch.report.themes import NOTEBOOK
@@ -11,13 +12,12 @@ from kp_batch.report.themes import NOTEBOOK
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
-T = TypeVar("T")
 _WIDE, _NARROW = 680, 440  # pixels: an output has no width that a chart could take
 _LETTER = 6  # pixels, of a caption
 _TAG = re.compile("<(?=[/!])")
 
 
-def altair_chart(panel: Panel[T], data: T, scope: str) -> "ChartType":
+def altair_chart(panel: Panel, data: ReportData, scope: str) -> "ChartType":
     """The panel's chart in a scope, with its rows, in colours for light and dark paper."""
     import altair as alt  # it takes half a second
 

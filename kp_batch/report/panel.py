@@ -2,59 +2,63 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import polars as pl
 from polars import selectors
 
+from kp_batch.report.data import ReportData
 from kp_batch.report.tables import TIME, Column, columns_of, table
 from kp_batch.report.vega_lite import Shown, Spec, as_spec
 
-T = TypeVar("T")
-Taking = Callable[[T, str], pl.DataFrame]  # the rows of a scope
+Taking = Callable[[ReportData, str], pl.DataFrame]  # the rows of a scope
 _DIGITS = 6  # after the point, of the numbers that are shown
 
 
 @dataclass(frozen=True)
-class Panel(Generic[T]):
+class Panel:
     """One chart of a page, its caption and its table; each scope has rows of its own."""
 
     name: str  # that of the question which it shows, or like one
     title: str
     about: str  # what the chart shows, in which units
-    take: Taking[T]  # what chart and table show
-    draw: Callable[[Shown[T]], Spec]  # the chart of these rows, without them
+    take: Taking  # what chart and table show
+    draw: Callable[[Shown], Spec]  # the chart of these rows, without them
     drawn: tuple[str, ...] = ()  # the columns that the chart needs, if a scope has them; none: all
     columns: tuple[Column, ...] = ()  # of the table, and of tooltips; none: there is no table
-    listed: Taking[T] | None = None  # what the table shows, if it is not the same
+    listed: Taking | None = None  # what the table shows, if it is not the same
     frames: tuple[str, ...] = ()  # of the data, all that it needs
     is_wide: bool = False
-    notes: Callable[[T, str], Iterable[str]] = lambda _data, _scope: ()  # what else must be known
+    notes: Callable[[ReportData, str], Iterable[str]] = (
+        lambda _data, _scope: ()
+    )  # what else must be known
     empty: str = "no trace is scored"  # why no scope has rows
 
-    def rows(self, data: T, scope: str) -> pl.DataFrame:
+    def rows(self, data: ReportData, scope: str) -> pl.DataFrame:
         """What the chart draws: numbers rounded, times as texts in UTC."""
         frame = self.take(data, scope)
         drawn = [name for name in self.drawn or frame.columns if name in frame.columns]
         rows = _rounded(frame.select(drawn))
         return rows.with_columns(map(_as_text, rows.select(selectors.temporal())))
 
-    def table(self, data: T, scope: str) -> pl.DataFrame:
+    def table(self, data: ReportData, scope: str) -> pl.DataFrame:
         """The table behind the chart: texts, under the readers' words."""
         frame = _rounded((self.listed or self.take)(data, scope))
         return table(frame, columns_of(frame, self.columns))
 
-    def caption(self, data: T, scope: str) -> str:
+    def caption(self, data: ReportData, scope: str) -> str:
         """What the chart shows, and what must be known of it in a scope."""
         return " ".join([self.about, *self.notes(data, scope)])
 
-    def spec(self, data: T, scope: str, rows: pl.DataFrame) -> Spec:
+    def spec(self, data: ReportData, scope: str, rows: pl.DataFrame) -> Spec:
         """The chart of these rows as Vega-Lite, see `as_spec`; the page gives it the rows."""
         shown = Shown(data, scope, rows, columns_of(rows, self.columns))
         return as_spec(shown, self.draw(shown))
 
 
-def panel_values(panels: Sequence[Panel[T]], data: T, scopes: Sequence[str]) -> dict[str, Any]:
+def panel_values(
+    panels: Sequence[Panel], data: ReportData, scopes: Sequence[str]
+) -> dict[str, Any]:
     """The panels in all scopes as page.js takes them.
 
     Returns:

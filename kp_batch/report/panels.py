@@ -20,7 +20,7 @@ _NOVELTY = ("novelty", "novelty_low", "novelty_high")
 _ON_THE_SAME_TASKS = "On the same tasks"
 
 
-def _frame(name: str) -> Taking[ReportData]:
+def _frame(name: str) -> Taking:
     return lambda data, scope: data.of(name, scope)
 
 
@@ -149,7 +149,7 @@ def _one_confidence(data: ReportData, scope: str) -> Iterator[str]:
         yield f"All traces state about {bins['confidence'][0]:.2f}, so that nothing is told apart."
 
 
-def _units(name: str) -> Taking[ReportData]:
+def _units(name: str) -> Taking:
     """Those with most traces."""
 
     def take(data: ReportData, scope: str) -> pl.DataFrame:
@@ -219,7 +219,7 @@ _UNLIKE = (
     "which may be easier."
 )
 
-PANELS: tuple[Panel[ReportData], ...] = (
+PANELS: tuple[Panel, ...] = (
     Panel(
         "scores_over_time",
         "Score and novelty over time",

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import polars as pl
 
+from kp_batch.report.data import ReportData
 from kp_batch.report.tables import TIME, Column
 
-T = TypeVar("T")
 VEGA_LITE = "6.4"  # the version for which these specs are written, and that draws them
 ROW = 24  # pixels of a row
 HEIGHT = 240
@@ -17,10 +17,10 @@ Spec = dict[str, Any]  # a chart in Vega-Lite, or a part of one
 
 
 @dataclass(frozen=True)
-class Shown(Generic[T]):
+class Shown:
     """What a chart shows: of a page's data, in a scope, these rows."""
 
-    data: T
+    data: ReportData
     scope: str
     rows: pl.DataFrame
     columns: Sequence[Column]  # of which its tooltips tell
@@ -47,7 +47,7 @@ class Shown(Generic[T]):
         return row * self.rows.height + 10
 
 
-def as_spec(shown: Shown[Any], chart: Spec) -> Spec:
+def as_spec(shown: Shown, chart: Spec) -> Spec:
     """A chart, as wide as the element that holds it."""
     return {
         "$schema": f"https://vega.github.io/schema/vega-lite/v{VEGA_LITE}.json",

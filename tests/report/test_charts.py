@@ -52,7 +52,7 @@ def archive(name: str) -> ReportData:
 class Drawing:
     """A panel in a scope of an archive."""
 
-    panel: Panel[ReportData]
+    panel: Panel
     data: ReportData
     scope: str
 
@@ -641,7 +641,7 @@ def test_an_interval_is_told_where_it_is_known() -> None:
 
 
 def test_a_page_gets_charts_that_differ_once_and_the_rows_of_each_scope() -> None:
-    panel = Panel[dict[str, list[float]]](
+    panel = Panel(
         "sums",
         "Sums",
         "What is summed.",
@@ -651,9 +651,7 @@ def test_a_page_gets_charts_that_differ_once_and_the_rows_of_each_scope() -> Non
         (Column("sum", "sum", ".1f"),),
         notes=lambda _data, scope: [f"Of {scope}."],
     )
-    bare = Panel[dict[str, list[float]]](
-        "bare", "Bare", "", lambda *_: pl.DataFrame({"one": []}), lambda _: {}
-    )
+    bare = Panel("bare", "Bare", "", lambda *_: pl.DataFrame({"one": []}), lambda _: {})
     data: dict[str, list[float]] = {
         "a": [1 / 3, float("nan")],
         "b": [2.0, 3.0],

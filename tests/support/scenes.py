@@ -2,19 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import vl_convert
 
+from kp_batch.report.data import ReportData
 from kp_batch.report.panel import Panel
-
-T = TypeVar("T")
 
 _WIDTH = 700
 
 
-def drawn(panel: Panel[T], data: T, scope: str) -> dict[str, Any]:
+def drawn(panel: Panel, data: ReportData, scope: str) -> dict[str, Any]:
     """The chart of a panel with its rows, as the page draws it."""
     rows = panel.rows(data, scope)
     values = {"name": "rows", "values": rows.to_dicts()}
