@@ -207,9 +207,15 @@ LESS = ("--max-unreadable 0", "/archive/")
             False,
             id="6",
         ),
-        pytest.param(cut_new, 1, (*LESS, "c.jsonl: it ends within"), UNREADABLE, False, id="7"),
-        pytest.param(cut, 1, (*LESS, "b.jsonl: it ends", "which stay"), UNREADABLE, False, id="8"),
-        pytest.param(cut_parquet, 1, (*LESS, "p.parquet: "), UNREADABLE, False, id="10"),
+        pytest.param(
+            cut_new, 1, (*LESS, "c.jsonl is cut: it ends within"), UNREADABLE, False, id="7"
+        ),
+        pytest.param(
+            cut, 1, (*LESS, "b.jsonl is cut: it ends", "which stay"), UNREADABLE, False, id="8"
+        ),
+        pytest.param(
+            cut_parquet, 1, (*LESS, "p.parquet is unreadable: "), UNREADABLE, False, id="10"
+        ),
         pytest.param(
             replace_some,
             0,
@@ -222,7 +228,7 @@ LESS = ("--max-unreadable 0", "/archive/")
         pytest.param(
             replace_many,
             1,
-            ("3 of 41 published", "--max-removed 5%", "b-17 of ", "once: --max-removed 3"),
+            ("3 of 41 published", "--max-removed 5%", "/archive/b.jsonl", "once: --max-removed 3"),
             ("refused", "max_removed"),
             False,
             id="12",
