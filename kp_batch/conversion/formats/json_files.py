@@ -250,7 +250,7 @@ def parsed(
     except TooLargeError as error:
         return Rejected([limits.TOO_LARGE], str(error), line=number)
     except ValueError as error:
-        return Rejected(broken, f"no JSON: {error}", line=number)
+        return Rejected([*broken], f"no JSON: {error}", line=number)
     if not isinstance(value, dict):
         return Rejected([_MALFORMED], f"a {type(value).__name__}, no object", line=number)
     return number, cast("Json", value)
