@@ -155,7 +155,7 @@ def _planned(warehouse: Path, known: "KnownIds") -> ForgetResult:
         forgotten = read_parquet(staging.to_forget)
         others = statement("ANTI JOIN $ids AS forgotten USING (trace_id)", ids=forgotten)
         removed = count_prunable_vectors(run.snapshot, staging, others)
-        leftovers = count_prunable_vectors(run.snapshot, staging, statement(""))
+        leftovers = _leftovers(run.snapshot, staging)
         result = _result_of_plan(run.snapshot, known, plan)
         return replace(result, vectors=removed - leftovers, leftovers=leftovers)
 
@@ -189,7 +189,8 @@ def _result(known: "KnownIds") -> ForgetResult:
 def _work(warehouse: Path, known: "KnownIds", note: str | None, *, with_page: bool) -> ForgetResult:
     """Forget, and remove the files with the traces; also those of an earlier, unfinished one."""
     marker, page = Layout(warehouse).forgetting, Layout(warehouse).report
-    leftovers = _leftovers(warehouse)
+    with Staging.temporary() as staging:
+        leftovers = _leftovers(published(warehouse), staging)
     try:
         if known.going.is_empty():
             result = _result_of_plan(published(warehouse), known, None)
@@ -214,10 +215,14 @@ def _work(warehouse: Path, known: "KnownIds", note: str | None, *, with_page: bo
     return replace(result, vectors=removed - leftovers, leftovers=leftovers)
 
 
-def _leftovers(warehouse: Path) -> int:
-    """The vectors that nothing needs before anything is forgotten."""
-    with Staging.temporary() as staging:
-        return count_prunable_vectors(published(warehouse), staging, statement(""))
+def _leftovers(snapshot: PublishedSnapshot, staging: Staging) -> int:
+    """The vectors that nothing needs before anything is forgotten.
+
+    None after an unfinished forget: they may be those of its traces.
+    """
+    if Layout(snapshot.warehouse).forgetting.exists():
+        return 0
+    return count_prunable_vectors(snapshot, staging, statement(""))
 
 
 def _publish_without(warehouse: Path, known: "KnownIds", note: str | None) -> ForgetResult:

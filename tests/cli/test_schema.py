@@ -70,6 +70,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         "vacuum": ("vacuum", *to, "--dry-run"),
         "export": ("export", *to, "-o", folder / "best.jsonl", "--min-score", 0),
         "import": ("import", "auto", write_json(folder / "a.json", unit), "-o", folder / "new"),
+        "import-forget": ("import-forget", folder / "new", "--source", folder / "a.json"),
     }
     outputs |= {name: printed(*words, "--json") for name, words in others.items()}
     of_lines = {name: printed(name, line, *to, "--json") for name in OF_LINES}

@@ -187,8 +187,10 @@ def test_a_torn_line_of_a_log_is_refused_alone_and_the_last_one_waits(
     tmp_path: Path, kit: Kit
 ) -> None:
     (path,) = kit.write(tmp_path, [kit.make("aa", kit.at, 1.0)])
-    whole = path.read_text("utf-8")
-    path.write_text(f'la"}}\n{whole}\n{whole.splitlines()[-1][:40]}', "utf-8")
+    first, *others = path.read_text("utf-8").splitlines()
+    # Below the first line, which says whose session a log is.
+    lines = [first, 'la"}', *others, (others or [first])[-1][:40]]
+    path.write_text("\n".join(lines), "utf-8")
     made = kit.converted(tmp_path)
     assert made.reasons == [["malformed_json"], ["malformed_json", "unfinished_line"]]
     assert len(made.row["steps"]) == 1

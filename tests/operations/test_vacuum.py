@@ -596,7 +596,6 @@ def test_a_killed_forget_is_ended_by_the_same_command(
     dying: Callable[..., Any],
 ) -> None:
     predicted = forget(folder / "warehouse", [SECRET], dry_run=True)
-    monkeypatch.setattr(kp_batch.operations.forget, "count_prunable_vectors", killed)
     with monkeypatch.context() as patch:
         patch.setattr(module, name, dying)
         with pytest.raises(Killed):

@@ -303,7 +303,7 @@ def test_a_file_is_unreadable_once_in_a_limit_until_it_is_so_again(nights: Night
     path.with_name("d.parquet").write_bytes(b"")
     message = nights.fails(max_unreadable=0)
     assert message.startswith("1 of 5 files is unreadable, more than --max-unreadable 0 allows")
-    assert f"such as {nights.archive}/d.parquet: the file is empty (0 bytes))" in message
+    assert f"such as {nights.archive}/d.parquet)" in message
     assert nights.run(max_unreadable=1).run_id
     path.unlink()
     nights.run()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -47,8 +48,8 @@ def test_an_older_format_is_named_before_anything_else(
     [
         "run ARCHIVE --embedder none",
         "plan ARCHIVE --embedder none",
-        "sql scores",
-        "sql scores --as-of run",
+        "sql 'FROM scores'",
+        "sql 'FROM scores' --as-of run",
         "runs",
         "report",
         "compare one another",
@@ -62,7 +63,7 @@ def test_every_command_refuses_an_older_format(tmp_path: Path, command: str) -> 
     archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
     make_older(tmp_path / "wh")
     before = {path.name: path.read_bytes() for path in (tmp_path / "wh").iterdir()}
-    words = command.replace("ARCHIVE", str(archive)).split()
+    words = shlex.split(command.replace("ARCHIVE", str(archive)))
     done = invoke(*words, "--warehouse", tmp_path / "wh")
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(rf"kp-batch: .*/wh {LINE}run the archive .*", done.stderr.splitlines()[-1])
