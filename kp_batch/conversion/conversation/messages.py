@@ -16,7 +16,7 @@ ALIKE = 2  # see `ToolCall.likeness`
 
 
 class CutContentError(Exception):
-    """A text that has to be JSON breaks off: whoever recorded it had a limit on its length."""
+    """A text that has to be JSON breaks off."""
 
     def __init__(self, name: str, size: int) -> None:
         super().__init__(

@@ -5,6 +5,7 @@ call of a model within a call of a model, with no run of a tool or of an agent b
 same call, of which the outer span counts.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -190,11 +191,11 @@ class _Tree:
         roots = sorted(
             (span for span in spans if span.id and span.parent == ""), key=lambda x: x.start or 0
         )
+        starts = [root.start or 0 for root in roots]
         orphans = [x for x in spans if x.parent != "" and x.parent not in self._by_id]
         for span in orphans if roots else ():
-            before = [root for root in roots if (root.start or 0) <= (span.start or 0)]
-            parent = (before or roots[:1])[-1].id
-            self._by_id[span.id] = replace(span, parent=parent)
+            last = max(bisect_right(starts, span.start or 0) - 1, 0)
+            self._by_id[span.id] = replace(span, parent=roots[last].id)
 
     @property
     def input(self) -> object:
