@@ -166,7 +166,9 @@ def test_a_worker_runs_the_nightly_deployment_logs_all_and_the_next_nights_are_s
     assert again == warning
     [summary] = [message for level, message in log if "600 of 600 traces restated in" in message]
     assert "\n  unreadable " in summary
-    errors = [message for level, message in log if level == 40]
+    # On a busy machine Prefect's worker adds how the process of a failed run ended.
+    own = "Process exited with status code: 1"
+    errors = [message for level, message in log if level == 40 and not message.startswith(own)]
     faults = [error for error in errors if "the settings of import 1 have faults: " in error]
     assert faults
     assert all("--format: 'otel' is none of atif, " in fault for fault in faults)
