@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kp_batch.novelty.cache import VectorCache
     from kp_batch.novelty.replay import replay
     from kp_batch.operations.live import Session, compare_profiles, evaluate_value, reset
-    from kp_batch.python.scoring import ScoredFrame, score
+    from kp_batch.python.score_frame import ScoredFrame, score
     from kp_batch.python.warehouse import Project, Warehouse
     from kp_batch.scoring.profiles import WeightProfile, load_profiles
 
@@ -35,7 +35,7 @@ __all__ = [
 _MODULES = {
     "Project": "kp_batch.python.warehouse",
     "RescoreConfig": "kp_batch.config",
-    "ScoredFrame": "kp_batch.python.scoring",
+    "ScoredFrame": "kp_batch.python.score_frame",
     "Session": "kp_batch.operations.live",
     "VectorCache": "kp_batch.novelty.cache",
     "Warehouse": "kp_batch.python.warehouse",
@@ -45,7 +45,7 @@ _MODULES = {
     "load_profiles": "kp_batch.scoring.profiles",
     "replay": "kp_batch.novelty.replay",
     "reset": "kp_batch.operations.live",
-    "score": "kp_batch.python.scoring",
+    "score": "kp_batch.python.score_frame",
 }
 
 

@@ -31,13 +31,13 @@ from kp_batch.errors import SettingError
 from kp_batch.faults import Place, faults_of
 from kp_batch.novelty.settings import format_cache_by, parse_cache_by
 from kp_batch.project import Project, load_project
-from kp_batch.runs.audits import Audits as AuditSet
-from kp_batch.runs.audits import load_audits, parse_audits
-from kp_batch.runs.author import parse_note
 from kp_batch.runs.limits import parse_limit, parse_share
 from kp_batch.scoring.profiles import ProfileVersions, load_profiles, parse_profiles
 from kp_batch.settings import CACHE_SIZE, EMBEDDERS, SETTINGS, SHARE
 from kp_batch.text import format_duration, parse_duration
+from kp_batch.warehouse.audits import Audits as AuditSet
+from kp_batch.warehouse.audits import load_audits, parse_audits
+from kp_batch.warehouse.author import parse_note
 from kp_batch.warehouse.bucket.location import folder_of, shown
 
 NONE = "none"  # a value, unlike what is left out

@@ -14,7 +14,7 @@ from typing import IO, Any
 from pydantic_core import from_json, to_json
 
 from kp_batch.errors import UnreadableError
-from kp_batch.kinds import binary_kind
+from kp_batch.magic_bytes import binary_kind
 from kp_batch.stopping import look
 
 LINE_BYTES = 64 << 20  # of a JSON line, a protobuf message, and a JSON document of one trace

@@ -14,11 +14,11 @@ from typing import Any, cast
 from kp_batch.errors import SettingError
 from kp_batch.faults import Place, unknown_key
 from kp_batch.files import read_toml
-from kp_batch.runs.audits import parse_audits
 from kp_batch.scoring.profiles import extended_profiles
 from kp_batch.settings import EMBEDDERS, SETTINGS
 from kp_batch.storage.urls import is_url, local_name
 from kp_batch.text import count_of, printable
+from kp_batch.warehouse.audits import parse_audits
 from kp_batch.warehouse.bucket.location import folder_of
 
 _OWN_TABLES = ("profiles", "audits")  # settings that are tables themselves

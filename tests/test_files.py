@@ -21,8 +21,8 @@ from kp_batch.files import (
     write_cache,
 )
 from kp_batch.project import load_project
-from kp_batch.runs.audits import load_audits
 from kp_batch.scoring.profiles import load_profiles
+from kp_batch.warehouse.audits import load_audits
 from tests.support.commands import invoke
 
 

@@ -5,7 +5,7 @@ import re
 from tests.support import ROOT
 
 TESTS = ROOT / "tests"
-OTHERS = {"bench", "docs", "flows", "golden", "laws", "support"}  # about no one room
+OTHERS = {"bench", "docs", "golden", "laws", "support"}  # about no one room
 
 
 def test_each_folder_of_tests_is_that_of_a_room() -> None:

@@ -17,12 +17,12 @@ from kp_batch.operations.init import begin_project, deploy_project
 from kp_batch.operations.preview import preview
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.project import TABLES, load_project
-from kp_batch.runs.audits import load_audits
-from kp_batch.runs.reasons import Reason
 from kp_batch.runs.rolled_back import bringing_back
 from kp_batch.runs.run import effective_config
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.settings import SETTINGS
+from kp_batch.warehouse.audits import load_audits
+from kp_batch.warehouse.reasons import Reason
 from tests.support import ROOT
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke

@@ -17,7 +17,6 @@ import pytest
 from kp_batch import stopping
 from kp_batch.duck import small_work
 from kp_batch.files import atomic_write
-from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import Step, ThreadExecutor
 from kp_batch.stopping import (
     UnwantedError,
@@ -28,6 +27,7 @@ from kp_batch.stopping import (
     result_of,
     waited_for,
 )
+from kp_batch.warehouse.staging import Staging
 
 # A query that takes a minute, and next to no memory.
 LONG = "SELECT count(*) FROM range(100_000_000) a, range(100) b WHERE hash(a.range, b.range) = 3"

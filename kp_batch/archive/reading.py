@@ -13,7 +13,7 @@ from kp_batch.archive.formats.json import BATCH_BYTES, MALFORMED_JSON, Batch, tr
 from kp_batch.archive.sources import open_file
 from kp_batch.archive.validation import any_rejected, reasons
 from kp_batch.errors import UnreadableError, is_of_machine
-from kp_batch.kinds import BINARY, PARQUET, STARTS, Kind, kind_of
+from kp_batch.magic_bytes import BINARY, PARQUET, STARTS, Kind, kind_of
 
 # Rows of a batch: long traces have some 50 kB of text, so that a batch stays below 200 MB.
 BATCH_ROWS = 4_096

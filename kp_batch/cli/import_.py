@@ -119,7 +119,7 @@ def import_(  # noqa: PLR0913 (each is an option)
         raise click.UsageError("Missing option '-o' / '--output'.")
     from kp_batch.conversion.rules import load_rules
     from kp_batch.imports.config import format_named
-    from kp_batch.imports.run import import_traces
+    from kp_batch.imports.importing import import_traces
     from kp_batch.imports.summary import as_text
 
     name, *sources = arguments
@@ -168,7 +168,7 @@ def import_forget(
     """Remove imported traces for good from ARCHIVE and all that it keeps."""
     if not (ids or sources):
         raise click.UsageError("Missing argument '[ID]...', or option '--source'.")
-    from kp_batch.imports.run import forget
+    from kp_batch.imports.importing import forget
     from kp_batch.imports.summary import forgotten_text
 
     forgotten = forget(archive, ids=ids, files=sources)

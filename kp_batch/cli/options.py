@@ -14,9 +14,9 @@ import click
 
 from kp_batch.errors import SettingError
 from kp_batch.files import NAMED_PIPE, is_named_pipe
-from kp_batch.runs.author import parse_note
 from kp_batch.settings import PROJECT_FILE
 from kp_batch.text import printable
+from kp_batch.warehouse.author import parse_note
 from kp_batch.warehouse.bucket.location import folder_of, shown, url_of
 
 if TYPE_CHECKING:
@@ -312,8 +312,8 @@ def _option(name: str, default: Any) -> click.Option:
     from kp_batch.config import RescoreConfig
     from kp_batch.embedding.precision import Precision
     from kp_batch.project import TABLES
-    from kp_batch.runs.reasons import in_words
     from kp_batch.settings import SETTINGS
+    from kp_batch.warehouse.reasons import in_words
 
     field, is_kept = RescoreConfig.model_fields[name], name in SETTINGS
     forms: dict[Any, dict[str, Any]] = {

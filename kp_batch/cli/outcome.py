@@ -13,7 +13,7 @@ from kp_batch.log import echo_result, listening
 from kp_batch.operations.outcome import Awaited, Outcome
 from kp_batch.operations.preview import Preview
 from kp_batch.pipeline.rescore import OpenRun, watched
-from kp_batch.pipeline.summary import Summary
+from kp_batch.report.run_summary import Summary
 from kp_batch.steps.step import timed
 
 

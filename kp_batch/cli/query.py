@@ -233,7 +233,7 @@ def audit(run: str | None, warehouse: Path, *, as_json: bool) -> None:
     before that run. Exits with 1 if an audit fails.
     """
     from kp_batch.pipeline.audit import audit as audit_warehouse
-    from kp_batch.runs.audits import refuse_failed, results_text
+    from kp_batch.warehouse.audits import refuse_failed, results_text
 
     results = audit_warehouse(warehouse, run)
     echo(json_line(results) if as_json else results_text(results))
@@ -330,7 +330,7 @@ def verify(
 @click.option("-o", "--output", metavar="FILE", help="Where it goes: report.html, or stdout (-).")
 def report(warehouse: Path, output_format: str, output: str | None) -> None:
     """Report on the scores: one page, or its words and numbers as markdown."""
-    from kp_batch.pipeline.report import report as report_of
+    from kp_batch.report.build import report as report_of
 
     text = report_of(warehouse, output_format)
     if output is None:
@@ -364,7 +364,7 @@ def ask(
     variables: Mapping[str, object] | None = None,
 ) -> bool:
     """Print the answer to a query; returns whether it has any row."""
-    from kp_batch.warehouse.answers import write_answer
+    from kp_batch.warehouse.answer_formats import write_answer
     from kp_batch.warehouse.reader import connect
 
     out = user_out() or StringIO()  # where stdout is closed

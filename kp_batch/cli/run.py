@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from kp_batch.operations.preview import Preview
-    from kp_batch.pipeline.summary import Summary
+    from kp_batch.report.run_summary import Summary
 
 DEMO_QUERIES = {
     "How do scores differ by domain?": (
@@ -151,7 +151,7 @@ def _printed_as_text(*, quiet: bool) -> "Generator[Callable[[Summary | Preview],
     """Print a result at once; that of a preview counts at the end, since its report may fail."""
 
     def print_text(result: "Summary | Preview") -> None:
-        from kp_batch.pipeline.summary import Summary
+        from kp_batch.report.run_summary import Summary
 
         if not quiet:
             echo_result(_result_text(result))
@@ -187,7 +187,7 @@ def _work(
         )  # to read the settings may hang
     config = config_of(settings)
     end_after(config.timeout)
-    from kp_batch.steps.prefect_settings import configured_api
+    from kp_batch.start import configured_api
 
     fault: OSError | ResourceError | None = None
 
@@ -215,7 +215,7 @@ def _tell_of_project(warehouse: Path) -> None:
 
 
 def _result_text(result: "Summary | Preview") -> str:
-    from kp_batch.pipeline.summary import Summary, as_text
+    from kp_batch.report.run_summary import Summary, as_text
 
     if isinstance(result, Summary):
         return as_text(result)

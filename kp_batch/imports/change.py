@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from kp_batch.imports.archive import Archive
+from kp_batch.imports.destination import Archive
 from kp_batch.imports.job import ImportJob
 from kp_batch.imports.join import Join, Segments
 from kp_batch.imports.known import (
@@ -26,7 +26,7 @@ from kp_batch.imports.records import (
     is_in,
     traces_of,
 )
-from kp_batch.imports.rejects import NAMES
+from kp_batch.imports.refusals import NAMES
 from kp_batch.imports.rereading import Replaced, read_again, whole_files
 from kp_batch.imports.state import (
     ImportState,

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from kp_batch.conversion.apply_rules import IMPORTED, Row
-from kp_batch.imports.archive import Archive
+from kp_batch.imports.destination import Archive
 from kp_batch.imports.sorted_runs import Pieces, RowGroupWriter, SortedRuns, merged, pieces
 from kp_batch.text import encodable
 

@@ -31,8 +31,8 @@ from kp_batch.errors import KpBatchError, ResourceError, UnreadableError, is_of_
 from kp_batch.imports.days import DailyPartitions, day_of, rows_of
 from kp_batch.imports.join import Outcome, TraceRecords
 from kp_batch.imports.records import NewRecords
-from kp_batch.imports.rejects import Refusals, waits
-from kp_batch.imports.sources import local_path
+from kp_batch.imports.refusals import Refusals, waits
+from kp_batch.imports.source_files import local_path
 from kp_batch.imports.workers import Workers
 from kp_batch.limits import (
     TOO_LARGE,

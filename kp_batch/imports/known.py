@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from kp_batch.errors import KpBatchError
-from kp_batch.imports.archive import Archive
-from kp_batch.imports.rejects import NAMES
+from kp_batch.imports.destination import Archive
+from kp_batch.imports.refusals import NAMES
 from kp_batch.text import shortened, some_of, unknown_of
 
 _NAMED = 3

@@ -7,7 +7,7 @@ from kp_batch.errors import KpBatchError
 from kp_batch.runs.limits import Measure, exceeded
 
 if TYPE_CHECKING:  # not for the command line, which has the options of all commands
-    from kp_batch.imports.rejects import Refusals
+    from kp_batch.imports.refusals import Refusals
 
 MAX_REFUSED = "More refused traces than this, 5 or 5% of what is read, fail the import."
 MAX_UNREADABLE = "More unreadable files than this, 5 or 5%, fail the import."

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kp_batch.archive.folders import Glob
 from kp_batch.errors import KpBatchError
 from kp_batch.faults import faults_of
-from kp_batch.imports.archive import OWN, Archive
+from kp_batch.imports.destination import OWN, Archive
 from kp_batch.imports.records import FORGOTTEN, traces_of
 from kp_batch.imports.waiting import WAITING
 from kp_batch.storage.store import store_at

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from kp_batch.html import Displayed
 from kp_batch.imports.change import Forgotten
-from kp_batch.imports.rejects import NAMES
+from kp_batch.imports.refusals import NAMES
 from kp_batch.text import count_of, shortened, ten_of
 
 _LINES = 10  # of one title

@@ -44,11 +44,11 @@ from kp_batch.ingest.stage import (
 from kp_batch.log import progress, warn
 from kp_batch.novelty.settings import check_cache_by
 from kp_batch.runs.run import Run, last_archive
-from kp_batch.runs.staging import Staging
 from kp_batch.schemas import FILES
 from kp_batch.steps.step import Executor, cut, step
 from kp_batch.storage.urls import is_url
 from kp_batch.text import be, count_of, printable
+from kp_batch.warehouse.staging import Staging
 
 # A file that was written this shortly before the run may be written again within the same tick of
 # its clock: its times prove nothing, and the next run compares its content once more.

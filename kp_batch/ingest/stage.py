@@ -20,10 +20,10 @@ from kp_batch.archive.sources import content_digest, has_content, is_outside, st
 from kp_batch.embedding.chunks import HASH, Hashes
 from kp_batch.errors import StorageError, UnreadableError, is_of_machine, is_passing
 from kp_batch.ingest.staged_rows import StagedRows, parquet_batches, staged_rows, texts_of
-from kp_batch.runs.staging import TEXTS, Staging
 from kp_batch.scoring.facts import FACTS_VERSION, id_hash, with_text
 from kp_batch.steps.step import retried, step
 from kp_batch.stopping import look
+from kp_batch.warehouse.staging import TEXTS, Staging
 
 VERSION = f"-v{FACTS_VERSION}"  # the end of every file_id
 

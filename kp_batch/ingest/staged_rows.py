@@ -12,9 +12,9 @@ from polars import CompatLevel
 from kp_batch.archive.reading import BATCH_ROWS
 from kp_batch.archive.validation import reasons
 from kp_batch.files import atomic_write
-from kp_batch.runs.staging import TEXTS, Staging
 from kp_batch.schemas import FACTS
 from kp_batch.scoring.facts import with_facts
+from kp_batch.warehouse.staging import TEXTS, Staging
 
 _FACTS_ROWS = 65_536  # a row group of facts: some 16 MB
 _BUFFER_ROWS = 16_384  # whose facts are computed together: of fewer, building the queries counts

@@ -8,7 +8,7 @@ import polars as pl
 from kp_batch.duck import SQL, identifier, joined, statement
 from kp_batch.errors import KpBatchError
 from kp_batch.text import count_of
-from kp_batch.warehouse.answers import frame_answer
+from kp_batch.warehouse.answer_formats import frame_answer
 from kp_batch.warehouse.questions import Question, questions, unknown_question
 from kp_batch.warehouse.reader import connect_to
 from kp_batch.warehouse.snapshot import PublishedSnapshot

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kp_batch.errors import KpBatchError
 from kp_batch.faults import most_similar
-from kp_batch.pipeline.report import opened
+from kp_batch.report.build import opened
 from kp_batch.report.data import ReportData, gather
 from kp_batch.report.labels import ALL
 from kp_batch.report.notebook import altair_chart

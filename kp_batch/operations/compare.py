@@ -15,13 +15,18 @@ from kp_batch.html import Displayed
 from kp_batch.ingest.reread import TraceLocation, find_locations, reread
 from kp_batch.operations.turnover import Turnover, turnover, turnover_parts
 from kp_batch.parts import Head, Part, Row, Table, as_text
-from kp_batch.runs.author import signed
-from kp_batch.runs.reasons import OF_ENCODER, Reason, file_changes, join_reasons, setting_changes
-from kp_batch.runs.record import RunRecord, done_runs, incomparable
-from kp_batch.runs.staging import Staging
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import count_of, one_line, printable, shortened
+from kp_batch.warehouse.author import signed
 from kp_batch.warehouse.catalog import create_macros
+from kp_batch.warehouse.reasons import (
+    OF_ENCODER,
+    Reason,
+    file_changes,
+    join_reasons,
+    setting_changes,
+)
+from kp_batch.warehouse.run_record import RunRecord, done_runs, incomparable
 from kp_batch.warehouse.snapshot import (
     CANDIDATE,
     PublishedSnapshot,
@@ -29,6 +34,7 @@ from kp_batch.warehouse.snapshot import (
     kept_candidate,
     published,
 )
+from kp_batch.warehouse.staging import Staging
 
 _TABLES = ("scores", "profiles", "files")
 _OBJECTIVE = 200  # characters

@@ -16,16 +16,16 @@ from kp_batch.errors import EncoderError, WarehouseError
 from kp_batch.operations.compare import score_changes
 from kp_batch.operations.explanation import Explanation, ScoreChange
 from kp_batch.operations.neighbours import Content, Row, cache_hits, neighbour, read_contents
-from kp_batch.planning.snapshot import OpenSnapshot, open_published
-from kp_batch.runs.record import RunRecord, done_runs
 from kp_batch.schemas import SCORES
-from kp_batch.scoring.composite import breakdowns, scores_by_profile
+from kp_batch.scoring.composite import breakdowns, profiles_of, scores_by_profile
 from kp_batch.scoring.facts import id_hash
 from kp_batch.scoring.profiles import parse_profiles
 from kp_batch.text import encodable, shortened
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.delta import partition_files
+from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_published
+from kp_batch.warehouse.run_record import RunRecord, done_runs
 from kp_batch.warehouse.snapshot import CANDIDATE, manifest_after
 
 _NAMED = 3  # ids at most, where a beginning is not unique
@@ -94,7 +94,7 @@ def explain(warehouse: Path, name: str, *, candidate: bool = False) -> Explanati
             steps=own.steps,
             is_cut=_is_cut(row["encoder_id"], own),
             counts=Counts.of(own.facts or row),
-            breakdown=breakdowns(scored, snapshot.profiles())[0],
+            breakdown=breakdowns(scored, profiles_of(snapshot.scan("profiles")))[0],
             threshold=snapshot.manifest.threshold,
             recorded_score=row["recorded_score"],
             weights_from=version.date if (version := in_force.get(row["profile"])) else None,

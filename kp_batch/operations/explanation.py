@@ -14,7 +14,6 @@ from kp_batch.operations.breakdown import breakdown_table
 from kp_batch.operations.neighbours import Neighbour, Step, TextSpan
 from kp_batch.operations.warehouse_cache import CacheContents
 from kp_batch.parts import Beside, Facts, Head, Part, Row, Spans, Table, as_text
-from kp_batch.runs.author import signed
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import (
     age,
@@ -25,6 +24,7 @@ from kp_batch.text import (
     printable,
     shortened,
 )
+from kp_batch.warehouse.author import signed
 
 _STEPS = 12  # shown at the most
 _LINE, _ID = 120, 45  # characters

@@ -30,8 +30,6 @@ from kp_batch.ingest.reread import Trace, locations_query, reread_batches
 from kp_batch.log import progress
 from kp_batch.novelty.similar import Distinct
 from kp_batch.planning.scorer import NO_FINGERPRINT
-from kp_batch.runs.record import last_done
-from kp_batch.runs.staging import Staging
 from kp_batch.schemas import EXPORTED, TIMESTAMP, arrow_schema
 from kp_batch.text import count_of, encodable, one_line, printable
 from kp_batch.warehouse.bucket.location import shown
@@ -39,7 +37,9 @@ from kp_batch.warehouse.catalog import confine
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.run_record import last_done
 from kp_batch.warehouse.snapshot import PublishedSnapshot, create_view, published
+from kp_batch.warehouse.staging import Staging
 
 _READ_AT_ONCE, _WRITTEN_AT_ONCE = 2_000, 1_000  # rows
 _VECTORS = 16_384  # in memory at once; in this order they are from many chunks

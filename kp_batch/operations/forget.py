@@ -19,12 +19,11 @@ from kp_batch.log import warn
 from kp_batch.operations.kept_runs import RunIds, sorted_runs
 from kp_batch.operations.vacuum import FactsRewrite, count_prunable_vectors, prune_vectors
 from kp_batch.pipeline.publish import what_stands
-from kp_batch.pipeline.report import leave_report, shows_older
 from kp_batch.pipeline.rescore import execute, log_plan, open_run
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer, is_as_published
+from kp_batch.report.build import leave_report, shows_older
 from kp_batch.runs.run import Run, last_config
-from kp_batch.runs.staging import Staging
 from kp_batch.scoring.facts import id_hash
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.text import one_line, shortened, some_of, unknown_of
@@ -37,6 +36,7 @@ from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, writing
 from kp_batch.warehouse.snapshot import PublishedSnapshot, kept_candidate, published
+from kp_batch.warehouse.staging import Staging
 
 _TABLES_OF_TRACES = ("scores", "rejects", "facts")
 _NAMED = 3

@@ -13,7 +13,6 @@ from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
 from kp_batch.operations.deployment import deployment_of
 from kp_batch.project import TABLES, project_of
-from kp_batch.runs.reasons import join_reasons, setting_changes
 from kp_batch.runs.run import effective_config
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.settings import PROJECT_FILE
@@ -23,6 +22,7 @@ from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import check_apart, check_folder
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import found
+from kp_batch.warehouse.reasons import join_reasons, setting_changes
 
 
 def begin_project(config: RescoreConfig, file: Path, *, prefect: bool = False) -> str:
@@ -107,7 +107,7 @@ def _text(config: RescoreConfig, given: set[str], folder: Path, warehouse_id: st
     for name, value in _values(config, given, folder, warehouse_id).items():
         line = f"{name} = {_toml(value)}"
         text = re.sub(rf"(?m)^(# )?{name} = .*$", lambda _, line=line: line, text, count=1)
-    audits = _template("runs", "audits.toml")
+    audits = _template("warehouse", "audits.toml")
     if "audits" in given:
         audits = "".join(_tables("audits", config.audits.as_json()))
     return "".join((text, *_tables("profiles", _changed_profiles(config)), "\n", audits))

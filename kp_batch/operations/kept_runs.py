@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 
 from kp_batch.files import files_below
-from kp_batch.runs.record import RunRecord, done_runs
 from kp_batch.schemas import GROWING, VIEWS
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.delta import changes_of, files_of
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.run_record import RunRecord, done_runs
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 RunIds = tuple[str, ...]

@@ -17,9 +17,9 @@ from kp_batch.novelty.settings import CacheSettings
 from kp_batch.novelty.similar import Nearby, Similar
 from kp_batch.operations.warehouse_cache import CacheContents, Caches, Moment, stored_vectors
 from kp_batch.planning.scorer import NO_FINGERPRINT
-from kp_batch.planning.snapshot import OpenSnapshot
 from kp_batch.scoring.facts import with_facts
 from kp_batch.text import shortened
+from kp_batch.warehouse.open_snapshot import OpenSnapshot
 
 _NEIGHBOURS = 5
 _ID = 80  # characters

@@ -14,12 +14,12 @@ from kp_batch.html import Displayed
 from kp_batch.operations.compare import Comparison, TopChange
 from kp_batch.operations.preview import Preview, preview_parts
 from kp_batch.parts import Head, Part
-from kp_batch.pipeline.summary import DomainScores, Summary, summary_parts, with_all_domains
-from kp_batch.runs.audits import AuditResult, results_parts
-from kp_batch.runs.record import RunCounts
+from kp_batch.report.run_summary import DomainScores, Summary, summary_parts, with_all_domains
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import printable
+from kp_batch.warehouse.audits import AuditResult, results_parts
 from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.run_record import RunCounts
 
 
 @dataclass(frozen=True)

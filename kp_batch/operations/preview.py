@@ -25,24 +25,24 @@ from kp_batch.operations.compare import (
 from kp_batch.operations.export import archive_with, is_in_warehouse
 from kp_batch.parts import Head, Part, as_text
 from kp_batch.pipeline.audit import check_audits
-from kp_batch.pipeline.report import report_on
 from kp_batch.pipeline.rescore import OpenRun, carry_out, opened_warehouse
-from kp_batch.pipeline.summary import nothing_text
 from kp_batch.planning.explain_plan import PlanDescription, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.runs.audits import AuditResult, refuse_failed, results_parts
-from kp_batch.runs.record import RunCounts, last_done
+from kp_batch.report.build import report_on
+from kp_batch.report.run_summary import nothing_text
 from kp_batch.runs.rolled_back import check_rolled_back
 from kp_batch.runs.run import Run, effective_config
-from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import Executor, ThreadExecutor, step, timed
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import count_of, printable
+from kp_batch.warehouse.audits import AuditResult, refuse_failed, results_parts
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import skip_upload
 from kp_batch.warehouse.layout import check_apart, check_folder
+from kp_batch.warehouse.run_record import RunCounts, last_done
 from kp_batch.warehouse.snapshot import PublishedSnapshot
+from kp_batch.warehouse.staging import Staging
 
 _THREADS = ThreadExecutor()
 

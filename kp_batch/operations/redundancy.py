@@ -15,17 +15,17 @@ from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.log import progress, warn
 from kp_batch.novelty.redundancy import resemble_earlier, wilson_interval
 from kp_batch.planning.scorer import Scorer, without_encoder
-from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
 from kp_batch.runs.run import Run, last_config
-from kp_batch.runs.staging import Staging
 from kp_batch.text import one_line
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, require_manifest
+from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_snapshot
 from kp_batch.warehouse.publication import publish, writing
 from kp_batch.warehouse.redundancy import Redundancy
+from kp_batch.warehouse.staging import Staging
 
 _ALL = 50_000  # texts of which each pair is compared; of more, a sample is drawn
 _DRAWN = 1_000

@@ -17,27 +17,27 @@ from kp_batch.ingest.scan import scan_archive
 from kp_batch.operations.kept_runs import available_runs, forgotten_files
 from kp_batch.parts import Facts, Head, Part, as_text
 from kp_batch.pipeline.publish import STATE, publish_success, restore, what_stands
-from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.project import Project
-from kp_batch.runs.author import current_user
-from kp_batch.runs.reasons import Reason, RolledBack, setting_changes
-from kp_batch.runs.record import RunRecord, done_runs
+from kp_batch.report.build import leave_report
 from kp_batch.runs.run import Run, last_config
-from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.text import count_of, one_line, printable
+from kp_batch.warehouse.author import current_user
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.last_run import leave_rollback
 from kp_batch.warehouse.layout import check_links, remove_candidate
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import writing
+from kp_batch.warehouse.reasons import Reason, RolledBack, setting_changes
+from kp_batch.warehouse.run_record import RunRecord, done_runs
 from kp_batch.warehouse.snapshot import (
     PublishedSnapshot,
     manifest_after,
     parquet_relation,
     published,
 )
+from kp_batch.warehouse.staging import Staging
 
 _FILES = 10  # that are named, of each kind
 # The options of changed settings, where they have other names.

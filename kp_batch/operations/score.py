@@ -23,8 +23,8 @@ from kp_batch.archive.validation import reasons, reject_message
 from kp_batch.dimensions import Breakdown, Counts
 from kp_batch.errors import UnreadableError
 from kp_batch.html import Displayed
-from kp_batch.kinds import PARQUET, kind_of
 from kp_batch.limits import lines_of, utf8_lines_of
+from kp_batch.magic_bytes import PARQUET, kind_of
 from kp_batch.novelty.cache import novelty
 from kp_batch.novelty.similar import Similar
 from kp_batch.operations.breakdown import breakdown_table

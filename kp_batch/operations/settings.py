@@ -11,11 +11,11 @@ from kp_batch.errors import WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.parts import Head, Part, Row, Table
 from kp_batch.project import Project
-from kp_batch.runs.reasons import dated, in_words, weights_by_date
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import one_line, padded, printable, shortened, width
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.reasons import dated, in_words, weights_by_date
 
 if TYPE_CHECKING:
     import polars as pl

@@ -23,14 +23,14 @@ from kp_batch.operations.score import Unscored, each_line, line_head
 from kp_batch.operations.warehouse_cache import stored_vectors, vectors_of
 from kp_batch.parts import Head, Part, Row, Table, as_text
 from kp_batch.planning.scorer import NO_FINGERPRINT, without_encoder
-from kp_batch.planning.snapshot import OpenSnapshot, open_published
-from kp_batch.runs.record import last_done
 from kp_batch.runs.run import last_config
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import age, count_of, moment_text, printable, shortened
 from kp_batch.vectors import Float32s, Int64s, nonzero
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_published
+from kp_batch.warehouse.run_record import last_done
 
 _PRODUCTS = 1 << 24  # kept at once: 64 MB
 _NO_VECTORS = "there are no vectors to compare"

@@ -18,7 +18,6 @@ from kp_batch.errors import KpBatchError, SettingError, WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.parts import Facts, Head, Part
 from kp_batch.project import Project
-from kp_batch.runs.reasons import RolledBack
 from kp_batch.storage.store import answered_within, store_at
 from kp_batch.text import age, count_of, format_duration, one_line, printable
 from kp_batch.warehouse.bucket.location import Record, shown, url_of
@@ -32,6 +31,7 @@ from kp_batch.warehouse.manifest import (
     read_manifest,
     read_there,
 )
+from kp_batch.warehouse.reasons import RolledBack
 
 _LOOKS, _BETWEEN_S = 5, 0.1  # see `_resolved`
 _LATE = "see how the last run ended, and whether the nightly job is started"

@@ -30,11 +30,9 @@ from kp_batch.pipeline.preflight import check_vectors_fit
 from kp_batch.pipeline.replay import find_vectors, with_room
 from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.scorer import Scorer, without_encoder
-from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
 from kp_batch.planning.timeline import RANGE_ROWS, Span
 from kp_batch.planning.write_tasks import rows_in_part
 from kp_batch.runs.run import Run, last_config
-from kp_batch.runs.staging import Staging
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import ProfileVersions
 from kp_batch.steps.step import ThreadExecutor, step
@@ -43,6 +41,8 @@ from kp_batch.vectors import Bools, Float32s, Float64s, Int64s
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_snapshot
+from kp_batch.warehouse.staging import Staging
 
 # Of the formulas, the files whose macros its SQL calls.
 _MACROS = ("distribution", "overrides", "rank_correlation", "shows_novelty")

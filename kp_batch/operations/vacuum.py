@@ -22,8 +22,6 @@ from kp_batch.errors import SettingError
 from kp_batch.html import Displayed
 from kp_batch.operations.kept_runs import sorted_runs
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
-from kp_batch.runs.record import last_done
-from kp_batch.runs.staging import Staging
 from kp_batch.schemas import GROWING, TABLES
 from kp_batch.text import parse_duration
 from kp_batch.warehouse.bucket.mirror import allow_deletion
@@ -33,7 +31,9 @@ from kp_batch.warehouse.delta import files_at, unneeded_files
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, writing
+from kp_batch.warehouse.run_record import last_done
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
+from kp_batch.warehouse.staging import Staging
 
 # Selects the rows that stay, in their order, with or without their JSON.
 Keep = Callable[[pl.LazyFrame], pl.LazyFrame]

@@ -32,14 +32,14 @@ from kp_batch.novelty.settings import CACHE_COLUMNS, CacheSettings, parse_cache_
 from kp_batch.parts import Head, Part, Table, as_text
 from kp_batch.planning.cache_groups import groups_of
 from kp_batch.planning.scorer import NO_FINGERPRINT
-from kp_batch.planning.snapshot import OpenSnapshot, open_published
 from kp_batch.schemas import FACTS, NOVELTY, OWN_COLUMNS
-from kp_batch.scoring.composite import composite, score
+from kp_batch.scoring.composite import composite, profiles_of, score
 from kp_batch.scoring.facts import with_facts
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import count_of, shortened, ten_of
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_published
 
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.
@@ -279,7 +279,7 @@ def _computed_again(
     return (
         stored.select("profile_id", *facts)
         .hstack(pl.DataFrame(replayed, schema={**NOVELTY, "vector": pl.Float64}))
-        .with_columns(composite(snapshot.profiles()))
+        .with_columns(composite(profiles_of(snapshot.scan("profiles"))))
         .with_columns(score())
     )
 

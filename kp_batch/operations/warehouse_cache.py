@@ -21,16 +21,16 @@ from kp_batch.novelty.settings import CACHE_COLUMNS, CacheSettings, format_cache
 from kp_batch.novelty.similar import Nearby, Similar, most_similar
 from kp_batch.operations.score import FindNeighbours, Neighbours, no_neighbours
 from kp_batch.planning.cache_groups import groups_of, rows_by_group
-from kp_batch.planning.snapshot import OpenSnapshot, open_published, open_snapshot
 from kp_batch.runs.run import last_config
-from kp_batch.runs.staging import Staging
 from kp_batch.schemas import TABLES
 from kp_batch.scoring.profiles import ProfileVersions, load_profiles
 from kp_batch.text import format_duration
 from kp_batch.vectors import Float32s, unit
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_published, open_snapshot
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
+from kp_batch.warehouse.staging import Staging
 
 _NEIGHBOURS = 5
 _ROWS = 16_384  # vectors in memory at once

@@ -12,7 +12,10 @@ import duckdb
 
 from kp_batch.errors import SettingError, WarehouseError, is_passing
 from kp_batch.log import warn
-from kp_batch.runs.audits import (
+from kp_batch.runs.run import Run
+from kp_batch.steps.step import step
+from kp_batch.text import one_line
+from kp_batch.warehouse.audits import (
     Audit,
     AuditResult,
     AuditResults,
@@ -20,19 +23,16 @@ from kp_batch.runs.audits import (
     refuse_failed,
     warning_text,
 )
-from kp_batch.runs.record import done_runs, last_done
-from kp_batch.runs.run import Run
-from kp_batch.runs.staging import Staging
-from kp_batch.steps.step import step
-from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.catalog import count_rows, prepare, sandbox
+from kp_batch.warehouse.run_record import done_runs, last_done
 from kp_batch.warehouse.snapshot import (
     CANDIDATE,
     PublishedSnapshot,
     kept_candidate,
     published,
 )
+from kp_batch.warehouse.staging import Staging
 
 T = TypeVar("T")
 

@@ -28,10 +28,10 @@ from kp_batch.log import progress, warn
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.write_tasks import Rows
 from kp_batch.runs.run import Run
-from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import Executor, step
 from kp_batch.vectors import Int64s
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.staging import Staging
 
 _TEXTS_AT_ONCE = 4_096  # to be tokenised
 # Bytes of a part: a few long texts are one as well as many short ones.

@@ -25,19 +25,19 @@ from kp_batch.log import warn
 from kp_batch.pipeline.write import write_rejects
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.scorer import FORMULAS, MESSAGES
-from kp_batch.runs.audits import AuditResult
-from kp_batch.runs.author import current_user
-from kp_batch.runs.reasons import Reason
-from kp_batch.runs.record import RunCounts, RunRecord, last_done
 from kp_batch.runs.run import Run
 from kp_batch.schemas import DISTRIBUTIONS, RUNS
 from kp_batch.steps.step import step
 from kp_batch.text import one_line
+from kp_batch.warehouse.audits import AuditResult
+from kp_batch.warehouse.author import current_user
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.last_run import Stands
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
+from kp_batch.warehouse.reasons import Reason
+from kp_batch.warehouse.run_record import RunCounts, RunRecord, last_done
 from kp_batch.warehouse.snapshot import PublishedSnapshot, manifest_after, published
 
 # DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.

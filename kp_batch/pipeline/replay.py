@@ -20,10 +20,10 @@ from kp_batch.novelty.replay import replay_windows
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.timeline import Span
 from kp_batch.runs.run import Run
-from kp_batch.runs.staging import Staging
 from kp_batch.schemas import NOVELTY, TIMESTAMP
 from kp_batch.steps.step import Executor, P, R, Step, step
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.staging import Staging
 
 # The novelty of a replayed trace.
 REPLAYED = pl.Schema({"trace_id": pl.String, "created_at": TIMESTAMP, **NOVELTY})

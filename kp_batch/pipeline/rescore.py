@@ -35,8 +35,6 @@ from kp_batch.pipeline.publish import (
     what_stands,
 )
 from kp_batch.pipeline.replay import Replayed, replay_timeline
-from kp_batch.pipeline.report import leave_report
-from kp_batch.pipeline.summary import Summary, summarise
 from kp_batch.pipeline.write import write_tables
 from kp_batch.planning.explain_plan import (
     PlanDescription,
@@ -50,12 +48,14 @@ from kp_batch.planning.explain_plan import (
 from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.runs.audits import AuditResult, AuditResults
+from kp_batch.report.build import leave_report
+from kp_batch.report.run_summary import Summary, summarise
 from kp_batch.runs.rolled_back import check_rolled_back
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.steps.step import Clock, Executor, ThreadExecutor, retried, timed
 from kp_batch.text import count_of, one_line, printable
+from kp_batch.warehouse.audits import AuditResult, AuditResults
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.last_run import Try, the_try, tried
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder, remove_candidate

@@ -11,7 +11,7 @@ import polars as pl
 
 from kp_batch.duck import SQL, identifier, joined, literal, sql, statement
 from kp_batch.novelty.settings import CACHE_COLUMNS
-from kp_batch.planning.snapshot import OpenSnapshot
+from kp_batch.warehouse.open_snapshot import OpenSnapshot
 
 _ROWS_BY_GROUP = """(
     SELECT scores.cache_group, day_of(created_at) AS day, count(*) AS "rows"

@@ -10,9 +10,9 @@ from kp_batch.duck import columns, read_parquet, set_variables, sql, statement
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.ingest.stage import VERSION
 from kp_batch.planning.cache_groups import group_of
-from kp_batch.planning.snapshot import OpenSnapshot
 from kp_batch.schemas import FACTS, FILES
 from kp_batch.text import count_of, printable, shortened
+from kp_batch.warehouse.open_snapshot import OpenSnapshot
 from kp_batch.warehouse.snapshot import parquet_relation
 
 # The relations that changes.sql, candidates.sql and diff.sql create for the others, by columns.

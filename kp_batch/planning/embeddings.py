@@ -21,10 +21,10 @@ from kp_batch.log import warn
 from kp_batch.planning.changes import ChangeDetection
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.timeline import Timeline
-from kp_batch.runs.reasons import OF_ENCODER, Reason, for_mail, setting_changes
 from kp_batch.runs.run import Run
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.reasons import OF_ENCODER, Reason, for_mail, setting_changes
 
 _WANTED = "CREATE TEMP TABLE wanted AS SELECT DISTINCT text_hash FROM $texts"
 _NONE = "(SELECT '' AS text_hash WHERE false)"

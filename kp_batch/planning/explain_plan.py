@@ -14,11 +14,11 @@ from kp_batch.parts import Facts, Head, Part, Row, Table, as_text
 from kp_batch.planning.changes import Loss
 from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan
-from kp_batch.runs.reasons import Pending, Reason, for_mail
 from kp_batch.runs.run import Run
 from kp_batch.settings import SETTINGS
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import DOMAIN, be, count_of, printable, shortened, some_of
+from kp_batch.warehouse.reasons import Pending, Reason, for_mail
 
 _DATED = "once scored, they are found by: kp-batch sql 'FROM scores WHERE created_at > now()'"
 _SHOWN = 5  # domains, or days

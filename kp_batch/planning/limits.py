@@ -9,11 +9,11 @@ from kp_batch.errors import LimitError
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.changes import Loss, Prunable
 from kp_batch.planning.rejects import ReadAnew
-from kp_batch.runs.audits import AuditResult, failed_text
 from kp_batch.runs.limits import Measure, exceeded
-from kp_batch.runs.record import RunCounts
 from kp_batch.runs.run import Run
 from kp_batch.text import count_of, printable
+from kp_batch.warehouse.audits import AuditResult, failed_text
+from kp_batch.warehouse.run_record import RunCounts
 
 _REMOVED = ("5%", "10")  # more than both fail a run without --max-removed
 _REJECTED_ANEW = 10  # fewer faulty rows among those read anew fail no run

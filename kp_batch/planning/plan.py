@@ -24,15 +24,15 @@ from kp_batch.planning.scorer import (
     is_up_to_date,
     same_messages,
 )
-from kp_batch.planning.snapshot import OpenSnapshot, open_snapshot
 from kp_batch.planning.timeline import Span, Timeline, affected_timeline
 from kp_batch.planning.write_tasks import WriteTask, cut_into_tasks
-from kp_batch.runs.reasons import Pending, Reason
-from kp_batch.runs.record import RunCounts, RunRecord, done_runs
 from kp_batch.runs.run import Run
 from kp_batch.scoring.composite import assign
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.steps.step import step
+from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_snapshot
+from kp_batch.warehouse.reasons import Pending, Reason
+from kp_batch.warehouse.run_record import RunCounts, RunRecord, done_runs
 
 # By the name of each step, the count that its time grows with.
 _RATED: Mapping[str, Callable[[RunCounts], int]] = {

@@ -15,14 +15,20 @@ from kp_batch.embedding.encoders import ENCODER_VERSION, load_encoder
 from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.novelty.settings import REPLAY_VERSION, CacheSettings
-from kp_batch.runs.reasons import OF_ENCODER, Reason, file_changes, formula_changes, setting_changes
-from kp_batch.runs.record import RunRecord, last_done
 from kp_batch.runs.run import Run
 from kp_batch.schemas import PROFILES, SCORES, TIMESTAMP
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.facts import FACTS_VERSION
 from kp_batch.scoring.profiles import SCORING_VERSION, ProfileVersions
 from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.reasons import (
+    OF_ENCODER,
+    Reason,
+    file_changes,
+    formula_changes,
+    setting_changes,
+)
+from kp_batch.warehouse.run_record import RunRecord, last_done
 
 NO_FINGERPRINT = "none"  # stands for encoder_id and cache_id where there is no encoder
 # The versions that another kp_batch may change.

@@ -41,9 +41,9 @@ from kp_batch.planning.changes import ChangeDetection
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.write_tasks import rows_in_part
 from kp_batch.runs.run import Run
-from kp_batch.runs.staging import Staging
 from kp_batch.schemas import NOVELTY, OWN_COLUMNS, SCORED_COLUMNS, SCORES, TIMESTAMP
 from kp_batch.vectors import Bools, Int64s
+from kp_batch.warehouse.staging import Staging
 
 _STARTS_AT_ONCE = 524_288  # rows of which two columns are read
 # Rows at a time: their ids may have 10,000 letters.

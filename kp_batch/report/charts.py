@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
+from kp_batch.report.chart_tables import TIME
 from kp_batch.report.data import ReportData
 from kp_batch.report.labels import ALL
-from kp_batch.report.tables import TIME
 from kp_batch.report.vega_lite import (
     HEIGHT,
     Shown,

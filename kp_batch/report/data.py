@@ -14,9 +14,9 @@ import polars as pl
 
 from kp_batch.duck import SQL, frame_of, identifier, literal, sql, statement
 from kp_batch.report.labels import ALL, distinct, distinct_labels
-from kp_batch.report.spans import SPANS, Span, span, step_of
-from kp_batch.runs.reasons import Reason, setting_changes
-from kp_batch.runs.record import (
+from kp_batch.report.periods import SPANS, Span, span, step_of
+from kp_batch.warehouse.reasons import Reason, setting_changes
+from kp_batch.warehouse.run_record import (
     RunRecord,
     incomparable,
     last_done,

@@ -9,13 +9,13 @@ from itertools import chain
 
 from kp_batch.report.data import ReportData
 from kp_batch.report.finding import Finding
-from kp_batch.report.kinds import changes, novelty, outcomes, parts, units
+from kp_batch.report.kinds import composition, novelty, outcomes, trends, units
 
 _MOST = 6
 # Findings of one kind tell of one thing: of each the heaviest comes before a second of any.
 _KINDS: tuple[tuple[Callable[[ReportData, str], Iterable[Finding]], ...], ...] = (
-    (changes.mean_change, changes.domain_moved),
-    (parts.driver, parts.override),
+    (trends.mean_change, trends.domain_moved),
+    (composition.driver, composition.override),
     (units.ranking, units.paired),
     (outcomes.confidence,),
     (outcomes.success,),

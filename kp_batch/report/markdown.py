@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
+from kp_batch.report.chart_tables import written
 from kp_batch.report.data import ReportData
 from kp_batch.report.finding import Finding, Untrusted
 from kp_batch.report.findings import findings
 from kp_batch.report.labels import ALL
 from kp_batch.report.notices import Notice, notices
 from kp_batch.report.numbers import Number, numbers
-from kp_batch.report.tables import written
-from kp_batch.runs.record import RunRecord
 from kp_batch.text import code, printable
+from kp_batch.warehouse.run_record import RunRecord
 
 _HEAD = ("domain", "mean", "95% interval", "traces", "tasks", "worth sharing", "success")
 OF_A_DOMAIN = 3  # findings at the most

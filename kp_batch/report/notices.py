@@ -11,9 +11,9 @@ import polars as pl
 from kp_batch.report.data import ReportData
 from kp_batch.report.finding import Untrusted
 from kp_batch.report.labels import ALL, LABEL
-from kp_batch.runs.author import signed
-from kp_batch.runs.reasons import join_reasons
 from kp_batch.text import be, count_of, printable, shortened
+from kp_batch.warehouse.author import signed
+from kp_batch.warehouse.reasons import join_reasons
 
 _FAR = 0.01  # the least mean difference from recorded scores that is a warning
 _FINE = 0.0001  # of scores: what is finer is not told in digits

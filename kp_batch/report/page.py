@@ -16,6 +16,7 @@ from jinja2 import Environment, FunctionLoader
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import UNREAD
 from kp_batch.files import read_cache, write_cache
+from kp_batch.report.chart_tables import written
 from kp_batch.report.data import ReportData
 from kp_batch.report.finding import Untrusted
 from kp_batch.report.findings import findings
@@ -24,9 +25,8 @@ from kp_batch.report.notices import notices
 from kp_batch.report.numbers import numbers
 from kp_batch.report.panel import panel_values
 from kp_batch.report.panels import PANELS
-from kp_batch.report.tables import written
 from kp_batch.report.themes import THEMES
-from kp_batch.report.traces import Traces
+from kp_batch.report.trace_details import Traces
 from kp_batch.report.vega_lite import VEGA_LITE
 from kp_batch.text import age, count_of, group_suffix, shortened
 

@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 from polars import selectors
 
+from kp_batch.report.chart_tables import TIME, Column, columns_of, table
 from kp_batch.report.data import ReportData
-from kp_batch.report.tables import TIME, Column, columns_of, table
 from kp_batch.report.vega_lite import Shown, Spec, as_spec
 
 Taking = Callable[[ReportData, str], pl.DataFrame]  # the rows of a scope

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 import polars as pl
 
 from kp_batch.report import charts
+from kp_batch.report.chart_tables import TIME, Column, written
 from kp_batch.report.charts import CHANCE, FILLING, MORE_THAN_CHANCE, NOT_COMPARED
 from kp_batch.report.data import ReportData
 from kp_batch.report.labels import ALL, distinct_labels
 from kp_batch.report.panel import Panel, Taking
-from kp_batch.report.spans import shift
-from kp_batch.report.tables import TIME, Column, written
+from kp_batch.report.periods import shift
 from kp_batch.text import count_of
 
 _UNITS = 12  # agents or frameworks that a panel shows

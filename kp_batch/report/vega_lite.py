@@ -6,8 +6,8 @@ from typing import Any
 
 import polars as pl
 
+from kp_batch.report.chart_tables import TIME, Column
 from kp_batch.report.data import ReportData
-from kp_batch.report.tables import TIME, Column
 
 VEGA_LITE = "6.4"  # the version for which these specs are written, and that draws them
 ROW = 24  # pixels of a row

@@ -1,1 +1,1 @@
-"""A run: its settings and files, the reasons for its work, its audits, and its record."""
+"""A run: its settings, the tables that it builds upon, and its limits."""

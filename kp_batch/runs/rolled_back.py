@@ -5,10 +5,10 @@ from typing import Any
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import SettingError
-from kp_batch.runs.reasons import Reason, RolledBack, in_words, setting_changes
-from kp_batch.runs.record import RunRecord, last_done
 from kp_batch.runs.run import Run
 from kp_batch.text import printable
+from kp_batch.warehouse.reasons import Reason, RolledBack, in_words, setting_changes
+from kp_batch.warehouse.run_record import RunRecord, last_done
 
 _OF = {"weights": "profiles", "audit": "audits"}  # the settings of which one entry differs
 

@@ -12,14 +12,14 @@ from uuid import uuid4
 from kp_batch.archive.sources import in_full
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
-from kp_batch.runs.record import last_done
-from kp_batch.runs.staging import Staging
 from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, check_manifest, read_manifest
+from kp_batch.warehouse.run_record import last_done
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
+from kp_batch.warehouse.staging import Staging
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,12 @@ def _assign_by_time(versions: ProfileVersions) -> list[pl.Expr]:
     return [name.alias("profile"), pl.lit(pl.Series(ids)).gather(place).alias("profile_id")]
 
 
+def profiles_of(table: pl.LazyFrame) -> list[WeightProfile]:
+    """The profiles of a published table of them."""
+    rows = table.select("name", *DIMENSIONS).collect()
+    return [WeightProfile(*row) for row in rows.iter_rows()]
+
+
 def composite(profiles: Iterable[WeightProfile]) -> pl.Expr:
     """The weighted sum of the dimensions.
 

@@ -1,1 +1,1 @@
-"""The steps of a run, timed and retried, as Prefect tasks; their parts, in threads or by Ray."""
+"""The steps of a run, timed and retried; their parts, in threads or by Ray."""

@@ -1,1 +1,1 @@
-"""Scores to tables, and which version of them is published."""
+"""Scores to tables, which version of them is published, and the records of the runs."""

@@ -22,15 +22,15 @@ from typing import Any, Literal, Self
 from kp_batch.ended import GOOD, Ended, Status
 from kp_batch.errors import IdentityError, KpBatchError
 from kp_batch.files import atomic_write
-from kp_batch.runs.audits import AuditResult
-from kp_batch.runs.author import current_user
-from kp_batch.runs.reasons import Reason, RolledBack
-from kp_batch.runs.record import RunCounts
 from kp_batch.storage.store import answered_within, store_at
+from kp_batch.warehouse.audits import AuditResult
+from kp_batch.warehouse.author import current_user
 from kp_batch.warehouse.bucket.location import Record, url_of
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked, release_of_gone
 from kp_batch.warehouse.manifest import Manifest, check_manifest, read_manifest, read_there
+from kp_batch.warehouse.reasons import Reason, RolledBack
+from kp_batch.warehouse.run_record import RunCounts
 
 LAST_RUN = Layout(Path()).last_run.name  # the object, too
 _PATIENCE_S = 20.0  # until a bucket has answered; it may be why the run failed

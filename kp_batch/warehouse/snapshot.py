@@ -18,13 +18,13 @@ import polars as pl
 
 from kp_batch.duck import SQL, identifier, joined, read_parquet, statement
 from kp_batch.errors import WarehouseError
-from kp_batch.runs.record import RunRecord, done_runs
 from kp_batch.schemas import GROWING, PARTITIONED_BY, TABLES
 from kp_batch.text import time_of
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.delta import entries, files_of
 from kp_batch.warehouse.manifest import Manifest, require_manifest, shown_tables
+from kp_batch.warehouse.run_record import RunRecord, done_runs
 
 CANDIDATE = "candidate"  # the name of what a run would have published
 _BY_POSITION = {"latest": -1, "previous": -2}  # among the runs that are done

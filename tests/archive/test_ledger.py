@@ -28,7 +28,7 @@ from kp_batch.operations.preview import plan
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.pipeline.summary import Summary, as_text
+from kp_batch.report.run_summary import Summary, as_text
 from kp_batch.scoring.facts import FACTS_VERSION
 from kp_batch.storage.store import TRAFFIC
 from kp_batch.warehouse.reader import connect

@@ -11,8 +11,8 @@ from sentence_transformers import SentenceTransformer
 from kp_batch.embedding.first_pieces import first_pieces
 from kp_batch.embedding.minilm import WINDOW, MiniLM
 from kp_batch.embedding.model_files import find_minilm
-from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor
+from kp_batch.warehouse.staging import Staging
 from tests.bench.measuring import medians
 from tests.support.sleeping import Sleeping, embed_staged, stage
 

@@ -14,8 +14,8 @@ from kp_batch.archive.sources import discover
 from kp_batch.config import RescoreConfig
 from kp_batch.ingest.scan import read_new
 from kp_batch.runs.run import Run
-from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor
+from kp_batch.warehouse.staging import Staging
 from tests.bench.measuring import medians
 from tests.support.sample import write_sample
 from tests.support.tiny_traces import Traces, write_traces

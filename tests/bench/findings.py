@@ -17,7 +17,7 @@ import polars as pl
 from kp_batch.report.data import ReportData, gather
 from kp_batch.report.finding import Finding
 from kp_batch.report.findings import findings
-from kp_batch.report.kinds import changes, outcomes, units
+from kp_batch.report.kinds import outcomes, trends, units
 from kp_batch.report.labels import ALL
 from tests.bench.planted import Asked, Claim, Count, Trials, counts
 from tests.support import planted as plan
@@ -26,7 +26,7 @@ from tests.support.planted import Planted, build_catalog, plant
 DRAWS = 200
 _AGENTS, _FRAMEWORKS = 12, 4
 _BY_CHANCE: Sequence[Callable[[ReportData, str], Iterator[Finding]]] = (
-    *(changes.mean_change, changes.domain_moved, units.ranking, units.paired),
+    *(trends.mean_change, trends.domain_moved, units.ranking, units.paired),
     *(outcomes.confidence, outcomes.success),
 )
 _CODES = (
@@ -131,9 +131,9 @@ def _(data: ReportData) -> Trials:
 
 @claim("of the week that moved alone, and of no mean that changed", "at least 95%")
 def _(data: ReportData) -> Trials:
-    told = [each.numbers for each in changes.domain_moved(data, ALL)]
+    told = [each.numbers for each in trends.domain_moved(data, ALL)]
     yield all(numbers["begins"] == str(plan.LAST) for numbers in told)
-    yield not [*changes.mean_change(data, ALL)]
+    yield not [*trends.mean_change(data, ALL)]
 
 
 def nothing(seed: int) -> Planted:

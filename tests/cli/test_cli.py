@@ -22,10 +22,10 @@ from kp_batch.cli import run as rescoring
 from kp_batch.config import RescoreConfig
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.errors import ArchiveError, ResourceError
-from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.runs.author import current_user
+from kp_batch.report.build import leave_report
 from kp_batch.steps.step import ThreadExecutor
+from kp_batch.warehouse.author import current_user
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.publication import rebuild
@@ -667,7 +667,7 @@ def test_a_disk_with_no_room_is_reported_before_anything_starts(
 @pytest.mark.telling
 @pytest.mark.process
 def test_help_and_sql_import_nothing_heavy() -> None:
-    modules = ("kp_batch.cli", "kp_batch.warehouse.answers", "kp_batch.warehouse.reader")
+    modules = ("kp_batch.cli", "kp_batch.warehouse.answer_formats", "kp_batch.warehouse.reader")
     probe = (
         "import sys; from importlib import import_module\n"
         "heavy = {'polars', 'numpy', 'pyarrow', 'prefect', 'pydantic', 'deltalake', 'torch'}\n"

@@ -18,8 +18,8 @@ from jsonschema import Draft202012Validator
 from kp_batch.ended import GOOD
 from kp_batch.operations import status
 from kp_batch.pipeline import rescore
-from kp_batch.runs.author import current_user
 from kp_batch.warehouse import publication
+from kp_batch.warehouse.author import current_user
 from kp_batch.warehouse.last_run import LastRun
 from kp_batch.warehouse.publication import found as begin
 from tests.support.archives import trace, write_jsonl

@@ -19,7 +19,7 @@ from kp_batch.cli import supervise
 from kp_batch.ended import Ended
 from kp_batch.errors import BusyError, EncoderError, StorageError, WarehouseError
 from kp_batch.operations.preview import Preview
-from kp_batch.runs.record import RunCounts
+from kp_batch.warehouse.run_record import RunCounts
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import held, invoke, linux, working
 from tests.support.holding import HOLD, holding

@@ -45,7 +45,7 @@ ASKED = """
 import io, sys
 from pathlib import Path
 from kp_batch.cli import maintain, query, run
-from kp_batch.warehouse.answers import write_answer
+from kp_batch.warehouse.answer_formats import write_answer
 from kp_batch.warehouse.reader import connect
 with connect(Path(sys.argv[2])) as connection:
     write_answer(connection, "FROM scores", "csv", io.StringIO(), 80)

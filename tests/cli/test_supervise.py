@@ -338,7 +338,7 @@ def test_no_result_is_reported_where_it_cannot_be_written(
 
 LEAVING = """
 folder, log = map(Path, sys.argv[1:])
-from kp_batch.runs.staging import Staging
+from kp_batch.warehouse.staging import Staging
 from kp_batch.warehouse.publication import writing
 begun = temporary_sibling(folder / "a"); begun.write_text("half")
 Staging(folder / "staging" / "a-run").make()
@@ -594,7 +594,7 @@ def test_a_timeout_ends_a_run_whose_settings_are_never_read_and_leaves_its_mark(
 RULES = ("--success", "always", "--confidence", "0.5", "--domain", "=code")
 IMPORTING = """
 from kp_batch import cli
-from kp_batch.imports import archive
+from kp_batch.imports import destination
 def wait(written, path):
     echo("ready")
     time.sleep(600)

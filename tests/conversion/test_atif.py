@@ -10,7 +10,7 @@ from kp_batch.conversion.formats.atif import FORMAT, draft, records
 from kp_batch.conversion.model import Native, SourceRecord, TraceDraft
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
-from kp_batch.imports.run import import_traces
+from kp_batch.imports.importing import import_traces
 from tests.support import drafting
 from tests.support.drafting import ALWAYS, always, converted, transcript
 from tests.support.formats.atif import agent, at, result, short, trajectory, user

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kp_batch.imports.run import IMPORTER
+from kp_batch.imports.importing import IMPORTER
 from tests.support import import_digests
 from tests.support.import_digests import TOLD, digests, main
 

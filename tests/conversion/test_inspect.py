@@ -12,7 +12,7 @@ import pytest
 from kp_batch.conversion.formats import inspect
 from kp_batch.conversion.model import Native, SourceRecord, TraceDraft
 from kp_batch.errors import UnreadableError
-from kp_batch.imports.run import import_traces
+from kp_batch.imports.importing import import_traces
 from kp_batch.limits import TooLargeError
 from tests.support import drafting
 from tests.support.drafting import ALWAYS, always, transcript

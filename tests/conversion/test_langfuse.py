@@ -12,7 +12,7 @@ from kp_batch.conversion.formats import langfuse
 from kp_batch.conversion.model import Native, Rejected, Skipped, TraceDraft
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
-from kp_batch.imports.run import import_traces
+from kp_batch.imports.importing import import_traces
 from kp_batch.text import time_of
 from tests.support import drafting
 from tests.support.drafting import Conversion, always, transcript

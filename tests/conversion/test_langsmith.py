@@ -12,7 +12,7 @@ from kp_batch import limits
 from kp_batch.conversion.formats.langsmith import FORMAT, records
 from kp_batch.conversion.model import Native, SourceRecord, TraceDraft
 from kp_batch.errors import UnreadableError
-from kp_batch.imports.run import import_traces
+from kp_batch.imports.importing import import_traces
 from tests.support import drafting
 from tests.support.drafting import Conversion, always, converted, transcript
 from tests.support.importing import imported

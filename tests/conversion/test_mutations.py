@@ -19,7 +19,7 @@ import pytest
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.formats.json_files import zstd
 from kp_batch.conversion.rules import load_rules
-from kp_batch.imports.run import import_traces
+from kp_batch.imports.importing import import_traces
 from tests.support.commands import invoke
 from tests.support.damage.chance import damaged, damaged_in_place, damaged_parquet, damaged_value
 from tests.support.damage.changes import as_json

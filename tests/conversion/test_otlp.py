@@ -12,7 +12,7 @@ from kp_batch.conversion.formats import otlp
 from kp_batch.conversion.model import Native, TraceDraft
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
-from kp_batch.imports.run import import_traces
+from kp_batch.imports.importing import import_traces
 from tests.support import drafting
 from tests.support.drafting import ALWAYS, Conversion, always, transcript
 from tests.support.formats.otlp import TALK, TRACE, Span, agent, chat, request, span, text

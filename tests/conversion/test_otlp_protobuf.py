@@ -24,7 +24,7 @@ from kp_batch.conversion.formats import FORMATS, detect_format, otlp
 from kp_batch.conversion.formats.json_files import opened
 from kp_batch.conversion.model import Rejected, Skipped, SourceRecord
 from kp_batch.errors import UnreadableError
-from kp_batch.imports.run import import_traces
+from kp_batch.imports.importing import import_traces
 from kp_batch.limits import TooLargeError
 from tests.support.damage.table import lower_limits
 from tests.support.drafting import ALWAYS, drafted, transcript

@@ -10,7 +10,7 @@ import pytest
 
 from kp_batch.conversion.formats import phoenix
 from kp_batch.conversion.model import SourceRecord
-from kp_batch.imports.run import import_traces
+from kp_batch.imports.importing import import_traces
 from tests.support.drafting import Conversion, always, drafted, transcript
 from tests.support.importing import imported
 

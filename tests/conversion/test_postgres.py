@@ -20,7 +20,7 @@ from kp_batch.conversion.model import Present, Skipped, SourceRecord
 from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import KpBatchError, UnreadableError
 from kp_batch.imports.days import DailyPartitions
-from kp_batch.imports.run import import_traces
+from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
 from tests.support.commands import invoke
 from tests.support.importing import (

@@ -14,7 +14,7 @@ from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import SourceRecord
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import KpBatchError, UnreadableError
-from kp_batch.imports.run import import_traces
+from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
 from kp_batch.limits import TooLargeError
 from tests.support.drafting import ALWAYS, always, converted, drafted, transcript

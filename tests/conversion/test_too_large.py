@@ -10,7 +10,7 @@ from kp_batch import limits
 from kp_batch.archive.formats import parquet_batches
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import load_rules
-from kp_batch.imports.run import import_traces
+from kp_batch.imports.importing import import_traces
 from tests.support.damage.import_files import request, run
 from tests.support.damage.places import write, write_good
 from tests.support.damage.table import damages_at, lower_limits

@@ -20,11 +20,11 @@ from kp_batch.archive.columns import FIELDS, STEP_FIELDS
 from kp_batch.archive.ledger import FileChanges
 from kp_batch.archive.validation import CHECKS, REASONS, fault_sentence, reject_message
 from kp_batch.conversion.formats import FORMATS
-from kp_batch.runs.record import RunCounts
 from kp_batch.schemas import EXPORTED, TABLES, TRACE, VIEWS
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.run_record import RunCounts
 from tests.support import GOLDEN
 from tests.support.archives import step, trace
 from tests.support.doc_commands import missing, outputs, shell

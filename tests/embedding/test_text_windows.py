@@ -23,7 +23,7 @@ from kp_batch.embedding.windows import window_hash
 from kp_batch.operations.forget import forget
 from kp_batch.operations.verify import VECTOR_TOLERANCE, verify
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.runs.record import RunCounts
+from kp_batch.warehouse.run_record import RunCounts
 from tests.support.archives import trace, write_jsonl
 from tests.support.folders import keep, restore
 from tests.support.runs import config, scores

@@ -21,11 +21,11 @@ from kp_batch.conversion.model import Input
 from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import ArchiveError, BusyError, KpBatchError
 from kp_batch.files import HALF_WRITTEN
-from kp_batch.imports import run as importing
-from kp_batch.imports.archive import Archive
+from kp_batch.imports import importing
 from kp_batch.imports.days import DailyPartitions
+from kp_batch.imports.destination import Archive
+from kp_batch.imports.importing import import_traces
 from kp_batch.imports.job import ImportJob
-from kp_batch.imports.run import import_traces
 from kp_batch.imports.state import ImportState
 from kp_batch.imports.summary import Imported, as_text
 from kp_batch.imports.workers import Workers

@@ -15,9 +15,9 @@ from kp_batch.conversion.formats import atif, knowledgepulse, langfuse
 from kp_batch.conversion.model import Format
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import ArchiveError, BusyError, WarehouseError, explain_error
-from kp_batch.imports import archive as import_archive
-from kp_batch.imports.run import import_traces
-from kp_batch.imports.sources import head_of
+from kp_batch.imports import destination
+from kp_batch.imports.importing import import_traces
+from kp_batch.imports.source_files import head_of
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.storage.store import Store, counted, store_at
 from kp_batch.warehouse.lock import leased
@@ -229,7 +229,7 @@ def die_after(writes: int, patch: pytest.MonkeyPatch) -> None:
 def test_large_files_are_stored_one_after_another(
     nights: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_archive, "_LARGE", 0)
+    monkeypatch.setattr(destination, "_LARGE", 0)
     alone, write = Lock(), Store.write
 
     def writing(*arguments: Any, **kwargs: Any) -> str:
@@ -263,14 +263,14 @@ def test_what_another_import_did_just_before_is_not_lost(
     import_spans(nights, url)
     late(nights)
     write_lines(tmp_path / "others" / "4.jsonl", [on(1, "other"), on(4, "another")])
-    alone = import_archive.archive_lease
+    alone = destination.archive_lease
 
     def beaten(place: str, archive: str) -> Any:
-        monkeypatch.setattr(import_archive, "archive_lease", alone)
+        monkeypatch.setattr(destination, "archive_lease", alone)
         import_spans(tmp_path / "others", url)
         return alone(place, archive)
 
-    monkeypatch.setattr(import_archive, "archive_lease", beaten)
+    monkeypatch.setattr(destination, "archive_lease", beaten)
     import_spans(nights, url)
     assert ids(bucket_files(url)) == {
         f"kp:trace:{name}" for name in (*"abcde", "new", "other", "another")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kp_batch.conversion.formats import FORMATS
-from kp_batch.imports.run import import_traces
+from kp_batch.imports.importing import import_traces
 from tests.support.drafting import ALWAYS, transcript
 from tests.support.formats.sessions import (
     Line,

@@ -18,7 +18,7 @@ from kp_batch.errors import ArchiveError
 from kp_batch.imports import change
 from kp_batch.imports.change import Forgotten
 from kp_batch.imports.days import DailyPartitions
-from kp_batch.imports.run import forget, import_traces
+from kp_batch.imports.importing import forget, import_traces
 from kp_batch.imports.state import holds
 from kp_batch.imports.summary import Imported
 from kp_batch.operations.forget import forget as forget_traces
@@ -42,7 +42,7 @@ from tests.support.runs import config
 
 @pytest.fixture(autouse=True)
 def _spans_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kp_batch.imports.run.FORMATS", {**FORMATS, "spans": spans_format()})
+    monkeypatch.setattr("kp_batch.imports.importing.FORMATS", {**FORMATS, "spans": spans_format()})
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import Format, SourceRecord, TraceDraft, by_ending
 from kp_batch.conversion.rules import Rules, load_rules
-from kp_batch.imports.run import import_traces
+from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
 from kp_batch.text import time_of
 from tests.support.formats.langfuse import observation, root

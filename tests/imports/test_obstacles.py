@@ -20,8 +20,8 @@ from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import ArchiveError, ResourceError, UnreadableError, is_passing
 from kp_batch.imports import job as work
 from kp_batch.imports.days import DailyPartitions
+from kp_batch.imports.importing import import_traces
 from kp_batch.imports.records import NewRecords
-from kp_batch.imports.run import import_traces
 from kp_batch.storage.store import store_at
 from tests.support.buckets import fill
 from tests.support.damage.answers import between

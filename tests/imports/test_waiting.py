@@ -14,7 +14,7 @@ from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import KpBatchError
 from kp_batch.imports import change
-from kp_batch.imports.run import forget, import_traces
+from kp_batch.imports.importing import forget, import_traces
 from kp_batch.imports.summary import Imported
 from kp_batch.imports.waiting import WAITING, Waiting
 from tests.support.agent_runs import LOOKED, LOOKS, ROOT, START, THERE, TRACE, Step, otlp

@@ -14,9 +14,9 @@ import pytest
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import ResourceError
-from kp_batch.imports import run
-from kp_batch.imports.run import import_traces
-from kp_batch.imports.sources import content_of
+from kp_batch.imports import importing
+from kp_batch.imports.importing import import_traces
+from kp_batch.imports.source_files import content_of
 from kp_batch.imports.workers import Workers
 from kp_batch.storage.store import counted
 from tests.support.buckets import fill
@@ -51,10 +51,10 @@ def test_several_processes_come_to_what_one_does(
     archive = tmp_path / "archive"
     summaries, files = list[object](), list[dict[str, bytes]]()
     for large, processes in ((1 << 30, 0), (0, 2)):
-        monkeypatch.setattr(run, "_LARGE", large)
-        monkeypatch.setattr(run, "RUN_BYTES", 1_000 if processes else 1 << 30)
+        monkeypatch.setattr(importing, "_LARGE", large)
+        monkeypatch.setattr(importing, "RUN_BYTES", 1_000 if processes else 1 << 30)
         monkeypatch.setattr("kp_batch.imports.job._BATCH_BYTES", 1_000 if processes else 1 << 30)
-        with patch.object(run, "Workers", wraps=Workers) as began:
+        with patch.object(importing, "Workers", wraps=Workers) as began:
             summaries.append(import_traces(FORMATS["otlp"], [str(source)], archive, RULES))
         files.append(contents(archive))
         began.assert_called_once_with(processes)
@@ -71,7 +71,7 @@ def test_other_rules_make_all_anew_in_several_processes(
     other = RULES.model_copy(update={"recovery": "after_tool_error"})
     archives = [tmp_path / "alone", tmp_path / "shared"]
     for archive, large in zip(archives, (1 << 30, 0), strict=True):
-        monkeypatch.setattr(run, "_LARGE", large)
+        monkeypatch.setattr(importing, "_LARGE", large)
         for rules in (RULES, other):
             done = import_traces(FORMATS["otlp"], [str(tmp_path / "source")], archive, rules)
             assert done.traces == 20

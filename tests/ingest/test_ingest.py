@@ -15,10 +15,10 @@ from kp_batch.archive import reading
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.ingest.stage import Content, StagedPart, stage_contents
 from kp_batch.planning.changes import RELATIONS, detect_changes
-from kp_batch.planning.snapshot import open_snapshot
 from kp_batch.planning.timeline import TIMELINE
 from kp_batch.schemas import FACTS, REJECTS
 from kp_batch.steps.step import Step, ThreadExecutor
+from kp_batch.warehouse.open_snapshot import open_snapshot
 from tests.support.archives import (
     SCHEMA,
     read,

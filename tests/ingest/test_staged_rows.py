@@ -11,7 +11,7 @@ import kp_batch.ingest.staged_rows
 from kp_batch.archive.reading import read_rows_with_raw
 from kp_batch.archive.sources import stat_file
 from kp_batch.ingest.staged_rows import parquet_batches, staged_rows
-from kp_batch.runs.staging import Staging
+from kp_batch.warehouse.staging import Staging
 from tests.support.archives import step, trace, write_jsonl
 
 SCHEMA = pl.Schema({"name": pl.String})

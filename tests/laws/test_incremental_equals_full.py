@@ -36,7 +36,7 @@ from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline import rescore
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.pipeline.summary import Summary
+from kp_batch.report.run_summary import Summary
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.warehouse.manifest import read_manifest

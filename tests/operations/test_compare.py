@@ -26,7 +26,7 @@ from kp_batch.operations.compare import Comparison, _filled, _rows, compare, com
 from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.scorer import FORMULAS
-from kp_batch.runs.author import current_user
+from kp_batch.warehouse.author import current_user
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import published
 from tests.support import GOLDEN

@@ -46,10 +46,10 @@ from kp_batch.operations.verify import Difference, Verification, verification_te
 from kp_batch.operations.warehouse_cache import scoring
 from kp_batch.pipeline.audit import audit
 from kp_batch.pipeline.rescore import rescore_and_report
-from kp_batch.pipeline.summary import DomainScores, Summary, as_text
 from kp_batch.planning.explain_plan import DomainDay, PlanDescription, plan_text
-from kp_batch.runs.audits import AuditResult, AuditResults, results_text
+from kp_batch.report.run_summary import DomainScores, Summary, as_text
 from kp_batch.text import printable, printable_lines
+from kp_batch.warehouse.audits import AuditResult, AuditResults, results_text
 from kp_batch.warehouse.redundancy import Redundancy, redundancy_text
 from kp_batch.warehouse.snapshot import published
 from tests.support.archives import record_scores, step, trace, write_jsonl

@@ -27,9 +27,9 @@ from kp_batch.operations.neighbours import Content, diff_contents, diff_texts
 from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.runs.record import RunRecord
 from kp_batch.warehouse import snapshot
 from kp_batch.warehouse.manifest import require_manifest
+from kp_batch.warehouse.run_record import RunRecord
 from kp_batch.warehouse.snapshot import published
 from tests.support import GOLDEN
 from tests.support.archives import step, trace, write_jsonl

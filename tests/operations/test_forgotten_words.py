@@ -14,8 +14,8 @@ from kp_batch.operations.forget import forget
 from kp_batch.operations.preview import preview
 from kp_batch.pipeline import rescore
 from kp_batch.pipeline.rescore import rescore_and_report
-from kp_batch.runs.audits import Audit, Audits
 from kp_batch.storage.store import store_at
+from kp_batch.warehouse.audits import Audit, Audits
 from kp_batch.warehouse.layout import Layout
 from tests.support.archives import write_jsonl
 from tests.support.buckets import Machine, make_bucket

@@ -14,14 +14,14 @@ from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, EncoderError, WarehouseError
 from kp_batch.operations.settings import settings
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
-from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.explain_plan import plan_text
 from kp_batch.planning.limits import LimitInputs, exceeded_limits
-from kp_batch.runs.record import RunCounts
+from kp_batch.report.run_summary import Summary
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.settings import SETTINGS
 from kp_batch.warehouse.manifest import read_manifest
+from kp_batch.warehouse.run_record import RunCounts
 from tests.support.archives import trace, write_jsonl, write_parquet
 from tests.support.commands import invoke
 from tests.support.folders import keep, restore

@@ -34,10 +34,10 @@ from kp_batch.operations.forget import forget
 from kp_batch.operations.sweep import SWEPT, Grouping, sweep, sweep_span, sweep_spans
 from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep, sweep_text
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.runs.staging import Staging
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.vectors import Float32s, normalised
 from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.staging import Staging
 from tests.support.archives import record_scores, trace, write_jsonl
 from tests.support.buckets import Machine
 from tests.support.commands import check_signal, invoke, linux, working

@@ -23,7 +23,7 @@ from kp_batch.operations.verify import (
     verify,
 )
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.pipeline.summary import Summary
+from kp_batch.report.run_summary import Summary
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import read_manifest
 from tests.support import GOLDEN

@@ -22,9 +22,9 @@ from kp_batch.embedding.windows import window_hash
 from kp_batch.errors import EncoderError
 from kp_batch.pipeline import embed
 from kp_batch.pipeline.embed import rows_at, slices
-from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor, cut
 from kp_batch.vectors import Float32s
+from kp_batch.warehouse.staging import Staging
 from tests.support.sleeping import Sleeping, embed_staged, stage, vector_of
 
 T = TypeVar("T")
@@ -165,7 +165,7 @@ def test_a_model_that_fails_ends_the_stream_and_what_was_stored_stays(tmp_path: 
 KILLED = """
 import sys
 from pathlib import Path
-from kp_batch.runs.staging import Staging
+from kp_batch.warehouse.staging import Staging
 from kp_batch.steps.step import ThreadExecutor
 from tests.pipeline.test_embed import TEXTS
 from tests.support.sleeping import Sleeping, embed_staged, stage

@@ -28,7 +28,7 @@ from kp_batch.errors import (
     explain_error,
 )
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.pipeline.summary import Summary
+from kp_batch.report.run_summary import Summary
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import read_manifest

@@ -11,7 +11,7 @@ import kp_batch.pipeline.preflight
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ResourceError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.pipeline.summary import Summary
+from kp_batch.report.run_summary import Summary
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import require_manifest
 from tests.support.archives import trace, write_jsonl

@@ -15,10 +15,10 @@ import kp_batch.ingest.stage
 import kp_batch.planning.changes
 from kp_batch.planning.explain_plan import plan_text
 from kp_batch.planning.plan import _estimated_seconds
-from kp_batch.runs.reasons import Reason
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.reasons import Reason
 from kp_batch.warehouse.snapshot import published
 from tests.support.folders import keep, restore
 from tests.support.nights import PROFILE, Night, Trace

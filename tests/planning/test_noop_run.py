@@ -17,12 +17,12 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.explain_plan import describe
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer, is_current, is_up_to_date
-from kp_batch.runs.record import RunRecord, last_done
 from kp_batch.runs.run import Run
-from kp_batch.runs.staging import Staging
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.manifest import require_manifest
+from kp_batch.warehouse.run_record import RunRecord, last_done
 from kp_batch.warehouse.snapshot import PublishedSnapshot
+from kp_batch.warehouse.staging import Staging
 from tests.support.archives import trace, write_damaged, write_jsonl
 from tests.support.runs import ask, config
 

@@ -19,8 +19,8 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.plan import Plan, make_plan
+from kp_batch.report.run_summary import Summary
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 from tests.support.folders import keep, restore

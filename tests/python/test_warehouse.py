@@ -29,8 +29,8 @@ from kp_batch.errors import (
     SettingError,
     WarehouseError,
 )
-from kp_batch.pipeline import report
 from kp_batch.python.calls import Settings
+from kp_batch.report import build
 from kp_batch.warehouse.questions import questions
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke
@@ -617,7 +617,7 @@ def test_a_failed_page_is_a_warning_of_the_run(
     def fails(*_: object) -> str:
         raise OSError("no page")
 
-    monkeypatch.setattr(report, "report", fails)
+    monkeypatch.setattr(build, "report", fails)
     run = own.run(cache_size=3, max_reject_share=1)
 
     assert run.status == "done"

@@ -14,11 +14,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from kp_batch.report.chart_tables import TIME, Column, columns_of, written
 from kp_batch.report.data import ReportData, gather
 from kp_batch.report.labels import ALL
 from kp_batch.report.panel import Panel, panel_values
 from kp_batch.report.panels import PANELS
-from kp_batch.report.tables import TIME, Column, columns_of, written
 from tests.support import drawn_scores, planted
 from tests.support.reported import RUN, under
 from tests.support.scenes import Mark, Scene, drawn, off_line, scene

@@ -18,10 +18,10 @@ from kp_batch.report import findings as module
 from kp_batch.report.data import ReportData, gather
 from kp_batch.report.finding import Finding, Untrusted, clearly, of_scores, percent, query
 from kp_batch.report.findings import findings
-from kp_batch.report.kinds.changes import domain_moved, mean_change
+from kp_batch.report.kinds.composition import driver, override
 from kp_batch.report.kinds.novelty import filling, repeats
 from kp_batch.report.kinds.outcomes import confidence, success
-from kp_batch.report.kinds.parts import driver, override
+from kp_batch.report.kinds.trends import domain_moved, mean_change
 from kp_batch.report.kinds.units import paired, ranking
 from kp_batch.report.labels import ALL
 from tests.bench.findings import chance_counts, planted_counts

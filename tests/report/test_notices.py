@@ -13,7 +13,7 @@ from kp_batch.report.data import ReportData, gather
 from kp_batch.report.finding import Untrusted
 from kp_batch.report.labels import ALL
 from kp_batch.report.notices import Notice, notices
-from kp_batch.runs.audits import AuditResult
+from kp_batch.warehouse.audits import AuditResult
 from tests.support import drawn_scores
 from tests.support.drawn_scores import Drawn, draw, made, opened, write
 from tests.support.oracle.notices import (

@@ -12,7 +12,7 @@ import pytest
 from kp_batch.report.data import gather
 from kp_batch.report.labels import ALL
 from kp_batch.report.numbers import Number, numbers
-from kp_batch.report.spans import Span
+from kp_batch.report.periods import Span
 from tests.support.drawn_scores import draw, opened, write
 from tests.support.odd_scores import make
 from tests.support.oracle.answers import is_near

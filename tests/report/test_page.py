@@ -14,8 +14,8 @@ from playwright.sync_api import Locator, Page
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ArchiveError
-from kp_batch.pipeline.report import gather_traces, report, write_report
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.report.build import gather_traces, report, write_report
 from kp_batch.report.data import ReportData, gather
 from kp_batch.report.findings import findings
 from kp_batch.report.labels import ALL
@@ -23,7 +23,7 @@ from kp_batch.report.notices import notices
 from kp_batch.report.numbers import Number, numbers
 from kp_batch.report.panels import PANELS
 from kp_batch.report.themes import THEMES
-from kp_batch.report.traces import Traces
+from kp_batch.report.trace_details import Traces
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.text import shortened
 from kp_batch.warehouse.manifest import Manifest

@@ -19,9 +19,9 @@ from markdown_it import MarkdownIt
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
-from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report import markdown as module
+from kp_batch.report.build import report
 from kp_batch.report.data import ReportData, gather
 from kp_batch.report.finding import Finding
 from kp_batch.report.findings import findings
@@ -30,7 +30,7 @@ from kp_batch.report.markdown import markdown
 from kp_batch.report.notices import notices
 from kp_batch.report.numbers import numbers
 from kp_batch.report.page import page
-from kp_batch.report.traces import Traces
+from kp_batch.report.trace_details import Traces
 from kp_batch.text import code, printable, shortened
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl

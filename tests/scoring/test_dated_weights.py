@@ -19,11 +19,11 @@ from kp_batch.operations.score import score_lines, scored_text
 from kp_batch.operations.settings import settings
 from kp_batch.operations.sweep import sweep
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.scorer import FORMULAS
-from kp_batch.runs.reasons import setting_changes
+from kp_batch.report.run_summary import Summary
 from kp_batch.scoring.profiles import load_profiles, parse_profiles
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.reasons import setting_changes
 from tests.support.archives import lines, step, trace, write_jsonl
 from tests.support.folders import keep, restore
 from tests.support.lawful import tables

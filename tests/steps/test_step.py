@@ -73,7 +73,7 @@ def test_a_step_is_tried_again_after_growing_delays_and_says_so(
 @pytest.mark.telling
 @pytest.mark.prefect
 def test_a_task_of_prefect_is_tried_again_like_any_step(waited: list[float]) -> None:
-    from kp_batch.steps.prefect import _as_tasks
+    from kp_batch.flows.tasks import _as_tasks
 
     work, calls = failing(OSError(errno.EIO, "torn"))
     tasks: list[Any] = []

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kp_batch.runs.author import current_user
+from kp_batch.warehouse.author import current_user
 from tests.support.pages import Block
 
 _NEXT = "\x1e"  # between the outputs of blocks

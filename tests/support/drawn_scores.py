@@ -15,8 +15,8 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from kp_batch.runs.record import RunCounts
 from kp_batch.schemas import SCORES, TABLES
+from kp_batch.warehouse.run_record import RunCounts
 from tests.support.oracle.reports import Archive, day_of
 from tests.support.oracle.scoring import DIMENSIONS, Weights, composite, overridden
 from tests.support.oracle.statistics import bins, grouped, spread

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from kp_batch.conversion.apply_rules import Row, apply_rules
 from kp_batch.conversion.model import Rejected, Skipped, TraceDraft
 from kp_batch.conversion.rules import load_rules
-from kp_batch.imports.run import IMPORTER
+from kp_batch.imports.importing import IMPORTER
 from tests.support import GOLDEN
 from tests.support.agent_runs import OF_AGENTS, RUNS, SYSTEMS, TELLING
 from tests.support.drafting import always, drafted

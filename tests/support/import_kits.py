@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import Rules, load_rules
-from kp_batch.imports.run import import_traces
+from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
 from tests.support.drafting import Conversion, converted
 from tests.support.importing import kp_trace

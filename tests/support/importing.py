@@ -14,8 +14,8 @@ from kp_batch.conversion.formats.json_files import read_json_lines
 from kp_batch.conversion.formats.knowledgepulse import FORMAT
 from kp_batch.conversion.model import Format, Rejected, SourceRecord, TraceDraft, by_ending
 from kp_batch.conversion.rules import Rules, load_rules
-from kp_batch.imports import run
-from kp_batch.imports.run import import_traces
+from kp_batch.imports import importing
+from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
 from kp_batch.text import time_of
 
@@ -108,7 +108,7 @@ def older_spans(path: Path, others: Sequence[Path]) -> Iterator[Any]:
 def older_importer() -> Generator[None]:
     """Be an older version, which made what it is asked to make in its own way."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "IMPORTER", run.IMPORTER - 1)
+        patch.setattr(importing, "IMPORTER", importing.IMPORTER - 1)
         yield
 
 

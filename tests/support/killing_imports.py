@@ -19,8 +19,8 @@ import pytest
 
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import Rules
-from kp_batch.imports import run
-from kp_batch.imports.run import import_traces
+from kp_batch.imports import importing
+from kp_batch.imports.importing import import_traces
 from tests.support.importing import imported
 from tests.support.shuffled_spans import SPANS, span_lines
 
@@ -31,9 +31,9 @@ import sys
 from pathlib import Path
 from kp_batch.conversion.rules import Rules
 from kp_batch.conversion.formats import FORMATS
-from kp_batch.imports import run
-from kp_batch.imports.run import import_traces
-run._LARGE, run.IMPORTER = int(sys.argv[4]), int(sys.argv[5])
+from kp_batch.imports import importing
+from kp_batch.imports.importing import import_traces
+run._LARGE, importing.IMPORTER = int(sys.argv[4]), int(sys.argv[5])
 print("begun", flush=True)
 rules = Rules.from_json(sys.argv[3])
 import_traces(FORMATS["otlp"], [sys.argv[1]], Path(sys.argv[2]), rules)
@@ -50,7 +50,7 @@ class Nights:
         self.random = random.Random(seed)
         self.source = folder / "source"
         self.killed, self.never = folder / "killed", folder / "never"
-        self.rules, self.importer = self._rules("code"), run.IMPORTER
+        self.rules, self.importer = self._rules("code"), importing.IMPORTER
         self.source.mkdir()
         self.change()
 
@@ -103,7 +103,7 @@ class Nights:
 
     def _import(self, archive: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run, "IMPORTER", self.importer)
+            patch.setattr(importing, "IMPORTER", self.importer)
             import_traces(FORMATS["otlp"], [str(self.source)], archive, self.rules)
 
     def _rules(self, domain: str) -> Rules:

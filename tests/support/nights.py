@@ -12,15 +12,15 @@ from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.pipeline.summary import Summary
 from kp_batch.planning.explain_plan import PlanDescription, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
+from kp_batch.report.run_summary import Summary
 from kp_batch.runs.run import Run
-from kp_batch.runs.staging import Staging
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.reader import connect
+from kp_batch.warehouse.staging import Staging
 from tests.support.archives import trace, write_jsonl
 
 PROFILE = """[profiles.{name}]

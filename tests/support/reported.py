@@ -9,8 +9,8 @@ import polars as pl
 
 from kp_batch.report.data import FRAMES, ReportData
 from kp_batch.report.labels import ALL
-from kp_batch.report.spans import Span
-from kp_batch.runs.record import RunCounts, RunRecord
+from kp_batch.report.periods import Span
+from kp_batch.warehouse.run_record import RunCounts, RunRecord
 
 SETTINGS: Mapping[str, Any] = {
     "cache_size": 1000,

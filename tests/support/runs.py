@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from kp_batch.config import RescoreConfig
-from kp_batch.pipeline import report as reporting
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.report import build as reporting
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect

@@ -13,9 +13,9 @@ import pytest
 from kp_batch.embedding.minilm import MiniLM, Window
 from kp_batch.pipeline import embed
 from kp_batch.pipeline.embed import EncoderName, embed_by_window, parts_of
-from kp_batch.runs.staging import TEXTS, Staging
 from kp_batch.steps.step import Executor
 from kp_batch.vectors import Float32s, normalised
+from kp_batch.warehouse.staging import TEXTS, Staging
 
 
 class Sleeping(MiniLM):

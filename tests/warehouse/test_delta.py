@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.schemas import REJECTS, TABLES, VIEWS
 from kp_batch.warehouse import delta
-from kp_batch.warehouse.answers import write_answer
+from kp_batch.warehouse.answer_formats import write_answer
 from kp_batch.warehouse.delta import files_of, open_table
 from kp_batch.warehouse.layout import TABLE_NAMES, check_folder
 from kp_batch.warehouse.manifest import Manifest

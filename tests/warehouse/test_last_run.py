@@ -10,10 +10,10 @@ import pytest
 
 from kp_batch.ended import Ended
 from kp_batch.errors import BusyError, OvertakenError, WarehouseError
-from kp_batch.runs.audits import AuditResult
-from kp_batch.runs.reasons import Reason, RolledBack
+from kp_batch.warehouse.audits import AuditResult
 from kp_batch.warehouse.last_run import LastRun, Stands, Success, last_success, the_try, tried
 from kp_batch.warehouse.lock import holder, locked
+from kp_batch.warehouse.reasons import Reason, RolledBack
 
 AT = "2026-01-05T02:15:00+00:00"
 STANDS = Stands(2, cut=1, gone=0, rejected=3, audits={"always": 7}, newest_trace=AT)

@@ -15,13 +15,12 @@ import duckdb
 import pytest
 
 from kp_batch.errors import KpBatchError, WarehouseError
-from kp_batch.imports.archive import target_of
+from kp_batch.imports.destination import target_of
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import plan_rollback, rollback
 from kp_batch.operations.vacuum import VacuumResult, vacuum
 from kp_batch.operations.verify import verify
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
-from kp_batch.runs.staging import Staging
 from kp_batch.storage import store as storage
 from kp_batch.warehouse.bucket.location import folder_of, local_copy, make_folder_of
 from kp_batch.warehouse.bucket.mirror import is_shared
@@ -29,6 +28,7 @@ from kp_batch.warehouse.catalog import build_published
 from kp_batch.warehouse.delta import changes_of, files_at, files_of
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot
+from kp_batch.warehouse.staging import Staging
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke, kp_batch
 from tests.support.folders import keep, restore

@@ -12,13 +12,13 @@ import pytest
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.runs.record import RunRecord
 from kp_batch.schemas import TABLES
 from kp_batch.settings import SETTINGS as KEPT
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.redundancy import Redundancy
+from kp_batch.warehouse.run_record import RunRecord
 from kp_batch.warehouse.snapshot import manifest_after
 from tests.support.archives import trace, write_jsonl
 

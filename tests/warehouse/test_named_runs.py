@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kp_batch.errors import WarehouseError
-from kp_batch.runs.record import RunRecord
+from kp_batch.warehouse.run_record import RunRecord
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 TWO = datetime(2026, 3, 1, 2, tzinfo=UTC)

@@ -23,10 +23,9 @@ from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.files import sync_names, sync_new
 from kp_batch.operations.forget import forget
 from kp_batch.operations.vacuum import vacuum
-from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.report.build import leave_report
 from kp_batch.runs.run import effective_config
-from kp_batch.runs.staging import Staging
 from kp_batch.schemas import TABLES
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.warehouse import candidate as candidates
@@ -37,6 +36,7 @@ from kp_batch.warehouse.delta import commit, files_of, next_version
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.publication import rebuild, writing
 from kp_batch.warehouse.reader import connect, is_current
+from kp_batch.warehouse.staging import Staging
 from tests.support.archives import trace, write_jsonl
 from tests.support.folders import keep, restore
 from tests.support.gaps import AFTER, BEFORE, BETWEEN, BUILDING, GAPS, Killed, die, stopping

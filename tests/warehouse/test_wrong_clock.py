@@ -15,8 +15,8 @@ from kp_batch.operations.kept_runs import RUNS as LISTED
 from kp_batch.operations.settings import settings
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import rescore
-from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.report.build import report
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 from tests.support.queries import ask

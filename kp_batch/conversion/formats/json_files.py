@@ -15,7 +15,6 @@ from kp_batch.conversion.conversation.messages import Json, parts_of
 from kp_batch.conversion.model import ReadItem, Rejected
 from kp_batch.errors import UnreadableError
 from kp_batch.files import open_regular
-from kp_batch.kinds import binary_kind
 from kp_batch.limits import (
     Budget,
     OtherEncodingError,
@@ -25,6 +24,7 @@ from kp_batch.limits import (
     refusal_budget,
     utf8_lines_of,
 )
+from kp_batch.magic_bytes import binary_kind
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -97,7 +97,7 @@ class AnswerMethods(Place):
             >>> wh.sql("SELECT task_domain, round(mean, 3) FROM scores_by_domain LIMIT 2").rows()
             [('code', 0.526), ('customer_service', 0.505)]
         """
-        from kp_batch.warehouse.answers import frame_answer
+        from kp_batch.warehouse.answer_formats import frame_answer
         from kp_batch.warehouse.reader import connect
 
         with self._reading() as folder, connect(folder, as_of) as connection:
@@ -148,7 +148,7 @@ class AnswerMethods(Place):
             >>> wh.report("markdown").splitlines()[0]
             '# Scores of reasoning traces'
         """
-        from kp_batch.pipeline.report import report
+        from kp_batch.report.build import report
 
         if format not in {"html", "markdown"}:
             raise SettingError(f"format {format!r} is none; choose html or markdown")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kp_batch.operations.settings import SettingsInForce
     from kp_batch.operations.status import WarehouseStatus
     from kp_batch.operations.verify import Verification
-    from kp_batch.runs.audits import AuditResults
+    from kp_batch.warehouse.audits import AuditResults
 
 from kp_batch.python.methods.place import Place
 
@@ -37,7 +37,7 @@ class HistoryMethods(Place):
         """
         from kp_batch.duck import set_variables
         from kp_batch.operations.kept_runs import RUNS, available_runs
-        from kp_batch.warehouse.answers import frame_answer
+        from kp_batch.warehouse.answer_formats import frame_answer
         from kp_batch.warehouse.reader import connect
 
         with self._reading() as folder, connect(folder) as connection:
@@ -97,7 +97,7 @@ class HistoryMethods(Place):
             [('no_perfect_score', 'passes')]
         """
         from kp_batch.pipeline.audit import audit
-        from kp_batch.runs.audits import refuse_failed
+        from kp_batch.warehouse.audits import refuse_failed
 
         with self._reading() as folder:
             results = audit(folder, run)

@@ -26,9 +26,9 @@ from kp_batch.errors import BusyError, StorageError, WarehouseError, is_passing
 from kp_batch.operations.forget import forget
 from kp_batch.operations.preview import preview
 from kp_batch.operations.vacuum import vacuum
-from kp_batch.pipeline import report as pipeline_report
-from kp_batch.pipeline.report import leave_report
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.report import build as pipeline_report
+from kp_batch.report.build import leave_report
 from kp_batch.runs.run import effective_config
 from kp_batch.steps import step
 from kp_batch.steps.step import ThreadExecutor

@@ -13,7 +13,7 @@ import polars as pl
 
 from kp_batch.conversion.model import Rejected
 from kp_batch.duck import duckdb_config, set_variables, sql, statement
-from kp_batch.imports.archive import Archive
+from kp_batch.imports.destination import Archive
 from kp_batch.imports.sorted_runs import SortedRuns
 from kp_batch.stopping import stopped_by
 from kp_batch.text import encodable, shortened
@@ -93,7 +93,7 @@ class Refusals:
         config = duckdb_config(self._folder / "spill")
         with duckdb.connect(config=config) as connection, stopped_by(connection.interrupt):
             set_variables(connection, **variables)
-            rows = sql(__name__, "rejects.sql")
+            rows = sql(__name__, "refusals.sql")
             connection.execute(statement("CREATE TABLE refusals AS $rows", rows=rows))
             damaged = connection.execute("SELECT 1 FROM refusals WHERE text IS NULL").fetchall()
             self.has_damaged_lines = bool(damaged)

@@ -8,16 +8,16 @@ from prefect.cache_policies import NO_CACHE
 
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import SettingError
-from kp_batch.imports.config import ImportConfig, imports_of, read_imports
-from kp_batch.imports.summary import as_text
-from kp_batch.log import info
-from kp_batch.steps.prefect import (
+from kp_batch.flows.tasks import (
     FLOW,
     logged_to_prefect,
     rescore_in_tasks,
     silence_at_exit,
     tried_in_flow,
 )
+from kp_batch.imports.config import ImportConfig, imports_of, read_imports
+from kp_batch.imports.summary import as_text
+from kp_batch.log import info
 from kp_batch.steps.step import retried, timed
 
 __all__ = ["import_and_rescore", "rescore"]

@@ -27,8 +27,8 @@ import kp_batch as kp
 from kp_batch.errors import ArchiveError, EncoderError, ProfileError, ResourceError, SettingError
 from kp_batch.pipeline import preflight
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.python import scoring
-from kp_batch.python.scoring import COLUMNS
+from kp_batch.python import score_frame
+from kp_batch.python.score_frame import COLUMNS
 from tests.support import GOLDEN, ROOT
 from tests.support.archives import step, table, trace, write_damaged, write_jsonl, write_parquet
 from tests.support.counting import counted, observed
@@ -239,7 +239,7 @@ def test_nothing_is_left_and_nothing_printed(
         assert [*left.iterdir()]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(scoring, "score_archive", interrupted)
+    monkeypatch.setattr(score_frame, "score_archive", interrupted)
     with pytest.raises(KeyboardInterrupt):
         kp.score(FAULTY, embedder="hashing")
     assert [*left.iterdir()] == []
@@ -279,7 +279,7 @@ def test_a_disk_that_fills_up_is_told_without_its_folder(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(left / "kp-batch-1" / "traces"))
 
-    monkeypatch.setattr(scoring, "take", full)
+    monkeypatch.setattr(score_frame, "take", full)
     with pytest.raises(ResourceError, match=r"the disk of .* is full") as told:
         kp.score(FAULTY, embedder="none")
     assert str(left) not in str(told.value)

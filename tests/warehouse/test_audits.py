@@ -17,9 +17,9 @@ from kp_batch.operations.preview import plan
 from kp_batch.operations.settings import settings
 from kp_batch.pipeline.audit import audit
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.pipeline.summary import Summary, as_text
-from kp_batch.runs.audits import audits_text, load_audits
+from kp_batch.report.run_summary import Summary, as_text
 from kp_batch.runs.run import effective_config
+from kp_batch.warehouse.audits import audits_text, load_audits
 from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import read_manifest
 from tests.support import ROOT

@@ -20,14 +20,14 @@ from kp_batch.conversion.formats import FORMATS, detect_format
 from kp_batch.conversion.model import Format, Input
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import ArchiveError, KpBatchError
-from kp_batch.imports.archive import Archive, target_of
 from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired, waiting_of
+from kp_batch.imports.destination import Archive, target_of
 from kp_batch.imports.job import ImportJob
 from kp_batch.imports.limits import ImportLimits, check_limits
-from kp_batch.imports.rejects import NAMES
+from kp_batch.imports.refusals import NAMES
 from kp_batch.imports.rereading import Replaced, moved_files, namesakes
 from kp_batch.imports.sorted_runs import RUN_BYTES
-from kp_batch.imports.sources import (
+from kp_batch.imports.source_files import (
     Sniffed,
     Source,
     file_stamp,

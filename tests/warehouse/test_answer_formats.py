@@ -15,7 +15,7 @@ from kp_batch.cli.query import sql  # noqa: F401 (it adds the command)
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.warehouse.answers import frame_answer, write_answer
+from kp_batch.warehouse.answer_formats import frame_answer, write_answer
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl

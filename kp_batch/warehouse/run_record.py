@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Self
 
-from kp_batch.runs.audits import AuditResult
-from kp_batch.runs.reasons import Reason, formula_changes
+from kp_batch.warehouse.audits import AuditResult
+from kp_batch.warehouse.reasons import Reason, formula_changes
 
 # Columns of `runs` that hold JSON. `inputs` stays in the table: it may have an entry for each file
 # of the archive, and nothing takes it apart.

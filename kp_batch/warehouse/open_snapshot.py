@@ -9,13 +9,11 @@ from pathlib import Path
 import duckdb
 import polars as pl
 
-from kp_batch.dimensions import DIMENSIONS
 from kp_batch.duck import frame_of, sql
-from kp_batch.runs.staging import Staging
 from kp_batch.schemas import TIMESTAMP
-from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.catalog import create_macros
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
+from kp_batch.warehouse.staging import Staging
 
 _FINGERPRINTS = pl.Schema(
     {
@@ -48,11 +46,6 @@ class OpenSnapshot(PublishedSnapshot):
         for name in frames:
             self.connection.unregister(name)
         return answer
-
-    def profiles(self) -> list[WeightProfile]:
-        """The published profiles."""
-        rows = self.scan("profiles").select("name", *DIMENSIONS).collect()
-        return [WeightProfile(*row) for row in rows.iter_rows()]
 
     def fingerprints(self, moments: Sequence[datetime]) -> pl.DataFrame:
         """The ids of the published scores, by day, domain and the weights in force.

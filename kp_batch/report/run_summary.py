@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from kp_batch.html import Displayed
 from kp_batch.parts import Facts, Head, Part, Row, Table
 from kp_batch.parts import as_text as text_of
-from kp_batch.runs.audits import AuditResult, audits_text
-from kp_batch.runs.record import RunCounts
 from kp_batch.steps.step import PREFECT, START, Clock, step_seconds
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import DOMAIN, bar_line, count_of, printable, shortened
+from kp_batch.warehouse.audits import AuditResult, audits_text
+from kp_batch.warehouse.run_record import RunCounts
 
 if TYPE_CHECKING:  # printing a summary does not need these
     import polars as pl
@@ -183,7 +183,7 @@ def _distributions(
     """Read the number of domains of a run, or of the last done one, and the largest of them."""
     import polars as pl
 
-    from kp_batch.runs.record import last_done
+    from kp_batch.warehouse.run_record import last_done
     from kp_batch.warehouse.snapshot import published
 
     now = published(warehouse)

@@ -15,9 +15,9 @@ from kp_batch import duck
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
 from kp_batch.operations.forget import forget
-from kp_batch.pipeline import report as reporting
-from kp_batch.pipeline.report import leave_report, report
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
+from kp_batch.report import build as reporting
+from kp_batch.report.build import leave_report, report
 from kp_batch.report.data import ReportData
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.reader import connect

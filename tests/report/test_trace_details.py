@@ -13,11 +13,11 @@ import pytest
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import UNREAD, ArchiveError
 from kp_batch.operations.forget import forget
-from kp_batch.pipeline import report as report_texts
-from kp_batch.pipeline.report import gather_traces, leave_report, read_texts, report
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
+from kp_batch.report import build as report_texts
+from kp_batch.report.build import gather_traces, leave_report, read_texts, report
 from kp_batch.report.data import ReportData, gather
-from kp_batch.report.traces import StepStart, Text, Traces
+from kp_batch.report.trace_details import StepStart, Text, Traces
 from kp_batch.schemas import STEP_TYPES
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.layout import Layout

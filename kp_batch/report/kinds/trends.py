@@ -18,7 +18,7 @@ from kp_batch.report.finding import (
     weights_of,
 )
 from kp_batch.report.labels import ALL
-from kp_batch.report.spans import shift
+from kp_batch.report.periods import shift
 
 _RECENT = 4  # periods whose changes are told
 _CHANCE = 0.05 / _RECENT  # of a p-value: of so many periods, each by itself

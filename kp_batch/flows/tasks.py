@@ -25,15 +25,15 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError, explain_mendable
 from kp_batch.log import add_handler, info, warn
 from kp_batch.operations.preview import Preview, preview, preview_text
-from kp_batch.pipeline.report import report
 from kp_batch.pipeline.rescore import OpenRun, rescore_and_report, watched
-from kp_batch.pipeline.summary import Summary, as_table, as_text
 from kp_batch.planning.explain_plan import plan_text, warnings
 from kp_batch.project import load_project
-from kp_batch.runs.audits import AuditResult, audits_table
+from kp_batch.report.build import report
+from kp_batch.report.run_summary import Summary, as_table, as_text
 from kp_batch.steps.ray import executor_of
 from kp_batch.steps.step import PREFECT, START, Caller, Clock, timed
 from kp_batch.text import code, printable
+from kp_batch.warehouse.audits import AuditResult, audits_table
 from kp_batch.warehouse.bucket.location import folder_of, shown
 from kp_batch.warehouse.last_run import tried
 from kp_batch.warehouse.layout import Layout

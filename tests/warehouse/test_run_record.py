@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from kp_batch.runs.record import (
+from kp_batch.schemas import RUNS
+from kp_batch.scoring.profiles import WeightProfile
+from kp_batch.warehouse.run_record import (
     RunCounts,
     RunRecord,
     done_runs,
@@ -15,8 +17,6 @@ from kp_batch.runs.record import (
     last_done,
     profile_name,
 )
-from kp_batch.schemas import RUNS
-from kp_batch.scoring.profiles import WeightProfile
 
 JSON: dict[str, Any] = {
     "config": {"embedder": "minilm", "cache_size": 1000, "ttl": "none", "threshold": 0.75},

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import kp_batch.pipeline.publish
-import kp_batch.pipeline.summary
+import kp_batch.report.run_summary
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.pipeline.summary import (
+from kp_batch.report.run_summary import (
     DomainScores,
     as_table,
     as_text,
@@ -123,7 +123,7 @@ def test_a_summary_shows_the_domains_with_the_most_traces_and_how_many_more_ther
     write_jsonl(archive, [trace(id=f"{n}", task_domain=domain) for n, domain in enumerate(domains)])
     every = rescore_archive(config(tmp_path, archive))
     assert [row.task_domain for row in every.scores] == [*"abcde"]
-    monkeypatch.setattr(kp_batch.pipeline.summary, "_DOMAINS_SHOWN", 4)
+    monkeypatch.setattr(kp_batch.report.run_summary, "_DOMAINS_SHOWN", 4)
     shown = replace(rescore_archive(config(tmp_path, archive)), run_id=every.run_id)
     assert (shown.domains, shown.scores) == (5, every.scores[:4])
     assert as_text(shown).endswith("\n  1 more, with fewer traces: see the view distributions")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from kp_batch.config import RescoreConfig
-from kp_batch.runs.author import current_user, parse_note, signed
+from kp_batch.warehouse.author import current_user, parse_note, signed
 from tests.support.commands import invoke
 from tests.support.runs import ask, config, least, run_night, two_nights
 

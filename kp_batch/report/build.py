@@ -13,16 +13,14 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from kp_batch.archive.formats.json import rows_from_objects
-from kp_batch.dimensions import DIMENSIONS
-from kp_batch.duck import columns, duckdb_limit, frame_of, sql, statement
+from kp_batch.duck import duckdb_limit, frame_of, sql, statement
 from kp_batch.errors import BusyError, Unread, WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.ingest.reread import Trace, TraceLocation, locations_query, reread_batches
 from kp_batch.log import info, warn
 from kp_batch.report.data import ReportData, gather
-from kp_batch.report.traces import Detail, StepStart, Text, Traces
-from kp_batch.scoring.composite import breakdowns
-from kp_batch.scoring.profiles import WeightProfile
+from kp_batch.report.trace_details import Detail, StepStart, Text, Traces
+from kp_batch.scoring.composite import breakdowns, profiles_of
 from kp_batch.steps.step import Executor, ThreadExecutor, cut, step
 from kp_batch.storage.urls import is_url
 from kp_batch.text import one_line, shortened
@@ -36,7 +34,6 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot
 _MOST_MEMORY = 512 << 20  # of DuckDB, which spills the rest to disk
 _THREADS = ThreadExecutor()
 _BEYOND = 2**63 - 1  # all rows; see locations.sql
-_PROFILES = statement("SELECT name, $columns FROM kp.profiles", columns=columns(DIMENSIONS))
 # A page is worth a few seconds: of a disk, or of a network that fetches the files of a bucket.
 _MOST_BYTES = 256 << 20
 _PART_BYTES = 4 << 20  # to be read at once
@@ -189,7 +186,7 @@ def gather_traces(
 ) -> Traces:
     """Gather the breakdowns of the scores in the page's tables, and the texts of these traces."""
     rows = _located(now, connection, data.traces)
-    profiles = [WeightProfile(*row) for row in connection.execute(_PROFILES).fetchall()]
+    profiles = profiles_of(now.scan("profiles"))
     columns = [field.name for field in fields(Detail) if field.name != "breakdown"]
     known = rows.with_columns(pl.col("row").replace(_BEYOND, None))
     details = {

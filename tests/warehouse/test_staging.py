@@ -7,7 +7,7 @@ import duckdb
 import pytest
 
 from kp_batch.duck import available_bytes
-from kp_batch.runs.staging import Staging
+from kp_batch.warehouse.staging import Staging
 
 
 def instances(*connections: duckdb.DuckDBPyConnection) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch.steps.prefect_settings import configured_api
+from kp_batch.start import configured_api
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke, kp_batch
 
@@ -76,7 +76,7 @@ def test_a_profile_in_a_warehouse_names_no_server(
     variables = {name: str(mine) for name in own}
     ask = (
         "import sys; from pathlib import Path\n"
-        "from kp_batch.steps.prefect_settings import prepare_prefect\n"
+        "from kp_batch.start import prepare_prefect\n"
         "prepare_prefect(Path(sys.argv[1]))\n"
         "from prefect.settings import get_current_settings as s\n"
         "from prefect.context import get_settings_context as c\n"

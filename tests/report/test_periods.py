@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kp_batch.report.spans import Span, grain_of, held_by, span
+from kp_batch.report.periods import Span, grain_of, held_by, span
 from tests.support.oracle.reports import LENGTHS
 
 ENDED = date(2026, 2, 1)
