@@ -38,14 +38,21 @@ _KINDS = {
 def faults_of(
     error: "ValidationError", model: "type[BaseModel]", named: Callable[[Place], str]
 ) -> str:
-    """All faults of a value.
+    """All faults of a value, in one line; see `faults_in`."""
+    return "; ".join(faults_in(error, model, named))
+
+
+def faults_in(
+    error: "ValidationError", model: "type[BaseModel]", named: Callable[[Place], str]
+) -> list[str]:
+    """The faults of a value.
 
     Args:
         error: what pydantic says of it.
         model: what it should be.
         named: how those who wrote it name a place in it, such as an option; '' for all of it.
     """
-    return "; ".join(_fault(dict(each), model, named) for each in error.errors())
+    return [_fault(dict(each), model, named) for each in error.errors()]
 
 
 def _fault(fault: dict[str, Any], model: "type[BaseModel]", named: Callable[[Place], str]) -> str:

@@ -1,85 +1,342 @@
-"""The settings that a warehouse keeps: their names, and the JSON values that each may have.
+"""The settings of a run: the one place for their names, defaults, bounds and descriptions.
 
-This is the contract between `config`, which takes names and bounds from here, and
-`warehouse.manifest`, which reads nothing else. Texts are read more closely by who uses them.
+The models are the tables of a project's file. Made from them are the fields of `RescoreConfig`, the
+options of the command line and their help, the keywords in Python, Prefect's form, the file that
+`init` writes, and the check of what a warehouse keeps.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, cast, get_args
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+)
+from pydantic.fields import FieldInfo
+
+from kp_batch.embedding.precision import Precision
+from kp_batch.faults import Place, faults_in
+from kp_batch.novelty.settings import format_cache_by, parse_cache_by
+from kp_batch.runs.limits import parse_limit, parse_share
+from kp_batch.scoring.profiles import ProfileVersions, load_profiles, parse_profiles
+from kp_batch.text import format_duration, parse_duration
+from kp_batch.warehouse.audits import Audits as AuditSet
+from kp_batch.warehouse.audits import load_audits, parse_audits
+
+EMBEDDERS = ("minilm", "hashing", "none")  # all others are names of models
+NONE = "none"  # a value, unlike what is left out
+BUILT_IN = "default"  # stands for the built-in profiles
+NO_WAIT = timedelta(0)
+_WORKERS = 1_024  # of one machine
 
 
 @dataclass(frozen=True)
-class Number:
-    """The bounds of a number, which are allowed themselves."""
+class Metavar:
+    """What help calls the value of a type."""
 
-    least: int
-    most: int
-    is_whole: bool = False
-
-    def allows(self, value: Any) -> bool:
-        """Whether a value is a number within the bounds; true and false are none."""
-        is_number = isinstance(value, int if self.is_whole else int | float)
-        return is_number and not isinstance(value, bool) and self.least <= value <= self.most
+    name: str
 
 
-PROJECT_FILE = "kp_batch.toml"  # in the current folder, unless another one is named
-EMBEDDERS = ("minilm", "hashing", "none")  # all others are names of models
-CACHE_SIZE = Number(1, 2**63 - 1, is_whole=True)
-SHARE = Number(0, 1)
+def _with_absolute_folder(embedder: str, info: ValidationInfo) -> str:
+    """Name a model's folder in full, since it names scores; it starts from that of its file."""
+    folder = Path(info.context or "").resolve() / embedder
+    return str(folder) if embedder not in EMBEDDERS and folder.is_dir() else embedder
 
 
-def is_text(value: Any) -> bool:
-    """Whether a value is a text."""
-    return isinstance(value, str)
+def _parse_exclusion(text: str) -> str:
+    from kp_batch.archive.excluding import parse_exclusion  # and Polars, which takes long to import
+
+    return parse_exclusion(text)
 
 
-def is_flag(value: Any) -> bool:
-    """Whether a value is true or false."""
-    return isinstance(value, bool)
+def _parse_text(parse: Callable[[str], Any]) -> BeforeValidator:
+    return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
 
 
-def are_all(values: Any, allowed: Callable[[str, Any], bool]) -> bool:
-    """Whether a value is an object whose names and values are allowed."""
-    return isinstance(values, dict) and all(
-        allowed(name, value) for name, value in cast("dict[str, Any]", values).items()
+def _parse_duration(value: Any) -> timedelta | None:
+    if isinstance(value, timedelta):
+        if value <= timedelta(0) or value % timedelta(seconds=1):
+            raise ValueError(f"a duration is a positive number of whole seconds, got {value}")
+        return value
+    if value is None or isinstance(value, str):
+        return None if value is None else parse_duration(value)
+    raise ValueError(f"a duration is a text such as 90m, got {value!r}")
+
+
+def _parse_wait(value: Any) -> timedelta:
+    """True waits without an end, False and none not at all."""
+    if isinstance(value, bool) or value == "true":
+        return timedelta.max if value else NO_WAIT
+    if value in (NO_WAIT, timedelta.max):
+        return value
+    if isinstance(value, str | timedelta):
+        return _parse_duration(value) or NO_WAIT
+    raise ValueError(f"a wait is true, false or a duration such as 90m, got {value!r}")
+
+
+def _format_wait(wait: timedelta) -> bool | str:
+    return wait == timedelta.max if wait in (NO_WAIT, timedelta.max) else format_duration(wait)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_workers(ray: str | None) -> str | None:
+    if ray is not None and re.fullmatch(r"-?[0-9]+", ray) and not 1 <= int(ray) <= _WORKERS:
+        raise ValueError(f"from 1 to {_WORKERS:,} workers, got {ray}")
+    return ray
+
+
+def _load_or_parse(
+    load: Callable[[str | Path], Any], parse: Callable[[Mapping[str, Any], str], Any], what: str
+) -> BeforeValidator:
+    """Load a file, or what a word stands for, or take the tables of such a file themselves."""
+
+    def validate(value: Any) -> Any:
+        if isinstance(value, str | Path):
+            return load(value)
+        if isinstance(value, Mapping):
+            return parse(cast("Mapping[str, Any]", value), f"the table of {what} that was given")
+        return value
+
+    return BeforeValidator(validate)
+
+
+def _json_of(*types: str) -> WithJsonSchema:
+    """What a form in JSON shows of a type."""
+    several: list[dict[str, Any]] = [{"type": each} for each in types]
+    return WithJsonSchema({"anyOf": several} if several[1:] else several[0])
+
+
+Duration = Annotated[
+    timedelta | None,
+    BeforeValidator(_parse_duration),
+    PlainSerializer(format_duration, return_type=str),
+    _json_of("string"),
+    Metavar("DURATION"),
+]
+CacheBy = Annotated[
+    tuple[str, ...],
+    _parse_text(parse_cache_by),
+    AfterValidator(lambda names: parse_cache_by(format_cache_by(names))),  # of Python, too
+    PlainSerializer(format_cache_by, return_type=str),
+    _json_of("string"),
+]
+Profiles = Annotated[
+    ProfileVersions,
+    _load_or_parse(
+        lambda file: load_profiles(None if str(file) == BUILT_IN else file),
+        parse_profiles,
+        "profiles",
+    ),
+    PlainSerializer(ProfileVersions.as_json),
+    _json_of("string"),
+    Metavar("FILE"),
+]
+Audits = Annotated[
+    AuditSet,
+    _load_or_parse(
+        lambda file: AuditSet({}) if str(file) == NONE else load_audits(file),
+        parse_audits,
+        "audits",
+    ),
+    PlainSerializer(AuditSet.as_json),
+    _json_of("string"),
+    Metavar("FILE"),
+]
+Wait = Annotated[
+    timedelta,
+    BeforeValidator(_parse_wait),
+    PlainSerializer(_format_wait),
+    _json_of("boolean", "string"),
+    Metavar("[DURATION]"),
+]
+Ray = Annotated[
+    str | None,
+    BeforeValidator(lambda value: str(value) if _is_whole(value) else value),
+    AfterValidator(_check_workers),
+    _json_of("string", "integer", "null"),
+]
+Limit = Annotated[
+    str | None,
+    BeforeValidator(lambda value: value if value is None else parse_limit(value)),
+    _json_of("integer", "string"),
+    Metavar("LIMIT"),
+]
+Share = Annotated[str, BeforeValidator(parse_share), _json_of("number", "string"), Metavar("SHARE")]
+
+
+def metavar_of(field: FieldInfo) -> str | None:
+    """What help calls the value of a setting, or each of its values."""
+    of_each = [getattr(each, "__metadata__", ()) for each in get_args(field.annotation)]
+    marks = (mark for marks in (field.metadata, *of_each) for mark in marks)
+    return next((mark.name for mark in marks if isinstance(mark, Metavar)), None)
+
+
+class Table(BaseModel):
+    """Settings by their names, and no others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The values that are not left out."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+class SettingsTable(Table):
+    """`[settings]`: what `Settings` has besides weights and audits, which are tables themselves."""
+
+    embedder: Annotated[str, AfterValidator(_with_absolute_folder)] = Field(
+        "minilm",
+        min_length=1,
+        description="minilm, hashing, none, or any sentence-transformers folder or id.",
+    )
+    precision: Precision = Field(
+        "float32",
+        description="In which a model computes: float32, or bf16, which is faster where the "
+        "processor or the GPU has it.",
+    )
+    cache_size: int = Field(
+        1_000, ge=1, le=2**63 - 1, strict=True, description="How many vectors the cache holds."
+    )
+    ttl: Duration = Field(
+        None, description="How long a vector stays in the cache: none, 90m, 12h, 7d."
+    )
+    cache_by: CacheBy = Field(
+        (),
+        description="Traces that are equal in this share a cache: none (all of them), agent_id, "
+        "framework, task_domain, or a key of the files' paths such as host=a; + joins several.",
+    )
+    threshold: float = Field(
+        0.75, ge=0, le=1, description="The score from which on a trace is worth sharing."
+    )
+    text: bool = Field(
+        default=True,
+        description="Show texts of traces in the report; compare and explain always do.",
     )
 
 
-def _are_profiles(value: Any) -> bool:
-    return are_all(
-        value,
-        lambda _, tables: all(
-            are_all(table, lambda name, value: (is_text if name == "from" else SHARE.allows)(value))
-            for table in (tables if isinstance(tables, list) else [tables])
-        ),
+class Settings(SettingsTable):
+    """What the warehouse keeps: the first done run fixes it, and later ones may change it."""
+
+    profiles: Profiles = Field(
+        default_factory=load_profiles,
+        description="A TOML file of weight profiles, or default for the built-in ones.",
+    )
+    audits: Audits = Field(
+        default_factory=partial(AuditSet, {}),
+        description="A TOML file of audits, SQL for the rows that must not be published, or none "
+        "to end them.",
     )
 
 
-def _are_audits(value: Any) -> bool:
-    return are_all(value, lambda _, audit: are_all(audit, lambda _, text: is_text(text)))
+class RunOptions(Table):
+    """`[run]`: how runs are made."""
+
+    exclude: tuple[Annotated[str, AfterValidator(_parse_exclusion), Metavar("GLOB")], ...] = Field(
+        (),
+        description="Leave out files and folders of the archive that match a glob, such as "
+        "broken/*.parquet; their traces stay until a run prunes, and no limit counts them.",
+    )
+    prune: bool = Field(
+        default=False,
+        description="Remove the traces of files that are gone, unreadable or excluded.",
+    )
+    ray: Ray = Field(
+        None,
+        min_length=1,
+        examples=["auto"],
+        description="Do the parts of the work on Ray: in this number of workers here, on the "
+        "cluster at this address, or on the one that runs (auto).",
+    )
+    wait: Wait = Field(
+        default=NO_WAIT,
+        description="Wait while another run writes to the warehouse; with a duration such as 90s, "
+        "30m or 2h, at most this long.",
+    )
 
 
-# The first done run fixes them, and a run that leaves one out takes it from the warehouse. All
-# others are of one run alone.
-SETTINGS: Mapping[str, Callable[[Any], bool]] = {
-    "embedder": is_text,
-    "precision": is_text,
-    "cache_size": CACHE_SIZE.allows,
-    "ttl": is_text,
-    "cache_by": is_text,
-    "profiles": _are_profiles,
-    "threshold": SHARE.allows,
-    "text": is_flag,
-    "audits": _are_audits,
+class Limits(Table):
+    """`[limits]`: a run that exceeds one fails, and publishes nothing."""
+
+    max_reject_share: Share = Field(
+        "5%",
+        description="Fail if more than this share of all rows is rejected, such as 5% or 0.05; or "
+        "ten or more of the newly read ones, if these are more than this share of them.",
+    )
+    max_new_rejects: Limit = Field(
+        None,
+        description="Fail if more of the newly read rows are rejected: a number, or a share such "
+        "as 5%.",
+    )
+    max_removed: Limit = Field(
+        None,
+        description="Fail if more of the published traces would be removed: a number, or a share. "
+        "Left out, it is more than 5% and more than ten. Pruned and forgotten ones do not count.",
+    )
+    max_unreadable: Limit = Field(
+        None,
+        description="Fail if more files are unreadable: a number, or a share. Those that the last "
+        "done run found unreadable as well do not count.",
+    )
+    max_gone: Limit = Field(
+        None,
+        description="Fail if more files are gone since the last done run: a number, or a share.",
+    )
+    timeout: Duration = Field(
+        None,
+        examples=["4h"],
+        description="End the command if it is not over after so long, as 90s, 30m or 4h; a call in "
+        "Python, or a flow, is not ended.",
+    )
+
+
+class ProjectTables(Table):
+    """The tables of a project's file, besides those of profiles and audits."""
+
+    settings: SettingsTable = SettingsTable()
+    run: RunOptions = RunOptions()
+    limits: Limits = Limits()
+    imports: tuple[dict[str, Any], ...] = ()
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any], folder: Path) -> tuple["ProjectTables", list[str]]:
+        """Read the tables of a file's content; returns them, and their faults.
+
+        Args:
+            content: what else it has is not looked at.
+            folder: of the file, from which paths start.
+        """
+        tables = {name: content[name] for name in cls.model_fields if name in content}
+        try:
+            return cls.model_validate(tables, context=folder), []
+        except ValidationError as error:
+            return cls(), faults_in(error, cls, _place)
+
+
+def _place(place: Place) -> str:
+    """A place in the file, for messages: `[limits] max_gone`."""
+    table, *keys = map(str, place)
+    return " ".join((f"[{table}]" if table in TABLES else table, *keys))
+
+
+# The tables whose values are of a run, by their names in the file.
+TABLES: Mapping[str, type[Table]] = {
+    "settings": SettingsTable,
+    "run": RunOptions,
+    "limits": Limits,
 }
-
-
-def wrong_setting(settings: Any) -> str | None:
-    """What no warehouse keeps among settings, for a message; None if it keeps all of them."""
-    if not isinstance(settings, dict):
-        return f"settings {settings!r}"
-    for name, value in cast("dict[str, Any]", settings).items():
-        if name not in SETTINGS or not SETTINGS[name](value):
-            return f"the setting {name} {value!r}"
-    return None

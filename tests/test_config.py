@@ -11,7 +11,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import KpBatchError
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.settings import SETTINGS
+from kp_batch.settings import Settings
 from kp_batch.text import format_duration
 from kp_batch.warehouse.manifest import Manifest
 from tests.support.profiles import LEGAL
@@ -91,7 +91,7 @@ def test_a_config_survives_json(tmp_path: Path) -> None:
 
 def test_what_is_left_out_is_as_the_warehouse_has_it() -> None:
     kept = least(embedder="hashing", ttl="7d", profiles="default").settings
-    assert set(kept) == set(SETTINGS)
+    assert set(kept) == set(Settings.model_fields)
     assert least().with_defaults({}) == least()
     assert least().with_defaults(kept).settings == kept
     chosen = least(ttl="none", embedder="minilm", prune=True).with_defaults(kept)
@@ -123,10 +123,34 @@ def test_a_setting_of_the_warehouse_that_there_is_no_more_is_passed_over() -> No
     assert least().with_defaults({**least().settings, "since": "2026-01-05"}) == least()
 
 
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"threshold": "high"},
+        {"threshold": 10**400},
+        {"threshold": float("nan")},
+        {"cache_size": 0},
+        {"cache_size": "9"},
+        {"embedder": ["none"]},
+        {"ttl": 7},
+        {"text": "perhaps"},
+        {"profiles": []},
+        {"profiles": {"default": {"novelty": "1"}}},
+        {"profiles": {"default": [{"from": 1}]}},
+        {"profiles": {"default": [1]}},
+        {"audits": {"a": {"sql": 1}}},
+    ],
+    ids=str,
+)
+def test_what_a_warehouse_keeps_is_checked_before_a_run_takes_it(kept: dict[str, Any]) -> None:
+    with pytest.raises(KpBatchError):
+        least().with_defaults(kept)
+
+
 def test_a_form_sends_no_setting_of_the_warehouse_that_nobody_chose() -> None:
     shown = RescoreConfig.model_json_schema()["properties"]
     assert not any("default" in field for field in shown.values())
-    assert all(shown[name].get("type") for name in SETTINGS)
+    assert all(shown[name].get("type") for name in Settings.model_fields)
 
 
 def test_a_config_is_frozen() -> None:

@@ -1,9 +1,7 @@
 """The file of a project: its form, its faults, and what it makes of a run's settings."""
 
 import ast
-import json
 import math
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,11 @@ from kp_batch.operations.deployment import deployment_of
 from kp_batch.operations.init import begin_project, deploy_project
 from kp_batch.operations.preview import preview
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
-from kp_batch.project import TABLES, load_project
+from kp_batch.project import load_project
 from kp_batch.runs.rolled_back import bringing_back
 from kp_batch.runs.run import effective_config
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.settings import SETTINGS
+from kp_batch.settings import TABLES
 from kp_batch.warehouse.audits import load_audits
 from kp_batch.warehouse.reasons import Reason
 from tests.support import ROOT
@@ -46,7 +44,7 @@ def of(file: Path, **given: Any) -> RescoreConfig:
 
 
 def test_each_setting_of_a_run_has_its_table() -> None:
-    keys = [key for table in TABLES.values() for key in table]
+    keys = [key for table in TABLES.values() for key in table.model_fields]
     assert sorted(keys) == sorted(RescoreConfig.model_fields.keys() - ELSEWHERE)
 
 
@@ -124,11 +122,11 @@ FAULTS = {
     "[settings]\ncache_size = '9'": "[settings] cache_size is a whole number, got '9'",
     "[settings]\nttl = 'soon'": "[settings] ttl",
     "[limits]\nmax_gone = 'many'": "[limits] max_gone: a limit is",
-    "settings = 3": "settings is a table, got 3",
+    "settings = 3": "[settings] is a table, got 3",
     "archive = 3": "archive is a path or a list of paths, got 3",
     "archive = ['a', 3]": "archive is a path or a list of paths, got ['a', 3]",
     "warehouse_id = 7": "warehouse_id is a text, got 7",
-    "imports = 'x'": "imports are tables, each [[imports]], got 'x'",
+    "imports = 'x'": "imports is a list, got 'x'",
     "[profiles.code]\nnovelty = 1": "[profiles] of the project file ",
     "[audits.a]\nsgl = 'x'": "kp_batch.toml has 2 faults: a has no key 'sgl', did you mean 'sql'?",
     "audits = 3": "[audits] of the project file ",
@@ -136,8 +134,8 @@ FAULTS = {
     "archive = ''": "archive is empty",
     "warehouse = ''": "warehouse is empty",
     "[settings]\nembedder = ''": "embedder is empty",
-    "[settings]\nttl = 7": "ttl is a text such as '90m', got 7",
-    "[limits]\ntimeout = 4": "timeout is a text such as '90m', got 4",
+    "[settings]\nttl = 7": "[settings] ttl: a duration is a text such as 90m, got 7",
+    "[limits]\ntimeout = 4": "[limits] timeout: a duration is a text such as 90m, got 4",
     "[settings]\nsince = '2026'": "[settings] has no key 'since'",
 }
 
@@ -153,7 +151,7 @@ def test_what_stands_before_the_tables_is_read_whatever_these_say(tmp_path: Path
 
 
 def test_all_faults_are_told_where_one_stands_before_the_tables(tmp_path: Path) -> None:
-    words = "has 3 faults: there is no key 'wharehouse'.*; settings is a table.* no key 'max_lost'"
+    words = r"has 3 faults: there is no key 'wharehouse'.*; \[settings\] is a .* no key 'max_lost'"
     file = written(tmp_path, "wharehouse = 'w'\nsettings = 3\n[limits]\nmax_lost = 1\n")
     with pytest.raises(KpBatchError, match=words):
         load_project(file)
@@ -186,53 +184,29 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 
 def test_the_line_of_each_setting_is_found(tmp_path: Path) -> None:
     text = """warehouse = "w"
-[limits]
+run.exclude = [
+  'cache_size',
+]
+[ limits ] # those
 max_gone = 0
 [settings]
 # cache_size = 5
 cache_size=6
 [profiles.code]
-novelty = 1.0
+WEIGHTS
 [[profiles."x y"]]
+WEIGHTS
+[audits]
+b.sql = 'a'
 [audits.a]
+sql = 'SELECT 1'
 """
-    project = load_project(
-        written(
-            tmp_path,
-            text.replace("novelty = 1.0", _weights())
-            .replace('[[profiles."x y"]]', f'[[profiles."x y"]]\n{_weights()}')
-            .replace("[audits.a]", "[audits.a]\nsql = 'SELECT 1'"),
-        )
-    )
-    assert project.line_of("cache_size") == 6
-    assert project.line_of("max_gone") == 3
-    assert project.line_of("profiles", "code") == 7
-    assert project.line_of("profiles", "x y") == 12
-    assert project.line_of("audits", "a") == 17
-    assert project.line_of("ttl") is None
-
-
-@pytest.mark.parametrize(
-    ("text", "setting", "of", "line"),
-    [
-        ("settings.cache_size = 6", "cache_size", None, 5),
-        ("'settings' . \"cache_size\" = 6", "cache_size", None, 5),
-        ("settings = {ttl = '1h', cache_size = 6}", "cache_size", None, 5),
-        ("[ settings ] # those\nttl = '1h'\n\"cache_size\" = 6", "cache_size", None, 7),
-        ("[audits]\nb.sql = 'a'\na.sql = 'SELECT 1'", "audits", "a", 7),
-        ("[audits]\na = {sql = 'SELECT 1'}", "audits", "a", 6),
-        ("audits = {a-b = {sql = 'x'}, 'a' = {sql = 'SELECT 1'}}", "audits", "a", 5),
-        ("audits.a.severity = 'warn'\naudits.a.sql = 'SELECT 1'", "audits", "a", 5),
-        ("audits = {a-b = {sql = 'x'}}", "audits", "a", None),
-    ],
-)
-def test_the_line_of_a_setting_is_found_however_its_table_is_written(
-    tmp_path: Path, text: str, setting: str, of: str | None, line: int | None
-) -> None:
-    before = "warehouse = 'w'\nrun.exclude = [\n  'cache_size',\n]\n"
-    project = load_project(written(tmp_path, before + text))
-    assert project.line_of(setting, of) == line
-    assert project.line_of("threshold") is None
+    project = load_project(written(tmp_path, text.replace("WEIGHTS", _weights())))
+    places = [project.place(name) for name in ("cache_size", "max_gone", "exclude")]
+    assert places == ["line 9", "line 6", "line 2"]
+    assert [project.place("profiles", name) for name in ("code", "x y")] == ["line 10", "line 15"]
+    assert project.place("audits", "a") == "line 22"
+    assert [project.place("ttl"), project.place("audits", "c")] == ["[settings] ttl", "[audits.c]"]
 
 
 def test_a_setting_whose_line_is_not_found_is_named_by_its_place(tmp_path: Path) -> None:
@@ -256,31 +230,17 @@ def test_init_writes_what_is_given_and_explains_all_else(tmp_path: Path) -> None
     written_config = of(file)
     assert written_config.settings == config.settings | {"audits": _ready_audits()}
     assert (written_config.max_gone, written_config.exclude) == ("5%", ("*.tmp",))
-    limits = [getattr(written_config, name) for name in TABLES["limits"]]
+    limits = [getattr(written_config, name) for name in TABLES["limits"].model_fields]
     assert limits == ["5%", "0", "5%", "0", "5%", None]
     assert written_config.warehouse_id == warehouse_id
     text = file.read_text("utf-8")
-    for name in (*SETTINGS.keys() - {"profiles", "audits"}, *TABLES["run"], *TABLES["limits"]):
-        assert f"\n{name} = " in text or f"\n# {name} = " in text
+    for model in TABLES.values():
+        for name in model.model_fields:
+            assert f"\n{name} = " in text or f"\n# {name} = " in text
     with pytest.raises(KpBatchError, match=r"kp_batch\.toml is there already"):
         begin_project(config, file)
     again = tmp_path / "again.toml"  # of a warehouse that is there
     assert begin_project(config, again) == warehouse_id
-
-
-def test_the_template_of_init_has_each_key_once_and_shows_the_defaults() -> None:
-    text = (ROOT / "kp_batch" / "operations" / "kp_batch.toml").read_text("utf-8")
-    default = RescoreConfig.model_validate({"warehouse": ""}).model_dump(mode="json")
-    examples = {"ray", "timeout"}
-    strict = {"max_new_rejects", "max_removed", "max_unreadable", "max_gone"}
-    for table, keys in TABLES.items():
-        [part] = re.findall(rf"^\[{table}\]\n(.*?)^\n", text, re.MULTILINE | re.DOTALL)
-        lines = re.findall(r"^(# )?(\w+) = (.*)$", part, re.MULTILINE)
-        assert [name for _, name, _ in lines] == [*keys]
-        for comment, name, value in lines:
-            assert bool(comment) == (name not in strict)
-            if name not in examples | strict:
-                assert value == json.dumps(default[name])
 
 
 @pytest.mark.slow
@@ -337,10 +297,10 @@ def test_each_line_that_init_writes_as_a_comment_can_be_taken_in(tmp_path: Path)
     config = RescoreConfig.model_validate({"archive": ["a"], "warehouse": tmp_path / "w"})
     begin_project(config, tmp_path / "kp_batch.toml")
     lines = (tmp_path / "kp_batch.toml").read_text("utf-8").split("\n")
-    keys = "|".join(key for table in TABLES.values() for key in table)
+    keys = [key for table in TABLES.values() for key in table.model_fields]
     for number, line in enumerate(lines):
         name = line.removeprefix("# ").partition(" = ")[0]
-        if line.startswith("# ") and name in keys.split("|"):
+        if line.startswith("# ") and name in keys:
             taken = [*lines[:number], line.removeprefix("# "), *lines[number + 1 :]]
             file = tmp_path / "taken.toml"
             file.write_text("\n".join(taken), "utf-8")

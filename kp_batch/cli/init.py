@@ -8,8 +8,8 @@ import click
 
 from kp_batch.cli import kp_batch
 from kp_batch.cli.options import SettingsCommand, config_of, option_of_warehouse
+from kp_batch.files import PROJECT_FILE
 from kp_batch.log import echo
-from kp_batch.settings import PROJECT_FILE
 from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import shown
 

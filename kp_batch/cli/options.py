@@ -8,13 +8,12 @@ from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, Any, TypeVar, get_args
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
 from kp_batch.errors import SettingError
-from kp_batch.files import NAMED_PIPE, is_named_pipe
-from kp_batch.settings import PROJECT_FILE
+from kp_batch.files import NAMED_PIPE, PROJECT_FILE, is_named_pipe
 from kp_batch.text import printable
 from kp_batch.warehouse.author import parse_note
 from kp_batch.warehouse.bucket.location import folder_of, shown, url_of
@@ -24,15 +23,6 @@ if TYPE_CHECKING:
     from kp_batch.project import Project
 
 T = TypeVar("T")
-_METAVARS = {
-    **dict.fromkeys(("profiles", "audits", "output"), "FILE"),
-    **dict.fromkeys(("max_new_rejects", "max_removed", "max_unreadable", "max_gone"), "LIMIT"),
-    "max_reject_share": "SHARE",
-    "allow": "NAME",
-    "exclude": "GLOB",
-    "wait": "[DURATION]",
-    **dict.fromkeys(("ttl", "timeout"), "DURATION"),
-}
 C = TypeVar("C", bound=Callable[..., Any])
 # Where a command's context has the project's file, or None; what it says, once that is read; and
 # the id of the warehouse in it.
@@ -219,12 +209,12 @@ GROUPS = (  # of the options of a run
 
 def group_of(name: str) -> str:
     """Which of `GROUPS` an option is in, by the name of its setting, or by its own."""
-    from kp_batch.settings import SETTINGS
+    from kp_batch.settings import Limits, Settings
 
     kept, of_run, limits = GROUPS
-    if name in SETTINGS:
+    if name in Settings.model_fields:
         return kept
-    return limits if name.startswith("max_") or name == "timeout" else of_run
+    return limits if name in Limits.model_fields else of_run
 
 
 def the_project(context: click.Context | None = None) -> "Project | None":
@@ -300,7 +290,8 @@ class SettingsCommand(click.Command):
 
 @cache
 def _options() -> tuple[click.Option, ...]:
-    from kp_batch.config import NONE, RescoreConfig
+    from kp_batch.config import RescoreConfig
+    from kp_batch.settings import NONE
 
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""})
     defaults = least.model_dump(mode="json") | {"profiles": "the built-in ones", "audits": NONE}
@@ -310,32 +301,33 @@ def _options() -> tuple[click.Option, ...]:
 def _option(name: str, default: Any) -> click.Option:
     """The option of a setting; a warehouse that is not new has its own."""
     from kp_batch.config import RescoreConfig
-    from kp_batch.embedding.precision import Precision
-    from kp_batch.project import TABLES
-    from kp_batch.settings import SETTINGS
+    from kp_batch.settings import TABLES, Settings, metavar_of
     from kp_batch.warehouse.reasons import in_words
 
-    field, is_kept = RescoreConfig.model_fields[name], name in SETTINGS
-    forms: dict[Any, dict[str, Any]] = {
-        Precision: {"type": click.Choice(get_args(Precision))},
-        bool: {"is_flag": True},
-        int: {"type": int},
-        int | None: {"type": int},
-        float: {"type": float},
-        **{name: {"multiple": True} for name in ("allow", "exclude")},
-    }
+    field, is_kept = RescoreConfig.model_fields[name], name in Settings.model_fields
     option = f"--{name.replace('_', '-')}"
     # What a project's file turns on, an option turns off again.
-    if field.annotation is bool and any(name in keys for keys in TABLES.values()):
+    if field.annotation is bool and any(name in table.model_fields for table in TABLES.values()):
         option += f"/--no-{option[2:]}"
     return click.Option(
         ["-o", option] if name == "output" else [option],
         default=None if is_kept or default is False else default,
         show_default=f"{in_words(default)} in a new warehouse" if is_kept else True,
         help=field.description,
-        metavar=_METAVARS.get(name),
-        **forms.get(name, forms.get(field.annotation, {})),
+        metavar=metavar_of(field),
+        **_form(field.annotation),
     )
+
+
+def _form(annotation: Any) -> dict[str, Any]:
+    """What click has to know of a setting's type; all others are texts, which their types parse."""
+    if annotation is bool:
+        return {"is_flag": True}
+    if get_origin(annotation) is Literal:
+        return {"type": click.Choice(get_args(annotation))}
+    if get_origin(annotation) is tuple:
+        return {"multiple": True}
+    return {"type": annotation} if annotation in (int, float) else {}
 
 
 class FaultySettingsError(SettingError, click.UsageError):

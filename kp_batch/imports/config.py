@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from kp_batch.config import Limit, faults
+from kp_batch.config import faults
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import Format
 from kp_batch.conversion.rules import load_rules
@@ -15,6 +15,7 @@ from kp_batch.imports.importing import import_traces
 from kp_batch.imports.limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.imports.summary import Imported
 from kp_batch.project import Project
+from kp_batch.settings import Limit
 
 _AUTO = "auto"
 

@@ -7,7 +7,7 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-from kp_batch.settings import PROJECT_FILE
+from kp_batch.files import PROJECT_FILE
 
 _FLOWS = '''\
 """The flows that prefect.yaml deploys. Change them here, or call them from a flow of your own."""

@@ -1,21 +1,22 @@
 """Begins a project: writes its file, every value explained, and makes its warehouse."""
 
 import json
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
+from string import Template
+from textwrap import wrap
 from typing import Any
 
 from kp_batch.config import RescoreConfig, read_project
 from kp_batch.errors import KpBatchError
-from kp_batch.files import atomic_write
+from kp_batch.files import PROJECT_FILE, atomic_write
 from kp_batch.operations.deployment import deployment_of
-from kp_batch.project import TABLES, project_of
+from kp_batch.project import project_of
 from kp_batch.runs.run import effective_config
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.settings import PROJECT_FILE
+from kp_batch.settings import TABLES
 from kp_batch.storage.urls import is_url
 from kp_batch.text import printable
 from kp_batch.warehouse.bucket.location import shown
@@ -23,6 +24,10 @@ from kp_batch.warehouse.layout import check_apart, check_folder
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import found
 from kp_batch.warehouse.reasons import join_reasons, setting_changes
+
+# A night that exceeds one of these is looked at.
+_STRICT = {"max_new_rejects": 0, "max_removed": "5%", "max_unreadable": 0, "max_gone": 0}
+_COMMENT: Mapping[str, Any] = {"width": 108, "subsequent_indent": "# "}
 
 
 def begin_project(config: RescoreConfig, file: Path, *, prefect: bool = False) -> str:
@@ -103,10 +108,13 @@ def _check_same(text: str, file: Path, manifest: Manifest) -> None:
 
 def _text(config: RescoreConfig, given: set[str], folder: Path, warehouse_id: str) -> str:
     """The template with the values that are given, and the weights and audits after it."""
-    text = _template("operations", PROJECT_FILE)
-    for name, value in _values(config, given, folder, warehouse_id).items():
-        line = f"{name} = {_toml(value)}"
-        text = re.sub(rf"(?m)^(# )?{name} = .*$", lambda _, line=line: line, text, count=1)
+    values = _STRICT | config.model_dump(mode="json", include=given, exclude_none=True)
+    text = Template(_template("operations", PROJECT_FILE)).substitute(
+        archive=_toml([_seen_from(folder, path) for path in config.archive]),
+        warehouse=_toml(_seen_from(folder, shown(config.warehouse))),
+        warehouse_id=_toml(warehouse_id),
+        tables="\n".join(line for table in TABLES for line in _explained(table, values)),
+    )
     audits = _template("warehouse", "audits.toml")
     if "audits" in given:
         audits = "".join(_tables("audits", config.audits.as_json()))
@@ -117,17 +125,18 @@ def _template(room: str, name: str) -> str:
     return files(f"kp_batch.{room}").joinpath(name).read_text("utf-8")
 
 
-def _values(
-    config: RescoreConfig, given: set[str], folder: Path, warehouse_id: str
-) -> dict[str, Any]:
-    """What the file says otherwise than the template."""
-    names = {name for table in TABLES.values() for name in table} & given
-    return {
-        "archive": [_seen_from(folder, path) for path in config.archive],
-        "warehouse": _seen_from(folder, shown(config.warehouse)),
-        "warehouse_id": warehouse_id,
-        **config.model_dump(mode="json", include=names, exclude_none=True),
-    }
+def _explained(table: str, values: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of a table: what each setting means, and its value, or a comment that shows one."""
+    model = TABLES[table]
+    defaults = model().model_dump(mode="json")
+    yield f"[{table}]"
+    for name, field in model.model_fields.items():
+        yield from wrap(field.description or "", initial_indent="# ", **_COMMENT)
+        [shown_value, *_] = field.examples or [defaults[name]]
+        is_given = name in values
+        value = values[name] if is_given else shown_value
+        yield f"{'' if is_given else '# '}{name} = {_toml(value)}"
+    yield ""
 
 
 def _changed_profiles(config: RescoreConfig) -> dict[str, Any]:

@@ -35,7 +35,7 @@ Source = Literal["project", "default", "warehouse"]
 class Setting(Displayed):
     """One setting of a warehouse."""
 
-    name: str  # of `settings.SETTINGS`, or `weights of` a profile, or an `audit`
+    name: str  # of `settings.Settings`, or `weights of` a profile, or an `audit`
     value: Any  # a JSON value
     run_id: str | None  # of the run that set it; null: the next one will
     source: Source  # where the next run takes it from

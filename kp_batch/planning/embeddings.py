@@ -142,8 +142,8 @@ def _place(run: Run, change: Reason) -> str:
     project, name = run.config.project, change.code
     if project is None or project.values.get(name, defaults()[name]) != change.new:
         return ""
-    line = project.line_of(name)
-    return f" ({project.name}{f', line {line}' if line else ' leaves it out'})"
+    where = f", {project.place(name)}" if name in project.values else " leaves it out"
+    return f" ({project.name}{where})"
 
 
 def _way_back(run: Run, change: Reason) -> str:

@@ -15,7 +15,7 @@ from kp_batch.planning.changes import Loss
 from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan
 from kp_batch.runs.run import Run
-from kp_batch.settings import SETTINGS
+from kp_batch.settings import Settings
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import DOMAIN, be, count_of, printable, shortened, some_of
 from kp_batch.warehouse.reasons import Pending, Reason, for_mail
@@ -24,7 +24,13 @@ _DATED = "once scored, they are found by: kp-batch sql 'FROM scores WHERE create
 _SHOWN = 5  # domains, or days
 _REASONS = 12
 _ROWS = 20  # by domain and day that a notebook shows
-_OF_SCORING = {*SETTINGS, "weights", "audit", "formula", "model_files"}  # codes of reasons
+_OF_SCORING = {
+    *Settings.model_fields,
+    "weights",
+    "audit",
+    "formula",
+    "model_files",
+}  # codes of reasons
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from kp_batch.arguments import typed
 from kp_batch.errors import SettingError
+from kp_batch.files import PROJECT_FILE
 from kp_batch.project import Project as ProjectFile
 from kp_batch.project import load_project
 from kp_batch.python.methods.answers import AnswerMethods
@@ -12,7 +13,6 @@ from kp_batch.python.methods.history import HistoryMethods
 from kp_batch.python.methods.runs import RunMethods
 from kp_batch.python.methods.traces import TraceMethods
 from kp_batch.python.methods.upkeep import UpkeepMethods
-from kp_batch.settings import PROJECT_FILE
 from kp_batch.warehouse.bucket.location import folder_of
 
 

@@ -58,12 +58,9 @@ def bringing_back(
         if (change.code, change.of, change.new) not in was:
             continue
         setting = _OF.get(change.code, change.code)
-        number = project.line_of(setting, change.of)
         is_left_out = change.new is None or setting not in project.values
-        place = printable(project.place([setting, *filter(None, [change.of])]))
-        where = "which it leaves out" if is_left_out else place
-        where = f"line {number}" if number else where
+        place = "which it leaves out" if is_left_out else project.place(setting, change.of)
         name = f"{change.code} of {printable(change.of)}" if change.of else change.code
         value = "" if change.of else f" {in_words(change.new)}"
-        lines.append(f"{name}{value} ({where})")
+        lines.append(f"{name}{value} ({printable(place)})")
     return lines

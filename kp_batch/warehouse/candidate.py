@@ -17,8 +17,8 @@ import polars as pl
 
 from kp_batch.errors import WarehouseError
 from kp_batch.files import atomic_write
+from kp_batch.json_values import Number, is_text
 from kp_batch.schemas import TABLES
-from kp_batch.settings import Number, is_text
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.data_files import DataFile, write_data_file
 from kp_batch.warehouse.delta import (

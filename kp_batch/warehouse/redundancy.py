@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
 from kp_batch.html import Displayed
+from kp_batch.json_values import Number, are_all, is_text
 from kp_batch.parts import Head, Part, Table, as_text
-from kp_batch.settings import Number, are_all, is_text
 from kp_batch.text import count_of
 
 _COUNT = Number(0, 2**63 - 1, is_whole=True)

@@ -8,12 +8,13 @@ import pytest
 
 from kp_batch.cli.options import SettingsCommand, config_of
 from kp_batch.config import RescoreConfig
-from kp_batch.project import TABLES
-from kp_batch.settings import SETTINGS
+from kp_batch.settings import TABLES, Settings
 from tests.support.runs import least
 
 FLAGS = [name for name, field in RescoreConfig.model_fields.items() if field.annotation is bool]
-OF_PROJECTS = [name for name in FLAGS if any(name in keys for keys in TABLES.values())]
+OF_PROJECTS = [
+    name for name in FLAGS if any(name in table.model_fields for table in TABLES.values())
+]
 
 
 def given(*arguments: str) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def test_help_groups_the_options_by_how_long_they_hold() -> None:
         title = line if line in titles else next(reversed(groups), "")
         groups.setdefault(title, []).extend(re.findall(r"^  (?:-\w, )?--([a-z-]+)", line))
     kept, of_run, limits = ([*map(field, groups[title])] for title in titles)
-    assert set(kept) == set(SETTINGS)
+    assert set(kept) == set(Settings.model_fields)
     assert {"warehouse", "as", "exclude", "prune", "wait", "help"} < set(of_run)
     fields = set(RescoreConfig.model_fields) - {"archive", "project", "warehouse_id"}
     assert set(limits) == {name for name in fields if name.startswith("max_")} | {"timeout"}

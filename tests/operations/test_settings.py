@@ -19,7 +19,7 @@ from kp_batch.planning.limits import LimitInputs, exceeded_limits
 from kp_batch.report.run_summary import Summary
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.scoring.profiles import load_profiles
-from kp_batch.settings import SETTINGS
+from kp_batch.settings import Settings
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.run_record import RunCounts
 from tests.support.archives import trace, write_jsonl, write_parquet
@@ -113,7 +113,7 @@ def test_the_first_done_run_fixes_what_later_ones_leave_out(new: Path) -> None:
     assert kept(new)["profiles"] == load_profiles().as_json()
     assert kept(new)["ttl"] == "none"
     for (row,) in ask(config(new, new), "SELECT published->'settings' FROM runs"):
-        assert json.loads(row).keys() == set(SETTINGS)
+        assert json.loads(row).keys() == set(Settings.model_fields)
 
 
 def test_a_failed_run_changes_no_setting(new: Path) -> None:

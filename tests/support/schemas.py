@@ -17,7 +17,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TRACE = "trace"
 # The type that each command prints as JSON, by its module.
 _TYPES = {
-    "audit": ("runs.audits", "AuditResult"),
+    "audit": ("warehouse.audits", "AuditResult"),
     "compare": ("operations.compare", "Comparison"),
     "explain": ("operations.explain", "Explanation"),
     "export": ("operations.export", "ExportResult"),
