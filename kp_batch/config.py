@@ -23,7 +23,7 @@ from pydantic import (
 from kp_batch.errors import SettingError
 from kp_batch.faults import Place, faults_of
 from kp_batch.project import Project, load_project
-from kp_batch.settings import Limits, Metavar, RunOptions, Settings, Table
+from kp_batch.settings import ONE_OR_MORE, Limits, Metavar, RunOptions, Settings, Table
 from kp_batch.warehouse.author import parse_note
 from kp_batch.warehouse.bucket.location import folder_of, shown
 
@@ -60,7 +60,7 @@ class Places(Table):
     project: ProjectFile = Field(
         None, description="A kp_batch.toml, whose values hold unless they are given beside it."
     )
-    archive: tuple[str, ...] = Field(
+    archive: Annotated[tuple[str, ...], ONE_OR_MORE] = Field(
         (),
         description="Parquet or JSONL files, folders, globs or URLs. Left out, they are those of "
         "the project, or, without one, of the last run.",
@@ -93,7 +93,7 @@ class RescoreConfig(Limits, RunOptions, Settings, Places):
     output: Annotated[Path | None, Metavar("FILE")] = Field(
         None, description="With --preview: where the report of it goes, a file."
     )
-    allow: tuple[Annotated[str, Metavar("NAME")], ...] = Field(
+    allow: Annotated[tuple[Annotated[str, Metavar("NAME")], ...], ONE_OR_MORE] = Field(
         (), description="Let the audit NAME pass this once."
     )
     restore_vectors: bool = Field(

@@ -121,6 +121,8 @@ def _json_of(*types: str) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": several} if several[1:] else several[0])
 
 
+ONE_OR_MORE = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+Glob = Annotated[str, AfterValidator(_parse_exclusion), Metavar("GLOB")]
 Duration = Annotated[
     timedelta | None,
     BeforeValidator(_parse_duration),
@@ -247,7 +249,7 @@ class Settings(SettingsTable):
 class RunOptions(Table):
     """`[run]`: how runs are made."""
 
-    exclude: tuple[Annotated[str, AfterValidator(_parse_exclusion), Metavar("GLOB")], ...] = Field(
+    exclude: Annotated[tuple[Glob, ...], ONE_OR_MORE] = Field(
         (),
         description="Leave out files and folders of the archive that match a glob, such as "
         "broken/*.parquet; their traces stay until a run prunes, and no limit counts them.",

@@ -100,6 +100,11 @@ def test_what_is_left_out_is_as_the_warehouse_has_it() -> None:
     assert least(ttl=None).with_defaults(kept).settings == kept  # as a form sends it
 
 
+def test_one_text_stands_for_a_list_of_it() -> None:
+    config = least(archive="a", exclude="*.tmp", allow="few_copies")
+    assert (config.archive, config.exclude, config.allow) == (("a",), ("*.tmp",), ("few_copies",))
+
+
 def test_a_models_folder_is_kept_by_its_full_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,7 +189,6 @@ def test_a_wrong_duration_is_refused(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"archive": "a"},
         {"embedder": ""},
         {"cache_size": 0},
         {"cache_size": 1.5},

@@ -1,12 +1,12 @@
 """What every call from Python has: settings by their names in Python, and errors for users."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from inspect import Parameter, signature
 from itertools import chain
 from os import PathLike
-from pathlib import Path
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias
 
 from polars.exceptions import PanicException
 
@@ -15,6 +15,7 @@ from kp_batch.errors import SettingError, explain_mendable
 from kp_batch.forked import refuse_forked
 from kp_batch.log import listening
 from kp_batch.scoring.profiles import extended_profiles
+from kp_batch.settings import Settings
 
 Profiles = str | PathLike[str] | Mapping[str, Any]  # a TOML file, `default`, or its tables
 Traces: TypeAlias = Any  # anything that has traces: see `kp_batch.score`
@@ -23,34 +24,30 @@ Several = str | tuple[str, ...] | list[str]
 Duration = str | timedelta
 
 
-class Settings(TypedDict, total=False):
-    """The settings of a run: the names, and the meanings, of `kp-batch run`'s options."""
+Setting: TypeAlias = Any  # the value of a setting of `RescoreConfig`
 
-    exclude: Several
-    embedder: str
-    precision: str
-    cache_size: int
-    ttl: str | timedelta
-    cache_by: Several
-    profiles: Profiles
-    threshold: float
-    text: bool
-    audits: Profiles
-    allow: Several
-    prune: bool
-    restore_vectors: bool
-    max_reject_share: str | float
-    max_new_rejects: str | int
-    max_removed: str | int
-    max_unreadable: str | int
-    max_gone: str | int
-    ray: str | int
-    wait: bool | str | timedelta
-    accept: bool
-    note: str
+# Of a run's settings, what the place, the method or its caller has.
+_OTHERS = {"project", "archive", "warehouse", "warehouse_id", "preview", "output", "timeout"}
+KEYWORDS = tuple(name for name in RescoreConfig.model_fields if name not in _OTHERS)
 
 
-_LISTS = ("archive", "exclude", "allow")
+def show_settings(method: Callable[..., Any], *without: str) -> None:
+    """Have the signature of a method name the settings of a run, in place of `**settings`.
+
+    Those that the warehouse keeps have the default None: left out, they stay as they are.
+    """
+    *own, _ = signature(method).parameters.values()
+    fields = RescoreConfig.model_fields.items()
+    settings = [
+        Parameter(
+            *(name, Parameter.KEYWORD_ONLY),
+            default=None if name in Settings.model_fields else field.default,
+            annotation=Setting,
+        )
+        for name, field in fields
+        if name in KEYWORDS and name not in without
+    ]
+    vars(method)["__signature__"] = signature(method).replace(parameters=[*own, *settings])
 
 
 def config_of(values: Mapping[str, Any]) -> RescoreConfig:
@@ -60,10 +57,7 @@ def config_of(values: Mapping[str, Any]) -> RescoreConfig:
         SettingError: some are unknown, or cannot be; the message lists all.
         ProfileError: a file of profiles has faults.
     """
-    given = {
-        name: (value,) if name in _LISTS and isinstance(value, str | Path) else value
-        for name, value in values.items()
-    }
+    given = dict(values)
     if given.get("archive"):
         several = (each if isinstance(each, (list, tuple)) else [each] for each in given["archive"])
         given["archive"] = tuple(map(str, chain.from_iterable(several)))

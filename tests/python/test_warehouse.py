@@ -29,7 +29,6 @@ from kp_batch.errors import (
     SettingError,
     WarehouseError,
 )
-from kp_batch.python.calls import Settings
 from kp_batch.report import build
 from kp_batch.warehouse.questions import questions
 from tests.support.archives import trace, write_jsonl
@@ -59,7 +58,6 @@ OTHERWISE = {
     "status": {"fail_if_failed"},
 }
 OF_PYTHON = {"score": {"file": "traces"}, "sweep": {}, "similar": {"n": "most"}}
-OF_RUNS_ALONE = ("ray", "wait", "note")
 WEIGHTS = {"complexity": 1.0, "novelty": 0.0, "tool_diversity": 0.0, "outcome_confidence": 0.0}
 
 
@@ -83,14 +81,10 @@ def options_of(command: str, method: str) -> dict[str, Any]:
 
 
 def parameters_of(method: str) -> dict[str, Any]:
-    """The parameters of a method with their defaults, of a run's settings without."""
+    """The parameters of a method with their defaults."""
     parameters = dict(inspect.signature(getattr(kp.Warehouse, method)).parameters)
     parameters.pop("self")
-    if parameters.pop("settings", None):
-        parameters |= dict.fromkeys(Settings.__annotations__)
-    for name in OF_RUNS_ALONE if method == "plan" else ():
-        parameters.pop(name)
-    return {name: getattr(parameter, "default", None) for name, parameter in parameters.items()}
+    return {name: parameter.default for name, parameter in parameters.items()}
 
 
 METHODS = [name for name in dir(kp.Warehouse) if not name.startswith("_")]
@@ -109,7 +103,7 @@ def test_a_method_has_the_parameters_and_defaults_of_its_command(method: str) ->
 
     assert {*parameters} == {*options}
     for name, default in parameters.items():
-        if default is not inspect.Parameter.empty and name not in Settings.__annotations__:
+        if default is not inspect.Parameter.empty:
             wanted = options[name]
             wanted = 0.95 if wanted == "0.95" else wanted
             assert (default or None) == (wanted or None), name

@@ -11,7 +11,7 @@ from tests.support.examples import BEGINNING, Documented, documented, own_of, pu
 _OWN = ("self", "cls")
 # What our own names of types stand for.
 _TYPES = {
-    "Unpack[Settings]": "settings of a run",
+    "Setting": "settings of a run",
     "Several": "str | list[str]",
     "Duration": "str | timedelta",
     "Profiles": "str | PathLike[str] | Mapping[str, Any]",

@@ -14,7 +14,7 @@ from kp_batch.arguments import typed
 from kp_batch.errors import SettingError
 from kp_batch.faults import unknown_key
 from kp_batch.project import Project as ProjectFile
-from kp_batch.python.calls import Settings, called, config_of
+from kp_batch.python.calls import KEYWORDS, called, config_of
 from kp_batch.stopping import interruptible
 from kp_batch.storage.urls import is_url
 from kp_batch.warehouse.bucket.location import folder_of, shown
@@ -91,10 +91,10 @@ class Place:
         """The settings of a run.
 
         Raises:
-            SettingError: others than `Settings` are given, as another warehouse, or one cannot be.
+            SettingError: others than `KEYWORDS` are given, as another warehouse, or one cannot be.
         """
-        known = Settings.__annotations__
-        if unknown := [unknown_key("", name, known) for name in settings if name not in known]:
+        others = [name for name in settings if name not in KEYWORDS]
+        if unknown := [unknown_key("", name, KEYWORDS) for name in others]:
             raise SettingError("; ".join(unknown))
         place = {"warehouse": self._folder, "archive": archive, "project": self._project}
         return config_of({**place, "preview": preview, **settings})

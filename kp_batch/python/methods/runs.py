@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kp_batch.arguments import typed
 from kp_batch.operations.outcome import Awaited, PreviewOutcome, RunOutcome
-from kp_batch.python.calls import Archive, Duration, Settings, Several, config_of
+from kp_batch.python.calls import Archive, Duration, Setting, Several, config_of, show_settings
 
 if TYPE_CHECKING:
     from kp_batch.operations.sweep_result import Sweep
@@ -19,9 +19,7 @@ from kp_batch.python.methods.place import Place
 class RunMethods(Place):
     """Run, and tell what a run would do."""
 
-    def run(
-        self, *archive: Archive, prefect: bool = False, **settings: Unpack[Settings]
-    ) -> RunOutcome:
+    def run(self, *archive: Archive, prefect: bool = False, **settings: Setting) -> RunOutcome:
         """Rescore an archive: Parquet or JSONL files, folders, globs or URLs.
 
         Args:
@@ -43,7 +41,7 @@ class RunMethods(Place):
         return cast("RunOutcome", self._start(archive, settings, prefect=prefect))
 
     def preview(
-        self, *archive: Archive, prefect: bool = False, **settings: Unpack[Settings]
+        self, *archive: Archive, prefect: bool = False, **settings: Setting
     ) -> PreviewOutcome:
         """Do all the work of a run and publish nothing: how the scores would move.
 
@@ -67,7 +65,7 @@ class RunMethods(Place):
         """
         return cast("PreviewOutcome", self._start(archive, settings, preview=True, prefect=prefect))
 
-    def plan(self, *archive: Archive, **settings: Unpack[Settings]) -> "PlanDescription":
+    def plan(self, *archive: Archive, **settings: Setting) -> "PlanDescription":
         """Tell what a run would do, and why; nothing changes.
 
         Args:
@@ -134,6 +132,11 @@ class RunMethods(Place):
             start(config, results.append, prefect=prefect)
             awaited = Awaited(config.warehouse, config.preview, began, tuple(told))
             return awaited.outcome_of(results[-1])
+
+
+show_settings(RunMethods.run)
+show_settings(RunMethods.preview)
+show_settings(RunMethods.plan, "ray", "wait", "note")
 
 
 def _each(name: str, values: Any) -> list[Any]:
