@@ -1,18 +1,17 @@
 """The vectors that some vectors resemble most, of a cache or of many, and the distinct of many."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
 
 import numpy as np
 
-from kp_batch.novelty.replay import BAND, NARROW_BAND, PAIRS_OF_A_COSINE
-from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, nonzero
+from kp_batch.novelty.nearest import Windows, nearest
+from kp_batch.vectors import Bools, Float32s, Int64s
 
-_ROWS = 512  # of a block
-_COLUMNS = 2_048  # of vectors that were taken, for one product: 4 MB with a block
-_PAIRS = 4_096  # compared at once, since they are copied
+_ROWS = 512  # that are decided at once
+_TAKEN = 2_048  # vectors of one array of those that were taken, at the most
 
 
 @dataclass(frozen=True)
@@ -65,96 +64,26 @@ def most_similar(
         without: for each vector a row that counts as if the cache did not hold it; None for none.
         first: the number of the first row.
     """
-    left_out = without or [None] * len(vectors)
-    tops = [_TopK(vector, row, most) for vector, row in zip(vectors, left_out, strict=True)]
-    for part in parts:
-        real = nonzero(part)
-        for top in tops:
-            top.add(part, real, first)
-        first += len(part)
-    return [top.nearby() for top in tops]
-
-
-def cosines_to(vector: Float32s, vectors: Float32s) -> Float64s:
-    """The cosine of one unit vector to each of others: float64, shape (rows,)."""
-    starts = range(0, len(vectors), _PAIRS)
-    parts = (vectors[start : start + _PAIRS] for start in starts)
-    exact = [cosines(np.broadcast_to(vector, part.shape), part) for part in parts]
-    return np.concatenate([np.empty(0), *exact])
-
-
-@dataclass
-class _TopK:
-    """The rows that one vector resembles most, among those it was compared with."""
-
-    vector: Float32s
-    without: int | None
-    most: int
-    best: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
-    is_alone: bool = True
-    has_zero: bool = False  # or is one itself
-
-    def add(self, part: Float32s, real: np.ndarray, first: int) -> None:
-        """Compare it with more rows, of which `first` is the number of the first."""
-        counted = np.ones(len(part), dtype=np.bool_)
-        if self.without is not None and first <= self.without < first + len(part):
-            counted[self.without - first] = False
-        self.is_alone &= not counted.any()
-        comparable = real & counted & self.vector.any()
-        self.has_zero |= bool((counted & ~comparable).any())
-        similarities = cosines(np.broadcast_to(self.vector, part.shape), part)
-        rows = np.flatnonzero(comparable)
-        chosen = rows[np.argsort(-similarities[rows], kind="stable")[: self.most]]
-        best = [(first + int(row), float(similarities[row])) for row in chosen]
-        self.best = sorted([*self.best, *best], key=lambda row: -row[1])[: self.most]
-
-    def nearby(self) -> Nearby:
-        """The result over all rows that were compared."""
-        if self.is_alone:
-            return Nearby(None, ())
-        beaten = not self.best or (self.has_zero and self.best[0][1] < 0)
-        return Nearby(0.0 if beaten else self.best[0][1], tuple(self.best))
-
-
-class Nominated:
-    """Tells which of many vectors may be those that some vectors resemble most.
-
-    Of them it keeps a float32 product with each of these, 4 bytes. A product is off by less than
-    half of `BAND`, so that those with the n greatest cosines, and all as similar as any of them,
-    are among those whose product is within the band of the n-th greatest.
-
-    Args:
-        vectors: float32, shape (n, dimensions), unit or zero rows.
-    """
-
-    def __init__(self, vectors: Float32s) -> None:
-        self._vectors = vectors
-        self._products: list[Float32s] = []
-
-    def add(self, part: Float32s) -> None:
-        """Compare them with more vectors: float32, shape (rows, dimensions), unit or zero rows."""
-        self._products.append(self._vectors @ part.T)
-
-    def nearest(self, number: int, most: int) -> Int64s:
-        """The rows of those that may be the `most` that a vector resembles most, ascending.
-
-        Args:
-            number: of the vector, from 0.
-            most: at least 1.
-        """
-        products = np.concatenate(
-            [np.empty(0, np.float32), *(own[number] for own in self._products)]
+    if not vectors:
+        return []
+    left_out = [-1 if row is None else row - first for row in without or [None] * len(vectors)]
+    windows = Windows.all(len(vectors), np.array(left_out, dtype=np.int64))
+    found = nearest(np.stack(vectors), parts, most, windows=windows)
+    return [
+        Nearby(
+            None if np.isnan(similarity) else float(similarity),
+            tuple((first + int(row), float(cosine)) for row, cosine in rows if row >= 0),
         )
-        if len(products) <= most:
-            return np.arange(len(products))
-        least = np.partition(products, len(products) - most)[len(products) - most]
-        return np.flatnonzero(products >= least - BAND)
+        for similarity, rows in zip(
+            found.max_similarity, map(zip, found.columns, found.cosines), strict=True
+        )
+    ]
 
 
 class Distinct:
     """Takes each vector whose cosine to every one taken before is below a bound.
 
-    See `reaching`. A zero vector is like no other.
+    Equal vectors are alike whatever the bound; see `nearest`. A zero vector is like no other.
 
     Of n vectors, k of which are taken, it needs `O(n * k * dimensions)` multiplications and the
     memory of k vectors.
@@ -166,7 +95,6 @@ class Distinct:
     def __init__(self, bound: float) -> None:
         self._bound = bound
         self._tiles: list[Float32s] = []  # of vectors that were taken, the last one not full
-        self._taken = 0
 
     def take(self, vectors: Float32s) -> Bools:
         """Decide which of the next vectors are taken.
@@ -179,62 +107,52 @@ class Distinct:
             bool, shape (n,).
         """
         taken = np.zeros(len(vectors), dtype=np.bool_)
-        for first in range(0, len(vectors), _ROWS):
-            block = vectors[first : first + _ROWS]
-            rows = np.arange(len(block))
-            for at, tile in enumerate(self._tiles):
-                taken_before = tile[: self._taken - at * _COLUMNS]
-                rows = rows[~reaching(taken_before, block[rows], self._bound).any(axis=0)]
+        for start in range(0, len(vectors), _ROWS):
+            block = vectors[start : start + _ROWS]
+            rows = np.flatnonzero(~nearest(block, self._tiles, bound=self._bound).found)
             rows = rows[self._unlike_earlier(block[rows])]
             self._keep(block[rows])
-            taken[first + rows] = True
+            taken[start + rows] = True
         return taken
 
     def _keep(self, vectors: Float32s) -> None:
-        for vector in vectors:
-            at = self._taken % _COLUMNS
-            if not at:
-                self._tiles.append(np.empty((_COLUMNS, len(vector)), dtype=np.float32))
-            self._tiles[-1][at] = vector
-            self._taken += 1
+        if self._tiles and len(self._tiles[-1]) + len(vectors) <= _TAKEN:
+            vectors = np.concatenate([self._tiles.pop(), vectors])
+        self._tiles.append(vectors)
 
     def _unlike_earlier(self, vectors: Float32s) -> Bools:
-        """Which vectors are unlike all earlier ones of these that are chosen."""
-        alike = np.triu(reaching(vectors, vectors, self._bound), 1)
-        chosen = np.ones(len(vectors), dtype=np.bool_)
-        for row in range(len(vectors)):
-            if chosen[row]:
-                chosen &= ~alike[row]
+        """Which vectors are unlike all earlier ones of these that are chosen.
+
+        In rounds: what is unlike all that is left before it is chosen, and what is like any chosen
+        before it is not.
+        """
+        chosen, left = np.zeros(len(vectors), dtype=np.bool_), np.arange(len(vectors))
+        while left.size:
+            own = vectors[left]
+            is_new = ~resemble_earlier(np.arange(len(left)), own, [own], self._bound)
+            new, rest = left[is_new], left[~is_new]
+            chosen[new] = True
+            before = np.searchsorted(new, rest)
+            left = rest[~resemble_earlier(before, vectors[rest], [vectors[new]], self._bound)]
         return chosen
 
 
-def reaching(left: Float32s, right: Float32s, bound: float) -> Bools:
-    """Which pairs have a cosine of at least a bound, or are equal and not zero.
+def resemble_earlier(
+    positions: Int64s, vectors: Float32s, parts: Iterable[Float32s], bound: float
+) -> Bools:
+    """Find which of some vectors resemble any that came before them; see `nearest`.
 
-    Equal vectors are alike whatever the bound, though rounding may leave their cosine below 1. A
-    matrix product decides where it is farther from the bound than it can be off; where that leaves
-    many pairs, one in float64 does, and of those that remain `vectors.cosines`.
+    Of n vectors that come in parts, and k of them that are compared, it needs at the most
+    `O(n * k * dimensions)` multiplications.
 
     Args:
-        left: float32, shape (n, dimensions), unit or zero rows.
-        right: float32, shape (m, dimensions), likewise.
-        bound: above 0, at most 1.
+        positions: int64, ascending: how many of all vectors came before each that is compared.
+        vectors: float32, shape (positions, dimensions), unit or zero rows: these.
+        parts: all vectors in the order of their positions, from 0 on, some at a time.
+        bound: the least cosine of those that resemble each other, above 0 and at most 1.
 
     Returns:
-        bool, shape (n, m).
+        bool, shape (positions,).
     """
-    product = left @ right.T
-    alike = product >= np.float32(bound) - BAND
-    near = np.flatnonzero(alike)
-    near = near[product.flat[near] <= np.float32(bound) + BAND]
-    if len(near) * PAIRS_OF_A_COSINE > alike.size:
-        exact = (left.astype(np.float64) @ right.astype(np.float64).T).flat[near]
-        alike.flat[near] = exact >= bound
-        near = near[(np.abs(exact - bound) <= NARROW_BAND) | (exact >= 1 - BAND)]
-    for start in range(0, len(near), _PAIRS):
-        pairs = near[start : start + _PAIRS]
-        row, column = np.divmod(pairs, len(right))
-        first, second = left[row], right[column]
-        equal = (first == second).all(axis=1) & first.any(axis=1)
-        alike.flat[pairs] = (cosines(first, second) >= bound) | equal
-    return alike
+    windows = Windows(np.zeros(len(positions), np.int64), positions)
+    return nearest(vectors, parts, bound=bound, windows=windows).found

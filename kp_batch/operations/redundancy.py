@@ -13,7 +13,8 @@ from kp_batch.duck import set_variables, sql
 from kp_batch.embedding.vector_store import VectorStore, check_stored, read_vectors
 from kp_batch.errors import BusyError, WarehouseError
 from kp_batch.log import progress, warn
-from kp_batch.novelty.redundancy import resemble_earlier, wilson_interval
+from kp_batch.novelty.redundancy import wilson_interval
+from kp_batch.novelty.similar import resemble_earlier
 from kp_batch.planning.scorer import Scorer, without_encoder
 from kp_batch.runs.run import Run, last_config
 from kp_batch.text import one_line

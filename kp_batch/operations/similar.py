@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +16,8 @@ from kp_batch.embedding.encoders import Encoder, load_encoder
 from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.errors import WarehouseError
 from kp_batch.html import Displayed
-from kp_batch.novelty.similar import Nominated, Similar, cosines_to
+from kp_batch.novelty.nearest import nearest
+from kp_batch.novelty.similar import Similar
 from kp_batch.operations.explain import find_trace
 from kp_batch.operations.score import Unscored, each_line, line_head
 from kp_batch.operations.warehouse_cache import stored_vectors, vectors_of
@@ -26,13 +26,12 @@ from kp_batch.planning.scorer import NO_FINGERPRINT, without_encoder
 from kp_batch.runs.run import last_config
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import age, count_of, moment_text, printable, shortened
-from kp_batch.vectors import Float32s, Int64s, nonzero
+from kp_batch.vectors import Float32s, Float64s, Int64s
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_published
 from kp_batch.warehouse.run_record import last_done
 
-_PRODUCTS = 1 << 24  # kept at once: 64 MB
 _NO_VECTORS = "there are no vectors to compare"
 _NAME, _ID = 30, 60  # characters
 _LINES = 10  # that a notebook shows
@@ -193,32 +192,20 @@ class _Stored:
     hashes: Sequence[Hashes]
     vectors: Sequence[Float32s]  # mapped into memory
 
-    def __len__(self) -> int:
-        return sum(map(len, self.hashes))
-
-    def frame(self, rows: Int64s, vector: Float32s) -> pl.DataFrame:
-        """The `hash` of some rows, ascending, and their `similarity` to a vector; no zero vectors.
+    def frame(self, rows: Int64s, cosines: Float64s) -> pl.DataFrame:
+        """The `hash` of some rows, and their `similarity`, which is the cosine.
 
         Of a hash that recurs, the first row counts, as for `VectorStore`.
         """
-        ends = np.cumsum([len(part) for part in self.hashes])
-        firsts = [0, *np.searchsorted(rows, ends)]
-        parts = [
-            self._similarities(
-                part, rows[begin:end] - int(ends[part] - len(self.hashes[part])), vector
-            )
-            for part, (begin, end) in enumerate(pairwise(firsts))
-            if begin < end
+        firsts = np.cumsum([0, *map(len, self.hashes)])
+        parts = np.searchsorted(firsts, rows, "right") - 1
+        hashes = [
+            self.hashes[part][row - firsts[part]] for part, row in zip(parts, rows, strict=True)
         ]
-        schema = {"hash": pl.String, "similarity": pl.Float64}
-        frame = pl.concat([pl.DataFrame(schema=schema), *parts])
-        return frame.unique("hash", keep="first", maintain_order=True)
-
-    def _similarities(self, part: int, rows: Int64s, vector: Float32s) -> pl.DataFrame:
-        vectors = self.vectors[part][rows]
-        real = nonzero(vectors)
-        hashes = self.hashes[part][rows[real]].astype(str)
-        return pl.DataFrame({"hash": hashes, "similarity": cosines_to(vector, vectors[real])})
+        found = pl.DataFrame(
+            {"row": rows, "hash": np.array(hashes).astype(str), "similarity": cosines}
+        )
+        return found.sort("row").drop("row").unique("hash", keep="first", maintain_order=True)
 
 
 @dataclass(frozen=True)
@@ -235,14 +222,10 @@ class _Archive:
 
     def similar(self, asked: Sequence[_Asked]) -> Iterator[SimilarTraces]:
         """Find the nearest of each."""
-        at_once = max(_PRODUCTS // max(len(self._stored), 1), 1)
-        for first in range(0, len(asked), at_once):
-            some = asked[first : first + at_once]
-            nominated = Nominated(np.stack([each.vector for each in some]))
-            for part in self._stored.vectors:
-                nominated.add(part)
-            for number, each in enumerate(some):
-                yield self._result(each, self._nearest(each, nominated, number))
+        most = self.most + 2  # with its own, and one that shows that all as similar are there
+        found = nearest(np.stack([each.vector for each in asked]), self._stored.vectors, most)
+        for each, columns, cosines in zip(asked, found.columns, found.cosines, strict=True):
+            yield self._result(each, self._nearest(each, columns, cosines))
 
     @cached_property
     def _stored(self) -> _Stored:
@@ -257,20 +240,17 @@ class _Archive:
     def _store(self) -> VectorStore:
         return VectorStore(self._folder, self.snapshot.connection)
 
-    def _nearest(self, asked: _Asked, nominated: Nominated, number: int) -> list[dict[str, Any]]:
-        """The rows of the nearest traces, with their similarity; none to a zero vector."""
-        most = self.most + 1  # with its own
-        while asked.vector.any():
-            rows = nominated.nearest(number, most)
-            hashes = self._stored.frame(rows, asked.vector)
-            traces = self._traces(asked, hashes)
-            # All traces that are as similar as that are among these.
-            bound = hashes.get_column("similarity").top_k(most).min() if len(hashes) >= most else 2
-            is_certain = len(traces) == self.most and traces[-1]["similarity"] >= bound
-            if is_certain or len(rows) == len(self._stored):
-                return traces
-            most *= _MORE
-        return []
+    def _nearest(self, asked: _Asked, columns: Int64s, cosines: Float64s) -> list[dict[str, Any]]:
+        """The rows of the nearest traces, with their similarity, by rows of the store."""
+        rows = columns[columns >= 0]
+        hashes = self._stored.frame(rows, cosines[: len(rows)])
+        traces = self._traces(asked, hashes) if rows.size else []
+        # Traces that are as similar as the last row, or less, may have vectors that were not found.
+        is_certain = len(traces) == self.most and traces[-1]["similarity"] > cosines[-1]
+        if is_certain or len(rows) < len(columns):
+            return traces
+        more = nearest(asked.vector[None], self._stored.vectors, len(columns) * _MORE)
+        return self._nearest(asked, more.columns[0], more.cosines[0])
 
     def _traces(self, asked: _Asked, hashes: pl.DataFrame) -> list[dict[str, Any]]:
         """The most similar traces whose vectors have some hashes; of equal ones, the oldest."""

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kp_batch.novelty.redundancy import resemble_earlier, wilson_interval
-from kp_batch.novelty.similar import reaching
+from kp_batch.novelty.redundancy import wilson_interval
+from kp_batch.novelty.similar import resemble_earlier
 from kp_batch.vectors import Float32s, cosines, unit
 
 
@@ -46,38 +46,6 @@ def test_law_those_that_resemble_an_earlier_one_are_found(
     found = resemble_earlier(positions, vectors[positions], parts, bound)
     wanted = one_by_one(vectors, bound)
     assert found.tolist() == [wanted[position] for position in positions]
-
-
-def test_blocks_and_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors = vectors_of(7)
-    monkeypatch.setattr("kp_batch.novelty.redundancy._ROWS", 7)
-    monkeypatch.setattr("kp_batch.novelty.redundancy._COLUMNS", 5)
-    found = resemble_earlier(np.arange(60), vectors, [vectors[:33], vectors[33:]], 0.9)
-    assert found.tolist() == one_by_one(vectors, 0.9)
-
-
-@pytest.mark.parametrize("terms", [4, 5])
-def test_a_bound_at_which_all_pairs_tie_is_decided_by_the_fixed_sum(terms: int) -> None:
-    # Of each two, 2 of the terms are the same: their cosine is as near to the bound as can be.
-    vectors = np.zeros((200, 2 + 200 * (terms - 2)))
-    vectors[:, :2] = 1
-    for row in range(200):
-        vectors[row, 2 + row * (terms - 2) : 2 + (row + 1) * (terms - 2)] = 1
-    rows, bound = unit(vectors), 2 / terms
-    wanted = [[float(cosines(a[None], b[None])[0]) >= bound for b in rows[:5]] for a in rows]
-    assert reaching(rows, rows[:5], bound).tolist() == wanted
-    assert reaching(rows, rows, bound)[:, :5].tolist() == wanted
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_a_bound_that_is_a_cosine_is_reached_and_the_next_number_is_not(seed: int) -> None:
-    left = unit(np.random.default_rng(seed).standard_normal((20, 384)))
-    close = unit(left[:1] + 0.1 * left[1:2])
-    right = np.repeat(close, 30, axis=0)
-    bound = float(cosines(left[:1], close)[0])
-    for rows in (left[:1], left):  # so that nearly all pairs are near it, or few
-        assert reaching(rows, right, bound)[0].all()
-        assert not reaching(rows, right, float(np.nextafter(bound, 1))).any()
 
 
 def test_one_vector_resembles_no_other_and_none_are_none() -> None:

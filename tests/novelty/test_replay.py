@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-import kp_batch.novelty.replay
+from kp_batch.novelty import nearest
 from kp_batch.novelty.cache import VectorCache
-from kp_batch.novelty.replay import Replay, _previous_equal, replay, replay_windows, window_starts
+from kp_batch.novelty.replay import Replay, replay, replay_windows, window_starts
 from kp_batch.vectors import cosines, unit
 
 pytestmark = pytest.mark.slow
@@ -33,6 +33,10 @@ SHIFTS = (0.0, 0.0, 0.0, 1e-7, 1e-6, 1e-3, 3e-3, 4.5e-3, 1e-2, 0.3)
 laws = settings(max_examples=200)
 
 
+def blocks_of(rows: int) -> Any:
+    return patch.multiple(nearest, _FEWEST=rows, _MOST=rows)
+
+
 @dataclass(frozen=True)
 class History:
     vectors: Float32s
@@ -41,9 +45,8 @@ class History:
     ttl: timedelta | None
 
     def replayed(self, block: int = 7) -> Replay:
-        return replay(
-            self.vectors, self.times, max_elements=self.max_elements, ttl=self.ttl, block=block
-        )
+        with blocks_of(block):
+            return replay(self.vectors, self.times, max_elements=self.max_elements, ttl=self.ttl)
 
 
 @st.composite
@@ -118,7 +121,7 @@ def test_law_the_block_size_changes_nothing(history: History, block: int) -> Non
 @given(histories(), st.integers(1, 60))
 def test_law_the_size_of_a_product_changes_nothing(history: History, columns: int) -> None:
     whole = bits(history.replayed())
-    with patch.object(kp_batch.novelty.replay, "_COLUMNS", columns):
+    with patch.object(nearest, "_COLUMNS", columns):
         assert bits(history.replayed()) == whole
 
 
@@ -128,7 +131,7 @@ def test_law_how_dense_candidates_are_narrowed_changes_nothing(
     history: History, pairs: int
 ) -> None:
     whole = bits(history.replayed())
-    with patch.object(kp_batch.novelty.replay, "PAIRS_OF_A_COSINE", pairs):
+    with patch.object(nearest, "_PAIRS_OF_A_COSINE", pairs):
         assert bits(history.replayed()) == whole
 
 
@@ -139,7 +142,8 @@ def test_law_rows_that_are_only_compared_with_change_nothing(
 ) -> None:
     first = data.draw(st.integers(0, len(history.times)))
     starts = window_starts(history.times, history.max_elements, history.ttl)
-    result = replay_windows(history.vectors, starts, first=first, block=7)
+    with blocks_of(7):
+        result = replay_windows(history.vectors, starts, first=first)
     assert bits(result) == bits(history.replayed(), slice(first, None))
 
 
@@ -149,7 +153,8 @@ def test_law_rows_that_are_not_wanted_change_nothing(history: History, data: st.
     rows = data.draw(st.lists(st.booleans(), min_size=len(history.times), max_size=1_000))
     wanted = np.array(rows[: len(history.times)], dtype=np.bool_)
     starts = window_starts(history.times, history.max_elements, history.ttl)
-    result = replay_windows(history.vectors, starts, wanted=wanted, block=7)
+    with blocks_of(7):
+        result = replay_windows(history.vectors, starts, wanted=wanted)
     assert bits(result, np.flatnonzero(wanted)) == bits(history.replayed(), np.flatnonzero(wanted))
 
 
@@ -165,25 +170,14 @@ def test_law_no_group_meets_another(history: History, data: st.DataObject, block
         first[begin:end] = begin
         times[begin:end] -= begin  # they ascend within a group alone
     starts = window_starts(times, history.max_elements, history.ttl, first)
-    result = replay_windows(history.vectors, starts, block=block)
+    with blocks_of(block):
+        result = replay_windows(history.vectors, starts)
     for begin, end in pairwise(bounds):
         rows = slice(begin, end)
         alone = one_at_a_time(part(history, rows))
         nearest = np.where(result.nearest[rows] < 0, -1, result.nearest[rows] - begin)
         ours = Replay(result.max_similarity[rows], nearest, result.cache_size[rows])
         assert bits(ours) == bits(alone)
-
-
-@laws
-@given(histories(), st.integers(1, 60))
-def test_law_the_previous_equal_vector_is_the_latest_before(history: History, rows: int) -> None:
-    vectors = history.vectors
-    with patch.object(kp_batch.novelty.replay, "_ROWS", rows):
-        previous = _previous_equal(vectors)
-    assert previous.tolist() == [
-        max((at for at in range(row) if (vectors[at] == vectors[row]).all()), default=-1)
-        for row in range(len(vectors))
-    ]
 
 
 @laws
@@ -336,7 +330,7 @@ def test_near_ties_across_products_equal_the_cache_one_at_a_time() -> None:
     history = History(vectors, np.arange(300), 120, None)
     one = bits(one_at_a_time(history))
     for columns in (1, 10, 64, 2_048):
-        with patch.object(kp_batch.novelty.replay, "_COLUMNS", columns):
+        with patch.object(nearest, "_COLUMNS", columns):
             assert bits(history.replayed(64)) == one
 
 
@@ -347,8 +341,8 @@ def test_many_candidates_compared_in_parts_equal_the_cache_one_at_a_time() -> No
     one = bits(one_at_a_time(history))
     for pairs in (1, 7, 64):
         with (
-            patch.object(kp_batch.novelty.replay, "PAIRS_OF_A_COSINE", 0),
-            patch.object(kp_batch.novelty.replay, "_PAIRS", pairs),
+            patch.object(nearest, "_PAIRS_OF_A_COSINE", 0),
+            patch.object(nearest, "_PAIRS", pairs),
         ):
             assert bits(history.replayed()) == one
 
@@ -356,7 +350,7 @@ def test_many_candidates_compared_in_parts_equal_the_cache_one_at_a_time() -> No
 def test_the_oldest_wins_a_tie_across_products() -> None:
     vectors = unit([[3.0, 4.0], [4.0, 3.0], [1.0, 1.0]])
     assert np.unique(cosines(vectors[[2, 2]], vectors[:2])).size == 1
-    with patch.object(kp_batch.novelty.replay, "_COLUMNS", 1):
+    with patch.object(nearest, "_COLUMNS", 1):
         assert replay(vectors, np.arange(3)).nearest[2] == 0
 
 
@@ -386,7 +380,8 @@ def test_the_exact_cosine_decides_where_the_float32_product_errs() -> None:
     vectors, nearest = misjudged_by_float32()
     times = np.arange(len(vectors), dtype=np.int64)
     for block in (1, 16, 256):
-        result = replay(vectors, times, block=block)
+        with blocks_of(block):
+            result = replay(vectors, times)
         assert result.nearest[-1] == nearest
         assert result.max_similarity[-1] == cosines(vectors[-1:], vectors[[nearest]])[0]
 
@@ -487,7 +482,7 @@ def test_what_are_no_times_is_refused(times: Any, sentence: str) -> None:
 
 @pytest.mark.telling
 @pytest.mark.parametrize(
-    "arguments", [{"max_elements": 0}, {"block": 0}, {"ttl": timedelta(0)}, {"ttl": -MICROSECOND}]
+    "arguments", [{"max_elements": 0}, {"ttl": timedelta(0)}, {"ttl": -MICROSECOND}]
 )
 def test_sizes_below_1_are_refused(arguments: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="positive"):

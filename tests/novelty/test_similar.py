@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kp_batch.novelty.cache import VectorCache
-from kp_batch.novelty.similar import Nominated, most_similar
+from kp_batch.novelty.similar import most_similar
 from kp_batch.vectors import cosines, unit
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
@@ -32,25 +32,3 @@ def test_law_the_first_of_the_nearest_is_the_nearest_of_the_cache(
     exact = {row: float(cosines(wanted[None], entries[row][None])[0]) for row in real}
     ranked = sorted(exact.items(), key=lambda pair: (-pair[1], pair[0]))
     assert list(nearby.nearest) == ranked[:most]
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 40))
-def test_law_those_that_are_nominated_hold_the_nearest_and_all_that_tie(
-    seed: int, most: int, at_once: int
-) -> None:
-    draw = np.random.default_rng(seed)
-    rows = draw.standard_normal((60, 64))
-    rows[draw.integers(0, 60, 20)] = rows[0]
-    close = rows[draw.integers(0, 60, 20)] + draw.standard_normal((20, 64)) * 1e-6
-    vectors = unit(np.concatenate([rows, close, np.zeros((1, 64))]))
-    wanted = unit(np.array([rows[1], rows[0] + 1e-6, -rows[2]]))
-    nominated = Nominated(wanted)
-    for start in range(0, len(vectors), at_once):
-        nominated.add(vectors[start : start + at_once])
-    for number, vector in enumerate(wanted):
-        exact = cosines(np.broadcast_to(vector, vectors.shape), vectors)
-        least = np.sort(exact)[-most]
-        found = nominated.nearest(number, most)
-        assert {*np.flatnonzero(exact >= least)} <= {*found}
-        assert list(found) == sorted({*found})
-    assert list(nominated.nearest(0, 100)) == [*range(81)]

@@ -33,8 +33,8 @@ from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import write_chunk
 from kp_batch.errors import KpBatchError
 from kp_batch.ingest import reread
-from kp_batch.novelty import similar
-from kp_batch.novelty.replay import BAND
+from kp_batch.novelty import nearest, similar
+from kp_batch.novelty.nearest import BAND
 from kp_batch.novelty.similar import Distinct
 from kp_batch.operations.export import (
     FORMATS,
@@ -725,8 +725,9 @@ def test_law_what_is_taken_is_what_a_plain_search_takes(data: st.DataObject) -> 
     bound = float(np.clip(data.draw(st.sampled_from(nearby)), 1e-3, 1.0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(similar, "_ROWS", data.draw(st.integers(1, 50)))
-        patch.setattr(similar, "_COLUMNS", data.draw(st.integers(1, 9)))
-        patch.setattr(similar, "_PAIRS", data.draw(st.integers(1, 9)))
+        patch.setattr(similar, "_TAKEN", data.draw(st.integers(1, 9)))
+        patch.setattr(nearest, "_COLUMNS", data.draw(st.integers(1, 9)))
+        patch.setattr(nearest, "_PAIRS", data.draw(st.integers(1, 9)))
         chosen, cut = Distinct(bound), data.draw(st.integers(0, count))
         taken = [*chosen.take(vectors[:cut]), *chosen.take(vectors[cut:])]
     assert taken == list(naive(vectors, bound))

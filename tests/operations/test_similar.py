@@ -15,7 +15,6 @@ from kp_batch.embedding.chunks import HASHES
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import DamagedVectorsError, KpBatchError, WarehouseError
 from kp_batch.files import NAMED_PIPE
-from kp_batch.operations import similar
 from kp_batch.operations.similar import SimilarTraces, similar_to_lines, similar_to_trace
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.layout import Layout
@@ -160,19 +159,13 @@ def test_without_an_encoder_there_is_nothing_to_compare(tmp_path: Path) -> None:
         list(similar_to_lines(tmp_path / "warehouse", lines(trace()), datetime.now(UTC), 1))
 
 
-def test_new_traces_are_compared_line_by_line_however_few_fit_at_once(
-    eight: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_traces_are_compared_line_by_line(eight: Path) -> None:
     moment = datetime(2026, 1, 6, tzinfo=UTC)
     new = [said(0, words, id=f"n{number}") for number, words in enumerate(WORDS)]
-    ask = lambda: [  # noqa: E731 (asked twice)
-        asdict(each) for each in similar_to_lines(eight / "warehouse", lines(*new), moment, 3)
-    ]
-    at_once = ask()
-    monkeypatch.setattr(similar, "_PRODUCTS", 20)
-    assert ask() == at_once
-    assert [each["line"] for each in at_once] == [*range(1, 9)]
-    for number, each in enumerate(at_once):
+    answers = similar_to_lines(eight / "warehouse", lines(*new), moment, 3)
+    asked = [asdict(each) for each in answers]
+    assert [each["line"] for each in asked] == [*range(1, 9)]
+    for number, each in enumerate(asked):
         own = [near["trace_id"] for near in each["nearest"] if near["is_same_text"]]
         assert own == [f"t{n}" for n in range(8) if WORDS[n] == WORDS[number] != "!"]
 

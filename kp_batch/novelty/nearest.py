@@ -1,0 +1,316 @@
+"""The vectors nearest to each of some, by cosine: a product nominates, the exact cosine decides.
+
+A matrix product's last bits vary with its shape, the threads and the library. So it only nominates:
+every pair within a band of a query's greatest similarity. `vectors.cosines` decides between them.
+The result is the same to the bit, however the vectors are cut into tiles and the queries into
+blocks. A change here that changes a result raises `settings.REPLAY_VERSION`.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kp_batch.stopping import look
+from kp_batch.vectors import Bools, Float32s, Float64s, Int64s, cosines, nonzero
+
+# Queries of one product: an eighth of the widest window, within these bounds. Longer blocks
+# multiply faster, but more of their pairs are in no window.
+_FEWEST, _MOST = 128, 256
+# Columns of one product: it stays in a core's cache until it is looked at, and bounds the memory,
+# however large the windows are. With 256 queries it is 2 MB.
+_COLUMNS = 2_048
+_PAIRS = 256  # compared at once, since they are copied
+
+# float32 products of unit vectors were off by at most 1.3e-6; a band of 1e-5 misses
+# no true maximum and nominates few others.
+BAND = np.float32(1e-5)
+# float64 ones are off by at most `dimensions * 2**-53`, as are cosines: 1e-9 is beyond doubt.
+_NARROW_BAND = 1e-9
+# So many pairs cost as much in a float64 product as one of them by `cosines`.
+_PAIRS_OF_A_COSINE = 16
+_NONE = np.float32(-np.inf)
+_END = np.iinfo(np.int64).max
+
+_Pairs = tuple[Int64s, Int64s]  # of queries and columns
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The columns that each query is compared with: those of `[first, end)` but `without`.
+
+    Each of shape (queries,); `first` and `end` ascend.
+    """
+
+    first: Int64s
+    end: Int64s
+    without: Int64s | None = None  # a column, -1 for none
+    wanted: Bools | None = None  # the others find nothing; None for all
+
+    @classmethod
+    def all(cls, queries: int, without: Int64s | None = None) -> "Windows":
+        """All columns."""
+        return cls(np.zeros(queries, np.int64), np.full(queries, _END), without)
+
+
+@dataclass(frozen=True)
+class Matches:
+    """The columns nearest to each query."""
+
+    columns: Int64s  # shape (queries, k), the nearest first; -1 where there are fewer
+    cosines: Float64s  # the same shape; -inf where there are fewer
+    met: Int64s  # shape (queries,), columns in its window
+    zeros: Int64s  # shape (queries,), zero vectors among these
+
+    @property
+    def found(self) -> Bools:
+        """Which queries have a column: bool, shape (queries,)."""
+        return self.columns[:, 0] >= 0
+
+    @property
+    def max_similarity(self) -> Float64s:
+        """As `VectorCache.max_cosine_similarity` has it, NaN for None: float64, shape (queries,).
+
+        The similarity 0 of a zero vector beats negative ones. Where there is no column, all vectors
+        of the window are zero, or the query is.
+        """
+        best = self.cosines[:, 0]
+        beaten = ~self.found | ((self.zeros > 0) & (best < 0))
+        return np.where(self.met == 0, np.nan, np.where(beaten, 0.0, best))
+
+
+def nearest(
+    queries: Float32s,
+    tiles: Iterable[Float32s],
+    k: int = 1,
+    bound: float | None = None,
+    windows: Windows | None = None,
+) -> Matches:
+    """Find the k columns whose cosine to each query is the greatest; of equal ones, the first.
+
+    A zero vector is nobody's nearest, and none is nearest to it.
+
+    With a bound, any k columns that reach it will do: a query that has as many is compared no
+    further. A column reaches it by its cosine, or by being equal: rounding may leave the cosine of
+    equal vectors below 1, so theirs counts as 1 at least.
+
+    Args:
+        queries: float32, shape (queries, dimensions), unit or zero rows.
+        tiles: the columns in their order, some at a time: float32, shape (columns, dimensions),
+            unit or zero rows.
+        k: at least 1.
+        bound: the least cosine, above 0 and at most 1.
+        windows: the columns that each query is compared with; None for all.
+    """
+    own = windows or Windows.all(len(queries))
+    is_open = nonzero(queries) if own.wanted is None else nonzero(queries) & own.wanted
+    search = _Search(queries, k, bound, own, is_open)
+    begin = 0
+    for tile in tiles:
+        for start in range(0, len(tile), _COLUMNS):
+            search.meet(tile[start : start + _COLUMNS], begin + start)
+        begin += len(tile)
+    return search.matches(begin)
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Some columns that follow each other."""
+
+    vectors: Float32s
+    begin: int  # the number of the first
+    real: Bools  # which are not zero
+    twin: Int64s  # the number of the latest earlier equal one in the tile, -1 for none
+
+
+@dataclass
+class _Search:
+    """The nearest columns of some queries, among those that they have met so far.
+
+    Pairs are copied into memory that is reused: fresh memory costs more than the arithmetic, and
+    makes threads wait for each other.
+    """
+
+    queries: Float32s
+    k: int
+    bound: float | None
+    windows: Windows
+    is_open: Bools  # the queries that are compared further
+    zeros: list[Int64s] = field(default_factory=list[Int64s])  # columns
+
+    def __post_init__(self) -> None:
+        count, dimensions = self.queries.shape
+        self.columns = np.full((count, self.k), -1, dtype=np.int64)
+        self.cosines = np.full((count, self.k), -np.inf)
+        self.pairs = np.empty((2, _PAIRS, dimensions), np.float32)
+        self.work = np.empty((2, _PAIRS, dimensions))
+        widest = int((self.windows.end - self.windows.first).max(initial=0))
+        self.at_once = min(max(widest // 8, _FEWEST), _MOST)
+
+    def meet(self, vectors: Float32s, begin: int) -> None:
+        """Compare the queries with more columns, `begin` the number of the first."""
+        real = nonzero(vectors)
+        self.zeros.append(begin + np.flatnonzero(~real))
+        low = int(np.searchsorted(self.windows.end, begin, "right"))
+        high = int(np.searchsorted(self.windows.first, begin + len(vectors)))
+        if not (open_ := low + np.flatnonzero(self.is_open[low:high])).size:
+            return
+        # Of equal columns only the oldest of a window counts, so that repeats are cheap.
+        are_dropped = self.k == 1 and self.windows.without is None
+        twin = _previous_equal(vectors) if are_dropped else np.full(len(vectors), -1)
+        twin[twin >= 0] += begin
+        tile = _Tile(vectors, begin, real, twin)
+        for rows in _blocks(open_, self.at_once):
+            look()
+            self._compare(tile, *self._nominated(tile, rows))
+
+    def matches(self, count: int) -> Matches:
+        """The result over all columns."""
+        zeros = np.concatenate([np.empty(0, np.int64), *self.zeros])
+        every = np.arange(count)
+        return Matches(self.columns, self.cosines, self._number(every), self._number(zeros))
+
+    def _number(self, columns: Int64s) -> Int64s:
+        """How many of some columns are in each window."""
+        own = self.windows
+        low, high = np.searchsorted(columns, own.first), np.searchsorted(columns, own.end)
+        number = np.maximum(high - low, 0)
+        if own.without is None:
+            return number
+        is_inside = (own.without >= own.first) & (own.without < own.end)
+        return number - (is_inside & np.isin(own.without, columns))
+
+    def _nominated(self, tile: _Tile, rows: Int64s) -> _Pairs:
+        """The pairs of a block of queries and a tile's columns that may be among the nearest.
+
+        These are the true nearest and all as similar, of equal vectors only the oldest.
+        """
+        columns = self._in_windows(tile, rows)
+        # Copied only where they are not consecutive.
+        vectors, block = _taken(tile.vectors, columns), _taken(self.queries, rows)
+        product = vectors @ block.T  # the other way round it takes a tenth longer
+        self._blank_outside(product, tile.begin + columns, rows)
+        least = np.maximum(_kth_greatest(product, self.k), self.cosines[rows, -1])
+        least = np.maximum(least, -1 if self.bound is None else self.bound).astype(np.float32)
+        # flatnonzero is several times as fast as nonzero where hits are this rare.
+        column, row = np.divmod(np.flatnonzero(product > least - BAND), max(len(block), 1))
+        is_oldest = tile.twin[columns[column]] < self.windows.first[rows[row]]
+        column, row = column[is_oldest], row[is_oldest]
+        if self.k == 1:
+            column, row = self._narrowed(vectors, block, column, row)
+        return rows[row], columns[column]
+
+    def _in_windows(self, tile: _Tile, rows: Int64s) -> Int64s:
+        """The columns in a block's windows, counted in the tile.
+
+        Without zero vectors, and those that have an older equal in all windows.
+        """
+        first, last = self.windows.first[rows[[0, -1]]]
+        low, high = max(int(first) - tile.begin, 0), int(self.windows.end[rows[-1]]) - tile.begin
+        is_oldest = tile.twin[low:high] < last
+        return low + np.flatnonzero(tile.real[low:high] & is_oldest)
+
+    def _blank_outside(self, product: Float32s, columns: Int64s, rows: Int64s) -> None:
+        """Blank, in place, what is outside of each query's window.
+
+        Only the two triangles in which the block's windows differ are compared.
+
+        Args:
+            product: shape (columns, rows).
+            columns: ascending.
+            rows: the block's.
+        """
+        first, end = self.windows.first[rows], self.windows.end[rows]
+        later = slice(int(np.searchsorted(columns, end[0])), None)
+        product[later][columns[later, None] >= end] = _NONE
+        earlier = slice(0, int(np.searchsorted(columns, first[-1])))
+        product[earlier][columns[earlier, None] < first] = _NONE
+        if self.windows.without is not None:
+            product[columns[:, None] == self.windows.without[rows]] = _NONE
+
+    def _narrowed(self, tile: Float32s, block: Float32s, column: Int64s, row: Int64s) -> _Pairs:
+        """Keep the pairs within a far narrower band, where many rows have many columns in common.
+
+        Args:
+            tile: the vectors of the columns.
+            block: the vectors of the rows.
+            column: ascending, counted in the tile.
+            row: counted in the block.
+        """
+        new = np.diff(column, prepend=-1) > 0
+        distinct = column[new]
+        if len(column) * _PAIRS_OF_A_COSINE <= len(distinct) * len(block):
+            return column, row
+        product = tile[distinct].astype(np.float64) @ block.astype(np.float64).T
+        similarity = product[np.cumsum(new) - 1, row]
+        greatest = np.full(len(block), -np.inf)
+        np.maximum.at(greatest, row, similarity)
+        if self.bound is not None:  # equal vectors reach it whatever their cosine
+            greatest = np.minimum(greatest, 1 - float(BAND))
+        close = similarity > greatest[row] - _NARROW_BAND
+        return column[close], row[close]
+
+    def _compare(self, tile: _Tile, row: Int64s, column: Int64s) -> None:
+        """Let the exact cosines of some pairs decide."""
+        exact = np.empty(len(row))
+        for start in range(0, len(row), _PAIRS):
+            part = slice(start, start + _PAIRS)
+            exact[part] = self._cosines(tile, row[part], column[part])
+        reach = slice(None) if self.bound is None else exact >= self.bound
+        self._keep(row[reach], tile.begin + column[reach], exact[reach])
+
+    def _cosines(self, tile: _Tile, row: Int64s, column: Int64s) -> Float64s:
+        left, right = self.pairs[:, : len(row)]
+        # Other modes copy once more.
+        self.queries.take(row, axis=0, out=left, mode="clip")
+        tile.vectors.take(column, axis=0, out=right, mode="clip")
+        exact = cosines(left, right, self.work[:, : len(row)])
+        return exact if self.bound is None else np.maximum(exact, (left == right).all(axis=1))
+
+    def _keep(self, row: Int64s, column: Int64s, exact: Float64s) -> None:
+        """Keep the k greatest of each row, the first of equals."""
+        own = np.unique(row)
+        rows = np.concatenate([np.repeat(own, self.k), row])
+        columns = np.concatenate([self.columns[own].ravel(), column])
+        found = np.concatenate([self.cosines[own].ravel(), exact])
+        order = np.lexsort((columns, -found, rows))
+        rank = np.arange(len(rows)) - np.searchsorted(rows[order], rows[order])
+        best = order[rank < self.k].reshape(-1, self.k)
+        self.columns[own], self.cosines[own] = columns[best], found[best]
+        if self.bound is not None:
+            self.is_open[own] = self.columns[own, -1] < 0
+
+
+def _blocks(rows: Int64s, length: int) -> Iterator[Int64s]:
+    """Cut ascending rows into parts, each within a range of this length."""
+    while len(rows):
+        count = int(np.searchsorted(rows, rows[0] + length))
+        yield rows[:count]
+        rows = rows[count:]
+
+
+def _taken(vectors: Float32s, rows: Int64s) -> Float32s:
+    """The vectors of ascending rows, copied only where the rows are not consecutive."""
+    if len(rows) and int(rows[-1]) - int(rows[0]) + 1 == len(rows):
+        return vectors[int(rows[0]) : int(rows[-1]) + 1]
+    return vectors[rows]
+
+
+def _kth_greatest(product: Float32s, k: int) -> Float32s:
+    """The k-th greatest of each column; -inf where there are fewer: shape (columns,)."""
+    if len(product) < k:
+        return np.full(product.shape[1], _NONE)
+    if k == 1:
+        return product.max(axis=0)
+    return np.partition(product, len(product) - k, axis=0)[len(product) - k]
+
+
+def _previous_equal(vectors: Float32s) -> Int64s:
+    """The latest earlier row with the same bits, -1 where there is none: int64, shape (n,)."""
+    rows = np.ascontiguousarray(vectors).view(np.dtype((np.void, vectors[0].nbytes))).ravel()
+    _, kind = np.unique(rows, return_inverse=True)
+    order = np.argsort(kind, kind="stable")
+    same = kind[order[1:]] == kind[order[:-1]]
+    previous = np.full(len(vectors), -1, dtype=np.int64)
+    previous[order[1:][same]] = order[:-1][same]
+    return previous
