@@ -1,209 +1,106 @@
-"""Limits on what is read, and JSON from other systems, parsed within them.
+"""Limits, which fail a run or an import above them: a number such as 5, or a share such as 5%."""
 
-A few kilobytes can unpack to gigabytes, and one line can fill the memory of a machine. A row or
-file beyond a limit is refused as `too_large`, and the others are scored, or imported. JSON is
-refused before it is parsed: objects take many times the memory of their text.
-"""
-
-import json
 import re
-from collections.abc import Iterator
-from itertools import islice
-from typing import IO, Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from pydantic_core import from_json, to_json
+from kp_batch.text import be, count_of
 
-from kp_batch.errors import UnreadableError
-from kp_batch.magic_bytes import binary_kind
-from kp_batch.stopping import look
+if TYPE_CHECKING:  # the command line needs none of it to begin
+    from fractions import Fraction
 
-LINE_BYTES = 64 << 20  # of a JSON line, a protobuf message, and a JSON document of one trace
-TEXT_BYTES = 16 << 20  # of one value, in UTF-8
-VALUES = 1 << 20  # of one row: objects, lists and their elements
-RAW_BYTES = 1 << 20  # of a rejected row's JSON that is kept
-ALL_RAW_BYTES = 64 << 20  # of all rejected rows' of one file, unless RATIO allows more
-TRACE_BYTES = 256 << 20  # of the parts of one trace in an import, with 64 bytes for each value
-MEMBER_BYTES = 2 << 30  # of gzip or zstd once unpacked; of an `.eval`, unless RATIO allows more
-REFUSED = 1 << 18  # of a file's faulty or blank lines; of a file with more, an import takes nothing
-UNPACKED_BYTES = 256 << 20  # of a Parquet file once unpacked, unless the next allows more
-RATIO = 100  # times its size that a file may unpack to
-COLUMNS = 10_000  # columns of a Parquet file, each field of a struct by itself
-NESTING = 1_000  # objects and lists within each other
-
-TOO_LARGE = "too_large"
-
-MOST = (
-    f"it may hold {LINE_BYTES >> 20} MiB and {VALUES:,} values, no text of more than "
-    f"{TEXT_BYTES >> 20} MiB, and no more than {NESTING:,} objects and lists within "
-    "each other"
-)
-_SKIPPED_BYTES = 1 << 20  # that are read at once of the rest of a too long line
-# Approximate size of a parsed value besides its text.
-VALUE_BYTES = 64
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_NUMBER = r"[0-9]{1,9}"
+_SHARE = r"[0-9]{1,3}(\.[0-9]{1,18})?%"
+_DECIMAL = r"[01]|[01]?\.[0-9]{1,20}"
 
 
-class TooLargeError(Exception):
-    """Something passes a limit; `value` is the JSON value, where that was read all the same."""
-
-    def __init__(
-        self, message: str = f"it is too large to be read: {MOST}", value: Any = None
-    ) -> None:
-        super().__init__(message)
-        self.value = value
-
-
-class Budget:
-    """An amount that is used up bit by bit; the message is of the error where it does not last."""
-
-    def __init__(self, size: int, message: str) -> None:
-        self._remaining, self._message = size, message
-
-    def take(self, size: int) -> None:
-        """Use some of it.
-
-        Raises:
-            TooLargeError: less than that remains.
-        """
-        self._remaining -= size
-        if self._remaining < 0:
-            raise TooLargeError(self._message)
-
-
-def trace_budget() -> Budget:
-    """The budget of one trace, in units of `weight`."""
-    limit = f"{TRACE_BYTES >> 20} MiB"
-    return Budget(TRACE_BYTES, f"it is too large to be read: its parts take more than {limit}")
-
-
-def refusal_budget() -> Budget:
-    """The budget of a file's refused lines, in lines."""
-    message = f"it is too large to be read: it has more than {REFUSED:,} faulty lines"
-    return Budget(REFUSED, message)
-
-
-def weight(text: str | bytes) -> int:
-    """The memory of a JSON text once it is parsed, in bytes, about; with JSON in its strings."""
-    return len(text) + VALUE_BYTES * _count(text, ",{[")
-
-
-def lines_of(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file, each cut to `LINE_BYTES + 1`, which is too large as well."""
-    limit = LINE_BYTES + 1
-    while line := file.readline(limit):
-        look()
-        yield line
-        while len(line) >= min(limit, _SKIPPED_BYTES) and not line.endswith(b"\n"):
-            line = file.readline(_SKIPPED_BYTES)
-
-
-class OtherEncodingError(UnreadableError):
-    """A file of lines is in another encoding than UTF-8."""
-
-
-def utf8_lines_of(file: IO[bytes]) -> Iterator[bytes]:
-    """As `lines_of`, which would cut lines of UTF-16 within letters, so that some are still read.
+def parse_limit(value: Any) -> str:
+    """Read a limit: a number, or a share of all in percent.
 
     Raises:
-        OtherEncodingError: the file is in UTF-16 or UTF-32.
-        UnreadableError: it has no lines, but is packed, say.
+        ValueError: it is neither.
     """
-    lines = lines_of(file)
-    first = [*islice(lines, 2)]  # the first may end within a letter
-    if name := _other_encoding(b"".join(first)):
-        message = f"its lines are {name}, not UTF-8: convert it, as with iconv -f {name} -t UTF-8"
-        raise OtherEncodingError(message)
-    if kind := binary_kind(b"".join(first)):
-        raise UnreadableError(kind.instead_of("lines of JSON"))
-    yield from first
-    yield from lines
+    text = str(value)
+    if not (re.fullmatch(_NUMBER, text) or _is_share(text)):
+        raise ValueError(f"a limit is a number such as 5, or a share such as 5%, got {value!r}")
+    return text
 
 
-def _other_encoding(text: bytes) -> str:
-    """The name of UTF-16 or UTF-32, as iconv has it, if JSON begins so; else an empty text."""
-    name = json.detect_encoding(text)
-    if name.startswith("utf-8"):
-        return ""
-    # A hole, which a crash of a system may leave, is NULs; and what was damaged is in no letters.
-    first = text[: len(text) // 4 * 4].decode(name, "replace")[:2]
-    is_text = len(first) == 2 and first.isascii() and "\0" not in first
-    return re.sub("-(?=[BL]E)", "", name.upper()) if is_text else ""
-
-
-def loads(text: str | bytes) -> Any:
-    """The value of a JSON text.
+def parse_share(value: Any) -> str:
+    """Read a limit that is a share: in percent, or as a decimal from 0 to 1, where 0.05 is 5%.
 
     Raises:
-        TooLargeError: it passes a limit on lines, values or nesting.
-        ValueError: it is no JSON.
+        ValueError: it is neither.
     """
-    if len(text) > LINE_BYTES or _has_too_many_values(text):
-        raise TooLargeError
-    try:
-        value = parse(text)
-    except RecursionError as error:
-        raise TooLargeError from error
-    nests = len(text) > NESTING and _count(text, "{[") > NESTING
-    if nests and _is_nested_too_deep(value):
-        raise TooLargeError(value=value)
-    return value
+    from decimal import Decimal
+
+    text = f"{Decimal(repr(value)):f}" if isinstance(value, float) else str(value)
+    if re.fullmatch(_DECIMAL, text):
+        text = f"{(Decimal(text) * 100).normalize():f}%"
+    if not _is_share(text):
+        raise ValueError(f"a share is 5%, say, or 0.05, and 100% at the most, got {value!r}")
+    return text
 
 
-def parse(text: str | bytes) -> Any:
-    """The value of a JSON text, as `json.loads` has it, in half the time.
+@dataclass(frozen=True)
+class Measure:
+    """So much of a whole, which a limit may be on."""
 
-    Raises:
-        RecursionError: it is nested too deep.
-        ValueError: it is no JSON.
-    """
-    try:
-        return from_json(text, cache_strings="keys")
-    except (TypeError, ValueError):  # also of half a surrogate, another encoding, deep nesting
-        return json.loads(text)
+    limit: str  # the name of its setting
+    part: int
+    whole: int
+    unit: str  # that is counted, in the singular
+    state: str  # of the part
+    example: str
+    among: str = ""  # which ones are counted, where it is not all
+    option: str = ""  # what allows as much; unless given, the limit's option with the part
+    default: tuple[str, ...] = ()  # without a limit, more than all of these is too much
 
+    @property
+    def allowance(self) -> str:
+        """The options that allow as much."""
+        return self.option or f"{self._name} {self.part}"
 
-def breaks_off(text: str) -> bool:
-    """Whether a text is the beginning of a JSON text, and no JSON by itself."""
-    try:
-        from_json(_SURROGATE.sub(r"\\u0041", text))  # a cut may leave half of a pair
-    except ValueError as error:
-        return str(error).startswith("EOF")
-    return False
+    def exceeds(self, limits: object) -> bool:
+        """Whether it is more than the limit of its name, an attribute, allows."""
+        limit = getattr(limits, self.limit)
+        bounds = self.default if limit is None else (limit,)
+        return bool(bounds) and all(is_beyond(each, self.part, self.whole) for each in bounds)
 
+    def message(self, limits: object) -> str:
+        """That it does, in words."""
+        limit = getattr(limits, self.limit)
+        allowed = f"{self._name} {limit} allows"
+        if limit is None:
+            allowed = f"{' and more than '.join(self.default)}, the default of {self._name}"
+        of_all = f"{self.part:,} of {count_of(self.whole, self.unit)} {be(self.part)}"
+        return f"{self.among}{of_all} {self.state}, more than {allowed} ({self.example})"
 
-def dump(value: object) -> bytes:
-    """The JSON text of a value: UTF-8, with escapes for what UTF-8 cannot encode.
-
-    Raises:
-        RecursionError: it is nested too deep.
-    """
-    try:
-        return to_json(value, inf_nan_mode="constants")
-    except ValueError:  # half a surrogate, or deep nesting
-        return json.dumps(value).encode()
-
-
-def _has_too_many_values(text: str | bytes) -> bool:
-    if len(text) <= VALUES or _count(text, ",{[") <= VALUES:
-        return False
-    if isinstance(text, bytes):
-        text = text.decode(json.detect_encoding(text), "replace")
-    return _count(_STRING.sub("", text), ",{[") > VALUES
+    @property
+    def _name(self) -> str:
+        return f"--{self.limit.replace('_', '-')}"
 
 
-def _count(text: str | bytes, letters: str) -> int:
-    if isinstance(text, str):
-        return sum(map(text.count, letters))
-    return sum(text.count(letter.encode()) for letter in letters)
+def exceeded(measures: Iterable[Measure], limits: object) -> list[Measure]:
+    """For each limit, the first measure that is more than it allows."""
+    first: dict[str, Measure] = {}
+    for measure in measures:
+        if measure.exceeds(limits):
+            first.setdefault(measure.limit, measure)
+    return [*first.values()]
 
 
-def _is_nested_too_deep(value: Any) -> bool:
-    """Whether more than `NESTING` objects and lists are within each other."""
-    level = [value]
-    for _ in range(NESTING + 1):
-        children = (node.values() if isinstance(node, dict) else node for node in level)
-        level = [one for values in children for one in values if isinstance(one, (dict, list))]
-        if not level:
-            return False
-    return True
+def is_beyond(limit: str, part: int, total: int) -> bool:
+    """Whether a part of a total is more than a limit, to the last digit."""
+    return part > (_share(limit) * total if limit.endswith("%") else int(limit))
+
+
+def _is_share(text: str) -> bool:
+    return re.fullmatch(_SHARE, text) is not None and _share(text) <= 1
+
+
+def _share(text: str) -> "Fraction":
+    from fractions import Fraction
+
+    return Fraction(text.removesuffix("%")) / 100

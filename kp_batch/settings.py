@@ -28,8 +28,8 @@ from pydantic.fields import FieldInfo
 
 from kp_batch.embedding.precision import Precision
 from kp_batch.faults import Place, faults_in
-from kp_batch.novelty.settings import format_cache_by, parse_cache_by
-from kp_batch.runs.limits import parse_limit, parse_share
+from kp_batch.limits import parse_limit, parse_share
+from kp_batch.novelty.cache_settings import format_cache_by, parse_cache_by
 from kp_batch.scoring.profiles import ProfileVersions, load_profiles, parse_profiles
 from kp_batch.text import format_duration, parse_duration
 from kp_batch.warehouse.audits import Audits as AuditSet

@@ -9,7 +9,7 @@ from kp_batch.config import RescoreConfig, faults
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import KpBatchError
 from kp_batch.faults import unknown_key
-from kp_batch.imports.config import ImportConfig
+from kp_batch.imports.import_config import ImportConfig
 from kp_batch.imports.state import ImportState
 
 VALUES = (

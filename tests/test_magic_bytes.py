@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kp_batch.bounds import utf8_lines_of
 from kp_batch.errors import UnreadableError
-from kp_batch.limits import utf8_lines_of
 from kp_batch.magic_bytes import binary_kind, kind_of
 
 NOISE = random.Random(0).randbytes(9_000)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kp_batch.limits import parse
+from kp_batch.bounds import parse
 
 ODD = (
     *("1e400", "-0", "-0.0", "5e-324", "NaN", "[Infinity, -Infinity]", "-NaN", "nan", "01", "1."),

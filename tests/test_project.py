@@ -16,7 +16,6 @@ from kp_batch.operations.preview import preview
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.project import load_project
 from kp_batch.runs.rolled_back import bringing_back
-from kp_batch.runs.run import effective_config
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.settings import TABLES
 from kp_batch.warehouse.audits import load_audits
@@ -319,24 +318,6 @@ def test_what_a_project_does_to_its_own_traces_is_not_done_to_another_warehouse(
     own, other = of(file), of(file, warehouse=tmp_path / "other")
     assert (own.prune, own.exclude, len(own.archive)) == (True, ("x",), 1)
     assert (other.prune, other.exclude, other.archive) == (False, (), ())
-
-
-@pytest.mark.parametrize(
-    ("given", "excluded"),
-    [
-        ({}, ("x",)),
-        ({"archive": ["a"]}, ("x",)),
-        ({"archive": ["a", "c"]}, ()),
-        ({"exclude": ["y"]}, ("y",)),
-    ],
-)
-def test_what_is_excluded_goes_with_the_archive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], excluded: tuple[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = 'warehouse = "w"\narchive = ["a", "b"]\n[run]\nexclude = ["x"]\n'
-    other = of(written(tmp_path, text), warehouse=tmp_path / "other", **given)
-    assert effective_config(other).exclude == excluded
 
 
 def test_a_link_in_a_path_leads_where_the_system_says(tmp_path: Path) -> None:

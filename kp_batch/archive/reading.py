@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.formats import ENDINGS
 from kp_batch.archive.formats.json import BATCH_BYTES, MALFORMED_JSON, Batch, truncated
@@ -45,7 +45,7 @@ def read_rows_with_raw(
     Raises:
         UnreadableError: see `read_rows`.
     """
-    bytes_left = max(limits.ALL_RAW_BYTES, limits.RATIO * source.size)
+    bytes_left = max(bounds.ALL_RAW_BYTES, bounds.RATIO * source.size)
 
     def raw(batch: Batch, rejected: list[int]) -> Iterator[tuple[int, str]]:
         nonlocal bytes_left
@@ -68,7 +68,7 @@ def _rejected_rows(rows: pl.DataFrame, is_private: Callable[[], bool]) -> list[i
         return []
     codes = pl.col("reasons").list
     rejected = rows.select("row", reasons=reasons()).filter(codes.len() > 0)
-    is_no_object = codes.contains(MALFORMED_JSON) | codes.contains(limits.TOO_LARGE)
+    is_no_object = codes.contains(MALFORMED_JSON) | codes.contains(bounds.TOO_LARGE)
     objects = rejected.remove(is_no_object)
     if len(objects) < len(rejected) and is_private():
         rejected = objects

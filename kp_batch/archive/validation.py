@@ -9,11 +9,11 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.archive.columns import FIELDS, STEPS
 from kp_batch.archive.formats.json import CUT, MALFORMED_JSON, finite, value_at
+from kp_batch.bounds import MOST
 from kp_batch.errors import CUT_FILE, MISSING_COLUMN, UNREADABLE_FILE, WRONG_COLUMN_TYPE
-from kp_batch.limits import MOST
 from kp_batch.schemas import STEP_TYPES
 from kp_batch.text import shortened
 
@@ -125,7 +125,7 @@ CHECKS: Mapping[str, Check] = {
 }
 # Every code with which a row or a file can be rejected.
 REASONS = (
-    *(*CHECKS, MALFORMED_JSON, limits.TOO_LARGE, SUPERSEDED),
+    *(*CHECKS, MALFORMED_JSON, bounds.TOO_LARGE, SUPERSEDED),
     *(UNREADABLE_FILE, CUT_FILE, MISSING_COLUMN, WRONG_COLUMN_TYPE),
 )
 
@@ -163,7 +163,7 @@ def reject_message(codes: Sequence[str], row: int, raw: str | None) -> str:
         row: its number in its file, from 0.
         raw: its JSON, see `reading.read_rows_with_raw`. If it is None, the sentences name no value.
     """
-    if list(codes) == [limits.TOO_LARGE]:
+    if list(codes) == [bounds.TOO_LARGE]:
         return _TOO_LARGE
     try:
         value = None if raw is None else json.loads(raw)
@@ -192,7 +192,7 @@ def fault_sentence(code: str, trace: Any) -> str:
         code: of the fault.
         trace: a JSON value; if it has no such fault, the sentence names no value.
     """
-    if code == limits.TOO_LARGE:
+    if code == bounds.TOO_LARGE:
         return _TOO_LARGE
     if code == MALFORMED_JSON:
         return f"the trace is {_shown(trace)}, no JSON object"

@@ -17,9 +17,9 @@ from kp_batch.cli.options import (
     project_option,
     the_project,
 )
-from kp_batch.imports.limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
+from kp_batch.imports.import_limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
+from kp_batch.limits import parse_limit
 from kp_batch.log import echo, echo_result
-from kp_batch.runs.limits import parse_limit
 from kp_batch.storage.urls import is_url
 
 _RULES = """\
@@ -118,7 +118,7 @@ def import_(  # noqa: PLR0913 (each is an option)
     if archive is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
     from kp_batch.conversion.rules import load_rules
-    from kp_batch.imports.config import format_named
+    from kp_batch.imports.import_config import format_named
     from kp_batch.imports.importing import import_traces
     from kp_batch.imports.summary import as_text
 
@@ -183,7 +183,7 @@ def _is_bare() -> bool:
 
 
 def _import_all(*, as_json: bool) -> None:
-    from kp_batch.imports.config import imports_of, read_imports
+    from kp_batch.imports.import_config import imports_of, read_imports
     from kp_batch.imports.summary import as_text
 
     # All settings first: their faults are reported before any work.

@@ -213,8 +213,8 @@ def status(
 @json_option
 def settings(warehouse: Path, *, as_json: bool) -> None:
     """Show what the next run computes scores with, where it takes it from, and which run set it."""
-    from kp_batch.operations.settings import settings as settings_of
-    from kp_batch.operations.settings import settings_text
+    from kp_batch.operations.settings_in_force import settings as settings_of
+    from kp_batch.operations.settings_in_force import settings_text
 
     current = settings_of(warehouse, the_project())
     if told := settings_from_elsewhere(warehouse):

@@ -10,7 +10,7 @@ import click
 from kp_batch.cli import kp_batch
 from kp_batch.cli.options import Parsed, json_line, json_option, warehouse_option
 from kp_batch.log import echo
-from kp_batch.novelty.settings import format_cache_by, parse_cache_by
+from kp_batch.novelty.cache_settings import format_cache_by, parse_cache_by
 from kp_batch.operations.sweep_result import sweep_text
 from kp_batch.text import format_duration, parse_duration
 

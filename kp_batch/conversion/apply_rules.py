@@ -5,12 +5,12 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch import limits
+from kp_batch import bounds
+from kp_batch.bounds import TooLargeError
 from kp_batch.conversion.conversation.attributes import first
 from kp_batch.conversion.model import Format, Rejected, TraceDraft
 from kp_batch.conversion.rules import Domain, Rules
 from kp_batch.errors import KpBatchError
-from kp_batch.limits import TooLargeError
 from kp_batch.log import warn
 from kp_batch.schemas import STEP_TYPES, TRACE
 from kp_batch.text import ten_of
@@ -44,7 +44,7 @@ def apply_rules(draft: TraceDraft, rules: Rules, system: str) -> Row | Rejected:
         "missing_success": success is None,
         "bad_confidence": confidence is None or not 0 <= confidence <= 1,
         "empty_domain": not domain,
-        limits.TOO_LARGE: _is_too_large(draft),
+        bounds.TOO_LARGE: _is_too_large(draft),
     }
     reasons = [*draft.faults, *(reason for reason, is_fault in faults.items() if is_fault)]
     if reasons or created is None:
@@ -61,11 +61,11 @@ def _is_too_large(draft: TraceDraft) -> bool:
     values = (value for step in draft.steps for value in step.values())
     texts = [value for value in (draft.objective, *values) if isinstance(value, str)]
     return (
-        len(draft.steps) > limits.VALUES
-        or sum(map(len, texts)) > limits.LINE_BYTES
+        len(draft.steps) > bounds.VALUES
+        or sum(map(len, texts)) > bounds.LINE_BYTES
         or any(
             # A letter takes 4 bytes at the most, so that short texts need not be encoded.
-            4 * len(text) > limits.TEXT_BYTES < len(text.encode(errors="replace"))
+            4 * len(text) > bounds.TEXT_BYTES < len(text.encode(errors="replace"))
             for text in texts
         )
     )
@@ -106,7 +106,7 @@ def _message(draft: TraceDraft, rules: Rules, reasons: list[str]) -> str:
         parts.append(_about_confidence(rules.confidence.score, draft.scores, scores))
     if "empty_domain" in reasons and rules.task_domain:
         parts.append(_about_domain(rules.task_domain, draft.fields))
-    if limits.TOO_LARGE in reasons:
+    if bounds.TOO_LARGE in reasons:
         parts.append(str(TooLargeError()))
     parts += (f"no rule decides it: give {_OPTIONS[rule]}" for rule in lacking(rules, reasons))
     return "; ".join(parts) or ", ".join(_IN_WORDS.get(x, x) for x in reasons)

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from kp_batch.bounds import parse
 from kp_batch.conversion.conversation.attributes import first
 from kp_batch.errors import KpBatchError
 from kp_batch.faults import Place, faults_of
 from kp_batch.files import read_toml
-from kp_batch.limits import parse
 
 
 class _Table(BaseModel):

@@ -15,7 +15,7 @@ from kp_batch.flows.tasks import (
     silence_at_exit,
     tried_in_flow,
 )
-from kp_batch.imports.config import ImportConfig, imports_of, read_imports
+from kp_batch.imports.import_config import ImportConfig, imports_of, read_imports
 from kp_batch.imports.summary import as_text
 from kp_batch.log import info
 from kp_batch.steps.step import retried, timed

@@ -22,8 +22,8 @@ from kp_batch.conversion.rules import Rules
 from kp_batch.errors import ArchiveError, KpBatchError
 from kp_batch.imports.change import ArchiveChange, Forgotten, is_expired, waiting_of
 from kp_batch.imports.destination import Archive, target_of
+from kp_batch.imports.import_limits import ImportLimits, check_limits
 from kp_batch.imports.job import ImportJob
-from kp_batch.imports.limits import ImportLimits, check_limits
 from kp_batch.imports.refusals import NAMES
 from kp_batch.imports.rereading import Replaced, moved_files, namesakes
 from kp_batch.imports.sorted_runs import RUN_BYTES

@@ -12,7 +12,16 @@ from pathlib import Path
 import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch import limits
+from kp_batch import bounds
+from kp_batch.bounds import (
+    TOO_LARGE,
+    VALUE_BYTES,
+    TooLargeError,
+    parse,
+    refusal_budget,
+    trace_budget,
+    weight,
+)
 from kp_batch.conversion.apply_rules import Row, apply_rules
 from kp_batch.conversion.conversation.attributes import first
 from kp_batch.conversion.conversation.messages import CutContentError
@@ -34,15 +43,6 @@ from kp_batch.imports.records import NewRecords
 from kp_batch.imports.refusals import Refusals, waits
 from kp_batch.imports.source_files import local_path
 from kp_batch.imports.workers import Workers
-from kp_batch.limits import (
-    TOO_LARGE,
-    VALUE_BYTES,
-    TooLargeError,
-    parse,
-    refusal_budget,
-    trace_budget,
-    weight,
-)
 from kp_batch.steps.step import cut
 from kp_batch.text import one_line, ten_of
 
@@ -196,7 +196,7 @@ def _parsed(trace: TraceRecords) -> Iterator[SourceRecord]:
     """The records of a trace; nothing is parsed of one that is too large."""
     budget = trace_budget()
     if trace.is_too_large:
-        budget.take(limits.TRACE_BYTES + 1)
+        budget.take(bounds.TRACE_BYTES + 1)
     for content in trace.contents:
         budget.take(VALUE_BYTES + weight(content))
     for content, line in zip(trace.contents, trace.lines, strict=True):

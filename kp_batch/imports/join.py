@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.imports.records import (
     CONTENT,
     FORGOTTEN,
@@ -195,7 +195,7 @@ class Join:
     ) -> Iterator[TraceRecords]:
         """The records of the traces to build."""
         is_new = (pl.col("told") == self._new.number).any()
-        is_too_large = LENGTH.sum() > limits.TRACE_BYTES
+        is_too_large = LENGTH.sum() > bounds.TRACE_BYTES
         by_trace = contents.group_by("trace", maintain_order=True).agg(
             pl.when(~is_too_large).then("json"),
             "line",
@@ -312,7 +312,7 @@ def _of_few_traces(rows: pl.DataFrame) -> list[pl.DataFrame]:
 def _limited(rows: pl.DataFrame) -> pl.DataFrame:
     """Without the rows of a trace after those that make it too large."""
     before = (LENGTH.cum_sum() - LENGTH).over("trace")
-    return rows.filter(before <= limits.TRACE_BYTES)
+    return rows.filter(before <= bounds.TRACE_BYTES)
 
 
 def _skipped_traces(rows: pl.DataFrame) -> pl.DataFrame:

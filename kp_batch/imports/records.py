@@ -12,7 +12,7 @@ from pathlib import Path
 
 import polars as pl
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.conversion.model import SourceRecord
 from kp_batch.imports.sorted_runs import SortedRuns, merged, pieces
 from kp_batch.text import encodable
@@ -47,7 +47,7 @@ SIZE = LENGTH + 32
 def content_of(record: SourceRecord) -> bytes:
     """The JSON of a record; of one that is nested too deep, as of one that is too large."""
     try:
-        return limits.dump(record.payload)
+        return bounds.dump(record.payload)
     except RecursionError:
         return b"null"
 

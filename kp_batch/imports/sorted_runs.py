@@ -4,7 +4,7 @@ Rows are gathered and written as runs: sorted Parquet files. A merge reads one r
 after another, so that it has as many pieces in memory as there are runs.
 
 Rows are cut and put together as Arrow tables, whose texts stay where they are. Polars keeps each
-value of a frame of one row twice, and a row may have a text of `limits.LINE_BYTES`.
+value of a frame of one row twice, and a row may have a text of `bounds.LINE_BYTES`.
 """
 
 from bisect import bisect_left

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.archive import buckets, folders
 from kp_batch.archive.folders import IS_WAREHOUSE, SourceFile
 from kp_batch.archive.sources import absolute, open_file
@@ -206,7 +206,7 @@ def unread(file: Input) -> str:
 def content_of(path: str) -> bytes:
     """The content of a small file; of one that is too large, its beginning."""
     with open_file(path) as file:
-        return file.read(limits.LINE_BYTES + 1)
+        return file.read(bounds.LINE_BYTES + 1)
 
 
 def head_of(path: str, stamp: str) -> bytes:

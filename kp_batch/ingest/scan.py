@@ -42,7 +42,7 @@ from kp_batch.ingest.stage import (
     stage_contents,
 )
 from kp_batch.log import progress, warn
-from kp_batch.novelty.settings import check_cache_by
+from kp_batch.novelty.cache_settings import check_cache_by
 from kp_batch.runs.run import Run, last_archive
 from kp_batch.schemas import FILES
 from kp_batch.steps.step import Executor, cut, step

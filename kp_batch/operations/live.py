@@ -22,7 +22,7 @@ from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.errors import SettingError, TraceError
 from kp_batch.forked import refuse_forked
-from kp_batch.novelty.settings import CacheSettings
+from kp_batch.novelty.cache_settings import CacheSettings
 from kp_batch.novelty.similar import Similar, most_similar
 from kp_batch.operations.live_cache import Entry, Group, LiveCache
 from kp_batch.operations.score import NOT_NEEDED, Neighbours, Scored, scored

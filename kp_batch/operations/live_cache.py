@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 
-from kp_batch.novelty.settings import CacheSettings
+from kp_batch.novelty.cache_settings import CacheSettings
 from kp_batch.vectors import Float32s
 
 Group = tuple[str | None, ...]  # the values that tell one cache from others

@@ -11,7 +11,7 @@ from typing import IO, Any, Self, TypeVar
 import numpy as np
 import polars as pl
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.archive.formats.json import (
     BATCH_BYTES,
     json_object,
@@ -20,10 +20,10 @@ from kp_batch.archive.formats.json import (
     rows_from_objects,
 )
 from kp_batch.archive.validation import reasons, reject_message
+from kp_batch.bounds import lines_of, utf8_lines_of
 from kp_batch.dimensions import Breakdown, Counts
 from kp_batch.errors import UnreadableError
 from kp_batch.html import Displayed
-from kp_batch.limits import lines_of, utf8_lines_of
 from kp_batch.magic_bytes import PARQUET, kind_of
 from kp_batch.novelty.cache import novelty
 from kp_batch.novelty.similar import Similar
@@ -203,7 +203,7 @@ def _lines(file: IO[bytes]) -> Iterator[list[tuple[int, bytes]]]:
     is_object = begun.removeprefix(BOM_UTF8).lstrip().startswith(b"{")
     if is_object and json_object(begun) is None:  # maybe it goes on
         text = begun + file.read(BATCH_BYTES) + next(lines, b"")
-        if len(text) <= limits.LINE_BYTES and json_object(text) is not None:
+        if len(text) <= bounds.LINE_BYTES and json_object(text) is not None:
             yield [(len(before) - 1, text)]
             return
         before = [*lines_of(BytesIO(text))]

@@ -22,8 +22,13 @@ from kp_batch.errors import WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.log import progress
 from kp_batch.novelty.cache import NO_NEIGHBOUR
+from kp_batch.novelty.cache_settings import (
+    CacheSettings,
+    check_cache_by,
+    format_cache_by,
+    parse_cache_by,
+)
 from kp_batch.novelty.replay import replay_windows, window_starts
-from kp_batch.novelty.settings import CacheSettings, check_cache_by, format_cache_by, parse_cache_by
 from kp_batch.operations.forget import check_formulas
 from kp_batch.operations.sweep_result import SAME_SCORE, Outcome, Sweep
 from kp_batch.pipeline.preflight import check_vectors_fit

@@ -36,6 +36,7 @@ from kp_batch.pipeline.publish import (
 )
 from kp_batch.pipeline.replay import Replayed, replay_timeline
 from kp_batch.pipeline.write import write_tables
+from kp_batch.planning.excess import exceeded_limits
 from kp_batch.planning.explain_plan import (
     PlanDescription,
     changed_settings,
@@ -45,7 +46,6 @@ from kp_batch.planning.explain_plan import (
     plan_text,
     profile_warnings,
 )
-from kp_batch.planning.limits import exceeded_limits
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.report.build import leave_report

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from kp_batch.duck import SQL, identifier, joined, literal, sql, statement
-from kp_batch.novelty.settings import CACHE_COLUMNS
+from kp_batch.novelty.cache_settings import CACHE_COLUMNS
 from kp_batch.warehouse.open_snapshot import OpenSnapshot
 
 _ROWS_BY_GROUP = """(

@@ -9,10 +9,10 @@ from kp_batch.archive.ledger import FileChanges
 from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.errors import KpBatchError
 from kp_batch.html import Displayed
-from kp_batch.novelty.settings import format_cache_by
+from kp_batch.novelty.cache_settings import format_cache_by
 from kp_batch.parts import Facts, Head, Part, Row, Table, as_text
 from kp_batch.planning.changes import Loss
-from kp_batch.planning.limits import exceeded_limits
+from kp_batch.planning.excess import exceeded_limits
 from kp_batch.planning.plan import Plan
 from kp_batch.runs.run import Run
 from kp_batch.settings import Settings

@@ -15,7 +15,7 @@ from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.planning.cache_groups import CacheGroups, count_groups
 from kp_batch.planning.changes import ChangeSet, Loss, Prunable, detect_changes
 from kp_batch.planning.embeddings import MissingEmbeddings, missing_embeddings
-from kp_batch.planning.limits import LimitInputs, are_too_many_gone
+from kp_batch.planning.excess import LimitInputs, are_too_many_gone
 from kp_batch.planning.rejects import count_rejects, read_anew, stage_rejects
 from kp_batch.planning.scorer import (
     Scorer,

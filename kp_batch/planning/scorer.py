@@ -14,7 +14,7 @@ from kp_batch.archive.validation import MESSAGES_VERSION
 from kp_batch.embedding.encoders import ENCODER_VERSION, load_encoder
 from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.ingest.scan import ArchiveScan
-from kp_batch.novelty.settings import REPLAY_VERSION, CacheSettings
+from kp_batch.novelty.cache_settings import REPLAY_VERSION, CacheSettings
 from kp_batch.runs.run import Run
 from kp_batch.schemas import PROFILES, SCORES, TIMESTAMP
 from kp_batch.scoring.composite import assign, composite, score

@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.archive.formats import json as json_format
 from kp_batch.archive.formats import parquet_batches
 from kp_batch.archive.reading import read_raw
@@ -45,7 +45,7 @@ def test_what_is_too_large_or_damaged_is_refused(tmp_path: Path, damage: Damage)
 
 
 def test_a_row_that_is_too_large_is_known_by_its_id(tmp_path: Path) -> None:
-    rows = [trace(id="a"), trace(id="b", objective="x" * (limits.TEXT_BYTES + 1)), trace(id="c")]
+    rows = [trace(id="a"), trace(id="b", objective="x" * (bounds.TEXT_BYTES + 1)), trace(id="c")]
     frame = read(write_parquet(tmp_path / "a.parquet", rows))
     assert list(frame.select("row", "trace_id", "reasons").iter_rows()) == [
         (0, "a", []),
@@ -58,7 +58,7 @@ def test_a_row_that_is_too_large_is_known_by_its_id(tmp_path: Path) -> None:
 def test_a_large_file_may_unpack_to_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ratio: int
 ) -> None:
-    monkeypatch.setattr(limits, "RATIO", ratio)
+    monkeypatch.setattr(bounds, "RATIO", ratio)
     rows = [trace(id=f"{number}", objective=f"{number % 10}" * 40_000) for number in range(50)]
     path = write_parquet(tmp_path / "a.parquet", rows, use_dictionary=False)
     assert 10 < 50 * 40_000 / path.stat().st_size < 1_000
@@ -66,7 +66,7 @@ def test_a_large_file_may_unpack_to_more(
 
 
 def test_a_column_that_is_not_read_may_not_be_too_large(tmp_path: Path) -> None:
-    rows = [trace(id="a", extra="x" * (2 * limits.UNPACKED_BYTES))]
+    rows = [trace(id="a", extra="x" * (2 * bounds.UNPACKED_BYTES))]
     schema = retyped(SCHEMA, "extra", pa.string())
     assert codes(write_parquet(tmp_path / "a.parquet", rows, schema, compression="zstd")) == [
         TOO_LARGE
@@ -102,5 +102,5 @@ def test_a_file_of_too_many_columns_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, expected: list[str]
 ) -> None:
     path = write_parquet(tmp_path / "a.parquet", [trace(id="a")])
-    monkeypatch.setattr(limits, "COLUMNS", columns)
+    monkeypatch.setattr(bounds, "COLUMNS", columns)
     assert codes(path) == [expected]

@@ -199,7 +199,7 @@ def test_every_code_in_the_sources_is_a_reason() -> None:
     sql = "".join(path.read_text("utf-8") for path in package.rglob("*.sql"))
     assert set(re.findall(r"\['(\w+)'\]", sql)) == {"superseded"} < set(REASONS)
     rooms = [
-        package / "limits.py",
+        package / "bounds.py",
         package / "errors.py",
         *(package / "archive").rglob("*.py"),
     ]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kp_batch.conversion.formats import FORMATS
+from kp_batch.imports.import_limits import ImportLimits
 from kp_batch.imports.importing import import_traces
-from kp_batch.imports.limits import ImportLimits
 from tests.support.drafting import Conversion
 from tests.support.import_kits import ASKED, KITS, SECONDS, Kit
 from tests.support.importing import imported, refusals

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from kp_batch.bounds import breaks_off
 from kp_batch.conversion.conversation.messages import JsonText
-from kp_batch.limits import breaks_off
 from tests.support import GOLDEN
 from tests.support.agent_runs import LOOKED, LOOKS, ROOT, SYSTEMS, THERE
 from tests.support.drafting import Conversion, converted

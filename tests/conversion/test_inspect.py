@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kp_batch.bounds import TooLargeError
 from kp_batch.conversion.formats import inspect
 from kp_batch.conversion.model import Native, SourceRecord, TraceDraft
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.importing import import_traces
-from kp_batch.limits import TooLargeError
 from tests.support import drafting
 from tests.support.drafting import ALWAYS, always, transcript
 from tests.support.formats.inspect import FIRST, TALK, USER, log, row, sample, write_eval

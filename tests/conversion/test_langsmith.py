@@ -8,7 +8,7 @@ from typing import Any, Literal
 import polars as pl
 import pytest
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.conversion.formats.langsmith import FORMAT, records
 from kp_batch.conversion.model import Native, SourceRecord, TraceDraft
 from kp_batch.errors import UnreadableError
@@ -287,7 +287,7 @@ def test_of_exports_that_know_as_much_the_last_counts(path: Path) -> None:
 
 
 def test_a_run_that_is_nested_too_deep_is_a_record_of_its_trace(path: Path) -> None:
-    deep = '{"metadata": ' + "[" * limits.NESTING + "]" * limits.NESTING + "}"
+    deep = '{"metadata": ' + "[" * bounds.NESTING + "]" * bounds.NESTING + "}"
     [record] = records(write_lines(path, [root(extra=deep)]), [])
     assert record == SourceRecord("root", None, 1)
 

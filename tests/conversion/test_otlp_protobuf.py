@@ -19,13 +19,13 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
-from kp_batch import limits
+from kp_batch import bounds
+from kp_batch.bounds import TooLargeError
 from kp_batch.conversion.formats import FORMATS, detect_format, otlp
 from kp_batch.conversion.formats.json_files import opened
 from kp_batch.conversion.model import Rejected, Skipped, SourceRecord
 from kp_batch.errors import UnreadableError
 from kp_batch.imports.importing import import_traces
-from kp_batch.limits import TooLargeError
 from tests.support.damage.table import lower_limits
 from tests.support.drafting import ALWAYS, drafted, transcript
 from tests.support.formats.otlp import TALK, TRACE, agent, attributes, chat, request, text
@@ -403,7 +403,7 @@ def test_a_message_with_too_many_values_is_refused_alone(
 ) -> None:
     lower_limits(monkeypatch)
     path = tmp_path / "spans.pb"
-    path.write_bytes(stream([MESSAGES[0], inner(limits.VALUES + 1), MESSAGES[1]]))
+    path.write_bytes(stream([MESSAGES[0], inner(bounds.VALUES + 1), MESSAGES[1]]))
     assert [item.reasons for item in items_of(path, Rejected)] == [["too_large"]]
     assert len(records(path)) == 2
 
@@ -414,10 +414,10 @@ def test_a_message_that_is_too_large_is_refused_alone(
 ) -> None:
     lower_limits(monkeypatch)
     path = tmp_path / "spans.pb"
-    path.write_bytes(stream(map(pack, [MESSAGES[0], large(3 * limits.LINE_BYTES), MESSAGES[1]])))
+    path.write_bytes(stream(map(pack, [MESSAGES[0], large(3 * bounds.LINE_BYTES), MESSAGES[1]])))
     assert [(item.reasons, item.line) for item in items_of(path, Rejected)] == [(["too_large"], 2)]
     assert len(records(path)) == 2
-    path.write_bytes(large(limits.LINE_BYTES))
+    path.write_bytes(large(bounds.LINE_BYTES))
     with pytest.raises(TooLargeError):
         [*otlp.records(path, [])]
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.archive.formats import parquet_batches
 from tests.support.damage.table import lower_limits
 from tests.support.drafting import Conversion, always, converted
@@ -56,9 +56,9 @@ def test_a_trace_with_a_row_that_is_too_large_is_refused_and_the_others_are_impo
     good = text_of(name)
     lists = beyond != "text"
     large: Any = {
-        "text": "x" * (limits.TEXT_BYTES + 1),
-        "values": ["x"] * (limits.VALUES + 1),
-        "bytes": ["x" * limits.TEXT_BYTES] * 4,
+        "text": "x" * (bounds.TEXT_BYTES + 1),
+        "values": ["x"] * (bounds.VALUES + 1),
+        "bytes": ["x" * bounds.TEXT_BYTES] * 4,
     }[beyond]
     kind = pa.list_(pa.string()) if lists else pa.string()
     texts = pa.array([None if lists else good, large, None if lists else good], kind)
@@ -71,14 +71,14 @@ def test_a_trace_with_a_row_that_is_too_large_is_refused_and_the_others_are_impo
 
 
 def test_a_trace_is_refused_whole_where_a_part_of_it_is_too_large(tmp_path: Path) -> None:
-    texts = pa.array(["done", "x" * (limits.TEXT_BYTES + 1)])
+    texts = pa.array(["done", "x" * (bounds.TEXT_BYTES + 1)])
     _write(tmp_path / "a.parquet", rows_of("langfuse in Parquet", ["good", "good"], texts))
     made = made_of(tmp_path, "langfuse in Parquet")
     assert (made.rows, made.reasons) == ({}, [["too_large"]])
 
 
 def test_a_large_row_of_no_trace_is_refused_by_itself(tmp_path: Path) -> None:
-    texts = pa.array(["done", "x" * (limits.TEXT_BYTES + 1)])
+    texts = pa.array(["done", "x" * (bounds.TEXT_BYTES + 1)])
     rows = rows_of("langsmith in Parquet", ["good", "other"], texts)
     rows["trace_id"] = pa.array(["good", None])
     _write(tmp_path / "a.parquet", rows)
@@ -87,7 +87,7 @@ def test_a_large_row_of_no_trace_is_refused_by_itself(tmp_path: Path) -> None:
 
 
 def test_the_trace_of_a_large_row_is_found_where_columns_are_nested(tmp_path: Path) -> None:
-    rows = rows_of("phoenix", ["large"], pa.array(["x" * (limits.TEXT_BYTES + 1)]))
+    rows = rows_of("phoenix", ["large"], pa.array(["x" * (bounds.TEXT_BYTES + 1)]))
     names = ["trace_id", "span_id"]
     ids = pa.StructArray.from_arrays([rows.pop(f"context.{name}") for name in names], names)
     _write(tmp_path / "a.parquet", {**rows, "context": ids})

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kp_batch.bounds import TooLargeError
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import SourceRecord
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import KpBatchError, UnreadableError
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
-from kp_batch.limits import TooLargeError
 from tests.support.drafting import ALWAYS, always, converted, drafted, transcript
 from tests.support.formats.sessions import (
     BEGUN,
@@ -1146,7 +1146,7 @@ def test_a_cut_or_endless_file_of_zstd_is_reported(
     with pytest.raises(UnreadableError, match="it cannot be unpacked"):
         list(FORMATS["codex"].records(beside, []))
     beside.write_bytes(whole)
-    monkeypatch.setattr("kp_batch.limits.MEMBER_BYTES", 1 << 10)
+    monkeypatch.setattr("kp_batch.bounds.MEMBER_BYTES", 1 << 10)
     with pytest.raises(TooLargeError, match="it unpacks to more than"):
         list(FORMATS["codex"].records(beside, []))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.archive.formats import parquet_batches
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import load_rules
@@ -60,7 +60,7 @@ def test_what_is_too_large_or_damaged_is_refused_and_the_rest_imported(
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_trace_that_a_run_would_refuse_is_refused_by_its_id(tmp_path: Path, more: int) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text(request("a" * 32, "1", "é" * (limits.TEXT_BYTES // 2) + "x" * more), "utf-8")
+    path.write_text(request("a" * 32, "1", "é" * (bounds.TEXT_BYTES // 2) + "x" * more), "utf-8")
     import_traces(FORMATS["otlp"], [str(path)], tmp_path / "archive", RULES)
     refused = [(refusal["id"], refusal["reasons"]) for refusal in refusals(tmp_path / "archive")]
     assert refused == [(f"kp:trace:{'a' * 32}", ["too_large"])] * more

@@ -11,8 +11,8 @@ from prefect.runtime import flow_run
 from kp_batch import flows
 from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.flows.tasks import FLOW, artifact_name
-from kp_batch.imports.config import ImportConfig
 from kp_batch.imports.days import DailyPartitions
+from kp_batch.imports.import_config import ImportConfig
 from kp_batch.warehouse.last_run import LastRun
 from tests.support.importing import imported, kp_trace, write_json
 from tests.support.retries import once_torn

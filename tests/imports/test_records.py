@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.conversion.model import SourceRecord
 from kp_batch.imports import join
 from kp_batch.imports.join import Join, Outcome, Segments, TraceRecords
@@ -200,7 +200,7 @@ def test_what_a_registry_has_deleted_is_counted(nights: Nights, tmp_path: Path) 
 def test_of_a_trace_that_is_too_large_not_all_is_held_and_nothing_is_built(
     nights: Nights, monkeypatch: pytest.MonkeyPatch, letter: str
 ) -> None:
-    monkeypatch.setattr(limits, "TRACE_BYTES", 100)
+    monkeypatch.setattr(bounds, "TRACE_BYTES", 100)
     size = 30 // len(letter.encode())
     texts = [("a", "t", letter * size + f"{number:02}") for number in range(100)]
     kept, _ = nights.night([*texts, ("a", "u", 1)])

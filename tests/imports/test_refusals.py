@@ -10,8 +10,8 @@ import pytest
 from kp_batch.conversion.model import Format, Rejected, SourceRecord, TraceDraft
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import KpBatchError
+from kp_batch.imports.import_limits import ImportLimits
 from kp_batch.imports.importing import import_traces
-from kp_batch.imports.limits import ImportLimits
 from kp_batch.imports.summary import Imported, as_text
 from tests.support import ROOT
 from tests.support.commands import invoke

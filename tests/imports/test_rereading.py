@@ -16,8 +16,8 @@ from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import KpBatchError
 from kp_batch.imports import importing
 from kp_batch.imports.days import DailyPartitions
+from kp_batch.imports.import_limits import ImportLimits
 from kp_batch.imports.importing import forget, import_traces
-from kp_batch.imports.limits import ImportLimits
 from kp_batch.imports.state import ImportState
 from kp_batch.imports.summary import Imported, as_text
 from tests.support.importing import (

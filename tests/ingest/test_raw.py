@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.archive import reading
 from kp_batch.archive.formats import json as json_format
 from kp_batch.archive.formats import parquet_batches
@@ -72,9 +72,9 @@ def of_every_code(name: str) -> list[Any]:
 def test_json_of_every_code_is_as_the_file_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, batch: int, most: int
 ) -> None:
-    monkeypatch.setattr(limits, "TEXT_BYTES", 1 << 16)
-    monkeypatch.setattr(limits, "LINE_BYTES", 1 << 16)
-    monkeypatch.setattr(limits, "RAW_BYTES", most)
+    monkeypatch.setattr(bounds, "TEXT_BYTES", 1 << 16)
+    monkeypatch.setattr(bounds, "LINE_BYTES", 1 << 16)
+    monkeypatch.setattr(bounds, "RAW_BYTES", most)
     monkeypatch.setattr(reading, "BATCH_ROWS", batch)
     path = WRITERS[name](tmp_path / name, of_every_code(name))
     texts = rejected(path)
@@ -88,7 +88,7 @@ def test_json_of_every_code_is_as_the_file_says(
 def test_json_of_lines_that_are_no_objects_is_kept_of_no_private_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(limits, "TEXT_BYTES", 1_000)
+    monkeypatch.setattr(bounds, "TEXT_BYTES", 1_000)
     rows = [trace(objective="x" * 1_001), BAD, trace(), *([b"secret"] if name == "a.jsonl" else [])]
     path = WRITERS[name](tmp_path / name, rows)
     kept = [row for row, text in rejected(path, private=True).items() if text is not None]
@@ -120,8 +120,8 @@ def test_of_one_file_no_more_json_is_kept_than_it_may_have(
     monkeypatch.setattr(reading, "BATCH_ROWS", 3)
     path = WRITERS[name](tmp_path / name, [BAD] * 9)
     size = len(rejected(path)[0] or "")
-    monkeypatch.setattr(limits, "RATIO", 0)
-    monkeypatch.setattr(limits, "ALL_RAW_BYTES", 5 * size)
+    monkeypatch.setattr(bounds, "RATIO", 0)
+    monkeypatch.setattr(bounds, "ALL_RAW_BYTES", 5 * size)
     assert [text is not None for text in rejected(path).values()] == [True] * 5 + [False] * 4
 
 

@@ -28,7 +28,7 @@ from kp_batch.operations.score import (
     score_lines,
     scored_text,
 )
-from kp_batch.operations.settings import Setting, SettingsInForce, settings, settings_text
+from kp_batch.operations.settings_in_force import Setting, SettingsInForce, settings, settings_text
 from kp_batch.operations.similar import (
     SimilarLines,
     SimilarTrace,

@@ -22,7 +22,7 @@ from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget
 from kp_batch.operations.kept_runs import available_runs
 from kp_batch.operations.rollback import plan_rollback, rollback, rolled_back_text
-from kp_batch.operations.settings import settings
+from kp_batch.operations.settings_in_force import settings
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import GROWING, TABLES

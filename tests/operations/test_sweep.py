@@ -28,7 +28,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import write_chunk
 from kp_batch.errors import KpBatchError, ResourceError, WarehouseError
 from kp_batch.novelty.cache import VectorCache, novelty
-from kp_batch.novelty.settings import CacheSettings
+from kp_batch.novelty.cache_settings import CacheSettings
 from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget
 from kp_batch.operations.sweep import SWEPT, Grouping, sweep, sweep_span, sweep_spans

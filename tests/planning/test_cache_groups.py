@@ -16,7 +16,7 @@ from kp_batch.archive.sources import discover, folders_named, path_keys
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.ingest.scan import scan_archive
-from kp_batch.novelty.settings import format_cache_by, parse_cache_by
+from kp_batch.novelty.cache_settings import format_cache_by, parse_cache_by
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.explain_plan import PlanDescription, describe, plan_text
 from kp_batch.planning.plan import make_plan

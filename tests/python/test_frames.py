@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from polars.testing import assert_frame_equal
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.errors import SettingError, UnreadableError
 from kp_batch.python.frames import take
 from tests.support.archives import read, retyped, step, table, trace, write_jsonl, write_parquet
@@ -267,8 +267,8 @@ def test_a_generator_is_written_as_it_comes(tmp_path: Path) -> None:
 def test_a_frame_of_one_text_is_read_though_a_file_of_it_unpacks_to_too_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "UNPACKED_BYTES", 1 << 16)
-    monkeypatch.setattr(limits, "RATIO", 5)
+    monkeypatch.setattr(bounds, "UNPACKED_BYTES", 1 << 16)
+    monkeypatch.setattr(bounds, "RATIO", 5)
     frame = pl.DataFrame(table([trace(objective="a" * 1_000)] * 500))
     frame.write_parquet(tmp_path / "packed.parquet")
     with pytest.raises(UnreadableError, match="the file unpacks to more than"):

@@ -16,7 +16,7 @@ from kp_batch.operations.explain import explain
 from kp_batch.operations.explanation import explanation_text
 from kp_batch.operations.forget import forget
 from kp_batch.operations.score import score_lines, scored_text
-from kp_batch.operations.settings import settings
+from kp_batch.operations.settings_in_force import settings
 from kp_batch.operations.sweep import sweep
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.scorer import FORMULAS

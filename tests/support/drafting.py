@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kp_batch.bounds import TOO_LARGE, TooLargeError, parse
 from kp_batch.conversion.apply_rules import IMPORTED, Row
 from kp_batch.conversion.conversation.messages import CutContentError
 from kp_batch.conversion.formats import FORMATS
@@ -14,7 +15,6 @@ from kp_batch.errors import UnreadableError
 from kp_batch.imports.job import build_traces, items_of
 from kp_batch.imports.join import TraceRecords
 from kp_batch.imports.records import content_of
-from kp_batch.limits import TOO_LARGE, TooLargeError, parse
 
 
 def always(**tables: Any) -> Rules:

@@ -8,7 +8,7 @@ import polars as pl
 
 from kp_batch.config import RescoreConfig
 from kp_batch.ingest.scan import scan_archive
-from kp_batch.planning.limits import exceeded_limits
+from kp_batch.planning.excess import exceeded_limits
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.runs.run import Run

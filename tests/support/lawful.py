@@ -19,7 +19,7 @@ from kp_batch.archive.validation import reject_message
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.novelty.cache import VectorCache
-from kp_batch.novelty.settings import CacheSettings
+from kp_batch.novelty.cache_settings import CacheSettings
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.reader import connect
 from tests.support.counting import Counted, File, Row, counted, moment_of

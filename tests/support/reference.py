@@ -17,7 +17,7 @@ import click
 import duckdb
 from annotated_types import Ge, Le, MinLen
 
-from kp_batch import limits as read_limits
+from kp_batch import bounds
 from kp_batch.cli import _MODULES, kp_batch
 from kp_batch.cli.options import GROUPS, SettingsCommand, group_of
 from kp_batch.config import RescoreConfig
@@ -100,9 +100,9 @@ def _bound(rule: Any) -> str:
 def limits() -> Iterator[str]:
     """Every limit on what is read, with what its comment says."""
     yield "| most | of what |\n|---|---|"
-    source = Path(read_limits.__file__).read_text("utf-8")
+    source = Path(bounds.__file__).read_text("utf-8")
     for name, of_what in re.findall(r"^([A-Z]\w+) = .*?  # (.+)$", source, re.MULTILINE):
-        value = getattr(read_limits, name)
+        value = getattr(bounds, name)
         yield f"| {_size(value) if name.endswith('_BYTES') else f'{value:,}'} | {of_what} |"
 
 

@@ -31,7 +31,7 @@ _TYPES = {
     "rollback": ("operations.rollback", "RollbackResult"),
     "run": ("operations.outcome", "RunOutcome"),
     "score": ("operations.score", "ScoredLine"),
-    "settings": ("operations.settings", "Setting"),
+    "settings": ("operations.settings_in_force", "Setting"),
     "similar": ("operations.similar", "SimilarLine"),
     "status": ("operations.status", "WarehouseStatus"),
     "sweep": ("operations.sweep_result", "Sweep"),

@@ -14,7 +14,7 @@ import pytest
 from kp_batch.errors import AuditError, KpBatchError, WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.preview import plan
-from kp_batch.operations.settings import settings
+from kp_batch.operations.settings_in_force import settings
 from kp_batch.pipeline.audit import audit
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report.run_summary import Summary, as_text

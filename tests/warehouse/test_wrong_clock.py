@@ -12,7 +12,7 @@ import pytest
 from kp_batch.operations.compare import compare
 from kp_batch.operations.explain import explain
 from kp_batch.operations.kept_runs import RUNS as LISTED
-from kp_batch.operations.settings import settings
+from kp_batch.operations.settings_in_force import settings
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline import rescore
 from kp_batch.pipeline.rescore import rescore_archive

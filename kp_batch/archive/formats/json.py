@@ -15,9 +15,9 @@ from typing import IO, Any, cast
 
 import polars as pl
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS, Field, times_from_text
-from kp_batch.limits import LINE_BYTES, TooLargeError, loads, utf8_lines_of
+from kp_batch.bounds import LINE_BYTES, TooLargeError, loads, utf8_lines_of
 from kp_batch.schemas import ROWS, TIMESTAMP
 from kp_batch.text import encodable
 
@@ -166,22 +166,22 @@ def rows_from_objects(source_file: str, objects: Iterable[tuple[int, Any]]) -> p
 def reject_large(frame: pl.DataFrame) -> pl.DataFrame:
     """The rows of a frame of `ROWS`, with only the ids of those that are too large."""
     steps = cast("int | None", frame.get_column("step_types").list.len().max()) or 0
-    if frame.estimated_size() <= limits.TEXT_BYTES and steps <= limits.VALUES:
+    if frame.estimated_size() <= bounds.TEXT_BYTES and steps <= bounds.VALUES:
         return frame
-    in_steps = pl.element().str.len_bytes() > limits.TEXT_BYTES
+    in_steps = pl.element().str.len_bytes() > bounds.TEXT_BYTES
     is_large = pl.any_horizontal(
-        pl.col(pl.String).str.len_bytes() > limits.TEXT_BYTES,
+        pl.col(pl.String).str.len_bytes() > bounds.TEXT_BYTES,
         pl.col(pl.List(pl.String)).list.eval(in_steps).list.any(),
-        pl.col("step_types").list.len() > limits.VALUES,
+        pl.col("step_types").list.len() > bounds.VALUES,
     ).fill_null(value=False)
     large = frame.filter(is_large)
     if large.is_empty():
         return frame
-    has_short_id = pl.col("trace_id").str.len_bytes() <= limits.TEXT_BYTES
+    has_short_id = pl.col("trace_id").str.len_bytes() <= bounds.TEXT_BYTES
     rejected = frame.clear(len(large)).with_columns(
         source_file=large.get_column("source_file"),
         row=large.get_column("row"),
-        fault=pl.lit(limits.TOO_LARGE),
+        fault=pl.lit(bounds.TOO_LARGE),
         trace_id=large.select(pl.when(has_short_id).then("trace_id")).get_column("trace_id"),
     )
     return pl.concat([frame.remove(is_large), rejected]).sort("row")
@@ -224,11 +224,11 @@ def value_at(value: Any, path: tuple[str, ...]) -> Any:
 
 def truncated(text: str) -> str:
     """A JSON text; if it takes more than `RAW_BYTES`, its beginning, as a JSON string."""
-    if len(text.encode()) <= limits.RAW_BYTES:
+    if len(text.encode()) <= bounds.RAW_BYTES:
         return text
     value = json.loads(text) if text.startswith('"') else text
     # A character takes at most six bytes.
-    return json.dumps(value[: limits.RAW_BYTES // 6 - 1] + CUT, ensure_ascii=False)
+    return json.dumps(value[: bounds.RAW_BYTES // 6 - 1] + CUT, ensure_ascii=False)
 
 
 def finite(value: Any) -> Any:
@@ -243,7 +243,7 @@ def finite(value: Any) -> Any:
 def _record(source_file: str, row: int, value: Any) -> tuple[Any, ...]:
     fault = None if isinstance(value, _OBJECT) else MALFORMED_JSON
     if isinstance(value, TooLarge):
-        value, fault = {"id": value.id}, limits.TOO_LARGE
+        value, fault = {"id": value.id}, bounds.TOO_LARGE
     steps = value_at(value, (STEPS,))
     listed = steps if isinstance(steps, (list, tuple)) else ()
     objects = [step for step in listed if isinstance(step, _OBJECT)]

@@ -8,7 +8,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.archive.formats.json import BATCH_BYTES
 from kp_batch.errors import Fault, UnreadableError
 from kp_batch.stopping import look
@@ -33,7 +33,7 @@ class ParquetRows:
 
     def __init__(self, file: IO[bytes]) -> None:
         size = file.seek(0, SEEK_END)
-        self._most = max(limits.UNPACKED_BYTES, limits.RATIO * size)
+        self._most = max(bounds.UNPACKED_BYTES, bounds.RATIO * size)
         self._parquet = pq.ParquetFile(
             file,
             metadata=_plain_metadata(file, size),
@@ -42,8 +42,8 @@ class ParquetRows:
             coerce_int96_timestamp_unit="us",  # in nanoseconds the year 9999 becomes 1816
         )
         metadata = self._parquet.metadata
-        if metadata.num_columns > limits.COLUMNS:
-            raise _too_large(f"has more than {limits.COLUMNS:,} columns")
+        if metadata.num_columns > bounds.COLUMNS:
+            raise _too_large(f"has more than {bounds.COLUMNS:,} columns")
         groups = map(metadata.row_group, range(metadata.num_row_groups))
         self._check_unpacked(sum(group.total_byte_size for group in groups))
         self.schema = self._parquet.schema_arrow
@@ -140,4 +140,4 @@ def _halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _too_large(what: str) -> UnreadableError:
-    return UnreadableError(Fault(limits.TOO_LARGE, f"the file {what}"))
+    return UnreadableError(Fault(bounds.TOO_LARGE, f"the file {what}"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Self, cast
 
-from kp_batch.limits import breaks_off, loads
+from kp_batch.bounds import breaks_off, loads
 
 Json = Mapping[str, Any]  # an object
 Role = Literal["system", "user", "assistant", "tool"]

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import PurePath
 from typing import Any
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.conversion.conversation.messages import (
     Json,
     Message,
@@ -63,7 +63,7 @@ class SessionFile:
         come and go before it.
         """
         try:
-            content = limits.dump(what)
+            content = bounds.dump(what)
         except RecursionError:  # such a record is refused anyway
             content = b""
         digest = blake2b(content, digest_size=12).hexdigest()

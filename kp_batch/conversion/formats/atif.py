@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import cast
 
+from kp_batch.bounds import TooLargeError, loads
 from kp_batch.conversion.conversation.attributes import first_text, score_of, value_at
 from kp_batch.conversion.conversation.messages import (
     Json,
@@ -35,7 +36,6 @@ from kp_batch.conversion.model import (
 )
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
-from kp_batch.limits import TooLargeError, loads
 from kp_batch.text import time_of
 
 _RESULT = "result.json"

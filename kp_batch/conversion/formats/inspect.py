@@ -14,7 +14,8 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from kp_batch import limits
+from kp_batch import bounds
+from kp_batch.bounds import Budget, TooLargeError, loads, trace_budget, weight
 from kp_batch.conversion.conversation.attributes import texts
 from kp_batch.conversion.conversation.messages import Json, as_object, list_in, parse_json
 from kp_batch.conversion.formats.inspect_samples import (
@@ -31,7 +32,6 @@ from kp_batch.conversion.formats.parquet_rows import records_of, rows_as
 from kp_batch.conversion.model import Format, ReadItem, Rejected, SourceRecord, by_ending
 from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
 from kp_batch.files import open_regular
-from kp_batch.limits import Budget, TooLargeError, loads, trace_budget, weight
 from kp_batch.text import time_of
 
 _HEADERS = ("header.json", "_journal/start.json")  # the other one while a run goes on
@@ -61,7 +61,7 @@ class EvalFile:
         self._file, self._zip = file, ZipFile(file)
         members = self._zip.infolist()
         size = sum(member.file_size for member in members)  # of none is more read than it names
-        if size > max(limits.MEMBER_BYTES, limits.RATIO * fstat(file.fileno()).st_size):
+        if size > max(bounds.MEMBER_BYTES, bounds.RATIO * fstat(file.fileno()).st_size):
             raise TooLargeError("it is too large to be read: its members unpack to too much")
         self._members = {member.filename: member for member in members}
         # Of each folder, named by the places of their first items.
@@ -79,7 +79,7 @@ class EvalFile:
             try:
                 sample = self._sample(name)
             except TooLargeError as error:
-                yield Rejected([limits.TOO_LARGE], f"{name}: {error}")
+                yield Rejected([bounds.TOO_LARGE], f"{name}: {error}")
             else:
                 if sample is not None:
                     yield sample
@@ -129,7 +129,7 @@ class EvalFile:
 
     def _content(self, member: ZipInfo) -> bytes:
         """The content of a member; of one that is too large, the beginning, which is so as well."""
-        most = min(member.file_size, limits.LINE_BYTES) + 1
+        most = min(member.file_size, bounds.LINE_BYTES) + 1
         if member.compress_type == _ZSTANDARD:
             return self._unpacked(member, most)
         if member.compress_type not in _PLAIN:
@@ -144,7 +144,7 @@ class EvalFile:
         packed = BytesIO(self._file.read(member.compress_size))
         with unpacked(BufferedReader(packed)) as file:
             content = file.read(most)
-        is_cut = member.file_size > limits.LINE_BYTES
+        is_cut = member.file_size > bounds.LINE_BYTES
         if len(content) > member.file_size or not (is_cut or crc32(content) == member.CRC):
             raise BadZipFile(f"{member.filename} is damaged")
         return content

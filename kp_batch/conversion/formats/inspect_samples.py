@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Self, cast, get_args
 
-from kp_batch import limits
+from kp_batch import bounds
+from kp_batch.bounds import VALUE_BYTES, Budget, TooLargeError
 from kp_batch.conversion.conversation.attributes import first, first_text, score_of, texts, value_at
 from kp_batch.conversion.conversation.messages import (
     Json,
@@ -19,7 +20,6 @@ from kp_batch.conversion.conversation.payloads import at_path
 from kp_batch.conversion.conversation.transcript import Transcript
 from kp_batch.conversion.model import Native, Origin, SourceRecord, TraceDraft
 from kp_batch.conversion.rules import Rules
-from kp_batch.limits import VALUE_BYTES, Budget, TooLargeError
 from kp_batch.text import sortable, time_of
 
 _ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
@@ -81,9 +81,9 @@ def _only(value: Json, names: Iterable[str]) -> Json:
 
 def _room() -> Budget:
     # A few bytes can name a long text, or many messages, any number of times.
-    most = f"{limits.LINE_BYTES >> 20} MiB"
+    most = f"{bounds.LINE_BYTES >> 20} MiB"
     return Budget(
-        limits.LINE_BYTES, f"it is too large to be read: its messages take more than {most}"
+        bounds.LINE_BYTES, f"it is too large to be read: its messages take more than {most}"
     )
 
 

@@ -10,12 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from kp_batch import limits
-from kp_batch.conversion.conversation.messages import Json, parts_of
-from kp_batch.conversion.model import ReadItem, Rejected
-from kp_batch.errors import UnreadableError
-from kp_batch.files import open_regular
-from kp_batch.limits import (
+from kp_batch import bounds
+from kp_batch.bounds import (
     Budget,
     OtherEncodingError,
     TooLargeError,
@@ -24,6 +20,10 @@ from kp_batch.limits import (
     refusal_budget,
     utf8_lines_of,
 )
+from kp_batch.conversion.conversation.messages import Json, parts_of
+from kp_batch.conversion.model import ReadItem, Rejected
+from kp_batch.errors import UnreadableError
+from kp_batch.files import open_regular
 from kp_batch.magic_bytes import binary_kind
 
 if sys.version_info >= (3, 14):
@@ -87,9 +87,9 @@ class _Unpacked(io.RawIOBase):
         may_lack_end: bool = False,
     ) -> None:
         self._packed, self._file, self._may_lack_end = packed, file, may_lack_end
-        most = f"{limits.MEMBER_BYTES >> 20:,} MiB"
+        most = f"{bounds.MEMBER_BYTES >> 20:,} MiB"
         message = f"it is too large to be read: it unpacks to more than {most}"
-        self._room = Budget(limits.MEMBER_BYTES, message)
+        self._room = Budget(bounds.MEMBER_BYTES, message)
 
     def readable(self) -> bool:
         return True
@@ -121,7 +121,7 @@ def read_json(path: Path) -> object:
     content = b""
     try:
         with opened(path) as file:  # of what is too large, the beginning is so as well
-            content = file.read(limits.LINE_BYTES + 1)
+            content = file.read(bounds.LINE_BYTES + 1)
         if not content:
             raise UnreadableError("it is empty (0 bytes)")
         return loads(content)
@@ -212,7 +212,7 @@ def _values_of_lines(path: Path) -> Iterator[tuple[int | None, Json] | Rejected]
             yield from ((None, each) for each in objects)
             return
         refused.append(line)
-    if large := next((each for each in refused if limits.TOO_LARGE in each.reasons), None):
+    if large := next((each for each in refused if bounds.TOO_LARGE in each.reasons), None):
         raise TooLargeError(large.message)
     raise UnreadableError(f"it is no JSON: {refused[0].message}" if refused else "it is empty")
 
@@ -248,7 +248,7 @@ def parsed(
     try:
         value = loads(line)
     except TooLargeError as error:
-        return Rejected([limits.TOO_LARGE], str(error), line=number)
+        return Rejected([bounds.TOO_LARGE], str(error), line=number)
     except ValueError as error:
         return Rejected([*broken], f"no JSON: {error}", line=number)
     if not isinstance(value, dict):

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, cast
 import polars as pl
 import pyarrow as pa
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.archive.formats.json import reader
+from kp_batch.bounds import MOST, TooLargeError, loads
 from kp_batch.conversion.conversation.attributes import score_of
 from kp_batch.conversion.conversation.messages import Json, as_object
 from kp_batch.conversion.formats.json_files import read_json
@@ -35,7 +36,6 @@ from kp_batch.conversion.model import (
 from kp_batch.conversion.rules import Rules
 from kp_batch.duck import literal, sql, statement
 from kp_batch.errors import KpBatchError, UnreadableError
-from kp_batch.limits import MOST, TooLargeError, loads
 from kp_batch.schemas import TRACE
 from kp_batch.storage.urls import is_database
 from kp_batch.text import one_line, time_of
@@ -199,7 +199,7 @@ def _of_file(path: Path, log: Path | None = None) -> Iterator[SourceRecord | Ski
     """Read without making a file in the database's folder, which may be read-only."""
     try:
         with _opened(path, log or path.with_name(path.name + _LOG)) as database:
-            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.LINE_BYTES)
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.LINE_BYTES)
             if database.execute(_IS_STORED).fetchone() == (0,):
                 raise UnreadableError("its knowledge_units is a view, and not the registry's table")
             columns = {column[1] for column in database.execute(_COLUMNS)}
@@ -239,7 +239,7 @@ def _of_row(
     try:
         item = _record(loads(text), str(updated), quarantined=status == "quarantined")
     except TooLargeError as error:
-        item = Rejected([limits.TOO_LARGE], str(error))
+        item = Rejected([bounds.TOO_LARGE], str(error))
     except (ValueError, TypeError) as error:
         item = Rejected(["malformed_json"], f"unit_json is no JSON: {error}")
     if isinstance(item, Rejected):

@@ -9,6 +9,7 @@ from typing import cast
 
 import pyarrow as pa
 
+from kp_batch.bounds import loads
 from kp_batch.conversion.conversation import spans
 from kp_batch.conversion.conversation.attributes import (
     Score,
@@ -44,7 +45,6 @@ from kp_batch.conversion.model import (
 )
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import UnreadableError
-from kp_batch.limits import loads
 from kp_batch.text import sortable
 
 _TABLES = ("observations_v2", "observations", "scores", "traces")

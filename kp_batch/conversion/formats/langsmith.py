@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from kp_batch.bounds import TooLargeError
 from kp_batch.conversion.conversation import spans
 from kp_batch.conversion.conversation.attributes import (
     Score,
@@ -34,7 +35,6 @@ from kp_batch.conversion.model import (
 )
 from kp_batch.conversion.rules import Rules
 from kp_batch.errors import MISSING_COLUMN, Fault, UnreadableError
-from kp_batch.limits import TooLargeError
 from kp_batch.text import sortable
 
 _BATCH_ROWS = 256  # of a Parquet file

@@ -18,7 +18,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from kp_batch import limits
+from kp_batch import bounds
+from kp_batch.bounds import Budget, TooLargeError, refusal_budget
 from kp_batch.conversion.conversation.messages import Json
 from kp_batch.conversion.formats.json_files import (
     CutError,
@@ -30,7 +31,6 @@ from kp_batch.conversion.formats.json_files import (
 )
 from kp_batch.conversion.model import Rejected
 from kp_batch.errors import UNREADABLE_FILE, UnreadableError
-from kp_batch.limits import Budget, TooLargeError, refusal_budget
 
 REQUEST, LOGS, METRICS = "resourceSpans", "resourceLogs", "resourceMetrics"
 _JSON = (".json", ".jsonl", ".ndjson")
@@ -75,8 +75,8 @@ def _begins_json(head: bytes) -> bool:
 def _one_request(path: Path) -> Iterator[Request]:
     """The request that a file is: its first byte is the tag of the first field."""
     with opened(path, may_lack_end=True) as file:
-        message = file.read(limits.LINE_BYTES + 1)
-    if len(message) > limits.LINE_BYTES:
+        message = file.read(bounds.LINE_BYTES + 1)
+    if len(message) > bounds.LINE_BYTES:
         raise TooLargeError
     try:
         yield None, _request(message)
@@ -87,7 +87,7 @@ def _one_request(path: Path) -> Iterator[Request]:
 def _stream(path: Path) -> Iterator[Request]:
     """The requests of a file that has the length of each before it."""
     number = 0
-    room = Budget(limits.MEMBER_BYTES, "it is too large to be read: it unpacks to too much")
+    room = Budget(bounds.MEMBER_BYTES, "it is too large to be read: it unpacks to too much")
     with opened(path, may_lack_end=True) as file:
         try:
             for number, packed in _messages(file):
@@ -114,9 +114,9 @@ def _messages(file: BufferedReader) -> Iterator[tuple[int, bytes]]:
     number, empty = 0, refusal_budget()
     while file.peek(1):
         size = length(file)
-        message = _exactly(file, min(size, limits.LINE_BYTES + 1))
-        for rest in range(size - len(message), 0, -limits.LINE_BYTES):
-            _exactly(file, min(rest, limits.LINE_BYTES))
+        message = _exactly(file, min(size, bounds.LINE_BYTES + 1))
+        for rest in range(size - len(message), 0, -bounds.LINE_BYTES):
+            _exactly(file, min(rest, bounds.LINE_BYTES))
         empty.take(not size)
         number += bool(size)
         if size:
@@ -129,7 +129,7 @@ def _unpacked(number: int, message: bytes) -> bytes | Rejected:
         return message
     try:
         with unpacked(BufferedReader(BytesIO(message))) as file:
-            return file.read(limits.LINE_BYTES + 1)
+            return file.read(bounds.LINE_BYTES + 1)
     except UnreadableError as error:
         return Rejected([_MALFORMED], str(error), line=number)
 
@@ -140,7 +140,7 @@ def _of_stream(number: int, message: bytes) -> Request:
     try:
         return number, _request(message)
     except TooLargeError as error:
-        return Rejected([limits.TOO_LARGE], str(error), line=number)
+        return Rejected([bounds.TOO_LARGE], str(error), line=number)
     except _FAULTS as error:
         return Rejected([_MALFORMED], f"{_NO_REQUEST}: {error}", line=number)
 
@@ -150,9 +150,9 @@ def _request(message: bytes) -> Json:
 
     All signals have their records at the same place. What is no request raises one of `_FAULTS`.
     """
-    if len(message) > limits.LINE_BYTES:
+    if len(message) > bounds.LINE_BYTES:
         raise TooLargeError
-    room = Budget(limits.VALUES, str(TooLargeError()))
+    room = Budget(bounds.VALUES, str(TooLargeError()))
     groups = [_group(content, room) for number, content in _fields(message, room) if number == 1]
     signal = _signal([record for _, records in groups for record in records])
     as_json = _AS_JSON.get(signal)
@@ -263,14 +263,14 @@ def _value(value: AnyValue, room: Budget) -> Json:
 
 def _decoded(kind: type[Message], content: bytes) -> Any:
     """A message, which is measured first: of two bytes each its values would take gigabytes."""
-    if len(content) > 2 * limits.VALUES:
+    if len(content) > 2 * bounds.VALUES:
         _measure(kind.DESCRIPTOR, content)
     return kind.FromString(content)
 
 
 def _measure(kind: Any, content: bytes) -> None:
     """Refuse a message with too many values, by the descriptor of its kind."""
-    room = Budget(limits.VALUES, str(TooLargeError()))
+    room = Budget(bounds.VALUES, str(TooLargeError()))
     inside = [(kind, content)]
     while inside:
         kind, content = inside.pop()

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from kp_batch.bounds import breaks_off
 from kp_batch.conversion.conversation.attributes import Event, OtelSpan, value_at
 from kp_batch.conversion.conversation.messages import Json, object_in
 from kp_batch.conversion.formats.otlp_files import LOGS
@@ -18,7 +19,6 @@ from kp_batch.conversion.formats.otlp_values import (
     time_of,
     value_of,
 )
-from kp_batch.limits import breaks_off
 
 _OURS = "gen_ai."  # the beginning of the events' names
 _EVALUATION = "gen_ai.evaluation.result"

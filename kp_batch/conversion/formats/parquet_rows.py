@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.archive.formats.parquet_batches import ParquetRows
 from kp_batch.conversion.conversation.messages import Json
 from kp_batch.conversion.model import ReadItem, Rejected, SourceRecord
@@ -76,12 +76,12 @@ def _large(row: pa.RecordBatch, trace: Sequence[str]) -> SourceRecord | Rejected
     is_small = column is not None and not _is_large(pa.record_batch({"id": column}))
     if column is not None and is_small and (id_ := column[0].as_py()):
         return SourceRecord(str(id_), None)
-    return Rejected([limits.TOO_LARGE], "a row that is too large to be read")
+    return Rejected([bounds.TOO_LARGE], "a row that is too large to be read")
 
 
 def _large_rows(batch: pa.RecordBatch, first: int = 0) -> Iterator[int]:
     """The rows beyond a limit, by halving what takes as much as one of them; from `first` on."""
-    if batch.nbytes <= min(limits.TEXT_BYTES, _LEAST_BYTES * limits.VALUES):
+    if batch.nbytes <= min(bounds.TEXT_BYTES, _LEAST_BYTES * bounds.VALUES):
         return
     if len(batch) > 1:
         middle = len(batch) // 2
@@ -93,11 +93,11 @@ def _large_rows(batch: pa.RecordBatch, first: int = 0) -> Iterator[int]:
 
 def _is_large(row: pa.RecordBatch) -> bool:
     """Whether a row has a text, or values or bytes, beyond the limits."""
-    if row.nbytes > limits.LINE_BYTES:
+    if row.nbytes > bounds.LINE_BYTES:
         return True
     leaves = [leaf for column in row.columns for leaf in _leaves(column)]
     longest = max((_longest(leaf) for leaf in leaves if leaf.type in _TEXTS), default=0)
-    return longest > limits.TEXT_BYTES or sum(map(len, leaves)) > limits.VALUES
+    return longest > bounds.TEXT_BYTES or sum(map(len, leaves)) > bounds.VALUES
 
 
 def _longest(texts: pa.Array) -> int:

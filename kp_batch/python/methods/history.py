@@ -13,7 +13,7 @@ from kp_batch.text import parse_duration
 
 if TYPE_CHECKING:
     from kp_batch.operations.compare import Comparison
-    from kp_batch.operations.settings import SettingsInForce
+    from kp_batch.operations.settings_in_force import SettingsInForce
     from kp_batch.operations.status import WarehouseStatus
     from kp_batch.operations.verify import Verification
     from kp_batch.warehouse.audits import AuditResults
@@ -158,7 +158,7 @@ class HistoryMethods(Place):
             >>> wh.settings().to_polars().filter(name="cache_size")["value"].item()
             '100'
         """
-        from kp_batch.operations.settings import settings
+        from kp_batch.operations.settings_in_force import settings
 
         with self._reading() as folder:
             return settings(folder, self._project)

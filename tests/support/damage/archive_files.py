@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kp_batch import limits
+from kp_batch import bounds
 from tests.support.archives import step, table, trace, write_jsonl
 from tests.support.damage import id_in
 from tests.support.damage.parquet_files import Column, lists_of, write_column
@@ -15,7 +15,7 @@ from tests.support.damage.parquet_files import Column, lists_of, write_column
 def escaped_reject(path: Path) -> None:
     """A rejected text of control characters, which take six times as much as JSON."""
     line = json.dumps(trace(id="", objective="HERE")).encode()
-    long = line.replace(b"HERE", rb"\u0000" * (limits.LINE_BYTES // 6 - len(line)))
+    long = line.replace(b"HERE", rb"\u0000" * (bounds.LINE_BYTES // 6 - len(line)))
     write_jsonl(path, [long, trace(id=id_in(path))])
 
 
@@ -26,12 +26,12 @@ def _empty_steps(count: int) -> bytes:
 
 def empty_steps(path: Path) -> None:
     """A trace of nothing but empty steps."""
-    write_jsonl(path, [_empty_steps(limits.LINE_BYTES // 3 - 999), trace(id=id_in(path))])
+    write_jsonl(path, [_empty_steps(bounds.LINE_BYTES // 3 - 999), trace(id=id_in(path))])
 
 
 def allowed_steps(path: Path) -> None:
     """Traces of as many empty steps as a trace may have."""
-    one = _empty_steps(limits.VALUES // 2 - 100)
+    one = _empty_steps(bounds.VALUES // 2 - 100)
     write_jsonl(path, [*[one] * 3, trace(id=id_in(path))])
 
 
@@ -41,7 +41,7 @@ def _write(path: Path, steps: pa.Array, **options: Any) -> None:
 
 def parquet_long_texts(path: Path) -> None:
     """Texts that may be read, each in a step, of a row that would take more than a gigabyte."""
-    steps = [step(content="\0" * limits.TEXT_BYTES)] * 100
+    steps = [step(content="\0" * bounds.TEXT_BYTES)] * 100
     _write(path, pa.array([steps]), use_dictionary=False)
 
 

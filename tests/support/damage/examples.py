@@ -10,9 +10,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from kp_batch.bounds import breaks_off, loads
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import SourceRecord
-from kp_batch.limits import breaks_off, loads
 from tests.support import GOLDEN
 from tests.support.agent_runs import OF_AGENTS, RUNS, SYSTEMS, TELLING, TRACE
 from tests.support.import_kits import KITS

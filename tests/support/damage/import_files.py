@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from kp_batch import limits
+from kp_batch import bounds
 from kp_batch.conversion.formats.json_files import zstd
 from tests.support.damage import id_in
 from tests.support.formats.inspect import TALK, USER, log, sample, write_eval
@@ -52,24 +52,24 @@ def filled(path: Path, text: str, one: bytes, size: int) -> None:
 
 def fill_member(path: Path, one: bytes) -> None:
     """A file of nothing but these bytes, again and again."""
-    filled(path, "HERE", one, limits.MEMBER_BYTES // 2)
+    filled(path, "HERE", one, bounds.MEMBER_BYTES // 2)
 
 
 def otlp_long_text(path: Path) -> None:
     """A line with a text that is larger than any line may be, and a good one."""
     text = f"{request(id_in(path, 'large'), '1', 'HERE')}\n{request(id_in(path), '1')}\n"
-    filled(path, text, b"x", limits.MEMBER_BYTES // 2)
+    filled(path, text, b"x", bounds.MEMBER_BYTES // 2)
 
 
 def otlp_long_file(path: Path) -> None:
     """Likewise, but longer than any file may be once it is unpacked."""
     text = f"{request(id_in(path, 'large'), '1')}\n{request(id_in(path), '1', 'HERE')}\n"
-    filled(path, text, b"x", limits.MEMBER_BYTES)
+    filled(path, text, b"x", bounds.MEMBER_BYTES)
 
 
 def otlp_protobuf(path: Path) -> None:
     """Messages of many empty spans, and of a span with many empty attributes, and a good one."""
-    many = limits.LINE_BYTES // 2 - 99
+    many = bounds.LINE_BYTES // 2 - 99
     ids = b"\x0a\x10" + b"t" * 16 + b"\x12\x08" + b"s" * 8
     spans = within(b"\x12\0" * many, 0x12, 0x0A)
     attributes = within(ids + b"\x4a\0" * many, 0x12, 0x12, 0x0A)
@@ -79,31 +79,31 @@ def otlp_protobuf(path: Path) -> None:
 
 def otlp_spans_of_one(path: Path) -> None:
     """Spans of one trace that come to more than a trace may."""
-    text = "x" * (limits.LINE_BYTES // 2)
-    size = limits.TRACE_BYTES // len(text) + 2
+    text = "x" * (bounds.LINE_BYTES // 2)
+    size = bounds.TRACE_BYTES // len(text) + 2
     with gzip.open(path, "wt", 1) as file:
         file.writelines(request("a" * 32, f"{each}", text) + "\n" for each in range(1, size))
 
 
 def eval_long_sample(path: Path, packed: int) -> None:
     """A sample with a long text, and a good one."""
-    large = sample(id_in(path, "large"), input="x" * (limits.MEMBER_BYTES // 2))
+    large = sample(id_in(path, "large"), input="x" * (bounds.MEMBER_BYTES // 2))
     samples = {"samples/0_epoch_2.json": sample(id_in(path)), "samples/1_epoch_2.json": large}
     write_eval(path, {"header.json": log(), **samples}, packed=packed)
 
 
 def eval_ranges(path: Path) -> None:
     """A sample whose messages are the same ones, again and again."""
-    count = limits.VALUES // 50
-    ranges = [[0, count]] * (limits.VALUES // 4)
+    count = bounds.VALUES // 50
+    ranges = [[0, count]] * (bounds.VALUES // 4)
     _chunked(path, {"message_refs": ranges}, messages=[USER] * count)
 
 
 def eval_events(path: Path) -> None:
     """Events of a run before, which name the same messages again and again."""
-    count = limits.VALUES // 50
+    count = bounds.VALUES // 50
     begin = {"event": "span_begin", "id": "p", "type": "prior_run"}
-    again = {"event": "model", "input_refs": [[0, count]] * (limits.VALUES // 4)}
+    again = {"event": "model", "input_refs": [[0, count]] * (bounds.VALUES // 4)}
     messages = [*({**USER, "id": f"{each}"} for each in range(count)), TALK[-1]]
     own = [[0, 1], [count, count + 1]]
     _chunked(path, {"message_refs": own}, messages=messages, events=[begin, again])
@@ -112,28 +112,28 @@ def eval_events(path: Path) -> None:
 def eval_attachments(path: Path) -> None:
     """A sample that names a text again and again."""
     named = [{"role": "user", "content": "attachment://0"}] * 1_000
-    text = "x" * (limits.TEXT_BYTES - 9)
+    text = "x" * (bounds.TEXT_BYTES - 9)
     _chunked(path, {"message_refs": [[0, 1_000]]}, messages=named, attachments=[text])
 
 
 def eval_chunks(path: Path) -> None:
     """A sample of many chunks, each of which may be read."""
-    chunk = [{"role": "user", "content": "x" * (limits.TEXT_BYTES - 99)}]
+    chunk = [{"role": "user", "content": "x" * (bounds.TEXT_BYTES - 99)}]
     _chunked(path, {"message_refs": [[0, 1]]}, **{f"messages/{each}": chunk for each in range(99)})
 
 
 def eval_samples(path: Path) -> None:
     """Many samples, each of which may be read."""
-    large = json.dumps(sample(id_in(path, "large"), extra="x" * (limits.LINE_BYTES - 999)))
+    large = json.dumps(sample(id_in(path, "large"), extra="x" * (bounds.LINE_BYTES - 999)))
     with _eval(path) as file:
-        for each in range(1, limits.MEMBER_BYTES // len(large) + 2):
+        for each in range(1, bounds.MEMBER_BYTES // len(large) + 2):
             file.writestr(f"samples/{each}_epoch_2.json", large)
 
 
 def eval_shells(path: Path) -> None:
     """Many samples in chunks."""
     with _eval(path) as file:
-        for each in range(1, limits.VALUES // 50):
+        for each in range(1, bounds.VALUES // 50):
             file.writestr(f"samples/{each}_epoch_2/sample.json", "{}")
 
 
@@ -156,7 +156,7 @@ def _chunked(path: Path, shell: Mapping[str, object], **chunks: object) -> None:
 
 def langsmith_python(path: Path) -> None:
     """Arguments in Python's notation, which takes hundreds of bytes a letter once it is parsed."""
-    inputs = {"input": "{'a': [" + "[]," * (limits.VALUES // 4) + "]}"}
+    inputs = {"input": "{'a': [" + "[]," * (bounds.VALUES // 4) + "]}"}
     root = id_in(path)
     tool = run("tool", trace_id=root, parent_run_id=root, run_type="tool", inputs=inputs)
     path.write_text("\n".join(map(json.dumps, (run(root), tool))))
@@ -177,7 +177,7 @@ def long_unit(path: Path) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.execute(
             "CREATE TABLE knowledge_units (id, updated_at, "
-            f"unit_json AS (hex(zeroblob({limits.MEMBER_BYTES // 5}))))"
+            f"unit_json AS (hex(zeroblob({bounds.MEMBER_BYTES // 5}))))"
         )
         database.execute("INSERT INTO knowledge_units VALUES ('a', '')")
         database.commit()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kp_batch import limits
+from kp_batch import bounds
 
 Page = Callable[[bytes, pq.ColumnChunkMetaData], bytes]  # the file, and where the page is in it
 
@@ -46,12 +46,12 @@ PLAIN, BARE = {"use_dictionary": False}, {"store_schema": False}
 
 def nuls() -> pa.Array:
     """A text that takes no room."""
-    return pa.array(["\0" * (3 * limits.UNPACKED_BYTES)])
+    return pa.array(["\0" * (3 * bounds.UNPACKED_BYTES)])
 
 
 def nulls() -> pa.Array:
     """A row of nothing but nulls, each of which takes memory."""
-    return lists_of(pa.nulls(20 * limits.VALUES, pa.bool_()))
+    return lists_of(pa.nulls(20 * bounds.VALUES, pa.bool_()))
 
 
 def lists_of(values: pa.Array) -> pa.Array:
@@ -75,7 +75,7 @@ def deep() -> pa.Array:
 
 def wide() -> pa.Array:
     """A struct of many fields."""
-    fields = {f"{number}": pa.array([number]) for number in range(5 * limits.COLUMNS)}
+    fields = {f"{number}": pa.array([number]) for number in range(5 * bounds.COLUMNS)}
     return pa.StructArray.from_arrays([*fields.values()], [*fields])
 
 

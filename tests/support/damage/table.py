@@ -11,7 +11,7 @@ from zipfile import ZIP_DEFLATED
 
 import pytest
 
-from kp_batch import limits
+from kp_batch import bounds
 from tests.support.damage import archive_files as archive
 from tests.support.damage import changes, texts
 from tests.support.damage import import_files as imports
@@ -102,15 +102,15 @@ DAMAGES: Sequence[Damage] = (
     _value("more", changes.grown),
     _page("noise", parquet.noise),
     _page("another kind", parquet.other_kind),
-    _text("long line", lambda: texts.of_length(limits.LINE_BYTES)),
-    _text("long text", lambda: texts.of_length(limits.TEXT_BYTES + 1)),
+    _text("long line", lambda: texts.of_length(bounds.LINE_BYTES)),
+    _text("long text", lambda: texts.of_length(bounds.TEXT_BYTES + 1)),
     _text("escaped text", texts.escaped, reasons=()),
     _text("deep value", texts.deep),
     _text("many values", texts.values),
     _text("long line of values", lambda: texts.values(1.5)),
-    _text("long text of values", lambda: texts.inner_values(limits.LINE_BYTES)),
-    _text("text of values", lambda: texts.inner_values(limits.TEXT_BYTES), of=IN_JSON[1:]),
-    _in_line("text of values", lambda: texts.inner_values(limits.TEXT_BYTES)),
+    _text("long text of values", lambda: texts.inner_values(bounds.LINE_BYTES)),
+    _text("text of values", lambda: texts.inner_values(bounds.TEXT_BYTES), of=IN_JSON[1:]),
+    _in_line("text of values", lambda: texts.inner_values(bounds.TEXT_BYTES)),
     _column("packed text", lambda: Column(parquet.nuls(), PLAIN)),
     _column("footer that lies", lambda: Column(parquet.nuls(), PLAIN, lies=True)),
     _column("packed nulls", lambda: Column(parquet.nulls()), of=IN_PARQUET[1:]),
@@ -121,12 +121,12 @@ DAMAGES: Sequence[Damage] = (
     _archive("empty_steps.jsonl", archive.empty_steps, stay=GOOD),
     _archive("allowed_steps.jsonl", archive.allowed_steps, reasons=UNKNOWN_STEPS, stay=GOOD),
     _archive("long_texts.parquet", archive.parquet_long_texts),
-    _archive("many_steps.parquet", lambda path: archive.parquet_steps(path, limits.VALUES + 3)),
+    _archive("many_steps.parquet", lambda path: archive.parquet_steps(path, bounds.VALUES + 3)),
     _otlp("long_text.jsonl.gz", imports.otlp_long_text, stay=GOOD),
     _otlp("long_file.jsonl.gz", imports.otlp_long_file),
-    _otlp("values.jsonl.gz", lambda path: filled(path, _SPANS, b",{}", 180 * limits.VALUES)),
-    _otlp("line.jsonl", lambda path: filled(path, _SPANS, b",{}", limits.LINE_BYTES)),
-    _otlp("deep.jsonl", lambda path: filled(path, "HERE\n", b"[", limits.LINE_BYTES // 2)),
+    _otlp("values.jsonl.gz", lambda path: filled(path, _SPANS, b",{}", 180 * bounds.VALUES)),
+    _otlp("line.jsonl", lambda path: filled(path, _SPANS, b",{}", bounds.LINE_BYTES)),
+    _otlp("deep.jsonl", lambda path: filled(path, "HERE\n", b"[", bounds.LINE_BYTES // 2)),
     _otlp("blank_lines.jsonl.gz", lambda path: fill_member(path, b"\n"), of=_LINES),
     _otlp("faulty_lines.jsonl.gz", lambda path: fill_member(path, b"{}\n"), of=_LINES),
     _otlp("protobuf.pb.zst", imports.otlp_protobuf, stay=GOOD),
@@ -169,4 +169,4 @@ def lower_limits(monkeypatch: pytest.MonkeyPatch, **others: int) -> None:
     lower = {"LINE_BYTES": 1 << 18, "TEXT_BYTES": 1 << 16, "VALUES": 1 << 12, "COLUMNS": 100}
     lower |= {"UNPACKED_BYTES": 1 << 20, "TRACE_BYTES": 1 << 20, "MEMBER_BYTES": 8 << 20}
     for name, value in {**lower, "REFUSED": 1 << 10, **others}.items():
-        monkeypatch.setattr(limits, name, value)
+        monkeypatch.setattr(bounds, name, value)

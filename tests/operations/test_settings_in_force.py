@@ -12,10 +12,10 @@ import kp_batch.planning.scorer
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, EncoderError, WarehouseError
-from kp_batch.operations.settings import settings
+from kp_batch.operations.settings_in_force import settings
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
+from kp_batch.planning.excess import LimitInputs, exceeded_limits
 from kp_batch.planning.explain_plan import plan_text
-from kp_batch.planning.limits import LimitInputs, exceeded_limits
 from kp_batch.report.run_summary import Summary
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.scoring.profiles import load_profiles

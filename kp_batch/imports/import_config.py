@@ -11,8 +11,8 @@ from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import Format
 from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import SettingError
+from kp_batch.imports.import_limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.imports.importing import import_traces
-from kp_batch.imports.limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
 from kp_batch.imports.summary import Imported
 from kp_batch.project import Project
 from kp_batch.settings import Limit

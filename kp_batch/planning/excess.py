@@ -7,9 +7,9 @@ from math import ceil
 
 from kp_batch.errors import LimitError
 from kp_batch.ingest.scan import ArchiveScan
+from kp_batch.limits import Measure, exceeded
 from kp_batch.planning.changes import Loss, Prunable
 from kp_batch.planning.rejects import ReadAnew
-from kp_batch.runs.limits import Measure, exceeded
 from kp_batch.runs.run import Run
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.audits import AuditResult, failed_text

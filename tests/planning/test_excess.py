@@ -12,8 +12,8 @@ from kp_batch.log import show_on_stderr, show_only_new_warnings
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.planning.excess import LimitInputs, Loss, exceeded_limits
 from kp_batch.planning.explain_plan import PlanDescription
-from kp_batch.planning.limits import LimitInputs, Loss, exceeded_limits
 from kp_batch.report.run_summary import Summary
 from kp_batch.runs.run import Run
 from kp_batch.warehouse.run_record import RunCounts

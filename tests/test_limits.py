@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kp_batch.runs.limits import is_beyond, parse_limit, parse_share
+from kp_batch.limits import is_beyond, parse_limit, parse_share
 
 
 @pytest.mark.parametrize(

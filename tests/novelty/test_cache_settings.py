@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kp_batch.novelty.settings import REPLAY_VERSION, CacheSettings
+from kp_batch.novelty.cache_settings import REPLAY_VERSION, CacheSettings
 from kp_batch.text import format_duration, parse_duration
 
 DAY = timedelta(days=1)

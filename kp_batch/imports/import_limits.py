@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kp_batch.errors import KpBatchError
-from kp_batch.runs.limits import Measure, exceeded
+from kp_batch.limits import Measure, exceeded
 
 if TYPE_CHECKING:  # not for the command line, which has the options of all commands
     from kp_batch.imports.refusals import Refusals
