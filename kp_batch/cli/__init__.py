@@ -36,7 +36,7 @@ GROUPS = {  # of the commands, as help lists them
     "Move": ("import", "import-formats", "import-forget", "export"),
 }
 # All other commands publish nothing.
-_PUBLISHING = {"forget", "redundancy", "rollback", "run", "vacuum"}
+_PUBLISHING = {"forget", "rollback", "run", "vacuum"}
 SUPERVISED = {
     *("run", "plan", "demo", "compare", "verify", "explain", "score", "similar"),
     *("redundancy", "sweep", "audit", "vacuum", "forget", "rollback"),

@@ -84,11 +84,10 @@ def _cosine(text: str) -> float:
 def redundancy(warehouse: Path, similarity: float, *, as_json: bool) -> None:
     """Find the share of the traces that nearly repeat any earlier one of the archive.
 
-    It is exact up to 50,000 different texts, and of more an estimate with its interval. The
-    question redundancy of sql shows it until anything else is published.
+    It is exact up to 50,000 different texts, and of more an estimate with its interval.
     """
     from kp_batch.operations.redundancy import redundancy as redundancy_of
-    from kp_batch.warehouse.redundancy import redundancy_text
+    from kp_batch.operations.redundancy import redundancy_text
 
     result = redundancy_of(warehouse, similarity)
     echo(json_line(result) if as_json else redundancy_text(result))

@@ -11,21 +11,19 @@ import pyarrow.parquet as pq
 
 from kp_batch.duck import set_variables, sql
 from kp_batch.embedding.vector_store import VectorStore, check_stored, read_vectors
-from kp_batch.errors import BusyError, WarehouseError
-from kp_batch.log import progress, warn
+from kp_batch.errors import WarehouseError
+from kp_batch.html import Displayed
+from kp_batch.log import progress
 from kp_batch.novelty.redundancy import wilson_interval
 from kp_batch.novelty.similar import resemble_earlier
+from kp_batch.parts import Head, Part, Table, as_text
 from kp_batch.planning.scorer import Scorer, without_encoder
 from kp_batch.runs.run import Run, last_config
-from kp_batch.text import one_line
+from kp_batch.text import count_of
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_snapshot
-from kp_batch.warehouse.publication import publish, writing
-from kp_batch.warehouse.redundancy import Redundancy
 from kp_batch.warehouse.staging import Staging
 
 _ALL = 50_000  # texts of which each pair is compared; of more, a sample is drawn
@@ -41,15 +39,45 @@ _COUNTS = """
 """
 
 
+@dataclass(frozen=True)
+class Redundancy(Displayed):
+    """The traces that repeat an earlier one; its fields in the order of their JSON.
+
+    `all_repeats = exact_repeats + near_repeats`, and `share = all_repeats / traces`. Where a sample
+    was compared, `near_repeats` is an estimate, rounded to whole traces.
+    """
+
+    similarity: float  # the cosine from which on a trace nearly repeats another one
+    encoder_id: str  # of the vectors
+    traces: int  # that have vectors of this encoder
+    other_encoders: int  # traces that count nowhere here, as they have vectors of another one
+    exact_repeats: int  # traces whose text an earlier one has
+    near_repeats: int  # of the others, those that an earlier one is similar to
+    all_repeats: int  # both
+    share: float  # of all repeats among the traces: 0..1
+    low: float  # the 95% interval of the share, which is itself where all were compared
+    high: float
+    same_objective: int  # traces whose objective an earlier one has
+    compared: int  # traces without an earlier text that were compared with all earlier ones
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all traces were compared, and not a sample of them."""
+        return self.compared == self.traces - self.exact_repeats
+
+    def _parts(self) -> Iterator[Part]:
+        return redundancy_parts(self)
+
+
 def redundancy(warehouse: Path, similarity: float) -> Redundancy:
-    """Find the share of the traces that nearly repeat any earlier one, and keep it.
+    """Find the share of the traces that nearly repeat any earlier one.
 
     Earlier is in the order of created_at and id; a trace repeats another one of the same text, or
     whose vector is as similar. Those of a text that came before are counted. Of the others all are
     compared with all earlier ones; of more than 50,000, a thousand that are drawn, the same each
     time, and the share is an estimate with its interval.
 
-    It is kept with what is published, until the next publication. No model is needed.
+    No model is needed, and nothing is published.
 
     Args:
         warehouse: the folder of the tables.
@@ -65,27 +93,7 @@ def redundancy(warehouse: Path, similarity: float) -> Redundancy:
         if not scorer.has_encoder:
             raise without_encoder(warehouse, "there are no vectors to compare")
         with open_snapshot(run.snapshot, staging) as snapshot:
-            result = _Texts.of(snapshot, scorer.encoder_id).redundancy(similarity)
-    _keep(warehouse, run.published, result)
-    return result
-
-
-def _keep(warehouse: Path, asked_of: Manifest, result: Redundancy) -> None:
-    """Publish it with what it was asked of, unless that is published no more."""
-    try:
-        with writing(warehouse, wait=False):
-            now = require_manifest(warehouse)
-            if now.publication == asked_of.publication:
-                unchanged = Candidate(warehouse, now.tables, "redundancy")
-                publish(unchanged, now.settings, failed=now.failed, redundancy=result)
-                return
-            reason = "a run published meanwhile"
-    except (BusyError, PermissionError) as error:
-        reason = one_line(str(error))
-    warn(
-        f"the redundancy is not kept in {shown(warehouse)} ({reason}); ask again, if the question "
-        "redundancy is to show it"
-    )
+            return _Texts.of(snapshot, scorer.encoder_id).redundancy(similarity)
 
 
 @dataclass(frozen=True)
@@ -163,3 +171,39 @@ class _Texts:
     @property
     def _folder(self) -> Path:
         return Layout(self.snapshot.warehouse).vectors(self.encoder_id)
+
+
+def redundancy_text(result: Redundancy) -> str:
+    """Format the redundancy of an archive for a terminal."""
+    return as_text(redundancy_parts(result))
+
+
+def redundancy_parts(result: Redundancy) -> Iterator[Part]:
+    """The redundancy of an archive for people."""
+    about = "" if result.is_exact else "about "
+    near = f"near repeats: another text, a similarity from {result.similarity:g}"
+    counts = {
+        "exact repeats: the same text": (result.exact_repeats, ""),
+        near: (result.near_repeats, about),
+        "all repeats: these together": (result.all_repeats, about),
+        "the same objective": (result.same_objective, ""),
+    }
+    yield Head(f"{count_of(result.traces, 'trace')}, by {result.encoder_id}")
+    rows = [
+        {
+            "like an earlier one": name,
+            "traces": f"{about}{count:,}",
+            "share": f"{count / result.traces:.2%}",
+        }
+        for name, (count, about) in counts.items()
+    ]
+    yield Table(rows, bars=[(0.0, count / result.traces) for count, _ in counts.values()])
+    if not result.is_exact:
+        others = result.traces - result.exact_repeats
+        yield (
+            f"  all repeats: estimated, with a 95% interval from {result.low:.2%} to "
+            f"{result.high:.2%}: of the {others:,} texts {result.compared:,} were compared with "
+            "all earlier ones"
+        )
+    if result.other_encoders:
+        yield f"  not counted: {result.other_encoders:,} with vectors of another encoder"

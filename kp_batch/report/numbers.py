@@ -1,4 +1,4 @@
-"""The four numbers that the report begins with, each with its doubt."""
+"""The three numbers that the report begins with, each with its doubt."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from kp_batch.text import count_of
 class Number:
     """A number about a scope."""
 
-    code: str  # traces, mean, worth_sharing or redundant
+    code: str  # traces, mean or worth_sharing
     label: str  # what it is
     form: str  # its format: ",", ".3f" or ".1%"
     value: float
@@ -24,7 +24,7 @@ class Number:
 
 
 def numbers(data: ReportData, scope: str) -> list[Number]:
-    """The numbers of a scope; redundancy is known of all domains alone, where it was asked."""
+    """The numbers of a scope."""
     return list(_numbers(data, scope))
 
 
@@ -46,24 +46,6 @@ def _numbers(data: ReportData, scope: str) -> Iterator[Number]:
         high=row["share_high"],
         about=f"{row['worth_sharing']:,} of {traces:,} reach {data.totals['threshold']:g}",
     )
-    if scope == ALL and (found := data.totals["redundancy"]):
-        is_sampled = found["low"] < found["high"]
-        yield Number(
-            code="redundant",
-            label="redundant",
-            form=".1%",
-            value=found["share"],
-            low=found["low"] if is_sampled else None,
-            high=found["high"] if is_sampled else None,
-            about="nearly repeat any earlier trace of the archive "
-            f"(similarity of {found['similarity']:g} and more){_left_out(found)}",
-        )
-
-
-def _left_out(found: Mapping[str, Any]) -> str:
-    """What is not compared, as its vectors are of another encoder."""
-    others = found["other_encoders"]
-    return f"; {count_of(others, 'trace')} of other encoders left out" if others else ""
 
 
 def _extent(data: ReportData, scope: str, row: Mapping[str, Any]) -> str:

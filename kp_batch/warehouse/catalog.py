@@ -30,7 +30,7 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation
 _NAME = re.compile(r"\bkp\.(\w+)")  # of a view or a macro, in the SQL of macros and questions
 _MANIFEST = (
     "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "
-    "tables VARCHAR, failed BOOLEAN, redundancy VARCHAR, warehouse VARCHAR, catalog_id VARCHAR)"
+    "tables VARCHAR, failed BOOLEAN, warehouse VARCHAR, catalog_id VARCHAR)"
 )
 
 
@@ -172,10 +172,9 @@ def _copy_manifest(
 ) -> None:
     """Fill the table with the manifest, and the warehouse that the views read."""
     settings, tables = json.dumps(manifest.settings), json.dumps(manifest.tables)
-    redundancy = json.dumps(manifest.redundancy.as_dict()) if manifest.redundancy else None
-    row = [FORMAT_VERSION, manifest.publication, settings, tables, manifest.failed, redundancy]
+    row = [FORMAT_VERSION, manifest.publication, settings, tables, manifest.failed]
     values = [*row, warehouse, catalog_id()]
-    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
 
 def _in_catalog(folder: str, manifest: Manifest) -> Iterator[str]:

@@ -17,7 +17,6 @@ from kp_batch.json_values import Number, are_all, is_flag, is_text
 from kp_batch.text import one_line, printable
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
-from kp_batch.warehouse.redundancy import Redundancy
 
 if TYPE_CHECKING:  # a status does without
     import duckdb
@@ -40,7 +39,6 @@ class Manifest:
     failed: bool = False  # whether the last run failed: then the rejects are its own
     publication: str = ""  # the id of this publication; none before it is published
     warehouse_id: str = ""  # of its first publication on; see `project`
-    redundancy: Redundancy | None = None  # of what is published, if it was asked
 
     @classmethod
     def read(
@@ -72,8 +70,7 @@ class Manifest:
 
     def as_publication(self, unique: str) -> "Manifest":
         """The manifest with a publication id: a unique half, 32 hex digits, and a digest."""
-        kept = self.redundancy and self.redundancy.as_dict()
-        own = [self.settings, self.tables, self.failed, self.warehouse_id, kept]
+        own = [self.settings, self.tables, self.failed, self.warehouse_id]
         contents = [FORMAT_VERSION, unique, *own]
         canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
         return replace(self, publication=unique + sha256(canonical.encode()).hexdigest()[:32])
@@ -272,8 +269,6 @@ def _parse(warehouse: Path, content: bytes) -> Manifest:
         publication=fields["publication"],
         warehouse_id=fields["warehouse_id"],
     )
-    if fields["redundancy"] is not None:
-        manifest = replace(manifest, redundancy=Redundancy.read(fields["redundancy"]))
     if not manifest.is_intact:
         raise ValueError("the publication is not that of its contents")
     return manifest

@@ -37,7 +37,6 @@ from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.manifest import Manifest, check_readable, read_manifest, require_manifest
 from kp_batch.warehouse.reader import is_current
-from kp_batch.warehouse.redundancy import Redundancy
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 _RETRY_S = 20.0  # while a writer on another machine is waited for
@@ -101,13 +100,7 @@ def _acquire(locks: ExitStack, warehouse: Path, *, wait: float) -> bool:
         pause(min(_RETRY_S, left))
 
 
-def publish(
-    candidate: Candidate,
-    settings: Mapping[str, Any],
-    *,
-    failed: bool = False,
-    redundancy: Redundancy | None = None,
-) -> None:
+def publish(candidate: Candidate, settings: Mapping[str, Any], *, failed: bool = False) -> None:
     """Publish what a writer has written, under a new id; the caller holds the lock.
 
     Files that only the previous manifest named may be removed once this has returned.
@@ -116,7 +109,6 @@ def publish(
         candidate: the changes of the tables.
         settings: of the scores.
         failed: whether a run publishes that it failed.
-        redundancy: of what is published, if it was asked.
 
     Raises:
         WarehouseError: a table is gone, or another writer has changed it.
@@ -125,9 +117,7 @@ def publish(
     before = read_manifest(candidate.warehouse)
     warehouse_id = before.warehouse_id if before else uuid4().hex[:_ID]
     tables = candidate.next_versions
-    manifest = Manifest(
-        settings, tables, failed=failed, warehouse_id=warehouse_id, redundancy=redundancy
-    )
+    manifest = Manifest(settings, tables, failed=failed, warehouse_id=warehouse_id)
     _replace_manifest(manifest.as_publication(uuid4().hex), candidate)
     with suppress(OSError):  # it is published; the next writer repairs this, or fails of it
         _replace_catalog(Layout(candidate.warehouse))

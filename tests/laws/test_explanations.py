@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kp_batch.operations import redundancy as asked
 from kp_batch.operations.explain import explain
+from kp_batch.operations.redundancy import redundancy
 from kp_batch.operations.score import Scored, score_lines
 from kp_batch.operations.similar import SimilarTraces, similar_to_lines, similar_to_trace
 from kp_batch.operations.warehouse_cache import warehouse_cache
@@ -192,9 +192,7 @@ def test_law_so_they_are_of_a_drawn_archive_too(by_chance: History) -> None:
 
 def assert_redundancy(history: History, similarity: float) -> None:
     state = history.last
-    with pytest.MonkeyPatch.context() as patch:  # other laws ask the same warehouse
-        patch.setattr(asked, "_keep", lambda *_: None)
-        own = asdict(asked.redundancy(history.warehouse, similarity))
+    own = asdict(redundancy(history.warehouse, similarity))
     wanted = repeating(state, similarity)
     assert {name: own[name] for name in wanted} == wanted
     assert own["traces"] == len(state.scores)

@@ -18,7 +18,7 @@ from kp_batch.operations.explanation import Explanation, ScoreChange, explanatio
 from kp_batch.operations.neighbours import Neighbour
 from kp_batch.operations.outcome import Awaited, PreviewOutcome, RunOutcome
 from kp_batch.operations.preview import Preview, plan, preview, preview_text
-from kp_batch.operations.redundancy import redundancy
+from kp_batch.operations.redundancy import Redundancy, redundancy, redundancy_text
 from kp_batch.operations.rollback import RollbackResult, plan_rollback, rolled_back_text
 from kp_batch.operations.score import (
     Scored,
@@ -50,7 +50,6 @@ from kp_batch.planning.explain_plan import DomainDay, PlanDescription, plan_text
 from kp_batch.report.run_summary import DomainScores, Summary, as_text
 from kp_batch.text import printable, printable_lines
 from kp_batch.warehouse.audits import AuditResult, AuditResults, results_text
-from kp_batch.warehouse.redundancy import Redundancy, redundancy_text
 from kp_batch.warehouse.snapshot import published
 from tests.support.archives import record_scores, step, trace, write_jsonl
 from tests.support.browser import CHROMIUM, faint, launched, opened_in

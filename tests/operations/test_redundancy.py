@@ -1,11 +1,8 @@
-"""How much of an archive nearly repeats itself, and how long the answer is kept."""
+"""How much of an archive nearly repeats itself."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,20 +10,15 @@ import pytest
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import KpBatchError, WarehouseError
 from kp_batch.operations import redundancy as operation
-from kp_batch.operations.redundancy import redundancy
+from kp_batch.operations.redundancy import Redundancy, redundancy
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.lock import locked
-from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.redundancy import Redundancy
 from tests.support.archives import write_jsonl
 from tests.support.buckets import Machine
 from tests.support.commands import invoke
 from tests.support.encoders import set_encoder
-from tests.support.folders import restore
+from tests.support.folders import contents, restore
 from tests.support.hourly import eight_kept, said, settings_of, write
-from tests.support.oracle.answers import ask
 
 pytestmark = pytest.mark.slow
 
@@ -47,11 +39,6 @@ def found(folder: Path, similarity: float = 0.95) -> Redundancy:
     return redundancy(folder / "warehouse", similarity)
 
 
-def shown(folder: Path, as_of: str | None = None) -> list[dict[str, Any]]:
-    with connect(folder / "warehouse", as_of) as connection:
-        return ask(connection, "FROM redundancy")
-
-
 @pytest.mark.telling
 def test_texts_objectives_and_vectors_like_earlier_ones_are_counted(eight: Path) -> None:
     result = found(eight)
@@ -61,84 +48,10 @@ def test_texts_objectives_and_vectors_like_earlier_ones_are_counted(eight: Path)
     assert (near.exact_repeats, near.near_repeats, near.all_repeats, near.share) == (2, 2, 4, 0.5)
 
 
-def test_it_is_shown_until_anything_else_is_published(eight: Path) -> None:
-    assert shown(eight) == []
-    before = require_manifest(eight / "warehouse")
-    result = found(eight)
-    now = require_manifest(eight / "warehouse")
-    assert (now.tables, now.settings, now.failed) == (before.tables, before.settings, before.failed)
-    assert now.warehouse_id == before.warehouse_id
-    assert (now.redundancy, shown(eight)) == (result, [asdict(result)])
-    with connect(eight / "warehouse") as connection:  # the catalog itself has it, too
-        [(text,)] = connection.execute("SELECT redundancy FROM manifest").fetchall()
-    assert json.loads(text) == asdict(result)
-    again = found(eight, 0.4)  # in its place
-    assert shown(eight) == [asdict(again)]
-    rescore_archive(settings_of(eight))  # there is nothing to do, so it stays
-    assert shown(eight) == [asdict(again)]
-    assert shown(eight, "latest") == []
-    write(eight, 0, name="b.jsonl", id="t9")
-    rescore_archive(settings_of(eight))
-    assert shown(eight) == []
-    assert require_manifest(eight / "warehouse").redundancy is None
-
-
-def test_what_failed_stays_failed(eight: Path) -> None:
-    write_jsonl(eight / "archive" / "b.jsonl", [{"id": "bad"}])
-    with pytest.raises(KpBatchError):
-        rescore_archive(settings_of(eight, max_reject_share=0))
-    assert require_manifest(eight / "warehouse").failed
-    result = found(eight)
-    assert require_manifest(eight / "warehouse").failed
-    assert shown(eight) == [asdict(result)]
-
-
-def test_it_is_not_kept_where_something_else_was_published(
-    eight: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def meanwhile(*arguments: Any) -> Any:
-        write(eight, 0, name="b.jsonl", id="t9")
-        rescore_archive(settings_of(eight))
-        return compare(*arguments)
-
-    compare = operation.resemble_earlier
-    monkeypatch.setattr(operation, "resemble_earlier", meanwhile)
-    assert found(eight).traces == 8
-    assert shown(eight) == []
-    assert "the redundancy is not kept in " in caplog.text
-    assert "a run published meanwhile" in caplog.text
-
-
-def test_it_is_not_kept_while_a_run_is_writing(
-    eight: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    before = require_manifest(eight / "warehouse")
-    with _other_process(eight / "warehouse"):
-        assert found(eight).traces == 8
-    assert require_manifest(eight / "warehouse") == before
-    assert "the redundancy is not kept in " in caplog.text
-
-
-@contextmanager
-def _other_process(warehouse: Path) -> Iterator[None]:
-    from concurrent.futures import ThreadPoolExecutor
-    from threading import Event
-
-    begun, ended = Event(), Event()
-
-    def write() -> None:
-        with locked(warehouse, wait=0):
-            begun.set()
-            ended.wait()
-
-    with ThreadPoolExecutor() as threads:
-        writer = threads.submit(write)
-        begun.wait()
-        try:
-            yield
-        finally:
-            ended.set()
-            writer.result()
+def test_nothing_is_published(eight: Path) -> None:
+    before = contents(eight / "warehouse")
+    found(eight)
+    assert contents(eight / "warehouse") == before
 
 
 def test_of_many_texts_a_sample_is_drawn_whose_interval_holds_the_truth(
@@ -205,17 +118,13 @@ def test_the_traces_of_another_encoder_do_not_count(eight: Path) -> None:
     assert "not counted: 2 with vectors of another encoder" in text
 
 
-def test_missing_vectors_are_an_error_and_nothing_is_published(
-    eight: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_vectors_are_an_error(eight: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operation, "_ALL", 1)
     monkeypatch.setattr(operation, "_DRAWN", 2)  # all that lack are counted
     for path in Layout(eight / "warehouse").vectors(Hashing.encoder_id).glob("*.npy"):
         path.unlink()
-    before = require_manifest(eight / "warehouse")
     with pytest.raises(WarehouseError, match=r"^6 of 6 vectors are not in .*--restore-vectors"):
         found(eight)
-    assert require_manifest(eight / "warehouse") == before
 
 
 def test_without_an_encoder_or_a_trace_there_is_nothing_to_compare(tmp_path: Path) -> None:
@@ -239,7 +148,7 @@ def test_the_command_prints_counts_and_shares(eight: Path) -> None:
         "  the same objective                                       2  25.00%",
     ]
     printed = json.loads(invoke("redundancy", "--similarity", "0.4", *to, "--json").stdout)
-    assert printed == shown(eight)[0]
+    assert printed == asdict(found(eight, 0.4))
     for wrong in ("0", "1.01", "-1", "nan", "1e-3", "x"):
         done = invoke("redundancy", "--similarity", wrong, *to)
         assert done.returncode == 2
@@ -247,9 +156,7 @@ def test_the_command_prints_counts_and_shares(eight: Path) -> None:
 
 
 @pytest.mark.process
-def test_in_a_bucket_vectors_are_fetched_and_the_answer_is_there_for_all(
-    tmp_path: Path, bucket: str
-) -> None:
+def test_in_a_bucket_vectors_are_fetched(tmp_path: Path, bucket: str) -> None:
     write(tmp_path, *range(8))
     url = f"{bucket}/team/warehouse"
     first, second = Machine(tmp_path / "first", url), Machine(tmp_path / "second", url)
@@ -260,7 +167,4 @@ def test_in_a_bucket_vectors_are_fetched_and_the_answer_is_there_for_all(
     assert "  t0  " in nearest.stdout
     for done in (nearest, asked):
         assert done.stderr.splitlines()[-1].startswith("kp-batch: object storage: ")
-    assert first.ask("SELECT traces, share FROM redundancy") == [(8, 0.25)]
-    with first.here():
-        first.run(tmp_path / "archive", threshold=0.5)
-    assert second.ask("FROM redundancy") == []
+    assert "  all repeats: these together                              2  25.00%" in asked.stdout

@@ -65,7 +65,6 @@ EMPTY_TOTALS = {
     "domains": 0,
     "first_day": None,
     "last_day": None,
-    "redundancy": None,
 }
 
 

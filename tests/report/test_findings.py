@@ -614,33 +614,8 @@ def test_nothing_is_said_of_few_that_came_so_or_that_were_no_more_novel(
     assert not [*filling(with_novelty(**more), ALL)]
 
 
-REDUNDANT = {"similarity": 0.95, "share": 0.4, "low": 0.35, "high": 0.45, "other_encoders": 0}
-HELD = "5% of the traces nearly repeat one that their cache held"
-
-
-@pytest.mark.parametrize(
-    ("found", "share", "says"),
-    [
-        (REDUNDANT, 0.05, f"{HELD}, but 40% any earlier one of the archive: "),
-        (REDUNDANT | {"similarity": 0.9}, 0.05, None),  # another one, which does not compare
-        (REDUNDANT | {"low": 0.05}, 0.05, None),
-        (REDUNDANT | {"other_encoders": 1}, 0.05, None),  # nor does that of some traces
-        (None, 0.05, None),
-        (None, 0.1, "10% of the traces nearly repeat one that their cache held (similarity "),
-        (
-            REDUNDANT | {"low": 0.1},
-            0.1,
-            "10% of the traces nearly repeat one that their cache held",
-        ),
-    ],
-)
-def test_what_repeats_is_told_beside_what_no_cache_held(
-    found: dict[str, float] | None, share: float, says: str | None
-) -> None:
-    data = with_novelty(repeats=share)
-    data = replace(data, totals={**data.totals, "redundancy": found})
-    told_of = [each.sentence for each in repeats(data, ALL)]
-    assert len(told_of) == (says is not None)
-    assert not says or told_of[0].startswith(says)
-    of_domain = [each.sentence for each in repeats(data, "code")]
-    assert all("any earlier one" not in sentence for sentence in of_domain)
+@pytest.mark.parametrize("scope", [ALL, "code"])
+def test_what_repeats_is_told_where_it_is_much(scope: str) -> None:
+    [found] = repeats(with_novelty(repeats=0.1), scope)
+    assert found.sentence.startswith("10% of the traces nearly repeat one that their cache held (")
+    assert not [*repeats(with_novelty(repeats=0.09), scope)]

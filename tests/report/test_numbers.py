@@ -141,23 +141,6 @@ DATA = replace(
         | {"filling": pl.Float64, "filling_before": pl.Float64}
     ),
 )
-FOUND = {"share": 0.4, "low": 0.35, "high": 0.45, "similarity": 0.9, "other_encoders": 0}
-
-
-def test_redundancy_is_told_of_all_domains_alone_and_where_it_was_asked() -> None:
-    asked = replace(DATA, totals={**DATA.totals, "redundancy": FOUND})
-    assert [number.code for number in numbers(DATA, ALL)] == ["traces", "mean", "worth_sharing"]
-    *_, last = numbers(asked, ALL)
-    assert (last.code, last.value, last.low, last.high) == ("redundant", 0.4, 0.35, 0.45)
-    assert last.about.endswith("(similarity of 0.9 and more)")
-    unlike = replace(DATA, totals={**asked.totals, "redundancy": {**FOUND, "other_encoders": 3}})
-    assert numbers(unlike, ALL)[-1].about.endswith("; 3 traces of other encoders left out")
-    of_code = replace(
-        asked,
-        domains=asked.domains.with_columns(domain=pl.lit("code")),
-        domain_changes=DATA.changes,
-    )
-    assert "redundant" not in [number.code for number in numbers(of_code, "code")]
 
 
 def test_what_is_at_other_times_and_on_one_day_is_said() -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from kp_batch.config import RescoreConfig
-from kp_batch.operations.redundancy import redundancy
 from kp_batch.pipeline.rescore import rescore_archive
 from tests.support.archives import record_scores, step, trace, write_jsonl
 from tests.support.sample import write_sample
@@ -31,7 +30,6 @@ def answering_warehouse(folder: Path) -> Path:
                 max_reject_share=1,
             )
         )
-    redundancy(where, 0.9)
     return where
 
 

@@ -90,7 +90,7 @@ def check_signal(process: subprocess.Popen[str], number: signal.Signals, status:
     assert time.monotonic() - began < 2
     assert process.stdout.read() == ""
     whole = "; what is published is whole, and kp-batch runs tells by which runs"
-    publishing = {"forget", "redundancy", "rollback", "run", "vacuum"}
+    publishing = {"forget", "rollback", "run", "vacuum"}
     publishes = publishing & {*map(str, process.args)}  # type: ignore[arg-type]
     ended = rf"kp-batch: ended by {number.name}( in the step \w+)?{whole if publishes else ''}\n"
     assert re.fullmatch(ended, process.stderr.read())

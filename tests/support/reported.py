@@ -106,7 +106,6 @@ TOTALS: dict[str, Any] = {
     "domains": 1,
     "first_day": FIRST,
     "last_day": LAST,
-    "redundancy": None,
 }
 _FRAMES: dict[str, Any] = {
     name: rows(name) if name in SCHEMAS else pl.DataFrame() for name in FRAMES

@@ -27,7 +27,7 @@ _TYPES = {
     "plan": ("planning.explain_plan", "PlanDescription"),
     "preview": ("operations.outcome", "PreviewOutcome"),
     "questions": ("warehouse.questions", "Question"),
-    "redundancy": ("warehouse.redundancy", "Redundancy"),
+    "redundancy": ("operations.redundancy", "Redundancy"),
     "rollback": ("operations.rollback", "RollbackResult"),
     "run": ("operations.outcome", "RunOutcome"),
     "score": ("operations.score", "ScoredLine"),

@@ -1,11 +1,9 @@
 """A manifest.json that somebody else wrote: what it holds is checked before it is used."""
 
-import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -17,7 +15,6 @@ from kp_batch.settings import Settings
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.redundancy import Redundancy
 from kp_batch.warehouse.run_record import RunRecord
 from kp_batch.warehouse.snapshot import manifest_after
 from tests.support.archives import trace, write_jsonl
@@ -37,50 +34,6 @@ def published(
     settings: Any, tables: Any, *, failed: Any = False, unique: str = "a" * 32
 ) -> Manifest:
     return Manifest(settings, tables, failed).as_publication(unique)
-
-
-REDUNDANCY = Redundancy(0.9, "an encoder", 10, 0, 2, 1, 3, 0.3, 0.3, 0.3, 3, 8)
-WRONG_REDUNDANCIES: dict[str, Any] = {
-    "a share beyond 1": {**asdict(REDUNDANCY), "share": 1.5},
-    "a share that is no number": {**asdict(REDUNDANCY), "share": math.nan},
-    "a count as a truth": {**asdict(REDUNDANCY), "traces": True},
-    "a count of halves": {**asdict(REDUNDANCY), "near_repeats": 0.5},
-    "an encoder that is a number": {**asdict(REDUNDANCY), "encoder_id": 1},
-    "an unknown name": {**asdict(REDUNDANCY), "more": 1},
-    "a missing name": {"similarity": 0.9},
-    "a list": [],
-}
-
-
-def test_a_redundancy_that_was_changed_is_damage(tmp_path: Path) -> None:
-    manifest = replace(published(SETTINGS, {}), redundancy=REDUNDANCY).as_publication("a" * 32)
-    text = manifest.as_json().replace('"share": 0.3', '"share": 0.2')
-    (tmp_path / "manifest.json").write_text(text)
-    with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; restore"):
-        read_manifest(tmp_path)
-
-
-@pytest.mark.parametrize("name", WRONG_REDUNDANCIES)
-def test_a_redundancy_that_is_none_is_damage(tmp_path: Path, name: str) -> None:
-    manifest = replace(published(SETTINGS, {}), redundancy=REDUNDANCY).as_publication("a" * 32)
-    (tmp_path / "manifest.json").write_text(manifest.as_json())
-    assert read_manifest(tmp_path) == manifest
-    wrong = WRONG_REDUNDANCIES[name]
-
-    class Written:
-        """It is written as an attacker does."""
-
-        def as_dict(self) -> Any:
-            return wrong
-
-    attack = replace(manifest, redundancy=cast("Any", Written())).as_publication("a" * 32)
-    text = json.loads(manifest.as_json()) | {
-        "redundancy": wrong,
-        "publication": attack.publication,
-    }
-    (tmp_path / "manifest.json").write_text(json.dumps(text))
-    with pytest.raises(WarehouseError, match=r"manifest\.json is damaged; restore"):
-        read_manifest(tmp_path)
 
 
 def test_a_threshold_that_is_sql_runs_nothing(tmp_path: Path) -> None:

@@ -185,7 +185,6 @@ def test_each_publication_has_an_id_of_its_own(one: Path) -> None:
         "tables": {"profiles": 0},
         "failed": False,
         "warehouse_id": published.warehouse_id,
-        "redundancy": None,
     }
     assert re.fullmatch("[0-9a-f]{16}", published.warehouse_id)
     assert plain(one, "SELECT publication FROM manifest") == published.publication

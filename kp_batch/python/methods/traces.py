@@ -11,9 +11,9 @@ from kp_batch.text import in_utc
 
 if TYPE_CHECKING:
     from kp_batch.operations.explanation import Explanation
+    from kp_batch.operations.redundancy import Redundancy
     from kp_batch.operations.score import ScoredLines
     from kp_batch.operations.similar import SimilarLines, SimilarTraces
-    from kp_batch.warehouse.redundancy import Redundancy
 
 from kp_batch.python.methods.place import Place
 

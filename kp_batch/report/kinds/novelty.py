@@ -3,14 +3,11 @@
 from collections.abc import Iterator
 
 from kp_batch.report.data import MIN_TRACES, ReportData
-from kp_batch.report.finding import MATTERS, Finding, Row, of_scores, only, percent, weight_of
-from kp_batch.report.labels import ALL
+from kp_batch.report.finding import MATTERS, Finding, of_scores, only, percent, weight_of
 from kp_batch.text import count_of
 
-_NEARLY = 0.95  # the similarity from which on a trace nearly repeats another one
 _REPEATS = 0.1  # of the traces, from which on they are worth a sentence
 _REPEATING = "count(*) FILTER (max_similarity >= 0.95) / count(*) AS repeats"
-_REDUNDANT = "(SELECT share FROM redundancy) AS redundancy"
 
 
 def filling(data: ReportData, scope: str) -> Iterator[Finding]:
@@ -43,37 +40,21 @@ def filling(data: ReportData, scope: str) -> Iterator[Finding]:
     )
 
 
-def _compares(found: Row | None) -> bool:
-    """Whether a redundancy is of the same similarity as what caches held, and of all traces."""
-    return bool(found and found["similarity"] == _NEARLY and not found["other_encoders"])
-
-
 def repeats(data: ReportData, scope: str) -> Iterator[Finding]:
-    """How much repeats what the caches held, beside all that was earlier."""
+    """How much repeats what the caches held."""
     row = data.of("domains", scope).row(0, named=True)
-    share, found = row["repeats"], data.totals["redundancy"]
-    known = f"{percent(share)} of the traces nearly repeat one that their cache held"
-    if scope == ALL and _compares(found) and found["low"] > share:
-        more = found["share"] - share
-        yield Finding(
-            "repeats",
-            (
-                (
-                    f"{known}, but {percent(found['share'])} any earlier one of the archive: what "
-                    "a cache has forgotten counts as novel."
-                ),
-            ),
-            of_scores(data, scope, f"{_REPEATING}, {_REDUNDANT}"),
-            {"repeats": share, "redundancy": found["share"]},
-            round(more * row["traces"]),
-            row["novelty"] * weight_of(data, scope, "novelty"),
-        )
-    elif share >= _REPEATS:
-        yield Finding(
-            "repeats",
-            (f"{known} (similarity of 0.95 and more); what it has forgotten counts as novel.",),
-            of_scores(data, scope, _REPEATING),
-            {"repeats": share},
-            round(share * row["traces"]),
-            row["novelty"] * weight_of(data, scope, "novelty"),
-        )
+    share = row["repeats"]
+    if share < _REPEATS:
+        return
+    text = (
+        f"{percent(share)} of the traces nearly repeat one that their cache held (similarity of "
+        "0.95 and more); what it has forgotten counts as novel."
+    )
+    yield Finding(
+        "repeats",
+        (text,),
+        of_scores(data, scope, _REPEATING),
+        {"repeats": share},
+        round(share * row["traces"]),
+        row["novelty"] * weight_of(data, scope, "novelty"),
+    )

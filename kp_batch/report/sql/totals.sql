@@ -3,7 +3,6 @@ SELECT
     (settings->>'threshold')::DOUBLE AS threshold,
     (SELECT count(*) FROM labels) AS domains,
     first_day,
-    last_day,
-    (SELECT found FROM redundancy AS found) AS redundancy  -- null where nobody asked
+    last_day
 FROM manifest
 CROSS JOIN (SELECT min(day) AS first_day, max(day) AS last_day FROM scores_by_day);

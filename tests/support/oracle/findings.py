@@ -279,7 +279,6 @@ def _weight_of_novelty(rows: Sequence[Row]) -> float:
 
 
 def repeats(report: Report, scope: str) -> Iterator[Told]:
-    """Of archives that nobody asked for redundancy."""
     rows = report.scopes[scope]
     number = sum((row["max_similarity"] or 0) >= 0.95 for row in rows)
     if number >= 0.1 * len(rows):

@@ -456,11 +456,6 @@ def repeated_objectives(state: State) -> Answer:
     ]
 
 
-def redundancy(_: State) -> Answer:
-    """Empty where nobody asked for it."""
-    return []
-
-
 def novelty_weight(state: State, row: Score) -> float:
     return in_force(state.settings, row["task_domain"], row["created_at"])[1][1]
 
@@ -601,7 +596,6 @@ ANSWERS: Mapping[str, Callable[..., Answer]] = MappingProxyType(
         "novelty_by_similarity": novelty_by_similarity,
         "repeated_texts": repeated_texts,
         "repeated_objectives": repeated_objectives,
-        "redundancy": redundancy,
         "implied_restarts": implied_restarts,
         "largest_score_differences": largest_score_differences,
         "recorded_score_differences": recorded_score_differences,

@@ -357,7 +357,6 @@ class Report:
             "domains": len(self.label_of),
             "first_day": min(days),
             "last_day": max(days),
-            "redundancy": None,
         }
 
 

@@ -19,4 +19,4 @@ FROM kp.scores
 GROUP BY ALL
 ORDER BY mean_novelty;
 
-COMMENT ON VIEW novelty_by_similarity IS 'How many traces are copies, near duplicates or new? By the greatest similarity to their cache; redundancy tells it of all earlier traces.';
+COMMENT ON VIEW novelty_by_similarity IS 'How many traces are copies, near duplicates or new? By the greatest similarity to their cache; kp-batch redundancy compares with all earlier traces.';
