@@ -13,7 +13,6 @@ from kp_batch.duck import SQL, Value, frame_of, set_variables, sql, statement
 from kp_batch.errors import UNREAD, KpBatchError, Unread
 from kp_batch.html import Displayed
 from kp_batch.ingest.reread import TraceLocation, find_locations, reread
-from kp_batch.operations.turnover import Turnover, turnover, turnover_parts
 from kp_batch.parts import Head, Part, Row, Table, as_text
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import count_of, one_line, printable, shortened
@@ -46,6 +45,12 @@ _DOMAINS = 50  # shown at the most
 # Whoever compares samples asks whether a difference is chance.
 _MOVED = "how the scores moved, of the same traces in both runs, so each difference is exact:"
 _DOMAIN, _IDENTITY, _LINE = 17, 45, 120  # characters: the row of a trace fits into its line
+
+_MEANS = """
+    SELECT
+        (SELECT score_mean(score) FROM first.scores),
+        (SELECT score_mean(score) FROM second.scores)
+"""
 
 T = TypeVar("T")
 Take = Callable[[pl.DataFrame], None]
@@ -114,7 +119,8 @@ class Comparison(Displayed):
     in_both: int  # traces
     only_in_first: int
     only_in_second: int
-    turnover: Turnover
+    first_mean: float | None  # of the scores of all traces of the run; null: it has none
+    second_mean: float | None
     domains: tuple[DomainMoves, ...]  # all domains first, then each; empty: no trace is in both
     movers: tuple[TopChange, ...]  # the 100 that moved most, the most first; none that stayed
 
@@ -214,7 +220,7 @@ def compare_tables(
         connection.execute(sql(__name__, "compare.sql"))
         if take_crossed:
             take_crossed(frame_of(connection.sql("FROM crossed")))
-        sums = connection.execute(sql(__name__, "turnover.sql")).fetchall()
+        [means] = connection.execute(_MEANS).fetchall()
         changes = tuple(_changes(first.run, second.run, connection))
         [(in_both,)] = connection.execute("SELECT count(*) FROM score_changes").fetchall()
         return Comparison(
@@ -230,7 +236,8 @@ def compare_tables(
             in_both=in_both,
             only_in_first=first.tables.scored - in_both,
             only_in_second=second.tables.scored - in_both,
-            turnover=turnover(sums),
+            first_mean=means[0],
+            second_mean=means[1],
             domains=_filled(DomainMoves, _rows(connection, "domains")),
             movers=_filled(TopChange, _movers(connection)),
         )
@@ -334,8 +341,8 @@ def comparison_parts(
         f"  {count_of(result.in_both, 'trace')} in both, {result.only_in_first:,} in the first "
         f"alone, {result.only_in_second:,} in the second alone"
     )
+    yield from _means(result)
     yield from ("", *_differing(result.changes))
-    yield from turnover_parts(result.turnover, rest=rest)
     if result.domains:
         shown = _largest(result.domains)
         yield from ("", Head(_MOVED), Table([_scores(row) for row in shown], marked=[0]))
@@ -344,6 +351,14 @@ def comparison_parts(
             yield f"  {count_of(more, 'more domain')}, with fewer traces: see {rest}"
         yield from ("", *_crossings(result, shown))
         yield from ("", *_movements(result, shown, shows_text=shows_text))
+
+
+def _means(result: Comparison) -> Iterator[str]:
+    """The mean score of all traces of each run, where traces came or went."""
+    if result.only_in_first or result.only_in_second:
+        means = (result.first_mean, result.second_mean)
+        first, second = ("none" if mean is None else f"{mean:.4f}" for mean in means)
+        yield f"  mean score of all traces: {first} \N{RIGHTWARDS ARROW} {second}"
 
 
 def _differing(changes: Sequence[Reason]) -> Iterator[Part]:

@@ -40,7 +40,6 @@ from kp_batch.operations.similar import (
 from kp_batch.operations.status import WarehouseStatus, status_of, status_text
 from kp_batch.operations.sweep import sweep
 from kp_batch.operations.sweep_result import Outcome, Sweep, sweep_text
-from kp_batch.operations.turnover import DomainTurnover
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import Difference, Verification, verification_text, verify
 from kp_batch.operations.warehouse_cache import scoring
@@ -431,12 +430,6 @@ FRAMES: Sequence[tuple[str, Callable[[Any], pl.DataFrame], Callable[[Any], Any],
     ("plan", PlanDescription.to_polars, lambda x: x.by_domain_and_day, DomainDay),
     ("comparison", lambda x: x.moved, lambda x: x.movers, TopChange),
     ("comparison", lambda x: x.by_domain, lambda x: x.domains, DomainMoves),
-    (
-        "comparison",
-        lambda x: x.turnover.to_polars(),
-        lambda x: x.turnover.domains,
-        DomainTurnover,
-    ),
     ("preview", lambda x: x.moved, lambda x: x.comparison.movers, TopChange),
     ("sweep", Sweep.to_polars, lambda x: x.outcomes, Outcome),
     ("explanation", lambda x: x.traces_met, lambda x: x.neighbours, Neighbour),

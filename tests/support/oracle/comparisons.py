@@ -1,6 +1,5 @@
 """How scores moved from one run to another, and what moved them."""
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -75,56 +74,13 @@ def comparison(first: State, second: State) -> Mapping[str, Any]:
         "in_both": len(moved),
         "only_in_first": len(first.scores) - len(moved),
         "only_in_second": len(second.scores) - len(moved),
-        "turnover": _turnover(first, second),
+        "first_mean": mean([row["score"] for row in first.scores]),
+        "second_mean": mean([row["score"] for row in second.scores]),
         "domains": [
             {"task_domain": domain, **_of_domain(own, first, second)}
             for domain, own in by_domain.items()
         ],
     }
-
-
-def _turnover(first: State, second: State) -> Move:
-    """The parts of each trace, summed by domain."""
-    old, new = ({row["trace_id"]: row for row in state.scores} for state in (first, second))
-    domains = {key: row["task_domain"] for key, row in {**old, **new}.items()}
-    before, after = ({key: row["score"] for key, row in side.items()} for side in (old, new))
-    return turnover_of(before, after, domains)
-
-
-def turnover_of(
-    before: Mapping[str, float], after: Mapping[str, float], domains: Mapping[str, str]
-) -> Move:
-    """The same of two runs' scores by id, and the domains of all ids."""
-    means = mean([*before.values()]), mean([*after.values()])
-    both = sorted(before.keys() & after.keys())
-    kept = mean([before[key] for key in both]), mean([after[key] for key in both])
-    if not both and None not in means:
-        kept = (mean(means),) * 2
-    rows: list[Move] = []
-    for domain in [None, *sorted({*domains.values()})] if domains else []:
-        own = [key for key in domains if domain in {None, domains[key]}]
-        came = [after[key] for key in own if key not in before]
-        went = [before[key] for key in own if key not in after]
-        moved = [after[key] - before[key] for key in own if key in before and key in after]
-        parts: list[float | None] = [None] * 3
-        if kept[0] is not None and kept[1] is not None:
-            parts = [
-                math.fsum((score - kept[1]) / len(after) for score in came),
-                math.fsum((kept[0] - score) / len(before) for score in went),
-                math.fsum(change / len(both) for change in moved),
-            ]
-        names = ("from_came", "from_went", "from_moved")
-        rows.append(
-            {
-                "task_domain": domain,
-                "came": len(came),
-                "went": len(went),
-                "came_mean": mean(came),
-                "went_mean": mean(went),
-                **dict(zip(names, parts, strict=True)),
-            }
-        )
-    return {"first_mean": means[0], "second_mean": means[1], "domains": rows}
 
 
 def _of_domain(moved: Sequence[Move], first: State, second: State) -> Move:
