@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import sqrt
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ from kp_batch.embedding.vector_store import VectorStore, check_stored, read_vect
 from kp_batch.errors import WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.log import progress
-from kp_batch.novelty.redundancy import wilson_interval
 from kp_batch.novelty.similar import resemble_earlier
 from kp_batch.parts import Head, Part, Table, as_text
 from kp_batch.planning.scorer import Scorer, without_encoder
@@ -29,6 +29,7 @@ from kp_batch.warehouse.staging import Staging
 _ALL = 50_000  # texts of which each pair is compared; of more, a sample is drawn
 _DRAWN = 1_000
 _SEED = 0
+_Z = 1.959963984540054  # the normal distribution has 95% within so many deviations
 _VECTORS = 16_384  # in memory at once
 _COUNTS = """
     SELECT
@@ -171,6 +172,22 @@ class _Texts:
     @property
     def _folder(self) -> Path:
         return Layout(self.snapshot.warehouse).vectors(self.encoder_id)
+
+
+def wilson_interval(hits: int, draws: int) -> tuple[float, float]:
+    """The 95% interval of a share, by a sample of it.
+
+    Formula: Wilson's, `(h + z^2 / 2 +- z sqrt(h (n - h) / n + z^2 / 4)) / (n + z^2)` for h hits of
+    n draws.
+
+    Args:
+        hits: 0..draws.
+        draws: at least 1.
+    """
+    middle = hits + _Z**2 / 2
+    reach = _Z * sqrt(hits * (draws - hits) / draws + _Z**2 / 4)
+    low, high = ((middle + side * reach) / (draws + _Z**2) for side in (-1, 1))
+    return max(low, 0.0), min(high, 1.0)
 
 
 def redundancy_text(result: Redundancy) -> str:
