@@ -598,7 +598,7 @@ from kp_batch.imports import destination
 def wait(written, path):
     echo("ready")
     time.sleep(600)
-archive._is_same = wait
+destination._is_same = wait
 return cli.run_command()
 """
 

@@ -33,7 +33,7 @@ from kp_batch.conversion.rules import Rules
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.imports import importing
 from kp_batch.imports.importing import import_traces
-run._LARGE, importing.IMPORTER = int(sys.argv[4]), int(sys.argv[5])
+importing._LARGE, importing.IMPORTER = int(sys.argv[4]), int(sys.argv[5])
 print("begun", flush=True)
 rules = Rules.from_json(sys.argv[3])
 import_traces(FORMATS["otlp"], [sys.argv[1]], Path(sys.argv[2]), rules)
