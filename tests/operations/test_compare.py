@@ -304,8 +304,8 @@ def test_it_tells_what_differs_between_the_runs(moved: tuple[Two, str, str]) -> 
     there, back = compared(two.warehouse, first, second), compared(two.warehouse, second, first)
     known = {(change.code, change.of): (change.old, change.new) for change in there.changes}
     assert list(known) == [
-        *(("cache_size", None), ("weights", "code"), ("weights", "finance")),
-        *(("threshold", None), ("files_changed", None)),
+        *(("cache_size", None), ("threshold", None)),
+        *(("weights", "code"), ("weights", "finance"), ("files_changed", None)),
     ]
     assert known["threshold", None] == (0.6, 0.45)
     assert known["cache_size", None] == (1000, 2)
@@ -315,7 +315,7 @@ def test_it_tells_what_differs_between_the_runs(moved: tuple[Two, str, str]) -> 
     lines = comparison_text(there).splitlines()
     begin = lines.index("what differs:")
     assert lines[begin + 1 : begin + 6] == [f"  {change.words}" for change in there.changes]
-    assert lines[begin + 4] == "  threshold 0.6 \N{RIGHTWARDS ARROW} 0.45"
+    assert lines[begin + 2] == "  threshold 0.6 \N{RIGHTWARDS ARROW} 0.45"
 
 
 def file_changes(comparison: Comparison) -> dict[str, int]:
