@@ -24,13 +24,8 @@ _DATED = "once scored, they are found by: kp-batch sql 'FROM scores WHERE create
 _SHOWN = 5  # domains, or days
 _REASONS = 12
 _ROWS = 20  # by domain and day that a notebook shows
-_OF_SCORING = {
-    *Settings.model_fields,
-    "weights",
-    "audit",
-    "formula",
-    "model_files",
-}  # codes of reasons
+# The codes of the reasons to score anew.
+_OF_SCORING = {*Settings.model_fields, "weights", "audit", "formula", "model_files"}
 
 
 @dataclass(frozen=True)
