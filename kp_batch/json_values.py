@@ -19,6 +19,9 @@ class Number:
         return is_number and not isinstance(value, bool) and self.least <= value <= self.most
 
 
+SHARE = Number(0, 1)
+
+
 def is_text(value: Any) -> bool:
     """Whether a value is a text."""
     return isinstance(value, str)

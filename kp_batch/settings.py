@@ -1,8 +1,8 @@
 """The settings of a run: the one place for their names, defaults, bounds and descriptions.
 
 The models are the tables of a project's file. Made from them are the fields of `RescoreConfig`, the
-options of the command line and their help, the keywords in Python, Prefect's form, the file that
-`init` writes, and the check of what a warehouse keeps.
+options of the command line and their help, the keywords in Python, Prefect's form, and the file
+that `init` writes. Readers check what a warehouse keeps of them by `warehouse.kept_settings`.
 """
 
 import re
@@ -28,12 +28,14 @@ from pydantic.fields import FieldInfo
 
 from kp_batch.embedding.precision import Precision
 from kp_batch.faults import Place, faults_in
+from kp_batch.json_values import SHARE
 from kp_batch.limits import parse_limit, parse_share
 from kp_batch.novelty.cache_settings import format_cache_by, parse_cache_by
 from kp_batch.scoring.profiles import ProfileVersions, load_profiles, parse_profiles
 from kp_batch.text import format_duration, parse_duration
 from kp_batch.warehouse.audits import Audits as AuditSet
 from kp_batch.warehouse.audits import load_audits, parse_audits
+from kp_batch.warehouse.kept_settings import CACHE_SIZE
 
 EMBEDDERS = ("minilm", "hashing", "none")  # all others are names of models
 NONE = "none"  # a value, unlike what is left out
@@ -213,7 +215,11 @@ class SettingsTable(Table):
         "processor or the GPU has it.",
     )
     cache_size: int = Field(
-        1_000, ge=1, le=2**63 - 1, strict=True, description="How many vectors the cache holds."
+        1_000,
+        ge=CACHE_SIZE.least,
+        le=CACHE_SIZE.most,
+        strict=True,
+        description="How many vectors the cache holds.",
     )
     ttl: Duration = Field(
         None, description="How long a vector stays in the cache: none, 90m, 12h, 7d."
@@ -224,7 +230,10 @@ class SettingsTable(Table):
         "framework, task_domain, or a key of the files' paths such as host=a; + joins several.",
     )
     threshold: float = Field(
-        0.75, ge=0, le=1, description="The score from which on a trace is worth sharing."
+        0.75,
+        ge=SHARE.least,
+        le=SHARE.most,
+        description="The score from which on a trace is worth sharing.",
     )
     text: bool = Field(
         default=True,

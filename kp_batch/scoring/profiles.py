@@ -18,14 +18,13 @@ from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import ProfileError
 from kp_batch.faults import unknown_key
 from kp_batch.files import read_toml
-from kp_batch.json_values import Number
+from kp_batch.json_values import SHARE
 from kp_batch.text import count_of, time_of
 
 # Raised with any change to the composite or to the effect of an override; part of every profile_id.
 SCORING_VERSION = 1
 DEFAULT = "default"
 _SUM_TOLERANCE = 1e-9
-_WEIGHT = Number(0, 1)
 _FROM = "from"  # beside the four weights
 
 
@@ -273,9 +272,9 @@ def _weight_faults(name: str, weights: dict[str, Any]) -> Iterator[str]:
     for dimension in DIMENSIONS:
         if dimension not in weights:
             yield f"{name}: {dimension} is missing"
-        elif not _WEIGHT.allows(weights[dimension]):
+        elif not SHARE.allows(weights[dimension]):
             yield f"{name}: {dimension} is a number from 0 to 1, got {weights[dimension]!r}"
-    if all(_WEIGHT.allows(weights.get(dimension)) for dimension in DIMENSIONS):
+    if all(SHARE.allows(weights.get(dimension)) for dimension in DIMENSIONS):
         total = math.fsum(weights[dimension] for dimension in DIMENSIONS)
         if abs(total - 1) > _SUM_TOLERANCE:
             yield f"{name}: the weights sum to {total:.12g}, not 1"

@@ -16,6 +16,7 @@ from kp_batch.errors import IdentityError, WarehouseError
 from kp_batch.json_values import Number, are_all, is_flag, is_text
 from kp_batch.text import one_line, printable
 from kp_batch.warehouse.bucket.location import shown, url_of
+from kp_batch.warehouse.kept_settings import wrong_setting
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 
 if TYPE_CHECKING:  # a status does without
@@ -55,8 +56,8 @@ class Manifest:
         Raises:
             ValueError: a name, a type or a value is not one that a run writes.
         """
-        if not are_all(settings, lambda _, value: value is not None):
-            raise ValueError("settings that no run writes")
+        if wrong := wrong_setting(settings):
+            raise ValueError(f"{wrong}, as no run has it")
         if not are_all(tables, lambda name, x: name in TABLE_NAMES and _VERSION.allows(x)):
             raise ValueError("versions of tables that no run writes")
         if not (is_flag(failed) and is_text(publication) and is_text(warehouse_id)):

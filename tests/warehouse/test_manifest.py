@@ -13,6 +13,7 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import TABLES
 from kp_batch.settings import Settings
 from kp_batch.warehouse.bucket.location import folder_of
+from kp_batch.warehouse.kept_settings import KEPT
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.run_record import RunRecord
@@ -40,13 +41,26 @@ def test_a_threshold_that_is_sql_runs_nothing(tmp_path: Path) -> None:
     stolen = tmp_path / "stolen.csv"
     threshold = f"""0.5 FROM range(1); COPY (SELECT 1) TO '{stolen}'; --" '"""
     write(tmp_path, {"threshold": threshold}, {})
-    with pytest.raises(TypeError, match="is no SQL, number or plain name"), connect(tmp_path):
+    with pytest.raises(WarehouseError, match="is damaged"), connect(tmp_path):
         pass
     assert not stolen.exists()
 
 
 DAMAGES: dict[str, Mapping[str, Any]] = {
+    "threshold as text": {"settings": {"threshold": "0.5"}},
+    "threshold as a truth": {"settings": {"threshold": True}},
+    "threshold beyond its bounds": {"settings": {"threshold": 10**400}},
+    "threshold that is no number": {"settings": {"threshold": float("nan")}},
+    "an unknown setting": {"settings": {"x": 1}},
     "a list of settings": {"settings": [1]},
+    "a cache of no size": {"settings": {"cache_size": 0}},
+    "a cache size as text": {"settings": {"cache_size": "9"}},
+    "an embedder that is a list": {"settings": {"embedder": ["none"]}},
+    "weights that are text": {"settings": {"profiles": {"default": {"novelty": "1"}}}},
+    "profiles that are a list": {"settings": {"profiles": []}},
+    "a date that is a number": {"settings": {"profiles": {"default": [{"from": 1}]}}},
+    "weights that are a number": {"settings": {"profiles": {"default": [1]}}},
+    "text that is a number": {"settings": {"text": 1}},
     "a setting without a value": {"settings": {"ttl": None}},
     "an unknown table": {"tables": {"../x": 0}},
     "a version as text": {"tables": {"runs": "0"}},
@@ -105,7 +119,7 @@ def test_what_a_row_of_runs_says_was_published_is_checked(published: Any) -> Non
 
 def test_all_that_a_run_keeps_is_read_again(tmp_path: Path) -> None:
     settings = RescoreConfig(archive=("a",), warehouse=tmp_path, embedder="none").settings
-    assert settings.keys() == set(Settings.model_fields)
+    assert settings.keys() == set(Settings.model_fields) == set(KEPT)
     write(tmp_path, settings, dict.fromkeys(TABLES, 0))
     assert read_manifest(tmp_path) == published(settings, dict.fromkeys(TABLES, 0))
 

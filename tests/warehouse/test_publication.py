@@ -194,16 +194,36 @@ def test_each_publication_has_an_id_of_its_own(one: Path) -> None:
     assert require_manifest(one).warehouse_id == published.warehouse_id
 
 
+UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "a setting": ({"cache_size": 10**19}, "the setting cache_size 10000000000000000000"),
+    "an unknown setting": ({"since": "none"}, "the setting since 'none'"),
+}
+
+
 @pytest.mark.telling
-def test_a_manifest_that_nobody_could_read_is_not_published(one: Path) -> None:
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_manifest_that_nobody_could_read_is_not_published(one: Path, name: str) -> None:
+    wrong, message = UNREADABLE[name]
     before = require_manifest(one)
-    manifest = Manifest({**before.settings, "cache_size": None}, before.tables)
-    message = "nothing was published, .* would have settings that no run writes"
-    with pytest.raises(WarehouseError, match=message):
+    manifest = Manifest({**before.settings, **wrong}, before.tables)
+    with pytest.raises(WarehouseError, match=f"nothing was published, .* would have {message}"):
         publish_tables(one, manifest)
     assert require_manifest(one) == before
     with writing(one, wait=False):
         assert plain(one) == ours(one) == "one"
+
+
+def test_a_run_whose_settings_nobody_could_read_fails_and_leaves_the_warehouse_as_it_was(
+    folder: Path,
+) -> None:
+    before = our_tables(folder / "warehouse")
+    unchecked = settings_of(folder).model_copy(update={"threshold": 2.0})
+    with pytest.raises(WarehouseError, match=r"the setting threshold 2\.0, as no run has it"):
+        rescore_archive(unchecked)
+    after = our_tables(folder / "warehouse")
+    assert after["scores"] == before["scores"]
+    assert len(after["runs"]) == len(before["runs"]) + 1
+    assert rescore_archive(settings_of(folder)).run_id
 
 
 @pytest.mark.parametrize(

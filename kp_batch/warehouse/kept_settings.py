@@ -1,0 +1,49 @@
+"""The settings that a manifest keeps, as readers check them: their names, and values in JSON.
+
+The models in `settings` describe them, and a run reads its own by these. Readers start sooner
+without pydantic. They need types and the bounds of numbers, which the models take from here.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from kp_batch.json_values import SHARE, Number, are_all, is_flag, is_text
+
+CACHE_SIZE = Number(1, 2**63 - 1, is_whole=True)
+
+
+def _are_profiles(value: Any) -> bool:
+    return are_all(
+        value,
+        lambda _, tables: all(
+            are_all(table, lambda name, value: (is_text if name == "from" else SHARE.allows)(value))
+            for table in (tables if isinstance(tables, list) else [tables])
+        ),
+    )
+
+
+def _are_audits(value: Any) -> bool:
+    return are_all(value, lambda _, audit: are_all(audit, lambda _, text: is_text(text)))
+
+
+KEPT: Mapping[str, Callable[[Any], bool]] = {
+    "embedder": is_text,
+    "precision": is_text,
+    "cache_size": CACHE_SIZE.allows,
+    "ttl": is_text,
+    "cache_by": is_text,
+    "threshold": SHARE.allows,
+    "text": is_flag,
+    "profiles": _are_profiles,
+    "audits": _are_audits,
+}
+
+
+def wrong_setting(settings: Any) -> str | None:
+    """What no warehouse keeps among settings, for a message; None if it keeps all of them."""
+    if not isinstance(settings, dict):
+        return f"settings {settings!r}"
+    for name, value in cast("dict[str, Any]", settings).items():
+        if name not in KEPT or not KEPT[name](value):
+            return f"the setting {name} {value!r}"
+    return None
