@@ -8,20 +8,16 @@ from typing import Annotated, Any, cast
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     InstanceOf,
     PlainSerializer,
-    ValidationError,
     WithJsonSchema,
     field_serializer,
     model_validator,
 )
 
-from kp_batch.errors import SettingError
-from kp_batch.faults import Place, faults_of
 from kp_batch.project import Project, load_project
 from kp_batch.settings import ONE_OR_MORE, Limits, Metavar, RunOptions, Settings, Table
 from kp_batch.warehouse.author import parse_note
@@ -159,13 +155,8 @@ class RescoreConfig(Limits, RunOptions, Settings, Places):
         if self.project:  # it leaves nothing to the warehouse
             return self
         kept = {name: settings[name] for name in Settings.model_fields if name in settings}
-        try:
-            return RescoreConfig.model_validate(kept | self.given)
-        except ValidationError as error:
-            raise SettingError(
-                f"{faults(error, RescoreConfig)}; what is left out is as the warehouse has it: "
-                "kp-batch settings"
-            ) from error
+        said = "{}; what is left out is as the warehouse has it: kp-batch settings"
+        return RescoreConfig.checked(kept | self.given, said=said)
 
     @classmethod
     def read(cls, form: object) -> "RescoreConfig":
@@ -175,27 +166,10 @@ class RescoreConfig(Limits, RunOptions, Settings, Places):
             SettingError: a value is out of its bounds, or unknown; the message lists all that are.
             ProfileError: the profiles file has faults.
         """
-        try:
-            return cls.model_validate(form)
-        except ValidationError as error:
-            is_partial = any(fault["type"] == "missing" for fault in error.errors())
-            raise SettingError(
-                f"the settings of the run have faults: {faults(error, RescoreConfig)}"
-                f"{_PARTIAL if is_partial else ''}"
-            ) from error
-
-
-def read_values(values: Mapping[str, Any]) -> RescoreConfig:
-    """Read the config from values by the names of its fields.
-
-    Raises:
-        SettingError: some are unknown, or cannot be; the message lists all that are.
-        ProfileError: a file of profiles has faults.
-    """
-    try:
-        return RescoreConfig.model_validate(values)
-    except ValidationError as error:
-        raise SettingError(faults_of(error, RescoreConfig, _field)) from error
+        names = form.keys() if isinstance(form, Mapping) else {"warehouse"}
+        is_partial = names.isdisjoint({"project", "warehouse"})
+        said = f"the settings of the run have faults: {{}}{_PARTIAL if is_partial else ''}"
+        return cls.checked(form, said=said)
 
 
 def read_project(file: Path | str | Project) -> Project:
@@ -225,16 +199,3 @@ def _with_project(given: Mapping[str, Any]) -> dict[str, Any]:
         for name in _OF_ONE_WAREHOUSE:
             of_file.pop(name, None)
     return {**vars(Settings()), **of_file, **own, "project": project}
-
-
-def faults(error: ValidationError, model: type[BaseModel]) -> str:
-    """All faults of settings, each with the name of its option."""
-    return faults_of(error, model, _option)
-
-
-def _field(place: Place) -> str:
-    return str(place[0]) if place else ""
-
-
-def _option(place: Place) -> str:
-    return f"--{_field(place).replace('_', '-')}" if place else ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, Self, cast, get_args
 
 from pydantic import (
     AfterValidator,
@@ -27,7 +27,8 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from kp_batch.embedding.precision import Precision
-from kp_batch.faults import Place, faults_in
+from kp_batch.errors import SettingError
+from kp_batch.faults import Place, faults_in, faults_of
 from kp_batch.json_values import SHARE
 from kp_batch.limits import parse_limit, parse_share
 from kp_batch.novelty.cache_settings import format_cache_by, parse_cache_by
@@ -190,10 +191,45 @@ def metavar_of(field: FieldInfo) -> str | None:
     return next((mark.name for mark in marks if isinstance(mark, Metavar)), None)
 
 
+def field_of(place: Place) -> str:
+    """A place in settings by the name of its field."""
+    return str(place[0]) if place else ""
+
+
+def _option(place: Place) -> str:
+    return f"--{field_of(place).replace('_', '-')}" if place else ""
+
+
 class Table(BaseModel):
     """Settings by their names, and no others."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def checked(
+        cls,
+        values: object,
+        named: Callable[[Place], str] | None = None,
+        said: str = "{}",
+        error: type[SettingError] = SettingError,
+    ) -> Self:
+        """Read values by their names, or take a table as it is.
+
+        Args:
+            values: of a form, say.
+            named: how those who wrote them name a place in them; None: by their options.
+            said: the message, with `{}` for the faults.
+            error: its type.
+
+        Raises:
+            SettingError: some are unknown, or cannot be; the message lists all.
+            KpBatchError: a file that one names has faults.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as invalid:
+            faults = faults_of(invalid, cls, named or _option)
+            raise error(said.format(faults)) from invalid
 
     @property
     def given(self) -> dict[str, Any]:

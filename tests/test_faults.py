@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from kp_batch.config import RescoreConfig, faults
+from kp_batch.config import RescoreConfig
 from kp_batch.conversion.rules import Rules, load_rules
 from kp_batch.errors import KpBatchError
-from kp_batch.faults import unknown_key
+from kp_batch.faults import faults_of, unknown_key
 from kp_batch.imports.import_config import ImportConfig
 from kp_batch.imports.state import ImportState
+from kp_batch.settings import Table
 
 VALUES = (
     *(True, 0, -1, 1.5, float("nan"), 1 << 70, "", "x", "1", "false"),
@@ -33,12 +34,14 @@ def told(model: type[BaseModel], values: dict[str, Any]) -> str:
     try:
         if model is Rules:
             load_rules(None, values)
+        elif issubclass(model, Table):
+            model.checked({**REQUIRED[model], **values})
         else:
             model.model_validate({**REQUIRED[model], **values})
     except KpBatchError as error:
         return str(error)
     except ValidationError as error:
-        return faults(error, model)
+        return faults_of(error, model, lambda place: " ".join(map(str, place)))
     return ""
 
 

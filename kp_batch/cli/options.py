@@ -341,9 +341,7 @@ def config_of(settings: dict[str, Any]) -> "RescoreConfig":
         ProfileError: the profiles file has faults.
         FaultySettingsError: a setting is out of its bounds; the message lists all that are.
     """
-    from pydantic import ValidationError
-
-    from kp_batch.config import RescoreConfig, faults
+    from kp_batch.config import RescoreConfig
 
     context = click.get_current_context()
     given = {
@@ -352,10 +350,8 @@ def config_of(settings: dict[str, Any]) -> "RescoreConfig":
         if value is not None
         and (name == "warehouse" or context.get_parameter_source(name) is not _DEFAULT)
     }
-    try:
-        return RescoreConfig(project=the_project(context), **given)
-    except ValidationError as error:
-        raise FaultySettingsError(faults(error, RescoreConfig)) from error
+    values = {"project": the_project(context), **given}
+    return RescoreConfig.checked(values, error=FaultySettingsError)
 
 
 # Shell completion of arguments. The shell waits, and shows whatever is written: so kp.duckdb is

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field
 
-from kp_batch.config import faults
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import Format
 from kp_batch.conversion.rules import load_rules
@@ -15,7 +14,7 @@ from kp_batch.imports.import_limits import MAX_REFUSED, MAX_UNREADABLE, ImportLi
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
 from kp_batch.project import Project
-from kp_batch.settings import Limit
+from kp_batch.settings import Limit, Table
 
 _AUTO = "auto"
 
@@ -36,10 +35,8 @@ def _known(name: str) -> str:
     return name
 
 
-class ImportConfig(BaseModel):
+class ImportConfig(Table):
     """An import; see `import_traces`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Annotated[str, AfterValidator(_known)] = Field(
         _AUTO, description="One that kp-batch import-formats lists, or auto."
@@ -57,12 +54,7 @@ class ImportConfig(BaseModel):
         Raises:
             SettingError: values have faults; the message lists all, and the number of the import.
         """
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            raise SettingError(
-                f"the settings of import {number} have faults: {faults(error, cls)}"
-            ) from error
+        return cls.checked(values, said=f"the settings of import {number} have faults: {{}}")
 
     def run(self) -> Imported:
         """Import; see `import_traces`."""

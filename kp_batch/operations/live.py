@@ -17,7 +17,7 @@ import polars as pl
 from kp_batch.archive.formats.json import rows_from_objects
 from kp_batch.archive.validation import fault_sentence, reasons
 from kp_batch.arguments import typed
-from kp_batch.config import RescoreConfig, read_values
+from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.precision import Precision
 from kp_batch.errors import SettingError, TraceError
@@ -29,6 +29,7 @@ from kp_batch.operations.score import NOT_NEEDED, Neighbours, Scored, scored
 from kp_batch.operations.warehouse_cache import StandingCaches
 from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import ProfileVersions, extended_profiles
+from kp_batch.settings import field_of
 from kp_batch.stopping import interruptible
 from kp_batch.text import count_of, in_utc
 from kp_batch.vectors import Float32s, unit
@@ -358,7 +359,7 @@ def _standing(
 
 def _config(standing: StandingCaches | None, given: Mapping[str, Any]) -> RescoreConfig:
     """The settings of a session: those of its warehouse, with other weights if they are given."""
-    own = read_values({"warehouse": "", **given})
+    own = RescoreConfig.checked({"warehouse": "", **given}, field_of)
     if standing is None:
         return own
     return standing.config.model_copy(update={"profiles": own.profiles} if given else {})

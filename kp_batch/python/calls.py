@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 
 from polars.exceptions import PanicException
 
-from kp_batch.config import RescoreConfig, read_values
+from kp_batch.config import RescoreConfig
 from kp_batch.errors import SettingError, explain_mendable
 from kp_batch.forked import refuse_forked
 from kp_batch.log import listening
 from kp_batch.scoring.profiles import extended_profiles
-from kp_batch.settings import Settings
+from kp_batch.settings import Settings, field_of
 
 Profiles = str | PathLike[str] | Mapping[str, Any]  # a TOML file, `default`, or its tables
 Traces: TypeAlias = Any  # anything that has traces: see `kp_batch.score`
@@ -65,7 +65,7 @@ def config_of(values: Mapping[str, Any]) -> RescoreConfig:
             raise SettingError("archive is an empty list; name a file, a folder, a glob or a URL")
     if isinstance(tables := given.get("profiles"), Mapping):  # as those of a file
         given["profiles"] = extended_profiles(tables, "the table of profiles that was given")
-    return read_values(given)
+    return RescoreConfig.checked(given, field_of)
 
 
 def note_of(note: str | None) -> str | None:
