@@ -1,7 +1,4 @@
-"""Encoders turn texts into vectors: the live engine's model, any other, or a lexical stand-in.
-
-All of them return finite, normalised vectors: see `checked`.
-"""
+"""The encoders: the live engine's model, any other, or a lexical stand-in."""
 
 import hashlib
 import json
@@ -10,25 +7,21 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
-import numpy.typing as npt
 
+from kp_batch.embedding.encoder import ENCODER_VERSION, Encoder, checked
 from kp_batch.embedding.held import quiet
 from kp_batch.embedding.model_files import file_digests, find_model
 from kp_batch.embedding.precision import Precision, computing, suffix, weights_type
 from kp_batch.errors import EncoderError
 from kp_batch.stopping import look, waited_for
-from kp_batch.vectors import Float32s, Float64s, normalised, norms
+from kp_batch.vectors import Float32s, Float64s
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
-
-# Part of every encoder_id. Raise it with any change of an encoder, or of `vectors.normalised`, that
-# changes a vector by more than the other texts of its batch do (1e-6).
-ENCODER_VERSION = 1
 
 _AT_ONCE = 512  # texts whose counts, of float64, stay in a core's cache
 # Of these texts: words and pairs of words take some forty times their size while they are hashed.
@@ -36,41 +29,6 @@ _LETTERS_AT_ONCE = 1 << 20
 _WORD = re.compile(r"\w+")
 _SHARED: WeakValueDictionary[str, "Encoder"] = WeakValueDictionary()  # by encoder_id
 _SHARING = Lock()
-
-
-class Encoder(Protocol):
-    """Turns texts into vectors."""
-
-    @property
-    def encoder_id(self) -> str:
-        """Identifies the vectors that it makes; known without loading a model."""
-        ...
-
-    @property
-    def dimensions(self) -> int:
-        """The length of each of its vectors."""
-        ...
-
-    @property
-    def precision(self) -> Precision:
-        """The precision of its computation."""
-        ...
-
-    @property
-    def chunk_size(self) -> int:
-        """The texts that are encoded and stored together: an interruption loses at most these."""
-        ...
-
-    def encode(self, texts: Sequence[str]) -> Float32s:
-        """Make a unit vector of each text, a zero vector where it has no token.
-
-        Returns:
-            float32, shape (texts, dimensions).
-
-        Raises:
-            EncoderError: the model cannot be loaded, or it returned NaN or infinity.
-        """
-        ...
 
 
 def load_encoder(name: str, precision: Precision = "float32") -> Encoder | None:
@@ -95,23 +53,6 @@ def _made(name: str, precision: Precision) -> Encoder:
 
         return MiniLM(precision)
     return Hashing() if name == "hashing" else AnyModel(name, precision)
-
-
-def checked(returned: npt.ArrayLike) -> Float32s:
-    """The vectors that a model returned, normalised.
-
-    Raises:
-        EncoderError: a component is NaN or infinite; the message names the row of its text.
-    """
-    vectors = np.asarray(returned, dtype=np.float64)
-    finite = np.isfinite(norms(vectors))
-    if not finite.all():
-        row = int(finite.argmin())
-        raise EncoderError(
-            f"the encoder returned a vector with NaN or infinity (text {row}); choose another "
-            "precision, or another model"
-        )
-    return normalised(vectors)
 
 
 class AnyModel:

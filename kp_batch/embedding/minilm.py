@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from kp_batch.embedding.encoders import ENCODER_VERSION, checked
+from kp_batch.embedding.encoder import ENCODER_VERSION, checked
 from kp_batch.embedding.first_pieces import first_pieces
 from kp_batch.embedding.heap import release_heap
 from kp_batch.embedding.held import quiet

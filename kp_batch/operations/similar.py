@@ -12,7 +12,8 @@ import polars as pl
 
 from kp_batch.duck import read_parquet, set_variables, sql, statement
 from kp_batch.embedding.chunks import Hashes, whole_chunks
-from kp_batch.embedding.encoders import Encoder, load_encoder
+from kp_batch.embedding.encoder import Encoder
+from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.errors import WarehouseError
 from kp_batch.html import Displayed

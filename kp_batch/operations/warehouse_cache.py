@@ -14,7 +14,8 @@ import polars as pl
 
 from kp_batch.config import RescoreConfig
 from kp_batch.duck import set_variables, sql, statement
-from kp_batch.embedding.encoders import Encoder, load_encoder
+from kp_batch.embedding.encoder import Encoder
+from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.errors import KpBatchError, WarehouseError, explain_mendable
 from kp_batch.novelty.cache_settings import CACHE_COLUMNS, CacheSettings, format_cache_by

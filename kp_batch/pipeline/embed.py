@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from kp_batch.duck import read_parquet, set_variables, sql
 from kp_batch.embedding.chunks import stored_hashes, write_chunk, write_windows
-from kp_batch.embedding.encoders import Encoder, load_encoder
+from kp_batch.embedding.encoder import Encoder
+from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.embedding.precision import Precision, is_native
 from kp_batch.embedding.windows import KnownWindows, Windows, chunks_to_embed, window_hash

@@ -11,7 +11,8 @@ import polars as pl
 
 from kp_batch.archive.ledger import FileChanges
 from kp_batch.archive.validation import MESSAGES_VERSION
-from kp_batch.embedding.encoders import ENCODER_VERSION, load_encoder
+from kp_batch.embedding.encoder import ENCODER_VERSION
+from kp_batch.embedding.encoders import load_encoder
 from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.ingest.scan import ArchiveScan
 from kp_batch.novelty.cache_settings import REPLAY_VERSION, CacheSettings

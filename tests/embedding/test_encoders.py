@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from kp_batch.embedding import encoders, minilm, model_files
-from kp_batch.embedding.encoders import AnyModel, Hashing, checked, load_encoder
+from kp_batch.embedding.encoder import checked
+from kp_batch.embedding.encoders import AnyModel, Hashing, load_encoder
 from kp_batch.embedding.minilm import WINDOW, MiniLM, _batches
 from kp_batch.embedding.model_files import (
     MINILM_DIGESTS,
