@@ -12,7 +12,7 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Protocol
 
-from kp_batch.archive.formats import BY_ENDING, FORMATS, Format
+from kp_batch.archive.file_formats import BY_ENDING, FORMATS, FileFormat
 from kp_batch.errors import ArchiveError, is_of_machine, is_passing
 from kp_batch.files import NO_FILE
 
@@ -56,7 +56,7 @@ class SourceFile:
         return self if shown == self.path else SourceFile(shown, 0, 0, fault=self.fault or _NO_NAME)
 
     @property
-    def format(self) -> Format:
+    def format(self) -> FileFormat:
         """Its format, by its ending; Parquet if that is unknown."""
         return BY_ENDING.get(Path(self.path).suffix.lower(), FORMATS[0])
 

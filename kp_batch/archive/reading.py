@@ -7,9 +7,9 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from kp_batch import bounds
+from kp_batch.archive.file_formats import ENDINGS
+from kp_batch.archive.file_formats.json import BATCH_BYTES, MALFORMED_JSON, Batch, truncated
 from kp_batch.archive.folders import SourceFile
-from kp_batch.archive.formats import ENDINGS
-from kp_batch.archive.formats.json import BATCH_BYTES, MALFORMED_JSON, Batch, truncated
 from kp_batch.archive.sources import open_file
 from kp_batch.archive.validation import any_rejected, reasons
 from kp_batch.errors import UnreadableError, is_of_machine

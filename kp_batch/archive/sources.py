@@ -10,6 +10,7 @@ from typing import IO, Any
 from urllib.parse import unquote
 
 from kp_batch.archive import buckets, folders
+from kp_batch.archive.file_formats import ENDINGS
 from kp_batch.archive.folders import (
     EXCLUDED,
     IS_WAREHOUSE,
@@ -18,7 +19,6 @@ from kp_batch.archive.folders import (
     excludes_nothing,
     folders_above,
 )
-from kp_batch.archive.formats import ENDINGS
 from kp_batch.errors import ArchiveError, KpBatchError, is_of_machine, is_passing
 from kp_batch.files import open_regular
 from kp_batch.stopping import look

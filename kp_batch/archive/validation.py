@@ -11,7 +11,7 @@ import polars as pl
 
 from kp_batch import bounds
 from kp_batch.archive.columns import FIELDS, STEPS
-from kp_batch.archive.formats.json import CUT, MALFORMED_JSON, finite, value_at
+from kp_batch.archive.file_formats.json import CUT, MALFORMED_JSON, finite, value_at
 from kp_batch.bounds import MOST
 from kp_batch.errors import CUT_FILE, MISSING_COLUMN, UNREADABLE_FILE, WRONG_COLUMN_TYPE
 from kp_batch.schemas import STEP_TYPES

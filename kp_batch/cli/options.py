@@ -47,7 +47,7 @@ _DOMAINS = """
 """
 
 
-class Warehouse(click.Path):
+class WarehouseFolder(click.Path):
     """A folder; of a warehouse in a bucket, its local copy."""
 
     def convert(
@@ -145,7 +145,7 @@ option_of_warehouse = partial(
     "--warehouse",
     envvar="KP_BATCH_WAREHOUSE",
     show_envvar=True,
-    type=Warehouse(file_okay=False, readable=False, path_type=Path),
+    type=WarehouseFolder(file_okay=False, readable=False, path_type=Path),
     callback=_refreshed,
 )
 project_option = click.option(

@@ -17,7 +17,7 @@ from kp_batch.cli.export import ending_of, output_file
 from kp_batch.cli.options import (
     NamedFile,
     Parsed,
-    Warehouse,
+    WarehouseFolder,
     complete_questions,
     complete_runs,
     expected_warehouse_id,
@@ -159,7 +159,7 @@ def runs(warehouse: Path, output_format: str, *, as_json: bool) -> None:
 
 
 @kp_batch.command()
-@warehouse_option_of(type=Warehouse(path_type=Path, readable=False))
+@warehouse_option_of(type=WarehouseFolder(path_type=Path, readable=False))
 @click.option(
     "--max-age",
     type=Parsed(parse_duration),

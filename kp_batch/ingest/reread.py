@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import duckdb
 
-from kp_batch.archive.formats.json import rows_from_objects
+from kp_batch.archive.file_formats.json import rows_from_objects
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import stat_file
 from kp_batch.archive.validation import reasons

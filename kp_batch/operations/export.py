@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kp_batch.archive.formats.json import reader
+from kp_batch.archive.file_formats.json import reader
 from kp_batch.archive.sources import covers
 from kp_batch.duck import SQL, duckdb_limit, literal, read_parquet, set_variables, sql, statement
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
@@ -28,7 +28,7 @@ from kp_batch.files import atomic_write
 from kp_batch.html import Displayed
 from kp_batch.ingest.reread import Trace, locations_query, reread_batches
 from kp_batch.log import progress
-from kp_batch.novelty.similar import Distinct
+from kp_batch.novelty.resemblance import Distinct
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.schemas import EXPORTED, TIMESTAMP, arrow_schema
 from kp_batch.text import count_of, encodable, one_line, printable

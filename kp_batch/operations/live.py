@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from kp_batch.archive.formats.json import rows_from_objects
+from kp_batch.archive.file_formats.json import rows_from_objects
 from kp_batch.archive.validation import fault_sentence, reasons
 from kp_batch.arguments import typed
 from kp_batch.config import RescoreConfig
@@ -23,7 +23,7 @@ from kp_batch.embedding.precision import Precision
 from kp_batch.errors import SettingError, TraceError
 from kp_batch.forked import refuse_forked
 from kp_batch.novelty.cache_settings import CacheSettings
-from kp_batch.novelty.similar import Similar, most_similar
+from kp_batch.novelty.resemblance import Similar, most_similar
 from kp_batch.operations.live_cache import Entry, Group, LiveCache
 from kp_batch.operations.score import NOT_NEEDED, Neighbours, Scored, scored
 from kp_batch.operations.warehouse_cache import StandingCaches

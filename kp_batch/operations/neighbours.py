@@ -9,12 +9,12 @@ from typing import Any
 
 import polars as pl
 
-from kp_batch.archive.formats.json import rows_from_objects
+from kp_batch.archive.file_formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
 from kp_batch.errors import Unread, WarehouseError
 from kp_batch.ingest.reread import find_locations, reread
 from kp_batch.novelty.cache_settings import CacheSettings
-from kp_batch.novelty.similar import Nearby, Similar
+from kp_batch.novelty.resemblance import Nearby, Similar
 from kp_batch.operations.warehouse_cache import CacheContents, Caches, Moment, stored_vectors
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.scoring.facts import with_facts

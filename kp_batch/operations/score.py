@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from kp_batch import bounds
-from kp_batch.archive.formats.json import (
+from kp_batch.archive.file_formats.json import (
     BATCH_BYTES,
     json_object,
     line_as_json,
@@ -26,7 +26,7 @@ from kp_batch.errors import UnreadableError
 from kp_batch.html import Displayed
 from kp_batch.magic_bytes import PARQUET, kind_of
 from kp_batch.novelty.cache import novelty
-from kp_batch.novelty.similar import Similar
+from kp_batch.novelty.resemblance import Similar
 from kp_batch.operations.breakdown import breakdown_table
 from kp_batch.parts import Head, Part, Row, Table, as_text
 from kp_batch.schemas import TIMESTAMP

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from kp_batch.archive.formats.parquet_batches import release_memory
+from kp_batch.archive.file_formats.parquet_batches import release_memory
 from kp_batch.archive.sources import stat_file
 from kp_batch.config import RescoreConfig
 from kp_batch.ingest.scan import ArchiveScan, scan_archive, scan_file

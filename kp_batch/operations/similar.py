@@ -18,7 +18,7 @@ from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.errors import WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.novelty.nearest import nearest
-from kp_batch.novelty.similar import Similar
+from kp_batch.novelty.resemblance import Similar
 from kp_batch.operations.explain import find_trace
 from kp_batch.operations.score import Unscored, each_line, line_head
 from kp_batch.operations.warehouse_cache import stored_vectors, vectors_of

@@ -32,7 +32,7 @@ from kp_batch.novelty.replay import replay_windows, window_starts
 from kp_batch.operations.forget import check_formulas
 from kp_batch.operations.sweep_result import SAME_SCORE, Outcome, Sweep
 from kp_batch.pipeline.preflight import check_vectors_fit
-from kp_batch.pipeline.replay import find_vectors, with_room
+from kp_batch.pipeline.replay_spans import find_vectors, with_room
 from kp_batch.planning.cache_groups import group_of
 from kp_batch.planning.scorer import Scorer, without_encoder
 from kp_batch.planning.timeline import RANGE_ROWS, Span

@@ -7,7 +7,7 @@ from kp_batch.duck import available_bytes, quantile_bytes
 from kp_batch.embedding.chunks import stored_dimensions
 from kp_batch.errors import ResourceError
 from kp_batch.pipeline.embed import EncoderName, loaded_encoder
-from kp_batch.pipeline.replay import span_bytes
+from kp_batch.pipeline.replay_spans import span_bytes
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.timeline import Span
 from kp_batch.runs.run import Run

@@ -34,7 +34,7 @@ from kp_batch.pipeline.publish import (
     publish_success,
     what_stands,
 )
-from kp_batch.pipeline.replay import Replayed, replay_timeline
+from kp_batch.pipeline.replay_spans import Replayed, replay_timeline
 from kp_batch.pipeline.write import write_tables
 from kp_batch.planning.excess import exceeded_limits
 from kp_batch.planning.explain_plan import (

@@ -9,7 +9,7 @@ import polars as pl
 
 from kp_batch.log import progress
 from kp_batch.novelty.cache import NO_NEIGHBOUR_ROW
-from kp_batch.pipeline.replay import REPLAYED, Replayed
+from kp_batch.pipeline.replay_spans import REPLAYED, Replayed
 from kp_batch.planning.plan import Plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.planning.write_tasks import WriteTask

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import polars as pl
 
-from kp_batch.archive.formats.json import MALFORMED_JSON
+from kp_batch.archive.file_formats.json import MALFORMED_JSON
 from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import SettingError

@@ -12,7 +12,7 @@ import duckdb
 import polars as pl
 from polars.exceptions import PanicException
 
-from kp_batch.archive.formats.json import rows_from_objects
+from kp_batch.archive.file_formats.json import rows_from_objects
 from kp_batch.duck import duckdb_limit, frame_of, sql, statement
 from kp_batch.errors import BusyError, Unread, WarehouseError
 from kp_batch.files import atomic_write

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from kp_batch.archive import reading
 from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS, Field, times_from_text
-from kp_batch.archive.formats import json as json_format
-from kp_batch.archive.formats import parquet_batches
-from kp_batch.archive.formats.parquet_batches import ParquetRows
+from kp_batch.archive.file_formats import json as json_format
+from kp_batch.archive.file_formats import parquet_batches
+from kp_batch.archive.file_formats.parquet_batches import ParquetRows
 from kp_batch.archive.reading import read_raw, read_rows, read_rows_with_raw
 from kp_batch.archive.sources import content_digest, discover, is_cut, stat_file
 from kp_batch.errors import UnreadableError

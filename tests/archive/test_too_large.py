@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from kp_batch import bounds
-from kp_batch.archive.formats import json as json_format
-from kp_batch.archive.formats import parquet_batches
+from kp_batch.archive.file_formats import json as json_format
+from kp_batch.archive.file_formats import parquet_batches
 from kp_batch.archive.reading import read_raw
 from kp_batch.archive.sources import discover
 from kp_batch.errors import UnreadableError

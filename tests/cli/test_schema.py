@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from kp_batch.archive.formats.json import rows_from_objects
+from kp_batch.archive.file_formats.json import rows_from_objects
 from kp_batch.archive.validation import CHECKS, reasons
 from kp_batch.cli import _MODULES
 from kp_batch.cli import kp_batch as group

@@ -117,7 +117,7 @@ def test_a_run_over_jsonl_that_embeds_without_a_model_imports_none_and_no_reader
     archive = write_jsonl(tmp_path / "a.jsonl", [trace()])
     modules = imported(FIRST, archive, tmp_path / "warehouse")
     assert not modules & MODELS
-    assert not modules & {"kp_batch.archive.formats.parquet", "pyarrow.compute"}
+    assert not modules & {"kp_batch.archive.file_formats.parquet", "pyarrow.compute"}
 
 
 @pytest.mark.telling

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch.archive.formats.parquet import is_read
+from kp_batch.archive.file_formats.parquet import is_read
 from kp_batch.conversion.rules import Rules
 from tests.support.drafting import ALWAYS, always, converted
 from tests.support.import_kits import AT, SECONDS, inspect, langfuse, langsmith, otlp, scout

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kp_batch import bounds
-from kp_batch.archive.formats import parquet_batches
+from kp_batch.archive.file_formats import parquet_batches
 from tests.support.damage.table import lower_limits
 from tests.support.drafting import Conversion, always, converted
 from tests.support.formats.rows import ROWS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kp_batch import bounds
-from kp_batch.archive.formats import parquet_batches
+from kp_batch.archive.file_formats import parquet_batches
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.rules import load_rules
 from kp_batch.imports.importing import import_traces

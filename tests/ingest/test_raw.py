@@ -13,10 +13,10 @@ import pytest
 
 from kp_batch import bounds
 from kp_batch.archive import reading
-from kp_batch.archive.formats import json as json_format
-from kp_batch.archive.formats import parquet_batches
-from kp_batch.archive.formats.json import truncated
-from kp_batch.archive.formats.parquet_batches import ParquetRows
+from kp_batch.archive.file_formats import json as json_format
+from kp_batch.archive.file_formats import parquet_batches
+from kp_batch.archive.file_formats.json import truncated
+from kp_batch.archive.file_formats.parquet_batches import ParquetRows
 from kp_batch.archive.reading import read_raw, read_rows_with_raw
 from kp_batch.archive.sources import discover
 from kp_batch.archive.validation import reasons

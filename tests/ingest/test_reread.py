@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kp_batch.archive.formats.json import rows_from_objects
+from kp_batch.archive.file_formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
 from kp_batch.ingest import reread as module
 from kp_batch.ingest.reread import TraceLocation, reread, reread_batches

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 import pytest
 
-from kp_batch.archive.formats.json import rows_from_objects
+from kp_batch.archive.file_formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.minilm import MiniLM

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kp_batch.novelty.similar import resemble_earlier
+from kp_batch.novelty.resemblance import resemble_earlier
 from kp_batch.operations.redundancy import wilson_interval
 from kp_batch.vectors import Float32s, cosines, unit
 

@@ -35,7 +35,7 @@ from kp_batch.errors import KpBatchError
 from kp_batch.ingest import reread
 from kp_batch.novelty import nearest, similar
 from kp_batch.novelty.nearest import BAND
-from kp_batch.novelty.similar import Distinct
+from kp_batch.novelty.resemblance import Distinct
 from kp_batch.operations.export import (
     FORMATS,
     ExportFilter,

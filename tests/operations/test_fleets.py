@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from kp_batch.archive.formats.json import rows_from_objects
+from kp_batch.archive.file_formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Hashing

@@ -14,7 +14,7 @@ import kp_batch.ingest.scan
 import kp_batch.ingest.stage
 import kp_batch.pipeline.embed
 import kp_batch.pipeline.publish
-import kp_batch.pipeline.replay
+import kp_batch.pipeline.replay_spans
 import kp_batch.pipeline.rescore
 import kp_batch.pipeline.write
 import kp_batch.planning.plan
@@ -38,8 +38,8 @@ MIDST = {
     "read": (kp_batch.ingest.scan, "read_new"),
     "plan": (kp_batch.planning.plan, "stage_rejects"),
     "embed texts": (kp_batch.pipeline.embed, "write_chunk"),
-    "replay": (kp_batch.pipeline.replay, "find_vectors"),
-    "replay span": (kp_batch.pipeline.replay, "Replayed"),
+    "replay": (kp_batch.pipeline.replay_spans, "find_vectors"),
+    "replay span": (kp_batch.pipeline.replay_spans, "Replayed"),
     "write days": (kp_batch.pipeline.write, "write_data_file"),
     "write": (Candidate, "replace_all"),
     "publish": (kp_batch.pipeline.publish, "publish"),

@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from kp_batch import bounds
-from kp_batch.archive.formats.json import reader
+from kp_batch.archive.file_formats.json import reader
 from kp_batch.bounds import MOST, TooLargeError, loads
 from kp_batch.conversion.conversation.attributes import score_of
 from kp_batch.conversion.conversation.messages import Json, as_object

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kp_batch import bounds
-from kp_batch.archive.formats.parquet_batches import ParquetRows
+from kp_batch.archive.file_formats.parquet_batches import ParquetRows
 from kp_batch.conversion.conversation.messages import Json
 from kp_batch.conversion.model import ReadItem, Rejected, SourceRecord
 from kp_batch.errors import UnreadableError

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from kp_batch.archive.formats import json
-from kp_batch.archive.formats.json import Batch
+from kp_batch.archive.file_formats import json
+from kp_batch.archive.file_formats.json import Batch
 
 
 @dataclass(frozen=True)
-class Format:
+class FileFormat:
     """The endings and the readers of one file format.
 
     Attributes:
@@ -33,7 +33,7 @@ class Format:
 
 
 def _parquet_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Batch]:
-    from kp_batch.archive.formats.parquet import read_batches
+    from kp_batch.archive.file_formats.parquet import read_batches
 
     return read_batches(path, file, batch_rows)
 
@@ -41,15 +41,15 @@ def _parquet_batches(path: str, file: IO[bytes], batch_rows: int) -> Iterator[Ba
 def _raw_parquet(
     file: IO[bytes], rows: Iterable[int], batch_rows: int
 ) -> Iterator[tuple[int, str]]:
-    from kp_batch.archive.formats.parquet import read_raw
+    from kp_batch.archive.file_formats.parquet import read_raw
 
     return read_raw(file, rows, batch_rows)
 
 
 # The first is the format of files without a known ending.
 FORMATS = (
-    Format("parquet", (".parquet", ".pq"), _parquet_batches, _raw_parquet),
-    Format("jsonl", (".jsonl", ".ndjson"), json.read_batches, json.read_raw, json.is_cut),
+    FileFormat("parquet", (".parquet", ".pq"), _parquet_batches, _raw_parquet),
+    FileFormat("jsonl", (".jsonl", ".ndjson"), json.read_batches, json.read_raw, json.is_cut),
 )
 BY_ENDING = {ending: form for form in FORMATS for ending in form.endings}
 ENDINGS = ", ".join(BY_ENDING)  # for messages

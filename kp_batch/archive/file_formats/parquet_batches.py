@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kp_batch import bounds
-from kp_batch.archive.formats.json import BATCH_BYTES
+from kp_batch.archive.file_formats.json import BATCH_BYTES
 from kp_batch.errors import Fault, UnreadableError
 from kp_batch.stopping import look
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kp_batch.novelty.cache import VectorCache
-from kp_batch.novelty.similar import most_similar
+from kp_batch.novelty.resemblance import most_similar
 from kp_batch.vectors import cosines, unit
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)

@@ -12,8 +12,8 @@ import polars as pl
 import pyarrow as pa
 
 from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS, Field, times_from_text
-from kp_batch.archive.formats.json import Batch, finite, reject_large
-from kp_batch.archive.formats.parquet_batches import ParquetRows, release_memory
+from kp_batch.archive.file_formats.json import Batch, finite, reject_large
+from kp_batch.archive.file_formats.parquet_batches import ParquetRows, release_memory
 from kp_batch.errors import (
     MISSING_COLUMN,
     WRONG_COLUMN_TYPE,
