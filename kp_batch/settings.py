@@ -196,7 +196,8 @@ def field_of(place: Place) -> str:
     return str(place[0]) if place else ""
 
 
-def _option(place: Place) -> str:
+def option_of(place: Place) -> str:
+    """A place in settings by the name of its option."""
     return f"--{field_of(place).replace('_', '-')}" if place else ""
 
 
@@ -228,7 +229,7 @@ class Table(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as invalid:
-            faults = faults_of(invalid, cls, named or _option)
+            faults = faults_of(invalid, cls, named or option_of)
             raise error(said.format(faults)) from invalid
 
     @property

@@ -4,23 +4,27 @@ import os
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kp_batch.cli import kp_batch
 from kp_batch.cli.options import (
-    Parsed,
+    FaultySettingsError,
+    TableCommand,
     complete_formats,
+    given,
     json_line,
     json_option,
     project_option,
     the_project,
 )
-from kp_batch.imports.import_limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
-from kp_batch.limits import parse_limit
 from kp_batch.log import echo, echo_result
 from kp_batch.storage.urls import is_url
+
+if TYPE_CHECKING:
+    from kp_batch.faults import Place
+    from kp_batch.imports.import_limits import ImportLimits
 
 _RULES = """\
 # Rules to start from: what makes a success, how confident it is, and of which domain a trace is.
@@ -58,7 +62,13 @@ class _Archive(click.Path):
         return value if is_url(str(value)) else super().convert(value, param, ctx)
 
 
-@kp_batch.command("import")
+def _limits() -> "type[ImportLimits]":
+    from kp_batch.imports.import_limits import ImportLimits
+
+    return ImportLimits
+
+
+@kp_batch.command("import", cls=TableCommand, table=_limits)
 @click.argument(
     "arguments",
     metavar="[FORMAT SOURCE...]",
@@ -82,8 +92,6 @@ class _Archive(click.Path):
 @click.option("--success", help="score:NAME:AT_LEAST, or always.")
 @click.option("--confidence", help="score:NAME:MIN:MAX, or a number from 0 to 1.")
 @click.option("--domain", help="A field of the format that names the domain, or =DOMAIN for all.")
-@click.option("--max-refused", type=Parsed(parse_limit), metavar="LIMIT", help=MAX_REFUSED)
-@click.option("--max-unreadable", type=Parsed(parse_limit), metavar="LIMIT", help=MAX_UNREADABLE)
 @click.option(
     "--agent-id",
     metavar="FIELD",
@@ -100,9 +108,8 @@ def import_(  # noqa: PLR0913 (each is an option)
     confidence: str | None,
     domain: str | None,
     agent_id: str | None,
-    max_refused: str | None,
-    max_unreadable: str | None,
     as_json: bool,
+    **limits: str | None,
 ) -> None:
     """Make an archive of other systems' traces.
 
@@ -117,18 +124,14 @@ def import_(  # noqa: PLR0913 (each is an option)
         raise click.UsageError("Missing argument 'FORMAT SOURCE...'.")
     if archive is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
-    from kp_batch.conversion.rules import load_rules
-    from kp_batch.imports.import_config import format_named
-    from kp_batch.imports.importing import import_traces
+    from kp_batch.imports.import_config import ImportConfig
     from kp_batch.imports.summary import as_text
 
-    name, *sources = arguments
+    format_name, *sources = arguments
     if not sources:
         raise click.UsageError("Missing argument 'SOURCE...'.")
-    try:
-        form = format_named(name)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="FORMAT") from error
+    source = {"format": format_name, "sources": sources, "archive": archive, "rules": rules_path}
+    config = ImportConfig.checked({**source, **given(limits)}, _named, error=FaultySettingsError)
     parsed = (
         ("success", success, _success),
         ("confidence", confidence, _confidence),
@@ -136,9 +139,14 @@ def import_(  # noqa: PLR0913 (each is an option)
     )
     tables: dict[str, Any] = {name: parse(text) for name, text, parse in parsed if text is not None}
     tables |= {"agent_id": agent_id} if agent_id else {}
-    rules, limits = load_rules(rules_path, tables), ImportLimits(max_refused, max_unreadable)
-    done = import_traces(form, sources, archive, rules, limits)
+    done = config.run(tables)
     echo_result(json_line(done) if as_json else as_text(done, archive))
+
+
+def _named(place: "Place") -> str:
+    from kp_batch.settings import field_of, option_of
+
+    return "FORMAT" if field_of(place) == "format" else option_of(place)
 
 
 @kp_batch.command("import-formats")

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from kp_batch.warehouse.bucket.location import folder_of, shown, url_of
 if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
     from kp_batch.project import Project
+    from kp_batch.settings import Table
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -288,6 +289,25 @@ class SettingsCommand(click.Command):
         return [*own[:3], *settings, *own[3:]]
 
 
+class TableCommand(click.Command):
+    """A command with an option for each value of a table, which are made on demand as well.
+
+    Args:
+        table: imports it.
+    """
+
+    def __init__(self, *args: Any, table: "Callable[[], type[Table]]", **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self._table = table
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Its own parameters, with the others before --json and --help."""
+        own = super().get_params(ctx)
+        table = self._table()
+        others = [_option(table, name, [_named(name)]) for name in table.model_fields]
+        return [*own[:-2], *others, *own[-2:]]
+
+
 @cache
 def _options() -> tuple[click.Option, ...]:
     from kp_batch.config import RescoreConfig
@@ -295,28 +315,41 @@ def _options() -> tuple[click.Option, ...]:
 
     least = RescoreConfig.model_validate({"archive": [""], "warehouse": ""})
     defaults = least.model_dump(mode="json") | {"profiles": "the built-in ones", "audits": NONE}
-    return tuple(_option(name, defaults[name]) for name in RescoreConfig.model_fields)
+    return tuple(_option_of_run(name, defaults[name]) for name in RescoreConfig.model_fields)
 
 
-def _option(name: str, default: Any) -> click.Option:
-    """The option of a setting; a warehouse that is not new has its own."""
+def _option_of_run(name: str, default: Any) -> click.Option:
+    """The option of a run's setting; a warehouse that is not new has its own."""
     from kp_batch.config import RescoreConfig
-    from kp_batch.settings import TABLES, Settings, metavar_of
+    from kp_batch.settings import TABLES, Settings
     from kp_batch.warehouse.reasons import in_words
 
     field, is_kept = RescoreConfig.model_fields[name], name in Settings.model_fields
-    option = f"--{name.replace('_', '-')}"
+    option = _named(name)
     # What a project's file turns on, an option turns off again.
     if field.annotation is bool and any(name in table.model_fields for table in TABLES.values()):
         option += f"/--no-{option[2:]}"
-    return click.Option(
+    return _option(
+        RescoreConfig,
+        name,
         ["-o", option] if name == "output" else [option],
         default=None if is_kept or default is False else default,
         show_default=f"{in_words(default)} in a new warehouse" if is_kept else True,
-        help=field.description,
-        metavar=metavar_of(field),
-        **_form(field.annotation),
     )
+
+
+def _option(
+    table: "type[Table]", name: str, names: Sequence[str], **attributes: Any
+) -> click.Option:
+    from kp_batch.settings import metavar_of
+
+    field = table.model_fields[name]
+    form, metavar = _form(field.annotation), metavar_of(field)
+    return click.Option(names, help=field.description, metavar=metavar, **form, **attributes)
+
+
+def _named(setting: str) -> str:
+    return f"--{setting.replace('_', '-')}"
 
 
 def _form(annotation: Any) -> dict[str, Any]:
@@ -334,6 +367,16 @@ class FaultySettingsError(SettingError, click.UsageError):
     """Settings that cannot be are wrong usage."""
 
 
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the command's values that somebody gave."""
+    context = click.get_current_context()
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and context.get_parameter_source(name) is not _DEFAULT
+    }
+
+
 def config_of(settings: dict[str, Any]) -> "RescoreConfig":
     """Validate the settings of a run, of which those that nobody gave are left out.
 
@@ -343,14 +386,8 @@ def config_of(settings: dict[str, Any]) -> "RescoreConfig":
     """
     from kp_batch.config import RescoreConfig
 
-    context = click.get_current_context()
-    given = {
-        name: value
-        for name, value in settings.items()
-        if value is not None
-        and (name == "warehouse" or context.get_parameter_source(name) is not _DEFAULT)
-    }
-    values = {"project": the_project(context), **given}
+    found = {"project": the_project(), "warehouse": settings["warehouse"]}
+    values = found | given(settings)
     return RescoreConfig.checked(values, error=FaultySettingsError)
 
 

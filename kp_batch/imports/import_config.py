@@ -7,36 +7,26 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from kp_batch.conversion.formats import FORMATS
-from kp_batch.conversion.model import Format
 from kp_batch.conversion.rules import load_rules
 from kp_batch.errors import SettingError
-from kp_batch.imports.import_limits import MAX_REFUSED, MAX_UNREADABLE, ImportLimits
+from kp_batch.imports.import_limits import ImportLimits
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
 from kp_batch.project import Project
-from kp_batch.settings import Limit, Table
+from kp_batch.settings import Table
 
 _AUTO = "auto"
 
 
-def format_named(name: str) -> Format | None:
-    """The format of a name; None for auto, which `import_traces` resolves.
-
-    Raises:
-        ValueError: there is no such format.
-    """
+def _known(name: str) -> str:
+    """A format's name, or auto, which `import_traces` resolves."""
     if name not in (*FORMATS, _AUTO):
         raise ValueError(f"{name!r} is none of {', '.join(FORMATS)}, or {_AUTO}")
-    return FORMATS.get(name)
-
-
-def _known(name: str) -> str:
-    format_named(name)
     return name
 
 
-class ImportConfig(Table):
-    """An import; see `import_traces`."""
+class ImportSource(Table):
+    """What an import takes, and where it puts that."""
 
     format: Annotated[str, AfterValidator(_known)] = Field(
         _AUTO, description="One that kp-batch import-formats lists, or auto."
@@ -44,8 +34,10 @@ class ImportConfig(Table):
     sources: tuple[str, ...] = Field(min_length=1, description="Files, folders, or URLs.")
     archive: str = Field(min_length=1, description="The archive's folder, or its URL in a bucket.")
     rules: Path | None = Field(None, description="A TOML file that decides what they do not tell.")
-    max_refused: Limit = Field(None, description=MAX_REFUSED)
-    max_unreadable: Limit = Field(None, description=MAX_UNREADABLE)
+
+
+class ImportConfig(ImportLimits, ImportSource):
+    """An import; see `import_traces`."""
 
     @classmethod
     def read(cls, values: object, number: int) -> "ImportConfig":
@@ -56,11 +48,16 @@ class ImportConfig(Table):
         """
         return cls.checked(values, said=f"the settings of import {number} have faults: {{}}")
 
-    def run(self) -> Imported:
-        """Import; see `import_traces`."""
-        form, rules = format_named(self.format), load_rules(self.rules, {})
-        limits = ImportLimits(self.max_refused, self.max_unreadable)
-        return import_traces(form, self.sources, self.archive, rules, limits)
+    def run(self, rules: Mapping[str, Any] | None = None) -> Imported:
+        """Import; see `import_traces`.
+
+        Args:
+            rules: tables that win over those of the file.
+        """
+        decided = load_rules(self.rules, rules or {})
+        return import_traces(
+            FORMATS.get(self.format), self.sources, self.archive, decided, limits=self
+        )
 
 
 def read_imports(entries: Iterable[object]) -> list[ImportConfig]:

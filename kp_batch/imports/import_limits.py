@@ -1,30 +1,26 @@
 """How much an import may refuse."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pydantic import Field
 
 from kp_batch.errors import KpBatchError
+from kp_batch.imports.refusals import Refusals
 from kp_batch.limits import Measure, exceeded
-
-if TYPE_CHECKING:  # not for the command line, which has the options of all commands
-    from kp_batch.imports.refusals import Refusals
-
-MAX_REFUSED = "More refused traces than this, 5 or 5% of what is read, fail the import."
-MAX_UNREADABLE = "More unreadable files than this, 5 or 5%, fail the import."
+from kp_batch.settings import Limit, Table
 
 
-@dataclass(frozen=True)
-class ImportLimits:
-    """How much an import may refuse: a number such as 5, or a share such as 5%; None: any.
+class ImportLimits(Table):
+    """How much an import may refuse; None: any. Waiting traces count as neither."""
 
-    Waiting traces count as neither.
-    """
+    max_refused: Limit = Field(
+        None,
+        description="More refused traces than this, 5 or 5% of what is read, fail the import.",
+    )
+    max_unreadable: Limit = Field(
+        None, description="More unreadable files than this, 5 or 5%, fail the import."
+    )
 
-    max_refused: str | None = None  # of the traces, lines and rows that are read
-    max_unreadable: str | None = None  # of the files of the sources
 
-
-def check_limits(limits: ImportLimits, refusals: "Refusals", traces: int, files: int) -> None:
+def check_limits(limits: ImportLimits, refusals: Refusals, traces: int, files: int) -> None:
     """Refuse to import where more is refused than may be, of so many built traces and files.
 
     Raises:

@@ -205,7 +205,7 @@ def test_a_file_that_is_being_written_is_imported_up_to_its_torn_line(
     lines = path.read_bytes().splitlines()
     whole = b"\n".join([*lines, lines[-1], b""])
     path.write_bytes(whole[:-9])
-    limits = ImportLimits("0", "0")
+    limits = ImportLimits(max_refused="0", max_unreadable="0")
     done = import_traces(FORMATS[name], [str(source)], archive, kit.rules, limits)
     assert (done.refused, done.waiting.get("unfinished_line")) == ({}, 1)
     waiting = refusals(archive, "waiting")

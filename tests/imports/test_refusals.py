@@ -26,7 +26,7 @@ from tests.support.importing import (
     write_lines,
 )
 
-NONE = ImportLimits("0", "0")
+NONE = ImportLimits(max_refused="0", max_unreadable="0")
 SPANS = ROOT / "data" / "spans.jsonl"
 
 
@@ -128,7 +128,12 @@ def test_an_import_within_its_limit_changes_its_archive(
     source: Path, archive: Path, limit: str | None
 ) -> None:
     (source / "4.jsonl").touch()
-    assert import_all(source, archive, ImportLimits(limit, limit and "1")).traces == 2
+    assert (
+        import_all(
+            source, archive, ImportLimits(max_refused=limit, max_unreadable=limit and "1")
+        ).traces
+        == 2
+    )
 
 
 @pytest.mark.parametrize("limit", ["0", "2", "59%"])
@@ -172,9 +177,9 @@ def test_a_file_that_cannot_be_read_fails_each_night_that_allows_none(
             import_all(source, archive, limits)
     assert len(imported(archive)) == 2
     for _ in range(2):
-        assert import_all(source, archive, ImportLimits("0", "25%")).refused == {
-            "unreadable_file": 1
-        }
+        assert import_all(
+            source, archive, ImportLimits(max_refused="0", max_unreadable="25%")
+        ).refused == {"unreadable_file": 1}
     assert len(imported(archive)) == 3
 
 
@@ -278,4 +283,4 @@ def test_the_command_takes_limits(tmp_path: Path, archive: Path) -> None:
     for wrong_limit in ("few", ""):
         wrong = invoke("import", *arguments, "--max-refused", wrong_limit)
         assert wrong.returncode == 2
-        assert "Invalid value for '--max-refused': a limit is a number" in wrong.stderr
+        assert "--max-refused: a limit is a number" in wrong.stderr
