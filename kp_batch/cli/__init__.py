@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from datetime import UTC, datetime
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -16,11 +15,11 @@ import click
 from kp_batch import log
 from kp_batch.cli.supervise import TOLD, ending_signals, print_message, supervised, tell
 from kp_batch.cli.unanswered import print_unanswered
-from kp_batch.ended import Ended
 from kp_batch.errors import SettingError, explain_error
 from kp_batch.log import user_err, user_out, writing_to
 from kp_batch.text import WITH_ESCAPES
 from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.run_result import RunResult, now
 
 _MODULES = (  # of the commands, in their order
     *("init", "run", "query", "explain", "similar", "sweep"),
@@ -42,7 +41,7 @@ SUPERVISED = {
     *("redundancy", "sweep", "audit", "vacuum", "forget", "rollback"),
     *("import", "import-forget", "export"),
 }
-_BEGAN = datetime.now(UTC)
+_BEGAN = now()
 _HELP = {"-h", "--help", "--version"}
 _INTACT = "; what is published is whole, and kp-batch runs tells by which runs"
 
@@ -89,7 +88,7 @@ def main() -> NoReturn:
         try:
             sys.exit(supervised(run_supervised, note=note, answer=_answer))
         except (OSError, MemoryError) as error:  # no room for another process, or for its files
-            _answer(Ended.by(error))
+            _answer(_result().failed(error))
             print_message(str(explain_error(error)))
             sys.exit(1)
     for number in ending_signals():
@@ -114,10 +113,16 @@ def run_supervised() -> int:
     return status
 
 
-def _answer(ended: Ended, warehouse: Path | None = None) -> None:
+def _answer(ended: RunResult) -> None:
     """Print the object that `run --json` owes."""
-    place = shown(warehouse) if warehouse else None
-    print_unanswered(sys.argv[1:], ended, _BEGAN, place)
+    print_unanswered(sys.argv[1:], ended)
+
+
+def _result() -> RunResult:
+    """How far this command is, as far as that is known here."""
+    warehouse = TOLD.get("warehouse")
+    place = shown(Path(warehouse)) if warehouse else None
+    return RunResult.here("running", started_at=_BEGAN, warehouse=place)
 
 
 def _answer_for(error: BaseException) -> None:
@@ -126,8 +131,7 @@ def _answer_for(error: BaseException) -> None:
         return
     if isinstance(error, click.ClickException) and not isinstance(error, SettingError):
         error = SettingError(error.format_message())
-    warehouse = TOLD.get("warehouse")
-    _answer(Ended.by(error), Path(warehouse) if warehouse else None)
+    _answer(_result().failed(error))
     tell(answered=True)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from shlex import quote
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -28,9 +27,7 @@ from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import Layout
 
 if TYPE_CHECKING:
-    from kp_batch.operations.forget import ForgetResult
     from kp_batch.operations.rollback import RollbackResult
-    from kp_batch.operations.vacuum import VacuumResult
 
 _NEEDS = (
     "who opens it needs DuckDB's extension for that store (INSTALL httpfs, or azure), credentials "
@@ -76,7 +73,7 @@ def catalog(warehouse: Path, output: Path | None) -> None:
 @json_option
 def vacuum(warehouse: Path, keep: str, *, dry_run: bool, as_json: bool) -> None:
     """Remove old versions, vectors that nothing needs, and the raw rows of old rejects."""
-    from kp_batch.operations.vacuum import parse_keep
+    from kp_batch.operations.vacuum import parse_keep, removed_text
     from kp_batch.operations.vacuum import vacuum as vacuum_warehouse
 
     try:
@@ -112,6 +109,7 @@ def forget(  # noqa: PLR0913 (each is an option)
     """
     all_ids = _ids(ids, file)
     from kp_batch.operations.forget import forget as forget_traces
+    from kp_batch.operations.forget import forgotten_text
 
     with _upkeep(warehouse, dry_run=dry_run):
         forgotten = forget_traces(
@@ -123,8 +121,8 @@ def forget(  # noqa: PLR0913 (each is an option)
             dry_run=dry_run,
         )
     echo_result(json_line(forgotten) if as_json else forgotten_text(forgotten, dry_run=dry_run))
-    if forgotten.refusal:
-        raise KpBatchError(forgotten.refusal)
+    if forgotten.status == "refused":
+        raise KpBatchError(forgotten.reason or "")
 
 
 @kp_batch.command()
@@ -171,15 +169,15 @@ def _told_of_project(warehouse: Path, result: "RollbackResult") -> str | None:
 
 def _lines_bringing_back(warehouse: Path, result: "RollbackResult") -> list[str]:
     project = the_project()
-    if project is None or not result.settings:
+    if project is None or not result.rolled_back.undone:
         return []
     from kp_batch.config import RescoreConfig
     from kp_batch.runs.rolled_back import bringing_back
     from kp_batch.warehouse.snapshot import published
 
-    [target] = published(warehouse).find_runs(result.to_run)
+    [target] = published(warehouse).find_runs(result.rolled_back.to_run)
     config = RescoreConfig.model_validate({"project": project, "warehouse": warehouse})
-    return bringing_back(config, target.settings, result.settings)
+    return bringing_back(config, target.settings, result.rolled_back.undone)
 
 
 def _upkeep(warehouse: Path, *, dry_run: bool) -> AbstractContextManager[None]:
@@ -201,87 +199,3 @@ def _ids(ids: Sequence[str], file: IO[bytes] | None) -> list[str]:
     if not ids:
         raise click.UsageError("no id is given; name some, or a file of ids with --from FILE")
     return ids
-
-
-def removed_text(result: "VacuumResult", *, dry_run: bool = False) -> str:
-    """Format what was removed for a terminal, or what would be."""
-    counts = [
-        (result.files, "file"),
-        (result.facts, "fact"),
-        (result.raw_rows, "raw row"),
-        (result.vectors, "vector"),
-    ]
-    listed = ", ".join(count_of(count, noun) for count, noun in counts)
-    head = f"{'to be removed' if dry_run else 'removed'}: {listed}"
-    readable = f"{count_of(len(result.readable), 'run')} since {next(iter(result.readable), None)}"
-    merged = f"{count_of(result.merged, 'small file')} of vectors; the next vacuum removes these"
-    lines = [
-        head if any(count for count, _ in counts) else "nothing to remove",
-        *_lost(result.lost, dry_run=dry_run),
-        *([_line("readable", f"{readable}, with --as-of")] if result.readable else []),
-        *([_line("merge", merged)] if result.merged else []),
-    ]
-    return _joined(lines, dry_run=dry_run)
-
-
-def forgotten_text(result: "ForgetResult", *, dry_run: bool = False) -> str:
-    """Format what was forgotten for a terminal, or what would be."""
-    traces = f"{count_of(result.traces, 'scored trace')}, {count_of(result.rows, 'rejected row')}"
-    ids = [
-        ("replaced", result.replaced, "of content that counts no more, or not yet"),
-        ("before", result.before, "forgotten before"),
-        ("unseen", result.unseen, f"never seen: {result.unseen_named}"),
-    ]
-    work = [
-        ("replay", result.replayed, "trace"),
-        ("restate", result.restated, "trace"),
-        ("rewrite", result.partitions, "partition"),
-        ("remove", result.vectors, "vector"),
-    ]
-    run = f" by run {result.run_id}" if result.run_id else ""
-    is_work = result.traces or result.rows or result.replaced or result.unseen
-    lines = [
-        f"{'to be forgotten' if dry_run else f'forgotten{run}'}: {traces}"
-        if is_work
-        else "nothing to forget",
-        *(_line(name, f"{count_of(count, 'id')} {which}") for name, count, which in ids if count),
-        *(_line(name, count_of(count, noun)) for name, count, noun in work if count),
-        *(
-            [_line("finish", "what an earlier forget left is removed, too")]
-            if result.finishes
-            else []
-        ),
-        *(
-            [_line("leftover", f"{count_of(result.leftovers, 'vector')} that no trace needed, too")]
-            if result.leftovers
-            else []
-        ),
-        *_lost(result.lost, dry_run=dry_run),
-        *(
-            _line("archive", f"{x} {keep} them, too: kp-batch import-forget {quote(x)} ID...")
-            for keep, archives in (
-                ("keeps", result.archives),
-                ("was not looked into and may keep", result.unknown_archives),
-            )
-            for x in archives
-        ),
-    ]
-    return _joined(lines, dry_run=dry_run)
-
-
-def _lost(runs: Sequence[str], *, dry_run: bool) -> list[str]:
-    """The line of the runs that --as-of cannot read any more, if there are any."""
-    if not runs:
-        return []
-    which = runs[0] if len(runs) == 1 else f"from {runs[0]} to {runs[-1]}"
-    can = "could" if dry_run else "can"
-    text = f"{count_of(len(runs), 'run')} {can} no longer be read with --as-of: {which}"
-    return [_line("lost", text)]
-
-
-def _joined(lines: list[str], *, dry_run: bool) -> str:
-    return "\n".join([*lines, "nothing was changed"] if dry_run else lines)
-
-
-def _line(name: str, text: str) -> str:
-    return f"  {name:<10} {text}"

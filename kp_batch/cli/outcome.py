@@ -2,19 +2,20 @@
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kp_batch.cli.options import json_line
 from kp_batch.cli.supervise import tell
-from kp_batch.ended import Ended
 from kp_batch.errors import AuditError, ResourceError
 from kp_batch.log import echo_result, listening
-from kp_batch.operations.outcome import Awaited, Outcome
 from kp_batch.operations.preview import Preview
 from kp_batch.pipeline.rescore import OpenRun, watched
-from kp_batch.report.run_summary import Summary
+from kp_batch.report.run_summary import Summary, with_all_domains
 from kp_batch.steps.step import timed
+from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.run_result import now
 
 
 @contextmanager
@@ -31,60 +32,54 @@ def printed_as_json(
         began: when somebody began to wait, in seconds since the epoch.
     """
     with watched() as runs, timed(began) as clock, listening() as warnings:
-        outcome = _Printed(
-            Awaited(Path(settings["warehouse"]), settings["preview"], began, warnings)
-        )
+        printed = _Printed(settings, warnings)
         try:
-            yield outcome.take
+            yield printed.take
         except Exception as error:
-            seconds = {name: round(spent, 3) for name, spent in clock.seconds.items()}
-            outcome.fail(error, runs, seconds)
+            printed.fail(error, runs, clock.rounded)
             raise
-        outcome.end()
+        printed.end()
 
 
 class _Printed:
     """The object of one command, which is printed once."""
 
-    def __init__(self, awaited: Awaited) -> None:
-        self._awaited = awaited
+    def __init__(self, settings: Mapping[str, Any], warnings: Sequence[str]) -> None:
+        self._warehouse, self._warnings = Path(settings["warehouse"]), warnings
+        self._kind = Preview if settings["preview"] else Summary
+        self._began, self._is_printed = now(), False
         self._preview: Preview | None = None
-        self._is_printed = False
 
     def take(self, result: Summary | Preview) -> None:
         """Take the result of the command; see `printed_as_json`."""
         if isinstance(result, Preview):
             self._preview = result
         else:
-            self._print_result(result)
+            self._print(with_all_domains(self._warehouse, result))
+            tell(printed=True)
 
     def end(self) -> None:
         """Print the preview, which has not failed."""
         if self._preview:
-            self._print_result(self._preview)
+            self._print(self._preview)
+            tell(printed=True)
 
     def fail(self, error: Exception, runs: Sequence[OpenRun], seconds: Mapping[str, float]) -> None:
         """Print why the command fails, unless its result is printed."""
         if self._is_printed:
             return
-        ended = Ended.by(error, begun=bool(runs) and runs[-1].begun)
-        known: dict[str, Any] = {"seconds": seconds}
+        place = {"warehouse": shown(self._warehouse.absolute()), "started_at": self._began}
+        result = self._preview or self._kind.here("running", **place, seconds=seconds)
+        if runs and not self._preview:
+            result = replace(result, **_values_of_run(runs[-1]))
         if isinstance(error, AuditError):
-            known["audits"] = error.results
-        if runs:
-            known |= _values_of_run(runs[-1])
-        if self._preview:
-            known |= vars(self._preview)
+            result = replace(result, audits=error.results)
         with suppress(OSError, ResourceError):  # the error itself counts
-            self._print(self._awaited.outcome(ended, known))
+            self._print(result.failed(error, begun=bool(runs) and runs[-1].begun))
 
-    def _print_result(self, result: Summary | Preview) -> None:
-        self._print(self._awaited.outcome_of(result))
-        tell(printed=True)
-
-    def _print(self, outcome: Outcome) -> None:
+    def _print(self, result: Summary | Preview) -> None:
         self._is_printed = True
-        echo_result(json_line(outcome))
+        echo_result(json_line(replace(result, warnings=tuple(self._warnings))))
         tell(answered=True)
 
 

@@ -30,7 +30,6 @@ from math import inf
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from kp_batch.ended import Ended
 from kp_batch.errors import (
     TEMPORARY_FOLDERS,
     BusyError,
@@ -41,13 +40,15 @@ from kp_batch.errors import (
 from kp_batch.files import HALF_WRITTEN, note_leftovers_in, remove_leftovers, temporary_sibling
 from kp_batch.log import echo, set_user_streams, user_err, user_out
 from kp_batch.text import format_duration, printable_lines
+from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.run_result import RunResult, now
 
 # Files of the child's temporary folder: the list of what it would leave elsewhere if it is killed,
 # and the output of libraries, or a link to it.
 _LEFTOVERS, _OUTPUT = "left", "printed"
 _LONGEST_S = 1e6  # to wait at once
 _NOTHING: list[int] = []  # that is waited for
-Answer = Callable[[Ended, Path | None], None]  # see `supervised`
+Answer = Callable[[RunResult], None]  # see `supervised`
 _PIPES: list[int] = []  # to the supervisor of this process; at most one
 TOLD: dict[str, Any] = {}  # what this process has told it
 
@@ -85,7 +86,7 @@ def supervised(work: Callable[[], int], *, note: str = "", answer: Answer | None
     Args:
         work: what to do.
         note: the end of the message after a signal.
-        answer: prints the object that the work owes, of how it ended and its warehouse.
+        answer: prints the object that the work owes, of how it ended.
     """
     ending, began = ending_signals(), time.monotonic()
     signals = _noted(ending)
@@ -132,12 +133,24 @@ class _Child:
     def __init__(self, pid: int, pipe: int, began: float) -> None:
         self.pid, self.status, self.told = pid, 0, dict[str, Any]()
         self._pipe, self._began, self._rest = pipe, began, b""
+        self._started_at = now()
         os.set_blocking(pipe, False)
 
     @property
     def warehouse(self) -> Path | None:
         """That it works on."""
         return Path(self.told["warehouse"]) if "warehouse" in self.told else None
+
+    @property
+    def result(self) -> RunResult:
+        """How far its command is, as far as that is known here."""
+        place = shown(self.warehouse) if self.warehouse else None
+        return RunResult.here("running", started_at=self._started_at, warehouse=place)
+
+    @property
+    def exit_status(self) -> int:
+        """That of its command, where it crashed."""
+        return 128 - self.status if self.status < 0 else self.status or 1
 
     @property
     def _left_s(self) -> float:
@@ -264,62 +277,54 @@ def _report(
         kept = ended  # without what a library printed last, which may quote a trace
         if ended.code == "crash" and ended.reason:
             kept = replace(ended, reason=ended.reason.partition(": ")[0])
-        end_for(Try(child.warehouse, *child.told["tries"]), child.pid, kept)
+        began, warehouse_id = child.told["tries"]
+        this = Try(child.warehouse, RunResult.here("running", started_at=began), warehouse_id)
+        end_for(this, child.pid, kept)
     if answer and "answered" not in child.told:
-        answer(ended, child.warehouse)
+        answer(ended)
     print_message(f"{ended.reason}{note if number else ''}")
     return status
 
 
-def _end(child: _Child, number: int | None, folder: Path) -> tuple[Ended, int]:
+def _end(child: _Child, number: int | None, folder: Path) -> tuple[RunResult, int]:
     """How the child ended, and the exit status."""
     if number is None:
-        return _crash(child.status, folder)
+        status, (reason, code) = child.exit_status, _crash(child.status, folder)
+        return child.result.ended("failed", reason, code), status
     if number:
-        reason, how, status = (
-            f"ended by {_signal_name(number)}",
-            ("stopped", "signal"),
-            128 + number,
-        )
-    else:
-        timeout = format_duration(timedelta(seconds=child.told["timeout"]))
-        reason = f"the run was not over after --timeout {timeout}, and is ended"
-        how, status = ("failed", "timeout"), 1
-    return Ended(how[0], f"{reason}{_where(child)}", how[1]), status
+        reason = f"ended by {_signal_name(number)}{_where(child)}"
+        return child.result.ended("stopped", reason, "signal"), 128 + number
+    timeout = format_duration(timedelta(seconds=child.told["timeout"]))
+    reason = f"the run was not over after --timeout {timeout}, and is ended{_where(child)}"
+    return child.result.ended("failed", reason, "timeout"), 1
 
 
 def _where(child: _Child) -> str:
-    """At which step the child was, and why it failed, if it was about to record that."""
+    """At which step the child was."""
     if child.warehouse is None:
         return ""
     from kp_batch.warehouse.last_run import under_way_by
 
     shown = under_way_by(child.warehouse, child.pid)
-    if shown is None or shown.step is None:
-        return ""
-    failed = f", as it recorded that it had failed: {shown.reason}" if shown.reason else ""
-    return f" in the step {shown.step}{failed}"
+    return f" in the step {shown.step}" if shown and shown.step else ""
 
 
-def _crash(status: int, folder: Path) -> tuple[Ended, int]:
-    """How the child ended before its work did, and the exit status."""
+def _crash(status: int, folder: Path) -> tuple[str, str]:
+    """Why the child ended before its work did, and the code of that."""
     path, details, output = folder / _OUTPUT, "", b""
     with suppress(OSError):
         output = path.read_bytes()
         if path.is_symlink() and path.readlink().suffix != HALF_WRITTEN:
             details = f"; details are in {path.readlink()}"
     if status == -signal.SIGKILL:
-        code = "killed"
-        end = (
+        reason = (
             "the working process was killed by SIGKILL, as the system does where memory runs out; "
             f"what is published is whole{details}"
         )
-    else:
-        code = "crash"
-        last = output.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        how = _signal_name(-status) if status < 0 else f"itself, with status {status}"
-        end = f"the working process ended by {how}: {last or 'it said nothing'}{details}"
-    return Ended("failed", end, code), 128 - status if status < 0 else status or 1
+        return reason, "killed"
+    last = output.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    how = _signal_name(-status) if status < 0 else f"itself, with status {status}"
+    return f"the working process ended by {how}: {last or 'it said nothing'}{details}", "crash"
 
 
 def _signal_name(number: int) -> str:

@@ -1,24 +1,29 @@
 """Removes traces for good, and replays the traces whose caches they were in."""
 
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 
 import polars as pl
 from polars.exceptions import PanicException
 
 from kp_batch.duck import read_parquet, statement
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
-from kp_batch.html import Displayed
 from kp_batch.imports.state import holds
 from kp_batch.ingest.scan import scan_published
 from kp_batch.log import warn
 from kp_batch.operations.kept_runs import RunIds, sorted_runs
-from kp_batch.operations.vacuum import FactsRewrite, count_prunable_vectors, prune_vectors
-from kp_batch.pipeline.publish import what_stands
+from kp_batch.operations.vacuum import (
+    FactsRewrite,
+    count_prunable_vectors,
+    lost_runs,
+    prune_vectors,
+)
+from kp_batch.parts import Facts, Head, Part, as_text
 from kp_batch.pipeline.rescore import execute, log_plan, open_run
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer, is_as_published
@@ -26,16 +31,22 @@ from kp_batch.report.build import leave_report, shows_older
 from kp_batch.runs.run import Run, last_config
 from kp_batch.scoring.facts import id_hash
 from kp_batch.steps.step import ThreadExecutor
-from kp_batch.text import one_line, shortened, some_of, unknown_of
+from kp_batch.text import count_of, one_line, shortened, some_of, unknown_of
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import allow_deletion, keeps_versions
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.delta import remove_unneeded
-from kp_batch.warehouse.last_run import leave_stands
+from kp_batch.warehouse.last_run import leave_counts
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import publish, writing
-from kp_batch.warehouse.snapshot import PublishedSnapshot, kept_candidate, published
+from kp_batch.warehouse.run_result import RunResult
+from kp_batch.warehouse.snapshot import (
+    PublishedSnapshot,
+    kept_candidate,
+    newest_trace,
+    published,
+)
 from kp_batch.warehouse.staging import Staging
 
 _TABLES_OF_TRACES = ("scores", "rejects", "facts")
@@ -43,11 +54,13 @@ _NAMED = 3
 _LETTERS = 80  # of an id that is shown
 
 
-@dataclass(frozen=True)
-class ForgetResult(Displayed):
-    """What was forgotten, or would be, and the work that it took."""
+@dataclass(frozen=True, kw_only=True)
+class ForgetResult(RunResult):
+    """What was forgotten, or would be, and the work that it took.
 
-    run_id: str | None  # of the run that replayed the others; null: there was none
+    It is refused where ids are unknown. It has a run_id if a run replayed other traces.
+    """
+
     traces: int  # scored
     rows: int  # rejected
     replaced: int  # ids that are only in content which counts no more, or not yet
@@ -60,10 +73,17 @@ class ForgetResult(Displayed):
     vectors: int = 0  # of their texts, that are removed
     lost: tuple[str, ...] = ()  # the runs that --as-of could read until now, the first one first
     leftovers: int = 0  # other vectors that are removed: nothing needed them
-    refusal: str = ""  # why it would be refused; empty: it would not
     finishes: bool = False  # whether an earlier, unfinished one is finished, too
     archives: tuple[str, ...] = ()  # imported ones that still have the traces
     unknown_archives: tuple[str, ...] = ()  # that may have them: they are not there, say
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything to forget."""
+        return bool(self.traces or self.rows or self.replaced or self.unseen)
+
+    def _parts_of_work(self) -> Iterable[Part]:
+        return forgotten_parts(self)
 
 
 def forget(  # noqa: PLR0913 (each is a choice of who forgets)
@@ -87,7 +107,7 @@ def forget(  # noqa: PLR0913 (each is a choice of who forgets)
         unseen_too: whether to keep ids out of later runs that no row has ever had.
         note: a line to keep with the run.
         with_page: whether to write the page anew, which may name the traces.
-        dry_run: only report what would be done; that an id is unknown is then the `refusal`.
+        dry_run: only report what would be done; that an id is unknown is then its reason.
 
     Raises:
         KpBatchError: an id is unknown; nothing was changed.
@@ -100,6 +120,8 @@ def forget(  # noqa: PLR0913 (each is a choice of who forgets)
     )
     # Imported archives, which another warehouse could still read the traces from.
     held = {name: holds(name, ids) for name in last_config(warehouse).archive}
+    if not result.reason:
+        result = result.ended("done" if result.has_work or result.finishes else "nothing_to_do")
     return replace(
         result,
         archives=tuple(name for name, is_held in held.items() if is_held),
@@ -112,12 +134,12 @@ def _forget(
 ) -> ForgetResult:
     known = _checked_ids(warehouse, ids, unseen_too=unseen_too)
     if not _has_work(warehouse, known):
-        return _result(known)
+        return _result(warehouse, known)
     with writing(warehouse, wait=False):
         # Another one may have ended meanwhile.
         known = _checked_ids(warehouse, ids, unseen_too=unseen_too)
         if not _has_work(warehouse, known):
-            return _result(known)
+            return _result(warehouse, known)
         return _work(warehouse, known, note, with_page=with_page)
 
 
@@ -127,8 +149,10 @@ def _dry_run(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> Forget
     known = known_ids(published(warehouse), ids)
     refusal = "" if unseen_too else known.refusal
     accepted = replace(known, unseen=known.unseen.clear()) if refusal else known
-    result = _planned(warehouse, accepted) if _has_work(warehouse, accepted) else _result(accepted)
-    return replace(result, unseen=len(known.unseen), refusal=refusal)
+    has_work = _has_work(warehouse, accepted)
+    result = _planned(warehouse, accepted) if has_work else _result(warehouse, accepted)
+    result = replace(result, unseen=len(known.unseen))
+    return result.ended("refused", refusal, KpBatchError.code) if refusal else result
 
 
 def _checked_ids(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> "KnownIds":
@@ -165,7 +189,7 @@ def _result_of_plan(
 ) -> ForgetResult:
     """The result of a plan before it is carried out, but for vectors."""
     return replace(
-        _result(known),
+        _result(snapshot.warehouse, known),
         replayed=plan.counts.replayed if plan else 0,
         restated=plan.counts.restated if plan else 0,
         partitions=len(plan.days) if plan else 0,
@@ -174,9 +198,10 @@ def _result_of_plan(
     )
 
 
-def _result(known: "KnownIds") -> ForgetResult:
-    return ForgetResult(
-        run_id=None,
+def _result(warehouse: Path, known: "KnownIds") -> ForgetResult:
+    return ForgetResult.here(
+        "running",
+        warehouse=shown(warehouse.absolute()),
         traces=known.traces,
         rows=known.rows,
         replaced=known.replaced,
@@ -239,8 +264,9 @@ def _publish_without(warehouse: Path, known: "KnownIds", note: str | None) -> Fo
         with _marked(run):
             opened.run = replace(run, candidate=_without_facts(run))
             execute(opened, plan)
-        leave_stands(run.config.warehouse, what_stands(run.config.warehouse, plan.counts))
-    return replace(result, run_id=run.run_id)
+        newest = newest_trace(run.config.warehouse)
+        leave_counts(run.config.warehouse, plan.counts, newest)
+    return replace(result, run_id=run.run_id, counts=plan.counts, newest_trace=newest)
 
 
 @contextmanager
@@ -411,3 +437,45 @@ def _with_suggestion(unknown: str, known: pl.DataFrame) -> str:
     if len(known) == 1:
         return f"{shown} (did you mean {first}?)"
     return f"{shown} (part of {len(known):,} ids, such as {first})"
+
+
+def forgotten_text(result: ForgetResult, *, dry_run: bool = False) -> str:
+    """Format what was forgotten for a terminal, or what would be."""
+    last = ["nothing was changed"] if dry_run else []
+    return as_text([*forgotten_parts(result), *last])
+
+
+def forgotten_parts(result: ForgetResult) -> Iterator[Part]:
+    """What was forgotten for people; what would be, where no run was made."""
+    forgotten = f"forgotten by run {result.run_id}" if result.run_id else "to be forgotten"
+    traces = f"{count_of(result.traces, 'scored trace')}, {count_of(result.rows, 'rejected row')}"
+    yield Head(f"{forgotten}: {traces}" if result.has_work else "nothing to forget")
+    yield Facts([*_facts(result)])
+
+
+def _facts(result: ForgetResult) -> Iterator[tuple[str, str]]:
+    ids = [
+        ("replaced", result.replaced, "of content that counts no more, or not yet"),
+        ("before", result.before, "forgotten before"),
+        ("unseen", result.unseen, f"never seen: {result.unseen_named}"),
+    ]
+    work = [
+        ("replay", result.replayed, "trace"),
+        ("restate", result.restated, "trace"),
+        ("rewrite", result.partitions, "partition"),
+        ("remove", result.vectors, "vector"),
+    ]
+    yield from ((name, f"{count_of(count, 'id')} {which}") for name, count, which in ids if count)
+    yield from ((name, count_of(count, noun)) for name, count, noun in work if count)
+    if result.finishes:
+        yield "finish", "what an earlier forget left is removed, too"
+    if result.leftovers:
+        yield "leftover", f"{count_of(result.leftovers, 'vector')} that no trace needed, too"
+    yield from lost_runs(result.lost, is_done=bool(result.run_id))
+    for keeps, archives in (
+        ("keeps", result.archives),
+        ("was not looked into and may keep", result.unknown_archives),
+    ):
+        for name in archives:
+            command = f"kp-batch import-forget {quote(name)} ID..."
+            yield "archive", f"{name} {keeps} them, too: {command}"

@@ -3,7 +3,7 @@
 The vectors that it makes are those of the warehouse: they stay, and the run finds them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,6 @@ import polars as pl
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import SettingError
 from kp_batch.files import atomic_write
-from kp_batch.html import Displayed
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.operations.compare import (
     Comparison,
@@ -36,34 +35,31 @@ from kp_batch.runs.run import Run, effective_config
 from kp_batch.steps.step import Executor, ThreadExecutor, step, timed
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import count_of, printable
-from kp_batch.warehouse.audits import AuditResult, refuse_failed, results_parts
+from kp_batch.warehouse.audits import refuse_failed, results_parts
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import skip_upload
 from kp_batch.warehouse.layout import check_apart, check_folder
-from kp_batch.warehouse.run_record import RunCounts, last_done
+from kp_batch.warehouse.run_record import last_done
+from kp_batch.warehouse.run_result import RunResult, now
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 from kp_batch.warehouse.staging import Staging
 
 _THREADS = ThreadExecutor()
 
 
-@dataclass(frozen=True)
-class Preview(Displayed):
-    """What a run would do."""
+@dataclass(frozen=True, kw_only=True)
+class Preview(RunResult):
+    """What a run would do; its status is that of the run, but for what fails it."""
 
-    warehouse: str
-    counts: RunCounts
-    seconds: Mapping[str, float]  # see `Clock.seconds`
-    changes: bool  # whether it would publish anything
-    comparison: Comparison | None  # null: nothing would change, or nothing is published yet
-    audits: tuple[AuditResult, ...]  # what they would find
+    changes: bool = False  # whether it would publish anything
+    comparison: Comparison | None = None  # null: nothing would change, or nothing is published yet
 
     @property
     def moved(self) -> pl.DataFrame:
         """The traces that would move most, as `Comparison.moved`; no row without a comparison."""
         return frame_of_rows(TopChange, self.comparison.movers if self.comparison else ())
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts_of_work(self) -> Iterable[Part]:
         return preview_parts(self, rest="comparison.by_domain")
 
 
@@ -109,6 +105,7 @@ def preview(
     config = config.model_copy(update={"preview": True})
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
+    began = now()
     with timed() as clock, opened_warehouse(config):
         skip_upload(config.warehouse)
         run = Run.begin(effective_config(config), datetime.now(UTC))
@@ -117,18 +114,22 @@ def preview(
         opened = OpenRun(run, executor, clock)
         with run.staging.shared():
             done = carry_out(opened)
-        now = opened.written.snapshot(run, clock.seconds) if opened.written else run.snapshot
-        result = Preview(
+        then = opened.written.snapshot(run, clock.seconds) if opened.written else run.snapshot
+        comparison = _comparison(run, then) if opened.written else None
+        result = Preview.here(
+            "done" if done.pending else "nothing_to_do",
             warehouse=shown(config.warehouse.absolute()),
+            started_at=began,
+            finished_at=now(),
             counts=done.counts,
-            comparison=_comparison(run, now) if opened.written else None,
-            seconds={name: round(seconds, 3) for name, seconds in clock.seconds.items()},
-            changes=bool(done.pending),
+            seconds=clock.rounded,
             audits=opened.audits,
+            changes=bool(done.pending),
+            comparison=comparison,
         )
         on_result(result)
         if run.config.output:
-            _write_report(run, now, executor)
+            _write_report(run, then, executor)
     refuse_failed(result.audits, "a run would publish no scores")
     return result
 
@@ -143,6 +144,8 @@ def preview_parts(
 ) -> Iterator[Part]:
     """A preview for people; see `comparison_parts`."""
     counts = result.counts
+    if counts is None:
+        return
     restated = f"{counts.restated:,} of {count_of(counts.accepted, 'trace')}"
     text = f"preview: {restated} would be restated; nothing was published"
     if not result.changes:
@@ -158,17 +161,17 @@ def preview_parts(
 
 
 @step("compare")
-def _comparison(run: Run, now: PublishedSnapshot) -> Comparison | None:
+def _comparison(run: Run, then: PublishedSnapshot) -> Comparison | None:
     """Compare what is published with what would be; None where no run was done before."""
-    was, would_be = last_done(run.snapshot.runs()), last_done(now.runs())
+    was, would_be = last_done(run.snapshot.runs()), last_done(then.runs())
     if was is None or would_be is None:
         return None
-    return compare_tables(Side(was, run.snapshot), Side(would_be, now), now)
+    return compare_tables(Side(was, run.snapshot), Side(would_be, then), then)
 
 
 @step("report")
-def _write_report(run: Run, now: PublishedSnapshot, executor: Executor) -> None:
-    text = report_on(now, executor)
+def _write_report(run: Run, then: PublishedSnapshot, executor: Executor) -> None:
+    text = report_on(then, executor)
     with atomic_write(run.config.output or Path()) as written:
         written.write_text(text, "utf-8")
 

@@ -1,6 +1,6 @@
 """Publishes the state of an earlier run again: a run of its own, which copies no row."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -12,28 +12,29 @@ from kp_batch.archive.ledger import FileChanges
 from kp_batch.config import RescoreConfig, read_project
 from kp_batch.duck import statement
 from kp_batch.errors import KpBatchError, SettingError, WarehouseError
-from kp_batch.html import Displayed
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.operations.kept_runs import available_runs, forgotten_files
 from kp_batch.parts import Facts, Head, Part, as_text
-from kp_batch.pipeline.publish import STATE, publish_success, restore, what_stands
+from kp_batch.pipeline.publish import STATE, publish_success, restore
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.project import Project
 from kp_batch.report.build import leave_report
 from kp_batch.runs.run import Run, last_config
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.text import count_of, one_line, printable
-from kp_batch.warehouse.author import current_user
+from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.delta import files_of
-from kp_batch.warehouse.last_run import leave_rollback
+from kp_batch.warehouse.last_run import Try
 from kp_batch.warehouse.layout import check_links, remove_candidate
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reasons import Reason, RolledBack, setting_changes
 from kp_batch.warehouse.run_record import RunRecord, done_runs
+from kp_batch.warehouse.run_result import RunResult
 from kp_batch.warehouse.snapshot import (
     PublishedSnapshot,
     manifest_after,
+    newest_trace,
     parquet_relation,
     published,
 )
@@ -51,24 +52,24 @@ _COUNTS = """
 """
 
 
-@dataclass(frozen=True)
-class RollbackResult(Displayed):
-    """What a rollback undid, or would undo, and what comes back with the next run."""
+@dataclass(frozen=True, kw_only=True)
+class RollbackResult(RunResult):
+    """What a rollback undid, or would undo, and what comes back with the next run.
 
-    run_id: str | None  # of the rollback; null: nothing was changed
-    from_run: str  # the last run that is done, when it began
-    to_run: str  # the one whose tables are published again
+    There is nothing to do where that is published already. Counts and audits are those of the run
+    that is published again.
+    """
+
+    rolled_back: RolledBack  # from the last run that was done, when it began
     rescored: int  # traces whose scores change back
     removed: int  # traces that are scored now, and were not then
     returned: int  # traces that were scored then, and are not now
     rejects: int  # rows and files that are rejected now
     rejects_then: int
-    settings: tuple[Reason, ...]  # that change back: `old` is what is in force now
-    files: FileChanges | None  # what the next run would find; null: nobody has looked
-    not_looked: str  # why nobody could, in words; empty: nobody tried, or one has
-    is_published: bool  # whether that is published already: then nothing is to be done
+    files: FileChanges | None = None  # what the next run would find; null: nobody has looked
+    not_looked: str = ""  # why nobody could, in words; empty: nobody tried, or one has
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts_of_work(self) -> Iterable[Part]:
         return rollback_parts(self)
 
 
@@ -98,25 +99,19 @@ def rollback(
     with writing(warehouse, wait=False), timed() as clock:
         warn_of_unfinished_forget(warehouse)
         plan = _Plan.of(warehouse, run, note)
-        if plan.result.is_published:
+        if plan.result.status == "nothing_to_do":
             return plan.result
         begun = Run.begin(plan.config, datetime.now(UTC))
         remove_candidate(warehouse)
         written = restore(begun, plan.target, plan.reasons)
         publish_success(begun, written, plan.target.audits, clock.seconds)
-        _leave(begun, plan)
+        newest, seconds = newest_trace(warehouse), clock.rounded
+        done = replace(plan.result, run_id=begun.run_id, seconds=seconds, newest_trace=newest)
+        result = done.ended("done")
+        Try(warehouse, result).end(result)
         if with_page:
             leave_report(warehouse, ThreadExecutor())
-        return replace(plan.result, run_id=begun.run_id)
-
-
-def _leave(run: Run, plan: "_Plan") -> None:
-    """Leave that it is the last run, and what stands of what is published again."""
-    rolled_back = RolledBack.of(map(asdict, plan.reasons), current_user())
-    if rolled_back and plan.target.counts:
-        warehouse = run.config.warehouse
-        stands = what_stands(warehouse, plan.target.counts, plan.target.audits)
-        leave_rollback(warehouse, run.started_at, run.run_id, stands, rolled_back)
+        return result
 
 
 def excluded_by(project: Project | None, warehouse: Path) -> Sequence[str]:
@@ -170,9 +165,10 @@ class _Plan:
     @property
     def reasons(self) -> list[Reason]:
         """The changes in the row of `runs`."""
-        old, new = self.result.from_run, self.result.to_run
+        undone = self.result.rolled_back
+        old, new = undone.from_run, undone.to_run
         words = f"rollback from run {old} to run {new}"
-        return [Reason("rollback", words, old, new), *self.result.settings]
+        return [Reason("rollback", words, old, new), *undone.undone]
 
 
 def _result(now: PublishedSnapshot, target: RunRecord) -> RollbackResult:
@@ -180,20 +176,20 @@ def _result(now: PublishedSnapshot, target: RunRecord) -> RollbackResult:
     rescored, removed, returned = _count_moves(now, before)
     settings = (*setting_changes(now.manifest.settings, before.manifest.settings),)
     is_same = all(now.files(name) == before.files(name) for name in STATE)
-    return RollbackResult(
-        run_id=None,
-        from_run=done_runs(now.runs())[-1].run_id,
-        to_run=target.run_id,
+    is_published = is_same and not settings and not now.manifest.failed
+    from_run = done_runs(now.runs())[-1].run_id
+    return RollbackResult.here(
+        "running",
+        warehouse=shown(now.warehouse.absolute()),
+        counts=target.counts,
+        audits=target.audits,
+        rolled_back=RolledBack(from_run, target.run_id, settings),
         rescored=rescored,
         removed=removed,
         returned=returned,
         rejects=_count_rejects(now),
         rejects_then=_count_rejects(before),
-        settings=settings,
-        files=None,
-        not_looked="",
-        is_published=is_same and not settings and not now.manifest.failed,
-    )
+    ).ended("nothing_to_do" if is_published else "done")
 
 
 def _count_moves(now: PublishedSnapshot, before: PublishedSnapshot) -> tuple[int, int, int]:
@@ -264,7 +260,7 @@ def rolled_back_text(
     result: RollbackResult, *, dry_run: bool = False, has_project: bool = False
 ) -> str:
     """Format what a rollback undid for a terminal, or would undo; see `rollback_parts`."""
-    last = ["nothing was changed"] if dry_run and not result.is_published else []
+    last = ["nothing was changed"] if dry_run and result.status == "done" else []
     return as_text([*rollback_parts(result, has_project=has_project), *last])
 
 
@@ -273,11 +269,12 @@ def rollback_parts(result: RollbackResult, *, has_project: bool = False) -> Iter
 
     Settings of a project are its file's: that is told apart from this.
     """
-    if result.is_published:
-        yield Head(f"nothing to roll back: what run {result.to_run} left is published")
+    undone = result.rolled_back
+    if result.status == "nothing_to_do":
+        yield Head(f"nothing to roll back: what run {undone.to_run} left is published")
         return
     head = f"rolled back by run {result.run_id}" if result.run_id else "to be rolled back"
-    yield Head(f"{head}: from run {result.from_run} to run {result.to_run}")
+    yield Head(f"{head}: from run {undone.from_run} to run {undone.to_run}")
     yield Facts([*_facts(result, has_project=has_project), *_next_files(result)])
 
 
@@ -290,8 +287,9 @@ def _facts(result: RollbackResult, *, has_project: bool) -> Iterator[tuple[str, 
     yield from ((name, count_of(count, noun)) for name, count, noun in counts if count)
     if result.rejects != result.rejects_then:
         yield "rejects", f"{result.rejects:,} \N{RIGHTWARDS ARROW} {result.rejects_then:,}"
-    yield from (("setting", printable(change.words)) for change in result.settings)
-    options = sorted({_OPTIONS.get(change.code, change.code) for change in result.settings})
+    settings = result.rolled_back.undone
+    yield from (("setting", printable(change.words)) for change in settings)
+    options = sorted({_OPTIONS.get(change.code, change.code) for change in settings})
     if options and not has_project:
         yield "again", f"a run that is given {', '.join(options)} sets it anew"
 

@@ -7,13 +7,12 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from kp_batch.ended import GOOD, Status
 from kp_batch.errors import KpBatchError, SettingError, WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.parts import Facts, Head, Part
@@ -21,7 +20,7 @@ from kp_batch.project import Project
 from kp_batch.storage.store import answered_within, store_at
 from kp_batch.text import age, count_of, format_duration, one_line, printable
 from kp_batch.warehouse.bucket.location import Record, shown, url_of
-from kp_batch.warehouse.last_run import LastRun, Stands, Success, last_success
+from kp_batch.warehouse.last_run import LastRuns
 from kp_batch.warehouse.lock import holder, lease_holder
 from kp_batch.warehouse.manifest import (
     DAMAGED,
@@ -32,6 +31,7 @@ from kp_batch.warehouse.manifest import (
     read_there,
 )
 from kp_batch.warehouse.reasons import RolledBack
+from kp_batch.warehouse.run_result import GOOD, RunResult, later
 
 _LOOKS, _BETWEEN_S = 5, 0.1  # see `_resolved`
 _LATE = "see how the last run ended, and whether the nightly job is started"
@@ -40,26 +40,14 @@ _SKEW_S = 300.0  # by which the clocks of two machines may differ
 PATIENCE_S = 30.0  # until a bucket, or a disk behind a network, has answered
 # Of a warehouse whose runs left no mark of it, as an earlier kp_batch or a copy.
 _LAST_DONE = """
-    SELECT strftime(finished_at, '%Y-%m-%dT%H:%M:%S+00:00'), run_id, changes, "user"
+    SELECT
+        strftime(started_at, '%Y-%m-%dT%H:%M:%S+00:00'),
+        strftime(finished_at, '%Y-%m-%dT%H:%M:%S+00:00'),
+        run_id,
+        changes,
+        "user"
     FROM runs WHERE status = 'done' ORDER BY number DESC LIMIT 1
 """
-
-
-@dataclass(frozen=True)
-class Tried:
-    """The last run that was tried."""
-
-    status: Status | Literal["running", "killed"]
-    began: str  # in UTC
-    host: str
-    pid: int
-    ended: str | None = None  # null: it is running, or was killed
-    reason: str | None = None  # why it is not done; without what an error quotes of a trace
-    code: str | None = None  # a word for the kind of the reason
-    run_id: str | None = None  # of its row in `runs`
-    step: str | None = None  # at which it is, or was when it ended
-    user: str | None = None  # null, as the three before: of a bucket's run on another machine
-    version: str | None = None  # of kp_batch; likewise
 
 
 @dataclass(frozen=True)
@@ -68,8 +56,8 @@ class WarehouseStatus(Displayed):
 
     warehouse: str
     is_new: bool  # whether no run was tried yet
-    last_run: Tried | None  # null: there was none, or it left no mark, as before this version
-    last_success: Success | None  # the last run that was done or had nothing to do; null: none was
+    last_run: RunResult | None  # that was tried; null: none was, or it left no mark, as in a copy
+    last_success: RunResult | None  # that was done or had nothing to do; null: none was
     age_s: float | None  # since the end of that
     trace_age_s: float | None  # since the newest trace; null: none is known
     free_bytes: int | None  # of the disk; null of a bucket
@@ -82,9 +70,10 @@ class WarehouseStatus(Displayed):
 
     def _looked_at(self) -> datetime:
         """When it was looked at, by the age that it had then; now, where it had none."""
-        if self.last_success is None or self.age_s is None:
+        success = self.last_success
+        if success is None or success.finished_at is None or self.age_s is None:
             return datetime.now(UTC)
-        return datetime.fromisoformat(self.last_success.ended) + timedelta(seconds=self.age_s)
+        return datetime.fromisoformat(success.finished_at) + timedelta(seconds=self.age_s)
 
 
 def status_of(
@@ -129,7 +118,7 @@ def _looked_at(
         is_new=found.tried is None and "runs" not in found.published.tables,
         last_run=found.tried,
         last_success=success,
-        age_s=_seconds_since(success.ended if success else None, now),
+        age_s=_seconds_since(success.finished_at if success else None, now),
         trace_age_s=_seconds_since(newest, now),
         free_bytes=None if url else shutil.disk_usage(warehouse).free,
         brings_back=_brought_back(warehouse, found, project),
@@ -143,8 +132,8 @@ def _seconds_since(moment: str | None, now: datetime) -> float | None:
 def _newest_trace(warehouse: Path, found: "_Found", now: datetime) -> str | None:
     """The time of the newest trace: where the last good run did not leave it, by the tables."""
     success = found.success
-    if success is None or url_of(warehouse) or (success.stands and success.stands.newest_trace):
-        return success.stands.newest_trace if success and success.stands else None
+    if success is None or url_of(warehouse) or success.newest_trace:
+        return success.newest_trace if success else None
     from kp_batch.warehouse.snapshot import published
 
     newest = published(warehouse).newest_trace(now)
@@ -238,12 +227,12 @@ class _Found:
     """What the files, or objects, of a warehouse say."""
 
     published: Manifest  # empty: nothing is
-    tried: Tried | None
-    success: Success | None
+    tried: RunResult | None
+    success: RunResult | None
 
 
 def _of_folder(warehouse: Path, warehouse_id: str | None) -> _Found:
-    manifest, last = read_manifest(warehouse), LastRun.read(warehouse)
+    manifest, (last, success) = read_manifest(warehouse), LastRuns.read(warehouse)
     check_manifest(manifest, warehouse, warehouse_id)
     if not warehouse.is_dir():
         raise WarehouseError(
@@ -253,43 +242,46 @@ def _of_folder(warehouse: Path, warehouse_id: str | None) -> _Found:
         raise WarehouseError(f"{warehouse} is no warehouse; run an archive first")
     if manifest:
         check_tables(manifest, warehouse)
-    success = last_success(last) or (_last_done(warehouse) if manifest else None)
+    success = success or (_last_done(warehouse) if manifest else None)
     return _Found(manifest or Manifest({}, {}), _resolved(last, warehouse), success)
 
 
-def _resolved(last: LastRun | None, warehouse: Path) -> Tried | None:
+def _resolved(last: RunResult | None, warehouse: Path) -> RunResult | None:
     """The last run, which is running only while its process holds the lock.
 
     That lets it go for a moment before it says how it ended: so it is looked at several times.
     """
-    if last is None:
-        return None
-    tried = Tried(**{each.name: getattr(last, each.name) for each in fields(Tried)})
-    for _ in range(_LOOKS if last.status == "running" else 0):
+    if last is None or last.status != "running":
+        return last
+    for _ in range(_LOOKS):
         if (holder(warehouse) or {}).get("pid") == last.pid:
-            return tried
+            return last
         time.sleep(_BETWEEN_S)
-        now = LastRun.read(warehouse)
+        now = LastRuns.read(warehouse).last_run
         if now and now != last:
             return _resolved(now, warehouse)
-    return replace(tried, status="killed") if last.status == "running" else tried
+    return replace(last, status="killed")
 
 
 def _of_bucket(url: str, copy: Path, warehouse_id: str | None) -> _Found:
     """By three objects, and by this machine's copy, which knows more of its own runs."""
-    there, here, manifest = LastRun.in_bucket(url), LastRun.read(copy), read_there(copy)
+    there, here, manifest = LastRuns.in_bucket(url), LastRuns.read(copy), read_there(copy)
     check_manifest(manifest, copy, warehouse_id)
-    if not (manifest or there or here):
+    tried = [each for each in (there.last_run, here.last_run) if each]
+    if not (manifest or tried):
         raise WarehouseError(f"{url} is no warehouse; run an archive first")
-    last = max((each for each in (there, here) if each), key=lambda each: each.began, default=None)
+    last = max(tried, key=lambda each: each.started_at, default=None)
     held = lease_holder(store_at(url))
-    tried = _elsewhere(copy, *held) if held else None
-    if tried is None or (last and (last.ended or last.began) >= tried.began):
-        tried = _resolved(last, copy)
-    return _Found(manifest or Manifest({}, {}), tried, last_success(there, here))
+    elsewhere = _elsewhere(copy, *held) if held else None
+    if elsewhere is None or (
+        last and (last.finished_at or last.started_at) >= elsewhere.started_at
+    ):
+        elsewhere = _resolved(last, copy)
+    success = later(there.last_success, here.last_success)
+    return _Found(manifest or Manifest({}, {}), elsewhere, success)
 
 
-def _elsewhere(copy: Path, writer: Mapping[str, Any], is_heard_of: bool) -> Tried | None:  # noqa: FBT001 (private)
+def _elsewhere(copy: Path, writer: Mapping[str, Any], is_heard_of: bool) -> RunResult | None:  # noqa: FBT001 (private)
     """The run of another machine that holds the lease, or held it when it was killed."""
     if writer["copy"] == Record.of(copy).copy_id:
         return None
@@ -297,17 +289,24 @@ def _elsewhere(copy: Path, writer: Mapping[str, Any], is_heard_of: bool) -> Trie
         began, pid = datetime.fromisoformat(writer["since"]).astimezone(UTC), int(writer["pid"])
     except (ValueError, TypeError, LookupError):
         return None
-    status = "running" if is_heard_of else "killed"
-    return Tried(status=status, began=began.isoformat(), host=str(writer.get("host")), pid=pid)
+    status, host = "running" if is_heard_of else "killed", str(writer.get("host"))
+    return RunResult(status=status, started_at=began.isoformat(), host=host, pid=pid)
 
 
-def _last_done(warehouse: Path) -> Success | None:
+def _last_done(warehouse: Path) -> RunResult | None:
     from kp_batch.warehouse.reader import connect
 
     with connect(warehouse) as connection:
         done = connection.execute(_LAST_DONE).fetchall()
-        for ended, run_id, changes, user in done:
-            return Success(ended, "done", run_id, None, RolledBack.of(json.loads(changes), user))
+    for began, ended, run_id, changes, user in done:
+        return RunResult(
+            status="done",
+            started_at=began,
+            finished_at=ended,
+            user=user,
+            run_id=run_id,
+            rolled_back=RolledBack.of(json.loads(changes)),
+        )
     return None
 
 
@@ -323,7 +322,7 @@ def status_facts(status: WarehouseStatus, now: datetime) -> list[tuple[str, str]
     rows = {"last run": _last_text(status, now), "last success": "none yet"}
     if (success := status.last_success) and status.age_s is not None:
         rows["last success"] = f"{_ago(status.age_s)}, {_success_text(success)}"
-        rows["what stands"] = _stands_text(success.stands)
+        rows["what stands"] = _standing(success)
         if status.trace_age_s is not None:
             at = now - timedelta(seconds=status.trace_age_s)
             rows["newest trace"] = f"{_ago(status.trace_age_s, 'old')}, of {at:%Y-%m-%d %H:%M} UTC"
@@ -351,24 +350,25 @@ def _ago(seconds: float, word: str = "ago") -> str:
     return f"{age(-seconds)} in the future" if seconds < -_SKEW_S else f"{age(seconds)} {word}"
 
 
-def _tried_text(last: Tried, now: datetime) -> str:
-    ago = _ago((now - datetime.fromisoformat(last.ended or last.began)).total_seconds())
+def _tried_text(last: RunResult, now: datetime) -> str:
+    moment = datetime.fromisoformat(last.finished_at or last.started_at)
+    ago = _ago((now - moment).total_seconds())
     by = f"by {last.user} on {last.host}" if last.user else f"on {last.host}"
     if last.status == "running":
-        return f"running since {last.began}{_at(last)}, {by}, process {last.pid}"
+        return f"running since {last.started_at}{_at(last)}, {by}, process {last.pid}"
     if last.status == "killed":
         return f"killed{_at(last)}, begun {ago}, {by}"
     named = f", run {last.run_id}" if last.run_id else ""
     return f"{_words(last.status)} {ago}, {by}{named}" + (f": {last.reason}" if last.reason else "")
 
 
-def _success_text(success: Success) -> str:
+def _success_text(success: RunResult) -> str:
     if (undone := success.rolled_back) is None:
         return _words(success.status)
-    return f"rolled back by {undone.user} from run {undone.from_run} to run {undone.to_run}"
+    return f"rolled back by {success.user} from run {undone.from_run} to run {undone.to_run}"
 
 
-def _at(last: Tried) -> str:
+def _at(last: RunResult) -> str:
     return f" in the step {last.step}" if last.step else ""
 
 
@@ -376,17 +376,19 @@ def _words(status: str) -> str:
     return status.replace("_", " ")
 
 
-def _stands_text(stands: Stands | None) -> str:
-    if stands is None:
+def _standing(success: RunResult) -> str:
+    """What stands since a run was done, and may ask for a look: it fails no run."""
+    if (counts := success.counts) is None:
         return "unknown, until a run has looked"
-    cut = f" ({stands.cut:,} cut)" if stands.cut else ""
+    cut = f" ({counts.cut:,} cut)" if counts.cut else ""
     listed = [
-        f"{count_of(stands.unreadable, 'file')} unreadable{cut}" if stands.unreadable else "",
-        f"{count_of(stands.gone, 'file')} gone" if stands.gone else "",
-        f"{count_of(stands.excluded, 'file')} excluded with traces that stay"
-        if stands.excluded
-        else "",
-        f"{count_of(stands.rejected, 'row')} rejected" if stands.rejected else "",
-        *(f"audit {name}: {count_of(rows, 'row')}" for name, rows in stands.audits.items()),
+        (counts.unreadable, "file", f" unreadable{cut}"),
+        (counts.gone, "file", " gone"),
+        (counts.excluded, "file", " excluded with traces that stay"),
+        (counts.rejected, "row", " rejected"),
     ]
-    return ", ".join(filter(None, listed)) or "nothing"
+    texts = [f"{count_of(count, noun)}{how}" for count, noun, how in listed if count]
+    audits = [
+        f"audit {each.name}: {count_of(each.rows, 'row')}" for each in success.audits if each.rows
+    ]
+    return ", ".join([*texts, *audits]) or "nothing"

@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,9 +21,10 @@ from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.errors import SettingError
 from kp_batch.html import Displayed
 from kp_batch.operations.kept_runs import sorted_runs
+from kp_batch.parts import Facts, Head, Part, as_text
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.schemas import GROWING, TABLES
-from kp_batch.text import parse_duration
+from kp_batch.text import count_of, parse_duration
 from kp_batch.warehouse.bucket.mirror import allow_deletion
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.data_files import sink_data_file
@@ -304,3 +305,37 @@ def _accepted(snapshot: PublishedSnapshot, stays: SQL) -> SQL:
         facts=snapshot.relation("facts"),
         stays=stays,
     )
+
+
+def removed_text(result: VacuumResult, *, dry_run: bool = False) -> str:
+    """Format what was removed for a terminal, or what would be."""
+    last = ["nothing was changed"] if dry_run else []
+    return as_text([*_removed(result, dry_run=dry_run), *last])
+
+
+def _removed(result: VacuumResult, *, dry_run: bool) -> Iterator[Part]:
+    counts = [
+        (result.files, "file"),
+        (result.facts, "fact"),
+        (result.raw_rows, "raw row"),
+        (result.vectors, "vector"),
+    ]
+    listed = ", ".join(count_of(count, noun) for count, noun in counts)
+    head = f"{'to be removed' if dry_run else 'removed'}: {listed}"
+    yield Head(head if any(count for count, _ in counts) else "nothing to remove")
+    facts = [*lost_runs(result.lost, is_done=not dry_run)]
+    if result.readable:
+        runs = f"{count_of(len(result.readable), 'run')} since {result.readable[0]}"
+        facts.append(("readable", f"{runs}, with --as-of"))
+    if result.merged:
+        merged = f"{count_of(result.merged, 'small file')} of vectors"
+        facts.append(("merge", f"{merged}; the next vacuum removes these"))
+    yield Facts(facts)
+
+
+def lost_runs(runs: Sequence[str], *, is_done: bool) -> Iterator[tuple[str, str]]:
+    """The runs that --as-of cannot read any more, for people, if there are any."""
+    if runs:
+        which = runs[0] if len(runs) == 1 else f"from {runs[0]} to {runs[-1]}"
+        can = "can" if is_done else "could"
+        yield "lost", f"{count_of(len(runs), 'run')} {can} no longer be read with --as-of: {which}"

@@ -6,7 +6,6 @@
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -33,12 +32,11 @@ from kp_batch.warehouse.audits import AuditResult
 from kp_batch.warehouse.author import current_user
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.catalog import create_macros
-from kp_batch.warehouse.last_run import Stands
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reasons import Reason
 from kp_batch.warehouse.run_record import RunCounts, RunRecord, last_done
-from kp_batch.warehouse.snapshot import PublishedSnapshot, manifest_after, published
+from kp_batch.warehouse.snapshot import PublishedSnapshot, manifest_after
 
 # DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.
 _DOMAINS_AT_ONCE = 100_000
@@ -144,17 +142,6 @@ def publish_failure(
     }
     written = Written(candidate, run.published.settings, columns, failed=True)
     _publish(run, written, audits, seconds)
-
-
-def what_stands(warehouse: Path, counts: RunCounts, audits: Sequence[AuditResult] = ()) -> Stands:
-    """What stands of what is published, by what its run has found.
-
-    A table that cannot be read does not fail the run: it has the newest trace left out.
-    """
-    newest = None
-    with suppress(Exception, PanicException):
-        newest = published(warehouse).newest_trace(datetime.now(UTC))
-    return Stands.of(counts, audits, newest)
 
 
 def publish_ledger(run: Run) -> None:

@@ -12,7 +12,6 @@ from polars.exceptions import PanicException
 
 from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import remove_damaged
-from kp_batch.ended import Ended
 from kp_batch.errors import (
     TEMPORARY_FOLDERS,
     DamagedVectorsError,
@@ -32,7 +31,6 @@ from kp_batch.pipeline.publish import (
     publish_failure,
     publish_ledger,
     publish_success,
-    what_stands,
 )
 from kp_batch.pipeline.replay_spans import Replayed, replay_timeline
 from kp_batch.pipeline.write import write_tables
@@ -140,9 +138,7 @@ def _tried(this: Try, config: RescoreConfig, executor: Executor) -> Summary:
     with opened_warehouse(config):
         this.under_way()
         summary = rescore_archive(effective_config(config), executor)
-        this.run_id = summary.run_id
-        ended = Ended("done" if summary.run_id else "nothing_to_do")
-        this.end(ended, what_stands(config.warehouse, summary.counts, summary.audits))
+        this.end(summary)
     this.settle()
     return summary
 
@@ -230,21 +226,18 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
 
 
 def _record_failure(opened: OpenRun, reason: str) -> None:
-    """Publish the row of a failed run, unless it has published; its mark says if that fails."""
+    """Publish the row of a failed run, unless it has published."""
     run, this = opened.run, the_try()
-    if this:
-        this.fails(reason)
     try:
         if published_since(run.config.warehouse, run.published):
             return
         publish_failure(run, opened.plan, opened.audits, opened.clock.seconds, reason)
     except (Exception, PanicException) as error:  # noqa: BLE001 (what fails the run counts)
-        if this:
-            this.unrecorded = one_line(explain_error(error).stored)
+        warn(f"this run has no row in runs: {one_line(explain_error(error).stored)}")
         return
     opened.is_recorded = True
     if this:
-        this.run_id = run.run_id
+        this.result = replace(this.result, run_id=run.run_id)
 
 
 @contextmanager

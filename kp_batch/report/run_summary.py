@@ -1,19 +1,21 @@
 """Summarises a finished run: as data, for a terminal, and as a table in Prefect."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kp_batch.html import Displayed
 from kp_batch.parts import Facts, Head, Part, Row, Table
 from kp_batch.parts import as_text as text_of
 from kp_batch.steps.step import PREFECT, START, Clock, step_seconds
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import DOMAIN, bar_line, count_of, printable, shortened
 from kp_batch.warehouse.audits import AuditResult, audits_text
+from kp_batch.warehouse.bucket.location import shown
+from kp_batch.warehouse.last_run import the_try
 from kp_batch.warehouse.run_record import RunCounts
+from kp_batch.warehouse.run_result import RunResult, now
 
 if TYPE_CHECKING:  # printing a summary does not need these
     import polars as pl
@@ -38,46 +40,51 @@ class DomainScores:
     bins: list[int]  # counts of ten bins of equal width
 
 
-@dataclass(frozen=True)
-class Summary(Displayed):
-    """A finished run in figures."""
+@dataclass(frozen=True, kw_only=True)
+class Summary(RunResult):
+    """How a run went, and how the scores are distributed since."""
 
-    run_id: str | None  # None: there was nothing to do
-    warehouse: str
-    counts: RunCounts
-    seconds: Mapping[str, float]  # see `Clock.seconds`; up to this summary
-    domains: int
-    scores: list[DomainScores]  # of the domains with the most traces, in the order of their names
-    audits: Sequence[AuditResult] = ()
+    domains: int = 0
+    scores: Sequence[DomainScores] = ()  # of domains, in the order of their names
 
     def to_polars(self) -> "pl.DataFrame":
         """The distribution of the scores: a row for each of `scores`, with its fields."""
         return frame_of_rows(DomainScores, self.scores)
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts_of_work(self) -> Iterable[Part]:
         return summary_parts(self)
 
 
 def summarise(
     run: "Run", plan: "Plan", clock: Clock, audits: Sequence[AuditResult] = ()
 ) -> Summary:
-    """Summarise the run; its scores are read from the published tables."""
+    """Summarise the run; its scores are read from the published tables.
+
+    They are those of the domains with the most traces.
+    """
+    from kp_batch.warehouse.snapshot import newest_trace
+
     warehouse, run_id = run.config.warehouse.absolute(), run.run_id if plan.pending else None
     domains, scores = _distributions(warehouse, run_id, _DOMAINS_SHOWN)
-    return Summary(
+    this = the_try()
+    return Summary.here(
+        "done" if run_id else "nothing_to_do",
+        warehouse=shown(warehouse),
+        started_at=this.result.started_at if this else run.started_at.isoformat(),
+        finished_at=now(),
         run_id=run_id,
-        warehouse=str(warehouse),
         counts=plan.counts,
-        seconds={activity: round(spent, 3) for activity, spent in clock.seconds.items()},
+        seconds=clock.rounded,
+        audits=audits,
+        newest_trace=newest_trace(warehouse),
         domains=domains,
         scores=scores,
-        audits=audits,
     )
 
 
-def with_all_domains(summary: Summary) -> Summary:
+def with_all_domains(warehouse: Path, summary: Summary) -> Summary:
     """The summary with the scores of every domain: there may be millions."""
-    domains, scores = _distributions(Path(summary.warehouse), summary.run_id, summary.domains)
+    domains, scores = _distributions(warehouse, summary.run_id, summary.domains)
     return replace(summary, domains=domains, scores=scores)
 
 
@@ -88,18 +95,20 @@ def as_text(summary: Summary) -> str:
 
 def summary_parts(summary: Summary) -> Iterator[Part]:
     """A summary for people: one line where there was nothing to do."""
+    counts = summary.counts
+    if counts is None:
+        return
     if summary.run_id is None:
         audited = f"; audits: {audits_text(summary.audits)}" if summary.audits else ""
-        yield Head(nothing_text(summary.counts) + audited)
+        yield Head(nothing_text(counts) + audited)
         return
-    counts = summary.counts
     restated = f"{counts.restated:,} of {count_of(counts.accepted, 'trace')} restated"
     yield Head(f"run {summary.run_id}: {restated} in {_duration(summary)}")
-    yield Facts([*_facts(summary)])
+    yield Facts([*_facts(summary, counts)])
     yield ""
-    shown = _largest(summary.scores)
-    yield Table(as_table(shown))
-    more = summary.domains - len(shown)
+    largest = _largest(summary.scores)
+    yield Table(as_table(largest))
+    more = summary.domains - len(largest)
     if more:
         yield f"  {more:,} more, with fewer traces: see the view distributions"
 
@@ -110,8 +119,8 @@ def _largest(scores: Sequence[DomainScores]) -> list[DomainScores]:
     return [scores[place] for place in sorted(most)]
 
 
-def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
-    counts, steps = summary.counts, step_seconds(summary.seconds)
+def _facts(summary: Summary, counts: RunCounts) -> Iterator[tuple[str, str]]:
+    steps = step_seconds(summary.seconds or {})
     codes = ", ".join(f"{code} {count:,}" for code, count in counts.rejected_by_code.items())
     of_files = "of files gone, unreadable or excluded"
     kept = f" ({counts.rows_kept:,} kept {of_files})" if counts.rows_kept else ""
@@ -155,7 +164,7 @@ def nothing_text(counts: RunCounts) -> str:
 
 
 def _duration(summary: Summary) -> str:
-    seconds = summary.seconds
+    seconds = summary.seconds or {}
     shares = {"work": sum(step_seconds(seconds).values())}
     shares |= {name: seconds[key] for key, name in _OVERHEAD.items() if key in seconds}
     listed = ", ".join(f"{name} {spent:.1f} s" for name, spent in shares.items())
@@ -186,13 +195,13 @@ def _distributions(
     from kp_batch.warehouse.run_record import last_done
     from kp_batch.warehouse.snapshot import published
 
-    now = published(warehouse)
-    last = None if run_id else last_done(now.runs())
+    snapshot = published(warehouse)
+    last = None if run_id else last_done(snapshot.runs())
     is_of_run = pl.col("run_id") == (run_id or (last and last.run_id))
-    rows = now.scan("distributions").filter(is_of_run & pl.col("task_domain").is_not_null())
+    rows = snapshot.scan("distributions").filter(is_of_run & pl.col("task_domain").is_not_null())
     largest = rows.sort("traces", "task_domain", descending=[True, False]).head(most)
-    shown = largest.sort("task_domain").select(
+    in_order = largest.sort("task_domain").select(
         *("task_domain", "traces", "worth_sharing", "mean"), pl.concat_list(_QUANTILES), "bins"
     )
-    number, frame = pl.collect_all([rows.select(pl.len()), shown])
+    number, frame = pl.collect_all([rows.select(pl.len()), in_order])
     return number.item(), [DomainScores(*row) for row in frame.iter_rows()]

@@ -23,7 +23,7 @@ def check_rolled_back(run: Run) -> None:
     if project is None or run.config.accept:
         return
     last = last_done(each for each in run.snapshot.runs() if not _forgets(each))
-    rolled_back = RolledBack.of(last.changes, last.user) if last else None
+    rolled_back = RolledBack.of(last.changes) if last else None
     if last is None or rolled_back is None:
         return
     if lines := bringing_back(run.config, run.published.settings, rolled_back.undone):

@@ -66,6 +66,11 @@ class Clock:
         self._switch(self._activity)
         return dict(self._seconds)
 
+    @property
+    def rounded(self) -> dict[str, float]:
+        """The same to the millisecond, as results have them."""
+        return {activity: round(spent, 3) for activity, spent in self.seconds.items()}
+
     def _switch(self, activity: str) -> None:
         now = time.monotonic()
         self._seconds[self._activity] = self._seconds.get(self._activity, 0.0) + now - self._since

@@ -44,17 +44,16 @@ class RolledBack:
 
     from_run: str
     to_run: str  # the one that is published again
-    user: str  # who did
-    undone: tuple[Reason, ...]  # settings; `old` is what it undid
+    undone: tuple[Reason, ...]  # settings that change back; `old` is what it undid
 
     @classmethod
-    def of(cls, changes: Iterable[Mapping[str, Any]], user: str) -> "RolledBack | None":
+    def of(cls, changes: Iterable[Mapping[str, Any]]) -> "RolledBack | None":
         """Find it in the changes of a run; None where it is no rollback."""
         reasons = [Reason(**change) for change in changes]
         for reason in reasons:
             if reason.code == "rollback":
                 undone = tuple(other for other in reasons if other is not reason)
-                return cls(reason.old, reason.new, user, undone)
+                return cls(reason.old, reason.new, undone)
         return None
 
 

@@ -6,8 +6,9 @@ come as Polars scans, as SQL over the files of that version, or as views of a Du
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -15,6 +16,7 @@ from typing import Self, cast
 
 import duckdb
 import polars as pl
+from polars.exceptions import PanicException
 
 from kp_batch.duck import SQL, identifier, joined, read_parquet, statement
 from kp_batch.errors import WarehouseError
@@ -319,3 +321,14 @@ def create_view(connection: duckdb.DuckDBPyConnection, schema: str, name: str, r
     """Create a view of rows in a schema of the connection."""
     view = statement("CREATE VIEW $schema.$name AS FROM $rows", schema=schema, name=name, rows=rows)
     connection.execute(view)
+
+
+def newest_trace(warehouse: Path) -> str | None:
+    """The time of the newest published trace that is not in the future; None: there is none.
+
+    A table that cannot be read does not fail the run: then nobody knows.
+    """
+    newest = None
+    with suppress(Exception, PanicException):
+        newest = published(warehouse).newest_trace(datetime.now(UTC))
+    return newest.isoformat() if newest else None

@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from kp_batch.warehouse.last_run import LastRun
+from kp_batch.warehouse.last_run import LastRuns
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import (
@@ -82,7 +82,7 @@ def test_run_prints_one_json_object_and_says_what_it_does_on_stderr(warehouse: P
 
 @pytest.mark.telling
 def test_a_flow_leaves_how_it_ended(warehouse: Path) -> None:
-    mark = LastRun.read(warehouse)
+    mark = LastRuns.read(warehouse).last_run
     assert mark
     run_id = json.loads((warehouse / "summary.json").read_text())["run_id"]
     assert (mark.status, mark.run_id, mark.step) == ("done", run_id, "publish")
@@ -166,7 +166,7 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
             return bool(failures)
 
         until(is_known, 60)
-    mark = LastRun.read(tmp_path)
+    mark = LastRuns.read(tmp_path).last_run
     assert mark
     assert (mark.status, mark.code, mark.step) == ("failed", "system", "publish")
     assert f"kp-batch: {mark.reason}" == last

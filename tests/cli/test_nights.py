@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from kp_batch.ended import GOOD
 from kp_batch.operations import status
 from kp_batch.pipeline import rescore
 from kp_batch.warehouse import publication
 from kp_batch.warehouse.author import current_user
-from kp_batch.warehouse.last_run import LastRun
+from kp_batch.warehouse.last_run import LastRuns
 from kp_batch.warehouse.publication import found as begin
+from kp_batch.warehouse.run_result import GOOD
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke, is_running, linux, until, working
 from tests.support.folders import contents, keep, restore
@@ -62,7 +62,7 @@ class Nights:
     def told(self, status: int, out: str, err: str) -> tuple[int, str, str | None]:
         [ending] = map(json.loads, out.splitlines())
         Draft202012Validator(schema_of("run")).validate(ending)
-        mark = LastRun.read(self.warehouse)
+        mark = LastRuns.read(self.warehouse).last_run
         assert mark
         if ending["code"] != "busy":
             of_mark = (mark.status, mark.reason, mark.code, mark.run_id)
@@ -168,20 +168,29 @@ def test_how_a_night_ends(  # noqa: PLR0913, PLR0917 (a row of the table)
 ) -> None:
     trouble(nights)
     monkeypatch.chdir(nights.folder)
-    [before] = [LastRun.read(nights.warehouse)]
+    before = LastRuns.read(nights.warehouse).last_success
     assert before
     assert nights.night(*options) == (exits, how, code)
     returned, found = nights.status(*DAY)
     assert returned == 0
     assert (found["last_run"]["status"], found["last_run"]["code"]) == (how, code)
     assert nights.status("--fail-if-failed")[0] == (0 if how in GOOD else 1)
-    assert found["last_run"]["ended"] >= found["last_run"]["began"]
+    assert found["last_run"]["finished_at"] >= found["last_run"]["started_at"]
     assert found["age_s"] < 3_600
     assert found["free_bytes"] > 0
     if exits:
-        assert found["last_success"] == json.loads(json.dumps(before.success, default=vars))
+        assert found["last_success"] == json.loads(json.dumps(before, default=vars))
     else:
         assert found["last_success"]["status"] == how
+
+
+def standing(nights: Nights) -> dict[str, Any]:
+    """What stands since the last success."""
+    success = nights.status()[1]["last_success"]
+    names = ("unreadable", "cut", "gone", "rejected", "excluded")
+    audits = {each["name"]: each["rows"] for each in success["audits"] if each["rows"]}
+    numbers = {name: success["counts"][name] for name in names}
+    return numbers | {"audits": audits, "newest_trace": success["newest_trace"]}
 
 
 def test_what_stands_after_a_good_night_is_unknown_after_a_restore_until_a_run_has_looked(
@@ -196,31 +205,31 @@ def test_what_stands_after_a_good_night_is_unknown_after_a_restore_until_a_run_h
     invoke(*nights.words(*options))
     numbers = {"unreadable": 2, "cut": 1, "gone": 1, "rejected": 3, "excluded": 0}
     stands = numbers | {"audits": {"always": 87}, "newest_trace": "2026-01-05T08:00:00+00:00"}
-    assert nights.status()[1]["last_success"]["stands"] == stands
+    assert standing(nights) == stands
     invoke(*nights.words())  # with nothing to do
-    assert nights.status()[1]["last_success"]["stands"] == stands
+    assert standing(nights) == stands
     assert "2 files unreadable (1 cut), 1 file gone, 3 rows rejected, audit always: 87 rows" in (
         nights.text()
     )
     Path(nights.warehouse / "last-run.json").unlink()  # as after a restore
     returned, found = nights.status(*DAY)
     assert (returned, found["is_new"], found["last_run"]) == (0, False, None)
-    assert found["last_success"]["stands"] is None
+    assert found["last_success"]["counts"] is None
     assert "what stands   unknown, until a run has looked" in nights.text()
     nights.night()
-    assert nights.status()[1]["last_success"]["stands"] == stands
+    assert standing(nights) == stands
 
 
 def test_what_is_excluded_is_not_gone(nights: Nights) -> None:
     excluding = ("--exclude", "b.jsonl", "--max-gone", 0)
     assert nights.night(*excluding) == (0, "done", None)
-    stands = nights.status()[1]["last_success"]["stands"]
+    stands = standing(nights)
     assert (stands["gone"], stands["excluded"]) == (0, 1)
     assert "what stands   1 file excluded with traces that stay" in nights.text()
     again = invoke("run", "--warehouse", nights.warehouse, "--no-prefect", *excluding)
     assert "they have to be; 1 file excluded with traces that stay" in again.stdout
     invoke(*nights.words(*excluding, "--prune"))
-    assert nights.status()[1]["last_success"]["stands"]["excluded"] == 0
+    assert standing(nights)["excluded"] == 0
 
 
 @pytest.mark.telling
@@ -243,7 +252,7 @@ def test_a_disk_that_is_full_at_the_first_byte_in_the_middle_or_at_the_manifest(
 
 
 @pytest.mark.slow
-def test_a_failure_that_cannot_be_recorded_says_so_in_its_mark(
+def test_a_failure_that_cannot_be_recorded_is_a_warning(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def deny(*_: object) -> None:
@@ -253,13 +262,14 @@ def test_a_failure_that_cannot_be_recorded_says_so_in_its_mark(
     monkeypatch.setattr(rescore, "publish_failure", deny)
     done = invoke(*nights.words("--max-new-rejects", 0))
     assert done.returncode == 1
-    mark = LastRun.read(nights.warehouse)
+    mark = LastRuns.read(nights.warehouse).last_run
     assert mark
-    assert mark.reason
-    failed, _, unrecorded = mark.reason.partition("; it has no row in runs: ")
-    assert failed == json.loads(done.stdout)["reason"]
-    assert "Permission denied" in unrecorded
+    assert mark.reason == json.loads(done.stdout)["reason"]
     assert mark.run_id is None
+    warning, error = done.stderr.splitlines()
+    assert warning.startswith("kp-batch: warning: this run has no row in runs: ")
+    assert "Permission denied" in warning
+    assert error == f"kp-batch: {mark.reason}"
 
 
 def test_on_a_full_disk_the_mark_takes_the_room_that_it_has(
@@ -272,9 +282,7 @@ def test_on_a_full_disk_the_mark_takes_the_room_that_it_has(
     assert nights.night("--ttl", "soon") == (2, "refused", "settings")
     size = (nights.warehouse / "last-run.json").stat().st_size
     monkeypatch.undo()
-    mark = LastRun.read(nights.warehouse)
-    assert mark
-    mark.write(nights.warehouse)
+    LastRuns.read(nights.warehouse).write(nights.warehouse)
     assert (nights.warehouse / "last-run.json").stat().st_size == size
 
 
@@ -283,7 +291,8 @@ def test_no_night_for_three_days(nights: Nights) -> None:
     path = nights.warehouse / "last-run.json"
     mark = json.loads(path.read_text())
     long_ago = (datetime.now(UTC) - timedelta(days=3)).isoformat(timespec="seconds")
-    path.write_text(json.dumps(mark | {"success": {**mark["success"], "ended": long_ago}}))
+    mark["last_success"]["finished_at"] = long_ago
+    path.write_text(json.dumps(mark))
     assert nights.status()[0] == 0
     returned, found = nights.status(*DAY)
     assert (returned, round(found["age_s"] / 86_400)) == (1, 3)
@@ -296,30 +305,32 @@ def test_no_night_for_three_days(nights: Nights) -> None:
 
 @pytest.mark.telling
 def test_after_a_rollback_what_stands_is_of_what_is_published(nights: Nights) -> None:
-    mark = LastRun.read(nights.warehouse)
+    mark = LastRuns.read(nights.warehouse).last_run
     reject(nights)
     assert nights.night() == (0, "done", None)
     undone = nights.status()[1]
-    assert undone["last_success"]["stands"]["rejected"] == 3
+    assert undone["last_success"]["counts"]["rejected"] == 3
     assert invoke("rollback", "previous", "--warehouse", nights.warehouse).returncode == 0
     returned, found = nights.status(*DAY)
     last, success = found["last_run"], found["last_success"]
     assert (returned, last["status"]) == (0, "done")
     assert last["run_id"] == success["run_id"] != undone["last_run"]["run_id"]
-    assert success["stands"]["rejected"] == 0
+    assert success["counts"]["rejected"] == 0
     runs = {"from_run": undone["last_run"]["run_id"], "to_run": mark and mark.run_id}
-    assert success["rolled_back"] == runs | {"user": current_user(), "undone": []}
+    assert success["rolled_back"] == runs | {"undone": []}
     text = nights.text()
     assert text.startswith("last run      rollback done ")
     assert (
         "rolled back by {user} from run {from_run} to run {to_run}\nwhat stands   nothing".format(
-            **success["rolled_back"]
+            user=current_user(), **success["rolled_back"]
         )
         in text
     )
     Path(nights.warehouse / "last-run.json").unlink()  # as in a copy
     of_copy = nights.status()[1]["last_success"]
-    assert of_copy == success | {"ended": of_copy["ended"], "stands": None}
+    for name in ("status", "run_id", "user", "rolled_back"):
+        assert of_copy[name] == success[name]
+    assert of_copy["counts"] is None
 
 
 def test_what_a_forget_removes_stands_no_more_and_is_no_night(nights: Nights) -> None:
@@ -329,8 +340,10 @@ def test_what_a_forget_removes_stands_no_more_and_is_no_night(nights: Nights) ->
     assert invoke("forget", "c-bad-0", "--warehouse", nights.warehouse).returncode == 0
     found = nights.status()[1]
     assert found["last_run"] == before["last_run"]
-    stands = before["last_success"]["stands"] | {"rejected": 2}
-    assert found["last_success"] == before["last_success"] | {"stands": stands}
+    assert found["last_success"]["counts"]["rejected"] == 2
+    for success in (found["last_success"], before["last_success"]):
+        success["counts"] = {}
+    assert found["last_success"] == before["last_success"]
 
 
 @pytest.mark.telling
@@ -339,7 +352,7 @@ def test_an_age_below_zero_is_no_age(nights: Nights) -> None:
     mark = nights.warehouse / "last-run.json"
     written = json.loads(mark.read_text())
     ahead = (datetime.now(UTC) + timedelta(days=365)).isoformat()
-    written["success"]["ended"] = written["success"]["stands"]["newest_trace"] = ahead
+    written["last_success"] |= {"finished_at": ahead, "newest_trace": ahead}
     mark.write_text(json.dumps(written))
     for option, what in (
         ("--max-age", "the last success"),
@@ -372,13 +385,15 @@ def test_a_last_run_that_did_not_succeed_fails_the_status_that_asks(
 ) -> None:
     mark = nights.warehouse / "last-run.json"
     values = json.loads(mark.read_text())
-    mark.write_text(json.dumps(values | {"status": status, "reason": "the disk"}))
+    values["last_run"] |= {"status": status, "reason": "the disk"}
+    mark.write_text(json.dumps(values))
     asked = invoke("status", "--warehouse", nights.warehouse, "--fail-if-failed")
     assert asked.returncode == 1
     assert asked.stdout.startswith("last run  ")
     message = f"kp-batch: the last run in {nights.warehouse} did not succeed {told}"
     assert asked.stderr.startswith(message)
-    mark.write_text(json.dumps(values | {"status": "running"}))
+    values["last_run"]["status"] = "running"
+    mark.write_text(json.dumps(values))
     assert nights.status("--fail-if-failed")[0] == 1  # its process is gone: it was killed
     mark.unlink()  # as in a copy, whose tables have the last success
     assert nights.status("--fail-if-failed")[0] == 0
@@ -396,7 +411,7 @@ def test_traces_that_stopped_coming_are_told_by_the_newest_that_is_no_future_one
     invoke(*nights.words())
     assert nights.night() == (0, "nothing_to_do", None)
     returned, found = nights.status(*DAY, "--max-trace-age", "3d")
-    newest = found["last_success"]["stands"]["newest_trace"]
+    newest = found["last_success"]["newest_trace"]
     assert (returned, datetime.fromisoformat(newest)) == (0, times["new"])
     assert round(found["trace_age_s"] / 86_400, 2) == 2
     assert f"newest trace  2.0 d old, of {times['new']:%Y-%m-%d %H:%M} UTC\n" in nights.text()
@@ -468,7 +483,7 @@ def auditing(nights: Nights) -> Generator[tuple[subprocess.Popen[str], dict[str,
     """A night at a step that lasts for hours, and what `status` says of it."""
     (nights.folder / "audits.toml").write_text(LONG_AUDIT)
     with working(*nights.words("--audits", nights.folder / "audits.toml")) as process:
-        until(lambda: (mark := LastRun.read(nights.warehouse)) and mark.step == "audit", 60)
+        until(lambda: (run := LastRuns.read(nights.warehouse).last_run) and run.step == "audit", 60)
         yield process, nights.status_meanwhile(*DAY)[1]["last_run"]
 
 
@@ -480,10 +495,10 @@ def test_a_night_under_way_that_is_stopped_or_killed(
     nights: Nights, number: signal.Signals
 ) -> None:
     with auditing(nights) as (process, running):
-        assert (running["status"], running["ended"]) == ("running", None)
+        assert (running["status"], running["finished_at"]) == ("running", None)
         assert nights.night() == (1, "could_not_begin", "busy")
         assert nights.status_meanwhile()[1]["last_run"] == running
-        assert f"running since {running['began']} in the step audit, by" in nights.text()
+        assert f"running since {running['started_at']} in the step audit, by" in nights.text()
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     until(lambda: not is_running(running["pid"]), 20)
@@ -513,9 +528,9 @@ def test_a_working_process_that_the_system_kills_fails_the_night(nights: Nights)
 def test_a_night_that_has_just_let_the_lock_go_was_not_killed(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended = LastRun.read(nights.warehouse)
-    assert ended
-    replace(ended, status="running").write(nights.warehouse)
+    ended = LastRuns.read(nights.warehouse)
+    assert ended.last_run
+    ended._replace(last_run=replace(ended.last_run, status="running")).write(nights.warehouse)
     looked: list[Path] = []
 
     def holder(warehouse: Path) -> None:
@@ -529,11 +544,11 @@ def test_a_night_that_has_just_let_the_lock_go_was_not_killed(
 
 def test_a_preview_and_a_plan_are_no_runs(nights: Nights) -> None:
     add(nights)
-    before = LastRun.read(nights.warehouse)
+    before = LastRuns.read(nights.warehouse)
     invoke(*nights.words("--preview"))
     invoke(*nights.words("--preview", "--ttl", "soon"))
     invoke("plan", nights.archive, "--warehouse", nights.warehouse)
-    assert LastRun.read(nights.warehouse) == before
+    assert LastRuns.read(nights.warehouse) == before
 
 
 def test_what_is_no_warehouse_has_no_status(tmp_path: Path) -> None:

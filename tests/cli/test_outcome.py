@@ -16,10 +16,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from kp_batch.cli import supervise
-from kp_batch.ended import Ended
 from kp_batch.errors import BusyError, EncoderError, StorageError, WarehouseError
 from kp_batch.operations.preview import Preview
 from kp_batch.warehouse.run_record import RunCounts
+from kp_batch.warehouse.run_result import RunResult
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import held, invoke, linux, working
 from tests.support.holding import HOLD, holding
@@ -143,7 +143,7 @@ def test_a_preview_is_told_as_printed_once_its_report_is_written(
     calls: list[str] = []
 
     def preview(_config: object, _executor: object, on_result: Callable[[Preview], None]) -> None:
-        on_result(Preview("wh", COUNTS, {}, changes=False, comparison=None, audits=()))
+        on_result(Preview.here("nothing_to_do", warehouse="wh", counts=COUNTS))
         calls.append("written")
         if fails:
             raise OSError(errno.ENOSPC, "No space left on device", "report.html")
@@ -231,7 +231,7 @@ def test_a_command_that_cannot_be_read_owes_its_object_as_well(
 def test_what_ends_a_run_has_a_status_and_a_code(
     error: BaseException, *, begun: bool, expected: str
 ) -> None:
-    ending = Ended.by(error, begun=begun)
+    ending = RunResult.here("running").failed(error, begun=begun)
     assert f"{ending.status} {ending.code}" == expected
     assert not ending.is_good
 

@@ -21,7 +21,7 @@ from kp_batch.cli import run
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ResourceError
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.warehouse.last_run import LastRun
+from kp_batch.warehouse.last_run import LastRuns
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import (
     check_signal,
@@ -53,9 +53,9 @@ def kill(number):
 def work():
     {work}
     return 0
-def answer(ended, warehouse):
+def answer(ended):
     if sys.argv[1:] == ["--json"]:
-        print(json.dumps([ended.status, ended.code, ended.reason, warehouse and str(warehouse)]))
+        print(json.dumps([ended.status, ended.code, ended.reason, ended.warehouse]))
 sys.exit(supervised(work, note="; whole", answer=answer))
 """
 
@@ -536,36 +536,6 @@ def test_a_command_that_is_ended_says_so_and_leaves_nothing(
     assert [*temporary.iterdir(), *blocked.warehouse.glob("*.part"), *leftovers] == []
 
 
-RECORDING = """
-from datetime import timedelta
-from kp_batch import cli
-from kp_batch.pipeline import rescore
-def hang(*_):
-    end_after(timedelta(seconds=1))  # since the command began
-    time.sleep(600)
-rescore.publish_failure = hang
-return cli.run_command()
-"""
-
-
-def test_a_timeout_while_a_failure_is_recorded_leaves_the_failure_in_the_mark(
-    tmp_path: Path,
-) -> None:
-    write_jsonl(tmp_path / "a.jsonl", [trace(steps=[])])
-    place = ("--warehouse", tmp_path / "wh", "--embedder", "none", "--no-prefect")
-    status, _, err = done(RECORDING, "run", tmp_path / "a.jsonl", *place)
-    mark = LastRun.read(tmp_path / "wh")
-    assert status == 1
-    assert mark
-    assert (mark.status, mark.code, mark.run_id) == ("failed", "timeout", None)
-    assert mark.reason
-    assert err.endswith(f"kp-batch: {mark.reason}\n")
-    assert mark.reason.startswith(
-        "the run was not over after --timeout 1s, and is ended in the step plan, as it recorded "
-        "that it had failed: none of the archive's 1 row in 1 file can be scored"
-    )
-
-
 @pytest.mark.telling
 def test_a_timeout_ends_a_run_whose_settings_are_never_read_and_leaves_its_mark(
     tmp_path: Path,
@@ -583,7 +553,7 @@ def test_a_timeout_ends_a_run_whose_settings_are_never_read_and_leaves_its_mark(
     )
     os.close(reading)
     os.close(writing)
-    ending, mark = json.loads(done.stdout), LastRun.read(place)
+    ending, mark = json.loads(done.stdout), LastRuns.read(place).last_run
     assert done.returncode == 1
     assert done.stderr == "kp-batch: the run was not over after --timeout 8s, and is ended\n"
     assert mark

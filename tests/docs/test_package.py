@@ -121,7 +121,7 @@ def test_the_wheel_alone_has_all_that_python_and_notebooks_use(
     module, status, is_same, html, schema, questions, missing = json.loads(done.stdout)
     assert Path(module) == site / "kp_batch" / "__init__.py"
     assert (status, is_same, missing) == ("done", True, [])
-    assert html == ["ScoredFrame", "RunOutcome", "Scored"]
+    assert html == ["ScoredFrame", "Summary", "Scored"]
     assert "vega-lite" in schema
     assert questions == len([*ROOT.glob("kp_batch/warehouse/sql/questions/*.sql")])
 

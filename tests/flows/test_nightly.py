@@ -13,7 +13,7 @@ from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.flows.tasks import FLOW, artifact_name
 from kp_batch.imports.days import DailyPartitions
 from kp_batch.imports.import_config import ImportConfig
-from kp_batch.warehouse.last_run import LastRun
+from kp_batch.warehouse.last_run import LastRuns
 from tests.support.importing import imported, kp_trace, write_json
 from tests.support.retries import once_torn
 
@@ -83,7 +83,7 @@ def test_a_flow_whose_settings_cannot_be_leaves_that_unless_it_is_a_preview(
     config: Any = {"warehouse": str(tmp_path), "archive": ["a"], "ttl": "soon", "preview": preview}
     with pytest.raises(SettingError, match="--ttl"):
         flows.import_and_rescore.fn(config, [])
-    mark = LastRun.read(tmp_path)
+    mark = LastRuns.read(tmp_path).last_run
     assert (mark and mark.code) == (None if preview else "settings")
     with pytest.raises(SettingError, match="--warehouse"):  # which nothing can be left in
         flows.import_and_rescore.fn(cast("Any", {"archive": ["a"]}), [])

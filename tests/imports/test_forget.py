@@ -10,7 +10,6 @@ import polars as pl
 import polars.selectors as cs
 import pytest
 
-from kp_batch.cli.maintain import forgotten_text
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.conversion.model import Format, Skipped
 from kp_batch.conversion.rules import load_rules
@@ -22,6 +21,7 @@ from kp_batch.imports.importing import forget, import_traces
 from kp_batch.imports.state import holds
 from kp_batch.imports.summary import Imported
 from kp_batch.operations.forget import forget as forget_traces
+from kp_batch.operations.forget import forgotten_text
 from kp_batch.operations.rollback import plan_rollback
 from kp_batch.pipeline.rescore import rescore_archive
 from tests.support.commands import invoke

@@ -16,7 +16,6 @@ from kp_batch.operations.compare import Comparison, DomainMoves, TopChange, comp
 from kp_batch.operations.explain import explain
 from kp_batch.operations.explanation import Explanation, ScoreChange, explanation_text
 from kp_batch.operations.neighbours import Neighbour
-from kp_batch.operations.outcome import Awaited, PreviewOutcome, RunOutcome
 from kp_batch.operations.preview import Preview, plan, preview, preview_text
 from kp_batch.operations.redundancy import Redundancy, redundancy, redundancy_text
 from kp_batch.operations.rollback import RollbackResult, plan_rollback, rolled_back_text
@@ -98,16 +97,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     with file.open("rb") as lines:
         similar = SimilarLines(similar_to_lines(warehouse, lines, NOW, 3))
     would_be = preview(other)
-    awaited = Awaited(warehouse, is_preview=False, began=0.0)
     return {
         "summary": second,
-        "run": Awaited(warehouse, is_preview=False, began=0.0, warnings=(HOSTILE,)).outcome_of(
-            second
-        ),
+        "run": replace(second, warnings=(HOSTILE,)),
         "plan": plan(other, by_domain_and_day=True),
         "comparison": compare(warehouse, str(first.run_id), str(second.run_id)),
         "preview": would_be,
-        "previewed": replace(awaited, is_preview=True).outcome_of(would_be),
         "sweep": sweep(warehouse, cache_by=["none", "agent_id"], sizes=[9], thresholds=[0.5, 0.6]),
         "explanation": explain(warehouse, "odd 7"),
         "similar": similar_to_trace(warehouse, "odd 7", 5),
@@ -143,7 +138,6 @@ SHOWN = (
         "plan",
         "comparison",
         "preview",
-        "previewed",
         "sweep",
         "explanation",
         "similar",
@@ -197,16 +191,11 @@ def test_a_notebook_shows_the_words_and_numbers_of_the_terminal(
 def test_how_a_run_or_a_preview_ended_shows_its_result_or_why_there_is_none(
     results: Results,
 ) -> None:
-    run: RunOutcome = results["run"]
+    run: Summary = results["run"]
     assert " ".join(shown(results, "run").words).startswith(
         " ".join(as_text(results["summary"]).split())
     )
     assert shown(results, "run").texts[-2:] == ["warnings:", printable(HOSTILE)]
-    assert shown(results, "previewed").texts == shown(results, "preview").texts
-    assert run.to_polars().equals(results["summary"].to_polars())
-    previewed: PreviewOutcome = results["previewed"]
-    assert previewed.moved.equals(results["preview"].moved)
-    assert replace(previewed, comparison=None).moved.schema == previewed.moved.schema
     failed = replace(run, status="refused", reason=HOSTILE, audits=results["audits"])
     card = Shown(failed._repr_html_())
     assert card.texts[0] == f"refused: {printable(HOSTILE)}"
@@ -274,7 +263,9 @@ def test_a_notebook_shows_the_words_of_plan_status_and_settings(results: Results
     words = shown(results, "plan").words
     assert words[: len(plan_text(described).split())] == plan_text(described).split()
     status: WarehouseStatus = results["status"]
-    looked = datetime.fromisoformat(status.last_success.ended) if status.last_success else NOW
+    looked = (
+        datetime.fromisoformat(str(status.last_success.finished_at)) if status.last_success else NOW
+    )
     text = status_text(status, looked + timedelta(seconds=status.age_s or 0)).split()
     assert shown(results, "status").words == [*printable(status.warehouse).split(), *text]
     current: SettingsInForce = results["settings"]
@@ -425,8 +416,6 @@ def test_a_preview_publishes_nothing_whatever_its_settings_say(results: Results)
 
 FRAMES: Sequence[tuple[str, Callable[[Any], pl.DataFrame], Callable[[Any], Any], type]] = (
     ("summary", Summary.to_polars, lambda x: x.scores, DomainScores),
-    ("run", RunOutcome.to_polars, lambda x: x.scores, DomainScores),
-    ("previewed", lambda x: x.moved, lambda x: x.comparison.movers, TopChange),
     ("plan", PlanDescription.to_polars, lambda x: x.by_domain_and_day, DomainDay),
     ("comparison", lambda x: x.moved, lambda x: x.movers, TopChange),
     ("comparison", lambda x: x.by_domain, lambda x: x.domains, DomainMoves),

@@ -99,13 +99,13 @@ def test_a_rollback_publishes_what_a_run_left_and_one_forward_what_was_before(
     files = parquet(warehouse)
     back = rollback(warehouse, "previous")
     assert rolled_back_text(back).startswith(f"rolled back by run {back.run_id}: from run ")
-    assert (back.from_run, back.to_run) == (second, first)
+    assert (back.rolled_back.from_run, back.rolled_back.to_run) == (second, first)
     assert_same(state(warehouse), old)
     assert len(parquet(warehouse) - files) == len(GROWING)  # a row of each, and nothing copied
     for name, version in published(warehouse).tables.items():  # for who reads a table alone
         assert DeltaTable(str(warehouse / name)).version() == version
     forth = rollback(warehouse, second[:20] if first[:20] != second[:20] else second)
-    assert (forth.from_run, forth.to_run) == (back.run_id, second)
+    assert (forth.rolled_back.from_run, forth.rolled_back.to_run) == (back.run_id, second)
     assert_same(state(warehouse), new)
     for run_id, expected in ((first, old), (second, new), (back.run_id, old), (forth.run_id, new)):
         assert_same(state(warehouse, run_id), expected)
@@ -117,7 +117,7 @@ def test_it_is_a_run_of_its_own_that_says_from_which_to_which_unless_that_is_pub
 ) -> None:
     folder, (first, second) = nights
     before = read_manifest(folder / "warehouse")
-    assert rollback(folder / "warehouse", "latest").is_published
+    assert rollback(folder / "warehouse", "latest").status == "nothing_to_do"
     assert read_manifest(folder / "warehouse") == before
     done = rollback(folder / "warehouse", first)
     [(changes, inputs, seconds)] = ask(
@@ -149,7 +149,7 @@ def test_it_is_a_run_of_its_own_that_says_from_which_to_which_unless_that_is_pub
     assert moved.movers == ()
     assert moved.changes == ()
     again = rollback(folder / "warehouse", first)
-    assert again.is_published
+    assert again.status == "nothing_to_do"
     assert rolled_back_text(again) == f"nothing to roll back: what run {first} left is published"
 
 
@@ -159,11 +159,15 @@ def test_it_tells_what_it_undoes_and_what_would_come_back(nights: Folder) -> Non
     before = listing(folder)
     result = plan_rollback(folder / "warehouse", first)
     assert listing(folder) == before
-    assert (result.run_id, result.from_run, result.to_run) == (None, second, first)
+    assert (result.run_id, result.rolled_back.from_run, result.rolled_back.to_run) == (
+        None,
+        second,
+        first,
+    )
     assert (result.removed, result.returned) == (2, 0)
     assert result.rescored == 2  # of another confidence, and after one that came before it
     assert (result.rejects, result.rejects_then) == (2, 1)
-    assert [change.words for change in result.settings] == [
+    assert [change.words for change in result.rolled_back.undone] == [
         "threshold 0.5 \N{RIGHTWARDS ARROW} 0.75"
     ]
     assert result.files
@@ -176,10 +180,10 @@ def test_it_tells_what_it_undoes_and_what_would_come_back(nights: Folder) -> Non
         "new": ["bad.jsonl", "later.jsonl"],
         "changed": ["good.jsonl"],
     }
-    assert not result.is_published
-    assert replace(result, run_id="", files=None) == replace(
-        rollback(folder / "warehouse", first), run_id=""
-    )
+    assert result.status == "done"
+    done = rollback(folder / "warehouse", first)
+    for name in ("rolled_back", "rescored", "removed", "returned", "rejects", "rejects_then"):
+        assert getattr(done, name) == getattr(result, name)
 
 
 @pytest.mark.telling
@@ -230,7 +234,7 @@ def test_it_undoes_files_alone_where_the_settings_are_the_same(nights: Folder) -
     write(folder, "later", said(6, "later", 11))
     run(folder, threshold=0.5)
     done = rollback(warehouse, second)
-    assert (done.is_published, done.removed, done.settings) == (False, 1, ())
+    assert (done.status, done.removed, done.rolled_back.undone) == ("done", 1, ())
     assert_same(state(warehouse), before)
 
 

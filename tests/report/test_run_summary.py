@@ -128,7 +128,7 @@ def test_a_summary_shows_the_domains_with_the_most_traces_and_how_many_more_ther
     assert (shown.domains, shown.scores) == (5, every.scores[:4])
     assert as_text(shown).endswith("\n  1 more, with fewer traces: see the view distributions")
     assert len(as_table(shown.scores)) == 4
-    assert with_all_domains(shown) == replace(shown, scores=every.scores)
+    assert with_all_domains(tmp_path / "warehouse", shown) == replace(shown, scores=every.scores)
 
 
 def test_nothing_to_do_is_said_of_one_trace_in_the_singular(tmp_path: Path) -> None:

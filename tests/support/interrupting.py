@@ -20,7 +20,7 @@ from shutil import rmtree
 from typing import Any
 
 from kp_batch.python.warehouse import Warehouse
-from kp_batch.warehouse.last_run import LastRun
+from kp_batch.warehouse.last_run import LastRuns
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import holder
 from tests.support.lawful import assert_same
@@ -73,7 +73,7 @@ def in_step(warehouse: Path, step: str, seconds: float) -> Callable[[], bool]:
     since: list[float] = []
 
     def is_there() -> bool:
-        last = LastRun.read(warehouse) if Layout(warehouse).last_run.exists() else None
+        last = LastRuns.read(warehouse).last_run if Layout(warehouse).last_run.exists() else None
         at = "report" if last and last.is_good else last and last.step
         if at == step:
             since.append(time.monotonic())
@@ -110,7 +110,7 @@ def check_all(folder: Path, settings: dict[str, Any], *, moments: int, seed: int
     whens += [("", lambda: after(random_.uniform(0, takes)))] * moments
     for step, when in whens:
         done = Interrupted(lambda: run(warehouse), when(), random_.choice([1, 1, 4]))
-        last = LastRun.read(warehouse)
+        last = LastRuns.read(warehouse).last_run
         found = {
             "wanted": step,
             "step": last.step if last else None,

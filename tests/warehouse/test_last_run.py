@@ -8,60 +8,83 @@ from typing import Any
 
 import pytest
 
-from kp_batch.ended import Ended
 from kp_batch.errors import BusyError, OvertakenError, WarehouseError
 from kp_batch.warehouse.audits import AuditResult
-from kp_batch.warehouse.last_run import LastRun, Stands, Success, last_success, the_try, tried
+from kp_batch.warehouse.last_run import LastRuns, the_try, tried
 from kp_batch.warehouse.lock import holder, locked
 from kp_batch.warehouse.reasons import Reason, RolledBack
+from kp_batch.warehouse.run_record import RunCounts
+from kp_batch.warehouse.run_result import RunResult, later
 
 AT = "2026-01-05T02:15:00+00:00"
-STANDS = Stands(2, cut=1, gone=0, rejected=3, audits={"always": 7}, newest_trace=AT)
-MARK = LastRun("done", AT, "kp", "host", 7, "0.1.0", ended=AT, run_id="r", step="publish")
-MARK_OF_SUCCESS = LastRun(**{**vars(MARK), "success": Success(AT, "done", "r", STANDS)})
-UNDONE = RolledBack("a", "b", "kp", (Reason("weights", "0.2 to 0.3", {"novelty": 0.3}, of="code"),))
-MARK_OF_ROLLBACK = replace(MARK, success=Success(AT, "done", "r", STANDS, UNDONE))
+COUNTS = RunCounts(
+    **{name: 0 for name, kind in RunCounts.__annotations__.items() if kind is int},
+    rejected_by_code={"no_steps": 3},
+    unreadable_files=["/home/a.jsonl"],
+)
+AUDITS = [AuditResult("always", "warn", 7, allowed=False, first=('{"text":"quoted"}',))]
+FAILED = RunResult.here("running").ended("failed", "the disk", "disk_full")
+DONE = RunResult.here(
+    "running", started_at=AT, run_id="r", counts=COUNTS, audits=AUDITS, newest_trace=AT
+).ended("done")
+UNDONE = RolledBack("a", "b", (Reason("weights", "0.2 to 0.3", {"novelty": 0.3}, of="code"),))
+RUNS = {
+    "failed": LastRuns().after(FAILED),
+    "done": LastRuns().after(DONE.kept),
+    "failed later": LastRuns().after(DONE.kept).after(FAILED),
+    "rolled back": LastRuns().after(replace(DONE, rolled_back=UNDONE).kept),
+}
 
 
-@pytest.mark.parametrize("mark", [MARK, MARK_OF_SUCCESS, MARK_OF_ROLLBACK], ids=range(3))
-def test_what_is_written_is_read(tmp_path: Path, mark: LastRun) -> None:
-    assert LastRun.read(tmp_path) is None
-    mark.write(tmp_path)
-    assert LastRun.read(tmp_path) == mark
+@pytest.mark.parametrize("runs", RUNS.values(), ids=RUNS)
+def test_what_is_written_is_read(tmp_path: Path, runs: LastRuns) -> None:
+    assert LastRuns.read(tmp_path) == LastRuns()
+    runs.write(tmp_path)
+    read = LastRuns.read(tmp_path)
+    assert json.dumps(read, default=asdict) == json.dumps(runs, default=asdict)
     assert [path.name for path in tmp_path.iterdir()] == ["last-run.json"]
 
 
-def _wrong_rollbacks() -> list[Any]:
-    [reason], values = map(asdict, UNDONE.undone), asdict(UNDONE)
-    wrong = [{"undone": [reason | {"code": 7}]}, {"undone": [7]}, {"undone": 7}, {"user": 7}]
-    return [7, {}, *(values | each for each in wrong)]
+def test_it_keeps_no_text_of_a_trace_and_no_list_of_files(tmp_path: Path) -> None:
+    RUNS["done"].write(tmp_path)
+    content = (tmp_path / "last-run.json").read_text()
+    assert "quoted" not in content
+    assert "a.jsonl" not in content
 
 
-def test_what_anybody_wrote_is_no_mark_but_what_a_later_version_adds_is() -> None:
-    values = asdict(MARK_OF_SUCCESS)
-    content = json.dumps(values).encode()
-    assert LastRun.of(json.dumps({**values, "new": 1}).encode()) == LastRun.of(content)
-    wrong: list[dict[str, Any]] = [
-        *({name: 7} for name in ("status", "began", "host", "reason", "success")),
-        *({"pid": "7"}, {"ended": "yesterday"}, {"began": "2026-01-01T00:00:00"}),
-        {"success": values["success"] | {"stands": {"gone": 1}}},
-        {"success": values["success"] | {"stands": asdict(STANDS) | {"newest_trace": "now"}}},
-        {"success": values["success"] | {"ended": None}},
+def test_the_last_success_stays_until_another_run_is_good() -> None:
+    runs = RUNS["failed later"]
+    assert (runs.last_run, runs.last_success) == (FAILED, DONE.kept)
+    nothing = RunResult.here("nothing_to_do")
+    assert runs.after(nothing) == (nothing, nothing)
+
+
+def test_what_anybody_wrote_is_none_but_what_a_later_version_adds_is_read() -> None:
+    values = json.loads(json.dumps(RUNS["rolled back"]._asdict(), default=asdict))
+    of_later = json.loads(json.dumps(values))
+    of_later["last_run"]["new"] = of_later["last_run"]["counts"]["new"] = of_later["new"] = 1
+    read = LastRuns.of(json.dumps(of_later).encode())
+    assert read == LastRuns.of(json.dumps(values).encode())
+    assert read.last_run
+    wrong: list[Any] = [
         *(
-            {"success": values["success"] | {"rolled_back": undone}}
-            for undone in _wrong_rollbacks()
+            {"started_at": "yesterday"},
+            {"started_at": None},
+            {"finished_at": "2026-01-01T00:00:00"},
         ),
+        *({"counts": {"gone": 1}}, {"audits": [{}]}, {"rolled_back": 7}, {"newest_trace": 7}),
     ]
-    contents = [json.dumps({**values, **each}).encode() for each in wrong]
-    for each in (b"", b"{", b"[]", b"7", b"{}", b"\xff", content[:-20], *contents):
-        assert LastRun.of(each) is None, each
+    contents = [values | {"last_run": values["last_run"] | each} for each in wrong]
+    contents += [values | {"last_success": 7}, {"last_run": values["last_run"]}, [], 7, {}]
+    for content in (b"", b"{", b"\xff", *(json.dumps(each).encode() for each in contents)):
+        assert LastRuns.of(content) == LastRuns(), content
 
 
-def test_the_last_success_is_the_later_one() -> None:
-    early = LastRun(**{**vars(MARK), "success": Success("2026-01-04T02:00", "done", "e", STANDS)})
-    assert last_success(None, MARK) is None
-    for tries in ((early, MARK_OF_SUCCESS), (MARK_OF_SUCCESS, None, early)):
-        assert last_success(*tries) == MARK_OF_SUCCESS.success
+def test_of_several_results_one_ended_last() -> None:
+    early = replace(DONE, finished_at="2026-01-04T02:00:00+00:00")
+    assert later(None, None) is None
+    for results in ((early, DONE), (DONE, None, early)):
+        assert later(*results) is DONE
 
 
 def test_a_try_within_another_is_that_one_and_only_the_first_end_counts(tmp_path: Path) -> None:
@@ -72,18 +95,18 @@ def test_a_try_within_another_is_that_one_and_only_the_first_end_counts(tmp_path
             this.under_way()
             this.at("replay")
             assert (holder(tmp_path) or {})["pid"] == os.getpid()
-            this.end(Ended("done"), STANDS)
+            this.end(DONE)
             this.settle()
             raise WarehouseError("too late")
 
     with pytest.raises(WarehouseError, match="too late"):
         work()
     assert the_try() is None
-    mark = LastRun.read(tmp_path)
-    assert mark
-    assert (mark.status, mark.step) == ("done", "replay")
-    assert mark.success
-    assert mark.success.stands == STANDS
+    last, success = LastRuns.read(tmp_path)
+    assert last == success
+    assert last
+    assert (last.status, last.step, last.run_id) == ("done", "replay", "r")
+    assert last.counts == DONE.kept.counts
     assert holder(tmp_path) is None
 
 
@@ -100,9 +123,9 @@ def test_the_step_is_that_at_which_the_run_failed(tmp_path: Path) -> None:
 
     with pytest.raises(WarehouseError):
         work()
-    mark = LastRun.read(tmp_path)
-    assert mark
-    assert (mark.status, mark.step) == ("could_not_begin", "replay")
+    last, success = LastRuns.read(tmp_path)
+    assert last
+    assert (last.status, last.step, success) == ("could_not_begin", "replay", None)
 
 
 def test_a_run_that_fails_after_its_publication_has_failed(tmp_path: Path) -> None:
@@ -110,34 +133,25 @@ def test_a_run_that_fails_after_its_publication_has_failed(tmp_path: Path) -> No
         with tried(tmp_path) as this:
             this.under_way()
             this.begun = True
-            this.end(Ended("done"), STANDS)
+            this.end(DONE)
             raise WarehouseError("the bucket is away")
 
     with pytest.raises(WarehouseError):
         work()
-    mark = LastRun.read(tmp_path)
-    assert mark
-    assert (mark.status, mark.reason, mark.code) == ("failed", "the bucket is away", "warehouse")
-    assert mark.success  # it was published
+    last, success = LastRuns.read(tmp_path)
+    assert last
+    assert (last.status, last.reason, last.code) == ("failed", "the bucket is away", "warehouse")
+    assert success  # it was published
 
 
 def test_who_only_met_another_run_leaves_its_mark_alone(tmp_path: Path) -> None:
-    MARK.write(tmp_path)
+    RUNS["done"].write(tmp_path)
     (tmp_path / "manifest.json").touch()
+    before = LastRuns.read(tmp_path)
     with pytest.raises(BusyError), tried(tmp_path):
         raise BusyError("another run is writing")
-    assert LastRun.read(tmp_path) == MARK
+    assert LastRuns.read(tmp_path) == before
     with pytest.raises(OvertakenError), tried(tmp_path), locked(tmp_path, wait=False):
         raise OvertakenError("taken over")
-    mark = LastRun.read(tmp_path)
-    assert (mark and mark.code) == "overtaken"
-
-
-def test_what_stands_has_the_audits_that_find_rows() -> None:
-    results = [
-        AuditResult("a", "warn", 0, allowed=False),
-        AuditResult("b", "warn", 3, allowed=True),
-    ]
-    numbers = {"unreadable": 2, "cut": 1, "gone": 0, "rejected": 3, "excluded": 4}
-    counts: Any = type("Counts", (), numbers)
-    assert Stands.of(counts, results) == Stands(2, 1, 0, 3, {"b": 3}, 4)
+    last, success = LastRuns.read(tmp_path)
+    assert (last and last.code, success) == ("overtaken", before.last_success)

@@ -1,12 +1,13 @@
 """Runs, and what they would do."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from kp_batch.arguments import typed
-from kp_batch.operations.outcome import Awaited, PreviewOutcome, RunOutcome
+from kp_batch.operations.preview import Preview
 from kp_batch.python.calls import Archive, Duration, Setting, Several, config_of, show_settings
+from kp_batch.report.run_summary import Summary, with_all_domains
 
 if TYPE_CHECKING:
     from kp_batch.operations.sweep_result import Sweep
@@ -19,7 +20,7 @@ from kp_batch.python.methods.place import Place
 class RunMethods(Place):
     """Run, and tell what a run would do."""
 
-    def run(self, *archive: Archive, prefect: bool = False, **settings: Setting) -> RunOutcome:
+    def run(self, *archive: Archive, prefect: bool = False, **settings: Setting) -> Summary:
         """Rescore an archive: Parquet or JSONL files, folders, globs or URLs.
 
         Args:
@@ -38,11 +39,9 @@ class RunMethods(Place):
             >>> run.status, run.warnings
             ('done', ())
         """
-        return cast("RunOutcome", self._start(archive, settings, prefect=prefect))
+        return cast("Summary", self._start(archive, settings, prefect=prefect))
 
-    def preview(
-        self, *archive: Archive, prefect: bool = False, **settings: Setting
-    ) -> PreviewOutcome:
+    def preview(self, *archive: Archive, prefect: bool = False, **settings: Setting) -> Preview:
         """Do all the work of a run and publish nothing: how the scores would move.
 
         Args:
@@ -63,7 +62,7 @@ class RunMethods(Place):
             >>> preview.moved.select("task_domain", pl.col("change").round(3)).head(2).rows()
             [('code', 0.099), ('code', 0.099)]
         """
-        return cast("PreviewOutcome", self._start(archive, settings, preview=True, prefect=prefect))
+        return cast("Preview", self._start(archive, settings, preview=True, prefect=prefect))
 
     def plan(self, *archive: Archive, **settings: Setting) -> "PlanDescription":
         """Tell what a run would do, and why; nothing changes.
@@ -120,18 +119,19 @@ class RunMethods(Place):
         *,
         prefect: bool,
         preview: bool = False,
-    ) -> RunOutcome | PreviewOutcome:
+    ) -> Summary | Preview:
         """Run, or preview."""
         from kp_batch.start import make_place, start
 
-        results: list[Any] = []
+        results: list[Summary | Preview] = []
         with self._called() as told:
             config = self._config(archive, settings, preview=preview)
-            began = datetime.now(UTC).timestamp()
             make_place(config)
             start(config, results.append, prefect=prefect)
-            awaited = Awaited(config.warehouse, config.preview, began, tuple(told))
-            return awaited.outcome_of(results[-1])
+            result = results[-1]
+            if isinstance(result, Summary):
+                result = with_all_domains(config.warehouse, result)
+            return replace(result, warnings=tuple(told))
 
 
 show_settings(RunMethods.run)

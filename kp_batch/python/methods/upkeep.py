@@ -73,7 +73,7 @@ class UpkeepMethods(Place):
 
         Examples:
             >>> undone = wh.rollback("previous", note="the cache was too small")
-            >>> undone.rescored, [reason.words for reason in undone.settings]
+            >>> undone.rescored, [reason.words for reason in undone.rolled_back.undone]
             (141, ['cache size 100 → 1000', 'audit no_perfect_score gone'])
         """
         from kp_batch.operations.rollback import excluded_by, plan_rollback, rollback

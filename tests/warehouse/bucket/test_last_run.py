@@ -107,11 +107,16 @@ def test_a_night_of_another_machine_is_running_while_its_lease_is_renewed(
 ) -> None:
     long_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat(timespec="seconds")
     with one.here() as folder:
-        mark = json.loads((folder / LAST_RUN).read_bytes()) | {"began": long_ago, "ended": long_ago}
-        store_at(one.url).write(LAST_RUN, json.dumps(mark).encode())
+        marks = json.loads((folder / LAST_RUN).read_bytes())
+        marks["last_run"] |= {"started_at": long_ago, "finished_at": long_ago}
+        store_at(one.url).write(LAST_RUN, json.dumps(marks).encode())
     with one.here() as folder, writing(folder, wait=False):
         running = status(other)["last_run"]
-        assert (running["status"], running["ended"], running["user"]) == ("running", None, None)
+        assert (running["status"], running["finished_at"], running["user"]) == (
+            "running",
+            None,
+            None,
+        )
         assert night(other, tmp_path / "archive") == "could_not_begin"
         assert status(other)["last_run"] == running
         monkeypatch.setattr(lease, "_DEAD_S", -1)
@@ -128,13 +133,14 @@ def test_a_lease_that_nobody_holds_in_its_form_is_no_run(one: Machine, other: Ma
 
 def test_a_machine_knows_of_its_own_runs_that_they_were_killed(one: Machine) -> None:
     with one.here() as folder:
-        mark = json.loads((folder / LAST_RUN).read_bytes())
+        marks = json.loads((folder / LAST_RUN).read_bytes())
         later = (datetime.now(UTC) + timedelta(hours=1)).isoformat(timespec="seconds")
-        under_way = mark | {"status": "running", "began": later, "ended": None, "step": "replay"}
-        (folder / LAST_RUN).write_text(json.dumps(under_way))
+        under_way = {"status": "running", "started_at": later, "finished_at": None}
+        marks["last_run"] |= {**under_way, "step": "replay"}
+        (folder / LAST_RUN).write_text(json.dumps(marks))
     found = status(one)
     assert (found["last_run"]["status"], found["last_run"]["step"]) == ("killed", "replay")
-    assert found["last_success"] == mark["success"]
+    assert found["last_success"] == marks["last_success"]
 
 
 def test_a_bucket_without_a_warehouse_or_that_is_none_is_told(

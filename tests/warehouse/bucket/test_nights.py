@@ -324,7 +324,7 @@ def test_night_27_on_every_machine_the_file_would_bring_back_what_a_rollback_und
 def test_night_30_no_night_for_three_days(project: Project, other: Project) -> None:
     store = store_at(project.url)
     mark = json.loads(store.read(LAST_RUN)[0])
-    mark["success"]["ended"] = (datetime.now(UTC) - timedelta(days=3)).isoformat()
+    mark["last_success"]["finished_at"] = (datetime.now(UTC) - timedelta(days=3)).isoformat()
     store.write(LAST_RUN, json.dumps(mark).encode())
     returned, out, err = other.asked("status", "--json", "--max-age", "26h")
     assert (returned, round(json.loads(out)["age_s"] / 86_400)) == (1, 3)
