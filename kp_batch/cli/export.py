@@ -3,9 +3,7 @@
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from errno import EISDIR
-from math import isnan
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import NamedTemporaryFile
@@ -14,7 +12,15 @@ from typing import IO, TYPE_CHECKING, Any, TextIO
 import click
 
 from kp_batch.cli import kp_batch
-from kp_batch.cli.options import complete_domains, json_line, json_option, warehouse_option
+from kp_batch.cli.options import (
+    FaultySettingsError,
+    TableCommand,
+    complete_domains,
+    given,
+    json_line,
+    json_option,
+    warehouse_option,
+)
 from kp_batch.errors import KpBatchError
 from kp_batch.files import atomic_write
 from kp_batch.log import echo, user_err, user_out, writing_to
@@ -22,6 +28,7 @@ from kp_batch.text import Terminal, count_of, printable
 
 if TYPE_CHECKING:
     from kp_batch.operations.export import ExportResult
+    from kp_batch.operations.export_filter import ExportFilter
 
 _STDOUT = "-"
 _STREAM = re.compile("/dev/std(out|err)|/(?:dev|proc/self)/fd/([12])")
@@ -29,21 +36,13 @@ _LINKS = 40  # that are followed at the most, as in Linux
 _ENDINGS = (".jsonl", ".parquet")  # of `FORMATS`, which take long to import
 
 
-class _Number(click.FloatRange):
-    """A number in a range, but not NaN, which passes every bound."""
+def _conditions() -> "type[ExportFilter]":
+    from kp_batch.operations.export_filter import ExportFilter
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """See `click.ParamType`."""
-        number = float(super().convert(value, param, ctx))
-        return self.fail(f"{value!r} is no number", param, ctx) if isnan(number) else number
+    return ExportFilter
 
 
-_day = click.DateTime(["%Y-%m-%d"])
-
-
-@kp_batch.command()
+@kp_batch.command(cls=TableCommand, table=_conditions, completions={"domain": complete_domains})
 @warehouse_option
 @click.option(
     "-o",
@@ -52,49 +51,8 @@ _day = click.DateTime(["%Y-%m-%d"])
     metavar="FILE",
     help="FILE.jsonl, FILE.parquet, or - for JSONL on stdout.",
 )
-@click.option(
-    "--min-score",
-    type=_Number(0, 1),
-    help="The least score.  [default: the warehouse's threshold]",
-)
-@click.option(
-    "--domain",
-    "domains",
-    multiple=True,
-    shell_complete=complete_domains,
-    help="Of that domain; may be given several times.",
-)
-@click.option("--since", type=_day, metavar="DATE", help="Made on that day or later, in UTC.")
-@click.option("--until", type=_day, metavar="DATE", help="Made on that day or earlier.")
-@click.option("--where", metavar="SQL", help="A condition on the view scores.")
-@click.option(
-    "--distinct",
-    type=_Number(0, 1, min_open=True),
-    metavar="COSINE",
-    help="Leave out what resembles a better one that much: 0.95, or 1 for equal texts.",
-)
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="The best N of what is left, in the order of their scores.",
-)
-@click.option("--include-private", is_flag=True, help="Export private traces, too.")
 @json_option
-def export(  # noqa: PLR0913 (each is an option)
-    warehouse: Path,
-    output: str,
-    *,
-    min_score: float | None,
-    domains: tuple[str, ...],
-    since: datetime | None,
-    until: datetime | None,
-    where: str | None,
-    distinct: float | None,
-    top: int | None,
-    include_private: bool,
-    as_json: bool,
-) -> None:
+def export(warehouse: Path, output: str, *, as_json: bool, **conditions: Any) -> None:
     """Write traces with their scores, by default those that are worth sharing.
 
     They are read again from the archive. What is not there any more as it was scored is left out,
@@ -102,26 +60,15 @@ def export(  # noqa: PLR0913 (each is an option)
     """
     if as_json and output == _STDOUT:
         raise click.UsageError("--json and -o - both write to stdout; name a file with -o")
-    if since and until and since > until:
-        raise click.UsageError(f"--since {since.date()} is after --until {until.date()}")
     ending = ending_of(output, _ENDINGS)
-    from kp_batch.operations.export import FORMATS, ExportFilter, check_output, refuse_empty
+    from kp_batch.operations.export import FORMATS, check_output, refuse_empty
     from kp_batch.operations.export import export as export_traces
 
-    conditions = ExportFilter(
-        min_score=min_score,
-        domains=domains,
-        since=str(since.date()) if since else None,
-        until=str(until.date()) if until else None,
-        where=where,
-        distinct=distinct,
-        top=top,
-        private=include_private,
-    )
+    wanted = _conditions().checked(given(conditions), error=FaultySettingsError)
     if output != _STDOUT:
         check_output(warehouse, Path(output).absolute())
-    with output_file(output, private=include_private) as file:
-        exported = export_traces(warehouse, conditions, FORMATS[ending], file)
+    with output_file(output, private=wanted.include_private) as file:
+        exported = export_traces(warehouse, wanted, FORMATS[ending], file)
         # stdout may be the export itself.
         text = json_line(exported) if as_json else exported_text(exported, output)
         echo(text, err=output == _STDOUT)

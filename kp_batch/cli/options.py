@@ -8,6 +8,7 @@ from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import click
@@ -294,17 +295,27 @@ class TableCommand(click.Command):
 
     Args:
         table: imports it.
+        completions: by the names of values, what completes them in a shell.
     """
 
-    def __init__(self, *args: Any, table: "Callable[[], type[Table]]", **attributes: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        table: "Callable[[], type[Table]]",
+        completions: Mapping[str, Callable[..., list[str]]] = MappingProxyType({}),
+        **attributes: Any,
+    ) -> None:
         super().__init__(*args, **attributes)
-        self._table = table
+        self._table, self._completions = table, completions
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Its own parameters, with the others before --json and --help."""
         own = super().get_params(ctx)
         table = self._table()
-        others = [_option(table, name, [_named(name)]) for name in table.model_fields]
+        others = [
+            _option(table, name, [_named(name)], shell_complete=self._completions.get(name))
+            for name in table.model_fields
+        ]
         return [*own[:-2], *others, *own[-2:]]
 
 

@@ -23,12 +23,13 @@ from kp_batch.archive.file_formats.json import reader
 from kp_batch.archive.sources import covers
 from kp_batch.duck import SQL, duckdb_limit, literal, read_parquet, set_variables, sql, statement
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
-from kp_batch.errors import KpBatchError, SettingError, Unread
+from kp_batch.errors import KpBatchError, Unread
 from kp_batch.files import atomic_write
 from kp_batch.html import Displayed
 from kp_batch.ingest.reread import Trace, locations_query, reread_batches
 from kp_batch.log import progress
 from kp_batch.novelty.resemblance import Distinct
+from kp_batch.operations.export_filter import ExportFilter
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.schemas import EXPORTED, TIMESTAMP, arrow_schema
 from kp_batch.text import count_of, encodable, one_line, printable
@@ -87,65 +88,6 @@ class ExportResult(Displayed):
     unread_files: tuple[str, ...]  # the first few of these files
     beyond: int = 0  # the best ones that were asked for
     conditions: tuple[str, ...] = ()  # that a chosen trace meets, in words
-
-
-@dataclass(frozen=True)
-class ExportFilter:
-    """Which traces are exported: those that meet every condition.
-
-    Attributes:
-        min_score: the least score, 0..1; None for the threshold of the warehouse.
-        domains: of which one is the trace's; empty for any.
-        since: the first day of created_at, in UTC, such as 2026-01-31; None for any.
-        until: the last day, likewise.
-        where: SQL, a condition on the view `scores`; None for none.
-        distinct: the least cosine, above 0 and below 1, at which a trace is skipped for a better
-            one that it resembles, or 1, which skips those of equal text; None for none.
-        top: how many of those that are left are exported, the best; None for all.
-        private: whether private traces are exported, too.
-    """
-
-    min_score: float | None = None
-    domains: Sequence[str] = ()
-    since: str | None = None
-    until: str | None = None
-    where: str | None = None
-    distinct: float | None = None
-    top: int | None = None
-    private: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse values that cannot be.
-
-        Raises:
-            SettingError: some cannot.
-        """
-        checks = {
-            "min_score is from 0 to 1": self.min_score is None or 0 <= self.min_score <= 1,
-            "distinct is above 0, up to 1": self.distinct is None or 0 < self.distinct <= 1,
-            "top is at least 1": self.top is None or self.top >= 1,
-        }
-        if wrong := [name for name, holds in checks.items() if not holds]:
-            raise SettingError(f"{'; '.join(wrong)}; change that: {self}")
-
-    def conditions(self, threshold: str) -> Iterator[tuple[str, str]]:
-        """The conditions in SQL, with the variable `domains`, each with its words."""
-        if self.min_score is None:
-            yield "meets_threshold", f"score >= {threshold}, the threshold of the warehouse"
-        elif self.min_score:
-            least = statement("score >= $least::DOUBLE", least=self.min_score)
-            yield least, f"score >= {self.min_score}"
-        if self.domains:
-            among = "list_contains(getvariable('domains'), task_domain)"
-            yield among, f"domain {' or '.join(self.domains)}"
-        if self.since:
-            since = statement("day_of(created_at) >= $day::DATE", day=literal(self.since))
-            yield since, f"since {self.since}"
-        if self.until:
-            until = statement("day_of(created_at) <= $day::DATE", day=literal(self.until))
-            yield until, f"until {self.until}"
-        if self.where is not None:
-            yield self.where, one_line(self.where)
 
 
 class SelectedTrace(NamedTuple):
@@ -221,7 +163,7 @@ def export(warehouse: Path, wanted: ExportFilter, form: ExportFormat, output: Pa
     ):
         selected, read = (staging.folder / f"{name}.parquet" for name in ("selected", "read"))
         count, conditions = _select(warehouse, wanted, selected)
-        skipped = _stage(selected, count, read, form, private=wanted.private)
+        skipped = _stage(selected, count, read, form, private=wanted.include_private)
         create_view(connection, "main", "read", read_parquet(read))
         rows = statement("read")
         if wanted.distinct is not None:
@@ -290,7 +232,7 @@ def _create_wanted(
 ) -> None:
     """Create the table wanted: the rows of the view `scores` that meet the conditions."""
     rows = connection.table("scores")
-    set_variables(connection, domains=list(wanted.domains))
+    set_variables(connection, domains=list(wanted.domain))
     try:
         for condition in conditions:
             rows = rows.filter(str(condition))  # an expression, no statement; no subclass of str
@@ -416,11 +358,9 @@ def export_to(warehouse: Path, wanted: ExportFilter, output: Path) -> ExportResu
             f"{printable(str(output))} has an ending of no format; name a file that ends with "
             f"{' or '.join(FORMATS)}"
         )
-    if wanted.since and wanted.until and wanted.since > wanted.until:
-        raise SettingError(f"since {wanted.since} is after until {wanted.until}; change one")
     check_output(warehouse, output.absolute())
     with atomic_write(output) as partial:
-        partial.touch(0o600 if wanted.private else 0o666)
+        partial.touch(0o600 if wanted.include_private else 0o666)
         result = export(warehouse, wanted, form, partial)
         refuse_empty(result, str(output))
     return result

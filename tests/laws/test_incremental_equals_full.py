@@ -29,7 +29,8 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, BusyError
 from kp_batch.ingest import scan
 from kp_batch.operations.explain import explain
-from kp_batch.operations.export import FORMATS, ExportFilter, export
+from kp_batch.operations.export import FORMATS, export
+from kp_batch.operations.export_filter import ExportFilter
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
@@ -508,7 +509,10 @@ class Nights(RuleBasedStateMachine):
         assert result.wrong.startswith("nothing could be checked" if is_unchecked else "")
         assert (bool(result.wrong), result.sampled) == (is_unchecked, len(count.accepted))
         assert result.checked == len(readable)
-        wanted, output = ExportFilter(min_score=0, private=True), self.folder / "export.jsonl"
+        wanted, output = (
+            ExportFilter(min_score=0, include_private=True),
+            self.folder / "export.jsonl",
+        )
         export(warehouse, wanted, FORMATS[".jsonl"], output)
         there = [
             row.trace_id

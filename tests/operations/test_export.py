@@ -33,17 +33,17 @@ from kp_batch.config import RescoreConfig
 from kp_batch.embedding.chunks import write_chunk
 from kp_batch.errors import KpBatchError
 from kp_batch.ingest import reread
-from kp_batch.novelty import nearest, similar
+from kp_batch.novelty import nearest, resemblance
 from kp_batch.novelty.nearest import BAND
 from kp_batch.novelty.resemblance import Distinct
 from kp_batch.operations.export import (
     FORMATS,
-    ExportFilter,
     ExportResult,
     check_output,
     export,
     select_distinct,
 )
+from kp_batch.operations.export_filter import ExportFilter
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import EXPORTED
@@ -68,7 +68,7 @@ FROM = ("run_id", "encoder_id", "cache_id", "cache_group", "profile_id", "source
 
 
 def exported(warehouse: Path, output: Path, **choice: Any) -> ExportResult:
-    conditions = ExportFilter(**{"min_score": 0.0, "private": True, **choice})
+    conditions = ExportFilter(**{"min_score": 0.0, "include_private": True, **choice})
     return export(warehouse, conditions, FORMATS[output.suffix], output)
 
 
@@ -160,11 +160,11 @@ def test_each_trace_has_its_score_and_where_that_is_from(
 CHOSEN: list[tuple[dict[str, Any], pl.Expr]] = [
     ({"min_score": None}, pl.col("score") >= 0.6),
     ({"min_score": 0.45}, pl.col("score") >= 0.45),
-    ({"domains": ("code", "legal")}, pl.col("task_domain").is_in(["code", "legal"])),
+    ({"domain": ("code", "legal")}, pl.col("task_domain").is_in(["code", "legal"])),
     ({"since": "2026-01-08"}, pl.col("created_at").dt.date() >= date(2026, 1, 8)),
     ({"until": "2026-01-08"}, pl.col("created_at").dt.date() <= date(2026, 1, 8)),
     ({"where": "n_tools > 2 AND success -- yes"}, (pl.col("n_tools") > 2) & pl.col("success")),
-    ({"where": "n_tools > (SELECT avg(n_tools) FROM scores)", "domains": ("code",)}, None),
+    ({"where": "n_tools > (SELECT avg(n_tools) FROM scores)", "domain": ("code",)}, None),
 ]
 
 
@@ -361,10 +361,10 @@ def test_the_command_takes_every_option(
         min_score=0.3,
         since="2026-01-06",
         until="2026-01-12",
-        domains=("code", "legal"),
+        domain=("code", "legal"),
         where="success",
         distinct=0.9,
-        private=True,
+        include_private=True,
     )
     assert answer == {
         "chosen": expected.chosen,
@@ -395,11 +395,17 @@ def test_the_command_takes_every_option(
     [
         (["-o", "a.csv"], "ends with .jsonl or .parquet"),
         (["-o", "-", "--json"], "both write to stdout"),
-        (["-o", "a.jsonl", "--distinct", "0"], "0<x<=1"),
-        (["-o", "a.jsonl", "--distinct", "1.5"], "0<x<=1"),
-        (["-o", "a.jsonl", "--min-score", "nan"], "nan"),
-        (["-o", "a.jsonl", "--since", "soon"], "soon"),
-        (["-o", "a.jsonl", "--since", "2026-01-08", "--until", "2026-01-07"], "after --until 2026"),
+        (["-o", "a.jsonl", "--distinct", "0"], "--distinct is more than 0, got "),
+        (["-o", "a.jsonl", "--distinct", "1.5"], "--distinct is at most 1, got "),
+        (["-o", "a.jsonl", "--min-score", "nan"], "--min-score is a finite number, got "),
+        (
+            ["-o", "a.jsonl", "--since", "soon"],
+            "--since: it is a day, such as 2026-01-31, got 'soon'",
+        ),
+        (
+            ["-o", "a.jsonl", "--since", "2026-01-08", "--until", "2026-01-07"],
+            "since 2026-01-08 is after until 2026-01-07",
+        ),
         ([], "--output"),
     ],
 )
@@ -568,7 +574,7 @@ def test_what_is_not_there_any_more_is_left_out_and_named(various: Path, tmp_pat
 
 @pytest.mark.telling
 def test_private_traces_are_left_out_unless_asked_for(various: Path, tmp_path: Path) -> None:
-    assert chosen(various, "private", tmp_path / "a.jsonl", private=False).private == 2
+    assert chosen(various, "private", tmp_path / "a.jsonl", include_private=False).private == 2
     assert ids(tmp_path / "a.jsonl") == ["private-t2"]
     assert chosen(various, "private", tmp_path / "b.parquet").private == 0
     rows = pq.read_table(tmp_path / "b.parquet").to_pylist()
@@ -577,7 +583,9 @@ def test_private_traces_are_left_out_unless_asked_for(various: Path, tmp_path: P
 
 @pytest.mark.telling
 def test_what_is_not_marked_as_shared_is_private(various: Path, tmp_path: Path) -> None:
-    assert chosen(various, "odd", tmp_path / "a.jsonl", private=False).private == len(UNSHARED)
+    assert chosen(various, "odd", tmp_path / "a.jsonl", include_private=False).private == len(
+        UNSHARED
+    )
     assert ids(tmp_path / "a.jsonl") == ["odd-t16", "odd-t17", "odd-t18"]
 
 
@@ -639,7 +647,7 @@ def test_an_export_stays_out_of_its_archive_and_its_warehouse(tmp_path: Path) ->
 
 def test_of_similar_traces_the_best_public_one_stays(various: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    with_copies = chosen(various, "similar", path, distinct=1.0, private=False)
+    with_copies = chosen(various, "similar", path, distinct=1.0, include_private=False)
     assert with_copies == ExportResult(5, 2, 1, 2, {}, ())
     assert ids(path) == ["similar-t0", "similar-t3"]
     chosen(various, "similar", path, distinct=1.0)
@@ -724,8 +732,8 @@ def test_law_what_is_taken_is_what_a_plain_search_takes(data: st.DataObject) -> 
     nearby = [exact, *beside, 0.9, 1.0]
     bound = float(np.clip(data.draw(st.sampled_from(nearby)), 1e-3, 1.0))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(similar, "_ROWS", data.draw(st.integers(1, 50)))
-        patch.setattr(similar, "_TAKEN", data.draw(st.integers(1, 9)))
+        patch.setattr(resemblance, "_ROWS", data.draw(st.integers(1, 50)))
+        patch.setattr(resemblance, "_TAKEN", data.draw(st.integers(1, 9)))
         patch.setattr(nearest, "_COLUMNS", data.draw(st.integers(1, 9)))
         patch.setattr(nearest, "_PAIRS", data.draw(st.integers(1, 9)))
         chosen, cut = Distinct(bound), data.draw(st.integers(0, count))

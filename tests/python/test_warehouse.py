@@ -544,11 +544,11 @@ def test_faults_of_values_are_told_by_their_names_in_python(
         wh.verify(sample=0)
     with pytest.raises(SettingError, match="may be minutes or months"):
         wh.vacuum(keep="3m")
-    with pytest.raises(SettingError, match="min_score is from 0 to 1; top is at least 1"):
+    with pytest.raises(SettingError, match="min_score is at most 1, got 2; top is at least 1"):
         wh.export(tmp_path / "a.jsonl", min_score=2, top=0)
     for name in ("since", "until"):
         with pytest.raises(
-            SettingError, match=f"^{name} is a day, such as .*, got 'soon'; write one"
+            SettingError, match=f"^{name}: it is a day, such as .*, got 'soon'; write one"
         ):
             wh.export(tmp_path / "a.jsonl", **{name: "soon"})
     with pytest.raises(SettingError, match=r"format 'pdf' is none; choose html or markdown$"):

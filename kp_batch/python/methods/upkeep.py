@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kp_batch.arguments import typed
-from kp_batch.errors import SettingError
 from kp_batch.python.calls import Duration, Several, note_of
+from kp_batch.settings import field_of
 
 if TYPE_CHECKING:
     from kp_batch.operations.export import ExportResult
@@ -53,13 +53,21 @@ class UpkeepMethods(Place):
             >>> result.exported, result.private
             (12, 6)
         """
-        from kp_batch.operations.export import ExportFilter, export_to
+        from kp_batch.operations.export import export_to
+        from kp_batch.operations.export_filter import ExportFilter
 
-        domains = (domain,) if isinstance(domain, str) else domain
-        days = (_day("since", since), _day("until", until))
-        wanted = (min_score, domains, *days, where, distinct, top, include_private)
+        conditions = {
+            "min_score": min_score,
+            "domain": domain,
+            "since": since,
+            "until": until,
+            "where": where,
+            "distinct": distinct,
+            "top": top,
+            "include_private": include_private,
+        }
         with self._reading() as folder:
-            return export_to(folder, ExportFilter(*wanted), Path(output))
+            return export_to(folder, ExportFilter.checked(conditions, field_of), Path(output))
 
     def rollback(
         self, run: str, *, note: str | None = None, dry_run: bool = False
@@ -124,13 +132,3 @@ class UpkeepMethods(Place):
 
         with self._reading() as folder:
             return vacuum(folder, parse_keep(keep), datetime.now(UTC), dry_run=dry_run)
-
-
-def _day(name: str, day: str | date | None) -> str | None:
-    try:
-        return None if day is None else str(date.fromisoformat(str(day)))
-    except ValueError as error:
-        raise SettingError(
-            f"{name} is a day, such as 2026-01-31, got {str(day)!r}; write one, or for a time "
-            "where=\"created_at <= '2026-01-31T12:00Z'\""
-        ) from error

@@ -39,7 +39,7 @@ def exported(
     *,
     distinct: float | None = None,
     top: int | None = None,
-    private: bool = False,
+    include_private: bool = False,
     **conditions: Any,
 ) -> Exported:
     """The export of a state's scores, with these files; the others are those of `ExportFilter`."""
@@ -52,7 +52,7 @@ def exported(
         trace = reread(state, present, row["trace_id"])
         if isinstance(trace, str):
             unread[trace] += 1
-        elif private or not _is_private(trace):
+        elif include_private or not _is_private(trace):
             readable[row["trace_id"]] = trace
         else:
             skipped += 1
@@ -77,7 +77,7 @@ def exported(
 def _is_chosen(row: Score, **conditions: Any) -> bool:
     meets: Mapping[str, Callable[[Any], bool]] = {
         "min_score": lambda least: row["score"] >= least,
-        "domains": lambda domains: row["task_domain"] in domains,
+        "domain": lambda domains: row["task_domain"] in domains,
         "since": lambda day: str(day_of(row["created_at"])) >= day,
         "until": lambda day: str(day_of(row["created_at"])) <= day,
         "where": lambda sql: WHERE[sql](row),

@@ -1,0 +1,80 @@
+"""Which traces an export chooses: the options of `export`, and its keywords in Python."""
+
+from collections.abc import Iterator
+from datetime import date
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from kp_batch.duck import literal, statement
+from kp_batch.settings import ONE_OR_MORE, Metavar, Table
+from kp_batch.text import one_line
+
+
+def _parse_day(day: Any) -> str | None:
+    try:
+        return None if day is None else str(date.fromisoformat(str(day)))
+    except ValueError as error:
+        raise ValueError(
+            f"it is a day, such as 2026-01-31, got {str(day)!r}; write one, or for a time "
+            "where=\"created_at <= '2026-01-31T12:00Z'\""
+        ) from error
+
+
+Day = Annotated[str | None, BeforeValidator(_parse_day), Metavar("DATE")]
+
+
+class ExportFilter(Table):
+    """Which traces are exported: those that meet every condition."""
+
+    min_score: Annotated[float | None, Metavar("SCORE")] = Field(
+        None,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="The least score. Left out, it is the warehouse's threshold.",
+    )
+    domain: Annotated[tuple[str, ...], ONE_OR_MORE] = Field(
+        (), description="Of that domain; may be given several times."
+    )
+    since: Day = Field(None, description="Made on that day or later, in UTC.")
+    until: Day = Field(None, description="Made on that day or earlier.")
+    where: Annotated[str | None, Metavar("SQL")] = Field(
+        None, description="A condition on the view scores."
+    )
+    distinct: Annotated[float | None, Metavar("COSINE")] = Field(
+        None,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Leave out what resembles a better one that much: 0.95, or 1 for equal texts.",
+    )
+    top: Annotated[int | None, Metavar("N")] = Field(
+        None, ge=1, description="The best N of what is left, in the order of their scores."
+    )
+    include_private: bool = Field(default=False, description="Export private traces, too.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.since and self.until and self.since > self.until:
+            raise ValueError(f"since {self.since} is after until {self.until}; change one")
+        return self
+
+    def conditions(self, threshold: str) -> Iterator[tuple[str, str]]:
+        """The conditions in SQL, with the variable `domains`, each with its words."""
+        if self.min_score is None:
+            yield "meets_threshold", f"score >= {threshold}, the threshold of the warehouse"
+        elif self.min_score:
+            least = statement("score >= $least::DOUBLE", least=self.min_score)
+            yield least, f"score >= {self.min_score}"
+        if self.domain:
+            among = "list_contains(getvariable('domains'), task_domain)"
+            yield among, f"domain {' or '.join(self.domain)}"
+        if self.since:
+            since = statement("day_of(created_at) >= $day::DATE", day=literal(self.since))
+            yield since, f"since {self.since}"
+        if self.until:
+            until = statement("day_of(created_at) <= $day::DATE", day=literal(self.until))
+            yield until, f"until {self.until}"
+        if self.where is not None:
+            yield self.where, one_line(self.where)
