@@ -175,6 +175,8 @@ Ray = Annotated[
     AfterValidator(_check_workers),
     _json_of("string", "integer", "null"),
 ]
+CacheSize = Annotated[int, Field(ge=CACHE_SIZE.least, le=CACHE_SIZE.most, strict=True)]
+Threshold = Annotated[float, Field(ge=SHARE.least, le=SHARE.most)]
 Limit = Annotated[
     str | None,
     BeforeValidator(lambda value: value if value is None else parse_limit(value)),
@@ -251,13 +253,7 @@ class SettingsTable(Table):
         description="In which a model computes: float32, or bf16, which is faster where the "
         "processor or the GPU has it.",
     )
-    cache_size: int = Field(
-        1_000,
-        ge=CACHE_SIZE.least,
-        le=CACHE_SIZE.most,
-        strict=True,
-        description="How many vectors the cache holds.",
-    )
+    cache_size: CacheSize = Field(1_000, description="How many vectors the cache holds.")
     ttl: Duration = Field(
         None, description="How long a vector stays in the cache: none, 90m, 12h, 7d."
     )
@@ -266,11 +262,8 @@ class SettingsTable(Table):
         description="Traces that are equal in this share a cache: none (all of them), agent_id, "
         "framework, task_domain, or a key of the files' paths such as host=a; + joins several.",
     )
-    threshold: float = Field(
-        0.75,
-        ge=SHARE.least,
-        le=SHARE.most,
-        description="The score from which on a trace is worth sharing.",
+    threshold: Threshold = Field(
+        0.75, description="The score from which on a trace is worth sharing."
     )
     text: bool = Field(
         default=True,

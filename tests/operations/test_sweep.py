@@ -355,11 +355,11 @@ def test_windows_that_fit_into_no_memory_are_refused(
 def test_a_wrong_value_is_reported_with_its_option(
     tmp_path: Path, option: str, value: str, got: str
 ) -> None:
-    with pytest.raises(click.BadParameter) as wrong:
+    with pytest.raises(click.UsageError) as wrong:
         group.main(["sweep", "--warehouse", str(tmp_path), option, value], standalone_mode=False)
     assert wrong.value.exit_code == 2
     assert option in wrong.value.format_message()
-    assert wrong.value.format_message().endswith(f"got {got!r}")
+    assert wrong.value.format_message().endswith((f"got {got!r}", f"got {got}"))
 
 
 @pytest.mark.telling

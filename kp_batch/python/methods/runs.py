@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kp_batch.arguments import typed
 from kp_batch.operations.preview import Preview
-from kp_batch.python.calls import Archive, Duration, Setting, Several, config_of, show_settings
+from kp_batch.python.calls import Archive, Duration, Setting, Several, show_settings
 from kp_batch.report.run_summary import Summary, with_all_domains
+from kp_batch.settings import field_of
 
 if TYPE_CHECKING:
     from kp_batch.operations.sweep_result import Sweep
@@ -106,11 +107,12 @@ class RunMethods(Place):
             [(50, 0.255, 42), (100, 0.244, 37), (1000, 0.214, 30)]
         """
         from kp_batch.operations.sweep import sweep
+        from kp_batch.operations.sweep_values import SweepValues
 
-        by, sizes = _each("cache_by", cache_by), _each("cache_size", cache_size)
-        ttls, thresholds = _each("ttl", ttl), _each("threshold", threshold)
+        values = {"cache_by": cache_by, "cache_size": cache_size, "ttl": ttl}
+        wanted = SweepValues.checked({**values, "threshold": threshold}, field_of)
         with self._reading() as folder:
-            return sweep(folder, cache_by=by, sizes=sizes, ttls=ttls, thresholds=thresholds)
+            return sweep(folder, **wanted.for_sweep())
 
     def _start(
         self,
@@ -137,9 +139,3 @@ class RunMethods(Place):
 show_settings(RunMethods.run)
 show_settings(RunMethods.preview)
 show_settings(RunMethods.plan, "ray", "wait", "note")
-
-
-def _each(name: str, values: Any) -> list[Any]:
-    """The values of a setting, of which one may stand alone, as the warehouse keeps them."""
-    several = values if isinstance(values, (list, tuple)) else [values]
-    return [config_of({"warehouse": "", name: value}).settings[name] for value in several]

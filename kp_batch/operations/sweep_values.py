@@ -1,0 +1,47 @@
+"""The values of a sweep: the options of `sweep`, and its keywords in Python."""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from kp_batch.settings import CacheBy, CacheSize, Duration, Metavar, Table, Threshold
+
+
+def _each(values: Any) -> list[Any]:
+    """The values of a setting, one of which may stand alone; a text has commas between several."""
+    several = values if isinstance(values, (list, tuple)) else [values]
+    lists = [each.split(",") if isinstance(each, str) else [each] for each in several]
+    return [each.strip() if isinstance(each, str) else each for own in lists for each in own]
+
+
+def _number(value: Any) -> Any:
+    is_number = isinstance(value, str) and value.isascii() and value.isdigit()
+    return int(value) if is_number else value
+
+
+_SEVERAL = BeforeValidator(_each)
+_Size = Annotated[CacheSize, BeforeValidator(_number)]
+_CacheBy = Annotated[CacheBy, BeforeValidator(lambda names: () if names is None else names)]
+
+
+class SweepValues(Table):
+    """The settings whose combinations are compared; those without a value stay as they are."""
+
+    cache_by: Annotated[tuple[_CacheBy, ...], _SEVERAL, Metavar("NAME,...")] = Field(
+        (), description="Whose traces share a cache: none,agent_id,agent_id+host."
+    )
+    cache_size: Annotated[tuple[_Size, ...], _SEVERAL, Metavar("SIZE,...")] = Field(
+        (), description="Vectors that the cache holds: 200,1000,5000."
+    )
+    ttl: Annotated[tuple[Duration, ...], _SEVERAL, Metavar("TTL,...")] = Field(
+        (), description="Times to live in the cache: none,12h,7d."
+    )
+    threshold: Annotated[tuple[Threshold, ...], _SEVERAL, Metavar("SCORE,...")] = Field(
+        (), description="Scores worth sharing: 0.7,0.75."
+    )
+
+    def for_sweep(self) -> dict[str, Any]:
+        """The keywords of `sweep`."""
+        values = self.model_dump(mode="json")
+        names = {"cache_size": "sizes", "ttl": "ttls", "threshold": "thresholds"}
+        return {names.get(name, name): value for name, value in values.items()}
