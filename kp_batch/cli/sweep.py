@@ -33,7 +33,7 @@ def sweep(warehouse: Path, *, as_json: bool, **values: Any) -> None:
 
     Every combination of the given values is compared with the one in force, from the stored
     vectors; what is left out stays as the warehouse has it. Encoder and weights are those in force.
-    Where the archive has recorded scores, it tells how well each cache fits them.
+    Where the archive has recorded scores, a column shows how many each cache gives again.
     """
     from kp_batch.operations.sweep import sweep as sweep_of
 

@@ -80,6 +80,16 @@ class Matches:
         beaten = ~self.found | ((self.zeros > 0) & (best < 0))
         return np.where(self.met == 0, np.nan, np.where(beaten, 0.0, best))
 
+    def joined(self, earlier: "Matches") -> "Matches":
+        """The nearest, for k = 1, of these columns and of earlier ones."""
+        wins = earlier.cosines >= self.cosines
+        return Matches(
+            np.where(wins, earlier.columns, self.columns),
+            np.where(wins, earlier.cosines, self.cosines),
+            self.met + earlier.met,
+            self.zeros + earlier.zeros,
+        )
+
 
 def nearest(
     queries: Float32s,
@@ -105,7 +115,9 @@ def nearest(
         windows: the columns that each query is compared with; None for all.
     """
     own = windows or Windows.all(len(queries))
-    is_open = nonzero(queries) if own.wanted is None else nonzero(queries) & own.wanted
+    is_open = nonzero(queries) & (own.first < own.end)
+    if own.wanted is not None:
+        is_open &= own.wanted
     search = _Search(queries, k, bound, own, is_open)
     begin = 0
     for tile in tiles:

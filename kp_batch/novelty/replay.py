@@ -127,6 +127,38 @@ def replay_windows(
     return Replay(similarity[first:], np.where(is_beaten, -1, columns)[first:], found.met[first:])
 
 
+def nested_similarities(vectors: Float32s, starts: Int64s, *, first: int = 0) -> Float64s:
+    """The greatest similarity to each trace within each of several windows; see `replay_windows`.
+
+    All windows of a trace end before it. So a wide one is the next narrower one, and what lies
+    before that: together they cost one replay with the widest.
+
+    Args:
+        vectors: float32, shape (n, dimensions), unit or zero rows, in replay order.
+        starts: int64, shape (kinds, n), each row ascending: where the windows of each kind begin.
+        first: the first row of the result; those before it are only in windows.
+
+    Returns:
+        float64, shape (kinds, n - first): as `Replay.max_similarity`.
+
+    Raises:
+        ValueError: the shapes differ, or a row is neither unit nor zero.
+    """
+    _check(vectors, starts[0])
+    end = np.arange(starts.shape[1], dtype=np.int64)
+    wanted = end >= first
+    narrowest_first = np.argsort(-starts, axis=0, kind="stable")
+    within, similarities = None, list[Float64s]()
+    for start in np.take_along_axis(starts, narrowest_first, axis=0):
+        beyond = nearest(vectors, [vectors], windows=Windows(start, end, wanted=wanted))
+        within = beyond if within is None else within.joined(beyond)
+        similarities.append(within.max_similarity)
+        end = start
+    result = np.empty(starts.shape)
+    np.put_along_axis(result, narrowest_first, np.array(similarities), axis=0)
+    return result[:, first:]
+
+
 def _check(vectors: Float32s, starts: Int64s) -> None:
     if vectors.ndim != 2 or vectors.dtype != np.float32 or len(vectors) != len(starts):
         raise ValueError(

@@ -1,5 +1,5 @@
 -- The scores with one cache and some thresholds, by domain, compared with those in force.
--- Given: files (a relation, see sweep.SWEPT), the variables cache (its number), thresholds,
+-- Given: files (a relation, see sweep.py), the variables cache (its number), thresholds,
 -- threshold_in_force and tolerance, and the catalog's macros.
 WITH swept AS NOT MATERIALIZED (
     SELECT * EXCLUDE (cache) FROM $files WHERE cache = getvariable('cache')
@@ -10,12 +10,10 @@ means AS (
         count(*) AS traces,
         score_mean(novelty) AS mean_novelty,
         score_mean(score) AS mean_score,
-        score_mean(score - score_in_force) AS mean_change,
-        count(recorded_error) AS recorded,
-        score_mean(recorded_error) AS recorded_error,
-        count(*) FILTER (implies_restart) AS implied_restarts,
-        count(*) FILTER (recorded_error <= getvariable('tolerance'))
-            / nullif(recorded + implied_restarts, 0) AS recorded_share
+        count(recorded_score) AS recorded,
+        score_mean(abs(score - recorded_score)) AS recorded_error,
+        count(*) FILTER (abs(score - recorded_score) <= getvariable('tolerance'))
+            / nullif(recorded, 0) AS recorded_share
     FROM swept
     GROUP BY ROLLUP (task_domain)
 ),

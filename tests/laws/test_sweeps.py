@@ -1,4 +1,4 @@
-"""A sweep's outcomes are those of plain replays."""
+"""A sweep's variants are those of plain replays."""
 
 from dataclasses import asdict
 from datetime import timedelta
@@ -9,7 +9,7 @@ import pytest
 from kp_batch.operations.sweep import sweep
 from tests.support.oracle.answers import assert_same
 from tests.support.oracle.history import History, ttl_text
-from tests.support.oracle.sweeps import Cache, outcomes
+from tests.support.oracle.sweeps import Cache, variants
 
 pytestmark = pytest.mark.slow
 
@@ -38,10 +38,10 @@ def assert_swept(history: History, caches: list[Cache], thresholds: list[float])
         thresholds=thresholds,
     )
     assert result.traces == len(history.last.scores)
-    rows = [asdict(row) for row in result.outcomes]
+    rows = [asdict(row) for row in result.variants]
     wanted = [
         {**row, "cache_by": "+".join(row["cache_by"]) or "none", "ttl": shown(row["ttl"])}
-        for row in outcomes(history.last, caches, thresholds)
+        for row in variants(history.last, caches, thresholds)
     ]
     of_swept = [row for row in rows if _is_swept(row, wanted)]
     assert_same(of_swept, wanted)

@@ -1,5 +1,5 @@
 import tracemalloc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from random import Random
@@ -17,7 +17,13 @@ from threadpoolctl import threadpool_limits
 
 from kp_batch.novelty import nearest
 from kp_batch.novelty.cache import VectorCache
-from kp_batch.novelty.replay import Replay, replay, replay_windows, window_starts
+from kp_batch.novelty.replay import (
+    Replay,
+    nested_similarities,
+    replay,
+    replay_windows,
+    window_starts,
+)
 from kp_batch.vectors import cosines, unit
 
 pytestmark = pytest.mark.slow
@@ -158,17 +164,30 @@ def test_law_rows_that_are_not_wanted_change_nothing(history: History, data: st.
     assert bits(result, np.flatnonzero(wanted)) == bits(history.replayed(), np.flatnonzero(wanted))
 
 
+@dataclass(frozen=True)
+class Groups:
+    """A history as the rows of several caches, one after the other."""
+
+    bounds: list[int]
+    first: Int64s  # of each row, the first of its group
+    times: Int64s  # they ascend within a group alone
+
+
+def grouped(history: History, data: st.DataObject) -> Groups:
+    ends = data.draw(st.lists(st.integers(0, len(history.times)), max_size=8))
+    bounds = sorted({0, *ends, len(history.times)})
+    first = np.zeros(len(history.times), dtype=np.int64)
+    for begin, end in pairwise(bounds):
+        first[begin:end] = begin
+    return Groups(bounds, first, history.times - first)
+
+
 @laws
 @given(histories(), st.data(), st.integers(1, 60))
 def test_law_no_group_meets_another(history: History, data: st.DataObject, block: int) -> None:
     """One product for the groups, one after the other, gives what a cache for each gives."""
-    ends = data.draw(st.lists(st.integers(0, len(history.times)), max_size=8))
-    bounds = sorted({0, *ends, len(history.times)})
-    first = np.zeros(len(history.times), dtype=np.int64)
-    times = np.concatenate([history.times[:0], history.times])
-    for begin, end in pairwise(bounds):
-        first[begin:end] = begin
-        times[begin:end] -= begin  # they ascend within a group alone
+    groups = grouped(history, data)
+    bounds, first, times = groups.bounds, groups.first, groups.times
     starts = window_starts(times, history.max_elements, history.ttl, first)
     with blocks_of(block):
         result = replay_windows(history.vectors, starts)
@@ -178,6 +197,34 @@ def test_law_no_group_meets_another(history: History, data: st.DataObject, block
         nearest = np.where(result.nearest[rows] < 0, -1, result.nearest[rows] - begin)
         ours = Replay(result.max_similarity[rows], nearest, result.cache_size[rows])
         assert bits(ours) == bits(alone)
+
+
+CACHES = st.tuples(st.integers(1, 12) | st.just(1_000), st.none() | st.integers(1, 12))
+
+
+@laws
+@given(histories(), st.lists(CACHES, min_size=1, max_size=5), st.data(), st.integers(1, 60))
+def test_law_several_caches_at_once_equal_each_alone(
+    history: History, caches: list[tuple[int, int | None]], data: st.DataObject, block: int
+) -> None:
+    """The widths of their windows may cross from row to row."""
+    groups = grouped(history, data)
+    alone = [
+        replace(history, max_elements=size, ttl=None if ttl is None else ttl * MICROSECOND)
+        for size, ttl in caches
+    ]
+    starts = np.array(
+        [window_starts(groups.times, x.max_elements, x.ttl, groups.first) for x in alone]
+    )
+    own = data.draw(st.integers(0, len(history.times)))
+    with blocks_of(block):
+        result = nested_similarities(history.vectors, starts, first=own)
+    for similarities, each in zip(result, alone, strict=True):
+        of_groups = [
+            one_at_a_time(part(each, slice(*bounds))).max_similarity
+            for bounds in pairwise(groups.bounds)
+        ]
+        assert similarities.tobytes() == np.concatenate([[], *of_groups])[own:].tobytes()
 
 
 @laws
@@ -304,10 +351,14 @@ def archive(count: int, dimensions: int = 384) -> History:
 
 def test_law_the_thread_count_changes_nothing() -> None:
     history = archive(2_000)
+    starts = np.array([window_starts(history.times, size, history.ttl) for size in (50, 9, 500)])
+    alone = [replay_windows(history.vectors, each).max_similarity.tobytes() for each in starts]
     answers: set[tuple[bytes, ...]] = set()
     for threads in (1, 2, 3):
         with threadpool_limits(threads):
             answers.update(bits(history.replayed(block)) for block in (64, 256, 5_000))
+            nested = nested_similarities(history.vectors, starts)
+            assert [each.tobytes() for each in nested] == alone
     assert len(answers) == 1
 
 

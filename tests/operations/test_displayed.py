@@ -38,7 +38,7 @@ from kp_batch.operations.similar import (
 )
 from kp_batch.operations.status import WarehouseStatus, status_of, status_text
 from kp_batch.operations.sweep import sweep
-from kp_batch.operations.sweep_result import Outcome, Sweep, sweep_text
+from kp_batch.operations.sweep_result import Sweep, Variant, sweep_text
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import Difference, Verification, verification_text, verify
 from kp_batch.operations.warehouse_cache import scoring
@@ -332,26 +332,17 @@ def test_the_comparison_shows_the_moves_of_each_domain_and_of_ten_traces(results
     assert shown(results, "comparison").texts[-1] == f"{more:,} more: see moved"
 
 
-def test_the_sweep_marks_the_combination_in_force_and_tells_the_better_fit(
-    results: Results,
-) -> None:
+def test_the_sweep_marks_the_combination_in_force(results: Results) -> None:
     result: Sweep = results["sweep"]
-    *domains, recorded = shown(results, "sweep").tables
-    overall = [row for row in result.outcomes if row.task_domain is None]
+    domains = shown(results, "sweep").tables
+    overall = [row for row in result.variants if row.task_domain is None]
     assert column(domains[0], "score") == [f"{row.mean_score:.4f}" for row in overall]
     assert column(domains[0], "now reach") == [f"{row.now_reach:,}" for row in overall]
-    for table in (*domains, recorded):
+    assert column(domains[0], "recorded") == [f"{row.recorded_share:.1%}" for row in overall]
+    for table in domains:
         [in_force] = [kind for kind, row in zip(table.kinds, table.rows, strict=True) if row[-1]]
         assert in_force == "marked"
         assert table.kinds.count("marked") == 1
-    assert column(recorded, "same score") == [f"{row.recorded_share:.1%}" for row in result.caches]
-    fits = [
-        replace(row, recorded=9, recorded_share=float(not row.in_force), recorded_error=0.1)
-        for row in result.outcomes
-    ]
-    better = replace(result, outcomes=tuple(fits))
-    assert better.better_fit
-    assert Shown(better._repr_html_()).texts[-1] == better.better_fit
 
 
 def test_the_explanation_shows_the_sum_its_bars_and_both_texts(results: Results) -> None:
@@ -420,7 +411,7 @@ FRAMES: Sequence[tuple[str, Callable[[Any], pl.DataFrame], Callable[[Any], Any],
     ("comparison", lambda x: x.moved, lambda x: x.movers, TopChange),
     ("comparison", lambda x: x.by_domain, lambda x: x.domains, DomainMoves),
     ("preview", lambda x: x.moved, lambda x: x.comparison.movers, TopChange),
-    ("sweep", Sweep.to_polars, lambda x: x.outcomes, Outcome),
+    ("sweep", Sweep.to_polars, lambda x: x.variants, Variant),
     ("explanation", lambda x: x.traces_met, lambda x: x.neighbours, Neighbour),
     ("explanation", lambda x: x.score_changes, lambda x: x.history, ScoreChange),
     ("similar", SimilarTraces.to_polars, lambda x: x.nearest, SimilarTrace),
@@ -456,7 +447,7 @@ def test_frames_of_nothing_have_the_same_columns_and_types(results: Results) -> 
         "summary": {"scores": []},
         "plan": {"by_domain_and_day": []},
         "comparison": {"movers": (), "domains": ()},
-        "sweep": {"outcomes": ()},
+        "sweep": {"variants": ()},
         "explanation": {"neighbours": (), "history": ()},
         "similar": {"nearest": ()},
         "verification": {"differences": ()},

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import signal
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ import click
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -31,8 +32,8 @@ from kp_batch.novelty.cache import VectorCache, novelty
 from kp_batch.novelty.cache_settings import CacheSettings
 from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget
-from kp_batch.operations.sweep import SWEPT, Grouping, sweep, sweep_span, sweep_spans
-from kp_batch.operations.sweep_result import COLUMNS, Outcome, Sweep, sweep_text
+from kp_batch.operations.sweep import Grouping, sweep, sweep_span, sweep_spans
+from kp_batch.operations.sweep_result import Sweep, Variant, sweep_text
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.vectors import Float32s, normalised
@@ -83,7 +84,11 @@ def swept(warehouse: Path, **options: Any) -> Sweep:
     return sweep(warehouse, **options)
 
 
-def of_runs(own: RescoreConfig, **changed: Any) -> list[Outcome]:
+def named(row: Variant) -> tuple[object, ...]:
+    return row.cache_by, row.cache_size, row.ttl, row.threshold
+
+
+def of_runs(own: RescoreConfig, **changed: Any) -> list[Variant]:
     """What a second run of the warehouse leaves, and how it compares with its first."""
     again = RescoreConfig.model_validate({**own.model_dump(), **changed})
     rescore_archive(again)
@@ -104,19 +109,17 @@ def of_runs(own: RescoreConfig, **changed: Any) -> list[Outcome]:
     )
     of_domain = {domain: means for domain, *means in aggregates}
     return [
-        Outcome(
+        Variant(
             **changed,
             task_domain=row.task_domain,
             in_force=changed == IN_FORCE,
             traces=row.traces,
             mean_novelty=of_domain[row.task_domain][0],
             mean_score=row.second_mean,
-            mean_change=pytest.approx(row.second_mean - row.first_mean, abs=3e-12),
             rank_correlation=pytest.approx(row.rank_correlation, abs=1e-12),
             recorded=of_domain[row.task_domain][2],
             recorded_error=of_domain[row.task_domain][3],
             recorded_share=0.0,
-            implied_restarts=0,
             worth_sharing=of_domain[row.task_domain][1],
             now_reach=row.now_reach,
             no_longer_reach=row.no_longer_reach,
@@ -140,20 +143,20 @@ def test_each_combination_scores_every_trace_as_a_run_with_these_settings(
     result = swept(scored.warehouse, **options)
     assert result.traces == 200
     combinations = list(product(*options.values()))
-    assert len(result.outcomes) == len(combinations) * len(
-        {row.task_domain for row in result.outcomes}
+    assert len(result.variants) == len(combinations) * len(
+        {row.task_domain for row in result.variants}
     )
-    assert [row.in_force for row in result.outcomes].count(True) == len(result.outcomes) / len(
+    assert [row.in_force for row in result.variants].count(True) == len(result.variants) / len(
         combinations
     )
     in_force = dict(ask(scored, "SELECT trace_id, score FROM scores"))
     for combination, place, number in (
-        (("none", 40, "3h", 0.55), 0, 0),
-        (("none", 1, "none", 0.7), 0, 1),
-        (("host", 10**6, "1s", 0.1), 2, 7),
-        (("agent_id+host", 40, "none", 0.55), 1, 3),
+        (("none", 40, "3h", 0.55), 0, 4),
+        (("none", 1, "none", 0.7), 0, 2),
+        (("host", 10**6, "1s", 0.1), 2, 6),
+        (("agent_id+host", 40, "none", 0.55), 1, 5),
     ):
-        outcomes = [row for row in result.outcomes if (*row.cache, row.threshold) == combination]
+        outcomes = [row for row in result.variants if named(row) == combination]
         assert outcomes == of_runs(scored, **dict(zip(IN_FORCE, combination, strict=True))), (
             combination
         )
@@ -174,50 +177,22 @@ CACHES = st.builds(
     st.integers(1, 20),
     st.none() | st.integers(1, 4).map(lambda seconds: timedelta(seconds=seconds)),
 )
-# The last one is similar to the others by 0.5: novelty is then that of an empty cache.
-VECTORS = ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (1, 1, 1, 1))
-WEIGHTS = (0.2, 0.3, 0.3, 0.2)  # of code
-
-
-def score_of(novelty: float) -> float:
-    """The score of a row of `traces_at`."""
-    return 0.5 * WEIGHTS[0] + novelty * WEIGHTS[1] + 0.5 * WEIGHTS[2] + 0.5 * WEIGHTS[3]
-
-
-# Of a trace: its time in microseconds, its vector, the recorded score.
-Row = tuple[int, tuple[int, ...], float | None]
+VECTORS = ((1, 0, 0, 0), (0, 1, 0, 0), (1, 1, 1, 1), (-1, 0, 0, 0), (0, 0, 0, 0))
+Row = tuple[int, tuple[int, ...]]  # of a trace: its time in microseconds, its vector
 ROWS: st.SearchStrategy[Row] = st.tuples(
-    st.integers(0, 6).map(lambda number: number * 500_000),
-    st.sampled_from(VECTORS),
-    st.sampled_from((None, 0.4, score_of(0.5), score_of(0.5))),
+    st.integers(0, 6).map(lambda number: number * 500_000), st.sampled_from(VECTORS)
 )
-LAST: Row = (0, VECTORS[1], 0.4)
 GROUPS = st.lists(ROWS, min_size=1, max_size=15).map(lambda rows: sorted(rows, key=itemgetter(0)))
 
 
-def novelty_in(cache: VectorCache, vector: Float32s, now: datetime) -> float:
-    """Novelty of a vector, which the cache then holds."""
-    similarity = cache.max_cosine_similarity(vector, now)
-    cache.add(vector, now)
-    return 0.5 if similarity is None else float(novelty(similarity))
-
-
-def one_by_one(
-    cache: CacheSettings, rows: list[Row], vectors: Float32s
-) -> list[tuple[float, float | None, bool]]:
-    """Novelty, distance from the recorded score, and whether that implies a restart."""
-    plain, restarted = (VectorCache(cache.size, vectors.shape[1], cache.ttl) for _ in range(2))
-    replayed: list[tuple[float, float | None, bool]] = []
-    for (time, _, recorded), vector in zip(rows, vectors, strict=True):
+def one_by_one(cache: CacheSettings, rows: list[Row], vectors: Float32s) -> Iterator[float]:
+    """The novelty of each trace at its time."""
+    live = VectorCache(cache.size, vectors.shape[1], cache.ttl)
+    for (time, _), vector in zip(rows, vectors, strict=True):
         now = datetime.fromtimestamp(time / 1e6, UTC)
-        own = novelty_in(plain, vector, now)
-        restarts = recorded == score_of(0.5) and abs(score_of(own) - recorded) > 1e-6
-        if restarts:
-            restarted.clear()
-        theirs = score_of(novelty_in(restarted, vector, now))
-        error = None if recorded is None or restarts else abs(theirs - recorded)
-        replayed.append((own, error, restarts))
-    return replayed
+        similarity = live.max_cosine_similarity(vector, now)
+        live.add(vector, now)
+        yield 0.5 if similarity is None else float(novelty(similarity))
 
 
 @settings(
@@ -230,12 +205,6 @@ def one_by_one(
     st.lists(CACHES, min_size=1, max_size=4, unique=True),
     st.integers(1, 6),
 )
-# The row before the last restarts nothing: it was compared with the first; the last was not.
-@example(
-    [[*((0, VECTORS[index], None) for index in (3, 1, 2)), (0, VECTORS[0], score_of(0.5)), LAST]],
-    [CacheSettings(3, None)],
-    1,
-)
 def test_however_spans_are_cut_each_groups_caches_are_those_of_its_whole_history(
     monkeypatch: pytest.MonkeyPatch,
     groups: list[list[Row]],
@@ -244,7 +213,7 @@ def test_however_spans_are_cut_each_groups_caches_are_those_of_its_whole_history
 ) -> None:
     monkeypatch.setattr(kp_batch.operations.sweep, "RANGE_ROWS", length)
     rows = [row for group in groups for row in group]
-    vectors = normalised(np.array([vector for _, vector, _ in rows], dtype=np.float64))
+    vectors = normalised(np.array([vector for _, vector in rows], dtype=np.float64))
     grouping = Grouping((), {cache: set() for cache in caches})
     with TemporaryDirectory() as folder:
         staging = Staging(Path(folder))
@@ -259,15 +228,11 @@ def test_however_spans_are_cut_each_groups_caches_are_those_of_its_whole_history
             for span in sweep_spans(staging, caches)
         ]
         result = pl.concat(pl.read_parquet(file) for file in files)
-    assert result.schema == SWEPT
-    for number, cache in enumerate(caches):
-        wanted: list[tuple[float, float | None, bool]] = []
+    for number, cache in enumerate(grouping.caches):
+        wanted: list[float] = []
         for members in groups:
             wanted += one_by_one(cache, members, vectors[len(wanted) :][: len(members)])
-        replayed = result.filter(cache=number).select(
-            "novelty", "recorded_error", "implies_restart"
-        )
-        assert replayed.rows() == wanted
+        assert result.filter(cache=number)["novelty"].to_list() == wanted
 
 
 def staged(groups: list[list[Row]]) -> pl.DataFrame:
@@ -275,13 +240,12 @@ def staged(groups: list[list[Row]]) -> pl.DataFrame:
     lengths = np.array(list(map(len, groups)))
     first = np.repeat(np.cumsum(lengths) - lengths, lengths)
     [profile] = [profile for profile in load_profiles().profiles if profile.name == "code"]
-    times, _, recorded = zip(*(row for group in groups for row in group), strict=True)
-    columns = {"first": first, "created_at": times, "recorded_score": recorded}
-    return pl.DataFrame(columns, schema_overrides={"recorded_score": pl.Float64}).with_columns(
+    times = [time for group in groups for time, _ in group]
+    return pl.DataFrame({"first": first, "created_at": times}).with_columns(
         pl.col("created_at").cast(pl.Datetime("us", "UTC")),
         task_domain=pl.lit("code"),
         profile_id=pl.lit(profile.profile_id),
-        **dict.fromkeys(("novelty_in_force", "score_in_force"), pl.lit(0.25)),
+        **dict.fromkeys(("novelty_in_force", "score_in_force", "recorded_score"), pl.lit(0.25)),
         **dict.fromkeys(("complexity", "tool_diversity", "outcome_confidence"), pl.lit(0.5)),
         **dict.fromkeys(
             ("single_thought", "recovery_bonus", "low_diversity_penalty"), pl.lit(value=False)
@@ -313,7 +277,7 @@ def test_a_warehouse_without_a_score_has_none_to_sweep(tmp_path: Path) -> None:
     lone = write_jsonl(tmp_path / "a.jsonl", [trace(id="lone")])
     rescore_archive(config(tmp_path, lone))
     result = swept(tmp_path / "warehouse", sizes=[1, 10**17], ttls=["1s", "none"])
-    assert {(row.mean_novelty, row.rank_correlation) for row in result.outcomes} == {(0.5, None)}
+    assert {(row.mean_novelty, row.rank_correlation) for row in result.variants} == {(0.5, None)}
     forget(tmp_path / "warehouse", ["lone"])
     with pytest.raises(WarehouseError, match=r"no trace is scored in .*warehouse; run an archive"):
         swept(tmp_path / "warehouse")
@@ -383,14 +347,14 @@ def test_the_command_tells_the_same_in_all_forms_and_changes_nothing(scored: Res
     shown = invoke(*arguments)
     assert shown.stdout == f"{sweep_text(result)}\n"
     assert max(map(len, shown.stdout.splitlines())) <= 120
-    [in_force] = {row for row in result.outcomes if row.in_force and row.task_domain is None}
+    [in_force] = {row for row in result.variants if row.in_force and row.task_domain is None}
     [line] = re.findall(r"^all domains.*\n(?:.+\n)*?(.* in force)$", shown.stdout, re.MULTILINE)
     assert line.split()[:5] == ["none", "40", "3h", "0.55", f"{in_force.mean_novelty:.4f}"]
     assert listing(scored.warehouse) == before
 
 
-def outcome(**changes: Any) -> Outcome:
-    """An outcome over all domains."""
+def variant(**changes: Any) -> Variant:
+    """The combination in force, over all domains."""
     cache: dict[str, Any] = {
         "cache_by": "none",
         "cache_size": 40,
@@ -398,62 +362,24 @@ def outcome(**changes: Any) -> Outcome:
         "threshold": 0.5,
         "in_force": True,
     }
-    means = {"traces": 100, "mean_novelty": 0.5, "mean_score": 0.5, "mean_change": 0.0}
+    means = {"traces": 100, "mean_novelty": 0.5, "mean_score": 0.5, "rank_correlation": None}
     recorded = {"recorded": 0, "recorded_error": None, "recorded_share": None}
     reaching = {"worth_sharing": 1, "now_reach": 0, "no_longer_reach": 0}
-    rest = {"task_domain": None, "rank_correlation": None, "implied_restarts": 0}
-    return Outcome(**{**cache, **means, **recorded, **reaching, **rest, **changes})
+    return Variant(**{"task_domain": None, **cache, **means, **recorded, **reaching, **changes})
 
 
-@pytest.mark.telling
-@pytest.mark.parametrize(
-    ("in_force", "other", "fits"),
-    [
-        ((0.1, 0.04), (0.1, 0.019), True),
-        ((0.1, 0.04), (0.9, 0.05), True),
-        ((0.1, 0.04), (0.5, 0.021), False),
-        ((0.1, 0.04), (0.0, 0.0), False),
-        ((1.0, 9e-7), (1.0, 0.0), False),
-        ((1.0, 0.0), (1.0, 0.0), False),
-        ((None, None), (None, None), False),
-        ((0.0, 0.2), (0.0, None), False),  # its restarts explain all of them
-        ((0.0, None), (0.9, 0.05), True),
-        ((0.0, None), (0.4, 0.05), False),
-    ],
-)
-def test_a_cache_fits_better_where_half_as_many_differ_or_by_half_as_much(
-    *, in_force: tuple[float | None, ...], other: tuple[float | None, ...], fits: bool
-) -> None:
-    fit, now = (
-        {"recorded_share": share, "recorded_error": error, "recorded": 0 if error is None else 90}
-        for share, error in (other, in_force)
-    )
-    perfect = {"recorded_share": 1.0, "recorded_error": 0.0, "recorded": 90}
-    rows = (
-        outcome(cache_by="agent_id", in_force=False, **fit),
-        outcome(**now),
-        outcome(task_domain="code", cache_size=9, in_force=False, **perfect),
-    )
-    result = Sweep("an encoder", 100, rows)
-    assert result.better_fit.startswith("--cache-by agent_id --cache-size 40 --ttl 3h ") == fits
-    assert bool(result.better_fit) == fits
-    text = sweep_text(result)
-    assert ("\nrecorded scores" in text) == any(row["recorded"] for row in (fit, now))
-    assert ("fits better" in text) == fits
-
-
-def test_a_cell_is_a_value_in_its_form_and_empty_where_there_is_none() -> None:
-    row = outcome(mean_change=-1e-9, cache_size=1_000, traces=80, threshold=1.0)
-    names = ("mean_change", "cache_size", "rank_correlation", "worth_sharing", "threshold")
-    assert [row.cell(name) for name in names] == ["+0.0000", "1,000", "", "1 (1.2%)", "1"]
-    assert outcome(threshold=0.1234567).cell("threshold") == "0.1234567"
-    assert {*COLUMNS, "task_domain", "traces", "in_force"} == asdict(row).keys()
+def test_recorded_scores_are_a_column_where_there_are_any() -> None:
+    assert "recorded" not in sweep_text(Sweep("an encoder", 100, (variant(),)))
+    known = {"recorded": 80, "recorded_error": 0.01, "recorded_share": 0.875}
+    text = sweep_text(Sweep("an encoder", 100, (variant(**known),)))
+    assert re.search(r"no longer  recorded.*\n.* 87.5%  in force$", text)
+    assert "\n  recorded: the share of recorded scores that" in text
 
 
 @pytest.mark.telling
 @pytest.mark.parametrize(("domains", "more"), [(10, None), (11, "1 more domain"), (12, "2 more d")])
 def test_a_terminal_shows_the_domains_with_the_most_traces(domains: int, more: str | None) -> None:
-    one = outcome()
+    one = variant()
     others = [replace(one, task_domain=f"d{n:02}", traces=n + 1) for n in range(domains)]
     text = sweep_text(Sweep("an encoder", 100, (one, *others)))
     assert re.findall(r"^d\d\d, ", text, re.MULTILINE) == [

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from tests.support.oracle.history import State
-from tests.support.oracle.questions import implied_restarts, shows_novelty
+from tests.support.oracle.questions import shows_novelty
 from tests.support.oracle.scoring import Score, replayed
 from tests.support.oracle.statistics import mean, rank_correlation
 
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 Cache = tuple[tuple[str, ...], int, timedelta | None]  # whose, its size, its ttl
 
 
-def outcomes(state: State, caches: Sequence[Cache], thresholds: Sequence[float]) -> list[Row]:
+def variants(state: State, caches: Sequence[Cache], thresholds: Sequence[float]) -> list[Row]:
     """A row for each domain and one for all, for each combination of a cache and a threshold."""
     return [
         {
@@ -24,25 +24,20 @@ def outcomes(state: State, caches: Sequence[Cache], thresholds: Sequence[float])
             "threshold": threshold,
             "in_force": own == state.settings,
             **_scores(state, swept, own.threshold, domain),
-            **_recorded(swept, after, domain),
+            **_recorded(swept, domain),
         }
         for cache in caches
-        for swept, after in [_swept(state, *cache)]
+        for swept in [_swept(state, *cache)]
         for threshold in thresholds
         for own in [replace(swept.settings, threshold=threshold)]
         for domain in (None, *sorted({row["task_domain"] for row in state.scores}))
     ]
 
 
-def _swept(
-    state: State, cache_by: tuple[str, ...], size: int, ttl: timedelta | None
-) -> tuple[State, list[Score]]:
-    """The state as a run with this cache would leave it; and its scores, after implied restarts."""
+def _swept(state: State, cache_by: tuple[str, ...], size: int, ttl: timedelta | None) -> State:
+    """The state as a run with this cache would leave it."""
     own = replace(state.settings, cache_by=cache_by, cache_size=size, ttl=ttl)
-    swept = replace(state, settings=own, scores=replayed(state.count.accepted, own))
-    restarts = {row["trace_id"] for row in implied_restarts(swept, _SAME)}
-    after = replayed(state.count.accepted, own, restarts)
-    return swept, [row for row in after if row["trace_id"] not in restarts]
+    return replace(state, settings=own, scores=replayed(state.count.accepted, own))
 
 
 def _scores(state: State, swept: State, new: float, domain: str | None) -> Row:
@@ -53,7 +48,6 @@ def _scores(state: State, swept: State, new: float, domain: str | None) -> Row:
         "traces": len(rows),
         "mean_novelty": mean([row["novelty"] for row in _of(swept.scores, domain)]),
         "mean_score": mean(rows),
-        "mean_change": mean([b - a for a, b in pairs]),
         "rank_correlation": rank_correlation(now, rows),
         "worth_sharing": sum(b >= new for b in rows),
         "now_reach": sum(b >= new and a < old for a, b in pairs),
@@ -61,16 +55,14 @@ def _scores(state: State, swept: State, new: float, domain: str | None) -> Row:
     }
 
 
-def _recorded(swept: State, after: Sequence[Score], domain: str | None) -> Row:
-    """How near the scores that are no restart's are to those that live engines gave."""
-    shown = [row for row in _of(swept.scores, domain) if shows_novelty(swept, row)]
-    known = [row for row in _of(after, domain) if shows_novelty(swept, row)]
+def _recorded(swept: State, domain: str | None) -> Row:
+    """How near the scores are to those that live engines gave."""
+    known = [row for row in _of(swept.scores, domain) if shows_novelty(swept, row)]
     errors = [abs(row["score"] - row["recorded_score"]) for row in known]
     return {
         "recorded": len(known),
         "recorded_error": mean(errors),
-        "recorded_share": sum(each <= _SAME for each in errors) / len(shown) if shown else None,
-        "implied_restarts": len(shown) - len(known),
+        "recorded_share": sum(each <= _SAME for each in errors) / len(known) if known else None,
     }
 
 
