@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from kp_batch.project import Project, load_project
+from kp_batch.project import ProjectFile, load_project
 from kp_batch.settings import ONE_OR_MORE, Limits, Metavar, RunOptions, Settings, Table
 from kp_batch.warehouse.author import parse_note
 from kp_batch.warehouse.bucket.location import folder_of, shown
@@ -31,8 +31,8 @@ _PARTIAL = (
 # What a project does to its own warehouse alone.
 _OF_ONE_WAREHOUSE = ("archive", "exclude", "prune")
 
-ProjectFile = Annotated[
-    InstanceOf[Project] | None,
+GivenProject = Annotated[
+    InstanceOf[ProjectFile] | None,
     PlainSerializer(lambda project: str(project.file) if project else None),
     WithJsonSchema({"anyOf": [{"type": "string", "format": "path"}, {"type": "null"}]}),
 ]
@@ -53,7 +53,7 @@ def _as_form(schema: dict[str, Any]) -> None:
 class Places(Table):
     """What a project's file has before its tables, and that file."""
 
-    project: ProjectFile = Field(
+    project: GivenProject = Field(
         None, description="A kp_batch.toml, whose values hold unless they are given beside it."
     )
     archive: Annotated[tuple[str, ...], ONE_OR_MORE] = Field(
@@ -113,7 +113,7 @@ class RescoreConfig(Limits, RunOptions, Settings, Places):
             for name, value in cast("Mapping[str, Any]", values).items()
             if value is not None or name not in Settings.model_fields
         }
-        is_named = isinstance(settings.get("project"), str | Path | Project)
+        is_named = isinstance(settings.get("project"), str | Path | ProjectFile)
         return _with_project(settings) if is_named else settings
 
     @model_validator(mode="after")
@@ -172,13 +172,13 @@ class RescoreConfig(Limits, RunOptions, Settings, Places):
         return cls.checked(form, said=said)
 
 
-def read_project(file: Path | str | Project) -> Project:
+def read_project(file: Path | str | ProjectFile) -> ProjectFile:
     """Read a project's file, unless it is read already, and check its values.
 
     Raises:
         KpBatchError: it is missing or has faults; the message lists all of one kind.
     """
-    project = file if isinstance(file, Project) else load_project(Path(file))
+    project = file if isinstance(file, ProjectFile) else load_project(Path(file))
     _ = project.values
     return project
 

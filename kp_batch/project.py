@@ -32,7 +32,7 @@ _HEAD = re.compile(r"\s*\[+([^\]]+)\]")
 
 
 @dataclass(frozen=True)
-class Project:
+class ProjectFile:
     """A project's file, which is read once: what its tables say is checked by who asks for it."""
 
     file: Path
@@ -124,7 +124,7 @@ class Project:
                 yield number, (*table, *path)
 
 
-def load_project(file: Path) -> Project:
+def load_project(file: Path) -> ProjectFile:
     """Read a project's file, and check what stands before its tables.
 
     Raises:
@@ -133,7 +133,7 @@ def load_project(file: Path) -> Project:
     return project_of(file, *read_toml(file, "the project file", SettingError))
 
 
-def project_of(file: Path, text: str, content: Mapping[str, Any]) -> Project:
+def project_of(file: Path, text: str, content: Mapping[str, Any]) -> ProjectFile:
     """The project of a text, which is that of the file, or will be; see `load_project`."""
     if faults := [*_faults_of_head(content)]:
         from kp_batch.settings import ProjectTables
@@ -141,7 +141,7 @@ def project_of(file: Path, text: str, content: Mapping[str, Any]) -> Project:
         _refuse(file, [*faults, *ProjectTables.read(content, file.parent)[1]])
     warehouse = content.get("warehouse")
     where = None if warehouse is None else _from(file.parent, warehouse)
-    return Project(file, where, content.get("warehouse_id"), content, text.split("\n"))
+    return ProjectFile(file, where, content.get("warehouse_id"), content, text.split("\n"))
 
 
 def _folder(warehouse: str) -> Path:

@@ -21,7 +21,7 @@ from kp_batch.warehouse.bucket.location import folder_of, shown, url_of
 
 if TYPE_CHECKING:
     from kp_batch.config import RescoreConfig
-    from kp_batch.project import Project
+    from kp_batch.project import ProjectFile
     from kp_batch.settings import Table
 
 T = TypeVar("T")
@@ -219,7 +219,7 @@ def group_of(name: str) -> str:
     return limits if name in Limits.model_fields else of_run
 
 
-def the_project(context: click.Context | None = None) -> "Project | None":
+def the_project(context: click.Context | None = None) -> "ProjectFile | None":
     """The project that the command is given, or finds; its file is read once.
 
     Raises:

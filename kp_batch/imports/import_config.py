@@ -12,7 +12,7 @@ from kp_batch.errors import SettingError
 from kp_batch.imports.import_limits import ImportLimits
 from kp_batch.imports.importing import import_traces
 from kp_batch.imports.summary import Imported
-from kp_batch.project import Project
+from kp_batch.project import ProjectFile
 from kp_batch.settings import Table
 
 _AUTO = "auto"
@@ -65,7 +65,7 @@ def read_imports(entries: Iterable[object]) -> list[ImportConfig]:
     return [ImportConfig.read(entry, number) for number, entry in enumerate(entries, 1)]
 
 
-def imports_of(project: Project | None) -> Sequence[Mapping[str, Any]]:
+def imports_of(project: ProjectFile | None) -> Sequence[Mapping[str, Any]]:
     """The values of a project's imports.
 
     Raises:

@@ -17,7 +17,7 @@ from kp_batch.operations.kept_runs import available_runs, forgotten_files
 from kp_batch.parts import Facts, Head, Part, as_text
 from kp_batch.pipeline.publish import STATE, publish_success, restore
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
-from kp_batch.project import Project
+from kp_batch.project import ProjectFile
 from kp_batch.report.build import leave_report
 from kp_batch.runs.run import Run, last_config
 from kp_batch.steps.step import ThreadExecutor, timed
@@ -114,7 +114,7 @@ def rollback(
         return result
 
 
-def excluded_by(project: Project | None, warehouse: Path) -> Sequence[str]:
+def excluded_by(project: ProjectFile | None, warehouse: Path) -> Sequence[str]:
     """What the next run of a warehouse excludes by its project; nothing where that has faults."""
     if project and project.is_of(warehouse):
         with suppress(SettingError):

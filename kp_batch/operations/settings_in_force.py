@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from kp_batch.errors import WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.parts import Head, Part, Row, Table
-from kp_batch.project import Project
+from kp_batch.project import ProjectFile
 from kp_batch.tables import frame_of_rows
 from kp_batch.text import one_line, padded, printable, shortened, width
 from kp_batch.warehouse.bucket.location import shown
@@ -55,7 +55,7 @@ class SettingsInForce(Displayed, tuple[Setting, ...]):
         yield Table(settings_table(self))
 
 
-def settings(warehouse: Path, project: Project | None = None) -> SettingsInForce:
+def settings(warehouse: Path, project: ProjectFile | None = None) -> SettingsInForce:
     """List the settings that the next run has, the weights by profile, and each audit.
 
     Args:
@@ -91,7 +91,7 @@ def _of_warehouse(values: Mapping[str, Any]) -> Iterator[tuple[str, Any, Source]
         yield name, value, "warehouse"
 
 
-def _of_project(project: Project) -> Iterator[tuple[str, Any, Source]]:
+def _of_project(project: ProjectFile) -> Iterator[tuple[str, Any, Source]]:
     """The settings of a project's runs, and whether its file has them."""
     from kp_batch.config import RescoreConfig, defaults
 

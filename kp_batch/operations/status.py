@@ -16,7 +16,7 @@ from typing import Any
 from kp_batch.errors import KpBatchError, SettingError, WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.parts import Facts, Head, Part
-from kp_batch.project import Project
+from kp_batch.project import ProjectFile
 from kp_batch.storage.store import answered_within, store_at
 from kp_batch.text import age, count_of, format_duration, one_line, printable
 from kp_batch.warehouse.bucket.location import Record, shown, url_of
@@ -80,7 +80,7 @@ def status_of(
     warehouse: Path,
     now: datetime,
     warehouse_id: str | None = None,
-    project: Project | None = None,
+    project: ProjectFile | None = None,
 ) -> WarehouseStatus:
     """Look how a warehouse fares.
 
@@ -107,7 +107,7 @@ def status_of(
 
 
 def _looked_at(
-    warehouse: Path, now: datetime, warehouse_id: str | None, project: Project | None
+    warehouse: Path, now: datetime, warehouse_id: str | None, project: ProjectFile | None
 ) -> WarehouseStatus:
     url = url_of(warehouse)
     look = partial(_of_bucket, url) if url else _of_folder
@@ -140,7 +140,7 @@ def _newest_trace(warehouse: Path, found: "_Found", now: datetime) -> str | None
     return newest.isoformat() if newest else None
 
 
-def _brought_back(warehouse: Path, found: "_Found", project: Project | None) -> tuple[str, ...]:
+def _brought_back(warehouse: Path, found: "_Found", project: ProjectFile | None) -> tuple[str, ...]:
     """The lines of a project that bring back what the last success, a rollback, undid."""
     rolled_back = found.success.rolled_back if found.success else None
     if project is None or rolled_back is None or not rolled_back.undone:

@@ -6,8 +6,7 @@ from pathlib import Path
 from kp_batch.arguments import typed
 from kp_batch.errors import SettingError
 from kp_batch.files import PROJECT_FILE
-from kp_batch.project import Project as ProjectFile
-from kp_batch.project import load_project
+from kp_batch.project import ProjectFile, load_project
 from kp_batch.python.methods.answers import AnswerMethods
 from kp_batch.python.methods.history import HistoryMethods
 from kp_batch.python.methods.runs import RunMethods

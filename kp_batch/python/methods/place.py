@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from kp_batch.arguments import typed
 from kp_batch.errors import SettingError
 from kp_batch.faults import unknown_key
-from kp_batch.project import Project as ProjectFile
+from kp_batch.project import ProjectFile
 from kp_batch.python.calls import KEYWORDS, called, config_of
 from kp_batch.stopping import interruptible
 from kp_batch.storage.urls import is_url
