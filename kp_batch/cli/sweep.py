@@ -38,5 +38,5 @@ def sweep(warehouse: Path, *, as_json: bool, **values: Any) -> None:
     from kp_batch.operations.sweep import sweep as sweep_of
 
     wanted = _values().checked(given(values), error=FaultySettingsError)
-    result = sweep_of(warehouse, **wanted.for_sweep())
+    result = sweep_of(warehouse, wanted)
     echo(json_line(result) if as_json else sweep_text(result))

@@ -4,7 +4,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import product
+from itertools import product, starmap
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +18,11 @@ from kp_batch.errors import WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.log import Progress, progress
 from kp_batch.novelty.cache import novelty
-from kp_batch.novelty.cache_settings import (
-    CacheSettings,
-    check_cache_by,
-    format_cache_by,
-    parse_cache_by,
-)
+from kp_batch.novelty.cache_settings import CacheSettings, check_cache_by, format_cache_by
 from kp_batch.novelty.replay import nested_similarities, window_starts
 from kp_batch.operations.forget import check_formulas
 from kp_batch.operations.sweep_result import Sweep, Variant
+from kp_batch.operations.sweep_values import SweepValues
 from kp_batch.pipeline.preflight import check_vectors_fit
 from kp_batch.pipeline.replay_spans import find_vectors, with_room
 from kp_batch.planning.cache_groups import group_of
@@ -37,7 +33,7 @@ from kp_batch.runs.run import Run, last_config
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import ProfileVersions
 from kp_batch.steps.step import ThreadExecutor, step
-from kp_batch.text import format_duration, parse_duration
+from kp_batch.text import format_duration
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.catalog import create_macros
@@ -66,14 +62,7 @@ class Grouping:
         return sorted(self.thresholds, key=lambda cache: (cache.size, cache.ttl or timedelta.max))
 
 
-def sweep(
-    warehouse: Path,
-    *,
-    cache_by: Sequence[str] = (),
-    sizes: Sequence[int] = (),
-    ttls: Sequence[str] = (),
-    thresholds: Sequence[float] = (),
-) -> Sweep:
+def sweep(warehouse: Path, values: SweepValues = SweepValues()) -> Sweep:  # noqa: B008 (it is frozen)
     """Compute the scores that a run would leave, with each combination of settings.
 
     They are that run's to the bit, with the weights and the encoder of the published scores. No
@@ -81,11 +70,7 @@ def sweep(
 
     Args:
         warehouse: the folder of the tables.
-        cache_by: whose traces share a cache, as `parse_cache_by` reads it; none: the warehouse's
-            own, as for the others.
-        sizes: of the caches, each at least 1.
-        ttls: of the caches, as `parse_duration` reads them.
-        thresholds: each 0..1.
+        values: of the settings; those in force are compared as well.
 
     Raises:
         KpBatchError: there is no encoder, or there is nothing by which caches are to be kept.
@@ -97,7 +82,7 @@ def sweep(
         run = Run.begin(last_config(warehouse), datetime.now(UTC), staging)
         scorer = _scorer(run)
         check_formulas(run, "a sweep")
-        groupings = _groupings(run.config, cache_by, sizes, ttls, thresholds)
+        groupings = _groupings(run.config, values)
         with open_snapshot(run.snapshot, staging) as snapshot:
             create_macros(snapshot.connection, *_MACROS)
             traces = int(snapshot.ask("SELECT count(*) FROM published.scores").item())
@@ -115,23 +100,17 @@ def sweep(
     return Sweep(encoder_id=scorer.encoder_id, traces=traces, variants=tuple(variants))
 
 
-def _groupings(
-    config: RescoreConfig,
-    cache_by: Sequence[str],
-    sizes: Sequence[int],
-    ttls: Sequence[str],
-    thresholds: Sequence[float],
-) -> list[Grouping]:
+def _groupings(config: RescoreConfig, values: SweepValues) -> list[Grouping]:
     """All combinations, and the one in force; settings that are left out are those in force."""
     in_force = CacheSettings(config.cache_size, config.ttl)
     own = Grouping(config.cache_by, {in_force: {config.threshold}}, in_force)
     groupings = {config.cache_by: own}
-    parsed = [parse_duration(ttl) for ttl in ttls] or [config.ttl]
-    caches = [CacheSettings(*pair) for pair in product(sizes or [config.cache_size], parsed)]
-    for names in [parse_cache_by(names) for names in cache_by] or [config.cache_by]:
+    sizes, ttls = values.cache_size or [config.cache_size], values.ttl or [config.ttl]
+    for names in values.cache_by or [config.cache_by]:
         grouping = groupings.setdefault(names, Grouping(names, {}))
-        for cache in caches:
-            grouping.thresholds.setdefault(cache, set()).update(thresholds or [config.threshold])
+        for cache in starmap(CacheSettings, product(sizes, ttls)):
+            thresholds = values.threshold or [config.threshold]
+            grouping.thresholds.setdefault(cache, set()).update(thresholds)
     return sorted(groupings.values(), key=lambda grouping: grouping.cache_by)
 
 

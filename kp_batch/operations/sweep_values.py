@@ -39,9 +39,3 @@ class SweepValues(Table):
     threshold: Annotated[tuple[Threshold, ...], _SEVERAL, Metavar("SCORE,...")] = Field(
         (), description="Scores worth sharing: 0.7,0.75."
     )
-
-    def for_sweep(self) -> dict[str, Any]:
-        """The keywords of `sweep`."""
-        values = self.model_dump(mode="json")
-        names = {"cache_size": "sizes", "ttl": "ttls", "threshold": "thresholds"}
-        return {names.get(name, name): value for name, value in values.items()}

@@ -7,8 +7,9 @@ from itertools import product
 import pytest
 
 from kp_batch.operations.sweep import sweep
+from kp_batch.operations.sweep_values import SweepValues
 from tests.support.oracle.answers import assert_same
-from tests.support.oracle.history import History, ttl_text
+from tests.support.oracle.history import History
 from tests.support.oracle.sweeps import Cache, variants
 
 pytestmark = pytest.mark.slow
@@ -30,13 +31,8 @@ def test_law_so_does_one_of_a_drawn_archive(by_chance: History) -> None:
 
 def assert_swept(history: History, caches: list[Cache], thresholds: list[float]) -> None:
     groupings, sizes, ttls = (list(dict.fromkeys(each)) for each in zip(*caches, strict=True))
-    result = sweep(
-        history.warehouse,
-        cache_by=["+".join(each) or "none" for each in groupings],
-        sizes=sizes,
-        ttls=[ttl_text(each) for each in ttls],
-        thresholds=thresholds,
-    )
+    values = {"cache_size": sizes, "ttl": ttls, "threshold": thresholds}
+    result = sweep(history.warehouse, SweepValues(cache_by=groupings, **values))
     assert result.traces == len(history.last.scores)
     rows = [asdict(row) for row in result.variants]
     wanted = [

@@ -39,6 +39,7 @@ from kp_batch.operations.similar import (
 from kp_batch.operations.status import WarehouseStatus, status_of, status_text
 from kp_batch.operations.sweep import sweep
 from kp_batch.operations.sweep_result import Sweep, Variant, sweep_text
+from kp_batch.operations.sweep_values import SweepValues
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import Difference, Verification, verification_text, verify
 from kp_batch.operations.warehouse_cache import scoring
@@ -103,7 +104,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
         "plan": plan(other, by_domain_and_day=True),
         "comparison": compare(warehouse, str(first.run_id), str(second.run_id)),
         "preview": would_be,
-        "sweep": sweep(warehouse, cache_by=["none", "agent_id"], sizes=[9], thresholds=[0.5, 0.6]),
+        "sweep": sweep(
+            warehouse,
+            SweepValues(cache_by=["none", "agent_id"], cache_size=[9], threshold=[0.5, 0.6]),
+        ),
         "explanation": explain(warehouse, "odd 7"),
         "similar": similar_to_trace(warehouse, "odd 7", 5),
         "redundancy": redundancy(warehouse, 0.9),

@@ -17,6 +17,7 @@ from kp_batch.embedding.encoders import Hashing
 from kp_batch.novelty.cache import VectorCache, novelty
 from kp_batch.operations.sweep import sweep
 from kp_batch.operations.sweep_result import Sweep, Variant
+from kp_batch.operations.sweep_values import SweepValues
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.composite import assign, composite, score
 from kp_batch.scoring.facts import with_facts
@@ -108,7 +109,7 @@ def live(
 
 
 def swept(warehouse: Path, *cache_by: str) -> Sweep:
-    return sweep(warehouse, cache_by=cache_by, sizes=SIZES)
+    return sweep(warehouse, SweepValues(cache_by=cache_by, cache_size=SIZES))
 
 
 def share(row: Variant) -> float:

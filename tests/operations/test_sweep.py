@@ -34,6 +34,7 @@ from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget
 from kp_batch.operations.sweep import Grouping, sweep, sweep_span, sweep_spans
 from kp_batch.operations.sweep_result import Sweep, Variant, sweep_text
+from kp_batch.operations.sweep_values import SweepValues
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.profiles import load_profiles
 from kp_batch.vectors import Float32s, normalised
@@ -81,7 +82,7 @@ def scored(once: RescoreConfig) -> RescoreConfig:
 
 
 def swept(warehouse: Path, **options: Any) -> Sweep:
-    return sweep(warehouse, **options)
+    return sweep(warehouse, SweepValues(**options))
 
 
 def named(row: Variant) -> tuple[object, ...]:
@@ -136,9 +137,9 @@ def test_each_combination_scores_every_trace_as_a_run_with_these_settings(
     monkeypatch.setattr(Staging, "temporary", lambda: nullcontext(staging))
     options = {
         "cache_by": ("host", "none", "agent_id+host"),
-        "sizes": (1, 40, 10**6),
-        "ttls": ("none", "1s", "3h"),
-        "thresholds": (0.1, 0.55, 0.7),
+        "cache_size": (1, 40, 10**6),
+        "ttl": ("none", "1s", "3h"),
+        "threshold": (0.1, 0.55, 0.7),
     }
     result = swept(scored.warehouse, **options)
     assert result.traces == 200
@@ -276,7 +277,7 @@ def test_a_warehouse_without_a_score_has_none_to_sweep(tmp_path: Path) -> None:
         swept(tmp_path)
     lone = write_jsonl(tmp_path / "a.jsonl", [trace(id="lone")])
     rescore_archive(config(tmp_path, lone))
-    result = swept(tmp_path / "warehouse", sizes=[1, 10**17], ttls=["1s", "none"])
+    result = swept(tmp_path / "warehouse", cache_size=[1, 10**17], ttl=["1s", "none"])
     assert {(row.mean_novelty, row.rank_correlation) for row in result.variants} == {(0.5, None)}
     forget(tmp_path / "warehouse", ["lone"])
     with pytest.raises(WarehouseError, match=r"no trace is scored in .*warehouse; run an archive"):
@@ -342,7 +343,9 @@ def test_the_command_tells_the_same_in_all_forms_and_changes_nothing(scored: Res
     done = invoke(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     result = TypeAdapter(Sweep).validate_json(done.stdout)
-    assert result == swept(scored.warehouse, cache_by=["none"], sizes=(7, 40), ttls=("1h", "3h"))
+    assert result == swept(
+        scored.warehouse, cache_by=["none"], cache_size=(7, 40), ttl=("1h", "3h")
+    )
     assert json.loads(done.stdout).keys() == asdict(result).keys()
     shown = invoke(*arguments)
     assert shown.stdout == f"{sweep_text(result)}\n"
@@ -413,4 +416,4 @@ def test_a_warehouse_in_a_bucket_is_swept_from_its_copy(
     with second.here():
         done = invoke("sweep", "--warehouse", second.url, "--cache-size", 7, "--json")
     assert done.returncode == 0, done.stderr
-    assert TypeAdapter(Sweep).validate_json(done.stdout) == swept(scored.warehouse, sizes=[7])
+    assert TypeAdapter(Sweep).validate_json(done.stdout) == swept(scored.warehouse, cache_size=[7])

@@ -112,7 +112,7 @@ class RunMethods(Place):
         values = {"cache_by": cache_by, "cache_size": cache_size, "ttl": ttl}
         wanted = SweepValues.checked({**values, "threshold": threshold}, field_of)
         with self._reading() as folder:
-            return sweep(folder, **wanted.for_sweep())
+            return sweep(folder, wanted)
 
     def _start(
         self,
