@@ -1,4 +1,5 @@
 import json
+from dataclasses import asdict
 from datetime import timedelta
 from math import inf
 from pathlib import Path
@@ -278,7 +279,7 @@ def test_every_value_is_refused_by_name_or_kept_so_that_it_can_be_read(name: str
             assert name.replace("_", "-") in config or name in config, value
             continue
         kept = json.loads(json.dumps(config.settings))
-        assert Manifest.read(kept, {}).settings == config.settings, value
+        assert Manifest.read(asdict(Manifest(kept, {}))).settings == config.settings, value
         again = least().with_defaults(kept)
         assert (again.settings, again.profiles, again.ttl) == (kept, config.profiles, config.ttl)
         assert RescoreConfig.model_validate_json(config.model_dump_json()) == config, value

@@ -185,7 +185,7 @@ def _upkeep(warehouse: Path, *, dry_run: bool) -> AbstractContextManager[None]:
     from kp_batch.warehouse.manifest import require_manifest
 
     require_manifest(warehouse)
-    return nullcontext() if dry_run else logged(Layout(warehouse).log)
+    return nullcontext() if dry_run else logged(Layout(warehouse).output)
 
 
 def _ids(ids: Sequence[str], file: IO[bytes] | None) -> list[str]:

@@ -202,7 +202,7 @@ def _work(
     under_prefect = configured_api(os.environ) is not None if prefect is None else prefect
     from kp_batch.steps.step import timed
 
-    with logged(Layout(config.warehouse).log), timed(began):
+    with logged(Layout(config.warehouse).output), timed(began):
         _tell_of_project(config.warehouse)
         start(config, take_result, prefect=under_prefect)
     if fault:

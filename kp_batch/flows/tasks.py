@@ -103,7 +103,7 @@ def rescore_in_tasks(
         config = RescoreConfig.read(parameters)
     with (
         tried_in_flow(config),
-        logged_to_prefect(str(Layout(config.warehouse).log)),
+        logged_to_prefect(str(Layout(config.warehouse).output)),
         timed() as clock,
         timed(caller=_as_tasks(clock)),
         clock.on(START),

@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from filecmp import cmp
-from functools import partial
 from pathlib import Path
 
 from kp_batch.errors import BusyError
@@ -16,7 +15,7 @@ from kp_batch.files import HALF_WRITTEN, atomic_write, refuse_link, sync_names
 from kp_batch.storage.store import ConflictError, run_parallel, store_at
 from kp_batch.storage.urls import is_url, local_name
 from kp_batch.warehouse.bucket.location import folder_of
-from kp_batch.warehouse.lock import Lease, archive_lease, locked
+from kp_batch.warehouse.lock import archive_notice, locked
 
 OWN = "_import"  # the folder of the state of imports
 _LARGE = 32 << 20  # bytes; a write with a condition has the whole object in memory
@@ -168,8 +167,8 @@ class LocalTarget:
 class BucketTarget:
     """Objects below a URL.
 
-    Each is replaced only if it is still the one that was copied: a writer that has lost its lease
-    without knowing it replaces no object of another writer.
+    Each is replaced only if it is still the one that was copied: of two writers at the same time
+    neither replaces an object of the other one.
     """
 
     url: str
@@ -190,24 +189,22 @@ class BucketTarget:
     @contextmanager
     def alone(self) -> Generator[Archive]:
         """See `LocalTarget`."""
-        with archive_lease(f"{self.url}/{OWN}", self.url) as lease:
-            yield replace(self.snapshot(), store=partial(self._store, lease))
+        with archive_notice(f"{self.url}/{OWN}", self.url):
+            yield replace(self.snapshot(), store=self._store)
 
     def _download(self, name: str) -> None:
         store_at(self.url).download(name, self.folder / name)
 
-    def _store(self, lease: Lease, names: Sequence[str]) -> None:
-        small = [name for name in names if not self._is_large(name)]
-        run_parallel(partial(self._store_one, lease), small)
+    def _store(self, names: Sequence[str]) -> None:
+        run_parallel(self._store_one, [name for name in names if not self._is_large(name)])
         for name in filter(self._is_large, names):
-            self._store_one(lease, name)
+            self._store_one(name)
 
     def _is_large(self, name: str) -> bool:
         file = self.folder / name
         return file.exists() and file.stat().st_size > _LARGE
 
-    def _store_one(self, lease: Lease, name: str) -> None:
-        lease.check()
+    def _store_one(self, name: str) -> None:
         file, etag = self.folder / name, self.etags.get(name, "")
         try:
             if file.exists():

@@ -181,7 +181,7 @@ def compare(
             f"other formulas or encoders ({reasons}); compare them all the same with --force"
         )
     # Facts of the candidate are those that are published, and more.
-    candidate = next((x.tables for x in (old, new) if x.tables.candidate), now)
+    candidate = next((x.tables for x in (old, new) if x.tables.is_candidate), now)
     return compare_tables(old, new, candidate, take_crossed)
 
 
@@ -207,7 +207,7 @@ def compare_tables(
     """
     sides = {"first": first.tables, "second": second.tables}
     rollbacks = [*_rollbacks(first.run, second.run, now.runs())]
-    goes_back = bool(rollbacks) or second.run.added_to < first.run.added_to
+    goes_back = bool(rollbacks) or second.run.number < first.run.number
     with Staging.temporary() as staging, staging.connect() as connection:
         create_macros(connection)
         for schema, snapshot in sides.items():
@@ -257,7 +257,7 @@ def score_changes(first_scores: Value, first_profiles: Value, second_scores: Val
 def _rollbacks(old: RunRecord, new: RunRecord, runs: Iterable[RunRecord]) -> Iterator[Reason]:
     """The rollbacks between two runs, and the later one itself, the first one first."""
     for run in done_runs(runs):
-        if old.added_to < run.added_to <= new.added_to:
+        if old.number < run.number <= new.number:
             yield from (Reason(**change) for change in run.changes if change["code"] == "rollback")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import date
 from itertools import groupby, zip_longest
 from pathlib import Path
 from shlex import quote
@@ -23,10 +24,9 @@ from kp_batch.scoring.profiles import parse_profiles
 from kp_batch.text import encodable, shortened
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.catalog import create_macros
-from kp_batch.warehouse.delta import partition_files
 from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_published
 from kp_batch.warehouse.run_record import RunRecord, done_runs
-from kp_batch.warehouse.snapshot import CANDIDATE, manifest_after
+from kp_batch.warehouse.snapshot import CANDIDATE
 
 _NAMED = 3  # ids at most, where a beginning is not unique
 _NAME = 80  # characters
@@ -244,26 +244,22 @@ def _published_rows(
     snapshot: OpenSnapshot, row: Row, done: Sequence[RunRecord]
 ) -> Iterator[_PublishedRow]:
     """The trace's rows after each run that is done, the last one first, until files are gone."""
-    warehouse, day = snapshot.warehouse.resolve(), row["created_at"].date()
-    now = frozenset(snapshot.days[day])
-    by_version: list[frozenset[Path]] = []
-    with suppress(WarehouseError):  # the log lacks its beginning
-        by_version = partition_files(warehouse, "scores", day)
-    rows = _rows_in(snapshot, row, sorted(filter(Path.exists, now.union(*by_version))))
-    for run in reversed(done):
-        try:
-            files = now if run is done[-1] else _files_after(run, by_version)
-        except (WarehouseError, IndexError):  # its row of runs is damaged, or the log
-            return
-        if not files <= rows.keys():
-            return
+    kept = [*_files_of_day(snapshot, row["created_at"].date(), done)]
+    rows = _rows_in(snapshot, row, sorted({file for _, files in kept for file in files}))
+    for run, files in kept:
         of_trace = [(found, file) for file in files if (found := rows[file])]
         yield _PublishedRow(run, *(of_trace[0] if of_trace else (None, None)))
 
 
-def _files_after(run: RunRecord, by_version: Sequence[frozenset[Path]]) -> frozenset[Path]:
-    version = manifest_after(run).tables.get("scores")
-    return frozenset[Path]() if version is None else by_version[version]
+def _files_of_day(
+    snapshot: OpenSnapshot, day: date, done: Sequence[RunRecord]
+) -> Iterator[tuple[RunRecord, Sequence[Path]]]:
+    """The files of a day after each run, the last one first, until they were removed."""
+    for run in reversed(done):
+        try:
+            yield run, snapshot.as_of(run).files_of_day(day)
+        except WarehouseError:
+            return
 
 
 def _rows_in(snapshot: OpenSnapshot, row: Row, files: Sequence[Path]) -> Mapping[Path, Row | None]:

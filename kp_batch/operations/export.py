@@ -155,7 +155,7 @@ def export(warehouse: Path, wanted: ExportFilter, form: ExportFormat, output: Pa
             distinct; or traces were forgotten meanwhile, which may be in the file.
         WarehouseError: it is no warehouse, or vectors are missing.
     """
-    forgotten = _forgotten_version(warehouse)
+    forgotten = _forgotten_lists(warehouse)
     with (
         Staging.temporary() as staging,
         staging.connect() as connection,
@@ -177,7 +177,7 @@ def export(warehouse: Path, wanted: ExportFilter, form: ExportFormat, output: Pa
             best = "FROM $rows ORDER BY score DESC, trace_id LIMIT $top"
             query = statement(best, rows=rows, top=wanted.top)
         form.write(connection.sql(query).to_arrow_reader(_WRITTEN_AT_ONCE), file)
-    if _forgotten_version(warehouse) != forgotten:
+    if _forgotten_lists(warehouse) != forgotten:
         raise KpBatchError("traces were forgotten meanwhile; export again")
     written = remaining if wanted.top is None else min(remaining, wanted.top)
     return ExportResult(
@@ -192,7 +192,7 @@ def export(warehouse: Path, wanted: ExportFilter, form: ExportFormat, output: Pa
     )
 
 
-def _forgotten_version(warehouse: Path) -> int | None:
+def _forgotten_lists(warehouse: Path) -> Mapping[str, str] | None:
     return require_manifest(warehouse).tables.get("forgotten")
 
 

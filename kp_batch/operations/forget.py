@@ -16,7 +16,6 @@ from kp_batch.errors import KpBatchError, StorageError, WarehouseError
 from kp_batch.imports.state import holds
 from kp_batch.ingest.scan import scan_published
 from kp_batch.log import warn
-from kp_batch.operations.kept_runs import RunIds, sorted_runs
 from kp_batch.operations.vacuum import (
     FactsRewrite,
     count_prunable_vectors,
@@ -33,13 +32,13 @@ from kp_batch.scoring.facts import id_hash
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.text import count_of, one_line, shortened, some_of, unknown_of
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.bucket.mirror import allow_deletion, keeps_versions
+from kp_batch.warehouse.bucket.mirror import keeps_versions
 from kp_batch.warehouse.candidate import Candidate
-from kp_batch.warehouse.delta import remove_unneeded
 from kp_batch.warehouse.last_run import leave_counts
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.publication import publish, writing
+from kp_batch.warehouse.publication import may_remove, publish, writing
+from kp_batch.warehouse.run_record import last_done
 from kp_batch.warehouse.run_result import RunResult
 from kp_batch.warehouse.snapshot import (
     PublishedSnapshot,
@@ -48,8 +47,8 @@ from kp_batch.warehouse.snapshot import (
     published,
 )
 from kp_batch.warehouse.staging import Staging
+from kp_batch.warehouse.unneeded import Unneeded, kept_manifests
 
-_TABLES_OF_TRACES = ("scores", "rejects", "facts")
 _NAMED = 3
 _LETTERS = 80  # of an id that is shown
 
@@ -311,12 +310,14 @@ def _purge_forgotten(warehouse: Path) -> int:
     """
     try:
         now = published(warehouse)
-        unchanged = Candidate(warehouse, now.tables, "upkeep")
-        publish(unchanged, now.manifest.settings, failed=now.manifest.failed)
-        allow_deletion(warehouse)
+        runs, settings = now.runs(), now.manifest.settings
+        last = last_done(runs)
+        kept_from = last.number if last else now.manifest.number
+        unchanged = Candidate(warehouse, now.manifest, "upkeep")
+        publish(unchanged, settings, failed=now.manifest.failed, kept_from=kept_from)
+        may_remove(warehouse)
         now = published(warehouse)
-        for name in _TABLES_OF_TRACES:
-            remove_unneeded(warehouse, name, {now.tables[name]} if name in now.tables else set())
+        Unneeded.of(now, kept_manifests(now, runs, kept_from)).remove()
         return prune_vectors(now)
     except (Exception, PanicException) as error:
         raise StorageError(
@@ -327,7 +328,7 @@ def _purge_forgotten(warehouse: Path) -> int:
 
 def _remove_words(layout: Layout) -> None:
     """Remove what libraries printed during earlier commands, which may quote any trace."""
-    layout.log.unlink(missing_ok=True)
+    layout.output.unlink(missing_ok=True)
     if layout.prefect.exists():
         shutil.rmtree(layout.prefect)
 
@@ -350,14 +351,12 @@ def plan_from_published(run: Run) -> Plan:
     return make_plan(run, scan_published(run), Scorer.as_published(run))
 
 
-def _lost_runs(snapshot: PublishedSnapshot, plan: Plan | None) -> RunIds:
-    """The earlier runs that --as-of can no longer read; without a plan, no table is written."""
-    days, written = snapshot.days.items(), plan.days if plan else ()
-    scores = {path for day, paths in days if day not in written for path in paths}
-    rejects = () if plan else snapshot.files("rejects")
-    stays = {"scores": scores, "rejects": set(rejects)}
-    lost, _ = sorted_runs(snapshot.warehouse.resolve(), snapshot.runs(), stays)
-    return lost
+def _lost_runs(snapshot: PublishedSnapshot, plan: Plan | None) -> tuple[str, ...]:
+    """The earlier runs that --as-of can no longer read; without a plan, there is no new run."""
+    runs = sorted(snapshot.runs(), key=lambda run: run.number)
+    readable = [run for run in runs if run.number >= snapshot.manifest.kept_from]
+    last = None if plan else last_done(runs)
+    return tuple(run.run_id for run in readable if last is None or run.number < last.number)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from kp_batch.config import RescoreConfig, read_project
 from kp_batch.duck import statement
 from kp_batch.errors import KpBatchError, SettingError, WarehouseError
 from kp_batch.ingest.scan import scan_archive
-from kp_batch.operations.kept_runs import available_runs, forgotten_files
+from kp_batch.operations.kept_runs import available_runs, last_forget
 from kp_batch.parts import Facts, Head, Part, as_text
 from kp_batch.pipeline.publish import STATE, publish_success, restore
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
@@ -23,7 +23,6 @@ from kp_batch.runs.run import Run, last_config
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.last_run import Try
 from kp_batch.warehouse.layout import check_links, remove_candidate
 from kp_batch.warehouse.manifest import Manifest
@@ -33,7 +32,6 @@ from kp_batch.warehouse.run_record import RunRecord, done_runs
 from kp_batch.warehouse.run_result import RunResult
 from kp_batch.warehouse.snapshot import (
     PublishedSnapshot,
-    manifest_after,
     newest_trace,
     parquet_relation,
     published,
@@ -156,7 +154,7 @@ class _Plan:
         now = published(warehouse)
         [target] = now.find_runs(name)
         _check(now, target)
-        manifest = manifest_after(target)
+        manifest = now.as_of(target).manifest
         last = last_config(warehouse)
         own = {"archive": last.archive, "warehouse": warehouse, "note": note}
         config = RescoreConfig.model_validate(own)
@@ -215,8 +213,7 @@ def _with_file_changes(plan: _Plan, exclude: Sequence[str]) -> RollbackResult:
     try:
         with Staging.temporary() as staging:
             run = Run.begin(config, datetime.now(UTC), staging)
-            tables = {**run.published.tables, **plan.manifest.tables}
-            candidate = replace(run.candidate, tables=tables)
+            candidate = replace(run.candidate, base=plan.manifest)
             run = replace(run, published=plan.manifest, candidate=candidate)
             return replace(plan.result, files=scan_archive(run, ThreadExecutor()).files)
     except KpBatchError as error:
@@ -234,25 +231,19 @@ def _check(now: PublishedSnapshot, target: RunRecord) -> None:
         raise WarehouseError(
             f"run {name} failed and left the scores as they were; roll back to a run that is done"
         )
-    hashes = forgotten_files(now)
-    if hashes(target) != hashes(None):
-        later = sorted(now.runs(), key=lambda run: run.added_to)
-        which = next(run for run in later if hashes(run) == hashes(None))
+    forget = last_forget(now.runs())
+    if forget and target.number < forget.number:
         raise WarehouseError(
             f"run {name} is not published again, which had traces that were forgotten since (by "
-            f"run {which.run_id}, {which.finished_at:%Y-%m-%d %H:%M} UTC); roll back to that run "
+            f"run {forget.run_id}, {forget.finished_at:%Y-%m-%d %H:%M} UTC); roll back to that run "
             "or a later one"
         )
-    warehouse, tables = now.warehouse.resolve(), manifest_after(target).tables
-    files = {table: files_of(warehouse, table, tables.get(table)) for table in STATE}
-    gone = {table: sum(not path.exists() for path in paths) for table, paths in files.items()}
-    counts = [f"{count_of(count, 'file')} of {table}" for table, count in gone.items() if count]
-    if counts:
+    if target.number < now.manifest.kept_from:
         since = next(iter(available_runs(now.warehouse).restorable), None)
         kept = f"the runs since {since} are kept" if since else "no run is kept"
         raise WarehouseError(
-            f"run {name} cannot be published again: {', '.join(counts)} were removed (by kp-batch "
-            f"vacuum or forget); {kept}"
+            f"run {name} cannot be published again: its files were removed (by kp-batch vacuum or "
+            f"forget); {kept}"
         )
 
 

@@ -21,7 +21,7 @@ from kp_batch.storage.store import answered_within, store_at
 from kp_batch.text import age, count_of, format_duration, one_line, printable
 from kp_batch.warehouse.bucket.location import Record, shown, url_of
 from kp_batch.warehouse.last_run import LastRuns
-from kp_batch.warehouse.lock import holder, lease_holder
+from kp_batch.warehouse.lock import holder, noticed_writer
 from kp_batch.warehouse.manifest import (
     DAMAGED,
     Manifest,
@@ -271,8 +271,8 @@ def _of_bucket(url: str, copy: Path, warehouse_id: str | None) -> _Found:
     if not (manifest or tried):
         raise WarehouseError(f"{url} is no warehouse; run an archive first")
     last = max(tried, key=lambda each: each.started_at, default=None)
-    held = lease_holder(store_at(url))
-    elsewhere = _elsewhere(copy, *held) if held else None
+    writer = noticed_writer(store_at(url))
+    elsewhere = _elsewhere(copy, writer) if writer else None
     if elsewhere is None or (
         last and (last.finished_at or last.started_at) >= elsewhere.started_at
     ):
@@ -281,16 +281,16 @@ def _of_bucket(url: str, copy: Path, warehouse_id: str | None) -> _Found:
     return _Found(manifest or Manifest({}, {}), elsewhere, success)
 
 
-def _elsewhere(copy: Path, writer: Mapping[str, Any], is_heard_of: bool) -> RunResult | None:  # noqa: FBT001 (private)
-    """The run of another machine that holds the lease, or held it when it was killed."""
-    if writer["copy"] == Record.of(copy).copy_id:
+def _elsewhere(copy: Path, writer: Mapping[str, Any]) -> RunResult | None:
+    """The run of another machine, by its notice, which one that was killed leaves as well."""
+    if writer.get("copy") == Record.of(copy).copy_id:
         return None
     try:  # anybody may have written it
         began, pid = datetime.fromisoformat(writer["since"]).astimezone(UTC), int(writer["pid"])
     except (ValueError, TypeError, LookupError):
         return None
-    status, host = "running" if is_heard_of else "killed", str(writer.get("host"))
-    return RunResult(status=status, started_at=began.isoformat(), host=host, pid=pid)
+    started_at, host = began.isoformat(), str(writer.get("host"))
+    return RunResult(status="running", started_at=started_at, host=host, pid=pid)
 
 
 def _last_done(warehouse: Path) -> RunResult | None:

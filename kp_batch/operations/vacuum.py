@@ -20,21 +20,19 @@ from kp_batch.embedding.chunks import chunk_files, count_vectors, merge_small
 from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.errors import SettingError
 from kp_batch.html import Displayed
-from kp_batch.operations.kept_runs import sorted_runs
 from kp_batch.parts import Facts, Head, Part, as_text
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
-from kp_batch.schemas import GROWING, TABLES
+from kp_batch.schemas import GROWING
 from kp_batch.text import count_of, parse_duration
-from kp_batch.warehouse.bucket.mirror import allow_deletion
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.data_files import sink_data_file
-from kp_batch.warehouse.delta import files_at, unneeded_files
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.publication import publish, writing
-from kp_batch.warehouse.run_record import last_done
+from kp_batch.warehouse.publication import may_remove, publish, writing
+from kp_batch.warehouse.run_record import RunRecord, last_done
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 from kp_batch.warehouse.staging import Staging
+from kp_batch.warehouse.unneeded import Unneeded, kept_manifests
 
 # Selects the rows that stay, in their order, with or without their JSON.
 Keep = Callable[[pl.LazyFrame], pl.LazyFrame]
@@ -146,7 +144,8 @@ class _Plan:
     """What is removed, of the published state and of older runs."""
 
     published: PublishedSnapshot
-    files: Sequence[Path]  # of tables
+    kept_from: int  # see `Manifest`
+    unneeded: Unneeded
     facts: FactsRewrite
     old_raw: pl.DataFrame  # see `_old_raw`
     encoders: Sequence[Path]  # the folders of vectors that no published score needs
@@ -157,7 +156,7 @@ class _Plan:
     def result(self, other_vectors: int, merged: int) -> VacuumResult:
         """Its counts, with those of other encoders: vectors that nothing needs, merged files."""
         return VacuumResult(
-            files=len(self.files),
+            files=len(self.unneeded.data),
             facts=self.facts.removed,
             raw_rows=int(self.old_raw.get_column("copies").sum()),
             vectors=self.vectors + other_vectors,
@@ -168,44 +167,47 @@ class _Plan:
 
 
 def _plan(warehouse: Path, since: datetime) -> _Plan:
-    """Plan to keep the published state, and the runs that ended since a time."""
+    """Plan to keep the published state, and the runs since the first that ended since a time."""
     snapshot = published(warehouse)
-    runs = snapshot.runs()
-    recent = [run for run in runs if run.finished_at >= since]
-    # Readers of the state published until now read on, and a candidate is asked as before.
-    manifests = [snapshot.tables, *(run.published["tables"] for run in recent)]
-    manifests += [kept[0].tables] if (kept := Candidate.kept(warehouse)) else []
-    versions = {
-        name: {manifest[name] for manifest in manifests if name in manifest} for name in TABLES
-    }
-    if last := last_done(runs):
-        # Files' times may have been published since, alone; a rollback to it needs its own ledger.
-        versions["files"].add(last.published["tables"]["files"])
-    needed = {
-        name: files_at(Layout(warehouse).table(name), numbers) for name, numbers in versions.items()
-    }
-    lost, readable = sorted_runs(warehouse, runs, needed)
-    old = _old_raw(snapshot, {run.run_id for run in runs} - {run.run_id for run in recent})
-    facts = FactsRewrite.of(snapshot, _of_ledger(snapshot, old), at_least=_ROWS_IN_FILE)
-    files = [path for name in TABLES for path in unneeded_files(warehouse, name, versions[name])]
+    runs = sorted(snapshot.runs(), key=lambda run: run.number)
+    before = snapshot.manifest.kept_from
+    kept_from = max(before, _kept_from(snapshot, runs, since))
+    kept = kept_manifests(snapshot, runs, kept_from)
+    old = _old_raw(snapshot, {run.run_id for run in runs if run.finished_at < since})
     encoders = _needless_encoders(snapshot)
-    vectors = sum(map(count_vectors, encoders))
-    return _Plan(snapshot, files, facts, old, encoders, vectors, lost, readable)
+    return _Plan(
+        published=snapshot,
+        kept_from=kept_from,
+        unneeded=Unneeded.of(snapshot, kept),
+        facts=FactsRewrite.of(snapshot, _of_ledger(snapshot, old), at_least=_ROWS_IN_FILE),
+        old_raw=old,
+        encoders=encoders,
+        vectors=sum(map(count_vectors, encoders)),
+        lost=[run.run_id for run in runs if before <= run.number < kept_from],
+        readable=[run.run_id for run in runs if run.number >= kept_from],
+    )
+
+
+def _kept_from(snapshot: PublishedSnapshot, runs: Sequence[RunRecord], since: datetime) -> int:
+    """The number of the first publication that is kept; the last run that is done always is."""
+    last = last_done(runs)
+    kept = [run.number for run in runs if run.finished_at >= since]
+    return min([*kept, last.number if last else snapshot.manifest.number])
 
 
 def _carry_out(plan: _Plan) -> tuple[int, int]:
     """Remove it; returns how many vectors of the other encoders were removed, and files merged."""
     snapshot, warehouse = plan.published, plan.published.warehouse
-    candidate = plan.facts.carry_out(Candidate(warehouse, snapshot.tables, "upkeep"))
+    candidate = plan.facts.carry_out(Candidate(warehouse, snapshot.manifest, "upkeep"))
     candidate = _drop_raw(candidate, snapshot, plan.old_raw)
     for name in GROWING:  # each run adds a file
         if len(snapshot.files(name)) > 1:
             rows = snapshot.scan(name).collect().sort("run_id")
             candidate = candidate.overwrite(name, rows)
-    publish(candidate, snapshot.manifest.settings, failed=snapshot.manifest.failed)
-    allow_deletion(warehouse)
-    for path in plan.files:
-        path.unlink()
+    manifest = snapshot.manifest
+    publish(candidate, manifest.settings, failed=manifest.failed, kept_from=plan.kept_from)
+    may_remove(warehouse)
+    plan.unneeded.remove()
     for folder in plan.encoders:
         for path in chunk_files(folder):
             path.unlink()

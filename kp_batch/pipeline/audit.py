@@ -90,12 +90,12 @@ def audit(warehouse: Path, run: str | None = None) -> AuditResults:
 
 def _before(snapshot: PublishedSnapshot, now: PublishedSnapshot) -> PublishedSnapshot:
     """The tables published before the run that left some; none before the first run."""
-    if now.candidate:  # its own run may have failed since, which published rejects
-        return PublishedSnapshot(snapshot.warehouse, now.tables)
+    if now.is_candidate:  # its own run may have failed since, which published rejects
+        return now.before
     done = done_runs(snapshot.runs())
     since = now.past_run or last_done(done)
-    earlier = [run for run in done if since and run.added_to < since.added_to]
-    return snapshot.as_of(earlier[-1]) if earlier else PublishedSnapshot(snapshot.warehouse, {})
+    earlier = [run for run in done if since and run.number < since.number]
+    return snapshot.as_of(earlier[-1]) if earlier else PublishedSnapshot(snapshot.warehouse)
 
 
 def _results(

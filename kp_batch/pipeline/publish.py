@@ -6,7 +6,7 @@
 import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from glob import escape
@@ -32,11 +32,10 @@ from kp_batch.warehouse.audits import AuditResult
 from kp_batch.warehouse.author import current_user
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.catalog import create_macros
-from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reasons import Reason
 from kp_batch.warehouse.run_record import RunCounts, RunRecord, last_done
-from kp_batch.warehouse.snapshot import PublishedSnapshot, manifest_after
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 # DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.
 _DOMAINS_AT_ONCE = 100_000
@@ -55,11 +54,6 @@ class Written:
     columns: Mapping[str, str | None]  # some of that row
     failed: bool = False
 
-    @property
-    def manifest(self) -> Manifest:
-        """The manifest that will be published, but for the version of `runs`."""
-        return Manifest(self.settings, self.candidate.next_versions, failed=self.failed)
-
     def with_row(
         self, run: Run, audits: Sequence[AuditResult], seconds: Mapping[str, float]
     ) -> Candidate:
@@ -75,17 +69,16 @@ class Written:
 
     def snapshot(self, run: Run, seconds: Mapping[str, float]) -> PublishedSnapshot:
         """The tables as they would be published, with the run's row."""
-        candidate, manifest = self.with_row(run, (), seconds), self.manifest
-        warehouse, tables = candidate.warehouse, candidate.tables
-        return PublishedSnapshot(warehouse, tables, manifest, candidate=candidate)
+        return self.with_row(run, (), seconds).snapshot(self.settings)
 
 
 @step("write")
 def prepare(run: Run, plan: Plan, candidate: Candidate) -> Written:
     """Write the distributions beside the tables of a plan, after which the run can be published."""
     # Read once, by Polars: it opens the files of many days in half the time that DuckDB takes.
-    scores = PublishedSnapshot(run.config.warehouse, candidate.tables, candidate=candidate)
-    needed = scores.scan("scores").select("task_domain", "score", *_IDS)
+    needed = (
+        candidate.snapshot(run.config.settings).scan("scores").select("task_domain", "score", *_IDS)
+    )
     needed.sink_parquet(run.staging.scores, compression="lz4")
     written = candidate.append("distributions", _distributions(run, plan))
     columns = _done_columns(plan.reasons, plan.counts, _fingerprints(run.staging.scores))
@@ -94,10 +87,9 @@ def prepare(run: Run, plan: Plan, candidate: Candidate) -> Written:
 
 def restore(run: Run, target: RunRecord, changes: Sequence[Reason]) -> Written:
     """Give the tables the files that they had after an earlier run, which are all there."""
-    manifest, candidate = manifest_after(target), run.candidate
+    manifest, candidate = run.snapshot.manifest_after(target), run.candidate
     for name in STATE:
-        if name in manifest.tables:
-            candidate = candidate.to_version(name, manifest.tables[name])
+        candidate = candidate.as_in(name, manifest)
     of_target = run.snapshot.scan("distributions").filter(run_id=target.run_id).collect()
     candidate = candidate.append("distributions", of_target.with_columns(run_id=pl.lit(run.run_id)))
     counts = target.counts.without_work if target.counts else None
@@ -129,7 +121,7 @@ def publish_failure(
 
     The reason is one line. There is no plan, and no audit, where it failed before that.
     """
-    candidate = Candidate(run.config.warehouse, run.published.tables, run.run_id)
+    candidate = Candidate(run.config.warehouse, run.published, run.run_id)
     if run.staging.table("rejects").exists():
         candidate = write_rejects(run, candidate)
     last = last_done(run.snapshot.runs())
@@ -202,8 +194,6 @@ def _distributions(run: Run, plan: Plan) -> pl.DataFrame:
 def _publish(
     run: Run, written: Written, audits: Sequence[AuditResult], seconds: Mapping[str, float]
 ) -> None:
-    # The row names versions: it is made once none of an earlier try can come between them.
-    written = replace(written, candidate=written.candidate.restored())
     candidate = written.with_row(run, audits, seconds)
     publish(candidate, written.settings, failed=written.failed)
 
@@ -224,7 +214,13 @@ def _row(
         "config": config.model_dump_json(exclude={"note"}),
         "seconds": json.dumps(dict(seconds)),
         "versions": json.dumps(_versions()),
-        "published": json.dumps(asdict(written.manifest)),
+        "published": json.dumps(
+            {
+                "publication": written.candidate.name,
+                "number": written.candidate.number,
+                "settings": written.settings,
+            }
+        ),
         # Without their rows, which may hold what is forgotten later.
         "audits": json.dumps([_without_rows(result) for result in audits]),
         **written.columns,

@@ -16,6 +16,7 @@ from kp_batch.errors import (
     TEMPORARY_FOLDERS,
     DamagedVectorsError,
     KpBatchError,
+    OvertakenError,
     StorageError,
     explain_error,
 )
@@ -59,7 +60,7 @@ from kp_batch.warehouse.last_run import Try, the_try, tried
 from kp_batch.warehouse.layout import Layout, check_apart, check_folder, remove_candidate
 from kp_batch.warehouse.lock import holds
 from kp_batch.warehouse.manifest import DAMAGED, check_identity
-from kp_batch.warehouse.publication import published_since, writing
+from kp_batch.warehouse.publication import published_since, start_over, writing
 
 _THREADS = ThreadExecutor()
 
@@ -137,10 +138,26 @@ def _tried(this: Try, config: RescoreConfig, executor: Executor) -> Summary:
     check_apart(config.warehouse, config.archive)
     with opened_warehouse(config):
         this.under_way()
-        summary = rescore_archive(effective_config(config), executor)
+        summary = _planned_upon_newest(config, executor)
         this.end(summary)
     this.settle()
     return summary
+
+
+def _planned_upon_newest(config: RescoreConfig, executor: Executor) -> Summary:
+    """Rescore an archive; where another writer of its bucket publishes meanwhile, once again.
+
+    The vectors that are made by then stay.
+
+    Raises:
+        OvertakenError: others have published meanwhile both times.
+    """
+    try:
+        return rescore_archive(effective_config(config), executor)
+    except OvertakenError as error:
+        warn(f"{error.stored}; this run is planned once more, upon that")
+    start_over(config.warehouse)
+    return rescore_archive(effective_config(config), executor)
 
 
 def rescore_archive(config: RescoreConfig, executor: Executor = _THREADS) -> Summary:
@@ -220,6 +237,8 @@ def open_run(config: RescoreConfig, executor: Executor = _THREADS) -> Generator[
         except (Exception, PanicException) as error:
             is_refused = isinstance(error, KpBatchError) and not isinstance(error, StorageError)
             if is_refused and not opened.begun:  # without such an archive, say: there was no run
+                raise
+            if isinstance(error, OvertakenError):  # what it would record is not up to date
                 raise
             _record_failure(opened, one_line(explain_error(error).stored))
             raise

@@ -17,12 +17,8 @@ from kp_batch.runs.run import Run
 from kp_batch.schemas import NOVELTY
 from kp_batch.steps.step import Executor, step
 from kp_batch.warehouse.candidate import Candidate
-from kp_batch.warehouse.data_files import (
-    DataFile,
-    move_data_file,
-    sink_data_file,
-    write_data_file,
-)
+from kp_batch.warehouse.data_files import move_data_file, sink_data_file, write_data_file
+from kp_batch.warehouse.file_lists import DataFile
 
 
 @step("write")

@@ -8,7 +8,7 @@ from kp_batch.errors import SettingError
 from kp_batch.runs.run import Run
 from kp_batch.text import printable
 from kp_batch.warehouse.reasons import Reason, RolledBack, in_words, setting_changes
-from kp_batch.warehouse.run_record import RunRecord, last_done
+from kp_batch.warehouse.run_record import last_done
 
 _OF = {"weights": "profiles", "audit": "audits"}  # the settings of which one entry differs
 
@@ -22,7 +22,7 @@ def check_rolled_back(run: Run) -> None:
     project = run.config.project
     if project is None or run.config.accept:
         return
-    last = last_done(each for each in run.snapshot.runs() if not _forgets(each))
+    last = last_done(each for each in run.snapshot.runs() if not each.forgets)
     rolled_back = RolledBack.of(last.changes) if last else None
     if last is None or rolled_back is None:
         return
@@ -32,11 +32,6 @@ def check_rolled_back(run: Run) -> None:
             f"{', '.join(lines)}; change it there, or, if it is right, run once with --accept",
             code="rolled_back",
         )
-
-
-def _forgets(run: RunRecord) -> bool:
-    """Whether it is the run of a forget, which has the settings that were in force."""
-    return any(change["code"] == "forgotten" for change in run.changes)
 
 
 def bringing_back(

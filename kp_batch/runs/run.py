@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -54,15 +55,13 @@ class Run:
         run_id = f"{now:%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}"
         published = read_manifest(config.warehouse) or Manifest({}, {})
         staging = staging or Staging(Layout(config.warehouse).staging(run_id))
-        candidate = Candidate(config.warehouse, published.tables, run_id)
+        candidate = Candidate(config.warehouse, published, run_id)
         return cls(config, run_id, now, published, candidate, staging, is_temporary)
 
-    @property
+    @cached_property
     def snapshot(self) -> PublishedSnapshot:
-        """The tables that it builds upon."""
-        warehouse, tables = self.config.warehouse, self.candidate.tables
-        candidate = self.candidate if self.candidate.changes else None
-        return PublishedSnapshot(warehouse, tables, self.published, candidate=candidate)
+        """The tables that it builds upon, with what it has changed of them."""
+        return self.candidate.snapshot(self.published.settings, failed=self.published.failed)
 
     @property
     def forgets(self) -> bool:

@@ -1,60 +1,66 @@
-"""What a writer changes of the tables: a value, until it is published.
+"""A candidate: the manifest that a writer builds step by step, and that nobody reads until then.
 
-Its data files lie in a folder of their own, which no reader of the tables, no commit and no bucket
-sees. A snapshot shows it laid over what is published; `publication.publish` publishes it.
+Its data files and its new lists lie in a folder of their own, which no reader of the tables, no
+export and no bucket sees, until `publication.publish` publishes it.
 """
 
-import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from datetime import date
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import polars as pl
 
-from kp_batch.errors import WarehouseError
 from kp_batch.files import atomic_write
-from kp_batch.json_values import Number, is_text
-from kp_batch.schemas import TABLES
-from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.data_files import DataFile, write_data_file
-from kp_batch.warehouse.delta import (
-    TableChange,
-    commit,
-    entries,
-    logged_file,
-    next_version,
-    restore_all,
-)
+from kp_batch.warehouse.data_files import write_data_file
+from kp_batch.warehouse.file_lists import DataFile, month_of, read_list, write_list
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.manifest import DAMAGED, Manifest
+from kp_batch.warehouse.manifest import Manifest, Tables
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 
-_ROWS = Number(0, 2**63 - 1, is_whole=True)  # of a file
+_ID = 16  # hex digits of a warehouse's id
+
+
+def _this_month() -> str:
+    return month_of(datetime.now(UTC).date())
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a writer changes of the tables of a warehouse.
+    """What a writer makes of the tables of a warehouse.
 
     Attributes:
         warehouse: the folder of the tables.
-        tables: the version of each table that it builds upon, and that is published.
-        writer: the id of the run; it is put into the names of files, and into Delta's log.
-        changes: by table; others stay as they are.
+        base: the manifest that it builds upon, and that is published.
+        writer: the id of the run; it is put into the names of files.
+        changed: the lists of each table that it has changed; the others stay.
+        name: of the manifest that will be published.
+        month: where the files of tables without partitions are listed.
     """
 
     warehouse: Path
-    tables: Mapping[str, int]
+    base: Manifest
     writer: str
-    changes: Mapping[str, TableChange] = field(default_factory=dict[str, TableChange])
+    changed: Tables = field(default_factory=dict[str, Mapping[str, str]])
+    name: str = field(default_factory=lambda: uuid4().hex)
+    month: str = field(default_factory=_this_month)
 
     @property
     def folder(self) -> Path:
-        """Where its data files are, as in the warehouse."""
+        """Where its data files and its lists are, as in the warehouse."""
         return Layout(self.warehouse).candidate
+
+    @property
+    def number(self) -> int:
+        """The number of the publication that it will be."""
+        return self.base.number + 1
+
+    @property
+    def tables(self) -> Tables:
+        """The lists of each table."""
+        return {**self.base.tables, **self.changed}
 
     def append(self, name: str, rows: pl.DataFrame) -> "Candidate":
         """Add rows to a table without partitions.
@@ -75,9 +81,9 @@ class Candidate:
     def _write(self, name: str, rows: pl.DataFrame) -> DataFile:
         return write_data_file(self.folder, name, rows, f"{self.writer}-{uuid4().hex}")
 
-    def replace_all(self, name: str, files: Sequence[DataFile]) -> "Candidate":
+    def replace_all(self, name: str, files: Iterable[DataFile]) -> "Candidate":
         """Replace all rows of a table by files."""
-        return self.change(name, files, self.entries(name)["path"])
+        return self._with(name, files, self.tables.get(name, ()), lambda _: False)
 
     def replace_partitions(
         self, name: str, files: Sequence[DataFile], partitions: Iterable[date]
@@ -91,137 +97,80 @@ class Candidate:
         for file in files:
             if file.partition not in replaced:
                 raise ValueError(f"{file.path} is of no partition of {name} that is replaced")
-        before = self.entries(name).filter(pl.col("partition").is_in(replaced))
-        return self.change(name, files, before["path"])
+        months = map(month_of, replaced)
+        return self._with(name, files, months, lambda file: file.partition not in replaced)
 
     def change(
-        self, name: str, added: Sequence[DataFile], removed: Iterable[str] = ()
+        self, name: str, added: Iterable[DataFile], removed: Iterable[str] = ()
     ) -> "Candidate":
         """Add files to a table, and remove others by their paths below its folder."""
-        before, gone = self.changes.get(name, TableChange()), frozenset(removed)
-        own = {file.path for file in before.added}
-        change = TableChange(
-            added=(*(file for file in before.added if file.path not in gone), *added),
-            removed=before.removed | (gone - own),
-        )
-        return replace(self, changes={**self.changes, name: change})
+        gone = frozenset(removed)
+        months = self.tables.get(name, ()) if gone else ()
+        return self._with(name, added, months, lambda file: file.path not in gone)
 
-    def to_version(self, name: str, version: int) -> "Candidate":
-        """Give a table the files of another version of it."""
-        now, then = self.entries(name), entries(self.warehouse, name, version)
-        added = then.join(now, on="path", how="anti", maintain_order="left")
-        removed = now.join(then, on="path", how="anti", maintain_order="left")
-        if added.is_empty() and removed.is_empty():
-            return self
-        files = [DataFile(**row) for row in added.iter_rows(named=True)]
-        return self.change(name, files, removed["path"])
+    def as_in(self, name: str, manifest: Manifest) -> "Candidate":
+        """Give a table the files that it has in another manifest."""
+        return replace(self, changed={**self.changed, name: manifest.tables.get(name, {})})
 
-    def entries(self, name: str) -> pl.DataFrame:
-        """The files of a table as they would be: rows of `delta.ENTRIES`."""
-        before = entries(self.warehouse, name, self.tables.get(name))
-        change = self.changes.get(name)
-        if change is None:
-            return before
-        added = pl.DataFrame([vars(file) for file in change.added], schema=before.schema)
-        return pl.concat([before.filter(~pl.col("path").is_in(change.removed)), added])
+    def _with(
+        self,
+        name: str,
+        added: Iterable[DataFile],
+        months: Iterable[str],
+        stays: Callable[[DataFile], bool],
+    ) -> "Candidate":
+        """Add files to a table; of those listed in some months, only some stay."""
+        lists, new = dict(self.tables.get(name, {})), self._by_month(added)
+        for month in {*lists.keys() & {*months}, *new}:
+            listed = lists.pop(month, "")
+            own = read_list(self.warehouse, listed) if listed else ()
+            files = [*filter(stays, own), *new.get(month, ())]
+            if files == [*own]:
+                lists[month] = listed
+            elif files:
+                lists[month] = write_list(self.warehouse, self.name, files)
+        return replace(self, changed={**self.changed, name: dict(sorted(lists.items()))})
 
-    def files(self, name: str) -> list[Path]:
-        """The Parquet files of a table as they would be, sorted by their names."""
-        roots = (root.resolve() for root in (self.folder, self.warehouse))
-        own, published = (Layout(root).table(name) for root in roots)
-        added = {file.path for file in self.changes.get(name, TableChange()).added}
-        # Those that it adds are moved when they are published.
-        paths = (
-            own / path if path in added and (own / path).exists() else logged_file(published, path)
-            for path in self.entries(name)["path"]
-        )
-        return sorted(paths, key=lambda path: path.parts[-2:])  # by partition, then by name
+    def _by_month(self, files: Iterable[DataFile]) -> Mapping[str, Sequence[DataFile]]:
+        months: dict[str, list[DataFile]] = {}
+        for file in files:
+            month = month_of(file.partition) if file.partition else self.month
+            months.setdefault(month, []).append(file)
+        return months
 
-    def move_files(self) -> None:
-        """Move its files into the folders of the tables; done again, they stay there."""
-        for name, change in self.changes.items():
-            for file in change.added:
-                own = Layout(self.folder).table(name) / file.path
-                target = Layout(self.warehouse).table(name) / file.path
-                if own.exists():
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    own.replace(target)
+    def manifest(self, settings: Mapping[str, Any], *, failed: bool = False) -> Manifest:
+        """The manifest that will be published, by the settings of its scores."""
+        return Manifest(
+            settings,
+            self.tables,
+            failed=failed,
+            warehouse_id=self.base.warehouse_id or uuid4().hex[:_ID],
+            number=self.number,
+            kept_from=self.base.kept_from,
+            before=self.base.name,
+        ).as_publication(self.name)
+
+    def snapshot(self, settings: Mapping[str, Any], *, failed: bool = False) -> PublishedSnapshot:
+        """The tables as they would be published, by the settings of their scores."""
+        manifest = self.manifest(settings, failed=failed)
+        return PublishedSnapshot(self.warehouse, manifest, is_candidate=bool(self.changed))
 
     def keep(self, settings: Mapping[str, Any]) -> None:
         """Have it asked, until the next run clears it, by the settings of its scores."""
-        content = {"settings": settings, **asdict(self), "warehouse": None}
         with atomic_write(Layout(self.warehouse).kept_candidate) as written:
-            written.write_text(json.dumps(content, default=_as_json), "utf-8")
+            written.write_text(self.manifest(settings).as_json(), "utf-8")
 
-    @classmethod
-    def kept(cls, warehouse: Path) -> "tuple[Candidate, Mapping[str, Any]] | None":
-        """The one that is kept, with the settings of its scores; None if there is none.
-
-        Raises:
-            WarehouseError: it is damaged, or files of it are gone.
-        """
-        try:
-            content = Layout(warehouse).kept_candidate.read_bytes()
-        except FileNotFoundError:
-            return None
-        try:
-            return cls._parse(warehouse, json.loads(content))
-        except (*DAMAGED, FileNotFoundError) as error:
-            raise WarehouseError(
-                f"the candidate of {shown(warehouse)} is damaged: remove its folder candidate"
-            ) from error
-
-    @classmethod
-    def _parse(cls, warehouse: Path, content: Any) -> "tuple[Candidate, Mapping[str, Any]]":
-        """Check what a file holds, which anybody may have written, and take it."""
-        base = Manifest.read(content["settings"], content["tables"])
-        changes = {name: _change_of(each) for name, each in content["changes"].items()}
-        if not (is_text(content["writer"]) and changes.keys() <= TABLES.keys()):
-            raise ValueError("a writer or a table that no run writes")
-        candidate = cls(warehouse, base.tables, content["writer"], changes)
-        for name, change in changes.items():
-            folder = Layout(candidate.folder).table(name)
-            if any((folder / file.path).stat().st_size != file.size for file in change.added):
-                raise ValueError("a file of another size")
-        return candidate, base.settings
-
-    def restored(self) -> "Candidate":
-        """The same upon the newest version of each table, which has the rows of the published one.
-
-        Where it has not, as an earlier try has committed the changes, say, it is restored.
-        """
-        return replace(self, tables=restore_all(self.warehouse, self.tables))
-
-    @property
-    def next_versions(self) -> dict[str, int]:
-        """The version of each table once this is committed, if nobody commits before."""
-        return dict(self.tables) | {
-            name: next_version(self.warehouse, name, self.tables.get(name)) for name in self.changes
-        }
-
-    def commit(self, versions: Mapping[str, int]) -> None:
-        """Commit the changes, whose files are moved: from then on, the newest versions have them.
-
-        Raises:
-            WarehouseError: another writer changed a table meanwhile.
-        """
-        for name, change in self.changes.items():
-            commit(self.warehouse, name, change, self.writer, versions[name])
+    def move_files(self) -> None:
+        """Move its files and lists into the folders of the warehouse; done again, they stay."""
+        own, target = Layout(self.folder), Layout(self.warehouse)
+        for name, months in self.changed.items():
+            for each in months.values():
+                for file in read_list(self.warehouse, each):
+                    _move(own.table(name) / file.path, target.table(name) / file.path)
+                _move(own.file_list(each), target.file_list(each))
 
 
-def _as_json(value: object) -> object:
-    return sorted(cast("frozenset[str]", value)) if isinstance(value, frozenset) else str(value)
-
-
-def _change_of(content: Mapping[str, Any]) -> TableChange:
-    removed = frozenset(content["removed"])
-    if not all(map(is_text, removed)):
-        raise ValueError("paths that no run writes")
-    return TableChange(tuple(map(_file_of, content["added"])), removed)
-
-
-def _file_of(content: Mapping[str, Any]) -> DataFile:
-    path, rows, size, day = (content[name] for name in ("path", "rows", "size", "partition"))
-    if not re.fullmatch(r"([\w=-]+/)?[\w-]+\.parquet", path) or not _ROWS.allows(rows):
-        raise ValueError("a file that no run writes")
-    return DataFile(path, rows, size, None if day is None else date.fromisoformat(day))
+def _move(path: Path, target: Path) -> None:
+    if path.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(target)

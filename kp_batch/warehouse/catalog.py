@@ -1,7 +1,7 @@
 """Builds the catalog, through which any DuckDB client sees what is published: kp.duckdb.
 
 It holds a copy of the manifest, the formulas as macros, and views over exactly the files of the
-versions that the manifest names. A user's SQL runs in a `sandbox`, where it can only read the
+lists that the manifest names. A user's SQL runs in a `sandbox`, where it can only read the
 tables.
 """
 
@@ -30,7 +30,7 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation
 _NAME = re.compile(r"\bkp\.(\w+)")  # of a view or a macro, in the SQL of macros and questions
 _MANIFEST = (
     "CREATE TABLE manifest (format_version INTEGER, publication VARCHAR, settings VARCHAR, "
-    "tables VARCHAR, failed BOOLEAN, warehouse VARCHAR, catalog_id VARCHAR)"
+    "failed BOOLEAN, warehouse VARCHAR, catalog_id VARCHAR)"
 )
 
 
@@ -171,10 +171,10 @@ def _copy_manifest(
     connection: duckdb.DuckDBPyConnection, warehouse: str, manifest: Manifest
 ) -> None:
     """Fill the table with the manifest, and the warehouse that the views read."""
-    settings, tables = json.dumps(manifest.settings), json.dumps(manifest.tables)
-    row = [FORMAT_VERSION, manifest.publication, settings, tables, manifest.failed]
+    settings = json.dumps(manifest.settings)
+    row = [FORMAT_VERSION, manifest.publication, settings, manifest.failed]
     values = [*row, warehouse, catalog_id()]
-    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+    connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?)", values)
 
 
 def _in_catalog(folder: str, manifest: Manifest) -> Iterator[str]:

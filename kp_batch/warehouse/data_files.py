@@ -1,7 +1,6 @@
-"""Writes Parquet files, which take effect once a commit names them, in a table's folder."""
+"""Writes Parquet files into a table's folder, which take effect once a manifest names them."""
 
 import re
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +9,7 @@ import polars as pl
 
 from kp_batch.files import atomic_write, files_below
 from kp_batch.schemas import PARTITIONED_BY, TABLES
+from kp_batch.warehouse.file_lists import DataFile
 from kp_batch.warehouse.layout import Layout
 
 _FORMAT: Any = {
@@ -20,23 +20,6 @@ _FORMAT: Any = {
     # were read in 0.3 s, and in 0.5 s from one group.
     "row_group_size": 122_880,
 }
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """A file in a table's folder, as a commit describes it.
-
-    Args:
-        path: relative to the table's folder.
-        rows: their number.
-        size: in bytes.
-        partition: the value that all of its rows have; None if the table has no partitions.
-    """
-
-    path: str
-    rows: int
-    size: int
-    partition: date | None
 
 
 def write_data_file(warehouse: Path, table: str, frame: pl.DataFrame, name: str) -> DataFile:

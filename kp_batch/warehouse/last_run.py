@@ -21,7 +21,7 @@ from kp_batch.files import atomic_write
 from kp_batch.storage.store import answered_within, store_at
 from kp_batch.warehouse.bucket.location import Record, url_of
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.lock import locked, release_of_gone
+from kp_batch.warehouse.lock import locked, withdraw_of_gone
 from kp_batch.warehouse.manifest import Manifest, check_manifest, read_manifest, read_there
 from kp_batch.warehouse.run_record import RunCounts
 from kp_batch.warehouse.run_result import RunResult, later
@@ -242,7 +242,7 @@ def under_way_by(warehouse: Path, pid: int) -> RunResult | None:
 def end_for(this: Try, pid: int, ended: RunResult) -> None:
     """Say how a run ended whose process is gone; no error of that counts.
 
-    In a bucket it still has the lease, which would keep other machines waiting.
+    In a bucket its notice still stands, which would keep other machines waiting.
 
     Args:
         this: the run, which may not have come as far as to say that it is under way.
@@ -255,6 +255,6 @@ def end_for(this: Try, pid: int, ended: RunResult) -> None:
         return  # it said so itself
     this.end(this.result.ended(ended.status, ended.reason, ended.code))
     if shown and (url := url_of(this.warehouse)):
-        gone = partial(release_of_gone, store_at(url), Record.of(this.warehouse).copy_id, pid)
+        gone = partial(withdraw_of_gone, store_at(url), Record.of(this.warehouse).copy_id, pid)
         with suppress(Exception):
             answered_within(_LAST_WORDS_S, gone)

@@ -57,8 +57,8 @@ class Layout:
 
     @property
     def kept_candidate(self) -> Path:
-        """The file that names what is kept of these; without it, all of them are leftovers."""
-        return self.candidate / "candidate.json"
+        """The manifest of what is kept of these; without it, all of them are leftovers."""
+        return Layout(self.candidate).manifest
 
     @property
     def catalog(self) -> Path:
@@ -67,8 +67,21 @@ class Layout:
 
     @property
     def manifest(self) -> Path:
-        """The file that names the published version of each table."""
+        """The manifest of what is published."""
         return self.root / "manifest.json"
+
+    @property
+    def log(self) -> Path:
+        """The folder of all manifests, those of earlier publications too, and of their lists."""
+        return self.root / "log"
+
+    def past_manifest(self, publication: str) -> Path:
+        """The manifest of a publication, by the first 32 digits of its id."""
+        return self.log / f"{publication}.json"
+
+    def file_list(self, name: str) -> Path:
+        """A list of data files; see `file_lists`."""
+        return self.log / "files" / f"{name}.json"
 
     @property
     def report(self) -> Path:
@@ -91,7 +104,7 @@ class Layout:
         return self.root / "told.json"
 
     @property
-    def log(self) -> Path:
+    def output(self) -> Path:
         """The output of libraries during the last command that wrote to the warehouse."""
         return self.root / "last-run.log"
 
@@ -155,7 +168,10 @@ def check_links(warehouse: Path) -> None:
     layout = Layout(warehouse)
     for path in (layout.lock, layout.forgetting, layout.all_staging, layout.prefect):
         refuse_link(path)
-    for folder in (*map(layout.table, TABLE_NAMES), layout.all_vectors, layout.candidate):
+    for folder in (
+        *map(layout.table, TABLE_NAMES),
+        *(layout.log, layout.all_vectors, layout.candidate),
+    ):
         files_below(folder)
 
 

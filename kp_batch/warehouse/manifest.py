@@ -1,4 +1,9 @@
-"""The manifest: the published version of each table, from which runs and readers start."""
+"""The manifest: the files of each table, from which runs and readers start.
+
+Each publication has one. The published one is `manifest.json`; those of earlier publications stay
+in the folder `log` until a vacuum, and a candidate is one that nobody published. A manifest names
+lists of files, one for each table and month, which manifests share: see `file_lists`.
+"""
 
 import json
 import os
@@ -6,7 +11,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
@@ -22,70 +27,91 @@ from kp_batch.warehouse.layout import TABLE_NAMES, Layout
 if TYPE_CHECKING:  # a status does without
     import duckdb
 
-FORMAT_VERSION = 18
+FORMAT_VERSION = 19
 
 # Of a file that anybody may have written, as it is read.
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 LAST_REMEDY = "restore it from a copy, or run the archive into a new folder"
 
-_VERSION = Number(0, 2**63 - 1, is_whole=True)
+# The lists of the files of each table that exists, by month.
+Tables = Mapping[str, Mapping[str, str]]
+
+_NUMBER = Number(0, 2**63 - 1, is_whole=True)
+_MONTH, _LIST = re.compile(r"\d{4}-\d\d"), re.compile("[0-9a-f]{32}")
+_HALF = 32  # hex digits
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is published."""
+    """What is published, or was."""
 
     settings: Mapping[str, Any]  # of the scores; empty before the first run
-    tables: dict[str, int]  # the published version of each Delta table that exists
+    tables: Tables
     failed: bool = False  # whether the last run failed: then the rejects are its own
     publication: str = ""  # the id of this publication; none before it is published
     warehouse_id: str = ""  # of its first publication on; see `project`
+    number: int = 0  # of the publication: each has a later one, whatever the clocks say
+    kept_from: int = 0  # the first publication since which all files are kept; see `vacuum`
+    before: str = ""  # the name of the manifest that it builds upon
 
     @classmethod
-    def read(
-        cls,
-        settings: Any,
-        tables: Any,
-        *,
-        failed: Any = False,
-        publication: Any = "",
-        warehouse_id: Any = "",
-    ) -> "Manifest":
+    def read(cls, content: Mapping[str, Any]) -> "Manifest":
         """Check the values of a file, which anybody may have written, and take them.
 
         Raises:
+            LookupError: a value is missing.
             ValueError: a name, a type or a value is not one that a run writes.
         """
-        if wrong := wrong_setting(settings):
+        manifest = cls(**{field.name: content[field.name] for field in fields(cls)})
+        if wrong := wrong_setting(manifest.settings):
             raise ValueError(f"{wrong}, as no run has it")
-        if not are_all(tables, lambda name, x: name in TABLE_NAMES and _VERSION.allows(x)):
-            raise ValueError("versions of tables that no run writes")
-        if not (is_flag(failed) and is_text(publication) and is_text(warehouse_id)):
-            raise ValueError("failed, publication or warehouse_id as no run writes them")
-        return cls(settings, tables, failed, publication, warehouse_id)
+        if not are_all(manifest.tables, lambda name, x: name in TABLE_NAMES and _are_lists(x)):
+            raise ValueError("tables that no run writes")
+        texts = (manifest.publication, manifest.warehouse_id, manifest.before)
+        numbers = (manifest.number, manifest.kept_from)
+        if not (is_flag(manifest.failed) and all(map(is_text, texts))):
+            raise ValueError("failed or an id as no run writes them")
+        if not all(map(_NUMBER.allows, numbers)):
+            raise ValueError("number or kept_from as no run writes them")
+        return manifest
 
     @property
     def threshold(self) -> float:
         """The score from which on a trace is worth sharing; 1 before the first run."""
         return self.settings.get("threshold", 1.0)
 
+    @property
+    def name(self) -> str:
+        """The unique half of its publication id: the name of its file in the log."""
+        return self.publication[:_HALF]
+
+    @property
+    def lists(self) -> set[str]:
+        """The names of all of its lists of files."""
+        return {name for months in self.tables.values() for name in months.values()}
+
     def as_publication(self, unique: str) -> "Manifest":
         """The manifest with a publication id: a unique half, 32 hex digits, and a digest."""
         own = [self.settings, self.tables, self.failed, self.warehouse_id]
-        contents = [FORMAT_VERSION, unique, *own]
+        contents = [FORMAT_VERSION, unique, *own, self.number, self.kept_from, self.before]
         canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
         return replace(self, publication=unique + sha256(canonical.encode()).hexdigest()[:32])
 
     @property
     def is_intact(self) -> bool:
         """Whether the id has the digest of the contents."""
-        unique = self.publication[:32]
-        is_id = re.fullmatch("[0-9a-f]{32}", unique) is not None
-        return is_id and self == self.as_publication(unique)
+        is_name = _LIST.fullmatch(self.name) is not None
+        return is_name and self == self.as_publication(self.name)
 
     def as_json(self) -> str:
         """The text of manifest.json."""
         return json.dumps({"format_version": FORMAT_VERSION, **asdict(self)}) + "\n"
+
+
+def _are_lists(months: Any) -> bool:
+    return are_all(
+        months, lambda month, x: bool(_MONTH.fullmatch(month) and is_text(x) and _LIST.fullmatch(x))
+    )
 
 
 def read_manifest(warehouse: Path) -> Manifest | None:
@@ -102,7 +128,7 @@ def read_manifest(warehouse: Path) -> Manifest | None:
     # To DuckDB, a folder without permission looks like a missing one.
     for name in manifest.tables if manifest else ():
         with suppress(FileNotFoundError, NotADirectoryError):
-            os.scandir(Layout(warehouse).table(name) / "_delta_log").close()
+            os.scandir(Layout(warehouse).table(name)).close()
     return manifest
 
 
@@ -226,13 +252,56 @@ def check_manifest(manifest: Manifest | None, warehouse: Path, warehouse_id: str
         )
 
 
-def check_tables(manifest: Manifest, warehouse: Path) -> None:
-    """Look whether the published version of each table is in its log, and open none.
+def past_manifest(warehouse: Path, name: str) -> Manifest:
+    """Read the manifest of an earlier publication, or of this one, by its name in the log.
 
     Raises:
-        WarehouseError: of some it is not; it names them.
+        WarehouseError: it is gone or damaged, or has another format.
     """
-    gone = [name for name, version in manifest.tables.items() if not _has(warehouse, name, version)]
+    path = Layout(warehouse).past_manifest(name)
+    try:
+        if not _LIST.fullmatch(name):  # a row of `runs` that nobody of us wrote
+            raise ValueError("no name of a manifest")
+        return _parse(warehouse, path.read_bytes())
+    except (FileNotFoundError, *DAMAGED) as error:
+        how = "gone" if isinstance(error, FileNotFoundError) else "damaged"
+        raise WarehouseError(f"{path} is {how}; {LAST_REMEDY}") from error
+
+
+def read_candidate(warehouse: Path) -> Manifest | None:
+    """Read what a run has left that it did not publish; None if there is none.
+
+    Raises:
+        WarehouseError: it is damaged.
+    """
+    try:
+        return _parse(warehouse, Layout(warehouse).kept_candidate.read_bytes())
+    except FileNotFoundError:
+        return None
+    except DAMAGED as error:
+        raise damaged_candidate(warehouse) from error
+
+
+def damaged_candidate(warehouse: Path) -> WarehouseError:
+    """The error of a candidate that is damaged, or has lost files."""
+    return WarehouseError(
+        f"the candidate of {shown(warehouse)} is damaged: remove its folder candidate"
+    )
+
+
+def check_tables(manifest: Manifest, warehouse: Path) -> None:
+    """Look whether the folder of each table is there, and the lists of its files; open none.
+
+    Raises:
+        WarehouseError: of some they are not; it names them.
+    """
+    layout = Layout(warehouse)
+    gone = [
+        name
+        for name, months in manifest.tables.items()
+        if not all(layout.file_list(each).exists() for each in months.values())
+        or (months and not layout.table(name).exists())
+    ]
     if gone:
         tables = (
             f"the table {gone[0]} is" if len(gone) == 1 else f"the tables {', '.join(gone)} are"
@@ -240,36 +309,21 @@ def check_tables(manifest: Manifest, warehouse: Path) -> None:
         raise WarehouseError(f"{tables} gone from {shown(warehouse)}; {LAST_REMEDY}")
 
 
-def _has(warehouse: Path, name: str, version: int) -> bool:
-    log = Layout(warehouse).table(name) / "_delta_log"
-    kinds = ("json", "checkpoint.parquet")
-    return any((log / f"{version:020d}.{kind}").exists() for kind in kinds)
-
-
-def shown_tables(catalog: "duckdb.DuckDBPyConnection") -> dict[str, int]:
-    """The versions of the tables that an open catalog shows.
+def shown_manifest(warehouse: Path, catalog: "duckdb.DuckDBPyConnection") -> Manifest:
+    """The manifest of what an open catalog of a warehouse shows.
 
     Raises:
-        WarehouseError: they are not as a run writes them.
+        WarehouseError: it is gone or damaged.
     """
-    [row] = catalog.execute("SELECT settings, tables FROM kp.manifest").fetchall()
-    try:
-        return Manifest.read(*map(json.loads, row)).tables
-    except (ValueError, TypeError, RecursionError) as error:
-        raise WarehouseError("the catalog is damaged: remove kp.duckdb") from error
+    [(publication,)] = catalog.execute("SELECT publication FROM kp.manifest").fetchall()
+    return past_manifest(warehouse, publication[:_HALF])
 
 
 def _parse(warehouse: Path, content: bytes) -> Manifest:
     """Parse manifest.json; any error other than WarehouseError means that it is damaged."""
-    fields: Any = json.loads(content)
-    _check_format(warehouse, fields["format_version"])
-    manifest = Manifest.read(
-        fields["settings"],
-        fields["tables"],
-        failed=fields["failed"],
-        publication=fields["publication"],
-        warehouse_id=fields["warehouse_id"],
-    )
+    read: Any = json.loads(content)
+    _check_format(warehouse, read["format_version"])
+    manifest = Manifest.read(read)
     if not manifest.is_intact:
         raise ValueError("the publication is not that of its contents")
     return manifest

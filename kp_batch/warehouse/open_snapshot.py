@@ -68,7 +68,7 @@ class OpenSnapshot(PublishedSnapshot):
 
         All else is null, which is not stale. A query of ten million scores took four seconds.
         """
-        if "scores" not in self.tables:
+        if "scores" not in self.manifest.tables:
             return _FINGERPRINTS.to_frame()
         by_day = self.rows_by_day().select("day", traces="rows")
         return pl.concat([_FINGERPRINTS.to_frame(), by_day], how="diagonal_relaxed")
@@ -82,10 +82,9 @@ def open_snapshot(snapshot: PublishedSnapshot, staging: Staging) -> Generator[Op
         snapshot.attach(connection, "published")
         yield OpenSnapshot(
             warehouse=snapshot.warehouse,
-            tables=snapshot.tables,
             manifest=snapshot.manifest,
             past_run=snapshot.past_run,
-            candidate=snapshot.candidate,
+            is_candidate=snapshot.is_candidate,
             staging=staging,
             connection=connection,
         )

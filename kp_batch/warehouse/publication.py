@@ -10,29 +10,32 @@ moment, so a power cut leaves no less.
 
 import shutil
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from polars.exceptions import PanicException
 
-from kp_batch.errors import BusyError
+from kp_batch.errors import BusyError, StorageError
 from kp_batch.files import atomic_write, sync_names, sync_new
 from kp_batch.log import warn
 from kp_batch.stopping import pause
 from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.bucket.mirror import (
+    allow_deletion,
     bucket_session,
     is_in_doubt,
     publish_in_bucket,
+    pull_again,
     sync_lock,
 )
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.catalog import build_for_others, build_published
-from kp_batch.warehouse.delta import needed_files, restore_all
+from kp_batch.warehouse.delta import export
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.manifest import Manifest, check_readable, read_manifest, require_manifest
@@ -40,7 +43,6 @@ from kp_batch.warehouse.reader import is_current
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 
 _RETRY_S = 20.0  # while a writer on another machine is waited for
-_ID = 16  # hex digits of a warehouse's id
 _CALLBACKS: list[Callable[[], None]] = []
 
 
@@ -53,8 +55,8 @@ def when_writing(callback: Callable[[], None]) -> None:
 def writing(warehouse: Path, *, wait: float) -> Generator[None]:
     """Be the only writer of the warehouse, and first repair it after a writer that was killed.
 
-    At the end nothing is left in the Delta tables that was not published. The warehouse's folder is
-    made if it is missing; another writer's end may be waited for, so many seconds at the most.
+    The warehouse's folder is made if it is missing; another writer's end may be waited for, so many
+    seconds at the most.
 
     Raises:
         BusyError: another process is writing, for longer than `wait`.
@@ -67,8 +69,6 @@ def writing(warehouse: Path, *, wait: float) -> Generator[None]:
             for callback in _CALLBACKS:
                 callback()
             _repair(warehouse)
-            _take_back(warehouse)  # what a killed writer left
-            locks.callback(_take_back, warehouse)
         yield
 
 
@@ -87,7 +87,7 @@ def _acquire(locks: ExitStack, warehouse: Path, *, wait: float) -> bool:
                     at_once = 0 if url_of(warehouse) else left
                     is_first = attempt.enter_context(locked(warehouse, wait=at_once))
                     if is_first:
-                        attempt.enter_context(bucket_session(warehouse))
+                        attempt.enter_context(bucket_session(warehouse, partial(export, warehouse)))
             except BusyError as error:
                 if not wait:
                     raise
@@ -100,27 +100,61 @@ def _acquire(locks: ExitStack, warehouse: Path, *, wait: float) -> bool:
         pause(min(_RETRY_S, left))
 
 
-def publish(candidate: Candidate, settings: Mapping[str, Any], *, failed: bool = False) -> None:
+def publish(
+    candidate: Candidate, settings: Mapping[str, Any], *, failed: bool = False, kept_from: int = 0
+) -> None:
     """Publish what a writer has written, under a new id; the caller holds the lock.
 
-    Files that only the previous manifest named may be removed once this has returned.
-
     Args:
-        candidate: the changes of the tables.
+        candidate: the tables.
         settings: of the scores.
         failed: whether a run publishes that it failed.
+        kept_from: the first publication whose files are kept from then on; 0: as before.
 
     Raises:
-        WarehouseError: a table is gone, or another writer has changed it.
+        OvertakenError: another writer of the bucket has published meanwhile.
+        OSError: it cannot be written; nothing was published.
     """
-    candidate = candidate.restored()
-    before = read_manifest(candidate.warehouse)
-    warehouse_id = before.warehouse_id if before else uuid4().hex[:_ID]
-    tables = candidate.next_versions
-    manifest = Manifest(settings, tables, failed=failed, warehouse_id=warehouse_id)
-    _replace_manifest(manifest.as_publication(uuid4().hex), candidate)
+    warehouse, manifest = candidate.warehouse, candidate.manifest(settings, failed=failed)
+    if kept_from:
+        manifest = replace(manifest, kept_from=kept_from).as_publication(candidate.name)
+    candidate.move_files()
+    _replace_manifest(warehouse, manifest)
     with suppress(OSError):  # it is published; the next writer repairs this, or fails of it
-        _replace_catalog(Layout(candidate.warehouse))
+        _replace_catalog(Layout(warehouse))
+    _export(warehouse)
+
+
+def _export(warehouse: Path) -> None:
+    """Export what is published as Delta tables; where that fails, the next writer does."""
+    try:
+        if not is_in_doubt(warehouse):
+            export(warehouse)
+    except (Exception, PanicException) as error:  # noqa: BLE001 (it is published)
+        warn(
+            f"the Delta tables of {shown(warehouse)} show an earlier publication, until a command "
+            f"that writes can export this one ({one_line(str(error))})"
+        )
+
+
+def may_remove(warehouse: Path) -> None:
+    """Export what is published, and let this writer remove files that no kept manifest names.
+
+    Call it once a manifest is published that names none of them: Delta's readers, too, then see no
+    file that goes.
+
+    Raises:
+        StorageError: the Delta tables cannot be written, so that nothing is removed.
+    """
+    try:
+        export(warehouse)
+    except (Exception, PanicException) as error:
+        raise StorageError(
+            f"the Delta tables of {shown(warehouse)} still name files that are to be removed, and "
+            f"cannot be written ({one_line(str(error))}); nothing was removed; mend that, and give "
+            "the same command again"
+        ) from error
+    allow_deletion(warehouse)
 
 
 def found(warehouse: Path) -> Manifest:
@@ -132,7 +166,7 @@ def found(warehouse: Path) -> Manifest:
     """
     with writing(warehouse, wait=False):
         if not read_manifest(warehouse):
-            publish(Candidate(warehouse, {}, "init"), {})
+            publish(Candidate(warehouse, Manifest({}, {}), "init"), {})
         return require_manifest(warehouse)
 
 
@@ -145,27 +179,34 @@ def published_since(warehouse: Path, manifest: Manifest) -> bool:
     return is_in_doubt(warehouse) or (read_manifest(warehouse) or Manifest({}, {})) != manifest
 
 
+def start_over(warehouse: Path) -> None:
+    """Begin again from what another writer of the bucket has published meanwhile.
+
+    Raises:
+        OSError: the bucket cannot be read.
+    """
+    pull_again(warehouse)
+    _repair(warehouse)
+
+
 def _rebuild_catalog(warehouse: Path, manifest: Manifest) -> None:
-    _replace_manifest(manifest, Candidate(warehouse, manifest.tables, "upkeep"))
+    _replace_manifest(warehouse, manifest)
     _replace_catalog(Layout(warehouse))
 
 
-def _replace_manifest(manifest: Manifest, candidate: Candidate) -> None:
-    """Publish a manifest, and build its catalog, which does not replace the older one yet.
-
-    The candidate is what changes the tables that are published.
-    """
-    warehouse = candidate.warehouse
+def _replace_manifest(warehouse: Path, manifest: Manifest) -> None:
+    """Publish a manifest, and build its catalog, which does not replace the older one yet."""
     layout = Layout(warehouse)
     catalog, file = _replacement(layout.catalog), _replacement(layout.manifest)
     _remove_leftovers(layout)
     file.write_text(manifest.as_json(), "utf-8")
     check_readable(warehouse, file)
-    candidate.move_files()
-    now = PublishedSnapshot(warehouse, candidate.tables, manifest, candidate=candidate)
-    build_published(catalog, now)
-    candidate.commit(manifest.tables)
-    _sync(layout, manifest)
+    in_log = layout.past_manifest(manifest.name)
+    in_log.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(in_log) as written:
+        written.write_text(manifest.as_json(), "utf-8")
+    build_published(catalog, PublishedSnapshot(warehouse, manifest))
+    _sync(Layout(warehouse.resolve()), manifest)
     publish_in_bucket(warehouse, manifest.as_json())
     file.replace(layout.manifest)  # the moment
     sync_names(warehouse)
@@ -174,9 +215,16 @@ def _replace_manifest(manifest: Manifest, candidate: Candidate) -> None:
 def _sync(layout: Layout, manifest: Manifest) -> None:
     """Wait until all that a manifest names is on the disk, so that a power cut loses none of it."""
     before = read_manifest(layout.root)
-    known = needed_files(layout.root, before.tables) | {layout.manifest} if before else set[Path]()
-    new = needed_files(layout.root, manifest.tables) - known
+    known = {layout.manifest, *_files(layout, before)} if before else set[Path]()
+    new = {layout.past_manifest(manifest.name), *_files(layout, manifest)} - known
     sync_new({*new, *map(_replacement, (layout.catalog, layout.manifest))}, known, layout.root)
+
+
+def _files(layout: Layout, manifest: Manifest) -> Iterator[Path]:
+    """All files that a manifest names, and its lists."""
+    yield from map(layout.file_list, manifest.lists)
+    snapshot = PublishedSnapshot(layout.root, manifest)
+    yield from (path for name in manifest.tables for path in snapshot.files(name))
 
 
 def _replace_catalog(layout: Layout) -> None:
@@ -214,29 +262,13 @@ def make_catalog(warehouse: Path, path: Path) -> None:
 
 
 def _repair(warehouse: Path) -> None:
-    """Remove leftovers, and rebuild the catalog if it is not that of the manifest."""
+    """Remove leftovers, and complete the publication: its catalog, and its Delta tables."""
     manifest = read_manifest(warehouse)
     layout = Layout(warehouse)
     _remove_leftovers(layout)
     if manifest and not is_current(warehouse, manifest):
         _rebuild_catalog(warehouse, manifest)
-
-
-def _take_back(warehouse: Path) -> None:
-    """Restore what is published of each table, for those who read one by itself.
-
-    Without a manifest all stays: it may have been lost, and the tables be all that is left.
-    """
-    try:
-        manifest = read_manifest(warehouse)
-        if manifest and not is_in_doubt(warehouse):
-            restore_all(warehouse, manifest.tables)
-    except (Exception, PanicException) as error:  # noqa: BLE001 (no error of the work itself)
-        warn(
-            f"rows that were not published may stand in the Delta tables of {shown(warehouse)}, "
-            f"until a command that writes can remove them ({one_line(str(error))}): read the "
-            "versions that manifest.json names"
-        )
+    _export(warehouse)
 
 
 def _remove_working_files(warehouse: Path) -> None:

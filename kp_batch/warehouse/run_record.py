@@ -87,7 +87,7 @@ class RunRecord:
     seconds: Mapping[str, float]  # of each step, by its name
     versions: Mapping[str, Any]  # of the formulas and of the libraries
     fingerprints: Mapping[str, Mapping[str, int]]  # the number of scores by id, by kind of id
-    published: Mapping[str, Any]  # the manifest that this run published
+    published: Mapping[str, Any]  # `publication`, its name in the log, its `number`, `settings`
     audits: Sequence[AuditResult]  # without the rows
 
     @classmethod
@@ -100,12 +100,14 @@ class RunRecord:
         return cls(**values, counts=RunCounts(**counts) if counts else None, audits=audits)
 
     @property
-    def added_to(self) -> int:
-        """The version of `runs` that it was added to, -1 where there was none.
+    def number(self) -> int:
+        """The number of its publication, which orders the runs, whatever the clocks say."""
+        return self.published["number"]
 
-        It orders the runs: each publication has a later one, whatever the clocks say.
-        """
-        return self.published["tables"].get("runs", -1)
+    @property
+    def forgets(self) -> bool:
+        """Whether it is the run of a forget, which has the settings that were in force."""
+        return any(change["code"] == "forgotten" for change in self.changes)
 
     @property
     def embedder(self) -> str:
@@ -131,7 +133,7 @@ class RunRecord:
 def done_runs(records: Iterable[RunRecord]) -> list[RunRecord]:
     """The runs that are done, in the order in which they were published."""
     done = (record for record in records if record.status == "done")
-    return sorted(done, key=lambda record: record.added_to)
+    return sorted(done, key=lambda record: record.number)
 
 
 def last_done(records: Iterable[RunRecord]) -> RunRecord | None:

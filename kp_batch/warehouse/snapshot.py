@@ -1,7 +1,7 @@
-"""The tables as they are published, or as they were after a past run: all rows are read here.
+"""The tables as a manifest has them, published, past or a candidate: all rows are read here.
 
-A snapshot names a version of each table, and opens a table only when its rows are asked for. They
-come as Polars scans, as SQL over the files of that version, or as views of a DuckDB connection.
+A table is opened only when its rows are asked for. They come as Polars scans, as SQL over the files
+of the manifest, or as views of a DuckDB connection.
 """
 
 import re
@@ -23,9 +23,16 @@ from kp_batch.errors import WarehouseError
 from kp_batch.schemas import GROWING, PARTITIONED_BY, TABLES
 from kp_batch.text import time_of
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.candidate import Candidate
-from kp_batch.warehouse.delta import entries, files_of
-from kp_batch.warehouse.manifest import Manifest, require_manifest, shown_tables
+from kp_batch.warehouse.file_lists import DataFile, month_of, read_list
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.manifest import (
+    Manifest,
+    damaged_candidate,
+    past_manifest,
+    read_candidate,
+    require_manifest,
+    shown_manifest,
+)
 from kp_batch.warehouse.run_record import RunRecord, done_runs
 
 CANDIDATE = "candidate"  # the name of what a run would have published
@@ -46,45 +53,56 @@ _DUCKDB_TYPES: Mapping[type[pl.DataType], str] = {
 
 @dataclass(frozen=True)
 class PublishedSnapshot:
-    """The tables at the versions that are published, or that were after a past run.
+    """The tables as they are published, as they were after a past run, or as a candidate has them.
 
-    All that reads rows raises a WarehouseError if the table or its version is gone, or if files of
-    a past run were removed.
+    All that reads rows raises a WarehouseError if a list of files is gone.
 
     Attributes:
         warehouse: the folder of the tables.
-        tables: the version of each; a missing table has no rows.
-        manifest: published with them, with the settings.
-        past_run: the run after which they were so; None: they are published. Of tables that only
-            grow, later rows are left out.
-        candidate: what changes these tables, laid over them.
+        manifest: has the settings, and the files; a missing table has no rows.
+        past_run: the run after which they were so; None: no past one. Of tables that only grow,
+            later rows are left out.
+        is_candidate: whether nobody has published the manifest: new files are in its own folder.
     """
 
     warehouse: Path
-    tables: Mapping[str, int]
     manifest: Manifest = _EMPTY
     past_run: RunRecord | None = None
-    candidate: Candidate | None = None
+    is_candidate: bool = False
 
     @classmethod
     def shown_by(cls, warehouse: Path, catalog: duckdb.DuckDBPyConnection) -> Self:
         """The tables that an open catalog of a warehouse shows."""
-        return cls(warehouse, shown_tables(catalog))
+        return cls(warehouse, shown_manifest(warehouse, catalog))
+
+    def data_files(self, name: str) -> list[DataFile]:
+        """The files of a table, sorted by their paths."""
+        lists = self.manifest.tables.get(name, {}).values()
+        return sorted(file for each in lists for file in read_list(self.warehouse, each))
 
     def files(self, name: str) -> list[Path]:
-        """The Parquet files of a table, sorted by path."""
-        if self.candidate:
-            return self.candidate.files(name)
+        """The Parquet files of a table, sorted by their paths."""
+        if self.is_candidate:  # they are moved when it is published
+            return self._paths(name, self.data_files(name))
         if name not in self._opened:
-            version = self.tables.get(name)
-            self._opened[name] = files_of(self.warehouse.resolve(), name, version)
-        paths = self._opened[name]
-        if self.past_run and not all(path.exists() for path in paths):
-            raise WarehouseError(
-                f"the tables as run {self.past_run.run_id} left them were removed (by kp-batch "
-                "vacuum or forget); ask of a later run"
-            )
-        return paths
+            self._opened[name] = self._paths(name, self.data_files(name))
+        return self._opened[name]
+
+    def files_of_day(self, day: date) -> list[Path]:
+        """The files of the scores of a day: it opens the list of its month alone."""
+        listed = self.manifest.tables.get("scores", {}).get(month_of(day))
+        files = read_list(self.warehouse, listed) if listed else ()
+        return self._paths("scores", [file for file in files if file.partition == day])
+
+    def _paths(self, name: str, files: Iterable[DataFile]) -> list[Path]:
+        layout = Layout(self.warehouse.resolve())
+        folder = layout.table(name)
+        if not self.is_candidate:
+            return [folder / file.path for file in files]
+        own = Layout(layout.candidate).table(name)
+        # Those that it adds are moved when they are published.
+        both = ((own / file.path, folder / file.path) for file in files)
+        return [new if new.exists() else published for new, published in both]
 
     def scan(self, name: str) -> pl.LazyFrame:
         """The rows of a table, without its partition column."""
@@ -93,9 +111,9 @@ class PublishedSnapshot:
             return TABLES[name].to_frame().lazy()
         rows = pl.scan_parquet(paths, glob=False, hive_partitioning=False)
         if self.past_run and name in GROWING:
-            added_to = pl.col("published").str.json_path_match("$.tables.runs").cast(pl.Int64)
+            number = pl.col("published").str.json_path_match("$.number").cast(pl.Int64)
             runs = pl.scan_parquet(self.files("runs"), glob=False)
-            until = runs.filter(added_to.fill_null(-1) <= self.past_run.added_to)
+            until = runs.filter(number <= self.past_run.number)
             return rows.join(until, on="run_id", how="semi", maintain_order="left")
         return rows
 
@@ -103,19 +121,18 @@ class PublishedSnapshot:
         """SQL for the rows of a table, without its partition column."""
         rows = parquet_relation(name, self.files(name))
         if self.past_run and name in GROWING:
-            # See sql/runs.sql for the version that a run was added to.
             return statement(
                 "(FROM $rows WHERE run_id IN (SELECT run_id FROM $runs "
-                "WHERE coalesce((published->'tables'->>'runs')::BIGINT, -1) <= $added_to))",
+                "WHERE (published->>'number')::BIGINT <= $number))",
                 rows=rows,
                 runs=parquet_relation("runs", self.files("runs")),
-                added_to=self.past_run.added_to,
+                number=self.past_run.number,
             )
         return rows
 
     @cached_property
     def _opened(self) -> dict[str, list[Path]]:
-        """The files of each table that was asked for: another warehouse may take its place."""
+        """The files of each table that was asked for."""
         return {}
 
     @cached_property
@@ -141,12 +158,30 @@ class PublishedSnapshot:
         return None
 
     def rows_by_day(self) -> pl.DataFrame:
-        """Count the scores by day, from the table's log: `day` and `rows`."""
-        if self.candidate:
-            files = self.candidate.entries("scores")
-        else:
-            files = entries(self.warehouse.resolve(), "scores", self.tables.get("scores"))
-        return files.group_by(day="partition").agg(pl.col("rows").sum())
+        """Count the scores by day, from the lists of files: `day` and `rows`."""
+        files = [(file.partition, file.rows) for file in self.data_files("scores")]
+        schema = {"day": pl.Date, "rows": pl.Int64}
+        return pl.DataFrame(files, schema, orient="row").group_by("day").agg(pl.col("rows").sum())
+
+    @property
+    def before(self) -> "PublishedSnapshot":
+        """The tables that it builds upon; none before the first publication.
+
+        Raises:
+            WarehouseError: their manifest was removed.
+        """
+        before = self.manifest.before
+        manifest = past_manifest(self.warehouse, before) if before else _EMPTY
+        return PublishedSnapshot(self.warehouse, manifest)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all files are there, of the sizes that the lists say."""
+        return all(
+            path.exists() and path.stat().st_size == file.size
+            for name in self.manifest.tables
+            for path, file in zip(self.files(name), self.data_files(name), strict=True)
+        )
 
     @property
     def encoder_ids(self) -> set[str]:
@@ -183,7 +218,7 @@ class PublishedSnapshot:
         Raises:
             WarehouseError: there is no such run, or several.
         """
-        runs = sorted(self.runs(), key=lambda run: -run.added_to)
+        runs = sorted(self.runs(), key=lambda run: -run.number)
         return [self._find_run(name, runs) for name in names]
 
     def _find_run(self, name: str, runs: Sequence[RunRecord]) -> RunRecord:
@@ -215,11 +250,26 @@ class PublishedSnapshot:
         """The tables as they were after a run.
 
         Raises:
-            WarehouseError: its row in `runs` is damaged.
+            WarehouseError: its files were removed.
         """
-        manifest = manifest_after(run)
-        growing = {name: self.tables[name] for name in GROWING if name in self.tables}
-        return PublishedSnapshot(self.warehouse, manifest.tables | growing, manifest, run)
+        manifest = self.manifest_after(run)
+        tables = self.manifest.tables
+        growing = {name: tables[name] for name in GROWING if name in tables}
+        manifest = replace(manifest, tables={**manifest.tables, **growing})
+        return PublishedSnapshot(self.warehouse, manifest, run)
+
+    def manifest_after(self, run: RunRecord) -> Manifest:
+        """The manifest that a run published.
+
+        Raises:
+            WarehouseError: its files were removed, or the manifest is gone or damaged.
+        """
+        if run.number < self.manifest.kept_from:
+            raise WarehouseError(
+                f"the tables as run {run.run_id} left them were removed (by kp-batch vacuum or "
+                "forget); ask of a later run"
+            )
+        return past_manifest(self.warehouse, run.published["publication"])
 
 
 def published(warehouse: Path, as_of: str | None = None) -> PublishedSnapshot:
@@ -233,7 +283,7 @@ def published(warehouse: Path, as_of: str | None = None) -> PublishedSnapshot:
     if as_of == CANDIDATE:
         return kept_candidate(warehouse)
     manifest = require_manifest(warehouse)
-    now = PublishedSnapshot(warehouse, manifest.tables, manifest)
+    now = PublishedSnapshot(warehouse, manifest)
     return now if as_of is None else now.as_of(*now.find_runs(as_of))
 
 
@@ -243,15 +293,16 @@ def kept_candidate(warehouse: Path) -> PublishedSnapshot:
     Raises:
         WarehouseError: nothing is kept of it.
     """
-    kept = Candidate.kept(warehouse)
-    if kept is None:
+    manifest = read_candidate(warehouse)
+    if manifest is None:
         raise WarehouseError(
             f"there is no candidate in {shown(warehouse)}: make one with run --preview; a run "
             "that audits refuse leaves one, too, until the next run"
         )
-    candidate, settings = kept
-    manifest = Manifest(settings, candidate.next_versions)
-    return PublishedSnapshot(warehouse, candidate.tables, manifest, candidate=candidate)
+    snapshot = PublishedSnapshot(warehouse, manifest, is_candidate=True)
+    if not snapshot.is_whole:
+        raise damaged_candidate(warehouse)
+    return snapshot
 
 
 def _done_by(name: str, runs: Iterable[RunRecord], where: str, see: str) -> RunRecord:
@@ -278,23 +329,6 @@ def _done_by(name: str, runs: Iterable[RunRecord], where: str, see: str) -> RunR
     raise WarehouseError(
         f"no run of {where} was done by {time:%Y-%m-%d %H:%M:%S} UTC{later}; {see}"
     )
-
-
-def manifest_after(run: RunRecord) -> Manifest:
-    """The manifest that a run published, without the table of runs.
-
-    Raises:
-        WarehouseError: its row in `runs` is damaged.
-    """
-    try:
-        manifest = Manifest.read(run.settings, run.published["tables"])
-    except (ValueError, LookupError, TypeError) as error:
-        raise WarehouseError(
-            f"what run {run.run_id!r} published is damaged in the table runs; restore the "
-            "warehouse from a copy, or run the archive into a new folder"
-        ) from error
-    tables = {name: version for name, version in manifest.tables.items() if name != "runs"}
-    return replace(manifest, tables=tables)
 
 
 def parquet_relation(name: str, paths: Sequence[Path], to_name: Callable[[Path], str] = str) -> SQL:

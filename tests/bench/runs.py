@@ -18,11 +18,10 @@ from kp_batch.embedding.encoders import Hashing
 from kp_batch.novelty.replay import replay_windows
 from kp_batch.steps.step import ThreadExecutor, step, step_seconds
 from kp_batch.vectors import Float32s
-from kp_batch.warehouse.delta import files_of
-from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.snapshot import parquet_relation
 from tests.bench.measuring import measured, medians
 from tests.support import ROOT
+from tests.support.publications import files_of
 from tests.support.tiny_traces import BEGIN, Traces, write_traces
 
 TRACES = int(os.environ.get("KP_BENCH_TRACES", "1_000_000"))
@@ -107,7 +106,7 @@ def _replay(vectors: Float32s) -> None:
 
 
 def _published(warehouse: Path) -> list[Path]:
-    return files_of(warehouse, "scores", require_manifest(warehouse).tables["scores"])
+    return files_of(warehouse, "scores")
 
 
 def _scores(paths: list[Path]) -> pl.DataFrame:

@@ -26,8 +26,7 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report.build import leave_report
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.author import current_user
-from kp_batch.warehouse.delta import files_of
-from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.publication import rebuild
 from kp_batch.warehouse.questions import questions
 from kp_batch.warehouse.reader import connect
@@ -43,7 +42,7 @@ from tests.support.commands import (
 )
 from tests.support.folders import contents, listing
 from tests.support.holding import HOLD, holding
-from tests.support.publications import publish_tables
+from tests.support.publications import files_of, publish_nothing
 
 pytestmark = pytest.mark.usefixtures("no_page")
 
@@ -436,7 +435,7 @@ def tamper(warehouse: Path) -> str:
     """Change one stored score by 0.01; the trace's id."""
     manifest = read_manifest(warehouse)
     assert manifest
-    path = files_of(warehouse, "scores", manifest.tables["scores"])[1]
+    path = files_of(warehouse, "scores")[1]
     rows = pl.read_parquet(path, hive_partitioning=False)
     first = pl.int_range(pl.len()) == 0
     rows.with_columns(
@@ -623,7 +622,7 @@ def test_the_warehouse_may_come_from_the_environment(
 
 
 def test_a_wrong_query_is_no_traceback(tmp_path: Path) -> None:
-    publish_tables(tmp_path, Manifest({"threshold": 0.75}, {}))
+    publish_nothing(tmp_path)
     wrong = invoke("sql", "SELEC 1", "--warehouse", tmp_path)
     assert wrong.returncode == 1
     assert wrong.stderr.startswith("kp-batch: Parser Error")

@@ -22,7 +22,7 @@ from kp_batch.archive.validation import CHECKS, REASONS, fault_sentence, reject_
 from kp_batch.conversion.formats import FORMATS
 from kp_batch.schemas import EXPORTED, TABLES, TRACE, VIEWS
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
+from kp_batch.warehouse.manifest import FORMAT_VERSION
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.run_record import RunCounts
 from tests.support import GOLDEN
@@ -41,7 +41,7 @@ from tests.support.pages import (
     loose_outputs,
     rows,
 )
-from tests.support.publications import publish_tables
+from tests.support.publications import publish_nothing
 from tests.support.reference import PARTS, REFERENCE, commands, written
 
 BEGINNING = "kp-batch run data/sample --embedder hashing"
@@ -174,7 +174,7 @@ def test_what_the_code_tells_is_up_to_date(page: str) -> None:
 def views(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, str]]]:
     """The columns of each view, with their types."""
     folder = tmp_path_factory.mktemp("views")
-    publish_tables(folder, Manifest({"threshold": 0.75}, {}))
+    publish_nothing(folder)
     with connect(folder) as connection:
         return {
             view: [(row[0], row[1]) for row in connection.execute(f"DESCRIBE {view}").fetchall()]

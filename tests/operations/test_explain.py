@@ -3,20 +3,19 @@
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import duckdb
 import polars as pl
 import pytest
-from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-import kp_batch.operations.explain
 from kp_batch.cli.options import json_line
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import WarehouseError, explain_mendable
@@ -27,9 +26,7 @@ from kp_batch.operations.neighbours import Content, diff_contents, diff_texts
 from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.warehouse import snapshot
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.run_record import RunRecord
 from kp_batch.warehouse.snapshot import published
 from tests.support import GOLDEN
 from tests.support.archives import step, trace, write_jsonl
@@ -336,28 +333,17 @@ def test_a_terminal_shows_the_last_ten_runs_of_the_past(eight: Path) -> None:
     assert "earlier run" not in explanation_text(replace(explanation, history=(entry,) * 10))
 
 
-def test_the_past_is_the_last_score_where_the_log_lacks_its_beginning(eight: Path) -> None:
-    rescore_archive(settings_of(eight, cache_size=1))
-    log = eight / "warehouse" / "scores" / "_delta_log"
-    before = explained(eight, "t0").history
-    DeltaTable(log.parent).create_checkpoint()
-    (log / f"{0:020d}.json").unlink()
-    [entry] = explained(eight, "t0").history
-    assert (entry.run_id, entry.score) == (before[0].run_id, before[0].score)
-
-
-def test_the_past_ends_where_the_row_of_a_run_is_damaged(
-    eight: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("{}")])
+def test_the_past_ends_where_the_manifest_of_a_run_is_gone_or_damaged(
+    eight: Path, damage: Callable[[Path], object]
 ) -> None:
     rescore_archive(settings_of(eight, cache_size=1))
-    assert len(explained(eight, "t0").history) == 2
-
-    def damaged(run: RunRecord) -> NoReturn:
-        raise WarehouseError(f"what run {run.run_id} published is damaged")
-
-    for place in (snapshot, kp_batch.operations.explain):
-        monkeypatch.setattr(place, "manifest_after", damaged)
-    assert [entry.change for entry in explained(eight, "t0").history] == [None]
+    before = explained(eight, "t0").history
+    assert len(before) == 2
+    manifest = require_manifest(eight / "warehouse")
+    damage(eight / "warehouse" / "log" / f"{manifest.before}.json")
+    [entry] = explained(eight, "t0").history
+    assert (entry.run_id, entry.score) == (before[0].run_id, before[0].score)
 
 
 @pytest.mark.telling

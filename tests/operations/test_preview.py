@@ -169,7 +169,7 @@ def test_what_a_killed_preview_leaves_goes_with_the_next_run(scored: Path) -> No
         [sys.executable, "-c", KILLED, scored / "archive", warehouse], check=False
     )
     assert done.returncode == -signal.SIGKILL
-    assert (warehouse / "candidate" / "candidate.json").exists()
+    assert (warehouse / "candidate" / "manifest.json").exists()
     assert list((warehouse / "staging").iterdir())
     with writing(warehouse, wait=False):
         pass

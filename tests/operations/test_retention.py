@@ -8,20 +8,19 @@ import pytest
 from kp_batch.operations.vacuum import FactsRewrite, Keep
 from kp_batch.schemas import FACTS
 from kp_batch.warehouse.data_files import write_data_file
-from kp_batch.warehouse.delta import files_of
-from kp_batch.warehouse.snapshot import PublishedSnapshot
-from tests.support.publications import CommittedTables
+from tests.support.publications import Draft
 
 
-def written(warehouse: Path, **files: str) -> CommittedTables:
+def written(warehouse: Path, **files: str) -> Draft:
     """A table of facts, its files by their names, a letter for each trace."""
     frames = {
         name: pl.concat([FACTS.to_frame(), pl.DataFrame({"trace_id": [*ids]})], how="diagonal")
         for name, ids in files.items()
     }
-    tables = CommittedTables(warehouse, {}, "run")
+    tables = Draft(warehouse, "run")
     data_files = [write_data_file(warehouse, "facts", rows, name) for name, rows in frames.items()]
     tables.replace_files("facts", data_files, None)
+    tables.publish()
     return tables
 
 
@@ -30,16 +29,16 @@ def without(*ids: str) -> Keep:
     return lambda rows: rows.join(gone, on="trace_id", how="anti", maintain_order="left")
 
 
-def rewritten(warehouse: Path, tables: CommittedTables, keep: Keep, **how: int) -> int:
+def rewritten(tables: Draft, keep: Keep, **how: int) -> int:
     """Rewrite; how many facts were removed."""
-    rewrite = FactsRewrite.of(PublishedSnapshot(warehouse, tables.versions), keep, **how)
-    tables.commit(rewrite.carry_out(tables.candidate))
+    rewrite = FactsRewrite.of(tables.snapshot, keep, **how)
+    tables.candidate = rewrite.carry_out(tables.candidate)
     return rewrite.removed
 
 
-def traces_by_file(warehouse: Path, tables: CommittedTables) -> dict[str, str]:
+def traces_by_file(tables: Draft) -> dict[str, str]:
     """The traces of each file; one that was made just now is named `new`."""
-    paths = files_of(warehouse, "facts", tables.versions["facts"])
+    paths = tables.snapshot.files("facts")
     names = (path.stem if len(path.stem) == 1 else "new" for path in paths)
     return {
         name: "".join(pl.read_parquet(path).get_column("trace_id"))
@@ -50,10 +49,10 @@ def traces_by_file(warehouse: Path, tables: CommittedTables) -> dict[str, str]:
 def test_only_the_files_that_lose_rows_are_rewritten(tmp_path: Path) -> None:
     tables = written(tmp_path, a="abc", b="de", c="fgh")
     untouched = (tmp_path / "facts" / "b.parquet").stat()
-    assert rewritten(tmp_path, tables, without("b", "g", "z")) == 2
-    assert traces_by_file(tmp_path, tables) == {"b": "de", "new": "acfh"}
+    assert rewritten(tables, without("b", "g", "z")) == 2
+    assert traces_by_file(tables) == {"b": "de", "new": "acfh"}
     assert (tmp_path / "facts" / "b.parquet").stat().st_mtime_ns == untouched.st_mtime_ns
-    rows = PublishedSnapshot(tmp_path, {"facts": tables.versions["facts"]}).scan("facts").collect()
+    rows = tables.snapshot.scan("facts").collect()
     assert sorted(rows.get_column("trace_id")) == [*"acdefh"]
 
 
@@ -73,13 +72,13 @@ def test_small_files_become_one(
 ) -> None:
     tables = written(tmp_path, **files)
     removed = sum(file.count("x") for file in files.values())
-    assert rewritten(tmp_path, tables, without("x"), at_least=least) == removed
-    assert traces_by_file(tmp_path, tables) == remaining
+    assert rewritten(tables, without("x"), at_least=least) == removed
+    assert traces_by_file(tables) == remaining
 
 
-def test_with_nothing_to_remove_no_version_is_made(tmp_path: Path) -> None:
+def test_with_nothing_to_remove_no_list_is_made(tmp_path: Path) -> None:
     tables = written(tmp_path, a="abc", b="de")
-    before = dict(tables.versions)
-    assert rewritten(tmp_path, tables, without("z")) == 0
-    assert tables.versions == before
-    assert rewritten(tmp_path / "none", CommittedTables(tmp_path, {}, "run"), without("z")) == 0
+    before = tables.candidate
+    assert rewritten(tables, without("z")) == 0
+    assert tables.candidate == before
+    assert rewritten(Draft(tmp_path / "none"), without("z")) == 0

@@ -24,12 +24,12 @@ from kp_batch.operations.verify import (
 )
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report.run_summary import Summary
-from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import read_manifest
 from tests.support import GOLDEN
 from tests.support.archives import write_jsonl
 from tests.support.folders import keep, restore
 from tests.support.hourly import WORDS, of_several_caches, said, settings_of, write
+from tests.support.publications import files_of
 from tests.support.runs import ask
 
 pytestmark = pytest.mark.slow
@@ -166,7 +166,7 @@ def tamper(folder: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None
     """Change the published scores behind everyone's back."""
     manifest = read_manifest(folder / "warehouse")
     assert manifest
-    for path in files_of(folder / "warehouse", "scores", manifest.tables["scores"]):
+    for path in files_of(folder / "warehouse", "scores"):
         change(pl.read_parquet(path, hive_partitioning=False)).write_parquet(path)
 
 
@@ -216,7 +216,7 @@ def test_several_caches_verify_and_another_one_than_of_the_row_and_its_path_is_f
     assert checked(tmp_path).wrong == ""
     manifest = read_manifest(tmp_path / "warehouse")
     assert manifest
-    [path] = files_of(tmp_path / "warehouse", "files", manifest.tables["files"])
+    [path] = files_of(tmp_path / "warehouse", "files")
     moved = pl.col("path_keys").str.replace('"a"', '"other"', literal=True)
     pl.read_parquet(path).with_columns(moved).write_parquet(path)
     assert differing(checked(tmp_path)).keys() == {"cache_group"}
@@ -407,7 +407,7 @@ def test_vectors_of_files_that_are_gone_are_not_made_again_and_one_is_named(
 def test_a_changed_profile_is_found(folder: Path) -> None:
     manifest = read_manifest(folder / "warehouse")
     assert manifest
-    [path] = files_of(folder / "warehouse", "profiles", manifest.tables["profiles"])
+    [path] = files_of(folder / "warehouse", "profiles")
     weights = pl.col("novelty") + 0.1, pl.col("outcome_confidence") - 0.1
     pl.read_parquet(path).with_columns(weights).write_parquet(path)
     assert {"composite", "score"} <= differing(checked(folder)).keys()

@@ -18,14 +18,13 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report import data as module
 from kp_batch.report.data import FRAMES, ReportData, gather
 from kp_batch.report.labels import ALL
-from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 from tests.support.drawn_scores import ENDED, Drawn, Row, draw, made, opened, row, write
 from tests.support.oracle.answers import ask, assert_same
 from tests.support.oracle.reports import Archive, Report
 from tests.support.planted import WEIGHTS, build_catalog, plant
-from tests.support.publications import publish_tables
+from tests.support.publications import publish_nothing
 
 SEVERAL = 9  # the seed of an archive of several domains, some of which share a label
 EXAMPLES = int(os.environ.get("KP_ORACLE_EXAMPLES", "18"))
@@ -445,7 +444,7 @@ def test_runs_of_different_encoders_tell_no_drift(folder: Path) -> None:
 def test_nothing_is_reported_of_a_warehouse_without_tables(
     several: ReportData, tmp_path: Path
 ) -> None:
-    publish_tables(tmp_path, Manifest({"threshold": 0.75}, {}))
+    publish_nothing(tmp_path)
     data = of_warehouse(tmp_path)
     assert (data.run, data.failed, data.labels, data.scopes) == (None, None, [], [])
     assert data.totals == EMPTY_TOTALS

@@ -26,7 +26,6 @@ from kp_batch.report.themes import THEMES
 from kp_batch.report.trace_details import Traces
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.text import shortened
-from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import published
 from tests.support.archives import record_scores, step, trace, write_jsonl
@@ -42,7 +41,7 @@ from tests.support.browser import (
     opened_in,
     wait_for,
 )
-from tests.support.publications import publish_tables
+from tests.support.publications import publish_nothing
 from tests.support.sample import write_sample
 
 pytestmark = pytest.mark.process
@@ -562,7 +561,7 @@ def test_a_warehouse_without_scores_has_a_page_that_says_so(
     warehouse = tmp_path / "warehouse"
     if what == "nothing":
         warehouse.mkdir()
-        publish_tables(warehouse, Manifest({}, {}))
+        publish_nothing(warehouse)
     else:
         archive = tmp_path / "a.jsonl"
         write_jsonl(archive, [trace(steps=[])])

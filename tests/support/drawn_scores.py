@@ -247,7 +247,7 @@ def _run(number: int, encoders: str) -> Row:
         "seconds": {},
         "versions": dict.fromkeys(("facts", "encoder", "replay", "scoring"), 1),
         "fingerprints": {"encoder_id": dict.fromkeys(encoders.split(), 1), "profile_id": {}},
-        "published": {"tables": {"runs": number}, "settings": settings},
+        "published": {"number": number, "publication": f"{number:032x}", "settings": settings},
         "audits": [],
     }
     return {

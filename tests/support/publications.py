@@ -1,6 +1,6 @@
 """Publications without a run, and all that is read of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -11,10 +11,10 @@ import polars as pl
 
 from kp_batch.schemas import PROFILES, VIEWS
 from kp_batch.warehouse.candidate import Candidate
-from kp_batch.warehouse.data_files import DataFile
-from kp_batch.warehouse.delta import restore_all
-from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.file_lists import DataFile
+from kp_batch.warehouse.manifest import Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.publication import publish
+from kp_batch.warehouse.snapshot import PublishedSnapshot
 
 
 def profile(name: str) -> pl.DataFrame:
@@ -22,58 +22,68 @@ def profile(name: str) -> pl.DataFrame:
     return pl.DataFrame([row], schema=PROFILES, orient="row")
 
 
-class CommittedTables:
-    """Commits each change of tables at once, as what is published or a writer leaves that dies.
+SETTINGS = {"threshold": 0.75}
+NOTHING = Manifest({}, {})
+
+
+class Draft:
+    """Changes of tables, one after the other: a candidate, until it is published.
 
     Attributes:
-        versions: of the tables, as the next change begins from.
+        candidate: as it is by now.
     """
 
-    def __init__(self, warehouse: Path, published: Mapping[str, int], writer: str) -> None:
-        self._warehouse, self._writer, self.versions = warehouse, writer, dict(published)
+    def __init__(self, warehouse: Path, writer: str = "a-run") -> None:
+        self.warehouse = warehouse
+        self.candidate = Candidate(warehouse, read_manifest(warehouse) or NOTHING, writer)
 
     def overwrite(self, name: str, rows: pl.DataFrame) -> None:
-        self.commit(self.candidate.overwrite(name, rows))
+        self.candidate = self.candidate.overwrite(name, rows)
 
     def append(self, name: str, rows: pl.DataFrame) -> None:
-        self.commit(self.candidate.append(name, rows))
+        self.candidate = self.candidate.append(name, rows)
 
     def add_files(self, name: str, files: Sequence[DataFile]) -> None:
-        self.commit(self.candidate.change(name, files))
+        self.candidate = self.candidate.change(name, files)
 
     def replace_files(
         self, name: str, files: Sequence[DataFile], partitions: Iterable[date] | None
     ) -> None:
         if partitions is None:
-            self.commit(self.candidate.replace_all(name, files))
+            self.candidate = self.candidate.replace_all(name, files)
         else:
-            self.commit(self.candidate.replace_partitions(name, files, partitions))
+            self.candidate = self.candidate.replace_partitions(name, files, partitions)
 
     @property
-    def candidate(self) -> Candidate:
-        """No change yet."""
-        return Candidate(self._warehouse, self.versions, self._writer)
+    def snapshot(self) -> PublishedSnapshot:
+        return self.candidate.snapshot(SETTINGS)
 
-    def commit(self, candidate: Candidate) -> None:
-        """Commit changes of `candidate`."""
-        tables = restore_all(self._warehouse, self.versions)
-        candidate = replace(candidate, tables=tables)
-        candidate.move_files()
-        versions = candidate.next_versions
-        candidate.commit(versions)
-        self.versions = versions
+    def publish(self) -> Manifest:
+        publish(self.candidate, SETTINGS)
+        return require_manifest(self.warehouse)
+
+
+def files_of(warehouse: Path, name: str, manifest: Manifest | None = None) -> list[Path]:
+    """The files of a table, by default as it is published."""
+    return PublishedSnapshot(warehouse, manifest or require_manifest(warehouse)).files(name)
 
 
 def publish_tables(warehouse: Path, manifest: Manifest) -> None:
-    """Publish versions that are committed."""
-    candidate = Candidate(warehouse, manifest.tables, "a-run")
+    """Publish the tables of another manifest, and its settings, upon what is published."""
+    base = replace(read_manifest(warehouse) or NOTHING, tables={})
+    candidate = Candidate(warehouse, base, "a-run", manifest.tables)
     publish(candidate, manifest.settings, failed=manifest.failed)
 
 
+def publish_nothing(warehouse: Path, **settings: Any) -> None:
+    """Publish a warehouse without tables."""
+    publish(Candidate(warehouse, NOTHING, "a-run"), SETTINGS | settings)
+
+
 def publish_profile(warehouse: Path, name: str) -> None:
-    published = read_manifest(warehouse) or Manifest({"threshold": 0.75}, {})
-    candidate = Candidate(warehouse, published.tables, "a-run")
-    publish(candidate.overwrite("profiles", profile(name)), {"threshold": 0.75})
+    draft = Draft(warehouse)
+    draft.overwrite("profiles", profile(name))
+    draft.publish()
 
 
 Tables = dict[str, list[tuple[Any, ...]]]

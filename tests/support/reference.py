@@ -21,12 +21,11 @@ from kp_batch import bounds
 from kp_batch.cli import _MODULES, kp_batch
 from kp_batch.cli.options import GROUPS, SettingsCommand, group_of
 from kp_batch.config import RescoreConfig
-from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.questions import Question, columns
 from kp_batch.warehouse.questions import questions as all_questions
 from kp_batch.warehouse.reader import connect
 from tests.support.pages import DOCS, anchor
-from tests.support.publications import publish_tables
+from tests.support.publications import publish_nothing
 from tests.support.python_reference import python
 from tests.support.schemas import SCHEMAS, schema_files
 
@@ -157,7 +156,7 @@ def macros() -> Iterator[str]:
 def _empty() -> Iterator[duckdb.DuckDBPyConnection]:
     """A catalog without a run."""
     with tempfile.TemporaryDirectory() as folder:
-        publish_tables(Path(folder), Manifest({"threshold": 0.75}, {}))
+        publish_nothing(Path(folder))
         with connect(Path(folder)) as connection:
             yield connection
 

@@ -8,18 +8,18 @@ from typing import Any
 import polars as pl
 import pytest
 
-import kp_batch.operations.forget
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import WarehouseError
 from kp_batch.operations.forget import forget
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import TABLES, VIEWS
 from kp_batch.warehouse import snapshot
-from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.unneeded import Unneeded
 from tests.support.archives import step, trace, write_jsonl
 from tests.support.folders import keep
 from tests.support.lawful import tables
+from tests.support.publications import files_of
 from tests.support.runs import config
 
 
@@ -64,14 +64,13 @@ def parquet(warehouse: Path) -> set[Path]:
 
 def needed(warehouse: Path) -> set[Path]:
     """The files of all that is published."""
-    versions = published(warehouse).tables.items()
-    return {path for name, version in versions for path in files_of(warehouse, name, version)}
+    return {path for name in published(warehouse).tables for path in files_of(warehouse, name)}
 
 
 def can_be_read(warehouse: Path, run_id: str) -> bool:
     """Whether all rows as of a run are there; no catalog is built to tell it."""
-    tables_then = snapshot.published(warehouse, run_id)
     try:
+        tables_then = snapshot.published(warehouse, run_id)
         return all(tables_then.scan(name).collect().width for name in VIEWS)
     except WarehouseError:
         return False
@@ -104,6 +103,6 @@ def left_by_three_runs(folder: Path, older: Any, newer: Any, **last: Any) -> Pat
 def killed_in_removal(warehouse: Path) -> None:
     """Leave a warehouse as a `forget` does that is killed while it removes files."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kp_batch.operations.forget, "remove_unneeded", killed)
+        patch.setattr(Unneeded, "remove", killed)
         with pytest.raises(Killed):
             forget(warehouse, ["kp:trace:1"])

@@ -11,10 +11,10 @@ import pytest
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report import build as reporting
-from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
+from tests.support.publications import files_of
 
 
 def config(tmp_path: Path, *archive: Path, **settings: Any) -> RescoreConfig:
@@ -61,7 +61,7 @@ def scores(settings: RescoreConfig) -> pl.DataFrame:
 def facts(settings: RescoreConfig) -> pl.DataFrame:
     manifest = read_manifest(settings.warehouse)
     assert manifest
-    return pl.read_parquet(files_of(settings.warehouse, "facts", manifest.tables["facts"]))
+    return pl.read_parquet(files_of(settings.warehouse, "facts"))
 
 
 def least(**settings: Any) -> RescoreConfig:

@@ -16,10 +16,9 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import KpBatchError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.warehouse.answer_formats import frame_answer, write_answer
-from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
-from tests.support.publications import publish_tables
+from tests.support.publications import publish_nothing
 from tests.support.runs import config
 
 BIG = Decimal("12345678901234567890.123")
@@ -140,7 +139,7 @@ def test_rows_fail_a_query_that_is_to_have_none_and_are_printed(
 def test_a_question_that_is_asked_wrongly_is_shown_with_its_arguments(
     tmp_path: Path, query: str, asked: str | None
 ) -> None:
-    publish_tables(tmp_path, Manifest({"threshold": 0.75}, {}))
+    publish_nothing(tmp_path)
     with connect(tmp_path) as connection, pytest.raises(KpBatchError) as refused:
         write_answer(connection, query, "csv", StringIO(), 80)
     message = str(refused.value)

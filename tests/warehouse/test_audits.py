@@ -20,11 +20,11 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report.run_summary import Summary, as_text
 from kp_batch.runs.run import effective_config
 from kp_batch.warehouse.audits import audits_text, load_audits
-from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import read_manifest
 from tests.support import ROOT
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke
+from tests.support.publications import files_of
 from tests.support.runs import ask, config
 
 pytestmark = pytest.mark.slow
@@ -108,7 +108,7 @@ def test_an_audit_that_fails_publishes_no_scores_and_all_are_named_but_forgettin
     assert after
     assert after.settings == before.settings
     [now, then] = (
-        files_of(tmp_path / "warehouse", "scores", x.tables["scores"]) for x in (after, before)
+        files_of(tmp_path / "warehouse", "scores", manifest) for manifest in (after, before)
     )
     assert now == then
     query = "SELECT status, reason, audits FROM runs ORDER BY number DESC LIMIT 1"

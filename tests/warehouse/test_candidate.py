@@ -19,6 +19,7 @@ from kp_batch.errors import AuditError, KpBatchError, WarehouseError
 from kp_batch.operations.compare import compare
 from kp_batch.operations.explain import explain
 from kp_batch.operations.forget import forget
+from kp_batch.operations.kept_runs import kept_candidate_run
 from kp_batch.operations.preview import preview
 from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
@@ -30,18 +31,19 @@ from kp_batch.runs.run import effective_config
 from kp_batch.schemas import SCORES, TABLES
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.storage.store import store_at
-from kp_batch.warehouse import candidate as candidates
 from kp_batch.warehouse.bucket.mirror import Mirror, refresh
 from kp_batch.warehouse.candidate import Candidate
-from kp_batch.warehouse.data_files import DataFile, write_data_file
+from kp_batch.warehouse.data_files import write_data_file
+from kp_batch.warehouse.file_lists import DataFile
 from kp_batch.warehouse.layout import remove_candidate
-from kp_batch.warehouse.manifest import require_manifest
+from kp_batch.warehouse.manifest import read_manifest, require_manifest
+from kp_batch.warehouse.publication import publish
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import PublishedSnapshot, published
 from tests.support.archives import trace, write_jsonl
 from tests.support.buckets import Machine, make_bucket, s3_server
 from tests.support.folders import keep, restore
-from tests.support.publications import CommittedTables, profile
+from tests.support.publications import NOTHING, SETTINGS, Draft, profile
 from tests.support.runs import config, run_night, two_nights
 
 REFUSED = {"audits": {"few": {"sql": "FROM scores"}}}
@@ -97,7 +99,7 @@ STEPS = st.lists(
 @pytest.mark.telling
 @settings(max_examples=30, deadline=None)
 @given(before=STEPS, steps=STEPS)
-def test_what_is_laid_over_is_what_is_there_once_it_is_committed(
+def test_a_candidate_is_what_is_there_once_it_is_published(
     before: list[Step], steps: list[Step]
 ) -> None:
     names = map(str, count())
@@ -127,25 +129,25 @@ def test_what_is_laid_over_is_what_is_there_once_it_is_committed(
         return profiles, scores
 
     with TemporaryDirectory() as name:
-        tables = CommittedTables(Path(name), {}, "a-run")
+        warehouse = Path(name)
         for step in before:
-            tables.commit(changed(tables.candidate, step))
-        was = of(PublishedSnapshot(Path(name), tables.versions))
-        candidate = tables.candidate
+            draft = Draft(warehouse)
+            publish(changed(draft.candidate, step), SETTINGS)
+        was = of(PublishedSnapshot(warehouse, read_manifest(warehouse) or NOTHING))
+        candidate = Draft(warehouse).candidate
         for step in steps:
             candidate = changed(candidate, step)
-        now = PublishedSnapshot(Path(name), candidate.tables, candidate=candidate)
-        would_be = of(now)
-        assert of(PublishedSnapshot(Path(name), tables.versions)) == was
-        tables.commit(candidate)
-        assert of(PublishedSnapshot(Path(name), tables.versions)) == would_be
-        for table in candidate.changes:
-            newest = DeltaTable(Path(name) / table)
-            assert newest.version() == tables.versions[table]
+        would_be = of(candidate.snapshot(SETTINGS))
+        assert of(PublishedSnapshot(warehouse, read_manifest(warehouse) or NOTHING)) == was
+        publish(candidate, SETTINGS)
+        assert of(published(warehouse)) == would_be
+        for table in published(warehouse).manifest.tables:
+            uris = DeltaTable(warehouse / table).file_uris()
+            assert {Path(uri) for uri in uris} == {*published(warehouse).files(table)}
 
 
 def test_a_file_is_of_a_partition_that_is_replaced(tmp_path: Path) -> None:
-    candidate = Candidate(tmp_path, {}, "a-run")
+    candidate = Candidate(tmp_path, NOTHING, "a-run")
     file = write_data_file(candidate.folder, "scores", scored("a", DAYS[0]), "a")
     with pytest.raises(ValueError, match=r"is of no partition of scores that is replaced"):
         candidate.replace_partitions("scores", [file], DAYS[1:])
@@ -163,7 +165,11 @@ def test_what_a_refused_run_would_have_published_is_what_the_next_one_does(folde
     candidate = published(warehouse, "candidate")
     would_be = rows(candidate)
     moves = compare(warehouse, "latest", "candidate")
-    assert (moves.in_both, moves.only_in_second, moves.second) == (2, 1, candidate.candidate.writer)
+    assert (moves.in_both, moves.only_in_second, moves.second) == (
+        2,
+        1,
+        kept_candidate_run(warehouse),
+    )
     assert explain(warehouse, "kp:trace:3", candidate=True).run_id == moves.second
     with pytest.raises(WarehouseError, match="no trace 'kp:trace:3'"):
         explain(warehouse, "kp:trace:3")
@@ -177,31 +183,24 @@ def test_what_a_refused_run_would_have_published_is_what_the_next_one_does(folde
     failed, done = now.pop("runs"), would_be.pop("runs")
     assert len(failed) == len(done) + 1  # the row of the failure
     assert now == would_be
-    assert require_manifest(warehouse).tables["scores"] == before.tables["scores"] + 1
+    assert require_manifest(warehouse).tables["scores"] != before.tables["scores"]
     with pytest.raises(WarehouseError, match="there is no candidate in"):
         published(warehouse, "candidate")
 
 
 @pytest.mark.slow
-def test_nothing_that_was_refused_or_previewed_is_committed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    warehouse, committed = folder / "warehouse", list[str]()
-    commit = candidates.commit
+def test_nothing_that_was_refused_or_previewed_is_published(folder: Path) -> None:
+    warehouse = folder / "warehouse"
 
-    def watched(warehouse: Path, name: str, *others: Any) -> None:
-        committed.append(name)
-        commit(warehouse, name, *others)
+    def present() -> set[Path]:
+        return {path for name in (*TABLES, "log") for path in (warehouse / name).rglob("*")}
 
-    monkeypatch.setattr(candidates, "commit", watched)
-    before = {path for name in TABLES for path in (warehouse / name).rglob("*")}
+    before = present()
     preview(effective_config(config(folder, folder / "archive", preview=True, max_reject_share=1)))
-    assert committed == []
-    assert {path for name in TABLES for path in (warehouse / name).rglob("*")} == before
+    assert present() == before
     refuse(folder)
-    assert sorted(committed) == ["rejects", "runs"]
-    after = {path for name in TABLES for path in (warehouse / name).rglob("*")}
-    assert {path.relative_to(warehouse).parts[0] for path in after - before} == {"rejects", "runs"}
+    new = {path.relative_to(warehouse).parts[0] for path in present() - before}
+    assert new == {"rejects", "runs", "log"}
 
 
 @pytest.mark.slow
@@ -209,7 +208,7 @@ def test_a_candidate_stays_until_the_next_run(folder: Path) -> None:
     warehouse = folder / "warehouse"
 
     def kept() -> str:
-        return published(warehouse, "candidate").candidate.writer
+        return kept_candidate_run(warehouse) or ""
 
     refuse(folder)
     first = kept()
@@ -268,9 +267,9 @@ def damaged(content: Any, value: Any) -> Iterator[Any]:
 
 
 def test_a_damaged_candidate_is_told(tmp_path: Path) -> None:
-    candidate = Candidate(tmp_path, {}, "a-run").overwrite("profiles", profile("a"))
-    candidate.change("profiles", [], ["b.parquet"]).keep({"threshold": 0.5})
-    file = tmp_path / "candidate" / "candidate.json"
+    candidate = Candidate(tmp_path, NOTHING, "a-run").overwrite("profiles", profile("a"))
+    candidate.keep({"threshold": 0.5})
+    file = tmp_path / "candidate" / "manifest.json"
     content = json.loads(file.read_bytes())
 
     def asked() -> list[str]:
@@ -292,7 +291,7 @@ def test_a_damaged_candidate_is_told(tmp_path: Path) -> None:
 
 
 def test_a_candidate_whose_files_are_lost_is_told(tmp_path: Path) -> None:
-    candidate = Candidate(tmp_path, {}, "a-run").overwrite("profiles", profile("a"))
+    candidate = Candidate(tmp_path, NOTHING, "a-run").overwrite("profiles", profile("a"))
     candidate.keep({})
     [file] = (tmp_path / "candidate" / "profiles").iterdir()
     for lose in (lambda: file.write_bytes(file.read_bytes()[:-1]), file.unlink):
@@ -304,7 +303,7 @@ def test_a_candidate_whose_files_are_lost_is_told(tmp_path: Path) -> None:
 def test_a_candidate_that_is_half_removed_is_not_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Candidate(tmp_path, {}, "a-run").overwrite("profiles", profile("a")).keep({})
+    Candidate(tmp_path, NOTHING, "a-run").overwrite("profiles", profile("a")).keep({})
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", is_not_removed)
         with pytest.raises(OSError, match="it fails"):
@@ -334,7 +333,7 @@ def test_what_cannot_be_kept_is_refused_all_the_same(
     monkeypatch.setattr(Candidate, "keep", is_broken)
     refuse(folder)
     assert "what is not published cannot be asked as the candidate: it fails" in caplog.messages
-    last = max(published(folder / "warehouse").runs(), key=lambda run: run.added_to)
+    last = max(published(folder / "warehouse").runs(), key=lambda run: run.number)
     assert last.reason
     assert last.reason.startswith("1 audit failed: few")
     assert not (folder / "warehouse" / "candidate").exists()
@@ -344,7 +343,7 @@ def test_what_cannot_be_kept_is_refused_all_the_same(
 def test_nothing_is_left_that_nobody_can_ask(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = folder / "warehouse" / "candidate"
     with monkeypatch.context() as patch:
-        patch.setattr(Candidate, "commit", is_broken)
+        patch.setattr(Candidate, "move_files", is_broken)
         with pytest.raises(OSError, match="it fails"):
             run_night(folder)
         assert not left.exists()
@@ -385,7 +384,7 @@ def test_audits_of_a_candidate_find_what_its_run_found(folder: Path) -> None:
     query = "FROM rejects ANTI JOIN published.rejects USING (source_file)"
     with pytest.raises(AuditError):
         run_night(folder, audits={"new": {"sql": query}})
-    [of_run] = max(published(folder / "warehouse").runs(), key=lambda run: run.added_to).audits
+    [of_run] = max(published(folder / "warehouse").runs(), key=lambda run: run.number).audits
     [result] = audit(folder / "warehouse", "candidate")
     assert (result.rows, result.digest) == (of_run.rows, of_run.digest)
     assert result.rows == 1
@@ -403,7 +402,7 @@ def test_no_bucket_sees_a_candidate_and_it_is_asked_all_the_same(tmp_path: Path)
         with pytest.raises(AuditError):
             machine.run(tmp_path / "archive", **REFUSED)
         new = {each.path for each in store.objects()} - before
-        assert {path.partition("/")[0] for path in new} == {"rejects", "runs"}
+        assert {path.partition("/")[0] for path in new} == {"rejects", "runs", "log"}
         assert machine.ask("SELECT count(*) FROM scores") == [(1,)]
         with machine.here() as copy:
             assert published(copy, "candidate").scored == 2

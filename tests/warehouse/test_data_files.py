@@ -1,7 +1,6 @@
-"""Files that are written into the tables' folders first, and become rows by one commit."""
+"""Data files, the lists that name them, and the Delta tables that have them."""
 
 import json
-import shutil
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -12,26 +11,22 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-import kp_batch.warehouse.delta
 from kp_batch.errors import WarehouseError
 from kp_batch.schemas import FACTS, PARTITIONED_BY, SCORES, TABLES
+from kp_batch.warehouse import delta, file_lists
 from kp_batch.warehouse.data_files import (
-    DataFile,
     data_file,
     move_data_file,
     sink_data_file,
     write_data_file,
 )
-from kp_batch.warehouse.delta import (
-    CONFIGURATION,
-    files_of,
-    open_table,
-    remove_unneeded,
-)
-from kp_batch.warehouse.manifest import Manifest
+from kp_batch.warehouse.delta import CONFIGURATION, export
+from kp_batch.warehouse.file_lists import DataFile
+from kp_batch.warehouse.manifest import Manifest, require_manifest
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.snapshot import PublishedSnapshot
-from tests.support.publications import CommittedTables, publish_tables
+from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation, published
+from kp_batch.warehouse.unneeded import Unneeded
+from tests.support.publications import Draft
 
 REPLACE = Path.replace
 
@@ -50,13 +45,13 @@ def half_known() -> pl.DataFrame:
     return pl.concat([scored(5, "a"), scored(5, "b").with_columns(date=None).cast(SCORES)])
 
 
-def files_by_day(warehouse: Path, tables: CommittedTables) -> dict[int, list[str]]:
-    days = PublishedSnapshot(warehouse, {"scores": tables.versions["scores"]}).days
+def files_by_day(tables: Draft) -> dict[int, list[str]]:
+    days = tables.snapshot.days
     return {partition.day: [path.name for path in paths] for partition, paths in days.items()}
 
 
-def ids_by_day(warehouse: Path, tables: CommittedTables) -> dict[int, list[str]]:
-    days = PublishedSnapshot(warehouse, {"scores": tables.versions["scores"]}).days
+def ids_by_day(tables: Draft) -> dict[int, list[str]]:
+    days = tables.snapshot.days
     return {
         partition.day: pl.read_parquet(paths, hive_partitioning=False)["trace_id"].to_list()
         for partition, paths in days.items()
@@ -68,20 +63,20 @@ def written(warehouse: Path, number: int, *ids: str, run: str = "run-1") -> Data
     return write_data_file(warehouse, "scores", scored(number, *ids), f"{run}-part")
 
 
-def first_run(warehouse: Path, days: dict[int, list[str]]) -> dict[str, int]:
-    """What is published: the traces of some days."""
-    tables = CommittedTables(warehouse, {}, "first")
+def first_run(warehouse: Path, days: dict[int, list[str]]) -> Manifest:
+    """Publish the traces of some days."""
+    tables = Draft(warehouse, "first")
     files = [written(warehouse, number, *ids, run="first") for number, ids in days.items()]
     tables.replace_files("scores", files, None)
-    return tables.versions
+    return tables.publish()
 
 
 def facts(*ids: str) -> pl.DataFrame:
     return pl.concat([FACTS.to_frame(), pl.DataFrame({"trace_id": ids})], how="diagonal")
 
 
-def fact_ids(warehouse: Path, tables: CommittedTables) -> list[str]:
-    rows = PublishedSnapshot(warehouse, {"facts": tables.versions["facts"]}).scan("facts").collect()
+def fact_ids(tables: Draft) -> list[str]:
+    rows = tables.snapshot.scan("facts").collect()
     return sorted(rows.get_column("trace_id"))
 
 
@@ -251,17 +246,19 @@ def odd_rows(schema: pl.Schema) -> pl.DataFrame:
     return pl.DataFrame(columns, schema=schema)
 
 
-def read_by_duckdb(warehouse: Path, name: str, version: int | None) -> str:
+def read_by_duckdb(warehouse: Path, name: str) -> str:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        rows = PublishedSnapshot(warehouse, {name: version}).relation(name)
+        paths = [Path(uri) for uri in DeltaTable(warehouse / name).file_uris()]
+        rows = parquet_relation(name, paths)
         columns = connection.execute(f"DESCRIBE FROM {rows}").fetchall()
         texts = connection.execute(f"SELECT COLUMNS(*)::VARCHAR FROM {rows}").fetchall()
         return repr((columns, texts))
 
 
-def read_by_polars(warehouse: Path, name: str, version: int | None) -> str:
-    rows = PublishedSnapshot(warehouse, {name: version}).scan(name).collect()
+def read_by_polars(warehouse: Path, name: str) -> str:
+    paths = DeltaTable(warehouse / name).file_uris()
+    rows = pl.scan_parquet(paths, glob=False, hive_partitioning=False).collect()
     return repr((rows.schema, rows.to_dict(as_series=False)))
 
 
@@ -275,8 +272,8 @@ def write_with_delta(warehouse: Path, name: str, rows: pl.DataFrame) -> None:
     )
 
 
-def read_by_delta(warehouse: Path, name: str, version: int | None) -> str:
-    table = DeltaTable(warehouse / name, version=version)
+def read_by_delta(warehouse: Path, name: str) -> str:
+    table = DeltaTable(warehouse / name)
     result = QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
     rows = pl.DataFrame(result)
     return repr((rows.schema, rows.to_dict(as_series=False)))
@@ -285,14 +282,15 @@ def read_by_delta(warehouse: Path, name: str, version: int | None) -> str:
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("read_by", [read_by_duckdb, read_by_polars, read_by_delta])
 def test_the_files_read_as_those_of_delta(
-    tmp_path: Path, name: str, read_by: Callable[[Path, str, int | None], str]
+    tmp_path: Path, name: str, read_by: Callable[[Path, str], str]
 ) -> None:
     rows = odd_rows(TABLES[name])
     write_with_delta(tmp_path / "delta", name, rows)
-    ours = CommittedTables(tmp_path / "ours", {}, "a-run")
+    ours = Draft(tmp_path / "ours")
     ours.add_files(name, [write_data_file(tmp_path / "ours", name, rows, "part")])
-    text = read_by(tmp_path / "ours", name, ours.versions[name])
-    assert text == read_by(tmp_path / "delta", name, 0)
+    ours.publish()
+    text = read_by(tmp_path / "ours", name)
+    assert text == read_by(tmp_path / "delta", name)
     assert "nan" in text or pl.Float64() not in TABLES[name].dtypes()
     assert "-0.0" in text or pl.Float64() not in TABLES[name].dtypes()
 
@@ -308,106 +306,149 @@ def test_a_table_is_the_same_however_it_was_made(tmp_path: Path) -> None:
 
 
 def test_frames_and_files_make_one_table(tmp_path: Path) -> None:
-    tables = CommittedTables(tmp_path, {}, "a-run")
+    tables = Draft(tmp_path)
     tables.add_files("facts", [write_data_file(tmp_path, "facts", facts("a"), "part")])
     tables.append("facts", facts("b"))
     tables.add_files("facts", [move_data_file(tmp_path, "facts", staged(tmp_path, "c"), "moved")])
-    assert fact_ids(tmp_path, tables) == ["a", "b", "c"]
+    assert fact_ids(tables) == ["a", "b", "c"]
     with duckdb.connect() as connection:
-        rows = PublishedSnapshot(tmp_path, {"facts": tables.versions["facts"]}).relation("facts")
+        rows = tables.snapshot.relation("facts")
         ids = connection.execute(f"SELECT trace_id FROM {rows} ORDER BY 1").fetchall()
     assert ids == [("a",), ("b",), ("c",)]
 
 
-# --- one commit ---
+# --- the lists of a candidate ---
 
 
 def test_only_the_replaced_partitions_change(tmp_path: Path) -> None:
-    published = first_run(tmp_path, {5: ["a", "b"], 6: ["c"], 7: ["d"]})
-    first = CommittedTables(tmp_path, published, "first")
-    later = CommittedTables(tmp_path, published, "later")
+    first_run(tmp_path, {5: ["a", "b"], 6: ["c"], 7: ["d"]})
+    first, later = Draft(tmp_path), Draft(tmp_path, "later")
     files = [written(tmp_path, 6, "f", "e"), written(tmp_path, 8, "h")]
     later.replace_files("scores", files, (day(number) for number in (6, 8)))
-    assert later.versions == {"scores": published["scores"] + 1}
-    assert ids_by_day(tmp_path, later) == {5: ["a", "b"], 6: ["f", "e"], 7: ["d"], 8: ["h"]}
-    before, after = files_by_day(tmp_path, first), files_by_day(tmp_path, later)
+    assert ids_by_day(later) == {5: ["a", "b"], 6: ["f", "e"], 7: ["d"], 8: ["h"]}
+    before, after = files_by_day(first), files_by_day(later)
     assert (after[5], after[7]) == (before[5], before[7])
-    assert ids_by_day(tmp_path, first) == {5: ["a", "b"], 6: ["c"], 7: ["d"]}
+    assert ids_by_day(first) == {5: ["a", "b"], 6: ["c"], 7: ["d"]}
+
+
+def test_only_the_lists_of_the_months_that_change_are_written(tmp_path: Path) -> None:
+    def of(year: int, month: int, name: str) -> DataFile:
+        at = date(year, month, 5)
+        rows = scored(5, name).with_columns(date=pl.lit(at))
+        return write_data_file(tmp_path, "scores", rows, f"{name}-part")
+
+    tables = Draft(tmp_path)
+    files = [of(2026, 1, "a"), of(2026, 2, "b"), of(999, 12, "c")]
+    tables.replace_files("scores", files, [file.partition for file in files if file.partition])
+    before = tables.publish().tables["scores"]
+    assert [*before] == ["0999-12", "2026-01", "2026-02"]
+    later = Draft(tmp_path)
+    later.replace_files("scores", [of(2026, 2, "d")], [date(2026, 2, 5), date(2026, 1, 9)])
+    after = later.publish().tables["scores"]
+    assert {month for month in after if after[month] != before[month]} == {"2026-02"}
+    again = Draft(tmp_path)
+    again.replace_files("scores", [], [date(2026, 2, 5)])
+    assert [*again.publish().tables["scores"]] == ["0999-12", "2026-01"]
 
 
 def test_a_day_may_come_from_several_parts(tmp_path: Path) -> None:
-    tables = CommittedTables(tmp_path, first_run(tmp_path, {5: ["a"]}), "later")
+    first_run(tmp_path, {5: ["a"]})
+    tables = Draft(tmp_path, "later")
     files = [written(tmp_path, 5, trace_id, run=f"run-1-{trace_id}") for trace_id in ("b", "c")]
     tables.replace_files("scores", files, [day(5)])
-    assert sorted(ids_by_day(tmp_path, tables)[5]) == ["b", "c"]
+    assert sorted(ids_by_day(tables)[5]) == ["b", "c"]
 
 
 def test_files_are_added_to_what_is_there(tmp_path: Path) -> None:
-    tables = CommittedTables(tmp_path, first_run(tmp_path, {5: ["a"]}), "later")
+    first_run(tmp_path, {5: ["a"]})
+    tables = Draft(tmp_path, "later")
     tables.add_files("scores", [written(tmp_path, 5, "b"), written(tmp_path, 6, "c")])
-    assert ids_by_day(tmp_path, tables)[6] == ["c"]
-    assert sorted(ids_by_day(tmp_path, tables)[5]) == ["a", "b"]
+    assert ids_by_day(tables)[6] == ["c"]
+    assert sorted(ids_by_day(tables)[5]) == ["a", "b"]
 
 
 def test_a_partition_can_lose_all_rows(tmp_path: Path) -> None:
-    tables = CommittedTables(tmp_path, first_run(tmp_path, {5: ["a"], 6: ["b"]}), "later")
+    first_run(tmp_path, {5: ["a"], 6: ["b"]})
+    tables = Draft(tmp_path, "later")
     tables.replace_files("scores", [], [day(6), day(7)])
-    assert ids_by_day(tmp_path, tables) == {5: ["a"]}
+    assert ids_by_day(tables) == {5: ["a"]}
     tables.replace_files("scores", [], [])
-    assert ids_by_day(tmp_path, tables) == {5: ["a"]}
-    publish_tables(tmp_path, Manifest({"threshold": 0.75}, tables.versions))
+    assert ids_by_day(tables) == {5: ["a"]}
+    tables.publish()
     with connect(tmp_path) as connection:
         assert connection.execute("SELECT trace_id FROM scores").fetchall() == [("a",)]
     tables.replace_files("scores", [], None)
-    assert ids_by_day(tmp_path, tables) == {}
+    assert ids_by_day(tables) == {}
 
 
 def test_all_rows_of_a_table_without_partitions_are_replaced(tmp_path: Path) -> None:
-    tables = CommittedTables(tmp_path, {}, "a-run")
+    tables = Draft(tmp_path)
     tables.append("facts", pl.concat([facts("a"), facts("b")]))
     file = write_data_file(tmp_path, "facts", facts("c"), "part")
     tables.replace_files("facts", [file], None)
-    assert fact_ids(tmp_path, tables) == ["c"]
+    assert fact_ids(tables) == ["c"]
 
 
 @pytest.mark.parametrize("partitions", [None, [day(5)], []])
 def test_no_files_make_a_table_without_rows(tmp_path: Path, partitions: list[date] | None) -> None:
-    tables = CommittedTables(tmp_path, {}, "a-run")
+    tables = Draft(tmp_path)
     tables.replace_files("scores", [], partitions)
     tables.add_files("facts", [])
-    assert tables.versions == {"scores": 0, "facts": 0}
-    assert (
-        PublishedSnapshot(tmp_path, {"scores": 0})
-        .scan("scores")
-        .collect()
-        .equals(SCORES.to_frame())
-    )
-    later = CommittedTables(tmp_path, tables.versions, "later")
+    assert tables.publish().tables == {"scores": {}, "facts": {}}
+    now = published(tmp_path).scan("scores").collect()
+    assert now.equals(SCORES.to_frame())
+    assert pl.read_delta(str(tmp_path / "scores")).is_empty()
+    later = Draft(tmp_path, "later")
     later.add_files("scores", [written(tmp_path, 5, "a")])
-    assert ids_by_day(tmp_path, later) == {5: ["a"]}
+    assert ids_by_day(later) == {5: ["a"]}
 
 
 @pytest.mark.parametrize("partitions", [[day(6)], []])
 def test_a_file_of_a_partition_that_is_not_replaced_is_refused(
     tmp_path: Path, partitions: list[date]
 ) -> None:
-    published = first_run(tmp_path, {5: ["a"], 6: ["b"]})
-    tables = CommittedTables(tmp_path, published, "later")
+    first_run(tmp_path, {5: ["a"], 6: ["b"]})
+    tables = Draft(tmp_path, "later")
     file = written(tmp_path, 5, "c")
     with pytest.raises(ValueError, match=r"date=2026-01-05/run-1-part\.parquet is of no partition"):
         tables.replace_files("scores", [file], partitions)
-    assert tables.versions == published
-    assert ids_by_day(tmp_path, tables) == {5: ["a"], 6: ["b"]}
+    assert ids_by_day(tables) == {5: ["a"], 6: ["b"]}
 
 
-def test_a_file_that_is_gone_is_not_committed(tmp_path: Path) -> None:
-    published = first_run(tmp_path, {5: ["a"]})
-    tables = CommittedTables(tmp_path, published, "later")
+def test_a_file_that_is_gone_is_not_published(tmp_path: Path) -> None:
+    before = first_run(tmp_path, {5: ["a"]})
+    tables = Draft(tmp_path, "later")
     file = written(tmp_path, 6, "b")
+    tables.add_files("scores", [file])
     (tmp_path / "scores" / file.path).unlink()
-    with pytest.raises(FileNotFoundError):
-        tables.add_files("scores", [file])
-    assert DeltaTable(tmp_path / "scores").version() == published["scores"]
+    with pytest.raises((FileNotFoundError, duckdb.IOException)):
+        tables.publish()
+    assert require_manifest(tmp_path) == before
+
+
+def test_a_list_that_is_gone_or_damaged_is_named(tmp_path: Path) -> None:
+    manifest = first_run(tmp_path, {5: ["a"]})
+    [name] = manifest.lists
+    path = tmp_path / "log" / "files" / f"{name}.json"
+    content = path.read_bytes()
+    for damage in (content[:-1], content + b" ", b"[]"):
+        path.write_bytes(damage)
+        file_lists._read.cache_clear()  # noqa: SLF001 (of another process)
+        with pytest.raises(WarehouseError, match=rf"the list of files {name}\.json is damaged in"):
+            PublishedSnapshot(tmp_path, manifest).files("scores")
+    path.unlink()
+    with pytest.raises(WarehouseError, match=rf"the list of files {name}\.json is gone in"):
+        PublishedSnapshot(tmp_path, manifest).files("scores")
+
+
+# --- Delta ---
+
+
+def test_an_export_that_is_done_again_changes_nothing(tmp_path: Path) -> None:
+    first_run(tmp_path, {5: ["a"]})
+    before = log_of(tmp_path, "scores")
+    export(tmp_path)
+    assert log_of(tmp_path, "scores") == before
 
 
 @pytest.mark.telling
@@ -415,103 +456,41 @@ def test_a_file_that_is_gone_is_not_committed(tmp_path: Path) -> None:
 def test_every_hundred_versions_are_summed_up_so_that_opening_a_table_takes_no_longer(
     tmp_path: Path,
 ) -> None:
-    published = first_run(tmp_path, {5: ["kp:trace:secret"]})
+    first_run(tmp_path, {5: ["kp:trace:secret"]})
     for number in range(100):
-        tables = CommittedTables(tmp_path, published, f"run-{number}")
+        tables = Draft(tmp_path, f"run-{number}")
         file = written(tmp_path, 6, "a", run=f"run-{number}")
         tables.replace_files("scores", [file], [day(6)])
-        published = tables.versions
+        tables.publish()
     log = tmp_path / "scores" / "_delta_log"
     assert json.loads((log / "_last_checkpoint").read_text("utf-8"))["version"] == 99
     [checkpoint] = log.glob("*.checkpoint.parquet")
     assert b"secret" not in checkpoint.read_bytes()
     for version in (98, 99, 100):
-        names = [path.name for path in files_of(tmp_path, "scores", version)]
+        uris = DeltaTable(tmp_path / "scores", version=version).file_uris()
+        names = sorted(Path(uri).name for uri in uris)
         assert names == ["first-part.parquet", f"run-{version - 1}-part.parquet"]
-    remove_unneeded(tmp_path, "scores", [98, 100])
-    assert all(path.exists() for path in files_of(tmp_path, "scores", 98))
-    assert not all(path.exists() for path in files_of(tmp_path, "scores", 99))
 
 
-def test_a_commit_tells_its_run_and_nothing_of_the_rows(tmp_path: Path) -> None:
-    secret = "kp:trace:secret"
-    published = first_run(tmp_path, {5: [secret], 6: [secret]})
-    tables = CommittedTables(tmp_path, published, "later")
-    tables.replace_files("scores", [written(tmp_path, 6, secret, secret)], [day(6)])
-    later = CommittedTables(tmp_path, published, "last")  # for which the first is restored
-    later.replace_files("scores", [], [day(5)])
-    DeltaTable(tmp_path / "scores").create_checkpoint()
-    logs = sorted((tmp_path / "scores" / "_delta_log").iterdir())
-    assert {log.suffix for log in logs} >= {".json", ".parquet"}
-    assert not [log for log in logs if secret.encode() in log.read_bytes()]
-    actions = log_of(tmp_path, "scores")
-    stats = [action["add"]["stats"] for action in actions if "add" in action]
-    assert stats[:3] == ['{"numRecords":1}', '{"numRecords":1}', '{"numRecords":2}']
-    assert len(stats) == 4  # one is restored
-    assert "minValues" not in stats[3]
-    runs = [action["commitInfo"].get("run_id") for action in actions if "commitInfo" in action]
-    assert runs == ["first", "later", None, "last"]
-
-
-def test_another_writer_at_the_same_time_is_reported(
+def test_an_export_beside_another_one_never_goes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    published = first_run(tmp_path, {5: ["a"]})
-    removals = kp_batch.warehouse.delta._removals  # noqa: SLF001
+    first_run(tmp_path, {5: ["a"]})
+    removals, once = delta._removals, iter([True])  # noqa: SLF001
 
     def overtaken(*inputs: Any) -> Any:
-        if inputs[0] == "scores":
-            write_deltalake(tmp_path / "scores", scored(5, "of another"), mode="append")
+        if next(once, False):  # another writer publishes, and exports first
+            monkeypatch.setattr(delta, "_removals", removals)
+            other = Draft(tmp_path, "other")
+            other.replace_files("scores", [written(tmp_path, 6, "c")], [day(5), day(6)])
+            other.publish()
         return removals(*inputs)
 
-    monkeypatch.setattr(kp_batch.warehouse.delta, "_removals", overtaken)
-    tables = CommittedTables(tmp_path, published, "later")
-    with pytest.raises(WarehouseError, match=r"another writer changed the table scores .* again"):
-        tables.replace_files("scores", [written(tmp_path, 5, "b")], [day(5)])
-    assert tables.versions == published
-
-
-# --- killed runs ---
-
-
-def test_files_replace_what_is_published_and_not_what_a_killed_run_left(tmp_path: Path) -> None:
-    published = first_run(tmp_path, {5: ["a"], 6: ["b"]})
-    killed = CommittedTables(tmp_path, published, "killed")
-    file = written(tmp_path, 5, "never published", run="killed")
-    killed.replace_files("scores", [file], [day(5), day(6)])
-    later = CommittedTables(tmp_path, published, "later")
-    later.replace_files("scores", [written(tmp_path, 6, "c")], [day(6)])
-    assert ids_by_day(tmp_path, later) == {5: ["a"], 6: ["c"]}
-    killed = CommittedTables(tmp_path, later.versions, "killed")
-    killed.add_files("scores", [written(tmp_path, 5, "nor this", run="killed-2")])
-    last = CommittedTables(tmp_path, later.versions, "last")
-    last.add_files("scores", [written(tmp_path, 7, "d", run="last")])
-    assert ids_by_day(tmp_path, last) == {5: ["a"], 6: ["c"], 7: ["d"]}
-
-
-def test_files_are_not_added_to_what_a_first_run_did_not_publish(tmp_path: Path) -> None:
-    first_run(tmp_path, {5: ["never published"], 6: ["never published"]})
-    later = CommittedTables(tmp_path, {}, "later")
-    later.add_files("scores", [written(tmp_path, 5, "a")])
-    assert ids_by_day(tmp_path, later) == {5: ["a"]}
-    last = CommittedTables(tmp_path, {}, "last")
-    last.replace_files("scores", [written(tmp_path, 7, "b")], [day(7)])
-    assert ids_by_day(tmp_path, last) == {7: ["b"]}
-
-
-@pytest.mark.parametrize("is_first", [True, False])
-def test_a_run_may_commit_the_same_files_again(tmp_path: Path, *, is_first: bool) -> None:
-    published = {} if is_first else first_run(tmp_path, {5: ["a"], 6: ["b"]})
-    for _ in range(3):
-        tables = CommittedTables(tmp_path, published, "run-1")
-        days = [written(tmp_path, 6, "c", "d"), written(tmp_path, 7, "e")]
-        tables.replace_files("scores", days, [day(6), day(7)])
-        tables.add_files("facts", [write_data_file(tmp_path, "facts", facts("f"), "run-1-0")])
-        kept = {} if is_first else {5: ["a"]}
-        assert ids_by_day(tmp_path, tables) == kept | {6: ["c", "d"], 7: ["e"]}
-        assert fact_ids(tmp_path, tables) == ["f"]
-    remove_unneeded(tmp_path, "scores", [tables.versions["scores"]])
-    assert ids_by_day(tmp_path, tables) == kept | {6: ["c", "d"], 7: ["e"]}
+    monkeypatch.setattr(delta, "_removals", overtaken)
+    tables = Draft(tmp_path, "later")
+    tables.replace_files("scores", [written(tmp_path, 5, "b")], [day(5)])
+    tables.publish()
+    assert pl.read_delta(str(tmp_path / "scores"))["trace_id"].to_list() == ["c"]
 
 
 # --- wherever it is ---
@@ -520,22 +499,16 @@ def test_a_run_may_commit_the_same_files_again(tmp_path: Path, *, is_first: bool
 @pytest.mark.parametrize("name", ["wh", "a b", "it's", 'say "so"', "é 日本 {y} #*&$!"])
 def test_all_readers_agree_in_any_folder(tmp_path: Path, name: str) -> None:
     warehouse = tmp_path / name
-    tables = CommittedTables(warehouse, first_run(warehouse, {5: ["a"], 6: ["b"]}), "later")
+    first_run(warehouse, {5: ["a"], 6: ["b"]})
+    tables = Draft(warehouse, "later")
     files = [written(warehouse, 6, "c"), written(warehouse, 7, "d")]
     tables.replace_files("scores", files, [day(6), day(7)])
-    version = tables.versions["scores"]
-    assert ids_by_day(warehouse, tables) == {5: ["a"], 6: ["c"], 7: ["d"]}
-    paths = {
-        path
-        for of_day in PublishedSnapshot(warehouse, {"scores": version}).days.values()
-        for path in of_day
-    }
-    assert paths == set(files_of(warehouse, "scores", version))
-    assert PublishedSnapshot(warehouse, {"scores": version}).scan("scores").collect()[
-        "trace_id"
-    ].to_list() == ["a", "c", "d"]
+    tables.publish()
+    now = published(warehouse)
+    assert now.files("scores") == [path for of_day in now.days.values() for path in of_day]
+    assert now.scan("scores").collect()["trace_id"].to_list() == ["a", "c", "d"]
     with duckdb.connect() as connection:
-        rows = PublishedSnapshot(warehouse, {"scores": version}).relation("scores")
+        rows = now.relation("scores")
         ids = connection.execute(f"SELECT trace_id FROM {rows} ORDER BY 1").fetchall()
     assert ids == [("a",), ("c",), ("d",)]
     table = DeltaTable(warehouse / "scores")
@@ -571,53 +544,36 @@ def killed_while_writing(warehouse: Path, write: Callable[[], DataFile]) -> str:
     return half_written
 
 
-def test_vacuum_removes_what_nothing_needs_and_keeps_the_rest(tmp_path: Path) -> None:
+def test_files_that_no_kept_manifest_names_are_unneeded(tmp_path: Path) -> None:
     first = first_run(tmp_path, {5: ["a"], 6: ["b"], 7: ["c"]})
-    second = CommittedTables(tmp_path, first, "second")
+    second = Draft(tmp_path, "second")
     second.replace_files("scores", [written(tmp_path, 6, "d", run="second")], [day(6)])
-    third = CommittedTables(tmp_path, second.versions, "third")
+    dropped = second.publish()
+    third = Draft(tmp_path, "third")
     third.replace_files("scores", [written(tmp_path, 6, "e", run="third")], [day(6), day(7)])
+    last = third.publish()
     killed = [
-        written(tmp_path, 5, "never committed", run="killed").path,
-        written(tmp_path, 9, "never committed", run="killed").path,
+        written(tmp_path, 5, "never published", run="killed").path,
+        written(tmp_path, 9, "never published", run="killed").path,
     ]
     half_written = killed_while_writing(tmp_path, lambda: written(tmp_path, 8, "f"))
-    assert half_written.startswith("scores/date=2026-01-08/run-1-part.parquet.")
-    kept = [first["scores"], third.versions["scores"]]
-    needed = {path for version in kept for path in files_of(tmp_path, "scores", version)}
-    removed = remove_unneeded(tmp_path, "scores", kept)
-    assert removed == len([*killed, half_written]) + 1
-    assert {tmp_path / path for path in files_in(tmp_path)} == needed
-    assert len(needed) == 4
-
-
-def test_vacuum_removes_half_written_files_of_tables_without_partitions(tmp_path: Path) -> None:
-    tables = CommittedTables(tmp_path, {}, "a-run")
-    file = write_data_file(tmp_path, "facts", facts("a"), "part")
-    tables.add_files("facts", [file])
-    killed_while_writing(tmp_path, lambda: write_data_file(tmp_path, "facts", facts("b"), "more"))
-    remove_unneeded(tmp_path, "facts", [tables.versions["facts"]])
-    assert files_in(tmp_path / "facts") == [file.path]
-
-
-def test_files_of_a_table_that_was_never_made_are_removed(tmp_path: Path) -> None:
-    written(tmp_path, 5, "never committed")
-    assert open_table(tmp_path, "scores") is None
-    assert remove_unneeded(tmp_path, "scores", []) == 1
-    assert files_in(tmp_path) == []
-    assert remove_unneeded(tmp_path, "scores", []) == 0
-
-
-def test_files_of_a_table_whose_log_was_lost_stay(tmp_path: Path) -> None:
-    published = first_run(tmp_path, {5: ["a"]})
-    shutil.rmtree(tmp_path / "scores" / "_delta_log")
-    with pytest.raises(WarehouseError, match="Delta log of scores lacks its version 0"):
-        remove_unneeded(tmp_path, "scores", [published["scores"]])
-    assert files_in(tmp_path) == ["scores/date=2026-01-05/first-part.parquet"]
+    more = killed_while_writing(
+        tmp_path, lambda: write_data_file(tmp_path, "facts", facts("b"), "more")
+    )
+    found = Unneeded.of(published(tmp_path), [first])
+    names = {str(path.relative_to(tmp_path)) for path in found.data}
+    own = {f"scores/{path}" for path in killed} | {half_written, more}
+    assert names == own | {"scores/date=2026-01-06/second-part.parquet"}
+    assert {path.stem for path in found.log} == {dropped.name, *dropped.lists}
+    found.remove()
+    for manifest in (first, last):
+        assert all(path.exists() for path in PublishedSnapshot(tmp_path, manifest).files("scores"))
+    none = Unneeded.of(published(tmp_path), [first])
+    assert (none.data, none.log) == ((), ())
 
 
 def test_files_of_a_killed_run_are_no_rows_of_a_new_table(tmp_path: Path) -> None:
-    written(tmp_path, 5, "never committed", run="killed")
-    tables = CommittedTables(tmp_path, {}, "later")
+    written(tmp_path, 5, "never published", run="killed")
+    tables = Draft(tmp_path, "later")
     tables.replace_files("scores", [written(tmp_path, 5, "a")], [day(5)])
-    assert ids_by_day(tmp_path, tables) == {5: ["a"]}
+    assert ids_by_day(tables) == {5: ["a"]}

@@ -25,14 +25,14 @@ from kp_batch.storage import store as storage
 from kp_batch.warehouse.bucket.location import folder_of, local_copy, make_folder_of
 from kp_batch.warehouse.bucket.mirror import is_shared
 from kp_batch.warehouse.catalog import build_published
-from kp_batch.warehouse.delta import changes_of, files_at, files_of
-from kp_batch.warehouse.manifest import require_manifest
+from kp_batch.warehouse.file_lists import DataFile, write_list
+from kp_batch.warehouse.manifest import Manifest, past_manifest, require_manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 from kp_batch.warehouse.staging import Staging
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke, kp_batch
 from tests.support.folders import keep, restore
-from tests.support.publications import profile, publish_profile
+from tests.support.publications import SETTINGS, publish_profile
 from tests.support.runs import ask, config
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_page")]
@@ -165,6 +165,7 @@ def test_vacuum_and_forget_remove_what_is_ours_by_name_and_a_dry_run_counts_it(
     warehouse = folder / "warehouse"
     places = [
         *(warehouse / name for name in ("files", "scores", "scores/date=2026-01-05", "vectors")),
+        *(warehouse / name for name in ("log", "log/files")),
         *(warehouse / "vectors").iterdir(),
         warehouse / "vectors" / "photos",
     ]
@@ -187,54 +188,21 @@ def test_vacuum_and_forget_remove_what_is_ours_by_name_and_a_dry_run_counts_it(
     assert not any(path.exists() for path in dead)
 
 
-def logged(warehouse: Path, path: str) -> None:
-    """Commit a file of that path, as somebody else may."""
-    folder = warehouse / "profiles" / "_delta_log"
-    [last] = sorted(folder.glob("*.json"))[-1:]
-    lines = [json.loads(line) for line in last.read_text("utf-8").splitlines()]
-    for action in lines:
-        if "add" in action:
-            action["add"]["path"] = path
-    last.write_text("\n".join(map(json.dumps, lines)), "utf-8")
-
-
-@pytest.mark.parametrize("path", ["../../outside/x.parquet", "/etc/x.parquet", "a/%2E%2E/../x"])
-def test_a_delta_log_that_names_a_file_outside_is_refused_by_name(
-    tmp_path: Path, path: str
-) -> None:
+@pytest.mark.parametrize(
+    "path", ["../../outside/x.parquet", "/etc/x.parquet", "a/../x.parquet", "*.parquet", "x.csv"]
+)
+def test_a_list_that_names_a_file_as_no_run_does_is_damaged(tmp_path: Path, path: str) -> None:
     publish_profile(tmp_path, "one")
-    logged(tmp_path, path)
-    table = tmp_path / "profiles"
-    for ask_of in (
-        lambda: files_of(tmp_path, "profiles", 0),
-        lambda: [*changes_of(table)],
-        lambda: files_at(table, {0}),
-        lambda: PublishedSnapshot(tmp_path, {"profiles": 0}).relation("profiles"),
-    ):
-        with pytest.raises(WarehouseError, match="Delta log of profiles names a file outside its"):
-            ask_of()
+    name = write_list(tmp_path, "an-attacker", [DataFile(path, 1, 1, None)])
+    manifest = Manifest(SETTINGS, {"profiles": {"2026-01": name}})
+    with pytest.raises(WarehouseError, match=rf"the list of files {name}\.json is damaged"):
+        PublishedSnapshot(tmp_path, manifest).relation("profiles")
 
 
-def test_a_log_that_lacks_a_version_lets_nothing_be_removed(tmp_path: Path) -> None:
-    publish_profile(tmp_path, "one")
-    publish_profile(tmp_path, "two")
-    (tmp_path / "profiles" / "_delta_log" / f"{0:020d}.json").unlink()
-    with pytest.raises(WarehouseError, match="Delta log of profiles lacks its version 0"):
-        files_at(tmp_path / "profiles", {1})
-
-
-@pytest.mark.parametrize("name", ["*.parquet", "?.parquet", "[ab].parquet"])
-def test_the_name_of_a_file_is_no_glob(tmp_path: Path, name: str) -> None:
-    publish_profile(tmp_path, "one")
-    [file] = files_of(tmp_path, "profiles", 0)
-    table = file.parent
-    for other in ("a", "b"):
-        profile(other).write_parquet(table / f"{other}.parquet")
-    file.rename(table / name)
-    logged(tmp_path, name)
-    manifest = require_manifest(tmp_path)
-    build_published(tmp_path / "new.duckdb", PublishedSnapshot(tmp_path, manifest.tables, manifest))
-    assert names_in(tmp_path / "new.duckdb") == ["one"]
+@pytest.mark.parametrize("name", ["../../outside", "*", "x" * 32])
+def test_a_run_that_names_a_manifest_as_none_does_is_damaged(tmp_path: Path, name: str) -> None:
+    with pytest.raises(WarehouseError, match=r"\.json is damaged; restore it from a copy"):
+        past_manifest(tmp_path, name)
 
 
 @pytest.mark.parametrize("name", ["w*", "w[x]", "w?"])
@@ -242,9 +210,7 @@ def test_the_name_of_a_warehouse_is_no_glob(tmp_path: Path, name: str) -> None:
     publish_profile(tmp_path / "wx", "one")
     shutil.copytree(tmp_path / "wx", tmp_path / name)
     manifest = require_manifest(tmp_path / name)
-    build_published(
-        tmp_path / "new.duckdb", PublishedSnapshot(tmp_path / name, manifest.tables, manifest)
-    )
+    build_published(tmp_path / "new.duckdb", PublishedSnapshot(tmp_path / name, manifest))
     assert names_in(tmp_path / "new.duckdb") == ["one"]
 
 

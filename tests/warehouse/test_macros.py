@@ -15,8 +15,7 @@ from kp_batch.duck import frame_of
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile
 from kp_batch.warehouse.catalog import create_macros
-from kp_batch.warehouse.manifest import Manifest
-from tests.support.publications import publish_tables
+from tests.support.publications import publish_nothing
 
 OVERRIDES = ("single_thought", "recovery_bonus", "low_diversity_penalty")
 EDGES = (0.0, 5e-324, 0.05, 0.1, 0.3, 0.7, 0.9, 0.95, 1 - 2.0**-53, 1.0)
@@ -211,7 +210,7 @@ def test_a_rank_correlation_is_spearmans_with_ties(connection: duckdb.DuckDBPyCo
 def test_a_view_that_calls_a_formula_answers_in_an_attached_catalog(
     tmp_path: Path, alias: str
 ) -> None:
-    publish_tables(tmp_path, Manifest({"threshold": 0.75}, {}))
+    publish_nothing(tmp_path)
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH '{tmp_path / 'kp.duckdb'}' AS {alias} (READ_ONLY)")
         for view in ("profile_comparison", "override_effects", "score_distribution"):

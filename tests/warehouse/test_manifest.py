@@ -1,7 +1,6 @@
 """A manifest.json that somebody else wrote: what it holds is checked before it is used."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.kept_settings import KEPT
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest
 from kp_batch.warehouse.reader import connect
-from kp_batch.warehouse.run_record import RunRecord
-from kp_batch.warehouse.snapshot import manifest_after
 from tests.support.archives import trace, write_jsonl
 
 SETTINGS: dict[str, Any] = {"threshold": 0.75}
@@ -35,6 +32,9 @@ def published(
     settings: Any, tables: Any, *, failed: Any = False, unique: str = "a" * 32
 ) -> Manifest:
     return Manifest(settings, tables, failed).as_publication(unique)
+
+
+LISTS = {"2026-01": "b" * 32}
 
 
 def test_a_threshold_that_is_sql_runs_nothing(tmp_path: Path) -> None:
@@ -62,11 +62,12 @@ DAMAGES: dict[str, Mapping[str, Any]] = {
     "weights that are a number": {"settings": {"profiles": {"default": [1]}}},
     "text that is a number": {"settings": {"text": 1}},
     "a setting without a value": {"settings": {"ttl": None}},
-    "an unknown table": {"tables": {"../x": 0}},
-    "a version as text": {"tables": {"runs": "0"}},
-    "a version below zero": {"tables": {"runs": -1}},
-    "a version beyond all": {"tables": {"runs": 2**70}},
-    "a version as a truth": {"tables": {"runs": True}},
+    "an unknown table": {"tables": {"../x": LISTS}},
+    "a version of a table": {"tables": {"runs": 0}},
+    "a list of lists": {"tables": {"runs": ["b" * 32]}},
+    "a month as no calendar has it": {"tables": {"runs": {"2026": "b" * 32}}},
+    "a list that leads elsewhere": {"tables": {"runs": {"2026-01": "../../" + "b" * 26}}},
+    "a list as a number": {"tables": {"runs": {"2026-01": 1}}},
     "a list of tables": {"tables": ["runs"]},
     "failed as text": {"failed": "no"},
     "an id of other letters": {"unique": "-->" + "a" * 29},
@@ -107,27 +108,17 @@ def test_of_another_format_in_a_bucket_the_vectors_are_copied_there(
     )
 
 
-@pytest.mark.parametrize("published", [{}, [], {"tables": {"runs": "0"}, "settings": {}}])
-def test_what_a_row_of_runs_says_was_published_is_checked(published: Any) -> None:
-    fields = dict.fromkeys(RunRecord.__dataclass_fields__)
-    run = RunRecord(**{**fields, "run_id": "r", "published": published})
-    with pytest.raises(WarehouseError, match=r"run .r. published is damaged"):
-        manifest_after(run)
-    good = {"tables": {"runs": 0, "scores": 3}, "settings": SETTINGS}
-    assert manifest_after(replace(run, published=good)) == Manifest(SETTINGS, {"scores": 3})
-
-
 def test_all_that_a_run_keeps_is_read_again(tmp_path: Path) -> None:
     settings = RescoreConfig(archive=("a",), warehouse=tmp_path, embedder="none").settings
     assert settings.keys() == set(Settings.model_fields) == set(KEPT)
-    write(tmp_path, settings, dict.fromkeys(TABLES, 0))
-    assert read_manifest(tmp_path) == published(settings, dict.fromkeys(TABLES, 0))
+    write(tmp_path, settings, dict.fromkeys(TABLES, LISTS))
+    assert read_manifest(tmp_path) == published(settings, dict.fromkeys(TABLES, LISTS))
 
 
 @pytest.mark.telling
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["scores", "facts", "runs"])
-def test_a_version_that_a_table_lacks_is_reported_with_what_to_do(
+def test_a_list_that_a_warehouse_lacks_is_reported_with_what_to_do(
     tmp_path: Path, name: str
 ) -> None:
     write_jsonl(tmp_path / "a.jsonl", [trace(id="a")])
@@ -138,7 +129,7 @@ def test_a_version_that_a_table_lacks_is_reported_with_what_to_do(
     rescore_archive(settings)
     manifest = read_manifest(warehouse)
     assert manifest
-    write(warehouse, manifest.settings, {**manifest.tables, name: 99})
-    message = rf"version 99 of the table {name} cannot be read .*; restore it from a copy"
+    write(warehouse, manifest.settings, {**manifest.tables, name: LISTS})
+    message = r"the list of files b{32}\.json is gone in .*; restore it from a copy"
     with pytest.raises(WarehouseError, match=message):
         rescore_archive(settings)

@@ -23,7 +23,7 @@ ENDS = {
 }
 
 
-def run(name: str, status: str, ended: datetime, added_to: int) -> RunRecord:
+def run(name: str, status: str, ended: datetime, number: int) -> RunRecord:
     return RunRecord(
         run_id=f"20260301T020000Z-{name * 6}",
         started_at=ended,
@@ -38,15 +38,15 @@ def run(name: str, status: str, ended: datetime, added_to: int) -> RunRecord:
         seconds={},
         versions={},
         fingerprints={},
-        published={"tables": {"runs": added_to}, "settings": {}},
+        published={"number": number, "settings": {}},
         audits=(),
     )
 
 
 def found(monkeypatch: pytest.MonkeyPatch, name: str, ends: Sequence[str] = tuple(ENDS)) -> str:
-    records = [run(each, *ENDS[each], added_to) for added_to, each in enumerate(ends)]
+    records = [run(each, *ENDS[each], number) for number, each in enumerate(ends)]
     monkeypatch.setattr(PublishedSnapshot, "runs", lambda _: records[::-1])
-    [record] = PublishedSnapshot(Path("w"), {}).find_runs(name)
+    [record] = PublishedSnapshot(Path("w")).find_runs(name)
     return record.run_id[-1]
 
 

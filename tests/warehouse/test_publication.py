@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pytest
+from deltalake import DeltaTable
 
 from kp_batch.config import RescoreConfig
 from kp_batch.dimensions import DIMENSIONS
@@ -28,11 +29,10 @@ from kp_batch.report.build import leave_report
 from kp_batch.runs.run import effective_config
 from kp_batch.schemas import TABLES
 from kp_batch.steps.step import ThreadExecutor, timed
-from kp_batch.warehouse import candidate as candidates
 from kp_batch.warehouse import catalog
 from kp_batch.warehouse import publication as publishing
 from kp_batch.warehouse.candidate import Candidate
-from kp_batch.warehouse.delta import commit, files_of, next_version
+from kp_batch.warehouse.delta import export
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest, read_manifest, require_manifest
 from kp_batch.warehouse.publication import rebuild, writing
 from kp_batch.warehouse.reader import connect, is_current
@@ -117,7 +117,8 @@ class Calls:
 
         def replacing(path: Path, target: Path) -> Path:
             is_moved = path.name == target.name
-            note("move a file" if is_moved else f"replace {target.name} by {path.name}")
+            in_log = "write the log" if target.parent.name == "log" else None
+            note("move a file" if is_moved else in_log or f"replace {target.name} by {path.name}")
             return replace(path, target)
 
         def syncing_names(folder: Path) -> None:
@@ -128,12 +129,11 @@ class Calls:
             note(f"sync what is new in {root.name}")
             sync_new(files, known, root)
 
-        def committing(warehouse: Path, name: str, *inputs: Any) -> None:
-            note(f"commit {name}")
-            commit(warehouse, name, *inputs)
-            note(f"committed {name}")
+        def exporting(warehouse: Path) -> None:
+            note("export")
+            export(warehouse)
 
-        monkeypatch.setattr(candidates, "commit", committing)
+        monkeypatch.setattr(publishing, "export", exporting)
         monkeypatch.setattr(publishing, "sync_names", syncing_names)
         monkeypatch.setattr(publishing, "sync_new", syncing_new)
         monkeypatch.setattr(Path, "replace", replacing)
@@ -146,7 +146,7 @@ def test_manifest_json_publishes_and_kp_duckdb_follows_wherever_the_writer_dies(
     warehouse = made
     for fatal in count(1):
         restore(warehouse)
-        candidate = Candidate(warehouse, require_manifest(warehouse).tables, "a-run")
+        candidate = Candidate(warehouse, require_manifest(warehouse), "a-run")
         candidate = candidate.overwrite("profiles", profile("two"))
         with monkeypatch.context() as patch:
             calls = Calls(patch, fatal)
@@ -158,20 +158,20 @@ def test_manifest_json_publishes_and_kp_duckdb_follows_wherever_the_writer_dies(
         seen.append((calls.noted[-1], plain(warehouse), ours(warehouse)))
         with writing(warehouse, wait=False):
             assert plain(warehouse) == ours(warehouse) == seen[-1][2]
-        newest = next_version(warehouse, "profiles", 0) - 1
-        [path] = files_of(warehouse, "profiles", newest)  # for who reads the table by itself
-        assert pl.read_parquet(path)["name"].to_list() == [seen[-1][2]]
+        [uri] = DeltaTable(warehouse / "profiles").file_uris()  # for who reads it by itself
+        assert pl.read_parquet(uri)["name"].to_list() == [seen[-1][2]]
         names = {path.name for path in warehouse.iterdir()} - {"candidate"}
-        assert names == {"profiles", "kp.duckdb", "manifest.json", "kp.lock"}
+        assert names == {"profiles", "log", "kp.duckdb", "manifest.json", "kp.lock"}
     assert seen == [
         ("move a file", "one", "one"),
-        ("commit profiles", "one", "one"),
-        ("committed profiles", "one", "one"),
+        ("move a file", "one", "one"),  # its list
+        ("write the log", "one", "one"),
         ("sync what is new in it's one", "one", "one"),
         ("replace manifest.json by manifest.json.new", "one", "one"),
         ("sync the names in it's one", "one", "two"),
         ("replace kp.duckdb by kp.duckdb.new", "one", "two"),
         ("sync the names in it's one", "two", "two"),
+        ("export", "two", "two"),
     ]
 
 
@@ -182,11 +182,19 @@ def test_each_publication_has_an_id_of_its_own(one: Path) -> None:
         "format_version": FORMAT_VERSION,
         "publication": published.publication,
         "settings": {"threshold": 0.75},
-        "tables": {"profiles": 0},
+        "tables": published.tables,
         "failed": False,
+        "number": 1,
+        "kept_from": 0,
+        "before": "",
         "warehouse_id": published.warehouse_id,
     }
     assert re.fullmatch("[0-9a-f]{16}", published.warehouse_id)
+    [[(month, name)]] = [[*months.items()] for months in published.tables.values()]
+    assert re.fullmatch(r"\d{4}-\d\d [0-9a-f]{32}", f"{month} {name}")
+    assert (one / "log" / f"{published.publication[:32]}.json").read_bytes() == (
+        one / "manifest.json"
+    ).read_bytes()
     assert plain(one, "SELECT publication FROM manifest") == published.publication
     publish_tables(one, published)
     assert require_manifest(one).tables == published.tables
@@ -251,7 +259,7 @@ def test_what_is_published_is_read_without_the_catalog(
     one: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("duckdb.connect", None)
-    assert require_manifest(one).tables == {"profiles": 0}
+    assert [*require_manifest(one).tables] == ["profiles"]
 
 
 @pytest.mark.telling

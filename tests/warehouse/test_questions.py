@@ -17,7 +17,6 @@ from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import VIEWS
 from kp_batch.scoring.composite import composite, score
 from kp_batch.scoring.profiles import WeightProfile, load_profiles
-from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.questions import columns, questions
 from kp_batch.warehouse.reader import connect
 from tests.support import ROOT
@@ -25,7 +24,7 @@ from tests.support.answering import answering_warehouse
 from tests.support.archives import trace, write_jsonl
 from tests.support.pages import DOCS, blocks
 from tests.support.profiles import undated
-from tests.support.publications import publish_tables
+from tests.support.publications import publish_nothing
 from tests.support.queries import ask, assert_same, day, gaps, override_effects
 
 QUESTIONS = ROOT / "kp_batch" / "warehouse" / "sql" / "questions"
@@ -627,7 +626,7 @@ def test_a_catalog_whose_file_is_called_otherwise_answers_where_it_is_used(
 def test_no_catalog_answers_from_another_one_that_is_called_kp(
     warehouse: Path, tmp_path: Path
 ) -> None:
-    publish_tables(tmp_path, Manifest({"threshold": 0.75}, {}))
+    publish_nothing(tmp_path)
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH '{tmp_path / 'kp.duckdb'}' AS kp (READ_ONLY)")
         connection.execute(f"ATTACH '{warehouse / 'kp.duckdb'}' AS other (READ_ONLY)")
@@ -638,9 +637,9 @@ def test_no_catalog_answers_from_another_one_that_is_called_kp(
 
 def test_no_catalog_answers_from_that_of_another_copy_of_its_warehouse(tmp_path: Path) -> None:
     copy = tmp_path / "copy.duckdb"
-    publish_tables(tmp_path, Manifest({"threshold": 0.75}, {}))
+    publish_nothing(tmp_path)
     copy.write_bytes((tmp_path / "kp.duckdb").read_bytes())
-    publish_tables(tmp_path, Manifest({"threshold": 0.8}, {}))
+    publish_nothing(tmp_path, threshold=0.8)
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH '{tmp_path / 'kp.duckdb'}' AS kp (READ_ONLY)")
         connection.execute(f"ATTACH '{copy}' AS other (READ_ONLY)")

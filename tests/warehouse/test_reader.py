@@ -4,8 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,20 @@ from sqlalchemy.pool import QueuePool
 
 from kp_batch.duck import statement
 from kp_batch.errors import ArchiveError, WarehouseError
+from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.schemas import VIEWS
-from kp_batch.warehouse.delta import files_of
-from kp_batch.warehouse.manifest import Manifest, read_manifest
+from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.snapshot import published
 from tests.support.archives import trace, write_jsonl
 from tests.support.folders import keep, restore
 from tests.support.publications import (
-    CommittedTables,
+    Draft,
     Tables,
+    files_of,
+    publish_nothing,
     publish_profile,
-    publish_tables,
     tables,
 )
 from tests.support.runs import config
@@ -286,18 +286,17 @@ def test_a_whole_run_id_is_no_beginning(two_runs: tuple[Path, str]) -> None:
     warehouse, first = two_runs
     manifest = read_manifest(warehouse)
     assert manifest
-    written = CommittedTables(warehouse, manifest.tables, "x")
-    runs = pl.read_parquet(files_of(warehouse, "runs", manifest.tables["runs"]))
-    longer = runs.filter(run_id=first).with_columns(run_id=pl.lit(f"{first}0"))
-    written.append("runs", longer)
-    publish_tables(warehouse, replace(manifest, tables=written.versions))
+    runs = pl.read_parquet(files_of(warehouse, "runs"))
+    draft = Draft(warehouse)
+    draft.append("runs", runs.filter(run_id=first).with_columns(run_id=pl.lit(f"{first}0")))
+    draft.publish()
     assert [run.run_id for run in published(warehouse).find_runs(first)] == [first]
 
 
 def test_that_there_is_no_latest_or_previous_run_is_reported(tmp_path: Path) -> None:
     empty, one = tmp_path / "empty", tmp_path / "one"
     empty.mkdir()
-    publish_tables(empty, Manifest({}, {}))
+    publish_nothing(empty)
     write_jsonl(tmp_path / "a.jsonl", [trace()])
     rescore_archive(config(tmp_path, tmp_path / "a.jsonl", warehouse=one))
     for warehouse, name, message in (
@@ -352,16 +351,9 @@ def two_runs(made: tuple[Path, str]) -> tuple[Path, str]:
     return folder / "warehouse", first
 
 
-@pytest.mark.parametrize("name", ["scores", "rejects"])
-def test_a_run_whose_files_were_removed_is_named(two_runs: tuple[Path, str], name: str) -> None:
+def test_a_run_whose_files_were_removed_is_named(two_runs: tuple[Path, str]) -> None:
     warehouse, first = two_runs
-    manifest = read_manifest(warehouse)
-    assert manifest
-    kept = files_of(warehouse, name, manifest.tables[name])
-    gone = [path for path in (warehouse / name).rglob("*.parquet") if path not in kept]
-    for path in gone:
-        path.unlink()
-    assert gone
+    vacuum(warehouse, timedelta(0), datetime.now(UTC))
     with (
         pytest.raises(WarehouseError, match=rf"run {first} left them were removed.*later run$"),
         connect(warehouse, first),

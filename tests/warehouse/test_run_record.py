@@ -29,7 +29,7 @@ JSON: dict[str, Any] = {
     "seconds": {"embed": 1.5},
     "versions": {"facts": 1, "encoder": 1, "replay": 1, "scoring": 1, "numpy": "2.4"},
     "fingerprints": {"encoder_id": {"minilm-1": 9}, "profile_id": {"code-0-v1": 9}},
-    "published": {"settings": {"threshold": 0.75}, "tables": {"scores": 3}},
+    "published": {"settings": {"threshold": 0.75}, "number": 3, "publication": "a" * 32},
     "changes": [{"code": "new_warehouse", "words": "a new warehouse"}],
     "audits": [{"name": "a", "severity": "warn", "rows": 1, "allowed": False}],
 }
@@ -47,9 +47,8 @@ ROW = PLAIN | {name: json.dumps(value) for name, value in JSON.items()}
 RUN = RunRecord.of(ROW)
 
 
-def published(run_id: str, added_to: int | None, status: str = "done") -> RunRecord:
-    tables = {"scores": 3} if added_to is None else {"scores": 3, "runs": added_to}
-    return replace(RUN, run_id=run_id, published={"tables": tables}, status=status)
+def published(run_id: str, number: int, status: str = "done") -> RunRecord:
+    return replace(RUN, run_id=run_id, published={"number": number}, status=status)
 
 
 def test_a_record_is_its_row_with_the_json_read() -> None:
@@ -61,7 +60,7 @@ def test_a_record_is_its_row_with_the_json_read() -> None:
 
 
 def test_the_last_run_is_the_done_one_that_was_published_last() -> None:
-    a, b, c = published("c", None), published("a", 0), published("b", 10)
+    a, b, c = published("c", 1), published("a", 2), published("b", 10)
     failed = published("z", 12, "failed")
     assert done_runs([failed, c, a, b]) == [a, b, c]
     assert last_done([c, failed, b, a]) == c

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
-from kp_batch.errors import AuditError
+from kp_batch.errors import AuditError, StorageError
 from kp_batch.operations.forget import forget
 from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
@@ -20,14 +20,13 @@ from kp_batch.steps import step as steps
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse import candidate as candidates
 from kp_batch.warehouse import publication
-from kp_batch.warehouse.delta import files_of
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.snapshot import published
 from tests.support.archives import trace, write_jsonl
 from tests.support.buckets import Machine, make_bucket, s3_server
 from tests.support.folders import keep, restore
-from tests.support.publications import CommittedTables, profile, publish_profile
+from tests.support.publications import files_of, publish_profile
 from tests.support.runs import run_night, two_nights
 
 REFUSED = {"audits": {"none": {"sql": "FROM scores"}}}
@@ -49,9 +48,8 @@ def folder(as_it_was: Path) -> Path:
 
 def assert_only_published(warehouse: Path) -> None:
     """Check the newest version of each table against the published one."""
-    published = require_manifest(warehouse).tables
     for name in TABLES:
-        wanted = files_of(warehouse, name, published.get(name))
+        wanted = files_of(warehouse, name)
         if (warehouse / name / "_delta_log").exists():
             uris = DeltaTable(warehouse / name).file_uris()
             assert {Path(uri) for uri in uris} == {*wanted}, name
@@ -90,20 +88,17 @@ FAILURES: dict[str, tuple[Callable[[Path], None], Callable[..., None]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("failure", FAILURES)
-def test_what_a_failing_command_has_written_is_taken_back(
+def test_what_a_failing_command_has_written_is_seen_by_nobody(
     folder: Path, failure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warehouse = folder / "warehouse"
     work, fails = FAILURES[failure]
     before = require_manifest(warehouse)
     with monkeypatch.context() as patch:
-        patch.setattr(publication, "_sync", fails)  # once all is committed
+        patch.setattr(publication, "_sync", fails)  # once all is written
         with pytest.raises((OSError, KeyboardInterrupt)):
             work(folder)
     assert require_manifest(warehouse) == before
-    assert any(
-        DeltaTable(warehouse / name).version() > version for name, version in before.tables.items()
-    )
     assert_only_published(warehouse)
     work(folder)
     assert_only_published(warehouse)
@@ -113,7 +108,6 @@ def test_what_a_failing_command_has_written_is_taken_back(
 PUBLISHING = [
     (candidates.Candidate, "move_files", 0),
     (publication, "build_published", 0),
-    *((candidates, "commit", after) for after in (0, 1, 6)),
     (publication, "publish_in_bucket", 0),
 ]
 
@@ -142,8 +136,9 @@ def test_wherever_a_publication_fails_only_what_is_published_stays(
     assert published(warehouse).scored == 3
 
 
-# Where a try fails, when all is committed; and how: what passes is tried again.
+# Where a try fails, when all is written; and how: what passes is tried again.
 TRIES = [
+    ("build_published", TimeoutError("away")),
     ("_sync", TimeoutError("away")),
     ("publish_in_bucket", TimeoutError("away")),
     ("sync_names", TimeoutError("away")),  # it is published already
@@ -154,7 +149,7 @@ TRIES = [
 @pytest.mark.slow
 @pytest.mark.parametrize("runs", [0, 2])  # before
 @pytest.mark.parametrize(("where", "failure"), TRIES)
-def test_the_row_of_a_run_names_what_was_published_whatever_was_committed_before(
+def test_the_row_of_a_run_names_what_was_published_whatever_was_tried_before(
     folder: Path, where: str, failure: OSError, runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls, call = count(), getattr(publication, where)
@@ -172,10 +167,10 @@ def test_the_row_of_a_run_names_what_was_published_whatever_was_committed_before
     with suppress(type(failure)):
         run_night(folder)
     now = published(warehouse)
-    last = max(now.runs(), key=lambda run: run.added_to)
+    last = max(now.runs(), key=lambda run: run.number)
     assert len({run.run_id for run in now.runs()}) == len(now.runs()) == runs + 1
     assert (last.status == "failed") == (now.manifest.failed) == ("room" in str(failure))
-    assert last.published["tables"] | {"runs": now.tables["runs"]} == now.tables
+    assert last.published["publication"] == now.manifest.name
     for name in TABLES:
         assert now.as_of(last).files(name) == now.files(name), name
     assert_only_published(warehouse)
@@ -200,28 +195,24 @@ def versions(warehouse: Path) -> int:
     return len([*warehouse.glob("*/_delta_log/*.json")])
 
 
-def test_what_a_killed_writer_left_is_taken_back_once_by_the_next_one(
+def test_what_a_killed_writer_has_not_exported_the_next_one_exports_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_profile(tmp_path, "one")
     with monkeypatch.context() as patch:
-        patch.setattr(publication, "_take_back", lambda _: None)
-        killed = CommittedTables(tmp_path, require_manifest(tmp_path).tables, "killed")
-        killed.overwrite("profiles", profile("never"))
-        killed.overwrite("forgotten", TABLES["forgotten"].to_frame())
-    assert pl.read_delta(str(tmp_path / "profiles"))["name"].to_list() == ["never"]
+        patch.setattr(publication, "_export", lambda _: None)
+        publish_profile(tmp_path, "two")
+    assert pl.read_delta(str(tmp_path / "profiles"))["name"].to_list() == ["one"]
     with writing(tmp_path, wait=False):
-        assert pl.read_delta(str(tmp_path / "profiles"))["name"].to_list() == ["one"]
+        assert pl.read_delta(str(tmp_path / "profiles"))["name"].to_list() == ["two"]
     assert_only_published(tmp_path)
     before = versions(tmp_path)
     with writing(tmp_path, wait=False):
         pass
     assert versions(tmp_path) == before
-    publish_profile(tmp_path, "two")
-    assert_only_published(tmp_path)
 
 
-def test_nothing_is_taken_back_where_the_manifest_was_lost(tmp_path: Path) -> None:
+def test_nothing_is_exported_where_the_manifest_was_lost(tmp_path: Path) -> None:
     publish_profile(tmp_path, "one")
     for name in ("manifest.json", "kp.duckdb"):
         (tmp_path / name).unlink()
@@ -232,22 +223,37 @@ def test_nothing_is_taken_back_where_the_manifest_was_lost(tmp_path: Path) -> No
     assert pl.read_delta(str(tmp_path / "profiles"))["name"].to_list() == ["one"]
 
 
-def test_the_failure_that_counts_is_told_where_nothing_can_be_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.slow
+def test_a_run_that_cannot_export_is_published_and_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    publish_profile(tmp_path, "one")
+    warehouse = folder / "warehouse"
+    with monkeypatch.context() as patch:
+        patch.setattr(publication, "export", is_broken)
+        run_night(folder)
+    assert published(warehouse).scored == 3
+    [told, *_] = caplog.messages
+    assert "show an earlier publication" in told
+    assert "(no more room)" in told
+    run_night(folder)
+    assert_only_published(warehouse)
 
-    def work() -> None:
-        with writing(tmp_path, wait=False):
-            tables = CommittedTables(tmp_path, require_manifest(tmp_path).tables, "a-run")
-            tables.overwrite("profiles", profile("never"))
-            monkeypatch.setattr(publication, "restore_all", is_broken)
-            raise ValueError("it failed")
 
-    with pytest.raises(ValueError, match="it failed"):
-        work()
-    [told] = caplog.messages
-    assert "(no more room): read the versions that manifest.json names" in told
+@pytest.mark.slow
+@pytest.mark.parametrize("work", [clean, forget_one])
+def test_nothing_is_removed_that_delta_tables_still_name(
+    folder: Path, work: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse = folder / "warehouse"
+    run_night(folder)
+    before = {path for name in TABLES for path in (warehouse / name).glob("**/*.parquet")}
+    with monkeypatch.context() as patch:
+        patch.setattr(publication, "export", is_broken)
+        with pytest.raises(StorageError, match=r"no more room.*give the same command again"):
+            work(folder)
+    assert before <= {path for name in TABLES for path in (warehouse / name).glob("**/*.parquet")}
+    work(folder)
+    assert_only_published(warehouse)
 
 
 @pytest.mark.process

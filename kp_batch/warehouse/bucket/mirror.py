@@ -5,27 +5,26 @@ are read. A writer's new files are stored before the manifest, which is replaced
 the one that the work began from. After that, files that the writer removed from the copy are
 deleted from the bucket.
 
-Several writers may work at once, though a lease asks them to take turns. That does no harm:
+Several writers may work at once, though a notice asks them to take turns. That does no harm:
 
 - *One of them publishes.* Each publication has a unique id, so a manifest never recurs: where the
   bucket's is that of the copy, nothing was published since. If the answer to a write was lost, the
   writer recognises its own manifest by the id.
-- *None overwrites files that another one needs.* The names of data files are unique. A table's log
-  is one sequence, of which each entry is created once: a writer that finds the next number taken
-  was overtaken. Logs are stored in one order of tables, so one of two writers succeeds. An entry
-  that was never published stays, and the next writer restores the published version after it. Other
-  files, such as the page, are replaced only if the copy knows them as they are; `_last_checkpoint`
-  by any writer, as logs are never deleted, so that the checkpoint that it names exists. The names
-  of vectors are digests: the files of two writers are the same.
+- *None overwrites files that another one needs.* The names of data files and of manifests in the
+  log are unique, those of lists and vectors are digests: the files of two writers are the same.
+  The page is replaced only if the copy knows it as it is. A Delta table's log, which is an export
+  of what is published, is one sequence, and each entry of it is created once: a writer that finds
+  the next number taken exports again, from what is published then.
 - *None deletes files that another one needs.* Only a writer that has published, and allowed it,
-  deletes anything but the page: no file that its own manifest names, and only while that manifest
-  is the published one. A later manifest names the same files, and new ones that this copy does not
-  know. A writer that began from the same manifest as this one can no longer publish. Vectors and
-  the page may be lost: they are made again.
+  deletes anything but the page: files that were there before, that no kept manifest names, and
+  only while its own manifest is the published one. A later manifest names files of this one, and
+  new ones that this copy does not know. A writer that began from an earlier manifest can no longer
+  publish. Vectors and the page may be lost: they are made again.
 - *A copy is complete.* All files of a manifest are stored before it, and deleted only after a later
-  one; so a list is complete if the manifest stayed the same meanwhile.
+  one; so a list of objects is complete if the manifest stayed the same meanwhile.
 """
 
+import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
@@ -53,15 +52,17 @@ from kp_batch.warehouse.bucket.location import (
     url_of,
 )
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout, remove_candidate
-from kp_batch.warehouse.lock import leased, locked
+from kp_batch.warehouse.lock import locked, noticed
 
 _ROOT = Layout(Path())
 _MANIFEST, _MARKER = _ROOT.manifest.name, _ROOT.forgetting.name
 _PAGE = _ROOT.report.name
 _SINGLE = (_MANIFEST, _PAGE, _MARKER)
-_FOLDERS = (*TABLE_NAMES, _ROOT.all_vectors.name)
-_LOG, _LAST_CHECKPOINT = "/_delta_log/", "_last_checkpoint"
+_FOLDERS = (*TABLE_NAMES, _ROOT.log.name, _ROOT.all_vectors.name)
+_DELTA_LOG, _LAST_CHECKPOINT = "/_delta_log/", "_last_checkpoint"
 _ENDINGS = (".parquet", ".json", f"/{_LAST_CHECKPOINT}")
+
+_IN_LOG = re.compile(rf"{_ROOT.log.name}/(?:files/)?[0-9a-f]{{32}}\.json")
 
 _TRIES = 5  # to see the bucket at rest
 _FETCHING_S = 3_600  # a half-written file as recent as that may be a vector that is being fetched
@@ -73,7 +74,6 @@ class Mirror:
 
     record: Record
     store: Store
-    check: Callable[[], None] = lambda: None  # raises if another writer took over
     etag: str = ""  # of the manifest that work began from, or that this writer has published
     tried: set[bytes] = field(default_factory=set[bytes])  # manifests of this writer
     skips_upload: bool = False  # see `skip_upload`
@@ -143,10 +143,9 @@ class Mirror:
             return b"", None
 
     def _fetch_all(self, objects: Sequence[Object]) -> bool:
-        """Copy objects, the logs of tables last; False if one was deleted since it was listed."""
+        """Copy objects; False if one was deleted since it was listed."""
         try:
-            for is_log in (False, True):
-                run_parallel(self._fetch, [obj for obj in objects if _is_log(obj.path) == is_log])
+            run_parallel(self._fetch, objects)
         except FileNotFoundError:
             return False
         finally:
@@ -212,7 +211,7 @@ class Mirror:
         """Store new files, then the manifest: from then on, everyone sees them.
 
         Raises:
-            OvertakenError: another writer took over; nothing of this one is published.
+            OvertakenError: another writer published meanwhile; nothing of this one is published.
             OSError: it cannot be written.
         """
         self._store_new()
@@ -224,13 +223,17 @@ class Mirror:
             except ConflictError:
                 stored, obj = self.store.read(_MANIFEST)
                 if stored not in self.tried:
+                    self.tried.clear()  # none is in doubt: another one's is published
                     raise
                 # Its own: the answer was lost.
                 self.etag = self.store.write(_MANIFEST, content, instead_of=obj.etag)
         self.record.was_published = True
 
-    def finish(self) -> None:
-        """Store new files, and delete the objects whose files this writer removed.
+    def finish(self, export: Callable[[], None]) -> None:
+        """Store new files and Delta's logs, and delete the objects whose files were removed.
+
+        Args:
+            export: brings the copy's Delta tables to what is published.
 
         Raises:
             OvertakenError: another writer took over; what was published before is intact.
@@ -239,10 +242,11 @@ class Mirror:
         """
         if self.skips_upload:
             return
+        removed = self._removed_paths()
         self._store_new()
         if self.etag and self.record.is_present(_MANIFEST):
             self.record.note(_MANIFEST, self.etag)
-        removed = self._removed_paths()
+        self._store_logs(export)
         marker = [path for path in removed if path == _MARKER]
         files = [path for path in removed if path != _MARKER]
         for paths in (files, marker):  # the marker of unfinished work goes last
@@ -254,7 +258,6 @@ class Mirror:
 
     def _delete(self, paths: Sequence[str]) -> None:
         """Delete objects by one request, unless another writer has published meanwhile."""
-        self.check()
         head = self.store.head(_MANIFEST)
         if self.etag != (head.etag if head else ""):
             raise OvertakenError(
@@ -269,41 +272,69 @@ class Mirror:
         Other missing files were lost by a disk or a user; nothing is deleted if one is needed.
         """
         candidates = self.record.known if self.may_delete else {_PAGE} & self.record.known.keys()
-        removed = [path for path in candidates if not self.record.is_present(path)]
-        lost = {path for path in removed if _is_log(path) or path == _MANIFEST}
-        if lost := lost or self._needed_files(removed).intersection(removed):
+        removed = {path for path in candidates if not self.record.is_present(path)}
+        removed = {path for path in removed if not _is_delta_log(path)}
+        if lost := removed & {_MANIFEST, *self._needed_files()}:
             raise StorageError(
                 f"{min(lost)}, which is needed, is lost from {self.folder}, the copy of "
                 f"{self.store.url}; nothing was deleted there; give the same command again"
             )
         return sorted(removed)
 
-    def _needed_files(self, paths: Sequence[str]) -> set[str]:
-        """The files of the published versions of the tables that these paths belong to."""
-        from kp_batch.warehouse.delta import files_at  # imports delta-rs, which takes a while
+    def _needed_files(self) -> set[str]:
+        """The files that are published, and their lists."""
         from kp_batch.warehouse.manifest import read_manifest
+        from kp_batch.warehouse.snapshot import PublishedSnapshot  # imports Polars
 
-        manifest, needed = read_manifest(self.folder), set[str]()
-        versions = manifest.tables if manifest else {}
-        for name in {path.partition("/")[0] for path in paths} & versions.keys():
-            files = files_at(Layout(self.folder).table(name), {versions[name]})
-            needed |= {file.relative_to(self.folder).as_posix() for file in files}
-        return needed
+        if not (self.may_delete and (manifest := read_manifest(self.folder))):
+            return set()
+        snapshot, layout = PublishedSnapshot(self.folder, manifest), Layout(self.folder)
+        lists = [layout.file_list(name) for name in manifest.lists]
+        files = [path for name in manifest.tables for path in snapshot.files(name)]
+        return {path.relative_to(self.folder).as_posix() for path in (*lists, *files)}
 
     def _store_new(self) -> None:
-        """Store the files that the bucket lacks: tables' logs after the files that they name."""
-        new = [path for path in self._files() if path != _MANIFEST and self.record.is_new(path)]
+        """Store the files that the bucket lacks, but for the manifest and Delta's logs."""
+        new = [path for path in self._new_files() if not _is_delta_log(path)]
         try:
-            run_parallel(self._upload, [path for path in new if not _is_log(path)])
-            for path in sorted(filter(_is_log, new), key=_log_order):
-                self._upload(path)
+            run_parallel(self._upload, new)
         finally:
             self.record.save()
 
+    def _new_files(self) -> list[str]:
+        return [path for path in self._files() if path != _MANIFEST and self.record.is_new(path)]
+
+    def _store_logs(self, export: Callable[[], None]) -> None:
+        """Store new entries of Delta's logs; where another writer was first, export again.
+
+        Raises:
+            StorageError: others are first all the time; what is published is whole.
+        """
+        for _ in range(_TRIES):
+            if self._stored_logs():
+                return
+            self.pull()
+            export()
+        raise StorageError(
+            f"the Delta tables of {self.store.url} are written by others all the time; what is "
+            "published is whole, and the next run exports it"
+        )
+
+    def _stored_logs(self) -> bool:
+        """Store new entries of Delta's logs; whether no other writer was first."""
+        try:
+            # By their numbers, so that a log has no gap; a table's `_last_checkpoint` is last.
+            for path in sorted(filter(_is_delta_log, self._new_files())):
+                self._upload(path)
+        except OvertakenError:
+            return False
+        finally:
+            self.record.save()
+        return True
+
     def _upload(self, path: str) -> None:
-        self.check()
         etag = self.record.etag_of(path) if path in _SINGLE else None
-        if _is_log(path) and not path.endswith(_LAST_CHECKPOINT):
+        if _is_delta_log(path) and not path.endswith(_LAST_CHECKPOINT):
             etag = ""
         with self._unless_overtaken():
             etag = self.store.write(path, self.folder / path, instead_of=etag)
@@ -315,8 +346,8 @@ class Mirror:
             yield
         except ConflictError as error:
             raise OvertakenError(
-                f"another writer stored something in {self.store.url} at the same time; what is "
-                "published is whole; run again"
+                f"another writer has published in {self.store.url} meanwhile, so that nothing of "
+                "this one is published; run again"
             ) from error
 
 
@@ -324,10 +355,11 @@ _OPEN: dict[Path, Mirror] = {}  # the copies that this process writes to, by fol
 
 
 @contextmanager
-def bucket_session(folder: Path) -> Generator[None]:
+def bucket_session(folder: Path, export: Callable[[], None]) -> Generator[None]:
     """Write to a warehouse's bucket, if it is in one; the caller holds both locks of the copy.
 
-    If the work within succeeds, its new files are stored, and those that it removed are deleted.
+    If the work within succeeds, its new files are stored, and those that it removed are deleted;
+    for `export` see `Mirror.finish`.
 
     Raises:
         BusyError: another process is writing.
@@ -338,13 +370,12 @@ def bucket_session(folder: Path) -> Generator[None]:
     if mirror is None:
         yield
         return
-    with leased(mirror.store, mirror.record.copy_id) as lease:
-        mirror.check = lease.check
+    with noticed(mirror.store, mirror.record.copy_id):
         mirror.pull()
         _OPEN[folder] = mirror
         try:
             yield
-            mirror.finish()
+            mirror.finish(export)
         finally:
             del _OPEN[folder]
 
@@ -358,6 +389,16 @@ def publish_in_bucket(folder: Path, manifest: str) -> None:
     """
     if folder in _OPEN and _manifest_here(folder) != manifest.encode():
         _OPEN[folder].publish(manifest)
+
+
+def pull_again(folder: Path) -> None:
+    """Make the copy equal to the bucket once more, where another writer has published in it.
+
+    Raises:
+        OSError: the bucket cannot be read.
+    """
+    if folder in _OPEN:
+        _OPEN[folder].pull()
 
 
 def skip_upload(folder: Path) -> None:
@@ -428,17 +469,12 @@ def is_shared(path: str) -> bool:
     """Whether an object is a file of a warehouse; others below its URL are left alone."""
     top, *below = path.split("/")
     in_table = top in TABLE_NAMES and path.endswith(_ENDINGS) and ".." not in below
-    return path in _SINGLE or in_table or is_vector_file(path)
+    return path in _SINGLE or in_table or _is_in_log(path) or is_vector_file(path)
 
 
-def _is_log(path: str) -> bool:
-    return _LOG in path
+def _is_in_log(path: str) -> bool:
+    return _IN_LOG.fullmatch(path) is not None
 
 
-def _log_order(path: str) -> tuple[str, int, str]:
-    """Sort a log's files: by table, entries first, then checkpoints, then `_last_checkpoint`.
-
-    Entries go in the order of their numbers: a log must have no gap.
-    """
-    kind = 0 if path.endswith(".json") else 2 if path.endswith(_LAST_CHECKPOINT) else 1
-    return path.partition("/")[0], kind, path
+def _is_delta_log(path: str) -> bool:
+    return _DELTA_LOG in path

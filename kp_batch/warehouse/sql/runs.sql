@@ -1,10 +1,10 @@
 -- Given: function, a name; runs, the SQL for the rows of the table.
--- number: runs are added to one version of the table after another, whatever clocks say.
+-- number: each publication has a later one, whatever clocks say; here they are counted.
 CREATE OR REPLACE MACRO $function() AS TABLE
 SELECT
     run_id,
     row_number() OVER (
-        ORDER BY coalesce(json_extract_string(published, '/tables/runs')::BIGINT, -1)
+        ORDER BY json_extract_string(published, '/number')::BIGINT
     ) AS number,
     started_at,
     finished_at,
