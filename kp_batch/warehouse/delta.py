@@ -17,6 +17,7 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
+from kp_batch.files import sync_new
 from kp_batch.schemas import PARTITIONED_BY, TABLES, arrow_schema
 from kp_batch.warehouse.file_lists import DataFile
 from kp_batch.warehouse.layout import Layout
@@ -63,19 +64,27 @@ def _export_table(warehouse: Path, name: str) -> None:
         return
     files = {file.path: file for file in PublishedSnapshot(warehouse, manifest).data_files(name)}
     _commit(folder, name, table, files, CommitProperties({_STATE: state}, max_commit_retries=0))
+    version = newest[0] + 1 if newest else 0
+    known = [_commit_file(folder, newest[0])] if newest else []
+    sync_new([_commit_file(folder, version)], known, warehouse)
 
 
 def _newest_commit(folder: Path) -> tuple[int, str | None] | None:
     """The newest version of a table, and of which lists it is; None if there is no table."""
     log = folder / "_delta_log"
     commits = [path for path in log.glob("*.json") if path.stem.isdecimal()]
-    if not commits:
-        return None
-    newest = max(commits)
-    for line in newest.read_text("utf-8").splitlines():
-        if info := json.loads(line).get("commitInfo"):
-            return int(newest.stem), info.get(_STATE)
-    return int(newest.stem), None
+    for newest in sorted(commits, reverse=True):
+        actions = newest.read_text("utf-8").splitlines()
+        if not actions:  # a power cut has left it empty: what it was for is exported again
+            newest.unlink()
+            continue
+        infos = [info for line in actions if (info := json.loads(line).get("commitInfo"))]
+        return int(newest.stem), infos[0].get(_STATE) if infos else None
+    return None
+
+
+def _commit_file(folder: Path, version: int) -> Path:
+    return folder / "_delta_log" / f"{version:020}.json"
 
 
 def _state_of(manifest: Manifest, name: str) -> str:

@@ -14,7 +14,7 @@ from kp_batch.stopping import stopped_by
 from kp_batch.text import one_line
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
-from kp_batch.warehouse.manifest import Manifest, copy_catalog, require_manifest
+from kp_batch.warehouse.manifest import Manifest, check_tables, copy_catalog, require_manifest
 from kp_batch.warehouse.questions import catalog_id
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ def _build(catalog: Path, snapshot: "PublishedSnapshot") -> None:
     try:
         build_published(catalog, snapshot)
     except duckdb.Error as error:
+        check_tables(snapshot.manifest, snapshot.warehouse)
         raise WarehouseError(
             f"{shown(snapshot.warehouse)} cannot be read: {one_line(str(error))}"
         ) from error

@@ -113,6 +113,8 @@ def test_a_new_warehouse_is_on_the_disk_with_its_own_name(tmp_path: Path) -> Non
         assert {path.relative_to(warehouse) for path in disk.after_power_cut()} == {
             Path("profiles/_delta_log/00000000000000000000.json"),
             *(path.relative_to(warehouse) for path in warehouse.glob("profiles/*.parquet")),
+            *(path.relative_to(warehouse) for path in warehouse.rglob("log/*.json")),
+            *(path.relative_to(warehouse) for path in warehouse.rglob("log/files/*.json")),
             *map(Path, ("manifest.json", "kp.duckdb", "kp.lock")),
         }
     wanted = rows(warehouse)
@@ -135,7 +137,7 @@ def test_only_what_is_new_is_synced(tmp_path: Path) -> None:
         publish_profile(warehouse, "three")
     new = {path for path, inode in found(warehouse).items() if before.get(path) != inode}
     folders = {path.parent for path in new}
-    assert len(new) == 4  # rows, the log's entry, the manifest, the catalog
+    assert len(new) == 6  # rows, their list, two files of the manifest, the catalog, Delta's entry
     after = 2  # the names of the manifest and of the catalog
     assert disk.syncs == after + len(new) + len(folders)
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count, product
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import duckdb
 import polars as pl
@@ -159,7 +160,7 @@ def test_manifest_json_publishes_and_kp_duckdb_follows_wherever_the_writer_dies(
         with writing(warehouse, wait=False):
             assert plain(warehouse) == ours(warehouse) == seen[-1][2]
         [uri] = DeltaTable(warehouse / "profiles").file_uris()  # for who reads it by itself
-        assert pl.read_parquet(uri)["name"].to_list() == [seen[-1][2]]
+        assert pl.read_parquet(unquote(uri))["name"].to_list() == [seen[-1][2]]
         names = {path.name for path in warehouse.iterdir()} - {"candidate"}
         assert names == {"profiles", "log", "kp.duckdb", "manifest.json", "kp.lock"}
     assert seen == [
