@@ -91,7 +91,7 @@ def test_law_nothing_of_a_forgotten_trace_is_kept(s3: str, tmp_path: Path, where
     with machine.here() as folder:
         messages = [*appear_everywhere(machine, tmp_path / "archive")]
         # As libraries print, and as Prefect keeps where no server is configured.
-        Layout(folder).log.write_text(SECRET)
+        Layout(folder).output.write_text(SECRET)
         Layout(folder).prefect.mkdir(exist_ok=True)
         (Layout(folder).prefect / "prefect.db").write_text(SECRET)
         assert [SECRET in message or WORDS in message for message in messages[1:]] == [True] * 4
@@ -110,4 +110,4 @@ def test_law_nothing_of_a_forgotten_trace_is_kept(s3: str, tmp_path: Path, where
                 copy.write_bytes(store.read(entry.path)[0])
             assert (there / "last-run.json").exists()
             assert not [*places(there)]
-        assert json.loads((folder / "last-run.json").read_text())["reason"]
+        assert json.loads((folder / "last-run.json").read_text())["last_run"]["reason"]

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 import kp_batch.operations.forget
 import kp_batch.operations.rollback
 import kp_batch.pipeline.publish
+import kp_batch.warehouse.publication
 from kp_batch.cli.query import runs
 from kp_batch.errors import ArchiveError, WarehouseError
 from kp_batch.operations.compare import compare
@@ -103,7 +104,7 @@ def test_a_rollback_publishes_what_a_run_left_and_one_forward_what_was_before(
     assert (back.rolled_back.from_run, back.rolled_back.to_run) == (second, first)
     assert_same(state(warehouse), old)
     assert len(parquet(warehouse) - files) == len(GROWING)  # a row of each, and nothing copied
-    for name in published(warehouse).tables:  # for who reads a table alone
+    for name in published(warehouse).manifest.tables:  # for who reads a table alone
         uris = DeltaTable(str(warehouse / name)).file_uris()
         assert {Path(uri) for uri in uris} == {*files_of(warehouse, name)}
     forth = rollback(warehouse, second[:20] if first[:20] != second[:20] else second)
@@ -309,23 +310,23 @@ def test_what_a_vacuum_took_is_named(nights: Folder) -> None:
     warehouse = folder / "warehouse"
     assert available_runs(warehouse).restorable == (first, second)
     vacuum(warehouse, timedelta(0), datetime.now(UTC))
-    message = (
-        f"^run {first} cannot be published again: 1 file of scores, 1 file of rejects, 1 file of "
-    )
+    message = f"^run {first} cannot be published again: its files were removed"
     with pytest.raises(WarehouseError, match=message) as caught:
         rollback(warehouse, first)
     assert str(caught.value).endswith(f"vacuum or forget); the runs since {second} are kept")
     assert available_runs(warehouse).restorable == (second,)
 
 
-def test_a_vacuum_keeps_what_a_rollback_published(nights: Folder) -> None:
+def test_a_vacuum_keeps_a_rollback_and_no_run_before_it(
+    nights: Folder,
+) -> None:
     folder, (first, second) = nights
     warehouse = folder / "warehouse"
     back = rollback(warehouse, first).run_id
     assert back
     before = tables(warehouse)
-    assert vacuum(warehouse, timedelta(0), datetime.now(UTC)).readable == (first, back)
-    assert available_runs(warehouse).restorable == (first, back)
+    assert vacuum(warehouse, timedelta(0), datetime.now(UTC)).readable == (back,)
+    assert available_runs(warehouse).restorable == (back,)
     for name in ("scores", "profiles"):  # rejects of old runs lose their JSON
         assert tables(warehouse)[name].equals(before[name])
     with pytest.raises(WarehouseError, match=f"^run {second} cannot be published again"):
@@ -367,17 +368,6 @@ def test_a_rollback_has_the_audits_of_the_run_that_it_went_back_to(tmp_path: Pat
     assert [audit["rows"] for audit in second] == [2, 0]
 
 
-def test_a_vacuum_tells_of_runs_before_one_that_is_lost(tmp_path: Path) -> None:
-    write(tmp_path, "good", said(1, "sum it", 8))
-    first = run(tmp_path)
-    run(tmp_path, threshold=0.5)
-    back = rollback(tmp_path / "warehouse", first).run_id
-    for _ in range(3):  # by the last one the run in between is lost
-        result = vacuum(tmp_path / "warehouse", timedelta(0), datetime.now(UTC))
-        assert result.readable == (first, back)
-    assert result.lost == ()
-
-
 @pytest.fixture(scope="module")
 def with_later(two_nights: Folder) -> dict[str, pl.DataFrame]:
     """The tables of one full run over the archive with one more file."""
@@ -390,8 +380,7 @@ MOMENTS: list[tuple[object, str, int]] = [
     (kp_batch.operations.rollback, "restore", 0),
     (kp_batch.operations.rollback, "publish_success", 0),
     (kp_batch.pipeline.publish, "publish", 0),
-    *((kp_batch.warehouse.candidate, "commit", after) for after in (0, 1, 3)),
-    (kp_batch.warehouse.publication, "_sync", 0),
+    *((kp_batch.warehouse.publication, moment, 0) for moment in ("_sync", "build_published")),
     (kp_batch.operations.rollback, "leave_report", 0),
     (kp_batch.operations.rollback, "leave_report", 1),  # which is not killed
 ]

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from kp_batch.warehouse.publication import rebuild
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke
+from tests.support.folders import listing
 from tests.support.runs import config
 
 OLDER = FORMAT_VERSION - 1
@@ -104,3 +106,27 @@ def test_what_was_forgotten_has_to_be_forgotten_again(tmp_path: Path) -> None:
     (tmp_path / "wh" / "forgotten").mkdir()
     with pytest.raises(WarehouseError, match=r"; afterwards forget again what was forgotten, with"):
         read_manifest(tmp_path / "wh")
+
+
+@pytest.mark.slow
+def test_a_warehouse_of_format_17_is_refused_and_its_vectors_serve_a_new_one(
+    tmp_path: Path,
+) -> None:
+    """It is a whole one, kept as it was: three nights, a forget, dated weights, a rollback."""
+    shutil.copytree(Path(__file__).with_name("kept") / "format-17", tmp_path / "kept")
+    warehouse, archive = tmp_path / "kept" / "warehouse", tmp_path / "kept" / "archive"
+    before = listing(warehouse)
+    new = Path(f"{warehouse}-format-{FORMAT_VERSION}")
+    done = invoke("run", archive, "--warehouse", warehouse)
+    assert (done.returncode, done.stdout) == (1, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        f"kp-batch: {warehouse} has format 17, and this version of kp_batch writes format "
+        f"{FORMAT_VERSION}; run the archive into a new folder, such as {new}; to keep its vectors, "
+        "first: mkdir "
+    )
+    assert last.endswith("; afterwards forget again what was forgotten, with kp-batch forget")
+    assert {**listing(warehouse), **before} == listing(warehouse)  # but for how it ended
+    shutil.copytree(warehouse / "vectors", new / "vectors")
+    counts = rescore_archive(config(tmp_path, archive, warehouse=new)).counts
+    assert (counts.accepted, counts.embedded) == (4, 1)  # b was forgotten, with its vector
