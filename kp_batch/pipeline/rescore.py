@@ -154,8 +154,11 @@ def _planned_upon_newest(config: RescoreConfig, executor: Executor) -> Summary:
     """
     try:
         return rescore_archive(effective_config(config), executor)
-    except OvertakenError as error:
-        warn(f"{error.stored}; this run is planned once more, upon that")
+    except OvertakenError:
+        warn(
+            f"another writer has published in {shown(config.warehouse)} meanwhile; this run is "
+            "planned once more, upon that"
+        )
     start_over(config.warehouse)
     return rescore_archive(effective_config(config), executor)
 

@@ -24,6 +24,7 @@ Several writers may work at once, though a notice asks them to take turns. That 
   one; so a list of objects is complete if the manifest stayed the same meanwhile.
 """
 
+import json
 import re
 import shutil
 import time
@@ -31,6 +32,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
@@ -75,7 +77,7 @@ class Mirror:
     record: Record
     store: Store
     etag: str = ""  # of the manifest that work began from, or that this writer has published
-    tried: set[bytes] = field(default_factory=set[bytes])  # manifests of this writer
+    tried: set[bytes] = field(default_factory=set[bytes])  # manifests that may be published
     skips_upload: bool = False  # see `skip_upload`
     may_delete: bool = False  # see `allow_deletion`
 
@@ -126,14 +128,16 @@ class Mirror:
         then, self.etag = self.store.head(_MANIFEST), now.etag if now else ""
         if self.etag != (then.etag if then else ""):
             return False
-        is_same = content == _manifest_here(self.folder)
-        if not is_same:  # it may be of traces that were forgotten meanwhile
+        before = _manifest_here(self.folder)
+        if content != before:  # it may be of traces that were forgotten meanwhile
             remove_candidate(self.folder)
+        keeps_own = content == before or _forgotten(content) == _forgotten(before)
         if now and not record.has(now):
             self._save(content, now)
         record.was_published = now is not None
-        self._prune_to({*objects, *([_MANIFEST] if now else [])}, keep_local_vectors=is_same)
+        self._prune_to({*objects, *([_MANIFEST] if now else [])}, keep_local_vectors=keeps_own)
         record.save()
+        self.tried.clear()  # what is published is known
         return True
 
     def _manifest(self) -> tuple[bytes, Object | None]:
@@ -214,20 +218,32 @@ class Mirror:
             OvertakenError: another writer published meanwhile; nothing of this one is published.
             OSError: it cannot be written.
         """
-        self._store_new()
+        self._check_newest()  # a long upload would be in vain
         content = manifest.encode()
+        self._store_new()
+        if not self._stored_logs():  # of a writer before, who was killed; another one does it now
+            raise self._overtaken()
         self.tried.add(content)
-        with self._unless_overtaken():
-            try:
-                self.etag = self.store.write(_MANIFEST, content, instead_of=self.etag)
-            except ConflictError:
-                stored, obj = self.store.read(_MANIFEST)
-                if stored not in self.tried:
-                    self.tried.clear()  # none is in doubt: another one's is published
-                    raise
-                # Its own: the answer was lost.
-                self.etag = self.store.write(_MANIFEST, content, instead_of=obj.etag)
+        try:
+            self.etag = self.store.write(_MANIFEST, content, instead_of=self.etag)
+        except ConflictError as error:
+            raise self._overtaken() from error
         self.record.was_published = True
+
+    def _check_newest(self) -> None:
+        """Refuse to publish upon another manifest than the bucket's."""
+        content, now = self._manifest()
+        etag = now.etag if now else ""
+        if content in self.tried:  # its own: the answer was lost
+            self.etag = etag
+        if etag != self.etag:
+            raise self._overtaken()
+
+    def _overtaken(self) -> OvertakenError:
+        return OvertakenError(
+            f"another writer has published in {self.store.url} meanwhile, so that nothing of this "
+            "one is published; give the same command again"
+        )
 
     def finish(self, export: Callable[[], None]) -> None:
         """Store new files and Delta's logs, and delete the objects whose files were removed.
@@ -242,7 +258,7 @@ class Mirror:
         """
         if self.skips_upload:
             return
-        removed = self._removed_paths()
+        removed, own = self._removed_paths(), self.etag
         self._store_new()
         if self.etag and self.record.is_present(_MANIFEST):
             self.record.note(_MANIFEST, self.etag)
@@ -251,15 +267,16 @@ class Mirror:
         files = [path for path in removed if path != _MARKER]
         for paths in (files, marker):  # the marker of unfinished work goes last
             for first in range(0, len(paths), AT_ONCE):
-                self._delete(paths[first : first + AT_ONCE])
+                self._delete(paths[first : first + AT_ONCE], own)
         for path in removed:
+            (self.folder / path).unlink(missing_ok=True)  # it was fetched again with others' logs
             self.record.known.pop(path, None)
         self.record.save()
 
-    def _delete(self, paths: Sequence[str]) -> None:
-        """Delete objects by one request, unless another writer has published meanwhile."""
+    def _delete(self, paths: Sequence[str], own: str) -> None:
+        """Delete objects by one request, unless another manifest than its own is published."""
         head = self.store.head(_MANIFEST)
-        if self.etag != (head.etag if head else ""):
+        if own != (head.etag if head else ""):
             raise OvertakenError(
                 f"another writer published in {self.store.url} meanwhile; nothing more was "
                 "deleted; give the same command again"
@@ -295,14 +312,11 @@ class Mirror:
 
     def _store_new(self) -> None:
         """Store the files that the bucket lacks, but for the manifest and Delta's logs."""
-        new = [path for path in self._new_files() if not _is_delta_log(path)]
+        apart = (path for path in self._files() if path != _MANIFEST and not _is_delta_log(path))
         try:
-            run_parallel(self._upload, new)
+            run_parallel(self._upload, [*filter(self.record.is_new, apart)])
         finally:
             self.record.save()
-
-    def _new_files(self) -> list[str]:
-        return [path for path in self._files() if path != _MANIFEST and self.record.is_new(path)]
 
     def _store_logs(self, export: Callable[[], None]) -> None:
         """Store new entries of Delta's logs; where another writer was first, export again.
@@ -324,7 +338,7 @@ class Mirror:
         """Store new entries of Delta's logs; whether no other writer was first."""
         try:
             # By their numbers, so that a log has no gap; a table's `_last_checkpoint` is last.
-            for path in sorted(filter(_is_delta_log, self._new_files())):
+            for path in sorted(filter(self.record.is_new, self._delta_logs())):
                 self._upload(path)
         except OvertakenError:
             return False
@@ -332,23 +346,22 @@ class Mirror:
             self.record.save()
         return True
 
+    def _delta_logs(self) -> Iterator[str]:
+        logs = self.folder.glob(f"*{_DELTA_LOG}*")
+        yield from filter(is_shared, (file.relative_to(self.folder).as_posix() for file in logs))
+
     def _upload(self, path: str) -> None:
         etag = self.record.etag_of(path) if path in _SINGLE else None
         if _is_delta_log(path) and not path.endswith(_LAST_CHECKPOINT):
             etag = ""
-        with self._unless_overtaken():
-            etag = self.store.write(path, self.folder / path, instead_of=etag)
-        self.record.note(path, etag)
-
-    @contextmanager
-    def _unless_overtaken(self) -> Generator[None]:
         try:
-            yield
+            etag = self.store.write(path, self.folder / path, instead_of=etag)
         except ConflictError as error:
             raise OvertakenError(
-                f"another writer has published in {self.store.url} meanwhile, so that nothing of "
-                "this one is published; run again"
+                f"another writer has stored {path} in {self.store.url} meanwhile; give the same "
+                "command again"
             ) from error
+        self.record.note(path, etag)
 
 
 _OPEN: dict[Path, Mirror] = {}  # the copies that this process writes to, by folder
@@ -427,6 +440,13 @@ def _manifest_here(folder: Path) -> bytes:
     """The manifest of a copy; empty if it has none."""
     file = Layout(folder).manifest
     return file.read_bytes() if file.exists() else b""
+
+
+def _forgotten(manifest: bytes) -> Any:
+    """The files of what was forgotten, by a manifest that anybody may have written."""
+    with suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return json.loads(manifest)["tables"].get("forgotten")
+    return None
 
 
 def keeps_versions(folder: Path) -> bool:
