@@ -11,6 +11,7 @@ from typing import Any
 from kp_batch.storage.store import ConflictError, Object, Store
 
 FAULTS = ("refused", "lost", "again")
+KILLS = ("killed before", "killed after")
 _PAGE = 4  # objects of one request that lists
 
 
@@ -21,13 +22,18 @@ class FaultError(OSError):
         super().__init__(errno.EIO, "no answer")
 
 
+class KilledError(BaseException):
+    """What ends a process at once: nothing that it asks for afterwards is done."""
+
+
 class MemoryStore(Store):
     """The objects of a bucket, as one who asks sees them; an ETag is of the content, as S3's.
 
     Args:
         held: the objects, by their paths.
         turn: called before each request; returns what becomes of it: it is refused, its answer is
-            lost, its answer is lost and it is tried again, or nothing special.
+            lost, its answer is lost and it is tried again, its writer is killed before or after it,
+            or nothing special.
     """
 
     def __init__(self, held: dict[str, bytes], turn: Callable[[], str | None]) -> None:
@@ -38,7 +44,11 @@ class MemoryStore(Store):
         fault = self.turn()
         if fault == "refused":
             raise FaultError
+        if fault == "killed before":
+            raise KilledError
         result = answer()
+        if fault == "killed after":
+            raise KilledError
         if fault == "lost":
             raise FaultError
         return self._asked(answer) if fault == "again" else result

@@ -1,414 +1,375 @@
-"""Writers of one bucket at the same time, whom no lease keeps apart, and a store that fails.
+"""Writers of one bucket at the same time, whom no notice keeps apart, and a store that fails.
 
-What holds is what `mirror` tells: one publishes, none stores over or deletes what another one
-needs, and a copy is whole.
+What holds is what `mirror` says: one publishes, none stores over or deletes what another one needs,
+a copy is whole, and the Delta tables never go backwards.
 """
 
+import io
 import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kp_batch.errors import BusyError, StorageError
+from kp_batch.errors import BusyError, OvertakenError, StorageError
 from kp_batch.storage.store import Object
+from kp_batch.warehouse import publication
 from kp_batch.warehouse.bucket import mirror as mirrors
 from kp_batch.warehouse.bucket.location import Record
 from kp_batch.warehouse.bucket.mirror import Mirror
-from kp_batch.warehouse.delta import files_at
-from kp_batch.warehouse.manifest import Manifest, read_manifest
-from tests.support.memory_store import FAULTS, FaultError, MemoryStore, Turns
+from kp_batch.warehouse.candidate import Candidate
+from kp_batch.warehouse.delta import export
+from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.manifest import Manifest, past_manifest, read_manifest, require_manifest
+from kp_batch.warehouse.publication import may_remove, publish, start_over, writing
+from kp_batch.warehouse.snapshot import PublishedSnapshot
+from kp_batch.warehouse.unneeded import Unneeded, kept_manifests
+from tests.support.memory_store import (
+    FAULTS,
+    KILLS,
+    FaultError,
+    KilledError,
+    MemoryStore,
+    Turns,
+)
+from tests.support.publications import NOTHING, SETTINGS, profile
 
-TABLES = ("files", "scores")
-
-
-@dataclass
-class Publication:
-    """What a writer meant to publish."""
-
-    session: int
-    before: str  # the id of what it began from
-    rows: tuple[str, ...]  # of each table
+_ROWS = 3  # of the table of profiles, at the most
+_STORES: dict[Path, MemoryStore] = {}  # of the copies
+Rows = tuple[str, ...]
 
 
 @dataclass
 class World:
-    """A bucket, its writers and what they did."""
+    """A bucket, its writers, and what they did."""
 
     folder: Path
     faults: Iterator[str | None] = field(default_factory=lambda: iter(()))
     turns: Turns = field(default_factory=lambda: Turns(()))
     objects: dict[str, bytes] = field(default_factory=dict)
-    meant: dict[str, Publication] = field(default_factory=dict)
-    history: list[str] = field(default_factory=list)  # ids, in the order of their publication
-    reported: set[str] = field(default_factory=set)  # by writers whose command succeeded
+    meant: dict[str, Rows] = field(default_factory=dict)  # of the profiles, by manifests' names
+    history: list[Manifest] = field(default_factory=list)  # in the order of their publication
+    files: list[dict[str, set[str]]] = field(default_factory=list)  # of the tables, likewise
+    needed: list[set[str]] = field(default_factory=list)  # objects, likewise
+    exported: dict[str, int] = field(default_factory=dict)  # the newest publication, by table
+    reported: set[str] = field(default_factory=set)  # manifests that were published, to their writers
     sessions: Iterator[int] = field(default_factory=count)
+    requests: int = 0  # of writers who are watched
 
-    def mirror(self, number: int | None) -> Mirror:
+    def copy(self, number: int | None) -> Path:
         """The copy of a machine; None: of one that asks a store without faults, at once."""
+        killed = list[str]()
 
         def turn() -> str | None:
+            if killed:
+                raise KilledError
             if number is not None:
                 self.turns.take(number)
+                self.requests += 1
             self.observe()
-            return None if number is None else next(self.faults, None)
+            fault = None if number is None else next(self.faults, None)
+            killed.extend(kill for kill in KILLS if kill == fault)
+            return fault
 
         folder = self.folder / f"{number}"
         folder.mkdir(exist_ok=True)
-        return Mirror(Record.of(folder), MemoryStore(self.objects, turn))
+        _STORES[folder] = MemoryStore(self.objects, turn)
+        return folder
+
+    def mirror(self, number: int | None) -> Mirror:
+        return _mirror_of(self.copy(number))
 
     def observe(self) -> None:
-        """Note what is published, before each request."""
-        if "manifest.json" in self.objects:
-            now = json.loads(self.objects["manifest.json"])["publication"]
-            if self.history[-1:] != [now]:
-                self.history.append(now)
+        """Judge what the bucket has, before each request."""
+        if "manifest.json" not in self.objects:
+            return
+        now = Manifest.read(json.loads(self.objects["manifest.json"]))
+        if self.history[-1:] != [now]:
+            before = self.history[-1] if self.history else NOTHING
+            assert (now.before, now.number) == (before.name, before.number + 1)
+            self.history.append(now)
+            self.files.append({name: self._listed(each) for name, each in now.tables.items()})
+            data = {f"{name}/{path}" for name, each in self.files[-1].items() for path in each}
+            lists = {f"log/files/{name}.json" for name in now.lists}
+            self.needed.append(data | lists | {f"log/{now.name}.json"})
+        for manifest, needed in zip(self.history, self.needed, strict=True):
+            if manifest.number >= now.kept_from or manifest == now:
+                assert needed <= self.objects.keys(), "what is kept was deleted"
+        for table in now.tables:
+            self._observe_delta(table)
 
-    def write(self, number: int | None, *, vacuum: bool = False) -> None:
-        """What a run does, or a vacuum; it may fail."""
-        session = next(self.sessions)
-        mirror = self.mirror(number)
-        with suppressed():
-            mirror.pull()
-            check(mirror.folder, self)
-            published = read_manifest(mirror.folder)
-            name = f"{session}"
-            rows = () if published is None else self.meant[published.publication].rows[-2:]
-            versions = {table: commit(mirror.folder, table, [*rows, name]) for table in TABLES}
-            for kind in ("hashes", "vectors"):
-                path = mirror.folder / "vectors" / "e" / f"{session:064x}.{kind}.npy"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(name)
-            before = published.publication if published else ""
-            for retries in reversed(range(3)):  # a step is tried again
-                manifest = Manifest({}, versions).as_publication(uuid4().hex)
-                self.meant[manifest.publication] = Publication(session, before, (*rows, name))
-                try:
-                    mirror.publish(manifest.as_json())
-                    break
-                except FaultError:
-                    if not retries:
-                        raise
-            self.reported.add(manifest.publication)
-            (mirror.folder / "manifest.json").write_text(manifest.as_json())
-            (mirror.folder / "report.html").write_text(name)
-            if vacuum:
-                mirror.may_delete = True
-                remove_old(mirror.folder, versions)
-            mirror.finish()
+    def _listed(self, lists: dict[str, str]) -> set[str]:
+        contents = (json.loads(self.objects[f"log/files/{name}.json"]) for name in lists.values())
+        return {path for _, *entries in contents for path, *_ in entries}
 
-    def publish_again(self, mirror: Mirror) -> None:
-        """Publish the same tables, as a vacuum does."""
-        published = read_manifest(mirror.folder)
-        assert published
-        again = published.as_publication(uuid4().hex)
-        self.meant[again.publication] = self.meant[published.publication]
-        mirror.publish(again.as_json())
-        (mirror.folder / "manifest.json").write_text(again.as_json())
+    def _observe_delta(self, table: str) -> None:
+        """Each version has the files of a publication, none of an earlier one than the last."""
+        active, index = self.delta(table)
+        assert {f"{table}/{path}" for path in active} <= self.objects.keys(), "Delta names it"
+        assert index >= self.exported.get(table, 0), "Delta went backwards"
+        self.exported[table] = index
+
+    def delta(self, table: str) -> tuple[set[str], int]:
+        """The files of the newest version of a Delta table, and the first publication it may be."""
+        logs = sorted(path for path in self.objects if path.startswith(f"{table}/_delta_log/"))
+        assert [int(Path(log).stem) for log in logs] == [*range(len(logs))], "a gap"
+        active, index = set[str](), 0
+        for log in logs:
+            for action in map(json.loads, self.objects[log].splitlines()):
+                active |= {action["add"]["path"]} if "add" in action else set()
+                active -= {action["remove"]["path"]} if "remove" in action else set()
+            index += [files.get(table, set()) for files in self.files[index:]].index(active)
+        return active, index
+
+    def work(self, number: int | None, kind: str) -> None:
+        """Do some work on a machine; it may fail, or be killed."""
+        folder = self.copy(number)
+        with suppress(BusyError, StorageError, FaultError, KilledError):
+            with writing(folder, wait=0):
+                gone = getattr(self, f"_{kind}")(folder)
+            if kind == "forget":
+                self.check_forgotten(gone)
+
+    def publish(self, candidate: Candidate, rows: Rows, **how: Any) -> None:
+        self.meant[candidate.name] = rows
+        for tries_left in reversed(range(3)):  # a step is tried again
+            try:
+                publish(candidate, SETTINGS, **how)
+                break
+            except FaultError:
+                if not tries_left:
+                    raise
+        self.reported.add(candidate.name)
+
+    def _run(self, folder: Path) -> None:
+        """What a run does, which is planned once more where it loses."""
+        try:
+            self._add_row(folder)
+        except OvertakenError:
+            start_over(folder)
+            self._add_row(folder)
+
+    def _add_row(self, folder: Path) -> None:
+        base, name = read_manifest(folder) or NOTHING, f"row{next(self.sessions)}"
+        self.check(folder)
+        candidate = Candidate(folder, base, name)
+        rows = (*self.meant.get(base.name, ()), name)
+        if len(rows) > _ROWS:
+            rows = rows[1:]
+            candidate = candidate.overwrite("profiles", pl.concat(map(profile, rows)))
+        else:
+            candidate = candidate.append("profiles", profile(name))
+        for kind in ("hashes", "vectors"):
+            path = folder / "vectors" / "e" / f"{int(name[3:]):064x}.{kind}.npy"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(name)
+        self.publish(candidate, rows)
+        Layout(folder).report.write_text(name)
+
+    def _vacuum(self, folder: Path) -> None:
+        """Keep what is published alone."""
+        base = require_manifest(folder)
+        unneeded = Unneeded.of(*self._kept(folder, base))
+        candidate = Candidate(folder, base, "upkeep")
+        self.publish(candidate, self.meant[base.name], kept_from=base.number)
+        may_remove(folder)
+        unneeded.remove()
+        for file in sorted((folder / "vectors" / "e").iterdir())[:-2]:
+            file.unlink()
+
+    def _kept(self, folder: Path, base: Manifest) -> tuple[PublishedSnapshot, list[Manifest]]:
+        runs: Any = [SimpleNamespace(number=base.number, published={"publication": base.name})]
+        snapshot = PublishedSnapshot(folder, base)
+        return snapshot, kept_manifests(snapshot, runs, base.number)
+
+    def _forget(self, folder: Path) -> str:
+        """What a forget does with the first row, which it returns."""
+        base, marker = require_manifest(folder), Layout(folder).forgetting
+        gone, *rows = self.meant[base.name]
+        marker.touch()
+        candidate = Candidate(folder, base, f"forget{next(self.sessions)}")
+        candidate = candidate.append("forgotten", pl.DataFrame({"id_hash": [gone]}))
+        rows = [*rows[-_ROWS + 1 :], f"{candidate.writer}"]
+        candidate = candidate.overwrite("profiles", pl.concat(map(profile, rows)))
+        self.publish(candidate, tuple(rows))
+        self._vacuum(folder)
+        marker.unlink()
+        return gone
+
+    def check_forgotten(self, gone: str) -> None:
+        """No object has a row that is forgotten, but for those of a writer who is at work yet."""
+        named = set[str]().union(*self.needed)
+        for path in named & self.objects.keys():
+            if path.startswith("profiles/") and path.endswith(".parquet"):
+                assert gone not in pl.read_parquet(io.BytesIO(self.objects[path]))["name"]
 
     def read(self, number: int | None) -> None:
         """What a reader does."""
         mirror = self.mirror(number)
-        with suppressed():
+        with suppress(StorageError, FaultError, KilledError):
             mirror.pull()
-            check(mirror.folder, self)
+            self.check(mirror.folder)
+
+    def check(self, folder: Path) -> None:
+        """A copy has the whole of something that was published."""
+        manifest = read_manifest(folder)
+        if manifest is None:
+            assert not self.history
+            return
+        assert manifest in self.history
+        assert past_manifest(folder, manifest.name) == manifest
+        snapshot = PublishedSnapshot(folder, manifest)
+        assert snapshot.is_whole
+        names = snapshot.scan("profiles").collect()["name"]
+        assert sorted(names) == sorted(self.meant[manifest.name])
 
     def judge(self) -> None:
         """Judge what was done, when all is."""
         self.observe()
         self.read(None)
-        assert self.reported <= set(self.history)
-        assert len(self.history) == len(set(self.history))
-        for before, now in zip(["", *self.history], self.history, strict=False):
-            own = before and self.meant[before].session == self.meant[now].session
-            assert own or self.meant[now].before == before  # nothing was published over
+        assert self.reported <= {manifest.name for manifest in self.history}
+        self.judge_delta(behind=1)
+        self.work(None, "run")
+        self.observe()
+        self.judge_delta(behind=0)
         shutil.rmtree(self.folder / "None")
         self.read(None)  # by one who comes new
 
+    def judge_delta(self, behind: int) -> None:
+        for table in self.history[-1].tables if self.history else ():
+            newest = [files.get(table, set()) for files in self.files[-1 - behind :]]
+            assert self.delta(table)[0] in newest, f"{table} is more than {behind} behind"
 
-@contextmanager
-def suppressed() -> Iterator[None]:
-    """Pass over the errors that a writer may get."""
-    with suppress(BusyError, StorageError, FaultError):
-        yield
-
-
-def log_of(folder: Path, table: str) -> Path:
-    return folder / table / "_delta_log"
-
-
-def commit(folder: Path, table: str, rows: Sequence[str]) -> int:
-    """Commit what the table has from now on, as Delta does; the last row is a new one."""
-    log = log_of(folder, table)
-    log.mkdir(parents=True, exist_ok=True)
-    version = len(list(log.iterdir()))
-    was = files_at(folder / table, {version - 1} if version else set())
-    kept = {folder / table / f"{row}.parquet" for row in rows}
-    (folder / table / f"{rows[-1]}.parquet").write_text(rows[-1])
-    actions = [{"add": {"path": path.name}} for path in kept - was]
-    actions += [{"remove": {"path": path.name}} for path in was - kept]
-    lines = "".join(f"{json.dumps(action)}\n" for action in [*actions, {"by": rows[-1]}])
-    (log / f"{version:020d}.json").write_text(lines)
-    return version
+    def beginning(self, folder: Path) -> "World":
+        """Another world that begins as this one is."""
+        shutil.copytree(self.folder, folder)
+        other = World(folder, objects=dict(self.objects), meant=dict(self.meant))
+        other.history, other.files = [*self.history], [*self.files]
+        other.needed, other.exported = [*self.needed], dict(self.exported)
+        other.sessions = count(100)
+        return other
 
 
-def remove_old(folder: Path, versions: dict[str, int]) -> None:
-    for table, version in versions.items():
-        named = files_at(folder / table, {version})
-        for file in set((folder / table).glob("*.parquet")) - named:
-            file.unlink()
-    for file in sorted((folder / "vectors" / "e").iterdir())[:-2]:
-        file.unlink()
-
-
-def check(folder: Path, world: World) -> None:
-    """A copy has the whole of something that was published."""
-    manifest = read_manifest(folder)
-    if manifest is None:
-        assert not world.history
-        return
-    assert manifest.publication in world.history
-    rows = world.meant[manifest.publication].rows
-    for table, version in manifest.tables.items():
-        files = files_at(folder / table, {version})
-        assert sorted(file.read_text() for file in files) == sorted(rows)
+def _mirror_of(folder: Path) -> Mirror:
+    return Mirror(Record.of(folder), _STORES[folder])
 
 
 @pytest.fixture(autouse=True)
 def one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of a store in memory, which needs no catalogs."""
+
     def run(work: Callable[[object], object], parts: Sequence[object]) -> None:
         for part in parts:
             work(part)
 
     monkeypatch.setattr(mirrors, "run_parallel", run)
-
-
-@pytest.mark.telling
-@pytest.mark.slow
-@pytest.mark.parametrize("is_vacuum", [False, True])
-def test_a_writer_that_comes_between_any_two_requests_of_another_harms_nobody(
-    tmp_path: Path, *, is_vacuum: bool
-) -> None:
-    base = World(tmp_path / "base")
-    base.folder.mkdir()
-    for _ in range(3):
-        base.write(None)
-    for requests in count():
-        world = World(tmp_path / f"{requests}", turns=Turns([0] * requests + [1] * 1000))
-        shutil.copytree(base.folder, world.folder)
-        world.objects |= base.objects
-        world.meant |= base.meant
-        world.history += base.history
-        world.sessions = count(3)
-        ended: list[int] = []
-
-        def work(number: int, world: World = world, ended: list[int] = ended) -> None:
-            world.write(number, vacuum=is_vacuum == (number == 0))
-            ended.append(number)
-
-        world.turns.run(lambda: work(0), lambda: work(1))
-        world.judge()
-        assert len(world.reported) >= 1
-        if ended == [0, 1]:
-            break
-    assert requests > 15
-
-
-orders = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 25)), max_size=20)
-faults = st.lists(st.sampled_from([None] * 12 + list(FAULTS)), max_size=150)
-
-
-@pytest.mark.slow
-@settings(max_examples=60)
-@given(orders=orders, faults=faults, vacuums=st.tuples(st.booleans(), st.booleans()))
-def test_whatever_fails_a_reader_sees_one_whole_publication(
-    orders: list[tuple[int, int]], faults: list[str | None], vacuums: tuple[bool, bool]
-) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        world = World(
-            Path(folder),
-            iter(faults),
-            Turns([writer for writer, times in orders for _ in range(times)]),
-        )
-
-        def nights(number: int) -> None:
-            for _ in range(2):
-                world.write(number, vacuum=vacuums[number])
-
-        world.turns.run(lambda: nights(0), lambda: nights(1), lambda: world.read(2))
-        world.judge()
+    monkeypatch.setattr(Mirror, "of", _mirror_of)
+    monkeypatch.setattr(publication, "build_published", lambda catalog, _: catalog.touch())
+    monkeypatch.setattr(publication, "is_current", lambda *_: True)
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     """A warehouse of three rows."""
-    world = World(tmp_path)
+    world = World(tmp_path / "base")
+    world.folder.mkdir()
     for _ in range(3):
-        world.write(None)
+        world.work(None, "run")
     return world
 
 
-def test_of_two_writers_that_take_turns_one_gets_through(world: World) -> None:
-    world.turns, before = Turns([0, 1] * 500), len(world.reported)
-    world.turns.run(lambda: world.write(0), lambda: world.write(1))
+KINDS = ("run", "vacuum", "forget")
+
+
+@pytest.mark.telling
+@pytest.mark.slow
+@pytest.mark.parametrize("second", KINDS)
+@pytest.mark.parametrize("first", KINDS)
+def test_a_writer_that_comes_between_any_two_requests_of_another_harms_nobody(
+    tmp_path: Path, world: World, first: str, second: str
+) -> None:
+    for requests in count():
+        other = world.beginning(tmp_path / f"{requests}")
+        other.turns = Turns([0] * requests + [1] * 1000)
+        ended = list[int]()
+
+        def work(number: int, kind: str, other: World = other, ended: list[int] = ended) -> None:
+            other.work(number, kind)
+            ended.append(number)
+
+        other.turns.run(lambda: work(0, first), lambda: work(1, second))
+        other.judge()
+        assert len(other.reported) >= 1
+        shutil.rmtree(other.folder)
+        if ended == [0, 1]:
+            break
+    assert requests > 15
+
+
+@pytest.mark.telling
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_writer_that_is_killed_at_any_request_harms_nobody(
+    tmp_path: Path, world: World, kind: str
+) -> None:
+    for number in count():
+        for kill in KILLS:
+            other = world.beginning(tmp_path / f"{number}-{kill}")
+            other.faults = iter([*[None] * number, kill])
+            other.turns.run(lambda other=other: other.work(0, kind))
+            other.judge()
+            shutil.rmtree(other.folder)
+        if other.requests <= number:
+            break
+    assert number > 15
+
+
+orders = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 25)), max_size=20)
+faults = st.lists(st.sampled_from([None] * 20 + [*FAULTS, *FAULTS, *KILLS]), max_size=200)
+kinds = st.lists(st.sampled_from(KINDS), max_size=2)
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(orders=orders, faults=faults, later=st.tuples(kinds, kinds))
+def test_whatever_fails_a_reader_sees_one_whole_publication(
+    orders: list[tuple[int, int]], faults: list[str | None], later: tuple[list[str], list[str]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(
+            Path(folder),
+            turns=Turns([writer for writer, times in orders for _ in range(times)]),
+        )
+        for _ in range(2):
+            world.work(None, "run")
+        world.faults = iter(faults)
+
+        def work(number: int, *kinds: str) -> None:
+            for kind in kinds:
+                world.work(number, kind)
+
+        world.turns.run(
+            lambda: work(0, "run", *later[0]),
+            lambda: work(1, "run", *later[1]),
+            lambda: work(2, "vacuum"),
+            lambda: work(3, "forget"),
+            lambda: [world.read(4) for _ in range(2)],
+        )
+        world.judge()
+
+
+def test_of_two_runs_that_take_turns_both_publish_one_upon_the_other(world: World) -> None:
+    world.turns = Turns([0, 1] * 500)
+    world.turns.run(lambda: world.work(0, "run"), lambda: world.work(1, "run"))
     world.judge()
-    assert len(world.reported) - before == 1
-
-
-def test_a_publication_whose_answer_was_lost_is_followed_by_the_next_try(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write, lost = MemoryStore.write, iter(["lost"])
-
-    def without_answer(store: MemoryStore, path: str, *args: Any, **how: Any) -> str:
-        etag = write(store, path, *args, **how)
-        if path == "manifest.json" and next(lost, None):
-            raise FaultError
-        return etag
-
-    monkeypatch.setattr(MemoryStore, "write", without_answer)
-    before = len(world.reported)
-    world.write(None)
-    world.judge()
-    assert len(world.reported) - before == 1
-    assert world.history[-1] in world.reported
-    assert len({world.meant[publication].session for publication in world.history[-2:]}) == 1
-
-
-def test_who_was_overtaken_replaces_neither_the_page_nor_the_mark(world: World) -> None:
-    sleeping, other = world.mirror(None), world.mirror(None)
-    other.record = Record.of(world.folder / "other")
-    other.folder.mkdir()
-    for mirror in (sleeping, other):
-        mirror.pull()
-    for mirror in (other, sleeping):
-        (mirror.folder / "report.html").write_text(f"of {mirror.folder.name}")
-    other.finish()
-    with pytest.raises(BusyError, match="another writer stored something"):
-        sleeping.finish()
-    assert world.objects["report.html"] == b"of other"
-
-
-def test_vectors_go_with_their_hashes_whether_or_not_they_were_fetched(world: World) -> None:
-    mirror = world.mirror(None)
-    shutil.rmtree(mirror.folder)
-    mirror = world.mirror(None)
-    mirror.pull()
-    [first, second, third] = sorted((mirror.folder / "vectors" / "e").glob("*.hashes.npy"))
-    assert not list((mirror.folder / "vectors").glob("*/*.vectors.npy"))
-    world.publish_again(mirror)
-    mirror.may_delete = True
-    first.unlink()
-    mirror.finish()
-    stays = {f"vectors/e/{path.name}" for path in (second, third)}
-    stays |= {path.replace("hashes", "vectors") for path in stays}
-    assert {path for path in world.objects if path.startswith("vectors")} == stays
-
-
-@pytest.mark.parametrize("lost", ["scores/_delta_log/*.json", "files/2.parquet", "manifest.json"])
-def test_where_a_disk_lost_what_is_needed_nothing_is_deleted(world: World, lost: str) -> None:
-    mirror = world.mirror(None)
-    mirror.pull()
-    before = set(world.objects)
-    world.publish_again(mirror)
-    mirror.may_delete = True
-    for file in [*mirror.folder.glob(lost), *mirror.folder.glob("vectors/*/*")]:
-        file.unlink()
-    with pytest.raises(StorageError, match=r"is needed, is lost from .* give the same command"):
-        mirror.finish()
-    assert set(world.objects) == before
-    world.observe()
-    mirror.pull()
-    check(mirror.folder, world)
-
-
-@pytest.mark.parametrize("is_run", [False, True])
-def test_what_a_copy_loses_while_nothing_is_removed_stays_in_the_bucket(
-    world: World, *, is_run: bool
-) -> None:
-    mirror = world.mirror(None)
-    mirror.pull()
-    before = set(world.objects)
-    if is_run:
-        world.publish_again(mirror)
-    shutil.rmtree(mirror.folder / "vectors")
-    (mirror.folder / "report.html").unlink()
-    mirror.finish()
-    assert set(world.objects) == before - {"report.html"}
-
-
-@pytest.mark.parametrize("removed", ["vectors/*/*.hashes.npy", "forgetting"])
-def test_what_is_removed_here_stays_in_the_bucket_once_another_one_has_published(
-    world: World, removed: str
-) -> None:
-    world.objects["forgetting"] = b""
-    mirror = world.mirror(None)
-    mirror.pull()
-    world.publish_again(mirror)
-    mirror.may_delete = True
-    for file in mirror.folder.glob(removed):
-        file.unlink()
-    world.turns.run(lambda: world.write(0))
-    before = set(world.objects)
-    with pytest.raises(BusyError, match=r"another writer published .* nothing more was deleted"):
-        mirror.finish()
-    assert set(world.objects) == before
-
-
-@pytest.mark.parametrize(
-    "path", ["vectors/e/notes.vectors.npy", f"scores/{'0' * 64}.vectors.npy", "vectors/e/a.json"]
-)
-def test_only_what_bears_the_name_of_a_chunk_is_a_vector_of_ours(world: World, path: str) -> None:
-    world.objects[path] = b"foreign"
-    for number in range(2):
-        world.write(None, vacuum=number == 1)
-    assert world.objects[path] == b"foreign"
-    assert path not in world.mirror(None).record.known
-
-
-@pytest.mark.parametrize(
-    "kept",
-    [
-        '["id", {"manifest.json": "etag"}, true]',
-        '["id", {"manifest.json": ["etag", "size", 0]}, true]',
-        '["id", ["manifest.json"], true]',
-        '["id", {}, "yes"]',
-        "[" * 100_000,
-    ],
-)
-def test_a_record_of_another_shape_is_begun_anew(world: World, kept: str) -> None:
-    mirror = world.mirror(None)
-    (mirror.folder / "bucket.json").write_text(kept)
-    mirror = world.mirror(None)
-    assert (mirror.record.known, mirror.record.was_published) == ({}, False)
-    mirror.pull()
-    assert world.mirror(None).record.known.keys() == world.objects.keys()
-
-
-def test_a_page_that_is_replaced_while_it_is_fetched_is_noted_as_it_was_read(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listed = MemoryStore.objects
-
-    def replaced(store: MemoryStore) -> Iterator[Object]:
-        objects = [*listed(store)]
-        store.held["report.html"] = b"newer"
-        return iter(objects)
-
-    monkeypatch.setattr(MemoryStore, "objects", replaced)
-    world.objects["report.html"] = b"newer than here"
-    mirror = world.mirror(None)
-    mirror.pull()
-    assert (mirror.folder / "report.html").read_bytes() == b"newer"
-    stored = mirror.store.head("report.html")
-    assert stored
-    assert mirror.record.has(stored)
+    assert len(world.reported) == 6
