@@ -291,24 +291,25 @@ class Mirror:
         candidates = self.record.known if self.may_delete else {_PAGE} & self.record.known.keys()
         removed = {path for path in candidates if not self.record.is_present(path)}
         removed = {path for path in removed if not _is_delta_log(path)}
-        if lost := removed & {_MANIFEST, *self._needed_files()}:
+        if lost := next(filter(removed.__contains__, self._needed_files()), None):
             raise StorageError(
-                f"{min(lost)}, which is needed, is lost from {self.folder}, the copy of "
+                f"{lost}, which is needed, is lost from {self.folder}, the copy of "
                 f"{self.store.url}; nothing was deleted there; give the same command again"
             )
         return sorted(removed)
 
-    def _needed_files(self) -> set[str]:
-        """The files that are published, and their lists."""
+    def _needed_files(self) -> Iterator[str]:
+        """The manifest, then the lists that it names, and then the files that these name."""
         from kp_batch.warehouse.manifest import read_manifest
         from kp_batch.warehouse.snapshot import PublishedSnapshot  # imports Polars
 
+        yield _MANIFEST
         if not (self.may_delete and (manifest := read_manifest(self.folder))):
-            return set()
-        snapshot, layout = PublishedSnapshot(self.folder, manifest), Layout(self.folder)
-        lists = [layout.file_list(name) for name in manifest.lists]
-        files = [path for name in manifest.tables for path in snapshot.files(name)]
-        return {path.relative_to(self.folder).as_posix() for path in (*lists, *files)}
+            return
+        yield from (_ROOT.file_list(name).as_posix() for name in sorted(manifest.lists))
+        snapshot = PublishedSnapshot(self.folder, manifest)
+        files = (path for name in manifest.tables for path in snapshot.files(name))
+        yield from (path.relative_to(self.folder).as_posix() for path in files)
 
     def _store_new(self) -> None:
         """Store the files that the bucket lacks, but for the manifest and Delta's logs."""

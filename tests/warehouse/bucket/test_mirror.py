@@ -28,7 +28,6 @@ from kp_batch.warehouse.bucket import mirror as mirrors
 from kp_batch.warehouse.bucket.location import Record
 from kp_batch.warehouse.bucket.mirror import Mirror
 from kp_batch.warehouse.candidate import Candidate
-from kp_batch.warehouse.delta import export
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, past_manifest, read_manifest, require_manifest
 from kp_batch.warehouse.publication import may_remove, publish, start_over, writing
@@ -62,7 +61,9 @@ class World:
     files: list[dict[str, set[str]]] = field(default_factory=list)  # of the tables, likewise
     needed: list[set[str]] = field(default_factory=list)  # objects, likewise
     exported: dict[str, int] = field(default_factory=dict)  # the newest publication, by table
-    reported: set[str] = field(default_factory=set)  # manifests that were published, to their writers
+    reported: set[str] = field(
+        default_factory=set
+    )  # manifests that were published, to their writers
     sessions: Iterator[int] = field(default_factory=count)
     requests: int = 0  # of writers who are watched
 
@@ -373,3 +374,234 @@ def test_of_two_runs_that_take_turns_both_publish_one_upon_the_other(world: Worl
     world.turns.run(lambda: world.work(0, "run"), lambda: world.work(1, "run"))
     world.judge()
     assert len(world.reported) == 6
+
+
+def test_a_publication_whose_answer_was_lost_is_published_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, lost = MemoryStore.write, iter(["lost"])
+
+    def without_answer(store: MemoryStore, path: str, *args: Any, **how: Any) -> str:
+        etag = write(store, path, *args, **how)
+        if path == "manifest.json" and next(lost, None):
+            raise FaultError
+        return etag
+
+    monkeypatch.setattr(MemoryStore, "write", without_answer)
+    world.work(None, "run")
+    assert len(world.reported) == 4
+    world.judge()
+    assert len(world.history) == len(world.reported) == 5
+
+
+def test_what_would_be_published_upon_an_older_manifest_is_not_even_uploaded(world: World) -> None:
+    sleeping = world.mirror(0)
+    sleeping.store = world.mirror(None).store
+    sleeping.pull()
+    (sleeping.folder / "vectors" / "e" / f"{99:064x}.hashes.npy").write_text("new")
+    world.work(None, "run")
+    before = dict(world.objects)
+    with pytest.raises(OvertakenError, match="another writer has published in .* meanwhile"):
+        sleeping.publish("{}")
+    assert world.objects == before
+
+
+@pytest.mark.parametrize(("kind", "stays"), [("run", True), ("vacuum", True), ("forget", False)])
+def test_vectors_of_a_copy_stay_until_another_one_has_forgotten(
+    world: World, kind: str, *, stays: bool
+) -> None:
+    folder = world.folder / "0"
+    world.turns.run(lambda: world.read(0))
+    own = folder / "vectors" / "e" / f"{99:064x}.hashes.npy"
+    own.write_text("of a preview")
+    world.work(None, kind)
+    world.turns.run(lambda: world.read(0))
+    assert own.exists() is stays
+
+
+def test_deletions_stop_where_others_published_while_logs_were_exported_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The logs are fetched with the other one's manifest, which then looks like one's own."""
+    mirror = world.mirror(None)
+    mirror.pull()
+    world.objects["forgetting"] = b""
+    mirror.pull()
+    publish_again(world, mirror)
+    mirror.may_delete = True
+    (mirror.folder / "forgetting").unlink()
+    others = iter([lambda: world.work(0, "run")])
+
+    def first_overtaken(self: Mirror) -> bool:
+        for other in others:
+            world.turns.run(other)
+            return False
+        return True
+
+    monkeypatch.setattr(Mirror, "_stored_logs", first_overtaken)
+    with pytest.raises(
+        OvertakenError, match=r"another writer published .* nothing more was deleted"
+    ):
+        mirror.finish(lambda: None)
+    assert "forgetting" in world.objects
+
+
+def test_what_was_removed_is_gone_here_as_well_where_logs_were_fetched_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = world.mirror(None)
+    mirror.pull()
+    publish_again(world, mirror)
+    mirror.may_delete = True
+    removed = min((mirror.folder / "vectors" / "e").glob("*.hashes.npy"))
+    removed.unlink()
+    answers = iter([False, True])
+    monkeypatch.setattr(Mirror, "_stored_logs", lambda _: next(answers))
+    mirror.finish(lambda: None)
+    name = removed.relative_to(mirror.folder).as_posix()
+    assert not removed.exists()
+    assert name not in {*world.objects, *mirror.record.known}
+
+
+def publish_again(world: World, mirror: Mirror) -> None:
+    """Publish the same tables, as a vacuum does."""
+    base = require_manifest(mirror.folder)
+    candidate = Candidate(mirror.folder, base, "upkeep")
+    world.meant[candidate.name] = world.meant[base.name]
+    manifest = candidate.manifest(SETTINGS)
+    in_log = Layout(mirror.folder).past_manifest(manifest.name)
+    in_log.write_text(manifest.as_json())
+    mirror.publish(manifest.as_json())
+    Layout(mirror.folder).manifest.write_text(manifest.as_json())
+
+
+def test_who_was_overtaken_replaces_neither_the_page_nor_the_mark(world: World) -> None:
+    sleeping, other = world.mirror(1), world.mirror(None)
+    sleeping.store = other.store
+    for mirror in (sleeping, other):
+        mirror.pull()
+    for mirror in (other, sleeping):
+        (mirror.folder / "report.html").write_text(f"of {mirror.folder.name}")
+    other.finish(lambda: None)
+    with pytest.raises(
+        BusyError, match=r"another writer has stored report.html in .* same command"
+    ):
+        sleeping.finish(lambda: None)
+    assert world.objects["report.html"] == b"of None"
+
+
+def test_vectors_go_with_their_hashes_whether_or_not_they_were_fetched(world: World) -> None:
+    shutil.rmtree(world.folder / "None")
+    mirror = world.mirror(None)
+    mirror.pull()
+    [first, second, third] = sorted((mirror.folder / "vectors" / "e").glob("*.hashes.npy"))
+    assert not list((mirror.folder / "vectors").glob("*/*.vectors.npy"))
+    publish_again(world, mirror)
+    mirror.may_delete = True
+    first.unlink()
+    mirror.finish(lambda: None)
+    stays = {f"vectors/e/{path.name}" for path in (second, third)}
+    stays |= {path.replace("hashes", "vectors") for path in stays}
+    assert {path for path in world.objects if path.startswith("vectors")} == stays
+
+
+@pytest.mark.parametrize("lost", ["log/files/*.json", "profiles/row2-*.parquet", "manifest.json"])
+def test_where_a_disk_lost_what_is_needed_nothing_is_deleted(world: World, lost: str) -> None:
+    mirror = world.mirror(None)
+    mirror.pull()
+    publish_again(world, mirror)
+    before = set(world.objects)
+    mirror.may_delete = True
+    gone = [*mirror.folder.glob(lost)]
+    assert gone
+    for file in [*gone, *mirror.folder.glob("vectors/*/*")]:
+        file.unlink()
+    with pytest.raises(StorageError, match=r"is needed, is lost from .* give the same command"):
+        mirror.finish(lambda: None)
+    assert set(world.objects) == before
+    world.observe()
+    mirror.pull()
+    world.check(mirror.folder)
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+def test_what_a_copy_loses_while_nothing_is_removed_stays_in_the_bucket(
+    world: World, *, is_run: bool
+) -> None:
+    mirror = world.mirror(None)
+    mirror.pull()
+    if is_run:
+        publish_again(world, mirror)
+    before = set(world.objects)
+    shutil.rmtree(mirror.folder / "vectors")
+    (mirror.folder / "report.html").unlink()
+    mirror.finish(lambda: None)
+    assert set(world.objects) == before - {"report.html"}
+
+
+@pytest.mark.parametrize("removed", ["vectors/*/*.hashes.npy", "forgetting"])
+def test_what_is_removed_here_stays_in_the_bucket_once_another_one_has_published(
+    world: World, removed: str
+) -> None:
+    world.objects["forgetting"] = b""
+    mirror = world.mirror(None)
+    mirror.pull()
+    publish_again(world, mirror)
+    mirror.may_delete = True
+    for file in mirror.folder.glob(removed):
+        file.unlink()
+    world.turns.run(lambda: world.work(0, "run"))
+    before = set(world.objects)
+    with pytest.raises(BusyError, match=r"another writer published .* nothing more was deleted"):
+        mirror.finish(lambda: None)
+    assert set(world.objects) == before
+
+
+@pytest.mark.parametrize(
+    "path", ["vectors/e/notes.vectors.npy", f"scores/{'0' * 64}.vectors.npy", "vectors/e/a.json"]
+)
+def test_only_what_bears_the_name_of_a_chunk_is_a_vector_of_ours(world: World, path: str) -> None:
+    world.objects[path] = b"foreign"
+    for kind in ("run", "vacuum"):
+        world.work(None, kind)
+    assert world.objects[path] == b"foreign"
+    assert path not in world.mirror(None).record.known
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        '["id", {"manifest.json": "etag"}, true]',
+        '["id", {"manifest.json": ["etag", "size", 0]}, true]',
+        '["id", ["manifest.json"], true]',
+        '["id", {}, "yes"]',
+        "[" * 100_000,
+    ],
+)
+def test_a_record_of_another_shape_is_begun_anew(world: World, kept: str) -> None:
+    mirror = world.mirror(None)
+    (mirror.folder / "bucket.json").write_text(kept)
+    mirror = world.mirror(None)
+    assert (mirror.record.known, mirror.record.was_published) == ({}, False)
+    mirror.pull()
+    assert world.mirror(None).record.known.keys() | {"kp.lock"} == world.objects.keys()
+
+
+def test_a_page_that_is_replaced_while_it_is_fetched_is_noted_as_it_was_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = MemoryStore.objects
+
+    def replaced(store: MemoryStore) -> Iterator[Object]:
+        objects = [*listed(store)]
+        store.held["report.html"] = b"newer"
+        return iter(objects)
+
+    monkeypatch.setattr(MemoryStore, "objects", replaced)
+    world.objects["report.html"] = b"newer than here"
+    mirror = world.mirror(None)
+    mirror.pull()
+    assert (mirror.folder / "report.html").read_bytes() == b"newer"
+    stored = mirror.store.head("report.html")
+    assert stored
+    assert mirror.record.has(stored)
