@@ -355,7 +355,8 @@ def _tried_text(last: RunResult, now: datetime) -> str:
     ago = _ago((now - moment).total_seconds())
     by = f"by {last.user} on {last.host}" if last.user else f"on {last.host}"
     if last.status == "running":
-        return f"running since {last.started_at}{_at(last)}, {by}, process {last.pid}"
+        doubt = "" if last.user else ", unless it was killed there"
+        return f"running since {last.started_at}{_at(last)}, {by}, process {last.pid}{doubt}"
     if last.status == "killed":
         return f"killed{_at(last)}, begun {ago}, {by}"
     named = f", run {last.run_id}" if last.run_id else ""

@@ -20,7 +20,7 @@ from kp_batch.imports.importing import import_traces
 from kp_batch.imports.source_files import head_of
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.storage.store import Store, counted, store_at
-from kp_batch.warehouse.lock import leased
+from kp_batch.warehouse.lock import noticed
 from kp_batch.warehouse.reader import connect
 from tests.support.buckets import fill
 from tests.support.damage.answers import Trouble, between
@@ -246,7 +246,7 @@ def test_large_files_are_stored_one_after_another(
 @pytest.mark.telling
 def test_another_import_is_reported_and_waited_for(nights: Path, url: str) -> None:
     with (
-        leased(store_at(f"{url}/_import"), "another machine's"),
+        noticed(store_at(f"{url}/_import"), "another machine's"),
         pytest.raises(
             BusyError,
             match=rf"is writing to {url} \(.*\); try again when it has ended$",
@@ -263,14 +263,14 @@ def test_what_another_import_did_just_before_is_not_lost(
     import_spans(nights, url)
     late(nights)
     write_lines(tmp_path / "others" / "4.jsonl", [on(1, "other"), on(4, "another")])
-    alone = destination.archive_lease
+    alone = destination.archive_notice
 
     def beaten(place: str, archive: str) -> Any:
-        monkeypatch.setattr(destination, "archive_lease", alone)
+        monkeypatch.setattr(destination, "archive_notice", alone)
         import_spans(tmp_path / "others", url)
         return alone(place, archive)
 
-    monkeypatch.setattr(destination, "archive_lease", beaten)
+    monkeypatch.setattr(destination, "archive_notice", beaten)
     import_spans(nights, url)
     assert ids(bucket_files(url)) == {
         f"kp:trace:{name}" for name in (*"abcde", "new", "other", "another")

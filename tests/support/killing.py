@@ -25,7 +25,7 @@ import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.warehouse import lock as lease
+from kp_batch.warehouse import lock
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.bucket.mirror import refresh
 from kp_batch.warehouse.layout import Layout
@@ -233,9 +233,9 @@ def torture(folder: Path, warehouse: str, kills: int, seed: int) -> int:
 
 
 def torture_in_bucket(folder: Path, kills: int, seed: int) -> int:
-    """Kill runs on a bucket, whose lease the next run takes over at once."""
+    """Kill runs on a bucket, whose notice stops no later one."""
     with s3_server() as address, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lease, "_DEAD_S", -1)
+        patch.setattr(lock, "_HEEDED_S", -1)
         return torture(folder, make_bucket(address, "kept"), kills, seed)
 
 

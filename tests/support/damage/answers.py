@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 from tests.support.damage.table import Answer, Damage
 
-_CONDITIONS = ("if-match", "if-none-match")
 _OWN = ("transfer-encoding", "connection", "content-length")  # headers that a server makes itself
 
 
@@ -20,7 +19,6 @@ class Trouble:
     """What it does to the requests that pass."""
 
     answer: Callable[[str, str], Damage | None] = lambda _method, _path: None
-    forgets_conditions: bool = False
     delay_s: float = 0.0
     asked: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
@@ -45,13 +43,8 @@ def between(address: str) -> Generator[tuple[str, Trouble]]:
                 self.send(self.ask(body))
 
         def ask(self, body: bytes) -> Answer:
-            kept = {
-                name: value
-                for name, value in self.headers.items()
-                if not (trouble.forgets_conditions and name.lower() in _CONDITIONS)
-            }
             inner = http.client.HTTPConnection(host)
-            inner.request(self.command, self.path, body, kept)
+            inner.request(self.command, self.path, body, dict(self.headers.items()))
             answer = inner.getresponse()
             content = answer.read()
             inner.close()

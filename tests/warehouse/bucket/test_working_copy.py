@@ -33,8 +33,7 @@ from kp_batch.runs.run import effective_config
 from kp_batch.steps import step
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.storage.store import TRAFFIC, Object, Store, store_at
-from kp_batch.warehouse import lock as lease
-from kp_batch.warehouse import publication
+from kp_batch.warehouse import lock, publication
 from kp_batch.warehouse.bucket import mirror
 from kp_batch.warehouse.bucket.location import folder_of, is_remote, shown, url_of
 from kp_batch.warehouse.bucket.mirror import refresh
@@ -179,7 +178,7 @@ def test_of_two_writers_one_publishes_and_the_other_is_refused(
     with first.here() as folder:
         config = {"archive": (str(archive),), "warehouse": folder, "embedder": "hashing"}
         settings = RescoreConfig.model_validate({**config, "threshold": 0.1})
-        monkeypatch.setattr(lease, "_DEAD_S", -1)  # as if it slept
+        monkeypatch.setattr(lock, "_HEEDED_S", -1)  # as if it slept
         with pytest.raises(BusyError, match="another writer"), writing(folder, wait=False):  # noqa: PT012
             second.run(archive, threshold=0.9)
             rescore_archive(settings)
@@ -191,11 +190,10 @@ def test_of_two_writers_one_publishes_and_the_other_is_refused(
 
 
 @pytest.mark.telling
-def test_a_writer_whose_lease_ran_out_publishes_over_no_vacuum(
+def test_a_writer_whom_nobody_heeds_publishes_over_no_vacuum(
     first: Machine, second: Machine, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "_DEAD_S", -1)  # as if it slept
-    monkeypatch.setattr(lease.Lease, "check", lambda _: None)  # and had looked right before
+    monkeypatch.setattr(lock, "_HEEDED_S", -1)  # as if it slept
     with first.here() as folder:
         config = {"archive": (str(archive),), "warehouse": folder, "embedder": "hashing"}
         settings = RescoreConfig.model_validate({**config, "threshold": 0.1})
@@ -244,12 +242,12 @@ def test_what_a_dead_writer_holds_is_taken_over(
 ) -> None:
     for machine in (another, fresh):  # the first has itself been killed, and holds no local lock
         with fresh.here() as folder, writing(folder, wait=False):
-            content = store_at(fresh.url).read(lease.LEASE)[0]
-        store_at(fresh.url).write(lease.LEASE, content)
+            content = store_at(fresh.url).read(lock.NOTICE)[0]
+        store_at(fresh.url).write(lock.NOTICE, content)
         with machine.here() as other:
-            monkeypatch.setattr(lease, "_DEAD_S", 90 if machine is fresh else -1)
+            monkeypatch.setattr(lock, "_HEEDED_S", 90 if machine is fresh else -1)
             with writing(other, wait=False):
-                assert store_at(fresh.url).read(lease.LEASE)[0] != content
+                assert store_at(fresh.url).read(lock.NOTICE)[0] != content
 
 
 @contextmanager
@@ -260,14 +258,6 @@ def trouble_before(s3: str) -> Iterator[Trouble]:
         store_at.cache_clear()
         yield trouble
     store_at.cache_clear()
-
-
-def test_a_store_that_ignores_conditions_is_refused(s3: str, fresh: Machine, archive: Path) -> None:
-    with trouble_before(s3) as trouble:
-        trouble.forgets_conditions = True
-        with pytest.raises(WarehouseError, match="does not keep the conditions of a write"):
-            fresh.run(archive)
-    assert names(fresh.url) == {"kp.probe"}
 
 
 BAD_ANSWERS = [
@@ -515,16 +505,16 @@ def test_a_reader_sees_what_the_writer_before_it_has_not_looked_at_yet(
     readers: list[subprocess.Popen[str]] = []
 
     @contextmanager
-    def slowly(*arguments: Any) -> Iterator[lease.Lease]:
+    def slowly(*arguments: Any) -> Iterator[None]:
         query = "SELECT settings::JSON ->> 'threshold' AS it FROM manifest"
         command = [sys.executable, "-m", "kp_batch", "sql", query, "--warehouse", first.url]
         readers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         time.sleep(4)
-        with leased(*arguments) as own_lease:
-            yield own_lease
+        with noticed(*arguments):
+            yield
 
-    leased = mirror.leased
-    monkeypatch.setattr(mirror, "leased", slowly)
+    noticed = mirror.noticed
+    monkeypatch.setattr(mirror, "noticed", slowly)
     with first.here() as folder, writing(folder, wait=False):
         [reader] = readers
         assert "0.5" in reader.communicate(timeout=60)[0]
