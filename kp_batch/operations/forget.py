@@ -37,7 +37,7 @@ from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.last_run import leave_counts
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.publication import may_remove, publish, writing
+from kp_batch.warehouse.publication import may_remove, publish, start_over, writing
 from kp_batch.warehouse.run_record import last_done
 from kp_batch.warehouse.run_result import RunResult
 from kp_batch.warehouse.snapshot import (
@@ -230,7 +230,7 @@ def _work(warehouse: Path, known: "KnownIds", note: str | None, *, with_page: bo
             "remove it, and give the same command again"
         )
     _remove_words(Layout(warehouse))
-    marker.unlink()
+    marker.unlink(missing_ok=True)  # another forget in its bucket may have finished this one
     if keeps_versions(warehouse):
         warn(
             f"{shown(warehouse)} keeps older versions of its objects, which still hold the traces: "
@@ -309,6 +309,7 @@ def _purge_forgotten(warehouse: Path) -> int:
         StorageError: not all could be removed.
     """
     try:
+        start_over(warehouse)  # list what others have stored in the bucket by now
         now = published(warehouse)
         runs, settings = now.runs(), now.manifest.settings
         last = last_done(runs)

@@ -180,7 +180,7 @@ def published_since(warehouse: Path, manifest: Manifest) -> bool:
 
 
 def start_over(warehouse: Path) -> None:
-    """Begin again from what another writer of the bucket has published meanwhile.
+    """Begin again from what a bucket has by now, as where another writer has published there.
 
     Raises:
         OSError: the bucket cannot be read.

@@ -55,6 +55,7 @@ from kp_batch.warehouse.bucket.location import (
 )
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout, remove_candidate
 from kp_batch.warehouse.lock import locked, noticed
+from kp_batch.warehouse.manifest import DAMAGED, read_manifest
 
 _ROOT = Layout(Path())
 _MANIFEST, _MARKER = _ROOT.manifest.name, _ROOT.forgetting.name
@@ -78,6 +79,7 @@ class Mirror:
     store: Store
     etag: str = ""  # of the manifest that work began from, or that this writer has published
     tried: set[bytes] = field(default_factory=set[bytes])  # manifests that may be published
+    stored: set[str] = field(default_factory=set[str])  # files that no manifest is known to name
     skips_upload: bool = False  # see `skip_upload`
     may_delete: bool = False  # see `allow_deletion`
 
@@ -229,6 +231,7 @@ class Mirror:
         except ConflictError as error:
             raise self._overtaken() from error
         self.record.was_published = True
+        self.stored.clear()
 
     def _check_newest(self) -> None:
         """Refuse to publish upon another manifest than the bucket's."""
@@ -240,10 +243,43 @@ class Mirror:
             raise self._overtaken()
 
     def _overtaken(self) -> OvertakenError:
+        self._withdraw()
         return OvertakenError(
             f"another writer has published in {self.store.url} meanwhile, so that nothing of this "
             "one is published; give the same command again"
         )
+
+    def _withdraw(self) -> None:
+        """Delete what was stored in vain: it may hold traces that were forgotten meanwhile.
+
+        Vectors stay, which other writers may have as well, unless something was forgotten.
+        """
+        newest, here = self._manifest()[0], _manifest_here(self.folder)
+        if not self._is_in_vain(newest, here):
+            return
+        was_forgotten = _forgotten(newest) != _forgotten(here)
+        gone = [path for path in self.stored if was_forgotten or not is_vector_file(path)]
+        self.store.delete(gone)
+        self.stored.difference_update(gone)
+        for path in gone:
+            self.record.known.pop(path, None)
+        self.record.save()
+
+    def _is_in_vain(self, newest: bytes, here: bytes) -> bool:
+        """Whether others alone have published since the copy's manifest; False if in doubt.
+
+        This writer has as well, where an answer was lost, and another one built upon that.
+        """
+        with suppress(FileNotFoundError, *DAMAGED):
+            last, name = _name_of(here), _name_of(newest)
+            tried = {*map(_name_of, self.tried)} - {last}
+            while tried and name != last:
+                if name in tried:
+                    return False
+                content, _ = self.store.read(_ROOT.past_manifest(name).as_posix())
+                name = json.loads(content)["before"]
+            return True
+        return False
 
     def finish(self, export: Callable[[], None]) -> None:
         """Store new files and Delta's logs, and delete the objects whose files were removed.
@@ -260,6 +296,8 @@ class Mirror:
             return
         removed, own = self._removed_paths(), self.etag
         self._store_new()
+        if self.stored and not self._is_newest(own):
+            self._withdraw()
         if self.etag and self.record.is_present(_MANIFEST):
             self.record.note(_MANIFEST, self.etag)
         self._store_logs(export)
@@ -275,13 +313,16 @@ class Mirror:
 
     def _delete(self, paths: Sequence[str], own: str) -> None:
         """Delete objects by one request, unless another manifest than its own is published."""
-        head = self.store.head(_MANIFEST)
-        if own != (head.etag if head else ""):
+        if not self._is_newest(own):
             raise OvertakenError(
                 f"another writer published in {self.store.url} meanwhile; nothing more was "
                 "deleted; give the same command again"
             )
         self.store.delete(paths)
+
+    def _is_newest(self, etag: str) -> bool:
+        head = self.store.head(_MANIFEST)
+        return etag == (head.etag if head else "")
 
     def _removed_paths(self) -> list[str]:
         """The objects whose files were removed from the copy: of a run, the page alone.
@@ -300,7 +341,6 @@ class Mirror:
 
     def _needed_files(self) -> Iterator[str]:
         """The manifest, then the lists that it names, and then the files that these name."""
-        from kp_batch.warehouse.manifest import read_manifest
         from kp_batch.warehouse.snapshot import PublishedSnapshot  # imports Polars
 
         yield _MANIFEST
@@ -314,8 +354,10 @@ class Mirror:
     def _store_new(self) -> None:
         """Store the files that the bucket lacks, but for the manifest and Delta's logs."""
         apart = (path for path in self._files() if path != _MANIFEST and not _is_delta_log(path))
+        new = [*filter(self.record.is_new, apart)]
+        self.stored.update(path for path in new if path not in _SINGLE)
         try:
-            run_parallel(self._upload, [*filter(self.record.is_new, apart)])
+            run_parallel(self._upload, new)
         finally:
             self.record.save()
 
@@ -338,8 +380,8 @@ class Mirror:
     def _stored_logs(self) -> bool:
         """Store new entries of Delta's logs; whether no other writer was first."""
         try:
-            # By their numbers, so that a log has no gap; a table's `_last_checkpoint` is last.
-            for path in sorted(filter(self.record.is_new, self._delta_logs())):
+            # Entries by their numbers, so that a log has no gap; then what sums them up.
+            for path in sorted(filter(self.record.is_new, self._delta_logs()), key=_log_order):
                 self._upload(path)
         except OvertakenError:
             return False
@@ -443,9 +485,14 @@ def _manifest_here(folder: Path) -> bytes:
     return file.read_bytes() if file.exists() else b""
 
 
+def _name_of(manifest: bytes) -> str:
+    """The name of a manifest in the log; empty where there is none."""
+    return json.loads(manifest)["publication"][:32] if manifest else ""
+
+
 def _forgotten(manifest: bytes) -> Any:
     """The files of what was forgotten, by a manifest that anybody may have written."""
-    with suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    with suppress(*DAMAGED):
         return json.loads(manifest)["tables"].get("forgotten")
     return None
 
@@ -499,3 +546,7 @@ def _is_in_log(path: str) -> bool:
 
 def _is_delta_log(path: str) -> bool:
     return _DELTA_LOG in path
+
+
+def _log_order(path: str) -> tuple[bool, str]:
+    return not path.endswith(".json"), path

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,9 +62,9 @@ class World:
     files: list[dict[str, set[str]]] = field(default_factory=list)  # of the tables, likewise
     needed: list[set[str]] = field(default_factory=list)  # objects, likewise
     exported: dict[str, int] = field(default_factory=dict)  # the newest publication, by table
-    reported: set[str] = field(
-        default_factory=set
-    )  # manifests that were published, to their writers
+    reported: set[str] = field(default_factory=set)  # manifests, as published to their writers
+    forgotten: set[str] = field(default_factory=set)  # rows, likewise
+    is_whole: bool = True  # whether no request has failed, and nobody was killed
     sessions: Iterator[int] = field(default_factory=count)
     requests: int = 0  # of writers who are watched
 
@@ -80,6 +81,7 @@ class World:
             self.observe()
             fault = None if number is None else next(self.faults, None)
             killed.extend(kill for kill in KILLS if kill == fault)
+            self.is_whole &= fault is None
             return fault
 
         folder = self.folder / f"{number}"
@@ -138,8 +140,7 @@ class World:
         with suppress(BusyError, StorageError, FaultError, KilledError):
             with writing(folder, wait=0):
                 gone = getattr(self, f"_{kind}")(folder)
-            if kind == "forget":
-                self.check_forgotten(gone)
+            self.forgotten |= {gone} if gone else set()
 
     def publish(self, candidate: Candidate, rows: Rows, **how: Any) -> None:
         self.meant[candidate.name] = rows
@@ -170,10 +171,7 @@ class World:
             candidate = candidate.overwrite("profiles", pl.concat(map(profile, rows)))
         else:
             candidate = candidate.append("profiles", profile(name))
-        for kind in ("hashes", "vectors"):
-            path = folder / "vectors" / "e" / f"{int(name[3:]):064x}.{kind}.npy"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(name)
+        write_chunk(folder, rows)
         self.publish(candidate, rows)
         Layout(folder).report.write_text(name)
 
@@ -187,6 +185,7 @@ class World:
         unneeded.remove()
         for file in sorted((folder / "vectors" / "e").iterdir())[:-2]:
             file.unlink()
+        write_chunk(folder, sorted(self.meant[base.name]))  # as it merges small ones
 
     def _kept(self, folder: Path, base: Manifest) -> tuple[PublishedSnapshot, list[Manifest]]:
         runs: Any = [SimpleNamespace(number=base.number, published={"publication": base.name})]
@@ -203,16 +202,22 @@ class World:
         rows = [*rows[-_ROWS + 1 :], f"{candidate.writer}"]
         candidate = candidate.overwrite("profiles", pl.concat(map(profile, rows)))
         self.publish(candidate, tuple(rows))
+        start_over(folder)
+        for file in (folder / "vectors" / "e").glob("*.hashes.npy"):
+            if gone in file.read_text().split():
+                file.unlink()
+                file.with_name(file.name.replace("hashes", "vectors")).unlink(missing_ok=True)
         self._vacuum(folder)
-        marker.unlink()
+        marker.unlink(missing_ok=True)  # another forget may have finished this one
         return gone
 
-    def check_forgotten(self, gone: str) -> None:
-        """No object has a row that is forgotten, but for those of a writer who is at work yet."""
-        named = set[str]().union(*self.needed)
-        for path in named & self.objects.keys():
+    def check_forgotten(self) -> None:
+        """No object has a row that is forgotten, also none that a writer has stored in vain."""
+        for path, content in self.objects.items():
             if path.startswith("profiles/") and path.endswith(".parquet"):
-                assert gone not in pl.read_parquet(io.BytesIO(self.objects[path]))["name"]
+                assert self.forgotten.isdisjoint(pl.read_parquet(io.BytesIO(content))["name"]), path
+            if path.startswith("vectors/"):
+                assert self.forgotten.isdisjoint(content.decode().split()), path
 
     def read(self, number: int | None) -> None:
         """What a reader does."""
@@ -239,6 +244,8 @@ class World:
         self.observe()
         self.read(None)
         assert self.reported <= {manifest.name for manifest in self.history}
+        if self.is_whole:
+            self.check_forgotten()
         self.judge_delta(behind=1)
         self.work(None, "run")
         self.observe()
@@ -259,6 +266,15 @@ class World:
         other.needed, other.exported = [*self.needed], dict(self.exported)
         other.sessions = count(100)
         return other
+
+
+def write_chunk(folder: Path, rows: Sequence[str]) -> None:
+    """Write the vectors of rows, and their hashes, which name the rows here."""
+    text = " ".join(rows)
+    for kind in ("hashes", "vectors"):
+        path = folder / "vectors" / "e" / f"{sha256(text.encode()).hexdigest()}.{kind}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def _mirror_of(folder: Path) -> Mirror:
@@ -401,7 +417,7 @@ def test_what_would_be_published_upon_an_older_manifest_is_not_even_uploaded(wor
     (sleeping.folder / "vectors" / "e" / f"{99:064x}.hashes.npy").write_text("new")
     world.work(None, "run")
     before = dict(world.objects)
-    with pytest.raises(OvertakenError, match="another writer has published in .* meanwhile"):
+    with pytest.raises(OvertakenError, match=r"another writer has published in .* meanwhile"):
         sleeping.publish("{}")
     assert world.objects == before
 
@@ -432,7 +448,7 @@ def test_deletions_stop_where_others_published_while_logs_were_exported_again(
     (mirror.folder / "forgetting").unlink()
     others = iter([lambda: world.work(0, "run")])
 
-    def first_overtaken(self: Mirror) -> bool:
+    def first_overtaken(_: Mirror) -> bool:
         for other in others:
             world.turns.run(other)
             return False
