@@ -193,9 +193,9 @@ class World:
         return snapshot, kept_manifests(snapshot, runs, base.number)
 
     def _forget(self, folder: Path) -> str:
-        """What a forget does with the first row, which it returns."""
+        """What a forget does with the newest row, which it returns."""
         base, marker = require_manifest(folder), Layout(folder).forgetting
-        gone, *rows = self.meant[base.name]
+        *rows, gone = self.meant[base.name]
         marker.touch()
         candidate = Candidate(folder, base, f"forget{next(self.sessions)}")
         candidate = candidate.append("forgotten", pl.DataFrame({"id_hash": [gone]}))
