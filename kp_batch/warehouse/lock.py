@@ -107,8 +107,7 @@ def noticed_writer(store: Store) -> dict[str, Any] | None:
     Raises:
         OSError: the store cannot be asked.
     """
-    found, _ = _read_notice(store)
-    return found or None
+    return _read_notice(store)[0] or None
 
 
 def _busy(archive: str, warehouse: str, holder: str) -> BusyError:
@@ -161,8 +160,7 @@ def noticed(store: Store, copy_id: str, archive: str = "") -> Generator[None]:
 
 def _withdraw(store: Store, own: dict[str, Any]) -> None:
     """Remove a notice, unless another writer's has replaced it."""
-    last, _ = _read_notice(store)
-    if own.items() <= last.items():
+    if own.items() <= _read_notice(store)[0].items():
         store.write(NOTICE, b"{}")
 
 
@@ -175,6 +173,8 @@ def _read_notice(store: Store) -> tuple[dict[str, Any], float]:
     notice: dict[str, Any] = {}
     with suppress(ValueError, TypeError):  # not written by kp_batch
         notice = dict(json.loads(content))
+    if "copy" not in notice:  # withdrawn; or the lock of a folder that was copied into the bucket
+        return {}, 0.0
     return notice, (time.time_ns() - head.mtime_ns) / 1e9
 
 

@@ -42,7 +42,7 @@ from tests.support.runs import config
 
 pytestmark = pytest.mark.process
 
-_LOCK = ("kp.lock", "kp.probe")
+_LOCK = ("kp.lock",)
 _REPORTS = {"_refused.jsonl", "_waiting.jsonl"}
 
 

@@ -1,13 +1,14 @@
 """The notice by which a writer asks others to wait, in the bucket of a warehouse."""
 
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from kp_batch.errors import BusyError
 from kp_batch.storage.store import Store, store_at
 from kp_batch.warehouse import lock
-from kp_batch.warehouse.lock import NOTICE, noticed, noticed_writer
+from kp_batch.warehouse.lock import NOTICE, locked, noticed, noticed_writer
 
 pytestmark = pytest.mark.process
 
@@ -48,6 +49,16 @@ def test_the_clone_of_a_machine_waits_like_any_other(
         monkeypatch.setattr(lock.socket, "gethostname", lambda: "clone")
         with pytest.raises(BusyError, match="another run is writing"), noticed(store, "copy"):
             pass
+
+
+def test_the_lock_of_a_folder_that_was_copied_into_the_bucket_stops_nobody(
+    store: Store, tmp_path: Path
+) -> None:
+    with locked(tmp_path, wait=0):
+        store.write(NOTICE, (tmp_path / NOTICE).read_bytes())
+    assert noticed_writer(store) is None
+    with noticed(store, "copy"):
+        pass
 
 
 def test_who_was_killed_on_this_machine_stops_nobody_here(store: Store) -> None:
