@@ -316,9 +316,10 @@ def _purge_forgotten(warehouse: Path) -> int:
         kept_from = last.number if last else now.manifest.number
         unchanged = Candidate(warehouse, now.manifest, "upkeep")
         publish(unchanged, settings, failed=now.manifest.failed, kept_from=kept_from)
-        may_remove(warehouse)
         now = published(warehouse)
-        Unneeded.of(now, kept_manifests(now, runs, kept_from)).remove()
+        unneeded = Unneeded.of(now, kept_manifests(now, runs, kept_from))
+        may_remove(warehouse, unneeded.files)
+        unneeded.remove()
         return prune_vectors(now)
     except (Exception, PanicException) as error:
         raise StorageError(

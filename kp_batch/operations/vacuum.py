@@ -206,7 +206,7 @@ def _carry_out(plan: _Plan) -> tuple[int, int]:
             candidate = candidate.overwrite(name, rows)
     manifest = snapshot.manifest
     publish(candidate, manifest.settings, failed=manifest.failed, kept_from=plan.kept_from)
-    may_remove(warehouse)
+    may_remove(warehouse, plan.unneeded.files)
     plan.unneeded.remove()
     for folder in plan.encoders:
         for path in chunk_files(folder):

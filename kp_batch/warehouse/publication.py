@@ -10,7 +10,7 @@ moment, so a power cut leaves no less.
 
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -137,11 +137,15 @@ def _export(warehouse: Path) -> None:
         )
 
 
-def may_remove(warehouse: Path) -> None:
-    """Export what is published, and let this writer remove files that no kept manifest names.
+def may_remove(warehouse: Path, unneeded: Iterable[Path]) -> None:
+    """Export what is published, and let this writer remove files, and vectors that nothing needs.
 
     Call it once a manifest is published that names none of them: Delta's readers, too, then see no
     file that goes.
+
+    Args:
+        warehouse: the folder of the tables.
+        unneeded: the files, which were listed before that; see `unneeded`.
 
     Raises:
         StorageError: the Delta tables cannot be written, so that nothing is removed.
@@ -154,7 +158,7 @@ def may_remove(warehouse: Path) -> None:
             f"cannot be written ({one_line(str(error))}); nothing was removed; mend that, and give "
             "the same command again"
         ) from error
-    allow_deletion(warehouse)
+    allow_deletion(warehouse, unneeded)
 
 
 def found(warehouse: Path) -> Manifest:

@@ -53,13 +53,18 @@ class Unneeded:
         log = [path for path in ours if path.name not in needed]
         return cls(tuple(data), tuple(log))
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All of them."""
+        return (*self.data, *self.log)
+
     def remove(self) -> None:
         """Remove them.
 
         Raises:
             OSError: one cannot be removed.
         """
-        for path in (*self.data, *self.log):
+        for path in self.files:
             path.unlink(missing_ok=True)
 
 

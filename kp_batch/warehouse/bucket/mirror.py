@@ -28,7 +28,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +55,7 @@ from kp_batch.warehouse.bucket.location import (
 )
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout, remove_candidate
 from kp_batch.warehouse.lock import locked, noticed
-from kp_batch.warehouse.manifest import DAMAGED, read_manifest
+from kp_batch.warehouse.manifest import DAMAGED
 
 _ROOT = Layout(Path())
 _MANIFEST, _MARKER = _ROOT.manifest.name, _ROOT.forgetting.name
@@ -81,7 +81,7 @@ class Mirror:
     tried: set[bytes] = field(default_factory=set[bytes])  # manifests that may be published
     stored: set[str] = field(default_factory=set[str])  # files that no manifest is known to name
     skips_upload: bool = False  # see `skip_upload`
-    may_delete: bool = False  # see `allow_deletion`
+    unneeded: Collection[str] | None = None  # see `allow_deletion`
 
     @classmethod
     def of(cls, folder: Path) -> "Mirror | None":
@@ -289,7 +289,7 @@ class Mirror:
 
         Raises:
             OvertakenError: another writer took over; what was published before is intact.
-            StorageError: a file that is needed is lost from the copy; nothing was deleted.
+            StorageError: the Delta tables are written by others all the time.
             OSError: the bucket cannot be written.
         """
         if self.skips_upload:
@@ -325,31 +325,14 @@ class Mirror:
         return etag == (head.etag if head else "")
 
     def _removed_paths(self) -> list[str]:
-        """The objects whose files were removed from the copy: of a run, the page alone.
+        """The objects whose files this writer has removed; the copy may have lost others."""
+        gone = (path for path in self.record.known if not self.record.is_present(path))
+        return sorted(filter(self._is_removed, gone))
 
-        Other missing files were lost by a disk or a user; nothing is deleted if one is needed.
-        """
-        candidates = self.record.known if self.may_delete else {_PAGE} & self.record.known.keys()
-        removed = {path for path in candidates if not self.record.is_present(path)}
-        removed = {path for path in removed if not _is_delta_log(path)}
-        if lost := next(filter(removed.__contains__, self._needed_files()), None):
-            raise StorageError(
-                f"{lost}, which is needed, is lost from {self.folder}, the copy of "
-                f"{self.store.url}; nothing was deleted there; give the same command again"
-            )
-        return sorted(removed)
-
-    def _needed_files(self) -> Iterator[str]:
-        """The manifest, then the lists that it names, and then the files that these name."""
-        from kp_batch.warehouse.snapshot import PublishedSnapshot  # imports Polars
-
-        yield _MANIFEST
-        if not (self.may_delete and (manifest := read_manifest(self.folder))):
-            return
-        yield from (_ROOT.file_list(name).as_posix() for name in sorted(manifest.lists))
-        snapshot = PublishedSnapshot(self.folder, manifest)
-        files = (path for name in manifest.tables for path in snapshot.files(name))
-        yield from (path.relative_to(self.folder).as_posix() for path in files)
+    def _is_removed(self, path: str) -> bool:
+        if path == _PAGE or self.unneeded is None:
+            return path == _PAGE
+        return path in self.unneeded or path == _MARKER or is_vector_file(path)
 
     def _store_new(self) -> None:
         """Store the files that the bucket lacks, but for the manifest and Delta's logs."""
@@ -463,13 +446,17 @@ def skip_upload(folder: Path) -> None:
         _OPEN[folder].skips_upload = True
 
 
-def allow_deletion(folder: Path) -> None:
-    """Delete from the bucket, when this writer ends, the files that are gone from its copy.
+def allow_deletion(folder: Path, unneeded: Iterable[Path]) -> None:
+    """Delete from the bucket, when this writer ends, what it removes from its copy until then.
 
-    Call it only once a manifest is published that names none of the files that will be removed.
+    Call it only once a manifest is published that names none of that.
+
+    Args:
+        folder: of the copy.
+        unneeded: the files of tables, lists and manifests that it may remove; vectors it may, too.
     """
     if folder in _OPEN:
-        _OPEN[folder].may_delete = True
+        _OPEN[folder].unneeded = {path.relative_to(folder).as_posix() for path in unneeded}
 
 
 def is_in_doubt(folder: Path) -> bool:

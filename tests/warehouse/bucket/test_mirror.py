@@ -181,7 +181,7 @@ class World:
         unneeded = Unneeded.of(*self._kept(folder, base))
         candidate = Candidate(folder, base, "upkeep")
         self.publish(candidate, self.meant[base.name], kept_from=base.number)
-        may_remove(folder)
+        may_remove(folder, unneeded.files)
         unneeded.remove()
         for file in sorted((folder / "vectors" / "e").iterdir())[:-2]:
             file.unlink()
@@ -444,7 +444,7 @@ def test_deletions_stop_where_others_published_while_logs_were_exported_again(
     world.objects["forgetting"] = b""
     mirror.pull()
     publish_again(world, mirror)
-    mirror.may_delete = True
+    mirror.unneeded = ()
     (mirror.folder / "forgetting").unlink()
     others = iter([lambda: world.work(0, "run")])
 
@@ -468,7 +468,7 @@ def test_what_was_removed_is_gone_here_as_well_where_logs_were_fetched_again(
     mirror = world.mirror(None)
     mirror.pull()
     publish_again(world, mirror)
-    mirror.may_delete = True
+    mirror.unneeded = ()
     removed = min((mirror.folder / "vectors" / "e").glob("*.hashes.npy"))
     removed.unlink()
     answers = iter([False, True])
@@ -513,7 +513,7 @@ def test_vectors_go_with_their_hashes_whether_or_not_they_were_fetched(world: Wo
     [first, second, third] = sorted((mirror.folder / "vectors" / "e").glob("*.hashes.npy"))
     assert not list((mirror.folder / "vectors").glob("*/*.vectors.npy"))
     publish_again(world, mirror)
-    mirror.may_delete = True
+    mirror.unneeded = ()
     first.unlink()
     mirror.finish(lambda: None)
     stays = {f"vectors/e/{path.name}" for path in (second, third)}
@@ -522,20 +522,21 @@ def test_vectors_go_with_their_hashes_whether_or_not_they_were_fetched(world: Wo
 
 
 @pytest.mark.parametrize("lost", ["log/files/*.json", "profiles/row2-*.parquet", "manifest.json"])
-def test_where_a_disk_lost_what_is_needed_nothing_is_deleted(world: World, lost: str) -> None:
+def test_what_a_disk_lost_while_others_are_removed_stays_in_the_bucket(
+    world: World, lost: str
+) -> None:
+    world.objects["profiles/old.parquet"] = b"of a vacuumed run"
     mirror = world.mirror(None)
     mirror.pull()
     publish_again(world, mirror)
-    before = set(world.objects)
-    mirror.may_delete = True
+    before, removed = set(world.objects), mirror.folder / "profiles" / "old.parquet"
+    mirror.unneeded = {"profiles/old.parquet"}
     gone = [*mirror.folder.glob(lost)]
     assert gone
-    for file in [*gone, *mirror.folder.glob("vectors/*/*")]:
+    for file in (removed, *gone):
         file.unlink()
-    with pytest.raises(StorageError, match=r"is needed, is lost from .* give the same command"):
-        mirror.finish(lambda: None)
-    assert set(world.objects) == before
-    world.observe()
+    mirror.finish(lambda: None)
+    assert set(world.objects) == before - mirror.unneeded
     mirror.pull()
     world.check(mirror.folder)
 
@@ -563,7 +564,7 @@ def test_what_is_removed_here_stays_in_the_bucket_once_another_one_has_published
     mirror = world.mirror(None)
     mirror.pull()
     publish_again(world, mirror)
-    mirror.may_delete = True
+    mirror.unneeded = ()
     for file in mirror.folder.glob(removed):
         file.unlink()
     world.turns.run(lambda: world.work(0, "run"))
