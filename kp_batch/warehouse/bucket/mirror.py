@@ -300,7 +300,7 @@ class Mirror:
             self._withdraw()
         if self.etag and self.record.is_present(_MANIFEST):
             self.record.note(_MANIFEST, self.etag)
-        self._store_logs(export)
+        self.store_logs(export)
         marker = [path for path in removed if path == _MARKER]
         files = [path for path in removed if path != _MARKER]
         for paths in (files, marker):  # the marker of unfinished work goes last
@@ -344,7 +344,7 @@ class Mirror:
         finally:
             self.record.save()
 
-    def _store_logs(self, export: Callable[[], None]) -> None:
+    def store_logs(self, export: Callable[[], None]) -> None:
         """Store new entries of Delta's logs; where another writer was first, export again.
 
         Raises:
@@ -397,8 +397,8 @@ _OPEN: dict[Path, Mirror] = {}  # the copies that this process writes to, by fol
 def bucket_session(folder: Path, export: Callable[[], None]) -> Generator[None]:
     """Write to a warehouse's bucket, if it is in one; the caller holds both locks of the copy.
 
-    If the work within succeeds, its new files are stored, and those that it removed are deleted;
-    for `export` see `Mirror.finish`.
+    If the work within succeeds, its new files are stored, and those that it removed are deleted; if
+    it fails once it has published, Delta's logs are stored. For `export` see `Mirror.finish`.
 
     Raises:
         BusyError: another process is writing.
@@ -411,10 +411,15 @@ def bucket_session(folder: Path, export: Callable[[], None]) -> Generator[None]:
         return
     with noticed(mirror.store, mirror.record.copy_id):
         mirror.pull()
-        _OPEN[folder] = mirror
+        began, _OPEN[folder] = mirror.etag, mirror
         try:
             yield
             mirror.finish(export)
+        except Exception:
+            if mirror.etag != began:  # it has published, as a run does that audits have refused
+                with suppress(Exception):  # the next writer does it
+                    mirror.store_logs(export)
+            raise
         finally:
             del _OPEN[folder]
 
