@@ -40,7 +40,7 @@ _NOT_OF_FILES = (
 @click.option(
     "--prefect",
     is_flag=True,
-    help="Write prefect.yaml and its flows, too, which deploy it as a nightly run of Prefect.",
+    help="Write prefect.yaml, too, which deploys it as a nightly run of Prefect.",
 )
 def init(file: Path, *, prefect: bool, **settings: Any) -> None:
     """Begin a project over ARCHIVE: write its file, every value explained, and make its warehouse.

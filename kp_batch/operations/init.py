@@ -12,7 +12,6 @@ from typing import Any
 from kp_batch.config import RescoreConfig, read_project
 from kp_batch.errors import KpBatchError
 from kp_batch.files import PROJECT_FILE, atomic_write
-from kp_batch.operations.deployment import deployment_of
 from kp_batch.project import project_of
 from kp_batch.runs.run import effective_config
 from kp_batch.scoring.profiles import load_profiles
@@ -38,7 +37,7 @@ def begin_project(config: RescoreConfig, file: Path, *, prefect: bool = False) -
     Args:
         config: what is given; what it leaves out is as in the warehouse, or has its default.
         file: it must not exist.
-        prefect: whether to write what deploys it, too; see `deployment_of`.
+        prefect: whether to write the prefect.yaml that deploys it, too.
 
     Raises:
         KpBatchError: one of the files exists, and nothing was written; or the warehouse cannot be
@@ -49,7 +48,7 @@ def begin_project(config: RescoreConfig, file: Path, *, prefect: bool = False) -
             f"{printable(str(file))} is there already; change it, or name another with -o; to have "
             "what deploys it: kp-batch init --prefect"
         )
-    deployment = _new_deployment(file) if prefect else {}
+    deployment = _new_deployment(file) if prefect else None
     check_folder(config.warehouse)
     check_apart(config.warehouse, config.archive)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -58,36 +57,41 @@ def begin_project(config: RescoreConfig, file: Path, *, prefect: bool = False) -
     given = {*config.model_fields_set, *manifest.settings}
     text = _text(complete, given, file.parent, manifest.warehouse_id)
     _check_same(text, file, manifest)
-    _write({**deployment, file: text})
+    if deployment:
+        _write(_deployment_of(file), deployment)
+    _write(file, text)
     return manifest.warehouse_id
 
 
 def deploy_project(file: Path) -> None:
-    """Write what deploys a project that is there; see `deployment_of`.
+    """Write the prefect.yaml that deploys a project that is there.
 
     Raises:
-        KpBatchError: one of the files exists, or the project's has faults; nothing was written.
+        KpBatchError: another one exists, or the project's file has faults; nothing was written.
     """
     read_project(file)
-    _write(_new_deployment(file))
+    _write(_deployment_of(file), _new_deployment(file))
 
 
-def _new_deployment(file: Path) -> Mapping[Path, str]:
-    deployment = deployment_of(file)
-    for path, text in deployment.items():
-        if path.exists() and path.read_bytes() != text.encode():
-            raise KpBatchError(
-                f"{printable(str(path))} is there already; leave out --prefect, or move that away, "
-                "or have all in another folder, with -o"
-            )
-    return deployment
+def _deployment_of(file: Path) -> Path:
+    return file.with_name("prefect.yaml")
 
 
-def _write(texts: Mapping[Path, str]) -> None:
-    for path, text in texts.items():
-        path.parent.mkdir(exist_ok=True)
-        with atomic_write(path) as written:
-            written.write_text(text, "utf-8")
+def _new_deployment(file: Path) -> str:
+    """What deploys a project, for its user to change."""
+    path, text = _deployment_of(file), _template("operations", "prefect.yaml")
+    text = text.replace(f"project: {PROJECT_FILE}", f"project: {_toml(file.name)}")
+    if path.exists() and path.read_bytes() != text.encode():
+        raise KpBatchError(
+            f"{printable(str(path))} is there already; leave out --prefect, or move that away, "
+            "or have all in another folder, with -o"
+        )
+    return text
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_write(path) as written:
+        written.write_text(text, "utf-8")
 
 
 def _check_same(text: str, file: Path, manifest: Manifest) -> None:

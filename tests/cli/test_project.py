@@ -72,7 +72,7 @@ def test_what_deploys_a_project_that_is_there_is_written_beside_it(made: Path) -
     assert "prefect.yaml deploys it from its folder: prefect --no-prompt deploy" in done.stderr
     written = files_of(made)
     assert before.items() < written.items()
-    added = {"prefect.yaml", "flows/nightly.py"}
+    added = {"prefect.yaml"}
     assert written.keys() - before.keys() == added
     with (made / "prefect.yaml").open("a") as file:
         file.write("# mine")
