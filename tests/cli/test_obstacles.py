@@ -112,7 +112,7 @@ def test_what_may_not_be_read_of_a_warehouse_is_named(
     words = {"sql": ["sql", "FROM scores"], "plan": ["plan", archive, "--embedder", "none"]}
     with mode(warehouse / name, 0):
         message = refusal(anybody(*words[command], "--warehouse", warehouse))
-    file = "scores/_delta_log" if name == "scores" else "manifest.json"
+    file = "scores" if name == "scores" else "manifest.json"
     assert message == f"cannot go on: Permission denied: '{warehouse / file}'; {ACCESS}"
 
 
