@@ -144,7 +144,9 @@ def _(mo):
 
 @app.cell
 def _(preview):
-    preview.moved.select("trace_id", "first_score", "second_score", "change", "objective").head(5)
+    preview.moved.to_polars().select(
+        "trace_id", "first_score", "second_score", "change", "objective"
+    ).head(5)
     return
 
 
@@ -158,8 +160,10 @@ def _(mo):
 
 @app.cell
 def _(alt, pl, preview):
-    changes = preview.comparison.by_domain.drop_nulls("task_domain").select(
-        "task_domain", change=pl.col("second_mean") - pl.col("first_mean")
+    changes = (
+        preview.comparison.domains.to_polars()
+        .drop_nulls("task_domain")
+        .select("task_domain", change=pl.col("second_mean") - pl.col("first_mean"))
     )
     alt.Chart(changes).mark_bar().encode(
         x=alt.X("change", title="change of the mean score"), y=alt.Y("task_domain", title=None)

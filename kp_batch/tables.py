@@ -1,4 +1,4 @@
-"""Frames of dataclasses: a row for each, with a column for each field, as programs read them."""
+"""Frames of rows, and of dataclasses, as programs read them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,25 +21,33 @@ _PARSED: Mapping[str, Any] = MappingProxyType(
 def frame_of_rows(kind: type, rows: Sequence[Any]) -> "pl.DataFrame":
     """Make a frame of instances of a dataclass; without any it has the same columns and types.
 
+    Args:
+        kind: the dataclass, whose fields are the columns; see `frame`.
+        rows: its instances, in the order of the frame.
+    """
+    hints = get_type_hints(kind)
+    return frame({field.name: hints[field.name] for field in fields(kind)}, [*map(vars, rows)])
+
+
+def frame(types: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> "pl.DataFrame":
+    """Make a frame of rows; without any it has the same columns and types.
+
     Numbers, truths and texts are Int64, Float64, Boolean and String; times are Datetime in
     microseconds of UTC, days Date; tuples are lists, dataclasses structs. What has no type of its
     own, as a value of a setting, is the text of its JSON.
 
     Args:
-        kind: the dataclass.
-        rows: its instances, in the order of the frame.
+        types: of Python, by column.
+        rows: the values by column.
     """
     import polars as pl
 
-    hints = get_type_hints(kind)
-    columns: list[pl.Series] = []
-    for field in fields(kind):
-        hint = hints[field.name]
-        of_field = (getattr(row, field.name) for row in rows)
-        parse = _PARSED.get(field.name) or (_to_json if _is_untyped(hint) else _plain)
-        values = [None if value is None else parse(value) for value in of_field]
-        columns.append(pl.Series(field.name, values, _dtype(field.name, hint)))
-    return pl.DataFrame(columns)
+    def series(name: str, hint: Any) -> pl.Series:
+        parse = _PARSED.get(name) or (_to_json if _is_untyped(hint) else _plain)
+        values = [None if row[name] is None else parse(row[name]) for row in rows]
+        return pl.Series(name, values, _dtype(name, hint))
+
+    return pl.DataFrame([series(name, hint) for name, hint in types.items()])
 
 
 def _dtype(name: str, hint: Any) -> Any:

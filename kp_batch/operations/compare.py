@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import duckdb
 import polars as pl
 
+from kp_batch.columns import Rows, cells
 from kp_batch.duck import SQL, Value, frame_of, set_variables, sql, statement
-from kp_batch.errors import UNREAD, KpBatchError, Unread
+from kp_batch.errors import UNREAD, KpBatchError
 from kp_batch.html import Displayed
 from kp_batch.ingest.reread import TraceLocation, find_locations, reread
-from kp_batch.parts import Head, Part, Row, Table, as_text
-from kp_batch.tables import frame_of_rows
+from kp_batch.parts import Head, Part, Table, as_text
 from kp_batch.text import count_of, one_line, printable, shortened
 from kp_batch.warehouse.author import signed
 from kp_batch.warehouse.catalog import create_macros
@@ -44,7 +44,7 @@ _MOST_BYTES, _MOST_BYTES_OF_OTHERS = 256 << 20, 16 << 20
 _DOMAINS = 50  # shown at the most
 # Whoever compares samples asks whether a difference is chance.
 _MOVED = "how the scores moved, of the same traces in both runs, so each difference is exact:"
-_DOMAIN, _IDENTITY, _LINE = 17, 45, 120  # characters: the row of a trace fits into its line
+_LINE = 120  # characters
 
 _MEANS = """
     SELECT
@@ -52,55 +52,41 @@ _MEANS = """
         (SELECT score_mean(score) FROM second.scores)
 """
 
-T = TypeVar("T")
 Take = Callable[[pl.DataFrame], None]
-Quantiles = tuple[float, float, float, float, float]  # 0.05, 0.25, 0.5, 0.75, 0.95
+_PARTS = ("from_facts", "from_novelty", "from_weights", "from_overrides")
+# The columns of the tables for people.
+_SCORES = (
+    *("task_domain", "traces", "rose", "fell", "stayed"),
+    *("mean_change", "mean_absolute_change", "stability_index", "rank_correlation"),
+)
+_CROSSED = ("task_domain", "now_reach", "no_longer_reach")
+_MOVED_THRESHOLD = (
+    *("task_domain", "now_reach", "now_reach_by_threshold"),
+    *("no_longer_reach", "no_longer_reach_by_threshold"),
+)
+_TOP = ("trace_id", "task_domain", "first_score", "second_score", *_PARTS)
 
 
-@dataclass(frozen=True)
-class DomainMoves:
-    """How the scores of one domain moved, over the traces that both runs scored."""
+class DomainMoves(Rows):
+    """How the scores of domains moved, over the traces that both runs scored; their means."""
 
-    task_domain: str | None  # of the second run; null: all domains
-    traces: int
-    first_mean: float  # of the scores, 0..1, as are the quantiles
-    second_mean: float
-    mean_absolute_change: float  # of a score: how far it rose or fell
-    first_quantiles: Quantiles
-    second_quantiles: Quantiles
-    # Of populations, over ten bins of equal width, 0: as they were; null below 200 traces.
-    stability_index: float | None
-    rank_correlation: float | None  # Spearman's, -1..1; null where all scores of a run are one
-    rose: int  # traces; a score rises or falls whatever the thresholds are
-    fell: int
-    stayed: int
-    now_reach: int  # traces below the first run's threshold that reach the second's
-    now_reach_by_threshold: int  # of these: would not, had the threshold stayed
-    no_longer_reach: int  # traces that reached the first run's threshold and are below the second's
-    no_longer_reach_by_threshold: int  # of these: would reach it still, had the threshold stayed
-    from_facts: float  # mean change of a score by the traces' own facts; the four sum to all of it
-    from_novelty: float
-    from_weights: float
-    from_overrides: float
-    single_thoughts: int  # traces that are a single thought in either run
+    __slots__ = ()
+    names = (
+        *("task_domain", "traces", "first_mean", "second_mean", "mean_absolute_change"),
+        *("first_quantiles", "second_quantiles", "stability_index", "rank_correlation"),
+        *("rose", "fell", "stayed", "now_reach", "now_reach_by_threshold"),
+        *("no_longer_reach", "no_longer_reach_by_threshold", *_PARTS, "single_thoughts"),
+    )
 
 
-@dataclass(frozen=True)
-class TopChange:
-    """How the score of one trace moved."""
+class TopChanges(Rows):
+    """How the scores of some traces moved."""
 
-    trace_id: str
-    task_domain: str  # of the second run
-    first_score: float  # 0..1
-    second_score: float
-    change: float  # the second score less the first
-    single_thought: Literal["first", "second"] | None  # in which run; null: in neither
-    from_facts: float  # change by the trace's own facts; the four sum to `change`
-    from_novelty: float
-    from_weights: float
-    from_overrides: float
-    objective: str | None  # its first 200 characters, read again from the archive
-    unread: Unread | None  # why it is null: what has become of the trace's file
+    __slots__ = ()
+    names = (
+        *("trace_id", "task_domain", "first_score", "second_score", "change", "single_thought"),
+        *(*_PARTS, "objective", "unread"),
+    )
 
 
 @dataclass(frozen=True)
@@ -121,23 +107,13 @@ class Comparison(Displayed):
     only_in_second: int
     first_mean: float | None  # of the scores of all traces of the run; null: it has none
     second_mean: float | None
-    domains: tuple[DomainMoves, ...]  # all domains first, then each; empty: no trace is in both
-    movers: tuple[TopChange, ...]  # the 100 that moved most, the most first; none that stayed
-
-    @property
-    def moved(self) -> pl.DataFrame:
-        """The traces that moved most: a row for each of `movers`, with its fields."""
-        return frame_of_rows(TopChange, self.movers)
-
-    @property
-    def by_domain(self) -> pl.DataFrame:
-        """How the scores moved: a row for each of `domains`, with its fields; first all of them."""
-        return frame_of_rows(DomainMoves, self.domains)
+    domains: DomainMoves  # all domains first, then each; empty: no trace is in both
+    movers: TopChanges  # the 100 that moved most, the most first; none that stayed
 
     def _parts(self) -> Iterator[Part]:
-        yield from comparison_parts(self, rest="by_domain")
+        yield from comparison_parts(self, rest="domains")
         if (more := len(self.movers) - _MOVERS) > 0:
-            yield f"  {more:,} more: see moved"
+            yield f"  {more:,} more: see movers"
 
 
 class Side(NamedTuple):
@@ -238,8 +214,8 @@ def compare_tables(
             only_in_second=second.tables.scored - in_both,
             first_mean=means[0],
             second_mean=means[1],
-            domains=_filled(DomainMoves, _rows(connection, "domains")),
-            movers=_filled(TopChange, _movers(connection)),
+            domains=DomainMoves.of(_rows(connection, "domains")),
+            movers=TopChanges.of(_movers(connection)),
         )
 
 
@@ -292,7 +268,7 @@ def _movers(connection: duckdb.DuckDBPyConnection) -> Iterator[dict[str, Any]]:
 def _objectives(
     locations: Iterable[TraceLocation], most_bytes: int
 ) -> Mapping[str, Mapping[str, str | None]]:
-    """The fields `objective` and `unread` of `TopChange`, by trace_id.
+    """The columns `objective` and `unread` of `TopChanges`, by trace_id.
 
     There are few locations, since every file is read that is not larger than `most_bytes`.
     """
@@ -306,18 +282,8 @@ def _objectives(
 
 def _rows(connection: duckdb.DuckDBPyConnection, name: str) -> list[dict[str, Any]]:
     """The rows of a small table, in its order."""
-    result = connection.execute(statement("FROM $name", name=name))
-    names = [str(column[0]) for column in result.description or []]
-    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
-
-
-def _filled(kind: type[T], rows: Iterable[dict[str, Any]]) -> tuple[T, ...]:
-    """An instance of a dataclass for each row, its fields from the columns of their names.
-
-    Raises:
-        TypeError: a column has no field, or a field no column.
-    """
-    return tuple(kind(**row) for row in rows)
+    rows = connection.table(name)
+    return [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
 
 
 def comparison_text(result: Comparison, *, shows_text: bool = True) -> str:
@@ -345,7 +311,7 @@ def comparison_parts(
     yield from ("", *_differing(result.changes))
     if result.domains:
         shown = _largest(result.domains)
-        yield from ("", Head(_MOVED), Table([_scores(row) for row in shown], marked=[0]))
+        yield from ("", Head(_MOVED), Table(cells(shown, *_SCORES), marked=[0]))
         yield from _unknown(shown)
         if more := len(result.domains) - len(shown):
             yield f"  {count_of(more, 'more domain')}, with fewer traces: see {rest}"
@@ -374,105 +340,51 @@ def _differing(changes: Sequence[Reason]) -> Iterator[Part]:
     yield from (f"  {printable(change.words)}" for change in changes)
 
 
-def _largest(domains: Sequence[DomainMoves]) -> list[DomainMoves]:
+def _largest(domains: DomainMoves) -> list[dict[str, Any]]:
     """The row of all domains, and those with the most traces, in their order."""
-    most = nlargest(_DOMAINS, range(1, len(domains)), key=lambda index: domains[index].traces)
-    return [domains[index] for index in sorted([0, *most])]
+    most = nlargest(_DOMAINS, range(1, len(domains)), key=lambda index: domains[index]["traces"])
+    rows = (domains[index] for index in sorted([0, *most]))
+    return [{**row, "mean_change": row["second_mean"] - row["first_mean"]} for row in rows]
 
 
-def _unknown(shown: Iterable[DomainMoves]) -> Iterator[str]:
+def _unknown(shown: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Why numbers are missing, where some are."""
-    if any(row.stability_index is None for row in shown):
+    if any(row["stability_index"] is None for row in shown):
         yield "  no stability index: of fewer than 200 traces it shows chance"
-    if any(row.rank_correlation is None for row in shown):
+    if any(row["rank_correlation"] is None for row in shown):
         yield "  no rank corr: all scores of a run are equal, and have no order"
 
 
-def _crossings(result: Comparison, shown: Iterable[DomainMoves]) -> Iterator[Part]:
+def _crossings(result: Comparison, shown: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
     """How many traces came to reach the threshold, and how many no longer do."""
     old, new = result.first_threshold, result.second_threshold
     threshold = f"{old}" if old == new else f"{old} \N{RIGHTWARDS ARROW} {new}"
-    crossed = [row for row in shown if row.now_reach or row.no_longer_reach]
+    crossed = [row for row in shown if row["now_reach"] or row["no_longer_reach"]]
     if crossed:
         yield Head(f"which traces crossed the threshold {threshold}:")
-        yield Table([_crossing(row, has_moved=old != new) for row in crossed], marked=[0])
+        yield Table(cells(crossed, *(_MOVED_THRESHOLD if old != new else _CROSSED)), marked=[0])
     else:
         yield Head(f"no trace crossed the threshold {threshold}")
 
 
-def _crossing(row: DomainMoves, *, has_moved: bool) -> Row:
-    now, no_longer = row.now_reach_by_threshold, row.no_longer_reach_by_threshold
-    return {
-        **_domain(row),
-        "now reach it": f"{row.now_reach:,}",
-        **({"of these by its move": f"{now:,}"} if has_moved else {}),
-        "no longer reach it": f"{row.no_longer_reach:,}",
-        **({"of those by its move": f"{no_longer:,}"} if has_moved else {}),
-    }
-
-
 def _movements(
-    result: Comparison, shown: Iterable[DomainMoves], *, shows_text: bool
+    result: Comparison, shown: Iterable[Mapping[str, Any]], *, shows_text: bool
 ) -> Iterator[Part]:
     """What moved the scores, and the traces that moved most, with their objectives or without."""
     if not result.movers:
         yield Head("no score moved")
         return
     yield Head("what moved them, on the mean:")
-    yield Table([{**_domain(row), **_parts(row)} for row in shown], marked=[0])
+    yield Table(cells(shown, "task_domain", *_PARTS), marked=[0])
     movers = result.movers[:_MOVERS]
     notes = [shortened(_objective(change), _LINE - 4) for change in movers if shows_text]
     yield from ("", Head("which moved most:"))
-    yield Table([_top_change(row) for row in movers], notes=notes)
+    yield Table(cells(movers, *_TOP), notes=notes)
 
 
-def _scores(row: DomainMoves) -> Row:
-    return {
-        **_domain(row),
-        "traces": f"{row.traces:,}",
-        "rose": f"{row.rose:,}",
-        "fell": f"{row.fell:,}",
-        "stayed": f"{row.stayed:,}",
-        "mean change": _signed(row.second_mean - row.first_mean),
-        "mean absolute": f"{row.mean_absolute_change:.4f}",
-        "stability index": _known(row.stability_index),
-        "rank corr": _known(row.rank_correlation),
-    }
-
-
-def _known(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
-
-
-def _top_change(row: TopChange) -> Row:
-    return {
-        "trace": shortened(row.trace_id, _IDENTITY),
-        "domain": shortened(row.task_domain, _DOMAIN),
-        "from": f"{row.first_score:.4f}",
-        "to": f"{row.second_score:.4f}",
-        **_parts(row),
-    }
-
-
-def _objective(row: TopChange) -> str:
-    single = f"(a single thought in the {row.single_thought} run) " if row.single_thought else ""
-    if row.objective is None:
-        return f"{single}({UNREAD[row.unread or 'unreadable']})"
-    return single + one_line(row.objective)
-
-
-def _domain(row: DomainMoves) -> Row:
-    return {"domain": "all" if row.task_domain is None else shortened(row.task_domain, _DOMAIN)}
-
-
-def _parts(row: DomainMoves | TopChange) -> Row:
-    return {
-        "facts": _signed(row.from_facts),
-        "novelty": _signed(row.from_novelty),
-        "weights": _signed(row.from_weights),
-        "overrides": _signed(row.from_overrides),
-    }
-
-
-def _signed(value: float) -> str:
-    return f"{value:+z.4f}"  # z: no minus before a zero
+def _objective(row: Mapping[str, Any]) -> str:
+    thought = row["single_thought"]
+    single = f"(a single thought in the {thought} run) " if thought else ""
+    if row["objective"] is None:
+        return f"{single}({UNREAD[row['unread'] or 'unreadable']})"
+    return single + one_line(row["objective"])

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import polars as pl
-
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import SettingError
 from kp_batch.files import atomic_write
@@ -17,7 +15,7 @@ from kp_batch.ingest.scan import scan_archive
 from kp_batch.operations.compare import (
     Comparison,
     Side,
-    TopChange,
+    TopChanges,
     compare_tables,
     comparison_parts,
 )
@@ -33,7 +31,6 @@ from kp_batch.report.run_summary import nothing_text
 from kp_batch.runs.rolled_back import check_rolled_back
 from kp_batch.runs.run import Run, effective_config
 from kp_batch.steps.step import Executor, ThreadExecutor, step, timed
-from kp_batch.tables import frame_of_rows
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.audits import refuse_failed, results_parts
 from kp_batch.warehouse.bucket.location import shown
@@ -55,12 +52,12 @@ class Preview(RunResult):
     comparison: Comparison | None = None  # null: nothing would change, or nothing is published yet
 
     @property
-    def moved(self) -> pl.DataFrame:
-        """The traces that would move most, as `Comparison.moved`; no row without a comparison."""
-        return frame_of_rows(TopChange, self.comparison.movers if self.comparison else ())
+    def moved(self) -> TopChanges:
+        """The traces that would move most, as `Comparison.movers`; none without a comparison."""
+        return self.comparison.movers if self.comparison else TopChanges()
 
     def _parts_of_work(self) -> Iterable[Part]:
-        return preview_parts(self, rest="comparison.by_domain")
+        return preview_parts(self, rest="comparison.domains")
 
 
 def plan(config: RescoreConfig, *, by_domain_and_day: bool = False) -> PlanDescription:

@@ -4,7 +4,7 @@ Each is replayed by itself, one trace after the other through `VectorCache`: a c
 in blocks.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from kp_batch.archive.folders import SourceFile
 from kp_batch.archive.reading import read_rows
 from kp_batch.archive.sources import has_content, stat_file
 from kp_batch.archive.validation import reasons
+from kp_batch.columns import Rows, cells
 from kp_batch.duck import set_variables, sql
 from kp_batch.embedding.chunks import damaged_rows
 from kp_batch.embedding.encoders import load_encoder
@@ -35,8 +36,7 @@ from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.schemas import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.scoring.composite import composite, profiles_of, score
 from kp_batch.scoring.facts import with_facts
-from kp_batch.tables import frame_of_rows
-from kp_batch.text import count_of, shortened, ten_of
+from kp_batch.text import count_of, ten_of
 from kp_batch.vectors import Float32s
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_published
@@ -50,20 +50,11 @@ _ARCHIVE_COLUMNS = (*OWN_COLUMNS, "cache_group")  # known from the files, withou
 _COMPARED = (*_ARCHIVE_COLUMNS, *NOVELTY, "composite", "score")
 
 
-@dataclass(frozen=True)
-class Difference:
-    """How far one column of the scores is off, at the most."""
+class Differences(Rows):
+    """How far each column of the scores is off, at the most; null where nothing is: its trace."""
 
-    column: str  # of `scores`, or `vector`: the stored one, by its components
-    # In the column's unit; 0 or 1 if it is no number; infinite for no vector; null: not compared.
-    max_difference: float | None
-    tolerance: float  # the greatest that is none yet
-    trace_id: str | None  # which trace shows it; null where nothing is off
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether it is beyond the tolerance, or no number."""
-        return self.max_difference is not None and not self.max_difference <= self.tolerance
+    __slots__ = ()
+    names = ("column", "max_difference", "tolerance", "trace_id")
 
 
 @dataclass(frozen=True)
@@ -74,12 +65,8 @@ class Verification(Displayed):
     missing: int  # traces of the archive that have no score
     sampled: int  # traces
     checked: int  # of these; the others' files are gone, unreadable or changed
-    differences: tuple[Difference, ...]  # one a column
+    differences: Differences
     wrong: str  # what is beyond tolerance, in words; empty: nothing
-
-    def to_polars(self) -> pl.DataFrame:
-        """A row for each of `differences`, with its fields."""
-        return frame_of_rows(Difference, self.differences)
 
     def _parts(self) -> Iterator[Part]:
         yield from verification_parts(self)
@@ -101,18 +88,16 @@ def verification_parts(result: Verification) -> Iterator[Part]:
         + (f", {skipped:,} skipped: {files} gone or changed" if skipped else "")
     )
     yield ""
-    rows = [
-        {
-            "column": each.column,
-            "greatest difference": "not compared"
-            if each.max_difference is None
-            else f"{each.max_difference:.3g}",
-            "tolerance": f"{each.tolerance:.3g}",
-            "trace": shortened(each.trace_id or "", _ID),
-        }
-        for each in result.differences
-    ]
-    yield Table(rows, marked=[n for n, each in enumerate(result.differences) if each.is_wrong])
+    yield Table(
+        cells(result.differences, *Differences.names),
+        marked=[place for place, each in enumerate(result.differences) if _is_wrong(each)],
+    )
+
+
+def _is_wrong(row: Mapping[str, Any]) -> bool:
+    """Whether a difference is beyond its tolerance, or no number."""
+    greatest = row["max_difference"]
+    return greatest is not None and not greatest <= row["tolerance"]
 
 
 def refuse_wrong(result: Verification) -> Verification:
@@ -178,7 +163,7 @@ def verify(warehouse: Path, *, traces: int, seed: int, embed: bool) -> Verificat
         again = _computed_again(snapshot, stored, Reference(snapshot, fresh, stored))
         missing = snapshot.ask(sql(__name__, "unscored.sql")).item()
     tolerance = VECTOR_TOLERANCE[settings["precision"]]
-    differences = tuple(_differences(stored, again, tolerance))
+    differences = Differences.of(_differences(stored, again, tolerance))
     return Verification(
         seed=seed,
         missing=missing,
@@ -293,7 +278,7 @@ def _sample(snapshot: OpenSnapshot, traces: int, seed: int) -> pl.DataFrame:
 
 
 def _wrong(
-    sampled: pl.DataFrame, checked: int, missing: int, differences: Iterable[Difference]
+    sampled: pl.DataFrame, checked: int, missing: int, differences: Differences
 ) -> Iterator[str]:
     if len(sampled) and not checked:
         yield (
@@ -308,10 +293,8 @@ def _wrong(
         )
     if missing:
         yield f"no score for {count_of(missing, 'trace')} of the archive"
-    for difference in differences:
-        if difference.is_wrong:
-            off = f"{difference.max_difference:.3g}"
-            yield f"{difference.column} of {difference.trace_id} is off by {off}"
+    for row in filter(_is_wrong, differences):
+        yield f"{row['column']} of {row['trace_id']} is off by {row['max_difference']:.3g}"
 
 
 def _facts_now(sampled: pl.DataFrame) -> pl.DataFrame:
@@ -369,19 +352,19 @@ def _vectors(settings: Mapping[str, Any], rows: pl.DataFrame) -> dict[tuple[str,
 
 def _differences(
     stored: pl.DataFrame, again: pl.DataFrame, tolerance: float
-) -> Iterator[Difference]:
+) -> Iterator[dict[str, Any]]:
     """How far each column is off, at the most."""
     for name in (*_COMPARED, "vector"):
         now = again.get_column(name)
         off = now if name == "vector" else _off(stored.get_column(name), now)
         worst = off.arg_max()
         greatest = None if worst is None else off[worst]
-        yield Difference(
-            column=name,
-            max_difference=greatest,
-            tolerance=tolerance if name == "vector" else 0.0,
-            trace_id=stored.item(worst, "trace_id") if greatest else None,
-        )
+        yield {
+            "column": name,
+            "max_difference": greatest,
+            "tolerance": tolerance if name == "vector" else 0.0,
+            "trace_id": stored.item(worst, "trace_id") if greatest else None,
+        }
 
 
 def _off(was: pl.Series, now: pl.Series) -> pl.Series:

@@ -7,16 +7,15 @@ import polars as pl
 
 from kp_batch.archive.ledger import FileChanges
 from kp_batch.archive.validation import SUPERSEDED
-from kp_batch.errors import KpBatchError
+from kp_batch.columns import Rows, cells
 from kp_batch.html import Displayed
 from kp_batch.novelty.cache_settings import format_cache_by
-from kp_batch.parts import Facts, Head, Part, Row, Table, as_text
+from kp_batch.parts import Facts, Head, Part, Table, as_text
 from kp_batch.planning.changes import Loss
 from kp_batch.planning.excess import exceeded_limits
 from kp_batch.planning.plan import Plan
 from kp_batch.runs.run import Run
 from kp_batch.settings import Settings
-from kp_batch.tables import frame_of_rows
 from kp_batch.text import DOMAIN, be, count_of, printable, shortened, some_of
 from kp_batch.warehouse.reasons import Pending, Reason, for_mail
 
@@ -28,15 +27,11 @@ _ROWS = 20  # by domain and day that a notebook shows
 _OF_SCORING = {*Settings.model_fields, "weights", "audit", "formula", "model_files"}
 
 
-@dataclass(frozen=True)
-class DomainDay:
-    """How many traces of one domain and day are to be replayed, restated and reweighted."""
+class DomainDays(Rows):
+    """How many traces of each domain and day are to be replayed, restated and reweighted."""
 
-    task_domain: str
-    day: str  # as 2026-01-31
-    replay: int
-    restate: int
-    reweight: int
+    __slots__ = ()
+    names = ("task_domain", "day", "replay", "restate", "reweight")
 
 
 @dataclass(frozen=True)
@@ -63,40 +58,20 @@ class PlanDescription(Displayed):
     pruned: Loss | None  # of these: removed with their files by --prune
     domains: int  # that have any to restate
     largest_domains: dict[str, int]  # by the traces to restate: those of them that have the most
-    by_domain_and_day: list[DomainDay] | None  # None: not asked for, there may be millions
+    by_domain_and_day: DomainDays | None  # None: not asked for, there may be millions
     partitions: list[str]  # the days to be rewritten
     future_partitions: list[str]  # those of them that are after the day of the run
     pending: list[Pending]  # see `Plan.pending`
     estimated_seconds: float | None  # None where no rates are known for it
 
-    def to_polars(self) -> pl.DataFrame:
-        """The work: a row for each domain and day, with the fields of `DomainDay`.
-
-        Raises:
-            KpBatchError: the plan was not asked for it.
-        """
-        if self.by_domain_and_day is None:
-            raise KpBatchError("this plan has no rows; make one with by_domain_and_day=True")
-        return frame_of_rows(DomainDay, self.by_domain_and_day)
-
     def _parts(self) -> Iterator[Part]:
         yield from plan_parts(self)
         if self.by_domain_and_day:
             yield Head("by domain and day:")
-            yield Table([_cells(row) for row in self.by_domain_and_day[:_ROWS]])
+            yield Table(cells(self.by_domain_and_day[:_ROWS], *DomainDays.names))
             more = len(self.by_domain_and_day) - _ROWS
             if more > 0:
-                yield f"  {more:,} more: see to_polars()"
-
-
-def _cells(row: DomainDay) -> Row:
-    return {
-        "domain": shortened(row.task_domain, DOMAIN),
-        "day": row.day,
-        "replay": f"{row.replay:,}",
-        "restate": f"{row.restate:,}",
-        "reweight": f"{row.reweight:,}",
-    }
+                yield f"  {more:,} more: see by_domain_and_day"
 
 
 def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDescription:
@@ -136,8 +111,9 @@ def describe(run: Run, plan: Plan, *, by_domain_and_day: bool = False) -> PlanDe
     )
 
 
-def _domain_days(workload: pl.DataFrame) -> list[DomainDay]:
-    return [DomainDay(domain, str(day), *counts) for domain, day, *counts in workload.iter_rows()]
+def _domain_days(workload: pl.DataFrame) -> DomainDays:
+    days = workload.with_columns(pl.col("day").cast(pl.String))
+    return DomainDays.of(days.iter_rows(named=True))
 
 
 def plan_text(plan: PlanDescription) -> str:

@@ -6,11 +6,11 @@ from heapq import nlargest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kp_batch.columns import Rows, cells
 from kp_batch.parts import Facts, Head, Part, Row, Table
 from kp_batch.parts import as_text as text_of
 from kp_batch.steps.step import PREFECT, START, Clock, step_seconds
-from kp_batch.tables import frame_of_rows
-from kp_batch.text import DOMAIN, bar_line, count_of, printable, shortened
+from kp_batch.text import count_of, printable
 from kp_batch.warehouse.audits import AuditResult, audits_text
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.last_run import the_try
@@ -18,8 +18,6 @@ from kp_batch.warehouse.run_record import RunCounts
 from kp_batch.warehouse.run_result import RunResult, now
 
 if TYPE_CHECKING:  # printing a summary does not need these
-    import polars as pl
-
     from kp_batch.planning.plan import Plan
     from kp_batch.runs.run import Run
 
@@ -28,16 +26,14 @@ _DOMAINS_SHOWN = 50
 _OVERHEAD = {PREFECT: "Prefect", START: "start"}
 
 
-@dataclass(frozen=True)
-class DomainScores:
-    """The distribution of the scores of one domain."""
+class DomainScores(Rows):
+    """The distribution of the scores of domains, as in the table `distributions`."""
 
-    task_domain: str
-    traces: int
-    worth_sharing: int  # of them, by the threshold
-    mean: float
-    quantiles: list[float]  # see `_QUANTILES`
-    bins: list[int]  # counts of ten bins of equal width
+    __slots__ = ()
+    names = ("task_domain", "traces", "worth_sharing", "mean", *_QUANTILES, "bins")
+
+
+_NO_SCORES = DomainScores()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +41,7 @@ class Summary(RunResult):
     """How a run went, and how the scores are distributed since."""
 
     domains: int = 0
-    scores: Sequence[DomainScores] = ()  # of domains, in the order of their names
-
-    def to_polars(self) -> "pl.DataFrame":
-        """The distribution of the scores: a row for each of `scores`, with its fields."""
-        return frame_of_rows(DomainScores, self.scores)
+    scores: DomainScores = _NO_SCORES  # in the order of the domains' names
 
     def _parts_of_work(self) -> Iterable[Part]:
         return summary_parts(self)
@@ -113,10 +105,10 @@ def summary_parts(summary: Summary) -> Iterator[Part]:
         yield f"  {more:,} more, with fewer traces: see the view distributions"
 
 
-def _largest(scores: Sequence[DomainScores]) -> list[DomainScores]:
+def _largest(scores: DomainScores) -> DomainScores:
     """The domains with the most traces, in their order."""
-    most = nlargest(_DOMAINS_SHOWN, range(len(scores)), key=lambda place: scores[place].traces)
-    return [scores[place] for place in sorted(most)]
+    most = nlargest(_DOMAINS_SHOWN, range(len(scores)), key=lambda place: scores[place]["traces"])
+    return DomainScores(scores[place] for place in sorted(most))
 
 
 def _facts(summary: Summary, counts: RunCounts) -> Iterator[tuple[str, str]]:
@@ -171,24 +163,13 @@ def _duration(summary: Summary) -> str:
     return f"{sum(seconds.values()):.1f} s ({listed})"
 
 
-def as_table(scores: Sequence[DomainScores]) -> list[Row]:
+def as_table(scores: DomainScores) -> list[Row]:
     """Format the distribution of the scores, a row for each domain."""
-    return [
-        {
-            "domain": shortened(row.task_domain, DOMAIN),
-            "0 to 1": bar_line(row.bins),
-            "traces": f"{row.traces:,}",
-            "worth sharing": f"{row.worth_sharing / row.traces:.1%}",
-            "mean": f"{row.mean:.3f}",
-            **{name: f"{value:.3f}" for name, value in zip(_QUANTILES, row.quantiles, strict=True)},
-        }
-        for row in scores
-    ]
+    rows = ({**row, "share": row["worth_sharing"] / row["traces"]} for row in scores)
+    return cells(rows, "task_domain", "bins", "traces", "share", "mean", *_QUANTILES)
 
 
-def _distributions(
-    warehouse: Path, run_id: str | None, most: int
-) -> tuple[int, list[DomainScores]]:
+def _distributions(warehouse: Path, run_id: str | None, most: int) -> tuple[int, DomainScores]:
     """Read the number of domains of a run, or of the last done one, and the largest of them."""
     import polars as pl
 
@@ -200,8 +181,5 @@ def _distributions(
     is_of_run = pl.col("run_id") == (run_id or (last and last.run_id))
     rows = snapshot.scan("distributions").filter(is_of_run & pl.col("task_domain").is_not_null())
     largest = rows.sort("traces", "task_domain", descending=[True, False]).head(most)
-    in_order = largest.sort("task_domain").select(
-        *("task_domain", "traces", "worth_sharing", "mean"), pl.concat_list(_QUANTILES), "bins"
-    )
-    number, frame = pl.collect_all([rows.select(pl.len()), in_order])
-    return number.item(), [DomainScores(*row) for row in frame.iter_rows()]
+    number, frame = pl.collect_all([rows.select(pl.len()), largest.sort("task_domain")])
+    return number.item(), DomainScores.of(frame.iter_rows(named=True))

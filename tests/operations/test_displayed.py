@@ -10,13 +10,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kp_batch.errors import KpBatchError
+from kp_batch.cli.options import json_line
+from kp_batch.columns import Rows
 from kp_batch.html import Displayed
-from kp_batch.operations.compare import Comparison, DomainMoves, TopChange, compare, comparison_text
+from kp_batch.operations.compare import Comparison, TopChanges, compare, comparison_text
 from kp_batch.operations.explain import explain
 from kp_batch.operations.explanation import Explanation, ScoreChange, explanation_text
 from kp_batch.operations.neighbours import Neighbour
-from kp_batch.operations.preview import Preview, plan, preview, preview_text
+from kp_batch.operations.preview import plan, preview, preview_text
 from kp_batch.operations.redundancy import Redundancy, redundancy, redundancy_text
 from kp_batch.operations.rollback import RollbackResult, plan_rollback, rolled_back_text
 from kp_batch.operations.score import (
@@ -41,11 +42,11 @@ from kp_batch.operations.sweep import sweep
 from kp_batch.operations.sweep_result import Sweep, Variant, sweep_text
 from kp_batch.operations.sweep_values import SweepValues
 from kp_batch.operations.vacuum import vacuum
-from kp_batch.operations.verify import Difference, Verification, verification_text, verify
+from kp_batch.operations.verify import Differences, Verification, verification_text, verify
 from kp_batch.operations.warehouse_cache import scoring
 from kp_batch.pipeline.audit import audit
 from kp_batch.pipeline.rescore import rescore_and_report
-from kp_batch.planning.explain_plan import DomainDay, PlanDescription, plan_text
+from kp_batch.planning.explain_plan import DomainDays, PlanDescription, plan_text
 from kp_batch.report.run_summary import DomainScores, Summary, as_text
 from kp_batch.text import printable, printable_lines
 from kp_batch.warehouse.audits import AuditResult, AuditResults, results_text
@@ -55,6 +56,7 @@ from tests.support.browser import CHROMIUM, faint, launched, opened_in
 from tests.support.cells import Shown, Table, is_harmless
 from tests.support.runs import config, without_page
 from tests.support.sample import write_sample
+from tests.support.schemas import TypeAdapter
 
 pytestmark = pytest.mark.slow
 
@@ -164,7 +166,8 @@ def test_no_text_of_a_trace_is_more_than_text(results: Results) -> None:
     assert {"run", "preview", "explanation", "similar", "audits", "scored"} <= {*escaped}
     comparison: Comparison = results["comparison"]
     names = {"trace_id": HOSTILE, "task_domain": HOSTILE, "objective": HOSTILE}
-    html = replace(comparison, movers=(replace(comparison.movers[0], **names),))._repr_html_()
+    movers = TopChanges([{**comparison.movers[0], **names}])
+    html = replace(comparison, movers=movers)._repr_html_()
     assert is_harmless(html)
     assert Shown(html).texts[-1].startswith(SCRIPT)
 
@@ -287,53 +290,49 @@ def test_the_summary_shows_the_distribution_of_each_domain(results: Results) -> 
     summary: Summary = results["summary"]
     table = shown(results, "summary").tables[-1]
     scores = summary.scores
-    assert column(table, "domain") == [printable(each.task_domain) for each in scores]
-    assert column(table, "traces") == [f"{each.traces:,}" for each in scores]
-    assert column(table, "mean") == [f"{each.mean:.3f}" for each in scores]
-    assert column(table, "p95") == [f"{each.quantiles[4]:.3f}" for each in scores]
-    many = [replace(scores[0], task_domain=f"d{n:04}", traces=n) for n in range(1_000)]
-    cut = Shown(replace(summary, scores=many, domains=1_000)._repr_html_())
+    assert column(table, "domain") == [printable(each["task_domain"]) for each in scores]
+    assert column(table, "traces") == [f"{each['traces']:,}" for each in scores]
+    assert column(table, "mean") == [f"{each['mean']:.3f}" for each in scores]
+    assert column(table, "p95") == [f"{each['p95']:.3f}" for each in scores]
+    many = [{**scores[0], "task_domain": f"d{n:04}", "traces": n + 1} for n in range(1_000)]
+    cut = Shown(replace(summary, scores=DomainScores(many), domains=1_000)._repr_html_())
     assert column(cut.tables[-1], "domain") == [f"d{n:04}" for n in range(950, 1_000)]
     assert "950 more, with fewer traces: see the view distributions" in cut.texts
 
 
 def test_the_plan_shows_the_work_by_domain_and_day_and_cuts_what_is_long(results: Results) -> None:
     described: PlanDescription = results["plan"]
-    rows = described.by_domain_and_day or []
+    rows = described.by_domain_and_day or ()
     table = shown(results, "plan").tables[-1]
-    assert column(table, "restate") == [f"{row.restate:,}" for row in rows][:20]
-    assert column(table, "day") == [row.day for row in rows][:20]
-    days = [DomainDay("code", f"{2018 + n // 360}-01-01", 1, 2, 0) for n in range(3_000)]
-    html = replace(described, by_domain_and_day=days)._repr_html_()
+    assert column(table, "restate") == [f"{row['restate']:,}" for row in rows][:20]
+    assert column(table, "day") == [row["day"] for row in rows][:20]
+    html = replace(described, by_domain_and_day=DomainDays(rows[:1] * 3_000))._repr_html_()
     assert len(Shown(html).tables[-1].rows) == 20
-    assert "2,980 more: see to_polars()" in Shown(html).texts
+    assert "2,980 more: see by_domain_and_day" in Shown(html).texts
     assert len(html) < 20_000
-    assert described.to_polars().columns == ["task_domain", "day", "replay", "restate", "reweight"]
-    with pytest.raises(KpBatchError, match="this plan has no rows; make one with by_domain_and_d"):
-        replace(described, by_domain_and_day=None).to_polars()
 
 
 def test_the_comparison_shows_the_moves_of_each_domain_and_of_ten_traces(results: Results) -> None:
     comparison: Comparison = results["comparison"]
     tables = {tuple(table.head): table for table in shown(results, "comparison").tables}
     [moves] = [table for head, table in tables.items() if "rank corr" in head]
-    assert column(moves, "rose") == [f"{each.rose:,}" for each in comparison.domains]
+    assert column(moves, "rose") == [f"{each['rose']:,}" for each in comparison.domains]
     assert column(moves, "mean absolute") == [
-        f"{each.mean_absolute_change:.4f}" for each in comparison.domains
+        f"{each['mean_absolute_change']:.4f}" for each in comparison.domains
     ]
     assert moves.kinds == ["marked", *[""] * (len(comparison.domains) - 1)]
     [moved] = [table for head, table in tables.items() if head[0] == "trace"]
     rows, notes = moved.rows[::2], moved.rows[1::2]
     movers = comparison.movers[:10]
     assert [row[2:4] for row in rows] == [
-        [f"{each.first_score:.4f}", f"{each.second_score:.4f}"] for each in movers
+        [f"{each['first_score']:.4f}", f"{each['second_score']:.4f}"] for each in movers
     ]
     assert [note[0][:20] for note in notes] == [
-        " ".join(str(each.objective).split())[:20] for each in movers
+        " ".join(str(each["objective"]).split())[:20] for each in movers
     ]
     more = len(comparison.movers) - 10
     assert more > 0
-    assert shown(results, "comparison").texts[-1] == f"{more:,} more: see moved"
+    assert shown(results, "comparison").texts[-1] == f"{more:,} more: see movers"
 
 
 def test_the_sweep_marks_the_combination_in_force(results: Results) -> None:
@@ -394,10 +393,11 @@ def bar_of(style: str | None) -> tuple[float, float]:
 def test_a_verification_marks_and_tells_what_is_wrong(results: Results) -> None:
     result: Verification = results["verification"]
     [table] = shown(results, "verification").tables
-    assert column(table, "column") == [each.column for each in result.differences]
+    assert column(table, "column") == [each["column"] for each in result.differences]
     assert {*table.kinds} == {""}
     first, *others = result.differences
-    wrong = replace(result, differences=(replace(first, max_difference=0.5), *others), wrong="off")
+    differences = Differences([{**first, "max_difference": 0.5}, *others])
+    wrong = replace(result, differences=differences, wrong="off")
     card = Shown(wrong._repr_html_())
     assert card.tables[0].kinds[0] == "marked"
     assert column(card.tables[0], "greatest difference")[0] == "0.5"
@@ -410,16 +410,10 @@ def test_a_preview_publishes_nothing_whatever_its_settings_say(results: Results)
 
 
 FRAMES: Sequence[tuple[str, Callable[[Any], pl.DataFrame], Callable[[Any], Any], type]] = (
-    ("summary", Summary.to_polars, lambda x: x.scores, DomainScores),
-    ("plan", PlanDescription.to_polars, lambda x: x.by_domain_and_day, DomainDay),
-    ("comparison", lambda x: x.moved, lambda x: x.movers, TopChange),
-    ("comparison", lambda x: x.by_domain, lambda x: x.domains, DomainMoves),
-    ("preview", lambda x: x.moved, lambda x: x.comparison.movers, TopChange),
     ("sweep", Sweep.to_polars, lambda x: x.variants, Variant),
     ("explanation", lambda x: x.traces_met, lambda x: x.neighbours, Neighbour),
     ("explanation", lambda x: x.score_changes, lambda x: x.history, ScoreChange),
     ("similar", SimilarTraces.to_polars, lambda x: x.nearest, SimilarTrace),
-    ("verification", Verification.to_polars, lambda x: x.differences, Difference),
     ("settings", SettingsInForce.to_polars, lambda x: x, Setting),
     ("audits", AuditResults.to_polars, lambda x: x, AuditResult),
 )
@@ -446,33 +440,51 @@ def test_a_frame_has_the_fields_of_its_rows(
                 assert (str(value) if field == "day" else value) == wanted[field]
 
 
+TABLES: Sequence[Callable[[Results], Rows]] = (
+    lambda results: results["summary"].scores,
+    lambda results: results["plan"].by_domain_and_day,
+    lambda results: results["comparison"].movers,
+    lambda results: results["comparison"].domains,
+    lambda results: results["verification"].differences,
+)
+
+
+@pytest.mark.parametrize("table_of", TABLES)
+def test_a_table_is_the_same_as_a_frame_as_json_and_in_a_notebook(
+    results: Results, table_of: Callable[[Results], Rows]
+) -> None:
+    table, kind = table_of(results), type(table_of(results))
+    frame = table.to_polars()
+    assert kind().to_polars().schema == frame.schema
+    assert [{**row, "day": str(row.get("day"))} for row in frame.iter_rows(named=True)] == [
+        {"day": "None", **row} for row in table
+    ]
+    assert TypeAdapter(kind).validate_json(json_line(table)) == table
+    html = table._repr_html_()
+    assert is_harmless(html)
+    assert len(Shown(html).tables[0].rows) == min(len(table), 50) > 0
+
+
 def test_frames_of_nothing_have_the_same_columns_and_types(results: Results) -> None:
     emptied = {
-        "summary": {"scores": []},
-        "plan": {"by_domain_and_day": []},
-        "comparison": {"movers": (), "domains": ()},
         "sweep": {"variants": ()},
         "explanation": {"neighbours": (), "history": ()},
         "similar": {"nearest": ()},
-        "verification": {"differences": ()},
     }
     for name, frame_of, _, _ in FRAMES:
         if name in emptied and (changes := emptied[name]):
             empty = frame_of(replace(results[name], **changes))
             assert empty.schema == frame_of(results[name]).schema
-    without: Preview = replace(results["preview"], comparison=None)
-    assert without.moved.is_empty()
-    assert without.moved.schema == results["preview"].moved.schema
     assert AuditResults().to_polars().schema == results["audits"].to_polars().schema
     assert SettingsInForce().to_polars().schema == results["settings"].to_polars().schema
     assert results["audits"].to_polars()["state"].to_list() == ["passes", "warns"]
 
 
 def test_some_types_of_frames(results: Results) -> None:
-    moved = results["preview"].moved.schema
+    moved = results["preview"].comparison.movers.to_polars().schema
     assert (moved["change"], moved["objective"]) == (pl.Float64, pl.String)
     assert results["similar"].to_polars().schema["created_at"] == pl.Datetime("us", "UTC")
-    assert results["plan"].to_polars().schema["day"] == pl.Date
+    assert results["plan"].by_domain_and_day.to_polars().schema["day"] == pl.Date
     assert results["explanation"].score_changes.schema["finished_at"] == pl.Datetime("us", "UTC")
     terms = results["explanation"].terms
     assert terms["product"].sum() == pytest.approx(results["explanation"].breakdown.composite)

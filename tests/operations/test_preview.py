@@ -79,11 +79,12 @@ def test_a_preview_is_the_comparison_of_the_run_afterwards_and_leaves_nothing(
     assert result.comparison
     assert result.comparison.movers
     assert replace(result.comparison, second=done.second) == done
-    assert result.comparison.domains[0].traces == 80
+    assert result.comparison.domains[0]["traces"] == 80
     assert (result.changes, result.comparison.only_in_second) == (True, 3)
-    assert result.comparison.movers[0].objective
-    assert str(result.comparison.movers[0].objective)[:20] in preview_text(result)
-    assert str(result.comparison.movers[0].objective) not in preview_text(result, shows_text=False)
+    objective = result.comparison.movers[0]["objective"]
+    assert objective
+    assert objective[:20] in preview_text(result)
+    assert objective not in preview_text(result, shows_text=False)
 
 
 @pytest.mark.telling

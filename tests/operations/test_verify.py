@@ -44,9 +44,9 @@ def checked(folder: Path, traces: int = ALL, *, seed: int = 0, embed: bool = Tru
 def differing(result: Verification) -> dict[str, str | None]:
     """The columns that differ, each with the trace that shows it."""
     return {
-        difference.column: difference.trace_id
+        difference["column"]: difference["trace_id"]
         for difference in result.differences
-        if difference.max_difference
+        if difference["max_difference"]
     }
 
 
@@ -56,7 +56,7 @@ def assert_sound(folder: Path, traces: int) -> None:
         assert (result.missing, result.sampled, result.checked) == (0, traces, traces)
         assert differing(result) == {}
         assert result.wrong == ""
-        assert embed or result.differences[-1].max_difference is None
+        assert embed or result.differences[-1]["max_difference"] is None
 
 
 # --- what is sound ---
@@ -438,7 +438,7 @@ def test_changed_and_lost_files_are_skipped_and_counted(folder: Path) -> None:
         "nothing could be checked: of 8 traces drawn, all stand in files that are gone, unreadable "
         "or changed"
     )
-    assert {difference.max_difference for difference in result.differences} == {None}
+    assert {difference["max_difference"] for difference in result.differences} == {None}
     text = verification_text(result)
     assert text.startswith("0 traces verified (--seed 0), 8 skipped")
     assert text.count("not compared") == len(result.differences)

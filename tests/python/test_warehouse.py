@@ -438,7 +438,7 @@ def test_an_outcome_is_what_run_prints(own: kp.Warehouse) -> None:
         told = printed(own, "run", "--cache-size", 2, "--max-reject-share", 1, "--no-prefect")
 
     assert as_json(run).keys() == told.keys()
-    assert run.scores[0].traces == told["scores"][0]["traces"]
+    assert run.scores[0]["traces"] == told["scores"][0]["traces"]
     assert as_json(run.counts) == told["counts"]
 
 

@@ -20,6 +20,7 @@ from annotated_types import Ge, Le, MinLen
 from kp_batch import bounds
 from kp_batch.cli import _MODULES, kp_batch
 from kp_batch.cli.options import GROUPS, SettingsCommand, group_of
+from kp_batch.columns import COLUMNS
 from kp_batch.config import RescoreConfig
 from kp_batch.warehouse.questions import Question, columns
 from kp_batch.warehouse.questions import questions as all_questions
@@ -152,6 +153,12 @@ def macros() -> Iterator[str]:
             yield f"| `{name}({', '.join(parameters)})` | {_cell(comment)} |"
 
 
+def columns_of_results() -> Iterator[str]:
+    """Every column of the tables of results."""
+    yield "| column | meaning |\n|---|---|"
+    yield from (f"| `{name}` | {_cell(each.meaning)} |" for name, each in COLUMNS.items())
+
+
 @contextmanager
 def _empty() -> Iterator[duckdb.DuckDBPyConnection]:
     """A catalog without a run."""
@@ -166,7 +173,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], Iterator[str]]]] = MappingProxyTyp
         "commands.md": {"commands": commands},
         "settings.md": {"settings": settings, "limits": limits},
         "questions.md": {"questions": questions, "macros": macros},
-        "python.md": {"python": python},
+        "python.md": {"python": python, "columns": columns_of_results},
     }
 )
 

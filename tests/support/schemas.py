@@ -1,14 +1,17 @@
 """The JSON Schemas of what commands print, and of a row of an archive: docs/reference/schemas."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import GenericAlias
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
+from pydantic_core import core_schema
+from typing_extensions import TypedDict
 
 from kp_batch.archive.columns import FIELDS, STEP_FIELDS, STEPS
+from kp_batch.columns import COLUMNS, Rows
 from kp_batch.schemas import STEP_TYPES
 from kp_batch.text import ISO_8601
 from tests.support.pages import DOCS
@@ -64,6 +67,24 @@ def _printed_type(name: str) -> Any:
     module, type_name = _TYPES[name]
     kind = getattr(import_module(f"kp_batch.{module}"), type_name)
     return GenericAlias(list, kind) if name in _LISTED else kind
+
+
+def _of_table(kind: type[Rows], _: Any, handler: Callable[[Any], Any]) -> Any:
+    """What pydantic takes for the rows of a table, and makes its JSON Schema of."""
+    columns = {name: COLUMNS[name] for name in kind.names}
+    row: Any = TypedDict(  # pyrefly: ignore (its fields are known when it runs)
+        f"{kind.__name__}Row",  # pyrefly: ignore
+        {
+            name: Annotated[column.type, Field(description=column.meaning)]
+            for name, column in columns.items()
+        },
+    )
+    rows = handler(list[row])
+    as_list = core_schema.plain_serializer_function_ser_schema(list, return_schema=rows)
+    return core_schema.no_info_after_validator_function(kind, rows, serialization=as_list)
+
+
+setattr(Rows, "__get_pydantic_core_schema__", classmethod(_of_table))  # noqa: B010 (pyrefly)
 
 
 def _as_printed(schema: dict[str, Any]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def test_the_next_run_counts_from_it(folder: Path, warehouse: Path) -> None:
     assert sum(json.loads(fingerprints)["encoder_id"].values()) == 6
     again = rescore_archive(config(folder, folder / "archive", threshold=0.7))
     assert again.run_id is None
-    assert again.counts.accepted == sum(score.traces for score in again.scores) == 6
+    assert again.counts.accepted == sum(score["traces"] for score in again.scores) == 6
 
 
 @pytest.mark.parametrize("night", range(3))

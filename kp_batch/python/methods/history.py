@@ -56,7 +56,7 @@ class HistoryMethods(Place):
             >>> comparison = wh.compare("previous", "latest")
             >>> [reason.words for reason in comparison.changes]
             ['cache size 1000 → 100', 'audit no_perfect_score new']
-            >>> comparison.by_domain.height, comparison.moved.height
+            >>> len(comparison.domains), len(comparison.movers)
             (7, 100)
         """
         from kp_batch.operations.compare import compare
@@ -119,7 +119,7 @@ class HistoryMethods(Place):
 
         Examples:
             >>> found = wh.verify(sample=5, seed=1)
-            >>> found.checked, found.to_polars()["max_difference"].max()
+            >>> found.checked, found.differences.to_polars()["max_difference"].max()
             (5, 0.0)
         """
         from kp_batch.operations.verify import refuse_wrong, verify

@@ -60,7 +60,8 @@ class RunMethods(Place):
             >>> preview = wh.preview("archive", profiles=weights)
             >>> preview.changes, [audit.state for audit in preview.audits]
             (True, ['passes'])
-            >>> preview.moved.select("task_domain", pl.col("change").round(3)).head(2).rows()
+            >>> moved = preview.moved.to_polars()
+            >>> moved.select("task_domain", pl.col("change").round(3)).head(2).rows()
             [('code', 0.099), ('code', 0.099)]
         """
         return cast("Preview", self._start(archive, settings, preview=True, prefect=prefect))
