@@ -278,7 +278,7 @@ def test_nights_18_and_20_a_second_one_while_it_runs_and_after_it_was_killed(
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
         until(lambda: project.last_run()[0] == "killed", 20)
-    assert other.night()[:3] == (1, "could_not_begin", "busy")  # for a minute and a half
+    assert other.night()[:3] == (1, "could_not_begin", "busy")  # for an hour
     assert project.scores() == other.scores() == before
     assert project.night() == (0, "nothing_to_do", None, "")
     assert other.last_run() == ("nothing_to_do", None)
