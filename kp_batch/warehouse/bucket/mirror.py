@@ -256,6 +256,7 @@ class Mirror:
         """
         newest, here = self._manifest()[0], _manifest_here(self.folder)
         if not self._is_in_vain(newest, here):
+            self.stored.clear()  # others may build upon it
             return
         was_forgotten = _forgotten(newest) != _forgotten(here)
         gone = [path for path in self.stored if was_forgotten or not is_vector_file(path)]

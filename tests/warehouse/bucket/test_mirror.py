@@ -410,6 +410,27 @@ def test_a_publication_whose_answer_was_lost_is_published_once(
     assert len(world.history) == len(world.reported) == 5
 
 
+def test_what_was_published_unseen_is_not_withdrawn_when_others_are_first_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to the first publication is lost, and others publish upon it."""
+    put, answers = MemoryStore._put, iter(["lost", "late"])  # noqa: SLF001 (below what is tried again)
+
+    def overtaken(store: MemoryStore, path: str, *how: Any) -> str:
+        is_own = path == "manifest.json" and store is _STORES[world.folder / "0"]
+        answer = next(answers, None) if is_own else None
+        if answer == "lost":
+            put(store, path, *how)
+        if answer:
+            world.work(None, "run")
+        return put(store, path, *how)
+
+    monkeypatch.setattr(MemoryStore, "_put", overtaken)
+    world.turns.run(lambda: world.work(0, "run"))
+    assert len(world.history) == 6
+    world.judge()
+
+
 def test_what_would_be_published_upon_an_older_manifest_is_not_even_uploaded(world: World) -> None:
     sleeping = world.mirror(0)
     sleeping.store = world.mirror(None).store
