@@ -44,7 +44,6 @@ from kp_batch.warehouse.open_snapshot import OpenSnapshot, open_published
 # All is the same to the bit, but for a vector, whose last bits depend on the texts beside which it
 # was embedded: components of one text's vectors differed by 3e-7 at the most.
 VECTOR_TOLERANCE: Mapping[Precision, float] = MappingProxyType({"float32": 1e-5, "bf16": 1e-2})
-_ID = 100  # characters
 _NO_RUN_DONE: Mapping[str, Any] = {"embedder": "none", "precision": "float32", "cache_by": "none"}
 _ARCHIVE_COLUMNS = (*OWN_COLUMNS, "cache_group")  # known from the files, without a replay
 _COMPARED = (*_ARCHIVE_COLUMNS, *NOVELTY, "composite", "score")
