@@ -9,11 +9,12 @@ from kp_batch.errors import Unread
 from kp_batch.html import Displayed
 from kp_batch.parts import Part, Row, Table
 from kp_batch.tables import frame
-from kp_batch.text import bar_line, shortened
+from kp_batch.text import age, bar_line, shortened
 
 if TYPE_CHECKING:  # commands that show no frame start without
     import polars as pl
 
+_CHANGE = "+z.4f"  # z: no minus before a zero
 Form = str | Callable[[Any], str]
 
 
@@ -74,6 +75,10 @@ def _first(length: int) -> Form:
     return lambda text: shortened(text, length)
 
 
+def _made(age_s: float) -> str:
+    return f"{age(abs(age_s))} {'later' if age_s < 0 else 'earlier'}"
+
+
 def _count(meaning: str, heading: str = "") -> Column:
     return Column(meaning, int, heading, ",")
 
@@ -83,7 +88,7 @@ def _number(meaning: str, heading: str = "", form: Form = ".4f") -> Column:
 
 
 def _change(meaning: str, heading: str) -> Column:
-    return Column(meaning, float, heading, "+z.4f")  # z: no minus before a zero
+    return Column(f"{meaning}; null: not known", float | None, heading, _CHANGE)
 
 
 COLUMNS: Mapping[str, Column] = MappingProxyType(
@@ -95,6 +100,41 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         "trace_id": Column("the trace", str | None, "trace", _first(45)),
         "day": Column("the traces' day, in UTC", str, "day"),
         "traces": _count("how many there are", "traces"),
+        "run_id": Column("the run", str, "run"),
+        "line": _count("of the file, from 1", "line"),
+        # One score, and what it is made of.
+        "score": Column("0..1; null: none can be computed", float | None, "score", ".4f"),
+        "composite": Column("the weighted sum of the dimensions, 0..1", float | None),
+        **{
+            name: Column(f"the {name.replace('_', ' ')} of the trace, 0..1", float | None)
+            for name in ("complexity", "novelty", "tool_diversity", "outcome_confidence")
+        },
+        "profile": Column("whose weights it has", str | None, "profile", _first(40)),
+        "max_similarity": Column(
+            "the greatest cosine to what came before; null: nothing did",
+            float | None,
+            "similarity",
+            ".4f",
+        ),
+        "nearest_trace_id": Column("which trace that is", str | None),
+        "similarity": _number("the cosine of the two traces, -1..1", "similarity"),
+        "age_s": _number("how much earlier the trace was made, in seconds", "made", _made),
+        "is_same_text": Column(
+            "whether both have the same text",
+            bool,
+            "",
+            lambda is_same: "the same text" if is_same else "",
+        ),
+        "reasons": Column("why there is no score, as codes; or why a run had any work", list[str]),
+        "message": Column("why there is no score, in words", str | None, "", _first(120)),
+        # A score over the runs.
+        "finished_at": Column("when the run ended, in UTC", str),
+        "user": Column("who ran it", str),
+        "note": Column("of who ran it", str | None),
+        # What audits found.
+        "name": Column("of the audit", str, "audit"),
+        "state": Column("passes, allowed, warns or fails", str, "found"),
+        "rows": _count("how many rows must not be", "rows"),
         # How scores are distributed.
         "bins": Column(
             "how many scores are in each of ten bins of equal width", list[int], "0 to 1", bar_line
@@ -126,7 +166,12 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         # How scores moved from one run to another.
         "first_score": _number("of the first run, 0..1", "from"),
         "second_score": _number("of the second run, 0..1", "to"),
-        "change": _change("the second score less the first", "change"),
+        "change": Column(
+            "a score less the one before; null: the first that is known",
+            float | None,
+            "change",
+            _CHANGE,
+        ),
         "from_facts": _change("the change by the traces' own facts, on the mean", "facts"),
         "from_novelty": _change("the change by their novelty", "novelty"),
         "from_weights": _change("the change by the weights", "weights"),

@@ -15,7 +15,7 @@ from kp_batch.duck import SQL, frame_of, read_parquet, set_variables, statement
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.errors import EncoderError, WarehouseError
 from kp_batch.operations.compare import score_changes
-from kp_batch.operations.explanation import Explanation, ScoreChange
+from kp_batch.operations.explanation import Explanation, ScoreChanges
 from kp_batch.operations.neighbours import Content, Row, cache_hits, neighbour, read_contents
 from kp_batch.schemas import SCORES
 from kp_batch.scoring.composite import breakdowns, profiles_of, scores_by_profile
@@ -197,7 +197,7 @@ class _State(NamedTuple):
     profiles: SQL
 
 
-def score_history(snapshot: OpenSnapshot, row: Row) -> tuple[ScoreChange, ...]:
+def score_history(snapshot: OpenSnapshot, row: Row) -> ScoreChanges:
     """The runs that changed a score, the last one first, as far back as their tables are kept.
 
     A rollback is one of them, where another score was published before it. A trace whose time
@@ -205,7 +205,7 @@ def score_history(snapshot: OpenSnapshot, row: Row) -> tuple[ScoreChange, ...]:
     """
     states = [*_states(snapshot, row)]
     pairs = zip_longest(states, states[1:])
-    return tuple(_score_change(snapshot, new, old) for new, old in pairs if new)
+    return ScoreChanges.of(_score_change(snapshot, new, old) for new, old in pairs if new)
 
 
 def _states(snapshot: OpenSnapshot, row: Row) -> Iterator[_State]:
@@ -273,20 +273,20 @@ def _rows_in(snapshot: OpenSnapshot, row: Row, files: Sequence[Path]) -> Mapping
     return rows
 
 
-def _score_change(snapshot: OpenSnapshot, new: _State, old: _State | None) -> ScoreChange:
+def _score_change(snapshot: OpenSnapshot, new: _State, old: _State | None) -> dict[str, Any]:
     parts: dict[str, float | None] = dict.fromkeys(_PARTS)
     if old:
         changes = score_changes(old.scores, old.profiles, new.scores)
         parts = snapshot.ask(changes).select(_PARTS).row(0, named=True)
-    return ScoreChange(
-        run_id=new.run.run_id,
-        finished_at=new.run.finished_at.isoformat(),
-        score=new.row["score"],
+    return {
+        "run_id": new.run.run_id,
+        "finished_at": new.run.finished_at.isoformat(),
+        "score": new.row["score"],
         **parts,
-        reasons=tuple(_reasons(new, old)),
-        user=new.run.user,
-        note=new.run.note,
-    )
+        "reasons": [*_reasons(new, old)],
+        "user": new.run.user,
+        "note": new.run.note,
+    }
 
 
 def _reasons(new: _State, old: _State | None) -> Iterator[str]:

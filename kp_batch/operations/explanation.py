@@ -1,12 +1,14 @@
 """The explanation of one score: as data, for a terminal and for a notebook."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from textwrap import wrap
+from typing import Any
 
 import polars as pl
 
+from kp_batch.columns import Rows, cells
 from kp_batch.dimensions import Breakdown, Counts, Term
 from kp_batch.errors import UNREAD, Unread
 from kp_batch.html import Displayed
@@ -33,21 +35,17 @@ _RUNS = 10  # shown at the most
 _REASONS = 3  # lines a run, at the most
 
 
-@dataclass(frozen=True)
-class ScoreChange:
-    """A score that a trace had, and what the run that gave it changed about it."""
+_PARTS = ("from_facts", "from_novelty", "from_weights", "from_overrides")
 
-    run_id: str
-    finished_at: str  # ISO 8601, UTC
-    score: float
-    change: float | None  # since the score before; null: the first that is known
-    from_facts: float | None  # the four sum to the change
-    from_novelty: float | None
-    from_weights: float | None
-    from_overrides: float | None
-    reasons: tuple[str, ...]  # why the run had anything to do; not the weights of other domains
-    user: str  # who ran it
-    note: str | None  # of who ran it
+
+class ScoreChanges(Rows):
+    """The scores that a trace had, and what the run that gave each changed about it."""
+
+    __slots__ = ()
+    names = (
+        *("run_id", "finished_at", "score", "change", *_PARTS),
+        *("reasons", "user", "note"),
+    )
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ class Explanation(Displayed):
     cache: CacheContents | None  # null without an encoder
     neighbours: tuple[Neighbour, ...]  # the most similar first
     neighbours_caveat: str | None  # why there are none, or why they are not those that it met
-    history: tuple[ScoreChange, ...]  # the last run that changed it first
+    history: ScoreChanges  # the last run that changed it first
     run_id: str  # of the run that last scored it
 
     @property
@@ -93,13 +91,8 @@ class Explanation(Displayed):
         """The nearest traces of the cache: a row for each of `neighbours`, with its fields."""
         return frame_of_rows(Neighbour, self.neighbours)
 
-    @property
-    def score_changes(self) -> pl.DataFrame:
-        """The scores over the runs: a row for each of `history`, with its fields."""
-        return frame_of_rows(ScoreChange, self.history)
-
     def _parts(self) -> Iterator[Part]:
-        return explanation_parts(self, line=_LONG_LINE, rest="score_changes")
+        return explanation_parts(self, line=_LONG_LINE, rest="history")
 
 
 def explanation_text(result: Explanation) -> str:
@@ -123,7 +116,7 @@ def explanation_parts(
         result.breakdown, result.counts, result.max_similarity, result.weights_from
     )
     yield from ("", *_neighbours(result))
-    yield from ("", Head("under the profiles in force:"), Table([*_other_profiles(result)]))
+    yield from ("", Head("under the profiles in force:"), Table(_other_profiles(result)))
     yield from ("", *_history(result.history, rest))
 
 
@@ -170,14 +163,17 @@ def _sum(result: Explanation) -> str:
     )
 
 
-def _other_profiles(result: Explanation) -> Iterator[Row]:
-    own = result.breakdown.profile
-    for name, score in sorted(result.by_profile.items(), key=lambda item: -item[1]):
-        yield {
-            "profile": shortened(name, 40) + (" (its own)" if name == own else ""),
-            "score": f"{score:.4f}",
-            "change": f"{score - result.breakdown.score + 0.0:+.4f}",
+def _other_profiles(result: Explanation) -> list[Row]:
+    own, score = result.breakdown.profile, result.breakdown.score
+    rows = (
+        {
+            "profile": f"{shortened(name, 30)} (its own)" if name == own else name,
+            "score": under_it,
+            "change": under_it - score,
         }
+        for name, under_it in sorted(result.by_profile.items(), key=lambda item: -item[1])
+    )
+    return cells(rows, "profile", "score", "change")
 
 
 def _neighbours(result: Explanation) -> Iterator[Part]:
@@ -231,42 +227,24 @@ def _spans(spans: Sequence[TextSpan]) -> Spans:
     return [(span.text, span.shared) for span in spans]
 
 
-def _history(history: Sequence[ScoreChange], rest: str) -> Iterator[Part]:
+def _history(history: ScoreChanges, rest: str) -> Iterator[Part]:
     yield Head("over the runs, as far back as they can be read:")
-    yield Table([_change_cells(change) for change in history[:_RUNS]])
+    yield Table(cells(history[:_RUNS], "run_id", "score", "change", *_PARTS))
     if len(history) > _RUNS:
         yield f"  {count_of(len(history) - _RUNS, 'earlier run')}: see {rest}"
     authors = [each for change in history[:_RUNS] for each in _authorship(change)]
     yield Facts(authors, width=24)
 
 
-def _authorship(change: ScoreChange) -> Iterator[tuple[str, str]]:
+def _authorship(change: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Who ran the run, and why it had anything to do."""
     lines = [
-        *wrap(signed(change.user, change.note), _LINE - 27),
+        *wrap(signed(change["user"], change["note"]), _LINE - 27),
         *wrap(
-            printable("; ".join(change.reasons)),
+            printable("; ".join(change["reasons"])),
             _LINE - 27,
             max_lines=_REASONS,
             placeholder=" …",
         ),
     ]
-    return zip_longest([change.run_id[:23]], lines, fillvalue="")
-
-
-def _change_cells(change: ScoreChange) -> Row:
-    parts = {
-        "change": change.change,
-        "facts": change.from_facts,
-        "novelty": change.from_novelty,
-        "weights": change.from_weights,
-        "overrides": change.from_overrides,
-    }
-    return {
-        "run": change.run_id,
-        "score": f"{change.score:.4f}",
-        **{
-            name: "" if value is None else f"{round(value, 4) + 0.0:+.4f}"
-            for name, value in parts.items()
-        },
-    }
+    return zip_longest([change["run_id"][:23]], lines, fillvalue="")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from io import BytesIO
 from itertools import chain, islice
-from typing import IO, Any, Self, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -21,26 +21,27 @@ from kp_batch.archive.file_formats.json import (
 )
 from kp_batch.archive.validation import reasons, reject_message
 from kp_batch.bounds import lines_of, utf8_lines_of
-from kp_batch.dimensions import Breakdown, Counts
+from kp_batch.columns import Rows, cells
+from kp_batch.dimensions import DIMENSIONS, Breakdown, Counts
 from kp_batch.errors import UnreadableError
 from kp_batch.html import Displayed
 from kp_batch.magic_bytes import PARQUET, kind_of
 from kp_batch.novelty.cache import novelty
 from kp_batch.novelty.resemblance import Similar
 from kp_batch.operations.breakdown import breakdown_table
-from kp_batch.parts import Head, Part, Row, Table, as_text
+from kp_batch.parts import Head, Part, Table, as_text
 from kp_batch.schemas import TIMESTAMP
 from kp_batch.scoring.composite import assign, breakdowns, scores_by_profile
 from kp_batch.scoring.facts import with_facts
 from kp_batch.scoring.profiles import ProfileVersions
-from kp_batch.tables import frame_of_rows
-from kp_batch.text import age, count_of, printable, shortened
+from kp_batch.text import count_of, printable, shortened
 
 T = TypeVar("T")
 # A new trace is scored at the time of asking: neither its id nor its created_at is needed.
 NOT_NEEDED = frozenset({"missing_id", "bad_created_at"})
 _ROWS = 256  # scored at once
-_NAME, _ID, _MESSAGE = 30, 60, 120  # characters
+_NAME, _ID = 30, 60  # characters
+_SHOWN = ("line", "trace_id", "task_domain", "score", "max_similarity", "message")
 _LOOKED_AT = 16  # lines, to tell what a file is
 _COLUMNS = ["row", "trace_id", "task_domain", *(field.name for field in fields(Counts))]
 
@@ -82,60 +83,37 @@ class Unscored(Displayed):
 ScoredLine = Scored | Unscored
 
 
-@dataclass(frozen=True)
-class ScoredRow:
-    """A line in a frame, by the names of the view `scores`; null where there is no score."""
+class LineScores(Rows):
+    """The scores of lines, by the names of the view `scores`; null where there is none."""
 
-    line: int  # from 1
-    trace_id: str | None
-    task_domain: str | None
-    profile: str | None
-    complexity: float | None  # 0..1, as are the following
-    novelty: float | None
-    tool_diversity: float | None
-    outcome_confidence: float | None
-    composite: float | None
-    score: float | None
-    max_similarity: float | None
-    nearest_trace_id: str | None
-    reasons: tuple[str, ...]  # why it has no score: codes
-    message: str | None
-
-    @classmethod
-    def of(cls, result: ScoredLine) -> Self:
-        """The row of a line."""
-        names = [field.name for field in fields(cls)]
-        values: dict[str, Any] = dict.fromkeys(names) | {"reasons": ()} | vars(result)
-        if isinstance(result, Scored):
-            sums = result.breakdown
-            values |= vars(sums) | {term.dimension: term.value for term in sums.terms}
-            values["nearest_trace_id"] = next((x.trace_id for x in result.neighbours), None)
-        return cls(**{name: values[name] for name in names})
+    __slots__ = ()
+    names = (
+        *("line", "trace_id", "task_domain", "profile", *DIMENSIONS, "composite", "score"),
+        *("max_similarity", "nearest_trace_id", "reasons", "message"),
+    )
 
 
 class ScoredLines(Displayed, list[ScoredLine]):
     """The scores of new traces, or why some have none."""
 
     def to_polars(self) -> pl.DataFrame:
-        """A row for each trace, with the fields of `ScoredRow`."""
-        return frame_of_rows(ScoredRow, [*map(ScoredRow.of, self)])
+        """A row for each trace, with the columns of `LineScores`."""
+        return LineScores.of(map(_row, self)).to_polars()
 
     def _parts(self) -> Iterator[Part]:
         scored = sum(isinstance(each, Scored) for each in self)
         yield Head(f"{scored:,} of {count_of(len(self), 'trace')} scored")
-        yield Table([_cells(each) for each in self])
+        yield Table(cells(map(_row, self), *_SHOWN))
 
 
-def _cells(result: ScoredLine) -> Row:
-    row = ScoredRow.of(result)
-    return {
-        "line": f"{row.line:,}",
-        "trace": shortened(row.trace_id or "", _ID),
-        "domain": shortened(row.task_domain or "", _NAME),
-        "score": "" if row.score is None else f"{row.score:.4f}",
-        "similarity": "" if row.max_similarity is None else f"{row.max_similarity:.4f}",
-        "": shortened(row.message or "", _MESSAGE),
-    }
+def _row(result: ScoredLine) -> dict[str, Any]:
+    """The row of a line in `LineScores`."""
+    row: dict[str, Any] = dict.fromkeys(LineScores.names) | {"reasons": ()} | vars(result)
+    if isinstance(result, Scored):
+        sums = result.breakdown
+        row |= vars(sums) | {term.dimension: term.value for term in sums.terms}
+        row["nearest_trace_id"] = next((x.trace_id for x in result.neighbours), None)
+    return row
 
 
 def no_neighbours(facts: pl.DataFrame) -> list[Neighbours]:
@@ -288,16 +266,8 @@ def scored_parts(result: Scored) -> Iterator[Part]:
     yield breakdown_table(
         result.breakdown, result.counts, result.max_similarity, result.weights_from
     )
-    nearest = [
-        {
-            "similarity": f"{neighbour.similarity:.4f}",
-            "trace": shortened(neighbour.trace_id, _ID),
-            "domain": shortened(neighbour.task_domain, _NAME),
-            "older by": age(neighbour.age_s),
-        }
-        for neighbour in result.neighbours
-    ]
-    yield Table(nearest)
+    nearest = ("similarity", "trace_id", "task_domain", "age_s")
+    yield Table(cells(map(vars, result.neighbours), *nearest))
     others = (f"{shortened(name, _NAME)} {score:.4f}" for name, score in result.by_profile.items())
     yield f"  by profile: {', '.join(others)}"
 

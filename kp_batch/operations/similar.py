@@ -10,6 +10,7 @@ from typing import IO, Any
 import numpy as np
 import polars as pl
 
+from kp_batch.columns import cells
 from kp_batch.duck import read_parquet, set_variables, sql, statement
 from kp_batch.embedding.chunks import Hashes, whole_chunks
 from kp_batch.embedding.encoder import Encoder
@@ -22,11 +23,11 @@ from kp_batch.novelty.resemblance import Similar
 from kp_batch.operations.explain import find_trace
 from kp_batch.operations.score import Unscored, each_line, line_head
 from kp_batch.operations.warehouse_cache import stored_vectors, vectors_of
-from kp_batch.parts import Head, Part, Row, Table, as_text
+from kp_batch.parts import Head, Part, Table, as_text
 from kp_batch.planning.scorer import NO_FINGERPRINT, without_encoder
 from kp_batch.runs.run import last_config
 from kp_batch.tables import frame_of_rows
-from kp_batch.text import age, count_of, moment_text, printable, shortened
+from kp_batch.text import count_of, moment_text, printable, shortened
 from kp_batch.vectors import Float32s, Float64s, Int64s
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.layout import Layout
@@ -342,16 +343,5 @@ def similar_parts(result: SimilarTraces) -> Iterator[Part]:
         )
     if result.is_zero:
         yield "  its text has nothing to compare: its vector is zero, and similar to none"
-    yield Table([_cells(each) for each in result.nearest])
-
-
-def _cells(trace: SimilarTrace) -> Row:
-    when = age(abs(trace.age_s)) + (" later" if trace.age_s < 0 else " earlier")
-    return {
-        "similarity": f"{trace.similarity:.4f}",
-        "trace": shortened(trace.trace_id, _ID),
-        "domain": shortened(trace.task_domain, _NAME),
-        "score": f"{trace.score:.4f}",
-        "made": when,
-        "": "the same text" if trace.is_same_text else "",
-    }
+    shown = ("similarity", "trace_id", "task_domain", "score", "age_s", "is_same_text")
+    yield Table(cells(map(vars, result.nearest), *shown))

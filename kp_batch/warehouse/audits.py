@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from kp_batch.columns import cells
 from kp_batch.errors import AuditError, SettingError
 from kp_batch.faults import unknown_key
 from kp_batch.files import read_toml
@@ -170,10 +171,8 @@ def audits_text(results: Sequence[AuditResult]) -> str:
 
 def audits_table(results: Sequence[AuditResult]) -> list[Row]:
     """The results of audits, a row for each."""
-    return [
-        {"audit": result.name, "found": result.state, "rows": f"{result.rows:,}"}
-        for result in results
-    ]
+    rows = ({**vars(result), "state": result.state} for result in results)
+    return cells(rows, "name", "state", "rows")
 
 
 def results_text(results: Sequence[AuditResult]) -> str:

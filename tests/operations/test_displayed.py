@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,15 @@ from kp_batch.columns import Rows
 from kp_batch.html import Displayed
 from kp_batch.operations.compare import Comparison, TopChanges, compare, comparison_text
 from kp_batch.operations.explain import explain
-from kp_batch.operations.explanation import Explanation, ScoreChange, explanation_text
+from kp_batch.operations.explanation import Explanation, explanation_text
 from kp_batch.operations.neighbours import Neighbour
 from kp_batch.operations.preview import plan, preview, preview_text
 from kp_batch.operations.redundancy import Redundancy, redundancy, redundancy_text
 from kp_batch.operations.rollback import RollbackResult, plan_rollback, rolled_back_text
 from kp_batch.operations.score import (
+    LineScores,
     Scored,
     ScoredLines,
-    ScoredRow,
     Unscored,
     score_lines,
     scored_text,
@@ -222,7 +222,7 @@ def test_several_new_traces_are_a_table_and_a_frame_of_those_with_scores_and_of_
     assert column(card.tables[0], "similarity") == [f"{first.max_similarity:.4f}", ""]
     assert column(card.tables[0], "")[1][:40] == printable(second.message)[:40]
     frame = scored.to_polars()
-    assert frame.columns == [field.name for field in fields(ScoredRow)]
+    assert frame.columns == [*LineScores.names]
     assert frame.rows(named=True) == [
         {
             "line": 1,
@@ -412,7 +412,6 @@ def test_a_preview_publishes_nothing_whatever_its_settings_say(results: Results)
 FRAMES: Sequence[tuple[str, Callable[[Any], pl.DataFrame], Callable[[Any], Any], type]] = (
     ("sweep", Sweep.to_polars, lambda x: x.variants, Variant),
     ("explanation", lambda x: x.traces_met, lambda x: x.neighbours, Neighbour),
-    ("explanation", lambda x: x.score_changes, lambda x: x.history, ScoreChange),
     ("similar", SimilarTraces.to_polars, lambda x: x.nearest, SimilarTrace),
     ("settings", SettingsInForce.to_polars, lambda x: x, Setting),
     ("audits", AuditResults.to_polars, lambda x: x, AuditResult),
@@ -446,7 +445,14 @@ TABLES: Sequence[Callable[[Results], Rows]] = (
     lambda results: results["comparison"].movers,
     lambda results: results["comparison"].domains,
     lambda results: results["verification"].differences,
+    lambda results: results["explanation"].history,
 )
+
+
+def as_json(value: Any) -> Any:
+    """A frame's value as JSON has it."""
+    value = value.to_list() if isinstance(value, pl.Series) else value
+    return value.isoformat() if isinstance(value, date) else value
 
 
 @pytest.mark.parametrize("table_of", TABLES)
@@ -456,9 +462,9 @@ def test_a_table_is_the_same_as_a_frame_as_json_and_in_a_notebook(
     table, kind = table_of(results), type(table_of(results))
     frame = table.to_polars()
     assert kind().to_polars().schema == frame.schema
-    assert [{**row, "day": str(row.get("day"))} for row in frame.iter_rows(named=True)] == [
-        {"day": "None", **row} for row in table
-    ]
+    for name in table.names:
+        values = [json.loads(json.dumps(row[name])) for row in table]
+        assert [as_json(value) for value in frame[name]] == values
     assert TypeAdapter(kind).validate_json(json_line(table)) == table
     html = table._repr_html_()
     assert is_harmless(html)
@@ -468,7 +474,7 @@ def test_a_table_is_the_same_as_a_frame_as_json_and_in_a_notebook(
 def test_frames_of_nothing_have_the_same_columns_and_types(results: Results) -> None:
     emptied = {
         "sweep": {"variants": ()},
-        "explanation": {"neighbours": (), "history": ()},
+        "explanation": {"neighbours": ()},
         "similar": {"nearest": ()},
     }
     for name, frame_of, _, _ in FRAMES:
@@ -485,7 +491,8 @@ def test_some_types_of_frames(results: Results) -> None:
     assert (moved["change"], moved["objective"]) == (pl.Float64, pl.String)
     assert results["similar"].to_polars().schema["created_at"] == pl.Datetime("us", "UTC")
     assert results["plan"].by_domain_and_day.to_polars().schema["day"] == pl.Date
-    assert results["explanation"].score_changes.schema["finished_at"] == pl.Datetime("us", "UTC")
+    history = results["explanation"].history.to_polars().schema
+    assert history["finished_at"] == pl.Datetime("us", "UTC")
     terms = results["explanation"].terms
     assert terms["product"].sum() == pytest.approx(results["explanation"].breakdown.composite)
     assert [*terms.schema.values()] == [pl.String, pl.Float64, pl.Float64, pl.Float64]

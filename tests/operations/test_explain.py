@@ -20,7 +20,7 @@ from kp_batch.cli.options import json_line
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import WarehouseError, explain_mendable
 from kp_batch.operations.explain import explain, find_trace
-from kp_batch.operations.explanation import Explanation, explanation_text
+from kp_batch.operations.explanation import Explanation, ScoreChanges, explanation_text
 from kp_batch.operations.forget import forget
 from kp_batch.operations.neighbours import Content, diff_contents, diff_texts
 from kp_batch.operations.rollback import rollback
@@ -116,7 +116,7 @@ def test_every_trace_is_explained_as_it_was_scored(made: Path) -> None:
             assert explanation.neighbours_caveat is None
         else:
             assert explanation.neighbours_caveat is not None
-        assert [entry.score for entry in explanation.history] == [row["score"]]
+        assert [entry["score"] for entry in explanation.history] == [row["score"]]
         assert explanation_text(explanation)
 
 
@@ -263,25 +263,25 @@ def test_the_past_tells_what_each_run_changed(tmp_path: Path) -> None:
     rescore_archive(settings.model_copy(update={"profiles": always(profiles)}))
     runs = [name for (name,) in ask(settings, "SELECT run_id FROM runs ORDER BY started_at DESC")]
     history = explained(tmp_path, "t0").history
-    assert [entry.run_id for entry in history] == [runs[0], runs[2]]
-    assert history[0].change == history[0].score - history[1].score
-    assert history[0].from_weights == history[0].change != 0
-    assert history[1].change is None
-    assert any("weights of code" in reason for reason in history[0].reasons)
+    assert [entry["run_id"] for entry in history] == [runs[0], runs[2]]
+    assert history[0]["change"] == history[0]["score"] - history[1]["score"]
+    assert history[0]["from_weights"] == history[0]["change"] != 0
+    assert history[1]["change"] is None
+    assert any("weights of code" in reason for reason in history[0]["reasons"])
     other = {**profiles, "legal": replace(profiles["code"], **weights | {"name": "legal"})}
     rescore_archive(settings.model_copy(update={"profiles": always(other), "cache_size": 1}))
     [newest, *_] = explained(tmp_path, "t0").history
-    assert [reason.split()[0] for reason in newest.reasons] == ["cache"]  # no word of legal
+    assert [reason.split()[0] for reason in newest["reasons"]] == ["cache"]  # no word of legal
     second = explained(tmp_path, "t2").history[1:]
-    assert [entry.run_id for entry in second] == runs[:1] + runs[1:]
-    assert second[1].from_novelty != 0
+    assert [entry["run_id"] for entry in second] == runs[:1] + runs[1:]
+    assert second[1]["from_novelty"] != 0
     for entry in (*history, *second):
-        if entry.change is not None:
-            parts = (entry.from_facts, entry.from_novelty, entry.from_weights, entry.from_overrides)
-            assert sum(part or 0 for part in parts) == pytest.approx(entry.change, abs=1e-15)
+        if entry["change"] is not None:
+            parts = (value for name, value in entry.items() if name.startswith("from_"))
+            assert sum(part or 0 for part in parts) == pytest.approx(entry["change"], abs=1e-15)
     assert "weights of code" in explanation_text(explained(tmp_path, "t0"))
     vacuum(tmp_path / "warehouse", timedelta(0), datetime.now(UTC) + timedelta(days=1))
-    assert [entry.change for entry in explained(tmp_path, "t0").history] == [None]
+    assert [entry["change"] for entry in explained(tmp_path, "t0").history] == [None]
 
 
 def test_the_past_has_the_scores_that_were_rolled_back(tmp_path: Path) -> None:
@@ -303,13 +303,13 @@ def test_the_past_has_the_scores_that_were_rolled_back(tmp_path: Path) -> None:
     assert again is None
 
     def past() -> list[tuple[str, float]]:
-        return [(entry.run_id, entry.score) for entry in explained(tmp_path, "t0").history]
+        return [(entry["run_id"], entry["score"]) for entry in explained(tmp_path, "t0").history]
 
     known = [(back, scores[first]), (second, scores[second]), (first, scores[first])]
     assert past() == known
     [newest, *_] = explained(tmp_path, "t0").history
-    assert newest.change == scores[first] - scores[second]
-    assert newest.reasons[0] == f"rollback from run {third} to run {first}"
+    assert newest["change"] == scores[first] - scores[second]
+    assert newest["reasons"][0] == f"rollback from run {third} to run {first}"
     forth = rollback(warehouse, third).run_id
     assert past() == [(forth, scores[second]), *known]
     (tmp_path / "archive" / "a.jsonl").unlink()
@@ -327,10 +327,11 @@ def explained_as_of(folder: Path, run: str) -> float:
 def test_a_terminal_shows_the_last_ten_runs_of_the_past(eight: Path) -> None:
     explanation = explained(eight, "t0")
     [entry] = explanation.history
-    shown = explanation_text(replace(explanation, history=(entry,) * 12))
+    shown = explanation_text(replace(explanation, history=ScoreChanges([entry] * 12)))
     assert "  2 earlier runs: see --json" in shown.splitlines()
-    assert shown.count(f"{entry.score:.4f}\n") >= 10
-    assert "earlier run" not in explanation_text(replace(explanation, history=(entry,) * 10))
+    assert shown.count(f"{entry['score']:.4f}\n") >= 10
+    ten = replace(explanation, history=ScoreChanges([entry] * 10))
+    assert "earlier run" not in explanation_text(ten)
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_text("{}")])
@@ -343,7 +344,7 @@ def test_the_past_ends_where_the_manifest_of_a_run_is_gone_or_damaged(
     manifest = require_manifest(eight / "warehouse")
     damage(eight / "warehouse" / "log" / f"{manifest.before}.json")
     [entry] = explained(eight, "t0").history
-    assert (entry.run_id, entry.score) == (before[0].run_id, before[0].score)
+    assert (entry["run_id"], entry["score"]) == (before[0]["run_id"], before[0]["score"])
 
 
 @pytest.mark.telling

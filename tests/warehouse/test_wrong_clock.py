@@ -111,7 +111,7 @@ def test_latest_as_of_is_the_last(warehouse: Path) -> None:
 @pytest.mark.telling
 def test_the_past_of_a_trace_is_shown_in_that_order(warehouse: Path, runs: list[str]) -> None:
     explanation = explain(warehouse, "1-0")
-    assert explanation.history[0].run_id == runs[1]
+    assert explanation.history[0]["run_id"] == runs[1]
     moved = compare(warehouse, "previous", "latest")
     assert (moved.first, moved.second, moved.only_in_second) == (runs[1], runs[2], 2)
 
