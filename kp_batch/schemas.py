@@ -218,6 +218,10 @@ DISTRIBUTIONS = pl.Schema(
 # The SHA-256 of the ids that must never be scored again.
 FORGOTTEN = pl.Schema({"id_hash": pl.String})
 
+# Where forgotten traces stood that the replay of these scores met: in the states of earlier runs,
+# until a run replays what came after them.
+TOMBSTONES = pl.Schema({"created_at": TIMESTAMP, "cache_group": pl.String})
+
 TABLES = {
     "scores": SCORES,
     "rejects": REJECTS,
@@ -227,6 +231,7 @@ TABLES = {
     "distributions": DISTRIBUTIONS,
     "facts": FACTS,
     "forgotten": FORGOTTEN,
+    "tombstones": TOMBSTONES,
 }
 PARTITIONED_BY = {"scores": "date"}
 VIEWS = ("scores", "rejects", "profiles", "runs", "files", "distributions")

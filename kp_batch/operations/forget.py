@@ -1,5 +1,6 @@
 """Removes traces for good, and replays the traces whose caches they were in."""
 
+import json
 import shutil
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,13 +14,13 @@ from polars.exceptions import PanicException
 
 from kp_batch.duck import read_parquet, statement
 from kp_batch.errors import KpBatchError, StorageError, WarehouseError
+from kp_batch.files import sync, sync_names
 from kp_batch.imports.state import holds
 from kp_batch.ingest.scan import scan_published
 from kp_batch.log import warn
 from kp_batch.operations.vacuum import (
     FactsRewrite,
     count_prunable_vectors,
-    lost_runs,
     prune_vectors,
 )
 from kp_batch.parts import Facts, Head, Part, as_text
@@ -37,8 +38,7 @@ from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.last_run import leave_counts
 from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
-from kp_batch.warehouse.publication import may_remove, publish, start_over, writing
-from kp_batch.warehouse.run_record import last_done
+from kp_batch.warehouse.publication import amend, may_remove, publish, start_over, writing
 from kp_batch.warehouse.run_result import RunResult
 from kp_batch.warehouse.snapshot import (
     PublishedSnapshot,
@@ -47,7 +47,8 @@ from kp_batch.warehouse.snapshot import (
     published,
 )
 from kp_batch.warehouse.staging import Staging
-from kp_batch.warehouse.unneeded import Unneeded, kept_manifests
+from kp_batch.warehouse.unneeded import Unneeded, kept_manifests, manifests_of_runs
+from kp_batch.warehouse.without_traces import WithoutTraces
 
 _NAMED = 3
 _LETTERS = 80  # of an id that is shown
@@ -70,7 +71,6 @@ class ForgetResult(RunResult):
     restated: int = 0  # traces
     partitions: int = 0  # days that are rewritten
     vectors: int = 0  # of their texts, that are removed
-    lost: tuple[str, ...] = ()  # the runs that --as-of could read until now, the first one first
     leftovers: int = 0  # other vectors that are removed: nothing needed them
     finishes: bool = False  # whether an earlier, unfinished one is finished, too
     archives: tuple[str, ...] = ()  # imported ones that still have the traces
@@ -96,9 +96,10 @@ def forget(  # noqa: PLR0913 (each is a choice of who forgets)
 ) -> ForgetResult:
     """Remove traces for good, as if they had never been in the archive.
 
-    They are removed from scores, rejects, facts and all history of these, and so are the vectors of
-    their texts, unless another trace has the same text. Traces after them are replayed; later runs
-    skip them. Where every id was forgotten before, only a killed one is finished.
+    They are removed from scores, rejects and facts, also from those that earlier runs left, and so
+    are the vectors of their texts, unless another trace has the same text. Traces after them are
+    replayed; later runs skip them. Where every id was forgotten before, only a killed one is
+    finished.
 
     Args:
         warehouse: the folder of the tables.
@@ -177,7 +178,8 @@ def _planned(warehouse: Path, known: "KnownIds") -> ForgetResult:
             plan = plan_from_published(run)
         forgotten = read_parquet(staging.to_forget)
         others = statement("ANTI JOIN $ids AS forgotten USING (trace_id)", ids=forgotten)
-        removed = count_prunable_vectors(run.snapshot, staging, others)
+        facts = _facts_of_others(run.snapshot)
+        removed = count_prunable_vectors(run.snapshot, staging, others, facts)
         leftovers = _leftovers(run.snapshot, staging)
         result = _result_of_plan(run.snapshot, known, plan)
         return replace(result, vectors=removed - leftovers, leftovers=leftovers)
@@ -192,7 +194,6 @@ def _result_of_plan(
         replayed=plan.counts.replayed if plan else 0,
         restated=plan.counts.restated if plan else 0,
         partitions=len(plan.days) if plan else 0,
-        lost=_lost_runs(snapshot, plan),
         finishes=Layout(snapshot.warehouse).forgetting.exists(),
     )
 
@@ -246,7 +247,7 @@ def _leftovers(snapshot: PublishedSnapshot, staging: Staging) -> int:
     """
     if Layout(snapshot.warehouse).forgetting.exists():
         return 0
-    return count_prunable_vectors(snapshot, staging, statement(""))
+    return count_prunable_vectors(snapshot, staging, statement(""), _facts_of_others(snapshot))
 
 
 def _publish_without(warehouse: Path, known: "KnownIds", note: str | None) -> ForgetResult:
@@ -260,7 +261,7 @@ def _publish_without(warehouse: Path, known: "KnownIds", note: str | None) -> Fo
         opened.plan = replace(plan, counts=plan.counts.without_work)
         log_plan(run, plan)
         result = _result_of_plan(run.snapshot, known, plan)
-        with _marked(run):
+        with _marked(run, known):
             opened.run = replace(run, candidate=_without_facts(run))
             execute(opened, plan)
         newest = newest_trace(run.config.warehouse)
@@ -269,11 +270,16 @@ def _publish_without(warehouse: Path, known: "KnownIds", note: str | None) -> Fo
 
 
 @contextmanager
-def _marked(run: Run) -> Generator[None]:
+def _marked(run: Run, known: "KnownIds") -> Generator[None]:
     """Mark that files have forgotten traces, unless this fails and nothing was forgotten."""
     warehouse, marker = run.config.warehouse, Layout(run.config.warehouse).forgetting
     was_marked = marker.exists()
-    marker.touch()
+    ids = [*_marked_ids(warehouse), *known.going.get_column("trace_id")]
+    whole = run.staging.folder / marker.name  # what a kill leaves there goes, too
+    whole.write_text(json.dumps(ids), "utf-8")
+    sync(whole)
+    whole.replace(marker)
+    sync_names(warehouse)
     try:
         yield
     except (Exception, PanicException):
@@ -282,6 +288,12 @@ def _marked(run: Run) -> Generator[None]:
             if not was_marked and now == run.published.tables.get("forgotten"):
                 marker.unlink()
         raise
+
+
+def _marked_ids(warehouse: Path) -> list[str]:
+    """The ids of traces that files may still hold."""
+    marker = Layout(warehouse).forgetting
+    return json.loads(marker.read_bytes()) if marker.exists() else []
 
 
 def _without_facts(run: Run) -> Candidate:
@@ -298,7 +310,7 @@ def _without_facts(run: Run) -> Candidate:
 
 
 def _purge_forgotten(warehouse: Path) -> int:
-    """Remove the files of tables that have forgotten traces, and the vectors of their texts.
+    """Take forgotten traces out of what earlier runs left, with the vectors of their texts.
 
     Only when all is published: until then a failing run falls back on what was published before.
 
@@ -311,21 +323,31 @@ def _purge_forgotten(warehouse: Path) -> int:
     try:
         start_over(warehouse)  # list what others have stored in the bucket by now
         now = published(warehouse)
-        runs, settings = now.runs(), now.manifest.settings
-        last = last_done(runs)
-        kept_from = last.number if last else now.manifest.number
-        unchanged = Candidate(warehouse, now.manifest, "upkeep")
-        publish(unchanged, settings, failed=now.manifest.failed, kept_from=kept_from)
+        runs, manifest = now.runs(), now.manifest
+        without = WithoutTraces(now, _forgotten_ids(now))
+        for past in manifests_of_runs(now, runs, manifest.kept_from):
+            if (candidate := without.candidate(past)).changed:
+                amend(candidate)
+        # Others' copies of a bucket are whole again with the next manifest.
+        unchanged = Candidate(warehouse, manifest, "upkeep")
+        publish(unchanged, manifest.settings, failed=manifest.failed)
         now = published(warehouse)
-        unneeded = Unneeded.of(now, kept_manifests(now, runs, kept_from))
+        unneeded = Unneeded.of(now, kept_manifests(now, runs, manifest.kept_from))
         may_remove(warehouse, unneeded.files)
         unneeded.remove()
-        return prune_vectors(now)
+        return prune_vectors(now, _facts_of_others(now))
     except (Exception, PanicException) as error:
         raise StorageError(
             f"the traces are forgotten, but not all files that hold them are removed "
             f"({one_line(str(error))}); mend that, and give the same command again"
         ) from error
+
+
+def _forgotten_ids(now: PublishedSnapshot) -> pl.Series:
+    """Those of the marked ids that are forgotten: another one's forget may have failed."""
+    ids = pl.LazyFrame({"trace_id": _marked_ids(now.warehouse)}, schema={"trace_id": pl.String})
+    hashed = ids.with_columns(id_hash=id_hash()).unique()
+    return hashed.join(now.scan("forgotten"), on="id_hash", how="semi").collect()["trace_id"]
 
 
 def _remove_words(layout: Layout) -> None:
@@ -351,14 +373,6 @@ def check_formulas(run: Run, what: str = "forgetting") -> None:
 def plan_from_published(run: Run) -> Plan:
     """Plan without a look at the archive, and without the model."""
     return make_plan(run, scan_published(run), Scorer.as_published(run))
-
-
-def _lost_runs(snapshot: PublishedSnapshot, plan: Plan | None) -> tuple[str, ...]:
-    """The earlier runs that --as-of can no longer read; without a plan, there is no new run."""
-    runs = sorted(snapshot.runs(), key=lambda run: run.number)
-    readable = [run for run in runs if run.number >= snapshot.manifest.kept_from]
-    last = None if plan else last_done(runs)
-    return tuple(run.run_id for run in readable if last is None or run.number < last.number)
 
 
 @dataclass(frozen=True)
@@ -389,22 +403,27 @@ class KnownIds:
 
 
 def known_ids(snapshot: PublishedSnapshot, ids: Sequence[str]) -> KnownIds:
-    """Look ids up in what is published, and in the facts of a candidate; duplicates count once."""
+    """Look ids up in what is published, and in the facts of a candidate and of kept runs.
+
+    Duplicates count once.
+    """
     is_kept = Layout(snapshot.warehouse).kept_candidate.exists()
     seen_by = kept_candidate(snapshot.warehouse) if is_kept else snapshot
 
-    def rows_of(name: str, sought: pl.DataFrame) -> pl.DataFrame:
-        """The ids of the table's rows that have one of those."""
-        rows = (seen_by if name == "facts" else snapshot).scan(name).select("trace_id")
-        return rows.join(sought.lazy(), on="trace_id", how="semi").collect(engine="streaming")
+    def sought_in(rows: pl.LazyFrame, sought: pl.DataFrame) -> pl.DataFrame:
+        ids = rows.select("trace_id").join(sought.lazy(), on="trace_id", how="semi")
+        return ids.collect(engine="streaming")
 
     unhashed = pl.DataFrame({"trace_id": ids}, schema={"trace_id": pl.String})
     distinct = unhashed.unique(maintain_order=True).with_columns(id_hash=id_hash())
     forgotten = snapshot.scan("forgotten").collect()
     new = distinct.join(forgotten, on="id_hash", how="anti", maintain_order="left").drop("id_hash")
-    scores, rejects, facts = (rows_of(name, new) for name in ("scores", "rejects", "facts"))
+    scores, rejects = (sought_in(snapshot.scan(name), new) for name in ("scores", "rejects"))
+    facts = [seen_by.scan("facts")]
+    if others := _facts_of_others(snapshot):
+        facts.append(pl.scan_parquet(others, glob=False))
     in_force = pl.concat([scores, rejects]).unique()
-    known = pl.concat([in_force, facts])
+    known = pl.concat([in_force, *(sought_in(rows, new) for rows in facts)])
     seen, unseen = (
         new.join(known, on="trace_id", how=how, maintain_order="left") for how in ("semi", "anti")
     )
@@ -417,6 +436,14 @@ def known_ids(snapshot: PublishedSnapshot, ids: Sequence[str]) -> KnownIds:
         replaced=len(seen) - len(in_force),
         unseen_named=_named_ids(seen_by, unseen),
     )
+
+
+def _facts_of_others(snapshot: PublishedSnapshot) -> list[Path]:
+    """The files of facts that kept runs alone have, as those that were rolled back."""
+    kept = manifests_of_runs(snapshot, snapshot.runs(), snapshot.manifest.kept_from)
+    states = (PublishedSnapshot(snapshot.warehouse, manifest) for manifest in kept)
+    paths = {path for state in states for path in state.files("facts")}
+    return sorted(paths - {*snapshot.files("facts")})
 
 
 def _named_ids(snapshot: PublishedSnapshot, unseen: pl.DataFrame) -> str:
@@ -472,7 +499,6 @@ def _facts(result: ForgetResult) -> Iterator[tuple[str, str]]:
         yield "finish", "what an earlier forget left is removed, too"
     if result.leftovers:
         yield "leftover", f"{count_of(result.leftovers, 'vector')} that no trace needed, too"
-    yield from lost_runs(result.lost, is_done=bool(result.run_id))
     for keeps, archives in (
         ("keeps", result.archives),
         ("was not looked into and may keep", result.unknown_archives),

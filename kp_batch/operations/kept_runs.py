@@ -3,12 +3,11 @@
 `kp-batch runs` shows them, and so this imports nothing that works on an archive.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kp_batch.warehouse.manifest import read_candidate
-from kp_batch.warehouse.run_record import RunRecord, done_runs
+from kp_batch.warehouse.run_record import done_runs
 from kp_batch.warehouse.snapshot import kept_candidate, published
 
 # The runs, the last one first, by the variables of `AvailableRuns`.
@@ -59,11 +58,9 @@ def available_runs(warehouse: Path) -> AvailableRuns:
     now = published(warehouse)
     runs = sorted(now.runs(), key=lambda run: run.number)
     readable = [run for run in runs if run.number >= now.manifest.kept_from]
-    since = last_forget(runs)
-    restorable = [run for run in done_runs(readable) if since is None or run.number >= since.number]
     return AvailableRuns(
         readable=tuple(run.run_id for run in readable),
-        restorable=tuple(run.run_id for run in restorable),
+        restorable=tuple(run.run_id for run in done_runs(readable)),
         candidate=kept_candidate_run(warehouse),
     )
 
@@ -74,9 +71,3 @@ def kept_candidate_run(warehouse: Path) -> str | None:
         return None
     runs = kept_candidate(warehouse).runs()
     return max(runs, key=lambda run: run.number).run_id
-
-
-def last_forget(runs: Sequence[RunRecord]) -> RunRecord | None:
-    """The last run that forgot traces; None if none has."""
-    forgets = [run for run in done_runs(runs) if run.forgets]
-    return forgets[-1] if forgets else None

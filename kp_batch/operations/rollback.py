@@ -13,7 +13,7 @@ from kp_batch.config import RescoreConfig, read_project
 from kp_batch.duck import statement
 from kp_batch.errors import KpBatchError, SettingError, WarehouseError
 from kp_batch.ingest.scan import scan_archive
-from kp_batch.operations.kept_runs import available_runs, last_forget
+from kp_batch.operations.kept_runs import available_runs
 from kp_batch.parts import Facts, Head, Part, as_text
 from kp_batch.pipeline.publish import STATE, publish_success, restore
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
@@ -24,7 +24,7 @@ from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.text import count_of, one_line, printable
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.last_run import Try
-from kp_batch.warehouse.layout import check_links, remove_candidate
+from kp_batch.warehouse.layout import Layout, check_links, remove_candidate
 from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reasons import Reason, RolledBack, setting_changes
@@ -91,7 +91,7 @@ def rollback(
 
     Raises:
         WarehouseError: it is no warehouse, there is no such run, it failed, some of its files were
-            removed, traces were forgotten since, or another run is writing.
+            removed, a forget was not finished, or another run is writing.
     """
     published(warehouse)  # or the lock would make a folder
     with writing(warehouse, wait=False), timed() as clock:
@@ -224,26 +224,24 @@ def _check(now: PublishedSnapshot, target: RunRecord) -> None:
     """Refuse a run that cannot be published again.
 
     Raises:
-        WarehouseError: it failed, some of its files were removed, or traces were forgotten since.
+        WarehouseError: it failed, some of its files were removed, or a forget was not finished.
     """
     name = target.run_id
     if target.status != "done":
         raise WarehouseError(
             f"run {name} failed and left the scores as they were; roll back to a run that is done"
         )
-    forget = last_forget(now.runs())
-    if forget and target.number < forget.number:
+    if Layout(now.warehouse).forgetting.exists():
         raise WarehouseError(
-            f"run {name} is not published again, which had traces that were forgotten since (by "
-            f"run {forget.run_id}, {forget.finished_at:%Y-%m-%d %H:%M} UTC); roll back to that run "
-            "or a later one"
+            f"run {name} is not published again, which may still have traces that were forgotten: "
+            "a kp-batch forget was not finished; give that command again, then this one"
         )
     if target.number < now.manifest.kept_from:
         since = next(iter(available_runs(now.warehouse).restorable), None)
         kept = f"the runs since {since} are kept" if since else "no run is kept"
         raise WarehouseError(
-            f"run {name} cannot be published again: its files were removed (by kp-batch vacuum or "
-            f"forget); {kept}"
+            f"run {name} cannot be published again: its files were removed (by kp-batch "
+            f"vacuum); {kept}"
         )
 
 

@@ -30,7 +30,7 @@ from kp_batch.warehouse.layout import Layout, check_links
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import may_remove, publish, writing
 from kp_batch.warehouse.run_record import RunRecord, last_done
-from kp_batch.warehouse.snapshot import PublishedSnapshot, published
+from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation, published
 from kp_batch.warehouse.staging import Staging
 from kp_batch.warehouse.unneeded import Unneeded, kept_manifests
 
@@ -278,33 +278,39 @@ def _count_other_vectors(plan: _Plan) -> tuple[int, int]:
         )
 
 
-def prune_vectors(snapshot: PublishedSnapshot) -> int:
-    """Remove the vectors of texts that no accepted row of the facts has; returns their number."""
+def prune_vectors(snapshot: PublishedSnapshot, others: Sequence[Path] = ()) -> int:
+    """Remove the vectors of texts that no accepted row of the facts has; returns their number.
+
+    Other files of facts may have them as well.
+    """
     layout = Layout(snapshot.warehouse)
     folders = list(layout.all_vectors.glob("*"))
     if not folders:
         return 0
-    accepted = _accepted(snapshot, statement(""))
+    accepted = _accepted(snapshot, statement(""), others)
     staging = Staging(layout.staging(f"upkeep-{uuid4().hex}"))
     staging.make()
     with staging.connect() as connection:
         return sum(VectorStore(folder, connection).prune_to(accepted) for folder in folders)
 
 
-def count_prunable_vectors(snapshot: PublishedSnapshot, staging: Staging, stays: SQL) -> int:
+def count_prunable_vectors(
+    snapshot: PublishedSnapshot, staging: Staging, stays: SQL, others: Sequence[Path]
+) -> int:
     """Count the vectors that `prune_vectors` will remove.
 
     The SQL of what stays is a join that selects the rows of `facts` that will be there then.
     """
-    accepted, folders = _accepted(snapshot, stays), Layout(snapshot.warehouse).all_vectors.glob("*")
+    accepted = _accepted(snapshot, stays, others)
+    folders = Layout(snapshot.warehouse).all_vectors.glob("*")
     with staging.connect() as connection:
         return sum(VectorStore(folder, connection).count_prunable(accepted) for folder in folders)
 
 
-def _accepted(snapshot: PublishedSnapshot, stays: SQL) -> SQL:
+def _accepted(snapshot: PublishedSnapshot, stays: SQL, others: Sequence[Path] = ()) -> SQL:
     return statement(
         "(FROM $facts AS facts $stays WHERE len(reasons) = 0)",
-        facts=snapshot.relation("facts"),
+        facts=parquet_relation("facts", [*snapshot.files("facts"), *others]),
         stays=stays,
     )
 
@@ -325,7 +331,7 @@ def _removed(result: VacuumResult, *, dry_run: bool) -> Iterator[Part]:
     listed = ", ".join(count_of(count, noun) for count, noun in counts)
     head = f"{'to be removed' if dry_run else 'removed'}: {listed}"
     yield Head(head if any(count for count, _ in counts) else "nothing to remove")
-    facts = [*lost_runs(result.lost, is_done=not dry_run)]
+    facts = [*_lost_runs(result.lost, is_done=not dry_run)]
     if result.readable:
         runs = f"{count_of(len(result.readable), 'run')} since {result.readable[0]}"
         facts.append(("readable", f"{runs}, with --as-of"))
@@ -335,7 +341,7 @@ def _removed(result: VacuumResult, *, dry_run: bool) -> Iterator[Part]:
     yield Facts(facts)
 
 
-def lost_runs(runs: Sequence[str], *, is_done: bool) -> Iterator[tuple[str, str]]:
+def _lost_runs(runs: Sequence[str], *, is_done: bool) -> Iterator[tuple[str, str]]:
     """The runs that --as-of cannot read any more, for people, if there are any."""
     if runs:
         which = runs[0] if len(runs) == 1 else f"from {runs[0]} to {runs[-1]}"

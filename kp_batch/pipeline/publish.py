@@ -40,7 +40,7 @@ from kp_batch.warehouse.snapshot import PublishedSnapshot
 # DuckDB spills no states of quantiles: a million domains of ten scores each did not fit at once.
 _DOMAINS_AT_ONCE = 100_000
 # The tables that a rollback publishes again; all others only grow.
-STATE = ("scores", "rejects", "profiles", "files", "facts")
+STATE = ("scores", "rejects", "profiles", "files", "facts", "tombstones")
 _IDS = ("encoder_id", "cache_id", "profile_id")
 _LIBRARIES = ("kp-batch", "polars", "pyarrow", "numpy", "duckdb", "deltalake", "torch")
 

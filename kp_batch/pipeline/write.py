@@ -34,6 +34,8 @@ def write_tables(
     for name in ("files", "profiles"):
         candidate = candidate.overwrite(name, pl.read_parquet(run.staging.table(name), glob=False))
     candidate = write_rejects(run, candidate)
+    if run.has_tombstones:  # what came after them is replayed
+        candidate = candidate.replace_all("tombstones", [])
     if plan.days:
         files: list[DataFile] = []
         with (

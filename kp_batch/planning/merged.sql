@@ -1,7 +1,10 @@
 -- The old timeline and the new one, merged, of some groups' segments of days: the columns that place a
 -- trace. One that has another time, text or group now has two rows: its old one, `removed`, and its new
 -- one, `added`. In the order of segments, in each in replay order.
--- Given: scores (the published files of these days), segments (see segments.sql) and diff (see changes.py).
+-- A forgotten trace that the old timeline had is a removed row without an id. So its place among those of the
+-- very same time is not known: these are `tied` to it.
+-- Given: the schema published (its tables), scores (the published files of these days), segments (see
+-- segments.sql) and diff (see changes.py).
 WITH replaced AS NOT MATERIALIZED (
     SELECT * FROM diff WHERE NOT in_place
 )
@@ -16,15 +19,21 @@ FROM (
         old.cache_id,
         old.cache_size,
         false AS added,
-        replaced.trace_id IS NOT NULL AS removed
+        replaced.trace_id IS NOT NULL AS removed,
+        (old.created_at, coalesce(old.cache_group, '')) IN (
+            SELECT (created_at, coalesce(cache_group, '')) FROM published.tombstones
+        ) AS tied
     FROM $scores AS old
     LEFT JOIN replaced ON replaced.trace_id = old.trace_id
     UNION ALL
-    SELECT cache_group, trace_id, created_at, text_hash, NULL, NULL, NULL, true, false
+    SELECT cache_group, trace_id, created_at, text_hash, NULL, NULL, NULL, true, false, false
     FROM replaced
     WHERE created_at IS NOT NULL
+    UNION ALL
+    SELECT cache_group, NULL, created_at, NULL, NULL, NULL, NULL, false, true, false
+    FROM published.tombstones
 ) AS merged
 JOIN segments
     ON segments.cache_group IS NOT DISTINCT FROM merged.cache_group
     AND day = day_of(created_at)
-ORDER BY segment, created_at, trace_id;
+ORDER BY segment, created_at, trace_id NULLS LAST;

@@ -167,6 +167,7 @@ def is_up_to_date(run: Run, scorer: Scorer, scan: ArchiveScan, last: RunRecord |
     score is stale.
     """
     has_changes = run.published.failed or run.forgets or scan.differs
+    has_changes |= run.has_tombstones
     return not has_changes and same_messages(last) and is_current(run, scorer, last)
 
 
@@ -215,6 +216,8 @@ def change_reasons(
         yield Reason("after_failure", "the last run failed")
     if run.forgets:
         yield Reason("forgotten", "traces to be forgotten")
+    if run.has_tombstones:
+        yield Reason("forgotten_since", "traces that were forgotten since these scores")
     if run.config.restore_vectors:
         yield Reason("restore_vectors", "missing vectors to be restored")
     yield from file_changes({change: len(paths) for change, paths in asdict(files).items()})

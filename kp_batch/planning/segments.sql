@@ -1,8 +1,8 @@
 -- The days of each group that hold every trace that a change in that group can affect, and the windows of
 -- these. Days of one segment are neighbours; no window has changes of different segments.
--- Given: diff (see changes.py), published (how many traces each group has on each day, "rows"), and the
--- variables stale (days on which all published scores change) and max_window (so many traces before and
--- after a change can be affected at the most).
+-- Given: the schema published (its tables), diff (see changes.py), counts (how many traces each group has on
+-- each day, "rows"), and the variables stale (days on which all published scores change) and max_window (so
+-- many traces before and after a change can be affected at the most).
 CREATE TEMP TABLE segments AS
 WITH changed AS (
     SELECT cache_group, day_of(created_at) AS day
@@ -12,12 +12,15 @@ WITH changed AS (
     SELECT old_cache_group, day_of(old_created_at)
     FROM diff
     WHERE NOT in_place AND old_created_at IS NOT NULL
+    UNION
+    SELECT cache_group, day_of(created_at)
+    FROM published.tombstones
 ),
 days AS (
     SELECT cache_group, day, sum("rows") AS "rows", bool_or(has_changed) AS has_changed
     FROM (
         SELECT cache_group, day, "rows", day IN (SELECT unnest(getvariable('stale')::DATE[])) AS has_changed
-        FROM $published
+        FROM $counts
         UNION ALL
         SELECT cache_group, day, 0, true FROM changed
     )

@@ -23,6 +23,9 @@ the traces that stay, which end just before this one. If they are of equal lengt
 
 With the same size and ttl, 3 implies 1 or 2; it decides where the cache has others now. The last
 one added and the last one removed are running maxima: one pass with bounded memory decides.
+
+A trace that was forgotten since is a removed one without an id, a tombstone: its time places it
+behind all others of that time, which are replayed, whatever their windows held.
 """
 
 from collections.abc import Iterable, Iterator
@@ -82,6 +85,8 @@ _CHANGED_GROUPS = """(
     SELECT cache_group FROM diff WHERE NOT in_place
     UNION
     SELECT old_cache_group FROM diff WHERE NOT in_place
+    UNION
+    SELECT cache_group FROM published.tombstones
 )"""
 _REPLAYED = "(SELECT trace_id FROM $window_rows WHERE window_changed)"
 _NO_TRACES = "(SELECT '' AS trace_id WHERE false)"
@@ -290,7 +295,8 @@ def _stage_window_rows(
     with parquet_batches(run.staging.window_rows, _WINDOW_ROWS, RANGE_ROWS) as window_rows:
         for rows in _batches(detected.snapshot.connection.sql(merged)):
             windows = comparison.compare(_merged_rows(scorer, rows))
-            replay = scorer.novelty_is_stale() | pl.Series(windows.changed)
+            changed = pl.Series(windows.changed) | pl.col("tied")
+            replay = scorer.novelty_is_stale() | changed
             stay = rows.remove("removed").with_columns(start=windows.start, replay=replay)
             replaced = pl.col("added") | scorer.novelty_is_stale()
             window_rows.add(stay.with_columns(window_changed=pl.col("replay") & ~replaced))
@@ -308,14 +314,14 @@ def _segments(
     """Find the segments around the changes, see segments.sql; returns their days."""
     snapshot = detected.snapshot
     stale = published.filter(scorer.replay_is_stale()).get_column("day").unique().to_list()
-    if not stale and not detected.changes.days:
+    if not (stale or detected.changes.days or run.has_tombstones):
         return []
     by_day = published.group_by("day").agg(rows=pl.col("traces").sum())
     snapshot.connection.register("rows_by_day", by_day.to_arrow())
     max_window = max([run.config.cache_size, *published.get_column("max_window").drop_nulls()])
     set_variables(snapshot.connection, stale=stale, max_window=max_window)
     counts = _counts(run, is_stale=bool(stale))
-    snapshot.connection.execute(sql(__name__, "segments.sql", published=counts))
+    snapshot.connection.execute(sql(__name__, "segments.sql", counts=counts))
     return sorted(snapshot.ask("SELECT DISTINCT day FROM segments").to_series())
 
 

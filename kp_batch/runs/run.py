@@ -69,6 +69,11 @@ class Run:
         return self.staging.to_forget.exists()
 
     @property
+    def has_tombstones(self) -> bool:
+        """Whether published scores were replayed with traces that were forgotten since."""
+        return bool(self.snapshot.files("tombstones"))
+
+    @property
     def keeps_settings(self) -> bool:
         """Whether its settings are those that are published."""
         return self.config.settings == self.published.settings

@@ -14,7 +14,7 @@ from kp_batch.warehouse.bucket.location import make_folder_of, shown, url_of
 # The keys of `schemas.TABLES`, repeated so that questions do not import Polars.
 TABLE_NAMES = (
     *("scores", "rejects", "profiles", "runs", "files", "distributions"),
-    *("facts", "forgotten"),
+    *("facts", "forgotten", "tombstones"),
 )
 # Characters that delta-rs 1.6.6 and DuckDB 2.0.0 read as part of a URL, not of a path.
 _NOT_IN_PATHS = frozenset(r"%?[]\^|")
@@ -95,7 +95,7 @@ class Layout:
 
     @property
     def forgetting(self) -> Path:
-        """An empty file that exists while files may still hold traces that `forget` removes."""
+        """The ids that `forget` removes, in JSON, while files may still hold their traces."""
         return self.root / "forgetting"
 
     @property

@@ -137,6 +137,30 @@ def _export(warehouse: Path) -> None:
         )
 
 
+def amend(candidate: Candidate) -> None:
+    """Put other files into the past manifest that a candidate builds upon, which keeps its name.
+
+    It is replaced once these are on the disk: a kill leaves the old one or the new one, whole.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    layout, before = Layout(candidate.warehouse.resolve()), candidate.base
+    manifest = replace(before, tables=candidate.tables).as_publication(before.name)
+    candidate.move_files()
+    # Other tables, which grow, may have files no more.
+    changed = (
+        replace(each, tables={name: each.tables.get(name, {}) for name in candidate.changed})
+        for each in (before, manifest)
+    )
+    known, files = (set(_files(layout, each)) for each in changed)
+    sync_new(files - known, known | {layout.manifest}, layout.root)
+    path = layout.past_manifest(before.name)
+    with atomic_write(path, durable=True) as written:
+        written.write_text(manifest.as_json(), "utf-8")
+    sync_names(path.parent)
+
+
 def may_remove(warehouse: Path, unneeded: Iterable[Path]) -> None:
     """Export what is published, and let this writer remove files, and vectors that nothing needs.
 

@@ -266,8 +266,8 @@ class PublishedSnapshot:
         """
         if run.number < self.manifest.kept_from:
             raise WarehouseError(
-                f"the tables as run {run.run_id} left them were removed (by kp-batch vacuum or "
-                "forget); ask of a later run"
+                f"the tables as run {run.run_id} left them were removed (by kp-batch vacuum); "
+                "ask of a later run"
             )
         return past_manifest(self.warehouse, run.published["publication"])
 

@@ -85,12 +85,23 @@ def kept_manifests(
         WarehouseError: one is gone or damaged.
     """
     warehouse = snapshot.warehouse
-    names = [run.published["publication"] for run in runs if run.number >= kept_from]
-    kept = [_without_growing(past_manifest(warehouse, name)) for name in names]
+    kept = [*map(_without_growing, manifests_of_runs(snapshot, runs, kept_from))]
     candidate = read_candidate(warehouse)
     if candidate and candidate.before:
         kept += [candidate, past_manifest(warehouse, candidate.before)]
     return kept
+
+
+def manifests_of_runs(
+    snapshot: PublishedSnapshot, runs: Iterable[RunRecord], kept_from: int
+) -> list[Manifest]:
+    """The manifests that runs have published, of those since one publication.
+
+    Raises:
+        WarehouseError: one is gone or damaged.
+    """
+    names = (run.published["publication"] for run in runs if run.number >= kept_from)
+    return [past_manifest(snapshot.warehouse, name) for name in names]
 
 
 def _without_growing(manifest: Manifest) -> Manifest:

@@ -201,8 +201,8 @@ class Nights(RuleBasedStateMachine):
         self.last = self.config()  # of that run
         self.published: dict[str, Any] = {}  # the content of each trace
         self.states: dict[
-            str, tuple[RescoreConfig, dict[str, File], dict[str, Any]]
-        ] = {}  # by runs
+            str, tuple[RescoreConfig, dict[str, File], dict[str, Any], frozenset[str]]
+        ] = {}  # by runs, the last one is what had been forgotten
         self.runs: list[str] = []  # in the order in which they were published
         self.vacuumed = False
         self.away: dict[str, tuple[bytes, int]] = {}
@@ -446,7 +446,6 @@ class Nights(RuleBasedStateMachine):
         forget(self.last.warehouse, [name], unseen_too=True)
         away.rename(self.folder / "model")
         self.forgotten.add(name)
-        self.states.clear()
         self.done(self.last, self.files)
         self.assert_law()
 
@@ -468,10 +467,13 @@ class Nights(RuleBasedStateMachine):
         """To one of the last runs that are done; the next run goes on from there."""
         if len(self.states) <= number:
             return
-        name, (config, files, self.published) = [*self.states.items()][-1 - number]
+        name, (config, files, self.published, forgotten) = [*self.states.items()][-1 - number]
         rollback(self.last.warehouse, name)
-        self.done(config, files)
-        self.assert_law()
+        self.done(config, files, forgotten)
+        if forgotten == self.forgotten:
+            self.assert_law()
+        else:  # until then scores are as they were beside the forgotten traces
+            self.run()
 
     # What has to be.
 
@@ -581,13 +583,19 @@ class Nights(RuleBasedStateMachine):
         with connect(self.last.warehouse) as connection:
             return connection.execute(query).fetchall()
 
-    def done(self, config: RescoreConfig, files: dict[str, File]) -> None:
-        """A run is done that has left these files."""
+    def done(
+        self,
+        config: RescoreConfig,
+        files: dict[str, File],
+        forgotten: frozenset[str] | None = None,
+    ) -> None:
+        """A run is done that has left these files, by default without what is forgotten."""
         self.last, self.files = config, files
         self.published = self.counted(files).published
         self.note_runs()
         [(latest,)] = self.ask("SELECT latest()")
-        self.states[latest] = config, files, self.published
+        gone = frozenset(self.forgotten) if forgotten is None else forgotten
+        self.states[latest] = config, files, self.published, gone
 
     def fail(self, config: RescoreConfig, files: dict[str, File], message: str) -> None:
         """A run fails: its rejects are published, and no scores."""

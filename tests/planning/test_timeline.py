@@ -284,7 +284,7 @@ def segments(
         diff.append((*row, False))
     groups, days = [name_of(group) for group, _ in counts], [day_at(day) for _, day in counts]
     with database().cursor() as connection:
-        query = """CREATE TEMP TABLE published AS SELECT unnest(?::VARCHAR[]) AS cache_group,
+        query = """CREATE TEMP TABLE counts AS SELECT unnest(?::VARCHAR[]) AS cache_group,
             unnest(?::DATE[]) AS day, unnest(?::INT[]) AS rows"""
         connection.execute(query, [groups, days, [*counts.values()]])
         query = """CREATE TEMP TABLE diff AS SELECT unnest(?::VARCHAR[]) AS cache_group,
@@ -292,8 +292,8 @@ def segments(
             unnest(?::TIMESTAMPTZ[]) AS old_created_at, unnest(?::BOOLEAN[]) AS in_place"""
         connection.execute(query, [*zip(*diff, strict=True)])
         set_variables(connection, stale=[day_at(day) for day in stale], max_window=max_window)
-        published = SQL("published")
-        connection.execute(sql("kp_batch.planning.x", "segments.sql", published=published))
+        bury(connection)
+        connection.execute(sql("kp_batch.planning.x", "segments.sql", counts=SQL("counts")))
         segment_rows = connection.sql("FROM segments ORDER BY segment, day").fetchall()
     return [
         [(0 if group is None else int(group), (day - FIRST_DAY).days) for group, day, _ in rows]
@@ -311,6 +311,16 @@ def database() -> duckdb.DuckDBPyConnection:
 
 def name_of(group: int) -> str | None:
     return str(group) if group else None
+
+
+def bury(connection: duckdb.DuckDBPyConnection, *times: str) -> None:
+    """The tombstones of forgotten traces."""
+    connection.execute("CREATE SCHEMA IF NOT EXISTS published")
+    connection.execute(
+        "CREATE OR REPLACE TABLE published.tombstones AS "
+        "SELECT unnest(?::TIMESTAMPTZ[]) AS created_at, NULL::VARCHAR AS cache_group",
+        [times],
+    )
 
 
 def day_at(number: int) -> date:
@@ -405,9 +415,13 @@ def test_a_trace_with_another_time_text_or_group_is_removed_and_added() -> None:
             "CREATE TABLE segments AS FROM (VALUES (NULL, DATE '2026-01-05', 1), "
             "('g', DATE '2026-01-05', 2)) AS rows(cache_group, day, segment)"
         )
+        bury(connection, "2026-01-05 04:00Z")
         query = sql("kp_batch.planning.x", "merged.sql", scores=SQL("scores"))
         merged = connection.sql(query)
         rows = merged.select("segment, trace_id, hour(created_at), added, removed").fetchall()
+        tied = connection.sql(query).filter("tied").select("trace_id").fetchall()
+    assert tied == [("d",)]
+    rows = [(segment, name or "forgotten", *rest) for segment, name, *rest in rows]
     places = [(segment, hour, name) for segment, name, hour, *_ in rows]
     assert places == sorted(places)
     assert sorted(rows) == [
@@ -418,5 +432,6 @@ def test_a_trace_with_another_time_text_or_group_is_removed_and_added() -> None:
         (1, "c", 3, True, False),
         (1, "d", 4, False, False),
         (1, "e", 5, False, True),
+        (1, "forgotten", 4, False, True),
         (2, "e", 5, True, False),
     ]

@@ -12,7 +12,8 @@ Several writers may work at once, though a notice asks them to take turns. That 
   writer recognises its own manifest by the id.
 - *None overwrites files that another one needs.* The names of data files and of manifests in the
   log are unique, those of lists and vectors are digests: the files of two writers are the same.
-  The page is replaced only if the copy knows it as it is. A Delta table's log, which is an export
+  The page is replaced only if the copy knows it as it is. So is a manifest in the log from which a
+  forget took traces, and only after the files that it names. A Delta table's log, an export
   of what is published, is one sequence, and each entry of it is created once: a writer that finds
   the next number taken exports again, from what is published then.
 - *None deletes files that another one needs.* Only a writer that has published, and allowed it,
@@ -338,10 +339,14 @@ class Mirror:
     def _store_new(self) -> None:
         """Store the files that the bucket lacks, but for the manifest and Delta's logs."""
         apart = (path for path in self._files() if path != _MANIFEST and not _is_delta_log(path))
-        new = [*filter(self.record.is_new, apart)]
-        self.stored.update(path for path in new if path not in _SINGLE)
+        new = {*filter(self.record.is_new, apart)}
+        amended = {*filter(self._is_amended, new)}
+        self.stored.update(path for path in new - amended if path not in _SINGLE)
         try:
-            run_parallel(self._upload, new)
+            run_parallel(self._upload, sorted(new - amended))
+            if amended:
+                self.stored.clear()  # these name them
+                run_parallel(self._upload, sorted(amended))
         finally:
             self.record.save()
 
@@ -377,8 +382,13 @@ class Mirror:
         logs = self.folder.glob(f"*{_DELTA_LOG}*")
         yield from filter(is_shared, (file.relative_to(self.folder).as_posix() for file in logs))
 
+    def _is_amended(self, path: str) -> bool:
+        """Whether it is a manifest in the log that the bucket has, maybe with other files."""
+        return _is_in_log(path) and path in self.record.known
+
     def _upload(self, path: str) -> None:
-        etag = self.record.etag_of(path) if path in _SINGLE else None
+        is_replaced = path in _SINGLE or self._is_amended(path)
+        etag = self.record.etag_of(path) if is_replaced else None
         if _is_delta_log(path) and not path.endswith(_LAST_CHECKPOINT):
             etag = ""
         try:
