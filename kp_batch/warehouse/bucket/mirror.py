@@ -363,7 +363,7 @@ class Mirror:
             export()
         raise StorageError(
             f"the Delta tables of {self.store.url} are written by others all the time; what is "
-            "published is whole, and the next run exports it"
+            "published is whole; to export it, run again"
         )
 
     def _stored_logs(self) -> bool:
