@@ -37,7 +37,8 @@ def export(warehouse: Path) -> None:
     """Bring each Delta table to the files that are published; done again, it changes nothing.
 
     It never goes back to an earlier publication: what is published is read after the table is
-    opened, and the commit fails if another one came first.
+    opened, and the commit fails if another one came first. Only where a rollback publishes the same
+    lists meanwhile may it do so, until the next export.
 
     Raises:
         Exception: a table cannot be written; what is published is whole.
