@@ -454,7 +454,7 @@ def test_vacuum_removes_what_older_runs_left(scored: Scored, tmp_path: Path) -> 
     assert invoke(*ask, "--format", "csv").stdout == "n\n120\n"
     gone = invoke(*ask, "--as-of", scored.runs[0])
     assert gone.returncode == 1
-    assert "were removed (by kp-batch vacuum or forget)" in gone.stderr
+    assert "were removed (by kp-batch vacuum)" in gone.stderr
 
 
 def test_what_changes_nothing_leaves_all_files_as_they_are(scored: Scored, tmp_path: Path) -> None:
