@@ -112,18 +112,18 @@ def of_runs(own: RescoreConfig, **changed: Any) -> list[Variant]:
     return [
         Variant(
             **changed,
-            task_domain=row.task_domain,
+            task_domain=row["task_domain"],
             in_force=changed == IN_FORCE,
-            traces=row.traces,
-            mean_novelty=of_domain[row.task_domain][0],
-            mean_score=row.second_mean,
-            rank_correlation=pytest.approx(row.rank_correlation, abs=1e-12),
-            recorded=of_domain[row.task_domain][2],
-            recorded_error=of_domain[row.task_domain][3],
+            traces=row["traces"],
+            mean_novelty=of_domain[row["task_domain"]][0],
+            mean_score=row["second_mean"],
+            rank_correlation=pytest.approx(row["rank_correlation"], abs=1e-12),
+            recorded=of_domain[row["task_domain"]][2],
+            recorded_error=of_domain[row["task_domain"]][3],
             recorded_share=0.0,
-            worth_sharing=of_domain[row.task_domain][1],
-            now_reach=row.now_reach,
-            no_longer_reach=row.no_longer_reach,
+            worth_sharing=of_domain[row["task_domain"]][1],
+            now_reach=row["now_reach"],
+            no_longer_reach=row["no_longer_reach"],
         )
         for row in compare(own.warehouse, first, "latest").domains
     ]

@@ -211,7 +211,7 @@ def test_vacuum_leaves_no_file_that_nothing_needs_and_no_json_of_old_rejects(
     assert counted(nights.vacuum(0)) == (joined, 0, 0, 0)
     assert counted(nights.vacuum(0)) == (0, 0, 0, 0)
     write_jsonl(nights.archive / "d.jsonl", [said(5, "try it", 12)])
-    nights.run()
+    rescore_archive(nights.settings)
     was_published = needed(nights.warehouse)
     nights.vacuum(0)
     assert parquet(nights.warehouse) == needed(nights.warehouse) | was_published
