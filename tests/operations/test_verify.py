@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from pydantic import TypeAdapter
 
 from kp_batch.cli.options import json_line
 from kp_batch.embedding.chunks import write_chunk
@@ -31,6 +30,7 @@ from tests.support.folders import keep, restore
 from tests.support.hourly import WORDS, of_several_caches, said, settings_of, write
 from tests.support.publications import files_of
 from tests.support.runs import ask
+from tests.support.schemas import TypeAdapter
 
 pytestmark = pytest.mark.slow
 
