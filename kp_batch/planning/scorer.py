@@ -166,8 +166,8 @@ def is_up_to_date(run: Run, scorer: Scorer, scan: ArchiveScan, last: RunRecord |
     The last run saw the same contents of the archive and wrote the same messages of rejects, and no
     score is stale.
     """
-    has_changes = run.published.failed or run.forgets or scan.differs
-    has_changes |= run.has_tombstones
+    forgot = run.forgets or run.has_tombstones
+    has_changes = run.published.failed or forgot or scan.differs
     return not has_changes and same_messages(last) and is_current(run, scorer, last)
 
 

@@ -36,9 +36,9 @@ _TRIES = 5  # while others export at the same time
 def export(warehouse: Path) -> None:
     """Bring each Delta table to the files that are published; done again, it changes nothing.
 
-    It never goes back to an earlier publication: what is published is read after the table is
-    opened, and the commit fails if another one came first. Only where a rollback publishes the same
-    lists meanwhile may it do so, until the next export.
+    It never goes back to an earlier publication: what is published is read after the table's newest
+    version, and the commit fails if another one came after that. Only where a rollback publishes
+    the same lists meanwhile may it do so, until the next export.
 
     Raises:
         Exception: a table cannot be written; what is published is whole.
@@ -56,13 +56,14 @@ def export(warehouse: Path) -> None:
 def _export_table(warehouse: Path, name: str) -> None:
     folder = Layout(warehouse).table(name)
     newest = _newest_commit(folder)
-    table = DeltaTable(str(folder), version=newest[0]) if newest else None
     manifest = read_manifest(warehouse)
-    if manifest is None or (name not in manifest.tables and table is None):
+    if manifest is None or (name not in manifest.tables and newest is None):
         return
     state = _state_of(manifest, name)
     if newest and newest[1] == state:
         return
+    # Opened here alone: that reads all of its log.
+    table = DeltaTable(str(folder), version=newest[0]) if newest else None
     files = {file.path: file for file in PublishedSnapshot(warehouse, manifest).data_files(name)}
     _commit(folder, name, table, files, CommitProperties({_STATE: state}, max_commit_retries=0))
     version = newest[0] + 1 if newest else 0
@@ -75,11 +76,12 @@ def _newest_commit(folder: Path) -> tuple[int, str | None] | None:
     log = folder / "_delta_log"
     commits = [path for path in log.glob("*.json") if path.stem.isdecimal()]
     for newest in sorted(commits, reverse=True):
-        actions = newest.read_text("utf-8").splitlines()
-        if not actions:  # a power cut has left it empty: what it was for is exported again
+        try:
+            actions = [json.loads(line) for line in newest.read_bytes().splitlines() or [b""]]
+        except ValueError:  # a power cut has left it empty or cut: it is exported again
             newest.unlink()
             continue
-        infos = [info for line in actions if (info := json.loads(line).get("commitInfo"))]
+        infos = [info for action in actions if (info := action.get("commitInfo"))]
         return int(newest.stem), infos[0].get(_STATE) if infos else None
     return None
 

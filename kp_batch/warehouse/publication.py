@@ -210,11 +210,13 @@ def published_since(warehouse: Path, manifest: Manifest) -> bool:
 def start_over(warehouse: Path) -> None:
     """Begin again from what a bucket has by now, as where another writer has published there.
 
+    Nobody else writes to a folder meanwhile.
+
     Raises:
         OSError: the bucket cannot be read.
     """
-    pull_again(warehouse)
-    _repair(warehouse)
+    if pull_again(warehouse):
+        _repair(warehouse)
 
 
 def _rebuild_catalog(warehouse: Path, manifest: Manifest) -> None:

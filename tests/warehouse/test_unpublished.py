@@ -19,7 +19,7 @@ from kp_batch.schemas import TABLES
 from kp_batch.steps import step as steps
 from kp_batch.storage.store import store_at
 from kp_batch.warehouse import candidate as candidates
-from kp_batch.warehouse import publication
+from kp_batch.warehouse import delta, publication
 from kp_batch.warehouse.manifest import require_manifest
 from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.snapshot import published
@@ -210,6 +210,35 @@ def test_what_a_killed_writer_has_not_exported_the_next_one_exports_once(
     with writing(tmp_path, wait=False):
         pass
     assert versions(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "left", [b"", b"\0" * 64, b'{"add":{"path":"a.par'], ids=["empty", "zeros", "cut"]
+)
+def test_an_entry_of_a_log_that_a_power_cut_tore_is_exported_again(
+    tmp_path: Path, left: bytes
+) -> None:
+    for name in ("one", "two"):
+        publish_profile(tmp_path, name)
+    newest = max(tmp_path.glob("profiles/_delta_log/*.json"))
+    newest.write_bytes(left)
+    with writing(tmp_path, wait=False):
+        pass
+    assert pl.read_delta(str(tmp_path / "profiles"))["name"].to_list() == ["two"]
+    assert newest == max(tmp_path.glob("profiles/_delta_log/*.json"))
+    assert_only_published(tmp_path)
+
+
+def test_an_export_opens_no_table_that_shows_what_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_profile(tmp_path, "one")
+    monkeypatch.setattr(delta, "DeltaTable", is_broken)
+    delta.export(tmp_path)
+    monkeypatch.setattr(publication, "_export", lambda _: None)
+    publish_profile(tmp_path, "two")
+    with pytest.raises(OSError, match="no more room"):
+        delta.export(tmp_path)
 
 
 def test_nothing_is_exported_where_the_manifest_was_lost(tmp_path: Path) -> None:

@@ -446,14 +446,19 @@ def publish_in_bucket(folder: Path, manifest: str) -> None:
         _OPEN[folder].publish(manifest)
 
 
-def pull_again(folder: Path) -> None:
+def pull_again(folder: Path) -> bool:
     """Make the copy equal to the bucket once more, where another writer has published in it.
+
+    Returns:
+        Whether the warehouse is in a bucket.
 
     Raises:
         OSError: the bucket cannot be read.
     """
-    if folder in _OPEN:
-        _OPEN[folder].pull()
+    if folder not in _OPEN:
+        return False
+    _OPEN[folder].pull()
+    return True
 
 
 def skip_upload(folder: Path) -> None:
