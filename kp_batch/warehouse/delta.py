@@ -37,8 +37,8 @@ def export(warehouse: Path) -> None:
     """Bring each Delta table to the files that are published; done again, it changes nothing.
 
     It never goes back to an earlier publication: what is published is read after the table's newest
-    version, and the commit fails if another one came after that. Only where a rollback publishes
-    the same lists meanwhile may it do so, until the next export.
+    version, and the commit fails if another one came after that. One case is left: if a rollback
+    publishes the same lists meanwhile, readers may see the older publication until the next export.
 
     Raises:
         Exception: a table cannot be written; what is published is whole.
