@@ -199,7 +199,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             ".4f",
         ),
         "rank_correlation": Column(
-            "Spearman's, -1..1; null where all scores of a run are one",
+            "Spearman's, -1..1; null where all scores of a run, or of a cache, are one",
             float | None,
             "rank corr",
             ".4f",
@@ -208,19 +208,48 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         "fell": _count("how many scores fell", "fell"),
         "stayed": _count("how many scores stayed", "stayed"),
         "now_reach": _count(
-            "how many traces below the first run's threshold reach the second's", "now reach it"
+            "how many traces reach the threshold that did not in the first run, or do not with the "
+            "settings in force",
+            "now reach",
         ),
         "now_reach_by_threshold": _count(
             "of these, how many would not, had the threshold stayed", "of these by its move"
         ),
         "no_longer_reach": _count(
-            "how many traces reached the first run's threshold, and not the second's",
-            "no longer reach it",
+            "how many traces reach the threshold in the first run, or with the settings in force, "
+            "and not here",
+            "no longer",
         ),
         "no_longer_reach_by_threshold": _count(
             "of these, how many would reach it still, had the threshold stayed",
             "of those by its move",
         ),
         "single_thoughts": _count("how many traces are a single thought in either run"),
+        # What other settings would make of the scores.
+        "cache_by": Column(
+            "by what caches are kept: none, agent_id, agent_id+host", str, "cache by"
+        ),
+        "cache_size": _count("how many vectors the cache holds", "size"),
+        "ttl": Column("how long it holds one: none, 90m, 12h, 7d", str, "ttl"),
+        "threshold": _number("the score worth sharing, 0..1", "threshold", ".12g"),
+        "in_force": Column(
+            "whether these are the warehouse's own settings",
+            bool,
+            "",
+            lambda is_in_force: "in force" if is_in_force else "",
+        ),
+        "mean_novelty": _number("of the traces, 0..1", "novelty"),
+        "mean_score": _number("of the traces, 0..1", "score"),
+        "recorded": _count("how many traces have a recorded score that shows their novelty"),
+        "recorded_error": Column(
+            "their scores' mean absolute difference from the recorded ones; null: there is none",
+            float | None,
+        ),
+        "recorded_share": Column(
+            "the share of these that get the recorded score within 1e-6, 0..1; null: there is none",
+            float | None,
+            "recorded",
+            ".1%",
+        ),
     }
 )

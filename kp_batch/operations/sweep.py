@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product, starmap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,7 +22,7 @@ from kp_batch.novelty.cache import novelty
 from kp_batch.novelty.cache_settings import CacheSettings, check_cache_by, format_cache_by
 from kp_batch.novelty.replay import nested_similarities, window_starts
 from kp_batch.operations.forget import check_formulas
-from kp_batch.operations.sweep_result import Sweep, Variant
+from kp_batch.operations.sweep_result import Sweep, Variants
 from kp_batch.operations.sweep_values import SweepValues
 from kp_batch.pipeline.preflight import check_vectors_fit
 from kp_batch.pipeline.replay_spans import find_vectors, with_room
@@ -90,14 +91,14 @@ def sweep(warehouse: Path, values: SweepValues = SweepValues()) -> Sweep:  # noq
                 where = shown(warehouse)
                 raise WarehouseError(f"no trace is scored in {where}; run an archive first")
             _check_keys(snapshot, groupings)
-            variants: list[Variant] = []
+            variants: list[dict[str, Any]] = []
             with progress("replaying", traces * len(groupings), "trace") as bar:
                 for number, grouping in enumerate(groupings):
                     part = replace(run, staging=Staging(staging.folder / f"{number}"))
                     files = list(_replayed(part, snapshot, scorer, grouping, bar))
                     variants += _variants(run, snapshot, files, grouping)
-    variants.sort(key=lambda row: row.task_domain or "")
-    return Sweep(encoder_id=scorer.encoder_id, traces=traces, variants=tuple(variants))
+    variants.sort(key=lambda row: row["task_domain"] or "")
+    return Sweep(encoder_id=scorer.encoder_id, traces=traces, variants=Variants.of(variants))
 
 
 def _groupings(config: RescoreConfig, values: SweepValues) -> list[Grouping]:
@@ -208,7 +209,7 @@ def _novelties(
 
 def _variants(
     run: Run, snapshot: OpenSnapshot, files: Iterable[Path], grouping: Grouping
-) -> Iterator[Variant]:
+) -> Iterator[dict[str, Any]]:
     """Compare the scores with each cache and threshold with those in force, by domain."""
     query = sql(__name__, "sweep.sql", files=read_parquet(*files))
     set_variables(
@@ -218,10 +219,10 @@ def _variants(
         thresholds = list(grouping.thresholds[cache])
         set_variables(snapshot.connection, cache=number, thresholds=thresholds)
         for row in snapshot.ask(query).iter_rows(named=True):
-            yield Variant(
-                cache_by=format_cache_by(grouping.cache_by),
-                cache_size=cache.size,
-                ttl=format_duration(cache.ttl),
-                in_force=cache == grouping.in_force and row["threshold"] == run.config.threshold,
+            yield {
                 **row,
-            )
+                "cache_by": format_cache_by(grouping.cache_by),
+                "cache_size": cache.size,
+                "ttl": format_duration(cache.ttl),
+                "in_force": cache == grouping.in_force and row["threshold"] == run.config.threshold,
+            }

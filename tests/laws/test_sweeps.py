@@ -1,6 +1,5 @@
 """A sweep's variants are those of plain replays."""
 
-from dataclasses import asdict
 from datetime import timedelta
 from itertools import product
 
@@ -34,7 +33,7 @@ def assert_swept(history: History, caches: list[Cache], thresholds: list[float])
     values = {"cache_size": sizes, "ttl": ttls, "threshold": thresholds}
     result = sweep(history.warehouse, SweepValues(cache_by=groupings, **values))
     assert result.traces == len(history.last.scores)
-    rows = [asdict(row) for row in result.variants]
+    rows = [dict(row) for row in result.variants]
     wanted = [
         {**row, "cache_by": "+".join(row["cache_by"]) or "none", "ttl": shown(row["ttl"])}
         for row in variants(history.last, caches, thresholds)

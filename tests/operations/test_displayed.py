@@ -39,7 +39,7 @@ from kp_batch.operations.similar import (
 )
 from kp_batch.operations.status import WarehouseStatus, status_of, status_text
 from kp_batch.operations.sweep import sweep
-from kp_batch.operations.sweep_result import Sweep, Variant, sweep_text
+from kp_batch.operations.sweep_result import Sweep, sweep_text
 from kp_batch.operations.sweep_values import SweepValues
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.operations.verify import Differences, Verification, verification_text, verify
@@ -338,10 +338,11 @@ def test_the_comparison_shows_the_moves_of_each_domain_and_of_ten_traces(results
 def test_the_sweep_marks_the_combination_in_force(results: Results) -> None:
     result: Sweep = results["sweep"]
     domains = shown(results, "sweep").tables
-    overall = [row for row in result.variants if row.task_domain is None]
-    assert column(domains[0], "score") == [f"{row.mean_score:.4f}" for row in overall]
-    assert column(domains[0], "now reach") == [f"{row.now_reach:,}" for row in overall]
-    assert column(domains[0], "recorded") == [f"{row.recorded_share:.1%}" for row in overall]
+    overall = [row for row in result.variants if row["task_domain"] is None]
+    assert column(domains[0], "score") == [f"{row['mean_score']:.4f}" for row in overall]
+    assert column(domains[0], "worth sharing") == [f"{row['worth_sharing']:,}" for row in overall]
+    assert column(domains[0], "now reach") == [f"{row['now_reach']:,}" for row in overall]
+    assert column(domains[0], "recorded") == [f"{row['recorded_share']:.1%}" for row in overall]
     for table in domains:
         [in_force] = [kind for kind, row in zip(table.kinds, table.rows, strict=True) if row[-1]]
         assert in_force == "marked"
@@ -410,7 +411,6 @@ def test_a_preview_publishes_nothing_whatever_its_settings_say(results: Results)
 
 
 FRAMES: Sequence[tuple[str, Callable[[Any], pl.DataFrame], Callable[[Any], Any], type]] = (
-    ("sweep", Sweep.to_polars, lambda x: x.variants, Variant),
     ("explanation", lambda x: x.traces_met, lambda x: x.neighbours, Neighbour),
     ("similar", SimilarTraces.to_polars, lambda x: x.nearest, SimilarTrace),
     ("settings", SettingsInForce.to_polars, lambda x: x, Setting),
@@ -446,6 +446,7 @@ TABLES: Sequence[Callable[[Results], Rows]] = (
     lambda results: results["comparison"].domains,
     lambda results: results["verification"].differences,
     lambda results: results["explanation"].history,
+    lambda results: results["sweep"].variants,
 )
 
 
@@ -473,7 +474,6 @@ def test_a_table_is_the_same_as_a_frame_as_json_and_in_a_notebook(
 
 def test_frames_of_nothing_have_the_same_columns_and_types(results: Results) -> None:
     emptied = {
-        "sweep": {"variants": ()},
         "explanation": {"neighbours": ()},
         "similar": {"nearest": ()},
     }

@@ -14,7 +14,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
 
 from kp_batch.cli.options import json_line
 from kp_batch.dimensions import DIMENSIONS
@@ -36,6 +35,7 @@ from tests.support.hourly import of_several_caches, said, settings_of, write
 from tests.support.profiles import always, undated
 from tests.support.publications import publish_tables
 from tests.support.runs import ask
+from tests.support.schemas import TypeAdapter
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,6 @@
 """Fleets of live engines whose caches and restarts are known: what their recorded scores show."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.novelty.cache import VectorCache, novelty
 from kp_batch.operations.sweep import sweep
-from kp_batch.operations.sweep_result import Sweep, Variant
+from kp_batch.operations.sweep_result import Sweep
 from kp_batch.operations.sweep_values import SweepValues
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.composite import assign, composite, score
@@ -112,21 +112,21 @@ def swept(warehouse: Path, *cache_by: str) -> Sweep:
     return sweep(warehouse, SweepValues(cache_by=cache_by, cache_size=SIZES))
 
 
-def share(row: Variant) -> float:
-    assert row.recorded > TRACES / 2
-    assert row.recorded_share is not None
-    return row.recorded_share
+def share(row: Mapping[str, Any]) -> float:
+    assert row["recorded"] > TRACES / 2
+    assert row["recorded_share"] is not None
+    return float(row["recorded_share"])
 
 
-def error(row: Variant) -> float:
-    assert row.recorded_error is not None
-    return row.recorded_error
+def error(row: Mapping[str, Any]) -> float:
+    assert row["recorded_error"] is not None
+    return float(row["recorded_error"])
 
 
 def test_the_caches_that_engines_had_fit_their_recorded_scores_best(fleet: Fleet) -> None:
-    rows = [row for row in fleet.others.variants if row.task_domain is None]
+    rows = [row for row in fleet.others.variants if row["task_domain"] is None]
     best = max(rows, key=share)
-    assert (best.cache_by, best.cache_size) == (fleet.cache_by, fleet.own.cache_size)
+    assert (best["cache_by"], best["cache_size"]) == (fleet.cache_by, fleet.own.cache_size)
     assert best is min(rows, key=error)
     assert share(best) > max(share(row) for row in rows if row is not best) + 0.05
 

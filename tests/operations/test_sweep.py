@@ -4,9 +4,9 @@ import json
 import re
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from operator import itemgetter
@@ -20,7 +20,6 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
 
 import kp_batch.operations.sweep
 import kp_batch.pipeline.preflight
@@ -33,7 +32,7 @@ from kp_batch.novelty.cache_settings import CacheSettings
 from kp_batch.operations.compare import compare
 from kp_batch.operations.forget import forget
 from kp_batch.operations.sweep import Grouping, sweep, sweep_span, sweep_spans
-from kp_batch.operations.sweep_result import Sweep, Variant, sweep_text
+from kp_batch.operations.sweep_result import Sweep, Variants, sweep_text
 from kp_batch.operations.sweep_values import SweepValues
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.scoring.profiles import load_profiles
@@ -46,10 +45,12 @@ from tests.support.commands import check_signal, invoke, linux, working
 from tests.support.folders import keep, listing, restore
 from tests.support.runs import ask, config
 from tests.support.sample import write_sample
+from tests.support.schemas import TypeAdapter
 
 pytestmark = pytest.mark.slow
 
 IN_FORCE = {"cache_by": "none", "cache_size": 40, "ttl": "3h", "threshold": 0.55}
+CROSSED = ("now_reach", "no_longer_reach")
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +86,11 @@ def swept(warehouse: Path, **options: Any) -> Sweep:
     return sweep(warehouse, SweepValues(**options))
 
 
-def named(row: Variant) -> tuple[object, ...]:
-    return row.cache_by, row.cache_size, row.ttl, row.threshold
+def named(row: Mapping[str, Any]) -> tuple[object, ...]:
+    return tuple(row[name] for name in IN_FORCE)
 
 
-def of_runs(own: RescoreConfig, **changed: Any) -> list[Variant]:
+def of_runs(own: RescoreConfig, **changed: Any) -> list[dict[str, Any]]:
     """What a second run of the warehouse leaves, and how it compares with its first."""
     again = RescoreConfig.model_validate({**own.model_dump(), **changed})
     rescore_archive(again)
@@ -110,21 +111,18 @@ def of_runs(own: RescoreConfig, **changed: Any) -> list[Variant]:
     )
     of_domain = {domain: means for domain, *means in aggregates}
     return [
-        Variant(
+        {
+            **{name: row[name] for name in ("task_domain", "traces", *CROSSED)},
             **changed,
-            task_domain=row["task_domain"],
-            in_force=changed == IN_FORCE,
-            traces=row["traces"],
-            mean_novelty=of_domain[row["task_domain"]][0],
-            mean_score=row["second_mean"],
-            rank_correlation=pytest.approx(row["rank_correlation"], abs=1e-12),
-            recorded=of_domain[row["task_domain"]][2],
-            recorded_error=of_domain[row["task_domain"]][3],
-            recorded_share=0.0,
-            worth_sharing=of_domain[row["task_domain"]][1],
-            now_reach=row["now_reach"],
-            no_longer_reach=row["no_longer_reach"],
-        )
+            "in_force": changed == IN_FORCE,
+            "mean_novelty": of_domain[row["task_domain"]][0],
+            "mean_score": row["second_mean"],
+            "rank_correlation": pytest.approx(row["rank_correlation"], abs=1e-12),
+            "recorded": of_domain[row["task_domain"]][2],
+            "recorded_error": of_domain[row["task_domain"]][3],
+            "recorded_share": 0.0,
+            "worth_sharing": of_domain[row["task_domain"]][1],
+        }
         for row in compare(own.warehouse, first, "latest").domains
     ]
 
@@ -145,9 +143,9 @@ def test_each_combination_scores_every_trace_as_a_run_with_these_settings(
     assert result.traces == 200
     combinations = list(product(*options.values()))
     assert len(result.variants) == len(combinations) * len(
-        {row.task_domain for row in result.variants}
+        {row["task_domain"] for row in result.variants}
     )
-    assert [row.in_force for row in result.variants].count(True) == len(result.variants) / len(
+    assert [row["in_force"] for row in result.variants].count(True) == len(result.variants) / len(
         combinations
     )
     in_force = dict(ask(scored, "SELECT trace_id, score FROM scores"))
@@ -278,7 +276,8 @@ def test_a_warehouse_without_a_score_has_none_to_sweep(tmp_path: Path) -> None:
     lone = write_jsonl(tmp_path / "a.jsonl", [trace(id="lone")])
     rescore_archive(config(tmp_path, lone))
     result = swept(tmp_path / "warehouse", cache_size=[1, 10**17], ttl=["1s", "none"])
-    assert {(row.mean_novelty, row.rank_correlation) for row in result.variants} == {(0.5, None)}
+    outcomes = {(row["mean_novelty"], row["rank_correlation"]) for row in result.variants}
+    assert outcomes == {(0.5, None)}
     forget(tmp_path / "warehouse", ["lone"])
     with pytest.raises(WarehouseError, match=r"no trace is scored in .*warehouse; run an archive"):
         swept(tmp_path / "warehouse")
@@ -350,13 +349,14 @@ def test_the_command_tells_the_same_in_all_forms_and_changes_nothing(scored: Res
     shown = invoke(*arguments)
     assert shown.stdout == f"{sweep_text(result)}\n"
     assert max(map(len, shown.stdout.splitlines())) <= 120
-    [in_force] = {row for row in result.variants if row.in_force and row.task_domain is None}
+    overall = [row for row in result.variants if row["task_domain"] is None]
+    [in_force] = [row for row in overall if row["in_force"]]
     [line] = re.findall(r"^all domains.*\n(?:.+\n)*?(.* in force)$", shown.stdout, re.MULTILINE)
-    assert line.split()[:5] == ["none", "40", "3h", "0.55", f"{in_force.mean_novelty:.4f}"]
+    assert line.split()[:5] == ["none", "40", "3h", "0.55", f"{in_force['mean_novelty']:.4f}"]
     assert listing(scored.warehouse) == before
 
 
-def variant(**changes: Any) -> Variant:
+def variant(**changes: Any) -> dict[str, Any]:
     """The combination in force, over all domains."""
     cache: dict[str, Any] = {
         "cache_by": "none",
@@ -368,13 +368,13 @@ def variant(**changes: Any) -> Variant:
     means = {"traces": 100, "mean_novelty": 0.5, "mean_score": 0.5, "rank_correlation": None}
     recorded = {"recorded": 0, "recorded_error": None, "recorded_share": None}
     reaching = {"worth_sharing": 1, "now_reach": 0, "no_longer_reach": 0}
-    return Variant(**{"task_domain": None, **cache, **means, **recorded, **reaching, **changes})
+    return {"task_domain": None, **cache, **means, **recorded, **reaching, **changes}
 
 
 def test_recorded_scores_are_a_column_where_there_are_any() -> None:
-    assert "recorded" not in sweep_text(Sweep("an encoder", 100, (variant(),)))
+    assert "recorded" not in sweep_text(Sweep("an encoder", 100, Variants([variant()])))
     known = {"recorded": 80, "recorded_error": 0.01, "recorded_share": 0.875}
-    text = sweep_text(Sweep("an encoder", 100, (variant(**known),)))
+    text = sweep_text(Sweep("an encoder", 100, Variants([variant(**known)])))
     assert re.search(r"no longer  recorded.*\n.* 87.5%  in force$", text)
     assert "\n  recorded: the share of recorded scores that" in text
 
@@ -383,10 +383,10 @@ def test_recorded_scores_are_a_column_where_there_are_any() -> None:
 @pytest.mark.parametrize(("domains", "more"), [(10, None), (11, "1 more domain"), (12, "2 more d")])
 def test_a_terminal_shows_the_domains_with_the_most_traces(domains: int, more: str | None) -> None:
     one = variant()
-    others = [replace(one, task_domain=f"d{n:02}", traces=n + 1) for n in range(domains)]
-    text = sweep_text(Sweep("an encoder", 100, (one, *others)))
+    others = [{**one, "task_domain": f"d{n:02}", "traces": n + 1} for n in range(domains)]
+    text = sweep_text(Sweep("an encoder", 100, Variants([one, *others])))
     assert re.findall(r"^d\d\d, ", text, re.MULTILINE) == [
-        f"{row.task_domain}, " for row in others[-10:]
+        f"{row['task_domain']}, " for row in others[-10:]
     ]
     assert (more is None) == ("more domain" not in text)
     assert more is None or f"\n\n{more}" in text

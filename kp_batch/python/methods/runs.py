@@ -102,7 +102,7 @@ class RunMethods(Place):
             threshold: scores worth sharing.
 
         Examples:
-            >>> sweep = wh.sweep(cache_size=[50, 1000]).to_polars()
+            >>> sweep = wh.sweep(cache_size=[50, 1000]).variants.to_polars()
             >>> of_all = sweep.filter(pl.col("task_domain").is_null())
             >>> of_all.select("cache_size", pl.col("mean_novelty").round(3), "worth_sharing").rows()
             [(50, 0.255, 42), (100, 0.244, 37), (1000, 0.214, 30)]
