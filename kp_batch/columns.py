@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from kp_batch.errors import Unread
 from kp_batch.html import Displayed
-from kp_batch.parts import Part, Row, Table
+from kp_batch.parts import Part, Row, Table, TextSpan
 from kp_batch.tables import frame
 from kp_batch.text import age, bar_line, shortened
 
@@ -117,6 +117,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             ".4f",
         ),
         "nearest_trace_id": Column("which trace that is", str | None),
+        "created_at": Column("when the trace was made, in UTC", str),
         "similarity": _number("the cosine of the two traces, -1..1", "similarity"),
         "age_s": _number("how much earlier the trace was made, in seconds", "made", _made),
         "is_same_text": Column(
@@ -125,6 +126,11 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
             "",
             lambda is_same: "the same text" if is_same else "",
         ),
+        "text": Column(
+            "of what was embedded, from where the two begin to differ; null: it was not read",
+            tuple[TextSpan, ...] | None,
+        ),
+        "own_text": Column("the same of the trace that came", tuple[TextSpan, ...] | None),
         "reasons": Column("why there is no score, as codes; or why a run had any work", list[str]),
         "message": Column("why there is no score, in words", str | None, "", _first(120)),
         # A score over the runs.

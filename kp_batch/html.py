@@ -206,8 +206,6 @@ def _more(count: int) -> str:
 
 
 def _spans(spans: Spans) -> str:
-    texts = (
-        f"<mark>{text}</mark>" if is_marked else text
-        for text, is_marked in ((escape(printable_lines(text)), mark) for text, mark in spans)
-    )
-    return f"<div>{''.join(texts)}</div>"
+    texts = ((escape(printable_lines(span.text)), span.shared) for span in spans)
+    marked = (f"<mark>{text}</mark>" if shared else text for text, shared in texts)
+    return f"<div>{''.join(marked)}</div>"

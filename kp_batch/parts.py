@@ -15,7 +15,17 @@ _LINE = 120  # columns of a terminal
 _TEXT = 5  # lines of a text beside another one, at the most
 
 Row = dict[str, str]  # the cells by their headings
-Spans = Sequence[tuple[str, bool]]  # the parts of a text, and whether each is marked
+
+
+@dataclass(frozen=True)
+class TextSpan:
+    """A part of a text that stands beside another one."""
+
+    text: str
+    shared: bool  # whether the other text has it, too, at the corresponding place
+
+
+Spans = Sequence[TextSpan]
 
 
 class Head(str):
@@ -53,7 +63,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Beside:
-    """Two texts side by side, and a line about them; spans that are marked stand in «»."""
+    """Two texts side by side, and a line about them; spans that both share stand in «»."""
 
     about: str
     is_first: bool  # of several: a notebook shows its texts at once, and the others' when asked
@@ -102,5 +112,5 @@ def _lines_beside(texts: Beside) -> Iterator[str]:
 
 
 def _wrapped(spans: Spans, width: int) -> list[str]:
-    marked = "".join(f"«{text}»" if is_marked else text for text, is_marked in spans)
+    marked = "".join(f"«{span.text}»" if span.shared else span.text for span in spans)
     return wrap(printable(one_line(marked)), width, max_lines=_TEXT, placeholder=" …")

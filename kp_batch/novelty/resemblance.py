@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
+from kp_batch.columns import Rows
 from kp_batch.novelty.nearest import Windows, nearest
 from kp_batch.vectors import Bools, Float32s, Int64s
 
@@ -22,26 +23,25 @@ class Nearby:
     nearest: tuple[tuple[int, float], ...]  # row and cosine; the oldest first of equal ones
 
 
-@dataclass(frozen=True)
-class Similar:
-    """A trace that the cache held when another one came."""
+class Similar(Rows):
+    """Traces that another one resembles, the most similar first.
 
-    trace_id: str  # empty where a session scored one that has none
-    task_domain: str
-    created_at: str  # ISO 8601, UTC
-    similarity: float  # the cosine, -1..1
-    age_s: float  # how much earlier it was made, seconds
+    An id is empty where a session scored a trace that has none.
+    """
 
-    @classmethod
-    def to(cls, moment: datetime, row: Mapping[str, Any], similarity: float) -> Self:
-        """The trace of a row of `scores`, similar to one made at a moment."""
-        return cls(
-            trace_id=row["trace_id"],
-            task_domain=row["task_domain"],
-            created_at=row["created_at"].isoformat(),
-            similarity=similarity,
-            age_s=(moment - row["created_at"]).total_seconds(),
-        )
+    __slots__ = ()
+    names = ("trace_id", "task_domain", "created_at", "similarity", "age_s")
+
+
+def similar_row(moment: datetime, row: Mapping[str, Any], similarity: float) -> dict[str, Any]:
+    """The row of `Similar` for a row of `scores`, whose trace is similar to one of a moment."""
+    return {
+        "trace_id": row["trace_id"],
+        "task_domain": row["task_domain"],
+        "created_at": row["created_at"].isoformat(),
+        "similarity": similarity,
+        "age_s": (moment - row["created_at"]).total_seconds(),
+    }
 
 
 def most_similar(

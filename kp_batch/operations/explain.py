@@ -16,7 +16,14 @@ from kp_batch.embedding.minilm import MiniLM
 from kp_batch.errors import EncoderError, WarehouseError
 from kp_batch.operations.compare import score_changes
 from kp_batch.operations.explanation import Explanation, ScoreChanges
-from kp_batch.operations.neighbours import Content, Row, cache_hits, neighbour, read_contents
+from kp_batch.operations.neighbours import (
+    Content,
+    Row,
+    TracesMet,
+    cache_hits,
+    met_row,
+    read_contents,
+)
 from kp_batch.schemas import SCORES
 from kp_batch.scoring.composite import breakdowns, profiles_of, scores_by_profile
 from kp_batch.scoring.facts import id_hash
@@ -104,8 +111,8 @@ def explain(warehouse: Path, name: str, *, candidate: bool = False) -> Explanati
             cache_group=row["cache_group"],
             max_similarity=row["max_similarity"],
             cache=hits.contents,
-            neighbours=tuple(
-                neighbour(row, other, similarity, own, contents[other["trace_id"]])
+            neighbours=TracesMet(
+                met_row(row, other, similarity, own, contents[other["trace_id"]])
                 for other, similarity in hits.nearest
             ),
             neighbours_caveat=hits.caveat,

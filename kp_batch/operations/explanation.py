@@ -1,6 +1,6 @@
 """The explanation of one score: as data, for a terminal and for a notebook."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from textwrap import wrap
@@ -9,14 +9,13 @@ from typing import Any
 import polars as pl
 
 from kp_batch.columns import Rows, cells
-from kp_batch.dimensions import Breakdown, Counts, Term
+from kp_batch.dimensions import Breakdown, Counts
 from kp_batch.errors import UNREAD, Unread
 from kp_batch.html import Displayed
 from kp_batch.operations.breakdown import breakdown_table
-from kp_batch.operations.neighbours import Neighbour, Step, TextSpan
+from kp_batch.operations.neighbours import Step, TracesMet
 from kp_batch.operations.warehouse_cache import CacheContents
-from kp_batch.parts import Beside, Facts, Head, Part, Row, Spans, Table, as_text
-from kp_batch.tables import frame_of_rows
+from kp_batch.parts import Beside, Facts, Head, Part, Row, Table, as_text
 from kp_batch.text import (
     age,
     count_of,
@@ -76,7 +75,7 @@ class Explanation(Displayed):
     cache_group: str | None  # JSON of what tells its cache from others; null: one for all
     max_similarity: float | None  # null where the cache was empty
     cache: CacheContents | None  # null without an encoder
-    neighbours: tuple[Neighbour, ...]  # the most similar first
+    neighbours: TracesMet
     neighbours_caveat: str | None  # why there are none, or why they are not those that it met
     history: ScoreChanges  # the last run that changed it first
     run_id: str  # of the run that last scored it
@@ -84,12 +83,7 @@ class Explanation(Displayed):
     @property
     def terms(self) -> pl.DataFrame:
         """The sum that the composite is: dimension, value, weight and product of each, 0..1."""
-        return frame_of_rows(Term, self.breakdown.terms)
-
-    @property
-    def traces_met(self) -> pl.DataFrame:
-        """The nearest traces of the cache: a row for each of `neighbours`, with its fields."""
-        return frame_of_rows(Neighbour, self.neighbours)
+        return pl.DataFrame(self.breakdown.terms)
 
     def _parts(self) -> Iterator[Part]:
         return explanation_parts(self, line=_LONG_LINE, rest="history")
@@ -209,22 +203,18 @@ def _own_domain(contents: CacheContents, task_domain: str) -> Iterator[str]:
         yield f"  {share}, {shortened(task_domain, 30)}: {same / contents.size:.1%}"
 
 
-def _neighbour(neighbour: Neighbour, *, is_first: bool) -> Iterator[Part]:
+def _neighbour(neighbour: Mapping[str, Any], *, is_first: bool) -> Iterator[Part]:
     about = (
-        f"  {neighbour.similarity:.4f}  {shortened(neighbour.trace_id, _ID)}, "
-        f"{shortened(neighbour.task_domain, 30)}, {age(neighbour.age_s)} earlier"
+        f"  {neighbour['similarity']:.4f}  {shortened(neighbour['trace_id'], _ID)}, "
+        f"{shortened(neighbour['task_domain'], 30)}, {age(neighbour['age_s'])} earlier"
     )
-    if neighbour.text is None or neighbour.own_text is None:
-        reason = UNREAD[neighbour.unread or "unreadable"]
+    if neighbour["text"] is None:
+        reason = UNREAD[neighbour["unread"] or "unreadable"]
         yield from (about, f"          its text cannot be read again: {reason}")
-    elif neighbour.is_same_text:
+    elif neighbour["is_same_text"]:
         yield from (about, "          the same text")
     else:
-        yield Beside(about, is_first, _spans(neighbour.own_text), _spans(neighbour.text))
-
-
-def _spans(spans: Sequence[TextSpan]) -> Spans:
-    return [(span.text, span.shared) for span in spans]
+        yield Beside(about, is_first, neighbour["own_text"], neighbour["text"])
 
 
 def _history(history: ScoreChanges, rest: str) -> Iterator[Part]:

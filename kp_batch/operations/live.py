@@ -23,7 +23,7 @@ from kp_batch.embedding.precision import Precision
 from kp_batch.errors import SettingError, TraceError
 from kp_batch.forked import refuse_forked
 from kp_batch.novelty.cache_settings import CacheSettings
-from kp_batch.novelty.resemblance import Similar, most_similar
+from kp_batch.novelty.resemblance import Similar, most_similar, similar_row
 from kp_batch.operations.live_cache import Entry, Group, LiveCache
 from kp_batch.operations.score import NOT_NEEDED, Neighbours, Scored, scored
 from kp_batch.operations.warehouse_cache import StandingCaches
@@ -78,7 +78,7 @@ class Session:
         >>> [round(session.evaluate(trace).score, 3) for _ in range(2)]
         [0.564, 0.564]
         >>> in_the_warehouse = kp.Session(wh)
-        >>> in_the_warehouse.evaluate(trace).neighbours[0].trace_id
+        >>> in_the_warehouse.evaluate(trace).neighbours[0]["trace_id"]
         'kp:trace:...'
     """
 
@@ -133,7 +133,8 @@ class Session:
 
         Examples:
             >>> again = session.evaluate(trace | {"id": "again"})
-            >>> [(near.trace_id, round(near.similarity, 4)) for near in again.neighbours]
+            >>> near = again.neighbours.to_polars()
+            >>> near.select("trace_id", pl.col("similarity").round(4)).rows()
             [('new', 1.0)]
         """
         facts = _facts_of(trace)
@@ -205,7 +206,7 @@ class Session:
         vector = same.vector if same else self._vector(text)
         cached = [np.stack([entry.vector for entry in met])] if met else []
         [nearby] = most_similar([vector], cached, _NEIGHBOURS)
-        similar = tuple(Similar.to(time, vars(met[row]), each) for row, each in nearby.nearest)
+        similar = Similar(similar_row(time, vars(met[row]), each) for row, each in nearby.nearest)
         domain, group = facts.item(0, "task_domain"), self._group(facts)
         entry = Entry(place, time, trace_id, domain, digest, vector, group)
         return entry, (nearby.max_similarity, similar)

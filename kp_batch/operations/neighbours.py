@@ -11,11 +11,13 @@ import polars as pl
 
 from kp_batch.archive.file_formats.json import rows_from_objects
 from kp_batch.archive.validation import reasons
+from kp_batch.columns import Rows
 from kp_batch.errors import Unread, WarehouseError
 from kp_batch.ingest.reread import find_locations, reread
 from kp_batch.novelty.cache_settings import CacheSettings
-from kp_batch.novelty.resemblance import Nearby, Similar
+from kp_batch.novelty.resemblance import Nearby, Similar, similar_row
 from kp_batch.operations.warehouse_cache import CacheContents, Caches, Moment, stored_vectors
+from kp_batch.parts import Spans, TextSpan
 from kp_batch.planning.scorer import NO_FINGERPRINT
 from kp_batch.scoring.facts import with_facts
 from kp_batch.text import shortened
@@ -43,17 +45,6 @@ class Step:
 
 
 @dataclass(frozen=True)
-class TextSpan:
-    """A part of a text."""
-
-    text: str
-    shared: bool  # whether the other text has it, too, at the corresponding place
-
-
-Spans = tuple[TextSpan, ...]
-
-
-@dataclass(frozen=True)
 class Content:
     """The content of a trace, as far as it can be read again."""
 
@@ -73,14 +64,11 @@ class Content:
         )
 
 
-@dataclass(frozen=True)
-class Neighbour(Similar):
-    """A trace that another one met, and what the two have in common."""
+class TracesMet(Rows):
+    """Traces that another one met, the most similar first, and what it has in common with each."""
 
-    is_same_text: bool
-    text: tuple[TextSpan, ...] | None  # of what was embedded, from where the two begin to differ
-    own_text: tuple[TextSpan, ...] | None  # the same of the trace that came
-    unread: Unread | None  # why there are no texts
+    __slots__ = ()
+    names = (*Similar.names, "is_same_text", "text", "own_text", "unread")
 
 
 @dataclass(frozen=True)
@@ -120,16 +108,18 @@ def cache_hits(snapshot: OpenSnapshot, row: Row) -> CacheHits:
     return CacheHits(contents, nearest, _caveat(row, nearby))
 
 
-def neighbour(row: Row, other: Row, similarity: float, own: Content, content: Content) -> Neighbour:
-    """A trace and its neighbour, compared: their rows of `scores`, and their contents."""
+def met_row(
+    row: Row, other: Row, similarity: float, own: Content, content: Content
+) -> dict[str, Any]:
+    """The row of `TracesMet` for two traces, by their rows of `scores` and their contents."""
     own_text, text = diff_contents(own, content)
-    return Neighbour(
-        **vars(Similar.to(row["created_at"], other, similarity)),
-        is_same_text=other["text_hash"] == row["text_hash"],
-        text=text,
-        own_text=own_text,
-        unread=content.unread or own.unread,
-    )
+    return {
+        **similar_row(row["created_at"], other, similarity),
+        "is_same_text": other["text_hash"] == row["text_hash"],
+        "text": text,
+        "own_text": own_text,
+        "unread": content.unread or own.unread,
+    }
 
 
 def _without_vectors(row: Row) -> str:

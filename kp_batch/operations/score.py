@@ -46,7 +46,7 @@ _LOOKED_AT = 16  # lines, to tell what a file is
 _COLUMNS = ["row", "trace_id", "task_domain", *(field.name for field in fields(Counts))]
 
 # The greatest similarity to a cache's traces, None where it is empty, and the nearest of these.
-Neighbours = tuple[float | None, tuple[Similar, ...]]
+Neighbours = tuple[float | None, Similar]
 # Those of each trace of a frame of `with_facts`.
 FindNeighbours = Callable[[pl.DataFrame], list[Neighbours]]
 
@@ -64,7 +64,7 @@ class Scored(Displayed):
     counts: Counts
     breakdown: Breakdown
     max_similarity: float | None  # null where the cache is empty, or nothing is compared
-    neighbours: tuple[Similar, ...]  # the most similar first
+    neighbours: Similar
 
     def _parts(self) -> Iterator[Part]:
         return scored_parts(self)
@@ -112,13 +112,13 @@ def _row(result: ScoredLine) -> dict[str, Any]:
     if isinstance(result, Scored):
         sums = result.breakdown
         row |= vars(sums) | {term.dimension: term.value for term in sums.terms}
-        row["nearest_trace_id"] = next((x.trace_id for x in result.neighbours), None)
+        row["nearest_trace_id"] = next((x["trace_id"] for x in result.neighbours), None)
     return row
 
 
 def no_neighbours(facts: pl.DataFrame) -> list[Neighbours]:
     """The neighbours of traces whose caches are empty."""
-    return [(None, ())] * len(facts)
+    return [(None, Similar())] * len(facts)
 
 
 def score_lines(
@@ -267,7 +267,7 @@ def scored_parts(result: Scored) -> Iterator[Part]:
         result.breakdown, result.counts, result.max_similarity, result.weights_from
     )
     nearest = ("similarity", "trace_id", "task_domain", "age_s")
-    yield Table(cells(map(vars, result.neighbours), *nearest))
+    yield Table(cells(result.neighbours, *nearest))
     others = (f"{shortened(name, _NAME)} {score:.4f}" for name, score in result.by_profile.items())
     yield f"  by profile: {', '.join(others)}"
 

@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 import polars as pl
 
-from kp_batch.columns import cells
+from kp_batch.columns import Rows, cells
 from kp_batch.duck import read_parquet, set_variables, sql, statement
 from kp_batch.embedding.chunks import Hashes, whole_chunks
 from kp_batch.embedding.encoder import Encoder
@@ -19,14 +19,13 @@ from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.errors import WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.novelty.nearest import nearest
-from kp_batch.novelty.resemblance import Similar
+from kp_batch.novelty.resemblance import Similar, similar_row
 from kp_batch.operations.explain import find_trace
 from kp_batch.operations.score import Unscored, each_line, line_head
 from kp_batch.operations.warehouse_cache import stored_vectors, vectors_of
 from kp_batch.parts import Head, Part, Table, as_text
 from kp_batch.planning.scorer import NO_FINGERPRINT, without_encoder
 from kp_batch.runs.run import last_config
-from kp_batch.tables import frame_of_rows
 from kp_batch.text import count_of, moment_text, printable, shortened
 from kp_batch.vectors import Float32s, Float64s, Int64s
 from kp_batch.warehouse.bucket.location import shown
@@ -45,12 +44,18 @@ _MISSING = """
 """
 
 
-@dataclass(frozen=True)
-class SimilarTrace(Similar):
-    """A trace of the archive that another one resembles; it may be later, of a negative age."""
+class NearestTraces(Rows):
+    """The most similar traces first, of equal ones the oldest; later ones have a negative age."""
 
-    is_same_text: bool
-    score: float
+    __slots__ = ()
+    names = (*Similar.names, "is_same_text", "score")
+
+
+class NearestOfLines(Rows):
+    """The nearest traces of several new ones, each with the line that it is near to."""
+
+    __slots__ = ()
+    names = (*NearestTraces.names, "line")
 
 
 @dataclass(frozen=True)
@@ -66,11 +71,7 @@ class SimilarTraces(Displayed):
     other_encoders: int  # traces that were not compared, as they have vectors of another encoder
     missing: int  # traces that were not compared, as their vectors are not stored any more
     is_zero: bool  # whether its own vector is, to which none is similar
-    nearest: tuple[SimilarTrace, ...]  # the most similar first; of equal ones, the oldest
-
-    def to_polars(self) -> pl.DataFrame:
-        """A row for each of `nearest`, with its fields; `age_s` in seconds."""
-        return frame_of_rows(SimilarTrace, self.nearest)
+    nearest: NearestTraces
 
     def _parts(self) -> Iterator[Part]:
         return similar_parts(self)
@@ -79,21 +80,14 @@ class SimilarTraces(Displayed):
 SimilarLine = SimilarTraces | Unscored
 
 
-@dataclass(frozen=True)
-class SimilarRow(SimilarTrace):
-    """One of the nearest traces in a frame, and of which line it is."""
-
-    line: int  # from 1
-
-
 class SimilarLines(Displayed, list[SimilarLine]):
     """The nearest traces of new ones, or why some cannot be compared."""
 
     def to_polars(self) -> pl.DataFrame:
-        """A row for each of the nearest traces, with the fields of `SimilarRow`."""
-        found = [each for each in self if isinstance(each, SimilarTraces)]
-        rows = [SimilarRow(**vars(x), line=each.line or 0) for each in found for x in each.nearest]
-        return frame_of_rows(SimilarRow, rows)
+        """A row for each of the nearest traces, with the columns of `NearestOfLines`."""
+        found = (each for each in self if isinstance(each, SimilarTraces))
+        rows = ({**row, "line": each.line} for each in found for row in each.nearest)
+        return NearestOfLines(rows).to_polars()
 
     def _parts(self) -> Iterator[Part]:
         for result in self[:_LINES]:
@@ -286,12 +280,12 @@ class _Archive:
             other_encoders=sum(numbers.values()) - numbers.get(self.encoder_id, 0),
             missing=self._missing,
             is_zero=not asked.vector.any(),
-            nearest=tuple(
-                SimilarTrace(
-                    **vars(Similar.to(asked.moment, trace, trace["similarity"])),
-                    is_same_text=trace["text_hash"] == asked.row["text_hash"],
-                    score=trace["score"],
-                )
+            nearest=NearestTraces(
+                {
+                    **similar_row(asked.moment, trace, trace["similarity"]),
+                    "is_same_text": trace["text_hash"] == asked.row["text_hash"],
+                    "score": trace["score"],
+                }
                 for trace in traces
             ),
         )
@@ -344,4 +338,4 @@ def similar_parts(result: SimilarTraces) -> Iterator[Part]:
     if result.is_zero:
         yield "  its text has nothing to compare: its vector is zero, and similar to none"
     shown = ("similarity", "trace_id", "task_domain", "score", "age_s", "is_same_text")
-    yield Table(cells(map(vars, result.nearest), *shown))
+    yield Table(cells(result.nearest, *shown))

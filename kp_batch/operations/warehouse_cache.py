@@ -19,7 +19,7 @@ from kp_batch.embedding.encoders import load_encoder
 from kp_batch.embedding.vector_store import VectorStore, read_vectors
 from kp_batch.errors import KpBatchError, WarehouseError, explain_mendable
 from kp_batch.novelty.cache_settings import CACHE_COLUMNS, CacheSettings, format_cache_by
-from kp_batch.novelty.resemblance import Nearby, Similar, most_similar
+from kp_batch.novelty.resemblance import Nearby, Similar, most_similar, similar_row
 from kp_batch.operations.score import FindNeighbours, Neighbours, no_neighbours
 from kp_batch.planning.cache_groups import groups_of, rows_by_group
 from kp_batch.runs.run import last_config
@@ -403,8 +403,8 @@ class WarehouseCache:
         return [
             (
                 matches.max_similarity,
-                tuple(
-                    Similar.to(moment, similar[position], similarity)
+                Similar(
+                    similar_row(moment, similar[position], similarity)
                     for position, similarity in matches.nearest
                 ),
             )

@@ -16,7 +16,6 @@ from kp_batch.html import Displayed
 from kp_batch.operations.compare import Comparison, TopChanges, compare, comparison_text
 from kp_batch.operations.explain import explain
 from kp_batch.operations.explanation import Explanation, explanation_text
-from kp_batch.operations.neighbours import Neighbour
 from kp_batch.operations.preview import plan, preview, preview_text
 from kp_batch.operations.redundancy import Redundancy, redundancy, redundancy_text
 from kp_batch.operations.rollback import RollbackResult, plan_rollback, rolled_back_text
@@ -31,7 +30,6 @@ from kp_batch.operations.score import (
 from kp_batch.operations.settings_in_force import Setting, SettingsInForce, settings, settings_text
 from kp_batch.operations.similar import (
     SimilarLines,
-    SimilarTrace,
     SimilarTraces,
     similar_text,
     similar_to_lines,
@@ -234,7 +232,7 @@ def test_several_new_traces_are_a_table_and_a_frame_of_those_with_scores_and_of_
             "composite": first.breakdown.composite,
             "score": first.score,
             "max_similarity": first.max_similarity,
-            "nearest_trace_id": first.neighbours[0].trace_id,
+            "nearest_trace_id": first.neighbours[0]["trace_id"],
             "message": None,
         },
         {
@@ -255,7 +253,7 @@ def test_the_nearest_of_several_new_traces_are_one_frame(results: Results) -> No
     assert isinstance(first, SimilarTraces)
     assert isinstance(second, Unscored)
     frame = similar.to_polars()
-    assert frame.drop("line").equals(first.to_polars())
+    assert frame.drop("line").equals(first.nearest.to_polars())
     assert frame["line"].to_list() == [1] * len(first.nearest)
     assert SimilarLines().to_polars().schema == frame.schema
     words = shown(results, "similar lines").words
@@ -374,7 +372,7 @@ def test_the_explanation_shows_the_sum_its_bars_and_both_texts(results: Results)
     assert bars[-1] == pytest.approx((0.0, result.breakdown.score), abs=1e-3)
     text = "".join(card.texts)
     for neighbour in result.neighbours:
-        for spans in (neighbour.own_text or (), neighbour.text or ()):
+        for spans in (neighbour["own_text"] or (), neighbour["text"] or ()):
             assert "\n".join(printable(line) for line in joined(spans).split("\n")) in text
     assert sum(tag == "details" and "open" in own for tag, own in card.tags) == 1
     words = " ".join(card.words)
@@ -411,8 +409,6 @@ def test_a_preview_publishes_nothing_whatever_its_settings_say(results: Results)
 
 
 FRAMES: Sequence[tuple[str, Callable[[Any], pl.DataFrame], Callable[[Any], Any], type]] = (
-    ("explanation", lambda x: x.traces_met, lambda x: x.neighbours, Neighbour),
-    ("similar", SimilarTraces.to_polars, lambda x: x.nearest, SimilarTrace),
     ("settings", SettingsInForce.to_polars, lambda x: x, Setting),
     ("audits", AuditResults.to_polars, lambda x: x, AuditResult),
 )
@@ -447,6 +443,9 @@ TABLES: Sequence[Callable[[Results], Rows]] = (
     lambda results: results["verification"].differences,
     lambda results: results["explanation"].history,
     lambda results: results["sweep"].variants,
+    lambda results: results["scored"].neighbours,
+    lambda results: results["explanation"].neighbours,
+    lambda results: results["similar"].nearest,
 )
 
 
@@ -464,7 +463,7 @@ def test_a_table_is_the_same_as_a_frame_as_json_and_in_a_notebook(
     frame = table.to_polars()
     assert kind().to_polars().schema == frame.schema
     for name in table.names:
-        values = [json.loads(json.dumps(row[name])) for row in table]
+        values = [json.loads(json_line(row[name])) for row in table]
         assert [as_json(value) for value in frame[name]] == values
     assert TypeAdapter(kind).validate_json(json_line(table)) == table
     html = table._repr_html_()
@@ -473,14 +472,6 @@ def test_a_table_is_the_same_as_a_frame_as_json_and_in_a_notebook(
 
 
 def test_frames_of_nothing_have_the_same_columns_and_types(results: Results) -> None:
-    emptied = {
-        "explanation": {"neighbours": ()},
-        "similar": {"nearest": ()},
-    }
-    for name, frame_of, _, _ in FRAMES:
-        if name in emptied and (changes := emptied[name]):
-            empty = frame_of(replace(results[name], **changes))
-            assert empty.schema == frame_of(results[name]).schema
     assert AuditResults().to_polars().schema == results["audits"].to_polars().schema
     assert SettingsInForce().to_polars().schema == results["settings"].to_polars().schema
     assert results["audits"].to_polars()["state"].to_list() == ["passes", "warns"]
@@ -489,7 +480,7 @@ def test_frames_of_nothing_have_the_same_columns_and_types(results: Results) -> 
 def test_some_types_of_frames(results: Results) -> None:
     moved = results["preview"].comparison.movers.to_polars().schema
     assert (moved["change"], moved["objective"]) == (pl.Float64, pl.String)
-    assert results["similar"].to_polars().schema["created_at"] == pl.Datetime("us", "UTC")
+    assert results["similar"].nearest.to_polars().schema["created_at"] == pl.Datetime("us", "UTC")
     assert results["plan"].by_domain_and_day.to_polars().schema["day"] == pl.Date
     history = results["explanation"].history.to_polars().schema
     assert history["finished_at"] == pl.Datetime("us", "UTC")

@@ -111,7 +111,7 @@ def test_every_trace_is_explained_as_it_was_scored(made: Path) -> None:
         assert explanation.cache_group == row["cache_group"]
         if row["nearest_trace_id"]:
             first = explanation.neighbours[0]
-            nearest = (first.trace_id, first.similarity, first.age_s)
+            nearest = (first["trace_id"], first["similarity"], first["age_s"])
             assert nearest == (row["nearest_trace_id"], row["max_similarity"], row["nearest_age_s"])
             assert explanation.neighbours_caveat is None
         else:
@@ -169,22 +169,20 @@ def eight(once: Path) -> Path:
 @pytest.mark.telling
 def test_the_five_nearest_are_shown_with_what_they_share(eight: Path) -> None:
     explanation = explained(eight, "t7")  # sum all rows
-    assert [neighbour.trace_id for neighbour in explanation.neighbours] == [
+    assert [neighbour["trace_id"] for neighbour in explanation.neighbours] == [
         "t1",
         "t0",
         "t2",
         "t4",
         "t3",
     ][: len(explanation.neighbours)] or len(explanation.neighbours) == 5
-    similarities = [neighbour.similarity for neighbour in explanation.neighbours]
+    similarities = [neighbour["similarity"] for neighbour in explanation.neighbours]
     assert similarities == sorted(similarities, reverse=True)
     first = explanation.neighbours[0]
-    assert first.trace_id == "t1"
-    assert first.text is not None
-    assert first.own_text is not None
-    assert "".join(span.text for span in first.own_text) == "sum all rows sum all rows "
-    assert "".join(span.text for span in first.text) == "sum the rows sum the rows "
-    assert first.age_s == 6 * 3600
+    assert first["trace_id"] == "t1"
+    assert "".join(span.text for span in first["own_text"]) == "sum all rows sum all rows "
+    assert "".join(span.text for span in first["text"]) == "sum the rows sum the rows "
+    assert first["age_s"] == 6 * 3600
     assert explanation.cache is not None
     assert (explanation.cache.size, explanation.cache.capacity, explanation.cache.ttl) == (
         7,
@@ -246,7 +244,7 @@ def test_a_text_that_cannot_be_read_again_is_reported_with_the_reason(eight: Pat
         assert (explanation.unread, explanation.objective is None) == (unread, unread is not None)
         assert explanation.breakdown.score == explanation.by_profile["code"]
         assert (explanation.counts.n_types is None) == (unread is not None)
-    assert {neighbour.unread for neighbour in explanation.neighbours} == {"gone", "changed"}
+    assert {neighbour["unread"] for neighbour in explanation.neighbours} == {"gone", "changed"}
     shown = explanation_text(explained(eight, "t0"))
     assert "cannot be read again: its file is gone from the archive" in shown
 

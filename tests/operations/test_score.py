@@ -133,7 +133,7 @@ def assert_scored_by_a_run(settings: RescoreConfig, scored: Scored | Unscored, n
     )
     assert isinstance(scored, Scored)
     nearest = scored.neighbours[0] if scored.neighbours else None
-    id_and_age = (nearest.trace_id, nearest.age_s) if nearest else (None, None)
+    id_and_age = (nearest["trace_id"], nearest["age_s"]) if nearest else (None, None)
     novelty = scored.breakdown.terms[1].value
     assert row == (
         scored.score,
@@ -195,10 +195,10 @@ def test_each_of_several_traces_comes_alone_and_now_means_after_all(four: Path) 
     assert isinstance(first, Scored)
     assert isinstance(second, Scored)
     assert first.score == second.score
-    assert {neighbour.trace_id for neighbour in first.neighbours} == {"t1", "t2"} | {
-        neighbour.trace_id for neighbour in second.neighbours
+    assert {neighbour["trace_id"] for neighbour in first.neighbours} == {"t1", "t2"} | {
+        neighbour["trace_id"] for neighbour in second.neighbours
     } - {"t1", "t2"}
-    assert all(neighbour.age_s >= 0 for neighbour in first.neighbours)
+    assert all(neighbour["age_s"] >= 0 for neighbour in first.neighbours)
 
 
 @pytest.mark.telling

@@ -161,7 +161,8 @@ def test_a_trace_tells_its_neighbours_and_all_that_score_tells() -> None:
     assert session.evaluate(came("a", "fix the import"), NOON).neighbours == ()
     found = session.evaluate(came("b", "fix the import"), NOON + MINUTE)
     assert isinstance(found, Scored)
-    assert [(n.trace_id, n.task_domain, n.age_s) for n in found.neighbours] == [("a", "code", 60)]
+    [near] = found.neighbours
+    assert (near["trace_id"], near["task_domain"], near["age_s"]) == ("a", "code", 60)
     assert found.score == found.breakdown.score == found.by_profile["code"]
     assert session.evaluate(came("c", "fix it"), NOON + MINUTE).max_similarity is not None
 
@@ -217,7 +218,7 @@ def test_several_threads_may_use_a_session_and_sessions_do_not_meet() -> None:
     with ThreadPoolExecutor(8) as pool:
         traces = [came(str(number), f"fix {number}") for number in range(16)]
         found = [*pool.map(one.evaluate, traces)]
-    assert sorted(sum(n.similarity > 0 for n in f.neighbours) for f in found)[:1] == [0]
+    assert sorted(sum(n["similarity"] > 0 for n in f.neighbours) for f in found)[:1] == [0]
     assert sum(f.max_similarity is None for f in found) == 1
     assert other.evaluate(traces[0]).max_similarity is None
 

@@ -45,7 +45,7 @@ def found(folder: Path, name: str, most: int = 10) -> SimilarTraces:
 
 
 def ids(result: SimilarTraces) -> list[str]:
-    return [each.trace_id for each in result.nearest]
+    return [each["trace_id"] for each in result.nearest]
 
 
 @pytest.mark.telling
@@ -55,9 +55,10 @@ def test_the_nearest_are_earlier_and_later_whatever_the_cache(eight: Path) -> No
     assert contents(eight / "warehouse") == before
     assert ids(result)[:2] == ["t0", "t2"]  # its cache of three held only t2
     first, second, *_ = result.nearest
-    assert (first.is_same_text, first.age_s, round(first.similarity, 6)) == (True, 4 * 3600, 1)
-    assert (second.is_same_text, second.age_s) == (False, 2 * 3600)
-    assert found(eight, "t0").nearest[0].age_s == -4 * 3600
+    assert (first["is_same_text"], first["age_s"]) == (True, 4 * 3600)
+    assert round(first["similarity"], 6) == 1
+    assert (second["is_same_text"], second["age_s"]) == (False, 2 * 3600)
+    assert found(eight, "t0").nearest[0]["age_s"] == -4 * 3600
     assert (result.compared, result.other_encoders, result.missing) == (8, 0, 0)
     assert ids(found(eight, "t4", 1)) == ["t0"]
 
@@ -79,7 +80,8 @@ def test_of_equal_ones_the_oldest_come_first_and_none_is_left_out(tmp_path: Path
     rescore_archive(settings_of(tmp_path))
     assert ids(found(tmp_path, "d", 2)) == ["a", "b"]
     assert ids(found(tmp_path, "a", 3)) == ["b", "c", "d"]
-    assert [each.is_same_text for each in found(tmp_path, "a", 3).nearest] == [True, True, False]
+    nearest = found(tmp_path, "a", 3).nearest
+    assert [each["is_same_text"] for each in nearest] == [True, True, False]
 
 
 def test_vectors_of_no_trace_any_more_are_passed_over(eight: Path) -> None:

@@ -124,7 +124,7 @@ def _explained(wh: kp.Warehouse) -> Any:
         found = wh.explain("kp:trace:5")
     except KpBatchError as error:
         return _refusal(error, "no trace")
-    near = [(each.trace_id, round(each.similarity, 9)) for each in found.neighbours]
+    near = [(each["trace_id"], round(each["similarity"], 9)) for each in found.neighbours]
     return json.loads(json.dumps([found.breakdown, near, found.threshold], default=_plain))
 
 
@@ -154,7 +154,7 @@ def _new(wh: kp.Warehouse) -> Any:
         trace(id="new", objective="fix the rows"), at=datetime(2026, 1, 9, tzinfo=UTC)
     )
     assert isinstance(found, Scored)
-    return [round(found.score, 9), [near.trace_id for near in found.neighbours]]
+    return [round(found.score, 9), [near["trace_id"] for near in found.neighbours]]
 
 
 def _runs(wh: kp.Warehouse) -> Any:

@@ -35,7 +35,8 @@ class TraceMethods(Place):
             >>> found = wh.explain("5e14f46f")
             >>> found.terms.select("dimension", pl.col("product").round(3)).rows()[:2]
             [('complexity', 0.083), ('novelty', 0.087)]
-            >>> found.traces_met.select("task_domain", pl.col("similarity").round(3)).rows()[:2]
+            >>> met = found.neighbours.to_polars()
+            >>> met.select("task_domain", pl.col("similarity").round(3)).rows()[:2]
             [('customer_service', 0.711), ('customer_service', 0.692)]
         """
         from kp_batch.operations.explain import explain
@@ -58,8 +59,8 @@ class TraceMethods(Place):
             most: how many are listed at the most.
 
         Examples:
-            >>> found = wh.similar("5e14f46f", most=2)
-            >>> found.to_polars().select("is_same_text", pl.col("similarity").round(2)).rows()
+            >>> near = wh.similar("5e14f46f", most=2).nearest.to_polars()
+            >>> near.select("is_same_text", pl.col("similarity").round(2)).rows()
             [(True, 1.0), (False, 0.89)]
         """
         from kp_batch.operations.similar import SimilarLines, similar_to_lines, similar_to_trace
