@@ -100,7 +100,7 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         "trace_id": Column("the trace", str | None, "trace", _first(45)),
         "day": Column("the traces' day, in UTC", str, "day"),
         "traces": _count("how many there are", "traces"),
-        "run_id": Column("the run", str, "run"),
+        "run_id": Column("the run; null: the next one", str | None, "run"),
         "line": _count("of the file, from 1", "line"),
         # One score, and what it is made of.
         "score": Column("0..1; null: none can be computed", float | None, "score", ".4f"),
@@ -138,9 +138,16 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         "user": Column("who ran it", str),
         "note": Column("of who ran it", str | None),
         # What audits found.
-        "name": Column("of the audit", str, "audit"),
+        "name": Column("of the audit, or of the setting", str, "audit"),
         "state": Column("passes, allowed, warns or fails", str, "found"),
         "rows": _count("how many rows must not be", "rows"),
+        # What the next run computes scores with.
+        "value": Column("of the setting: any JSON", Any),
+        "source": Column(
+            "where the next run takes the setting from: the project's file, or the default where "
+            "that leaves it out; without a project the warehouse keeps it",
+            Literal["project", "default", "warehouse"],
+        ),
         # How scores are distributed.
         "bins": Column(
             "how many scores are in each of ten bins of equal width", list[int], "0 to 1", bar_line

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kp_batch.errors import WarehouseError
-from kp_batch.operations.settings_in_force import Setting, settings_text
+from kp_batch.operations.settings_in_force import settings_text
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.text import aligned, width
 from kp_batch.warehouse.bucket.location import folder_of
@@ -27,8 +27,8 @@ def test_tables_with_wide_characters_stay_in_line() -> None:
     assert aligned(rows) == ["  domain    trace", "  医療診断     一", "  code         22"]
     text = settings_text(
         [
-            Setting("weights of 医療", 1, "a", "warehouse"),
-            Setting("weights of code", 2, None, "default"),
+            {"name": "weights of 医療", "value": 1, "run_id": "a", "source": "warehouse"},
+            {"name": "weights of code", "value": 2, "run_id": None, "source": "default"},
         ]
     )
     assert text.splitlines() == [

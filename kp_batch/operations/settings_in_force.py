@@ -2,23 +2,18 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, cast
 
+from kp_batch.columns import Rows
 from kp_batch.errors import WarehouseError
-from kp_batch.html import Displayed
 from kp_batch.parts import Head, Part, Row, Table
 from kp_batch.project import ProjectFile
-from kp_batch.tables import frame_of_rows
 from kp_batch.text import one_line, padded, printable, shortened, width
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.reader import connect
 from kp_batch.warehouse.reasons import dated, in_words, weights_by_date
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _VALUE = 73  # characters, as many as the weights of a profile take
 _DONE = """
@@ -27,28 +22,14 @@ _DONE = """
 _TABLES = ("profiles", "audits")  # settings of which each entry is listed
 
 
-# The project's file, or what it leaves out; without a project the warehouse keeps all settings.
-Source = Literal["project", "default", "warehouse"]
+class SettingsInForce(Rows):
+    """The settings that the next run of a warehouse computes scores with, and which run set them.
 
-
-@dataclass(frozen=True)
-class Setting(Displayed):
-    """One setting of a warehouse."""
-
-    name: str  # of `settings.Settings`, or `weights of` a profile, or an `audit`
-    value: Any  # a JSON value
-    run_id: str | None  # of the run that set it; null: the next one will
-    source: Source  # where the next run takes it from
-
-
-class SettingsInForce(Displayed, tuple[Setting, ...]):
-    """The settings that the next run of a warehouse computes scores with."""
+    A name is one of `settings.Settings`, or `weights of` a profile, or an `audit`.
+    """
 
     __slots__ = ()
-
-    def to_polars(self) -> "pl.DataFrame":
-        """A row for each setting, with the fields of `Setting`; `value` is its JSON."""
-        return frame_of_rows(Setting, self)
+    names = ("name", "value", "run_id", "source")
 
     def _parts(self) -> Iterator[Part]:
         yield Head("settings of the next run")
@@ -82,16 +63,17 @@ def settings(warehouse: Path, project: ProjectFile | None = None) -> SettingsInF
 
     in_force = _of_project(project) if project else _of_warehouse(runs[0][1])
     return SettingsInForce(
-        Setting(name, value, setter(name, value), of) for name, value, of in in_force
+        {"name": name, "value": value, "run_id": setter(name, value), "source": source}
+        for name, value, source in in_force
     )
 
 
-def _of_warehouse(values: Mapping[str, Any]) -> Iterator[tuple[str, Any, Source]]:
+def _of_warehouse(values: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     for name, value in values.items():
         yield name, value, "warehouse"
 
 
-def _of_project(project: ProjectFile) -> Iterator[tuple[str, Any, Source]]:
+def _of_project(project: ProjectFile) -> Iterator[tuple[str, Any, str]]:
     """The settings of a project's runs, and whether its file has them."""
     from kp_batch.config import RescoreConfig, defaults
 
@@ -114,23 +96,25 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
     return others | weights | audits
 
 
-def settings_text(settings: Iterable[Setting]) -> str:
+def settings_text(settings: Iterable[Mapping[str, Any]]) -> str:
     """Format the settings of a warehouse for a terminal."""
     rows = [[*row.values()] for row in settings_table(settings)]
     widths = [max(width(row[column]) for row in rows) for column in range(3)]
     return "\n".join("  ".join((*map(padded, row, widths), row[-1])) for row in rows)
 
 
-def settings_table(settings: Iterable[Setting]) -> list[Row]:
+def settings_table(settings: Iterable[Mapping[str, Any]]) -> list[Row]:
     """The settings of a warehouse, a row for each."""
     return [
         {
-            "setting": printable(item.name),
-            "value": _value(item.value),
-            "from": item.source,
-            "set": f"since run {item.run_id}" if item.run_id else "from the next run on",
+            "setting": printable(setting["name"]),
+            "value": _value(setting["value"]),
+            "from": setting["source"],
+            "set": f"since run {run_id}"
+            if (run_id := setting["run_id"])
+            else "from the next run on",
         }
-        for item in settings
+        for setting in settings
     ]
 
 

@@ -144,7 +144,8 @@ def test_it_is_a_run_of_its_own_that_says_from_which_to_which_unless_that_is_pub
     }
     assert rows[first] == rows[done.run_id] != []
     in_force = {
-        setting.name: (setting.value, setting.run_id) for setting in settings(folder / "warehouse")
+        setting["name"]: (setting["value"], setting["run_id"])
+        for setting in settings(folder / "warehouse")
     }
     assert in_force["threshold"] == (0.75, done.run_id)
     moved = compare(folder / "warehouse", first, "latest")

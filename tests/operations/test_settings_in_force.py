@@ -99,7 +99,8 @@ def test_the_first_done_run_fixes_what_later_ones_leave_out(new: Path) -> None:
     third = rescored(new, threshold=0.5).run_id
     assert kept(new) == before | {"threshold": 0.5}
     in_force = {
-        setting.name: (setting.value, setting.run_id) for setting in settings(new / "warehouse")
+        setting["name"]: (setting["value"], setting["run_id"])
+        for setting in settings(new / "warehouse")
     }
     assert in_force["embedder"] == ("hashing", first)
     assert in_force["threshold"] == (0.5, third)

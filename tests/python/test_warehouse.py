@@ -582,7 +582,9 @@ def test_a_project_has_archive_settings_and_warehouse(tmp_path: Path) -> None:
     with without_page():
         assert project.run().status == "done"
 
-    settings = {setting.name: (setting.value, setting.source) for setting in project.settings()}
+    settings = {
+        setting["name"]: (setting["value"], setting["source"]) for setting in project.settings()
+    }
     assert settings["cache_size"] == (7, "project")
     assert settings["threshold"] == (0.75, "default")
     assert (tmp_path / "own" / "manifest.json").exists()

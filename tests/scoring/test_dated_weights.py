@@ -239,7 +239,7 @@ def test_reasons_name_the_times_at_which_weights_differ() -> None:
 @pytest.mark.telling
 def test_settings_explain_and_score_name_the_date(dated: Archive) -> None:
     warehouse, versions = dated.config().warehouse, dated.config(**DATED).profiles
-    named = {setting.name: setting.value for setting in settings(warehouse)}
+    named = {setting["name"]: setting["value"] for setting in settings(warehouse)}
     assert named["weights of code"] == EQUAL
     assert named["weights of code from 2026-05-01"] == OTHER
     in_text = "weights of code from 2026-05-01 (code-"

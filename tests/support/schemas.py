@@ -34,7 +34,7 @@ _TYPES = {
     "rollback": ("operations.rollback", "RollbackResult"),
     "run": ("report.run_summary", "Summary"),
     "score": ("operations.score", "ScoredLine"),
-    "settings": ("operations.settings_in_force", "Setting"),
+    "settings": ("operations.settings_in_force", "SettingsInForce"),
     "similar": ("operations.similar", "SimilarLine"),
     "status": ("operations.status", "WarehouseStatus"),
     "sweep": ("operations.sweep_result", "Sweep"),
@@ -42,7 +42,7 @@ _TYPES = {
     "verify": ("operations.verify", "Verification"),
 }
 _COMMANDS = {"preview": "run --preview", "questions": "sql"}  # where the name is another
-_LISTED = {"audit", "questions", "settings"}  # these print a list of their type
+_LISTED = {"audit", "questions"}  # these print a list of their type
 SCHEMAS = DOCS / "reference" / "schemas"
 NAMES = sorted([*_TYPES, _TRACE])
 

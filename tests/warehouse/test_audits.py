@@ -131,9 +131,9 @@ def test_they_are_kept_by_value_run_on_a_quiet_night_and_end(night: Night, tmp_p
     assert (summary.run_id, outcomes(summary)) == (None, {"few": (0, False)})
     assert as_text(summary).endswith("; audits: 1 of 1 pass")
     [kept] = [
-        setting for setting in settings(tmp_path / "warehouse") if setting.name == "audit few"
+        setting for setting in settings(tmp_path / "warehouse") if setting["name"] == "audit few"
     ]
-    assert (kept.run_id, kept.value["severity"]) == (first.run_id, "error")
+    assert (kept["run_id"], kept["value"]["severity"]) == (first.run_id, "error")
     assert night(trace(id="b"), allow=("few",)).run_id
     runs = ask(config(tmp_path, tmp_path), "SELECT count(*) FROM runs")
     with pytest.raises(AuditError, match="few"):

@@ -80,7 +80,8 @@ def test_the_last_run_is_the_one_that_was_published_last(warehouse: Path, runs: 
     assert ask(warehouse, "SELECT latest(), previous()").row(0) == (runs[2], runs[1])
     listed = ask(warehouse, LISTED).get_column("run_id").to_list()
     assert listed == runs[::-1]
-    assert {setting.name: setting.run_id for setting in settings(warehouse)}["threshold"] == runs[2]
+    set_by = {setting["name"]: setting["run_id"] for setting in settings(warehouse)}
+    assert set_by["threshold"] == runs[2]
     assert runs[2] in report(warehouse, "markdown")
 
 
