@@ -141,6 +141,10 @@ COLUMNS: Mapping[str, Column] = MappingProxyType(
         "name": Column("of the audit, or of the setting", str, "audit"),
         "state": Column("passes, allowed, warns or fails", str, "found"),
         "rows": _count("how many rows must not be", "rows"),
+        "severity": Column("whether these fail the run, or warn", Literal["error", "warn"]),
+        "allowed": Column("whether --allow let the audit pass this once", bool),
+        "first": Column("five of the rows at the most, as JSON", tuple[str, ...]),
+        "digest": Column("of all these rows, in any order", str),
         # What the next run computes scores with.
         "value": Column("of the setting: any JSON", Any),
         "source": Column(

@@ -7,13 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from kp_batch.columns import cells
+from kp_batch.columns import Rows, cells
 from kp_batch.errors import AuditError, SettingError
 from kp_batch.faults import unknown_key
 from kp_batch.files import read_toml
 from kp_batch.html import Displayed
 from kp_batch.parts import Head, Part, Row, Table, as_text
-from kp_batch.tables import frame_of_rows
 from kp_batch.text import count_of, shortened
 
 if TYPE_CHECKING:
@@ -71,17 +70,21 @@ class AuditResult(Displayed):
         return "fails" if self.fails else "warns"
 
 
+class AuditRows(Rows):
+    """The fields of `AuditResult`, and its state."""
+
+    __slots__ = ()
+    names = ("name", "severity", "rows", "allowed", "first", "digest", "state")
+
+
 class AuditResults(Displayed, tuple[AuditResult, ...]):
     """The results of audits."""
 
     __slots__ = ()
 
     def to_polars(self) -> "pl.DataFrame":
-        """A row for each audit, with the fields of `AuditResult` and its `state`."""
-        import polars as pl
-
-        states = pl.Series("state", [result.state for result in self], pl.String())
-        return frame_of_rows(AuditResult, self).with_columns(states)
+        """A row for each audit, with the columns of `AuditRows`."""
+        return _rows(self).to_polars()
 
     def _parts(self) -> Iterator[Part]:
         return results_parts(self)
@@ -171,8 +174,11 @@ def audits_text(results: Sequence[AuditResult]) -> str:
 
 def audits_table(results: Sequence[AuditResult]) -> list[Row]:
     """The results of audits, a row for each."""
-    rows = ({**vars(result), "state": result.state} for result in results)
-    return cells(rows, "name", "state", "rows")
+    return cells(_rows(results), "name", "state", "rows")
+
+
+def _rows(results: Sequence[AuditResult]) -> AuditRows:
+    return AuditRows({**vars(result), "state": result.state} for result in results)
 
 
 def results_text(results: Sequence[AuditResult]) -> str:
