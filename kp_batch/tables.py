@@ -1,16 +1,16 @@
-"""Frames of rows, and of dataclasses, as programs read them."""
+"""Frames of rows, as programs read them."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from datetime import date, datetime
 from types import MappingProxyType, NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:  # commands that show no frame start without
     import polars as pl
 
-# Fields whose texts are times or days: JSON has neither.
+# Columns whose texts are times or days: JSON has neither.
 _TIMES = frozenset({"created_at", "finished_at"})
 _DAYS = frozenset({"day"})
 _PARSED: Mapping[str, Any] = MappingProxyType(
@@ -18,23 +18,12 @@ _PARSED: Mapping[str, Any] = MappingProxyType(
 )
 
 
-def frame_of_rows(kind: type, rows: Sequence[Any]) -> "pl.DataFrame":
-    """Make a frame of instances of a dataclass; without any it has the same columns and types.
-
-    Args:
-        kind: the dataclass, whose fields are the columns; see `frame`.
-        rows: its instances, in the order of the frame.
-    """
-    hints = get_type_hints(kind)
-    return frame({field.name: hints[field.name] for field in fields(kind)}, [*map(vars, rows)])
-
-
 def frame(types: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> "pl.DataFrame":
     """Make a frame of rows; without any it has the same columns and types.
 
     Numbers, truths and texts are Int64, Float64, Boolean and String; times are Datetime in
-    microseconds of UTC, days Date; tuples are lists, dataclasses structs. What has no type of its
-    own, as a value of a setting, is the text of its JSON.
+    microseconds of UTC, days Date; tuples are lists, dataclasses structs. What is of any type, as a
+    value of a setting, is the text of its JSON.
 
     Args:
         types: of Python, by column.
@@ -43,7 +32,7 @@ def frame(types: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> "pl.Da
     import polars as pl
 
     def series(name: str, hint: Any) -> pl.Series:
-        parse = _PARSED.get(name) or (_to_json if _is_untyped(hint) else _plain)
+        parse = _PARSED.get(name) or (json.dumps if hint is Any else _plain)
         values = [None if row[name] is None else parse(row[name]) for row in rows]
         return pl.Series(name, values, _dtype(name, hint))
 
@@ -51,7 +40,7 @@ def frame(types: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> "pl.Da
 
 
 def _dtype(name: str, hint: Any) -> Any:
-    """The type of polars for a field's name and type."""
+    """The type of polars for a column's name and type."""
     import polars as pl
 
     if name in _TIMES:
@@ -77,21 +66,9 @@ def _dtype_of(hint: Any) -> Any:
 
 def _without_none(hint: Any) -> Any:
     """The type itself of one that may be None."""
-    if get_origin(hint) is Annotated:
-        return _without_none(get_args(hint)[0])
     if get_origin(hint) in {Union, UnionType}:
-        others = [other for other in get_args(hint) if other is not NoneType]
-        return others[0] if len(others) == 1 else Any
+        [hint] = [each for each in get_args(hint) if each is not NoneType]
     return hint
-
-
-def _is_untyped(hint: Any) -> bool:
-    hint = _without_none(hint)
-    return hint is Any or get_origin(hint) in {dict, Mapping}
-
-
-def _to_json(value: Any) -> str:
-    return json.dumps(value, default=asdict)
 
 
 def _plain(value: Any) -> Any:
