@@ -33,7 +33,7 @@ class SettingsInForce(Rows):
 
     def _parts(self) -> Iterator[Part]:
         yield Head("settings of the next run")
-        yield Table(settings_table(self))
+        yield Table(_table(self))
 
 
 def settings(warehouse: Path, project: ProjectFile | None = None) -> SettingsInForce:
@@ -98,12 +98,12 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def settings_text(settings: Iterable[Mapping[str, Any]]) -> str:
     """Format the settings of a warehouse for a terminal."""
-    rows = [[*row.values()] for row in settings_table(settings)]
+    rows = [[*row.values()] for row in _table(settings)]
     widths = [max(width(row[column]) for row in rows) for column in range(3)]
     return "\n".join("  ".join((*map(padded, row, widths), row[-1])) for row in rows)
 
 
-def settings_table(settings: Iterable[Mapping[str, Any]]) -> list[Row]:
+def _table(settings: Iterable[Mapping[str, Any]]) -> list[Row]:
     """The settings of a warehouse, a row for each."""
     return [
         {
