@@ -94,15 +94,17 @@ def columns(names: Iterable[str], of: LiteralString | None = None) -> SQL:
     return joined(SQL(f"{table}{identifier(name)}") for name in names)
 
 
-def read_parquet(*paths: str | Path, numbered: bool = False) -> SQL:
+def read_parquet(*paths: str | Path, numbered: bool = False, named: bool = False) -> SQL:
     """The rows of one or more Parquet files, whose names DuckDB takes as they are, not as patterns.
 
-    If numbered, they have the columns file_index and file_row_number.
+    If numbered, they have the columns file_index and file_row_number; if named, filename.
     """
     return statement(
-        "read_parquet([$paths], hive_partitioning = false, file_row_number = $numbered)",
+        "read_parquet([$paths], hive_partitioning = false, file_row_number = $numbered, "
+        "filename = $named)",
         paths=joined(literal(escape(str(path))) for path in paths),
         numbered="true" if numbered else "false",
+        named="true" if named else "false",
     )
 
 

@@ -1,9 +1,9 @@
 """Explains the score of one published trace: what it is computed from, and its history."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import date
-from itertools import groupby, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from kp_batch.dimensions import Counts
-from kp_batch.duck import SQL, frame_of, read_parquet, set_variables, statement
+from kp_batch.duck import frame_of, read_parquet, set_variables, sql, statement
 from kp_batch.embedding.minilm import MiniLM
 from kp_batch.errors import EncoderError, WarehouseError
 from kp_batch.operations.compare import score_changes
@@ -195,13 +195,12 @@ def _listing(where: str) -> str:
     return f'; list ids: kp-batch sql "SELECT trace_id FROM scores" --warehouse {quote(where)}'  # noqa: S608 (shown, not executed)
 
 
-class _State(NamedTuple):
-    """A trace as a run scored it."""
+class _KeptRun(NamedTuple):
+    """A run whose tables are kept, and the files that a trace's past needs of these."""
 
     run: RunRecord
-    row: Row
-    scores: SQL  # for this row
-    profiles: SQL
+    scores: Sequence[Path]  # of the day of the trace
+    profiles: Sequence[Path]
 
 
 def score_history(snapshot: OpenSnapshot, row: Row) -> ScoreChanges:
@@ -210,96 +209,57 @@ def score_history(snapshot: OpenSnapshot, row: Row) -> ScoreChanges:
     A rollback is one of them, where another score was published before it. A trace whose time
     changed is not followed further back.
     """
-    states = [*_states(snapshot, row)]
-    pairs = zip_longest(states, states[1:])
-    return ScoreChanges.of(_score_change(snapshot, new, old) for new, old in pairs if new)
-
-
-def _states(snapshot: OpenSnapshot, row: Row) -> Iterator[_State]:
-    """The trace as it is, and as each run left it before one that gave it another score."""
     done = done_runs(snapshot.runs())
-    then = [*_published_rows(snapshot, row, done)]
-    is_cut = len(then) < len(done)
-    for run_id, group in groupby(then, lambda each: each.row and each.row["run_id"]):
-        last, *earlier = group
-        if last.row is None or last.file is None:  # it had no score
-            continue
-        first = [last, *earlier][-1]
-        # Where it cannot be seen which run gave it this score, it is the one that computed it.
-        known = [run for run in done if run.run_id == run_id]
-        run = known[0] if first is then[-1] and is_cut and known else first.run
-        try:
-            tables = snapshot if last is then[0] else snapshot.as_of(last.run)
-            profiles = tables.relation("profiles")
-        except WarehouseError:  # they were removed
-            return
-        scores = statement(
-            "(FROM $rows WHERE trace_id = getvariable('trace_id'))", rows=read_parquet(last.file)
-        )
-        yield _State(run, last.row, scores, profiles)
+    kept = [*_kept_runs(snapshot, row["created_at"].date(), done)]
+    states = [*_states(snapshot, row, kept).iter_rows(named=True)]
+    runs, by_id = {run.number: run for run in done}, {run.run_id: run for run in done}
+    if len(kept) < len(done):
+        # Which run gave it its oldest score cannot be seen: it is the one that computed it.
+        oldest = kept[-1].run
+        runs[oldest.number] = by_id.get(states[-1]["run_id"], oldest)
+    pairs = zip_longest(states, states[1:])
+    return ScoreChanges.of(_score_change(runs[new["number"]], new, old) for new, old in pairs)
 
 
-class _PublishedRow(NamedTuple):
-    """The row of a trace after a run, and the file that it is in; None: it had no score."""
-
-    run: RunRecord
-    row: Row | None
-    file: Path | None
-
-
-def _published_rows(
-    snapshot: OpenSnapshot, row: Row, done: Sequence[RunRecord]
-) -> Iterator[_PublishedRow]:
-    """The trace's rows after each run that is done, the last one first, until files are gone."""
-    kept = [*_files_of_day(snapshot, row["created_at"].date(), done)]
-    rows = _rows_in(snapshot, row, sorted({file for _, files in kept for file in files}))
-    for run, files in kept:
-        of_trace = [(found, file) for file in files if (found := rows[file])]
-        yield _PublishedRow(run, *(of_trace[0] if of_trace else (None, None)))
-
-
-def _files_of_day(
-    snapshot: OpenSnapshot, day: date, done: Sequence[RunRecord]
-) -> Iterator[tuple[RunRecord, Sequence[Path]]]:
-    """The files of a day after each run, the last one first, until they were removed."""
+def _kept_runs(snapshot: OpenSnapshot, day: date, done: Sequence[RunRecord]) -> Iterator[_KeptRun]:
+    """The runs that are done, the last one first, until their tables were removed."""
     for run in reversed(done):
         try:
-            yield run, snapshot.as_of(run).files_of_day(day)
+            tables = snapshot if run is done[-1] else snapshot.as_of(run)
+            yield _KeptRun(run, tables.files_of_day(day), tables.files("profiles"))
         except WarehouseError:
             return
 
 
-def _rows_in(snapshot: OpenSnapshot, row: Row, files: Sequence[Path]) -> Mapping[Path, Row | None]:
-    """The trace's row in each of some files; None where it is not in the file."""
+def _states(snapshot: OpenSnapshot, row: Row, kept: Sequence[_KeptRun]) -> pl.DataFrame:
+    """See score_history.sql."""
     set_variables(snapshot.connection, trace_id=row["trace_id"])
-    rows: dict[Path, Row | None] = dict.fromkeys(files)
-    if files:
-        query = "SELECT file_index, * FROM $rows WHERE trace_id = getvariable('trace_id')"
-        found = snapshot.ask(statement(query, rows=read_parquet(*files, numbered=True)))
-        rows |= {files[each["file_index"]]: each for each in found.iter_rows(named=True)}
-    return rows
+    query = sql(
+        __name__,
+        "score_history.sql",
+        rows=read_parquet(*{path for each in kept for path in each.scores}, named=True),
+        changes=score_changes("before", "weights", "after"),
+        profiles=read_parquet(*{path for each in kept for path in each.profiles}),
+    )
+    files = [(each.run.number, [*map(str, each.scores)]) for each in kept]
+    return snapshot.ask(query, kept=pl.DataFrame(files, ["number", "files"], orient="row"))
 
 
-def _score_change(snapshot: OpenSnapshot, new: _State, old: _State | None) -> dict[str, Any]:
-    parts: dict[str, float | None] = dict.fromkeys(_PARTS)
-    if old:
-        changes = score_changes(old.scores, old.profiles, new.scores)
-        parts = snapshot.ask(changes).select(_PARTS).row(0, named=True)
+def _score_change(run: RunRecord, new: Row, old: Row | None) -> dict[str, Any]:
     return {
-        "run_id": new.run.run_id,
-        "finished_at": new.run.finished_at.isoformat(),
-        "score": new.row["score"],
-        **parts,
-        "reasons": [*_reasons(new, old)],
-        "user": new.run.user,
-        "note": new.run.note,
+        "run_id": run.run_id,
+        "finished_at": run.finished_at.isoformat(),
+        **{name: new[name] for name in ("score", *_PARTS)},
+        "reasons": [*_reasons(run, new, old)],
+        "user": run.user,
+        "note": run.note,
     }
 
 
-def _reasons(new: _State, old: _State | None) -> Iterator[str]:
+def _reasons(run: RunRecord, new: Row, old: Row | None) -> Iterator[str]:
     """Why the run had anything to do, as far as it may concern this trace."""
-    rows = [new.row, *([old.row] if old else [])]
+    rows = [new, *([old] if old else [])]
     weighted_by = {row[name] for row in rows for name in ("task_domain", "profile")}
-    for change in new.run.changes:
+    for change in run.changes:
         if change["code"] != "weights" or change["of"] in weighted_by:
             yield change["words"]

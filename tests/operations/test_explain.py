@@ -22,6 +22,7 @@ from kp_batch.operations.explain import explain, find_trace
 from kp_batch.operations.explanation import Explanation, ScoreChanges, explanation_text
 from kp_batch.operations.forget import forget
 from kp_batch.operations.neighbours import Content, diff_contents, diff_texts
+from kp_batch.operations.preview import preview
 from kp_batch.operations.rollback import rollback
 from kp_batch.operations.vacuum import vacuum
 from kp_batch.pipeline.rescore import rescore_archive
@@ -314,6 +315,19 @@ def test_the_past_has_the_scores_that_were_rolled_back(tmp_path: Path) -> None:
     rescore_archive(settings.model_copy(update={"prune": True, "max_removed": "100%"}))
     last = rollback(warehouse, second).run_id
     assert past() == [(last, scores[second]), (forth, scores[second]), *known]
+
+
+def test_the_past_of_a_candidates_score_begins_with_the_candidate(eight: Path) -> None:
+    before = explained(eight, "t0")
+    weights = {"complexity": 0.7, "novelty": 0.1, "tool_diversity": 0.1, "outcome_confidence": 0.1}
+    profiles = undated() | {"code": replace(undated()["code"], **weights)}
+    preview(settings_of(eight, profiles=always(profiles)))
+    staged = explain(eight / "warehouse", "t0", candidate=True)
+    first, *earlier = staged.history
+    assert earlier == [*before.history]
+    assert first["score"] == staged.breakdown.score != before.breakdown.score
+    assert first["change"] == first["from_weights"] == first["score"] - before.breakdown.score
+    assert explained(eight, "t0") == before
 
 
 def explained_as_of(folder: Path, run: str) -> float:
