@@ -18,10 +18,9 @@ from kp_batch.archive.validation import SUPERSEDED, with_message
 from kp_batch.duck import SQL, statement
 from kp_batch.embedding.chunks import chunk_files, count_vectors, merge_small
 from kp_batch.embedding.vector_store import VectorStore
-from kp_batch.errors import SettingError
+from kp_batch.errors import SettingError, WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.parts import Facts, Head, Part, as_text
-from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.schemas import GROWING
 from kp_batch.text import count_of, parse_duration
 from kp_batch.warehouse.candidate import Candidate
@@ -126,7 +125,7 @@ def vacuum(
         dry_run: tell what would be removed, and change nothing.
 
     Raises:
-        WarehouseError: it is no warehouse, or a run is writing.
+        WarehouseError: it is no warehouse, a forget was not finished, or a run is writing.
     """
     require_manifest(warehouse)
     if dry_run:
@@ -134,7 +133,6 @@ def vacuum(
         plan = _plan(warehouse, now - keep)
         return plan.result(*_count_other_vectors(plan))
     with writing(warehouse, wait=False):
-        warn_of_unfinished_forget(warehouse)
         plan = _plan(warehouse, now - keep)
         return plan.result(*_carry_out(plan))
 
@@ -168,6 +166,12 @@ class _Plan:
 
 def _plan(warehouse: Path, since: datetime) -> _Plan:
     """Plan to keep the published state, and the runs since the first that ended since a time."""
+    if Layout(warehouse).forgetting.exists():
+        # It may be under way, in a bucket: past manifests are to name files that none does by now.
+        raise WarehouseError(
+            "nothing is removed, as a kp-batch forget was not finished; give that command again, "
+            "then this one"
+        )
     snapshot = published(warehouse)
     runs = sorted(snapshot.runs(), key=lambda run: run.number)
     before = snapshot.manifest.kept_from

@@ -20,7 +20,9 @@ Several writers may work at once, though a notice asks them to take turns. That 
   deletes anything but the page: files that were there before, that no kept manifest names, and
   only while its own manifest is the published one. A later manifest names files of this one, and
   new ones that this copy does not know. A writer that began from an earlier manifest can no longer
-  publish. Vectors and the page may be lost: they are made again.
+  publish. One that forgets amends manifests that stay, upon files that none names yet: until it
+  has ended a vacuum is refused, and another forget takes the same traces out of the same manifests.
+  Vectors and the page may be lost: they are made again.
 - *A copy is complete.* All files of a manifest are stored before it, and deleted only after a later
   one; so a list of objects is complete if the manifest stayed the same meanwhile.
 """

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -31,7 +31,7 @@ from kp_batch.warehouse.bucket.mirror import Mirror
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, past_manifest, read_manifest, require_manifest
-from kp_batch.warehouse.publication import may_remove, publish, start_over, writing
+from kp_batch.warehouse.publication import amend, may_remove, publish, start_over, writing
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 from kp_batch.warehouse.unneeded import Unneeded, kept_manifests
 from tests.support.memory_store import (
@@ -60,10 +60,11 @@ class World:
     meant: dict[str, Rows] = field(default_factory=dict)  # of the profiles, by manifests' names
     history: list[Manifest] = field(default_factory=list)  # in the order of their publication
     files: list[dict[str, set[str]]] = field(default_factory=list)  # of the tables, likewise
-    needed: list[set[str]] = field(default_factory=list)  # objects, likewise
+    needed: dict[bytes, set[str]] = field(default_factory=dict)  # objects, by manifests
     exported: dict[str, int] = field(default_factory=dict)  # the newest publication, by table
     reported: set[str] = field(default_factory=set)  # manifests, as published to their writers
-    forgotten: set[str] = field(default_factory=set)  # rows, likewise
+    going: set[str] = field(default_factory=set)  # rows that somebody began to forget
+    forgotten: set[str] = field(default_factory=set)  # those whose end was reported as well
     is_whole: bool = True  # whether no request has failed, and nobody was killed
     sessions: Iterator[int] = field(default_factory=count)
     requests: int = 0  # of writers who are watched
@@ -101,15 +102,28 @@ class World:
             before = self.history[-1] if self.history else NOTHING
             assert (now.before, now.number) == (before.name, before.number + 1)
             self.history.append(now)
-            self.files.append({name: self._listed(each) for name, each in now.tables.items()})
-            data = {f"{name}/{path}" for name, each in self.files[-1].items() for path in each}
-            lists = {f"log/files/{name}.json" for name in now.lists}
-            self.needed.append(data | lists | {f"log/{now.name}.json"})
-        for manifest, needed in zip(self.history, self.needed, strict=True):
+            self.files.append(self._listed_by(now))
+        for manifest in self.history:
             if manifest.number >= now.kept_from or manifest == now:
-                assert needed <= self.objects.keys(), "what is kept was deleted"
+                self._observe_kept(manifest)
         for table in now.tables:
             self._observe_delta(table)
+
+    def _observe_kept(self, manifest: Manifest) -> None:
+        """All that it names is there, by the log, where a forget may have amended it."""
+        content = self.objects[f"log/{manifest.name}.json"]
+        if content not in self.needed:
+            amended = Manifest.read(json.loads(content))
+            assert (
+                replace(amended, tables=manifest.tables).as_publication(manifest.name) == manifest
+            )
+            listed = self._listed_by(amended)
+            data = {f"{name}/{path}" for name, each in listed.items() for path in each}
+            self.needed[content] = data | {f"log/files/{name}.json" for name in amended.lists}
+        assert self.needed[content] <= self.objects.keys(), "what is kept was deleted"
+
+    def _listed_by(self, manifest: Manifest) -> dict[str, set[str]]:
+        return {name: self._listed(lists) for name, lists in manifest.tables.items()}
 
     def _listed(self, lists: dict[str, str]) -> set[str]:
         contents = (json.loads(self.objects[f"log/files/{name}.json"]) for name in lists.values())
@@ -176,38 +190,46 @@ class World:
         Layout(folder).report.write_text(name)
 
     def _vacuum(self, folder: Path) -> None:
-        """Keep what is published alone."""
+        """Keep what is published, and what was before it, unless a forget is unfinished."""
         base = require_manifest(folder)
-        unneeded = Unneeded.of(*self._kept(folder, base))
+        if Layout(folder).forgetting.exists():
+            return
+        kept_from = max(base.kept_from, base.number - 1)
+        unneeded = unneeded_since(folder, kept_from)
         candidate = Candidate(folder, base, "upkeep")
-        self.publish(candidate, self.meant[base.name], kept_from=base.number)
+        self.publish(candidate, self.meant[base.name], kept_from=kept_from)
+        self._remove(folder, unneeded, base)
+
+    def _remove(self, folder: Path, unneeded: Unneeded, base: Manifest) -> None:
         may_remove(folder, unneeded.files)
         unneeded.remove()
         for file in sorted((folder / "vectors" / "e").iterdir())[:-2]:
             file.unlink()
         write_chunk(folder, sorted(self.meant[base.name]))  # as it merges small ones
 
-    def _kept(self, folder: Path, base: Manifest) -> tuple[PublishedSnapshot, list[Manifest]]:
-        runs: Any = [SimpleNamespace(number=base.number, published={"publication": base.name})]
-        snapshot = PublishedSnapshot(folder, base)
-        return snapshot, kept_manifests(snapshot, runs, base.number)
-
     def _forget(self, folder: Path) -> str:
         """What a forget does with the newest row, which it returns."""
         base, marker = require_manifest(folder), Layout(folder).forgetting
         *rows, gone = self.meant[base.name]
-        marker.touch()
+        self.going.add(gone)
+        marked = {*(marker.read_text().split() if marker.exists() else ()), gone}
+        marker.write_text(" ".join(sorted(marked)))
         candidate = Candidate(folder, base, f"forget{next(self.sessions)}")
         candidate = candidate.append("forgotten", pl.DataFrame({"id_hash": [gone]}))
         rows = [*rows[-_ROWS + 1 :], f"{candidate.writer}"]
         candidate = candidate.overwrite("profiles", pl.concat(map(profile, rows)))
         self.publish(candidate, tuple(rows))
         start_over(folder)
+        base = require_manifest(folder)
+        marked &= {*PublishedSnapshot(folder, base).scan("forgotten").collect()["id_hash"]}
+        for past in kept_until(folder, base):
+            amend_without(folder, past, marked)
+        self.publish(Candidate(folder, base, "upkeep"), self.meant[base.name])
         for file in (folder / "vectors" / "e").glob("*.hashes.npy"):
-            if gone in file.read_text().split():
+            if not marked.isdisjoint(file.read_text().split()):
                 file.unlink()
                 file.with_name(file.name.replace("hashes", "vectors")).unlink(missing_ok=True)
-        self._vacuum(folder)
+        self._remove(folder, unneeded_since(folder, base.kept_from), base)
         marker.unlink(missing_ok=True)  # another forget may have finished this one
         return gone
 
@@ -236,14 +258,23 @@ class World:
         assert past_manifest(folder, manifest.name) == manifest
         snapshot = PublishedSnapshot(folder, manifest)
         assert snapshot.is_whole
-        names = snapshot.scan("profiles").collect()["name"]
-        assert sorted(names) == sorted(self.meant[manifest.name])
+        assert sorted(rows_of(snapshot)) == sorted(self.meant[manifest.name])
+
+    def check_past(self, folder: Path) -> None:
+        """All that is kept has the rows that it had, but for those that were forgotten."""
+        for past in kept_until(folder, require_manifest(folder)):
+            meant, rows = set(self.meant[past.name]), rows_of(PublishedSnapshot(folder, past))
+            gone = self.forgotten if self.is_whole else set[str]()
+            assert meant - self.going <= set(rows) <= meant - gone
+            assert len(set(rows)) == len(rows)
 
     def judge(self) -> None:
         """Judge what was done, when all is."""
         self.observe()
         self.read(None)
         assert self.reported <= {manifest.name for manifest in self.history}
+        if self.history:
+            self.check_past(self.folder / "None")
         if self.is_whole:
             self.check_forgotten()
         self.judge_delta(behind=1)
@@ -263,9 +294,38 @@ class World:
         shutil.copytree(self.folder, folder)
         other = World(folder, objects=dict(self.objects), meant=dict(self.meant))
         other.history, other.files = [*self.history], [*self.files]
-        other.needed, other.exported = [*self.needed], dict(self.exported)
+        other.exported = dict(self.exported)
         other.sessions = count(100)
         return other
+
+
+def kept_until(folder: Path, last: Manifest) -> list[Manifest]:
+    """The manifests that are kept, the last one first; each publication is that of a run here."""
+    kept, name = list[Manifest](), last.name
+    for _ in range(last.kept_from, last.number + 1):
+        if name:
+            kept.append(past_manifest(folder, name))
+            name = kept[-1].before
+    return kept
+
+
+def unneeded_since(folder: Path, kept_from: int) -> Unneeded:
+    now = require_manifest(folder)
+    kept, snapshot = kept_until(folder, now), PublishedSnapshot(folder, now)
+    runs: Any = [SimpleNamespace(number=x.number, published={"publication": x.name}) for x in kept]
+    return Unneeded.of(snapshot, kept_manifests(snapshot, runs, kept_from))
+
+
+def amend_without(folder: Path, past: Manifest, gone: set[str]) -> None:
+    """Take rows out of a past manifest, as `WithoutTraces` does traces."""
+    rows = rows_of(PublishedSnapshot(folder, past))
+    if not gone.isdisjoint(rows):
+        stay = pl.concat([profile("").clear(), *(profile(row) for row in rows if row not in gone)])
+        amend(Candidate(folder, past, "upkeep").overwrite("profiles", stay))
+
+
+def rows_of(snapshot: PublishedSnapshot) -> list[str]:
+    return snapshot.scan("profiles").collect()["name"].to_list()
 
 
 def write_chunk(folder: Path, rows: Sequence[str]) -> None:
