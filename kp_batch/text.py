@@ -1,9 +1,10 @@
-"""Texts: made harmless for terminals, laid out for people, and times as others write them."""
+"""Texts: made harmless for terminals, laid out for people, and values that others write."""
 
 import codecs
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import IO
 from unicodedata import category, east_asian_width
@@ -254,6 +255,46 @@ def parse_duration(text: str) -> timedelta | None:
         return timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
     except OverflowError as error:
         raise ValueError(f"a duration is at most {timedelta.max.days}d, got {text!r}") from error
+
+
+def parse_keep(text: str) -> timedelta:
+    """Parse how long what runs left stays readable, such as 12h or 30d.
+
+    Raises:
+        ValueError: it is no such time, or may be minutes or months.
+    """
+    if re.fullmatch(r"\s*[0-9]+\s*m\s*", text, re.IGNORECASE):
+        raise ValueError(
+            f"{text!r} may be minutes or months; write hours or days, such as 12h or 30d"
+        )
+    with suppress(ValueError):
+        if period := parse_duration(text):
+            return period
+    raise ValueError(f"{text!r} is no time; write one such as 12h or 30d")
+
+
+def parse_count(value: str | int) -> int:
+    """How many of something are wanted.
+
+    Raises:
+        ValueError: it is no whole number from 1 on.
+    """
+    with suppress(ValueError):
+        if (count := int(value)) >= 1:
+            return count
+    raise ValueError(f"it is a whole number from 1 on, got {value!r}")
+
+
+def parse_similarity(value: str | float) -> float:
+    """A cosine from which on texts are alike.
+
+    Raises:
+        ValueError: it is no number above 0, up to 1.
+    """
+    with suppress(ValueError):
+        if 0 < (similarity := float(value)) <= 1:
+            return similarity
+    raise ValueError(f"a similarity is a number above 0, up to 1, got {value!r}")
 
 
 def format_duration(duration: timedelta | None) -> str:

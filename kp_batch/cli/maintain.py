@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import click
 from kp_batch.cli import kp_batch
 from kp_batch.cli.options import (
     NamedFile,
+    Parsed,
     complete_runs,
     json_line,
     json_option,
@@ -22,7 +23,7 @@ from kp_batch.cli.supervise import logged
 from kp_batch.errors import KpBatchError, SettingError
 from kp_batch.files import decoded
 from kp_batch.log import echo, echo_result
-from kp_batch.text import count_of
+from kp_batch.text import count_of, parse_keep
 from kp_batch.warehouse.bucket.location import shown, url_of
 from kp_batch.warehouse.layout import Layout
 
@@ -65,23 +66,20 @@ def catalog(warehouse: Path, output: Path | None) -> None:
 @warehouse_option
 @click.option(
     "--keep",
+    type=Parsed(parse_keep),
     default="30d",
     show_default=True,
     help="What runs of this time left stays readable with --as-of: 12h, 30d.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be removed; change nothing.")
 @json_option
-def vacuum(warehouse: Path, keep: str, *, dry_run: bool, as_json: bool) -> None:
+def vacuum(warehouse: Path, keep: timedelta, *, dry_run: bool, as_json: bool) -> None:
     """Remove old versions, vectors that nothing needs, and the raw rows of old rejects."""
-    from kp_batch.operations.vacuum import parse_keep, removed_text
+    from kp_batch.operations.vacuum import removed_text
     from kp_batch.operations.vacuum import vacuum as vacuum_warehouse
 
-    try:
-        period = parse_keep(keep)
-    except SettingError as error:
-        raise click.UsageError(f"--{error}") from error
     with _upkeep(warehouse, dry_run=dry_run):
-        removed = vacuum_warehouse(warehouse, period, datetime.now(UTC), dry_run=dry_run)
+        removed = vacuum_warehouse(warehouse, keep, datetime.now(UTC), dry_run=dry_run)
     echo_result(json_line(removed) if as_json else removed_text(removed, dry_run=dry_run))
 
 

@@ -15,7 +15,7 @@ import click
 
 from kp_batch.errors import SettingError
 from kp_batch.files import NAMED_PIPE, PROJECT_FILE, is_named_pipe
-from kp_batch.text import printable
+from kp_batch.text import parse_count, printable
 from kp_batch.warehouse.author import parse_note
 from kp_batch.warehouse.bucket.location import folder_of, shown, url_of
 
@@ -191,7 +191,7 @@ format_option = option_of_format(
     default="table",
     help="line: one for each value, as of a table that is wider than the terminal.",
 )
-number_option = partial(click.option, type=click.IntRange(min=1), show_default=True)
+count_option = partial(click.option, type=Parsed(parse_count), metavar="N", show_default=True)
 
 
 def json_line(result: object) -> str:

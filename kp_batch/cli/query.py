@@ -20,11 +20,11 @@ from kp_batch.cli.options import (
     WarehouseFolder,
     complete_questions,
     complete_runs,
+    count_option,
     expected_warehouse_id,
     format_option,
     json_line,
     json_option,
-    number_option,
     option_of_format,
     rows_as_json_option,
     settings_from_elsewhere,
@@ -302,7 +302,7 @@ def _frame_file(warehouse: Path, output: str) -> Generator["Callable[[pl.DataFra
 
 @kp_batch.command()
 @warehouse_option
-@number_option("--sample", "traces", default=100, help="How many traces, drawn by chance.")
+@count_option("--sample", "traces", default=100, help="How many traces, drawn by chance.")
 @click.option("--no-embed", is_flag=True, help="Trust the stored vectors.")
 @click.option("--seed", type=int, help="Draw the same traces again.  [default: another each time]")
 @json_option
@@ -313,12 +313,9 @@ def verify(
 
     It exits with 1 where any differs, and where no file of them is there as it was.
     """
-    from secrets import randbelow
-
     from kp_batch.operations.verify import refuse_wrong, verification_text
     from kp_batch.operations.verify import verify as verify_traces
 
-    seed = randbelow(10**6) if seed is None else seed
     verification = verify_traces(warehouse, traces=traces, seed=seed, embed=not no_embed)
     echo(json_line(verification) if as_json else verification_text(verification))
     refuse_wrong(verification)

@@ -1,7 +1,6 @@
 """`similar` and `redundancy`: what resembles what in the whole archive."""
 
 import os
-import re
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,12 +13,13 @@ from kp_batch.cli.explain import print_lines
 from kp_batch.cli.options import (
     NamedFile,
     Parsed,
+    count_option,
     json_line,
     json_option,
-    number_option,
     warehouse_option,
 )
 from kp_batch.log import echo
+from kp_batch.text import parse_similarity
 
 
 class _TraceOrFile(NamedFile):
@@ -46,7 +46,7 @@ def _is_file(name: str) -> bool:
 @kp_batch.command()
 @click.argument("trace", metavar="TRACE|FILE", type=_TraceOrFile("rb"))
 @warehouse_option
-@number_option("-n", "most", default=10, help="How many are listed at the most.")
+@count_option("-n", "most", default=10, help="How many are listed at the most.")
 @json_option
 def similar(trace: str | IO[bytes], warehouse: Path, most: int, *, as_json: bool) -> None:
     """Find the traces of the whole archive, earlier and later, that one resembles most.
@@ -64,17 +64,11 @@ def similar(trace: str | IO[bytes], warehouse: Path, most: int, *, as_json: bool
         print_lines(trace, answers, to_text, "cannot be compared")
 
 
-def _cosine(text: str) -> float:
-    if not re.fullmatch(r"[0-9]*\.?[0-9]+", text) or not 0 < float(text) <= 1:
-        raise ValueError(f"a similarity is a number above 0, up to 1, got {text!r}")
-    return float(text)
-
-
 @kp_batch.command()
 @warehouse_option
 @click.option(
     "--similarity",
-    type=Parsed(_cosine),
+    type=Parsed(parse_similarity),
     metavar="COSINE",
     default="0.95",
     show_default=True,

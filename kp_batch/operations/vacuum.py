@@ -3,7 +3,6 @@
 `forget` uses its functions, too.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,11 +17,11 @@ from kp_batch.archive.validation import SUPERSEDED, with_message
 from kp_batch.duck import SQL, statement
 from kp_batch.embedding.chunks import chunk_files, count_vectors, merge_small
 from kp_batch.embedding.vector_store import VectorStore
-from kp_batch.errors import SettingError, WarehouseError
+from kp_batch.errors import WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.parts import Facts, Head, Part, as_text
 from kp_batch.schemas import GROWING
-from kp_batch.text import count_of, parse_duration
+from kp_batch.text import count_of
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.data_files import sink_data_file
 from kp_batch.warehouse.layout import Layout, check_links
@@ -93,24 +92,6 @@ class FactsRewrite:
         name = f"facts-{uuid4().hex}"
         new = sink_data_file(candidate.folder, "facts", self.keep(together), name)
         return candidate.change("facts", [new], [path.name for path in self.files])
-
-
-def parse_keep(text: str | timedelta) -> timedelta:
-    """Read how long what runs left stays readable, such as 12h or 30d.
-
-    Raises:
-        SettingError: it is no such time, or may be minutes or months.
-    """
-    if isinstance(text, timedelta):
-        return text
-    if re.fullmatch(r"\s*[0-9]+\s*m\s*", text, re.IGNORECASE):
-        raise SettingError(
-            f"keep: {text!r} may be minutes or months; write hours or days, such as 12h or 30d"
-        )
-    with suppress(ValueError):
-        if period := parse_duration(text):
-            return period
-    raise SettingError(f"keep: {text!r} is no time; write one such as 12h or 30d")
 
 
 def vacuum(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
+from secrets import randbelow
 from types import MappingProxyType
 from typing import Any
 
@@ -134,13 +135,13 @@ class ReplayedNovelty:
     vector: float | None = None  # its largest difference of a component; null: not embedded again
 
 
-def verify(warehouse: Path, *, traces: int, seed: int, embed: bool) -> Verification:
+def verify(warehouse: Path, *, traces: int, seed: int | None, embed: bool) -> Verification:
     """Compute some published traces from scratch: facts, text, vector, window and score.
 
     Args:
         warehouse: the folder of the tables.
         traces: how many.
-        seed: of their choice; the same one chooses the same traces again.
+        seed: of their choice; the same one chooses the same traces again. None: any.
         embed: whether to embed their texts again, and to compare all stored vectors with their
             checksums.
 
@@ -151,6 +152,7 @@ def verify(warehouse: Path, *, traces: int, seed: int, embed: bool) -> Verificat
         DamagedVectorsError: vectors are damaged.
         WarehouseError: it is no warehouse, or vectors are missing.
     """
+    seed = randbelow(10**6) if seed is None else seed
     with open_published(warehouse) as snapshot:
         if embed:
             _check_vectors(snapshot)

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from inspect import Parameter, signature
 from itertools import chain
+from numbers import Real
 from os import PathLike
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from polars.exceptions import PanicException
 
@@ -22,6 +23,7 @@ Traces: TypeAlias = Any  # anything that has traces: see `kp_batch.score`
 Archive = str | PathLike[str] | Sequence[str | PathLike[str]]
 Several = str | tuple[str, ...] | list[str]
 Duration = str | timedelta
+_Parsed = TypeVar("_Parsed")
 
 
 Setting: TypeAlias = Any  # the value of a setting of `RescoreConfig`
@@ -68,24 +70,17 @@ def config_of(values: Mapping[str, Any]) -> RescoreConfig:
     return RescoreConfig.checked(given, field_of)
 
 
-def note_of(note: str | None) -> str | None:
-    """A line to keep with a run.
+def parsed(parse: Callable[[Any], _Parsed], **argument: Any) -> _Parsed:
+    """The value of an argument, as the command reads its option; None and a timedelta stay.
 
     Raises:
-        SettingError: it cannot be one.
+        SettingError: it cannot be; the message names the argument.
     """
-    return config_of({"warehouse": "", "note": note}).note
-
-
-def check(**holds: bool) -> None:
-    """Refuse values that cannot be.
-
-    Raises:
-        SettingError: one cannot.
-    """
-    bounds = {"similarity": "above 0, up to 1"}
-    for name in (name for name, is_held in holds.items() if not is_held):
-        raise SettingError(f"{name} is {bounds.get(name, 'at least 1')}")
+    [(name, value)] = argument.items()
+    try:
+        return parse(value) if isinstance(value, (str, Real)) else value
+    except ValueError as error:
+        raise SettingError(f"{name}: {error}") from error
 
 
 @contextmanager

@@ -389,7 +389,7 @@ def test_how_long_to_keep(requested: dict[str, Any], keep: str, seconds: int) ->
 @pytest.mark.parametrize(
     ("keep", "message"),
     [
-        ("1m", "--keep: '1m' may be minutes or months; write hours or days, such as 12h or 30d"),
+        ("1m", "'1m' may be minutes or months; write hours or days, such as 12h or 30d"),
         ("12 M", "may be minutes or months"),
         ("none", "'none' is no time; write one such as 12h or 30d"),
         ("0d", "'0d' is no time; write one such as 12h or 30d"),

@@ -536,13 +536,15 @@ def test_faults_of_values_are_told_by_their_names_in_python(
     for empty in ([], ()):  # not the archive of the last run
         with pytest.raises(SettingError, match=r"^archive is an empty list; name a file"):
             wh.plan(empty)
-    with pytest.raises(SettingError, match="similarity is above 0, up to 1"):
+    with pytest.raises(
+        SettingError, match=r"^similarity: a similarity is a number above 0, up to 1, got 1\.5"
+    ):
         wh.redundancy(similarity=1.5)
-    with pytest.raises(SettingError, match="most is at least 1"):
+    with pytest.raises(SettingError, match=r"^most: it is a whole number from 1 on, got 0"):
         wh.similar("kp:trace:1", most=0)
-    with pytest.raises(SettingError, match="sample is at least 1"):
+    with pytest.raises(SettingError, match=r"^sample: it is a whole number from 1 on, got 0"):
         wh.verify(sample=0)
-    with pytest.raises(SettingError, match="may be minutes or months"):
+    with pytest.raises(SettingError, match=r"^keep: '3m' may be minutes or months"):
         wh.vacuum(keep="3m")
     with pytest.raises(SettingError, match="min_score is at most 1, got 2; top is at least 1"):
         wh.export(tmp_path / "a.jsonl", min_score=2, top=0)

@@ -1,15 +1,13 @@
 """What became of runs, and how a warehouse fares."""
 
-from datetime import UTC, datetime, timedelta
-from secrets import randbelow
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from kp_batch.arguments import typed
-from kp_batch.errors import SettingError
-from kp_batch.python.calls import Duration, check
-from kp_batch.text import parse_duration
+from kp_batch.python.calls import Duration, parsed
+from kp_batch.text import parse_count, parse_duration
 
 if TYPE_CHECKING:
     from kp_batch.operations.compare import Comparison
@@ -124,10 +122,9 @@ class HistoryMethods(Place):
         """
         from kp_batch.operations.verify import refuse_wrong, verify
 
-        check(sample=sample >= 1)
-        seed = randbelow(10**6) if seed is None else seed
+        traces = parsed(parse_count, sample=sample)
         with self._reading() as folder:
-            return refuse_wrong(verify(folder, traces=sample, seed=seed, embed=embed))
+            return refuse_wrong(verify(folder, traces=traces, seed=seed, embed=embed))
 
     def status(
         self, *, max_age: Duration | None = None, max_trace_age: Duration | None = None
@@ -147,8 +144,8 @@ class HistoryMethods(Place):
 
         with self._called():
             found = status_of(self._folder, datetime.now(UTC), self._warehouse_id, self._project)
-            check_age(found, _duration("max_age", max_age))
-            check_trace_age(found, _duration("max_trace_age", max_trace_age))
+            check_age(found, parsed(parse_duration, max_age=max_age))
+            check_trace_age(found, parsed(parse_duration, max_trace_age=max_trace_age))
             return found
 
     def settings(self) -> "SettingsInForce":
@@ -162,10 +159,3 @@ class HistoryMethods(Place):
 
         with self._reading() as folder:
             return settings(folder, self._project)
-
-
-def _duration(name: str, value: Duration | None) -> timedelta | None:
-    try:
-        return parse_duration(value) if isinstance(value, str) else value
-    except ValueError as error:
-        raise SettingError(f"{name}: {error}") from error

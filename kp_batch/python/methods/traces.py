@@ -6,8 +6,8 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, overload
 
 from kp_batch.arguments import typed
-from kp_batch.python.calls import Profiles, Traces, check, config_of
-from kp_batch.text import in_utc
+from kp_batch.python.calls import Profiles, Traces, config_of, parsed
+from kp_batch.text import in_utc, parse_count, parse_similarity
 
 if TYPE_CHECKING:
     from kp_batch.operations.explanation import Explanation
@@ -65,7 +65,7 @@ class TraceMethods(Place):
         """
         from kp_batch.operations.similar import SimilarLines, similar_to_lines, similar_to_trace
 
-        check(most=most >= 1)
+        most = parsed(parse_count, most=most)
         with self._reading() as folder:
             if isinstance(trace, str):
                 return similar_to_trace(folder, trace, most)
@@ -116,9 +116,9 @@ class TraceMethods(Place):
         """
         from kp_batch.operations.redundancy import redundancy
 
-        check(similarity=0 < similarity <= 1)
+        cosine = parsed(parse_similarity, similarity=similarity)
         with self._reading() as folder:
-            return redundancy(folder, similarity)
+            return redundancy(folder, cosine)
 
 
 def _lines(traces: Traces) -> BytesIO:

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kp_batch.arguments import typed
-from kp_batch.python.calls import Duration, Several, note_of
+from kp_batch.python.calls import Duration, Several, parsed
 from kp_batch.settings import field_of
+from kp_batch.text import parse_keep
+from kp_batch.warehouse.author import parse_note
 
 if TYPE_CHECKING:
     from kp_batch.operations.export import ExportResult
@@ -89,7 +91,7 @@ class UpkeepMethods(Place):
         with self._reading() as folder:
             if dry_run:
                 return plan_rollback(folder, run, excluded_by(self._project, folder))
-            return rollback(folder, run, note=note_of(note), with_page=True)
+            return rollback(folder, run, note=parsed(parse_note, note=note), with_page=True)
 
     def forget(
         self,
@@ -113,9 +115,11 @@ class UpkeepMethods(Place):
         """
         from kp_batch.operations.forget import forget
 
-        choices = {"unseen_too": unseen_too, "note": note_of(note), "dry_run": dry_run}
+        line = parsed(parse_note, note=note)
         with self._reading() as folder:
-            return forget(folder, ids, with_page=True, **choices)
+            return forget(
+                folder, ids, unseen_too=unseen_too, note=line, with_page=True, dry_run=dry_run
+            )
 
     def vacuum(self, *, keep: Duration = "30d", dry_run: bool = False) -> "VacuumResult":
         """Remove old versions, vectors that nothing needs, and the raw rows of old rejects.
@@ -128,7 +132,8 @@ class UpkeepMethods(Place):
             >>> wh.vacuum(keep="90d", dry_run=True).files
             0
         """
-        from kp_batch.operations.vacuum import parse_keep, vacuum
+        from kp_batch.operations.vacuum import vacuum
 
+        period = parsed(parse_keep, keep=keep)
         with self._reading() as folder:
-            return vacuum(folder, parse_keep(keep), datetime.now(UTC), dry_run=dry_run)
+            return vacuum(folder, period, datetime.now(UTC), dry_run=dry_run)
