@@ -31,11 +31,18 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 
@@ -58,7 +65,7 @@ from kp_batch.warehouse.bucket.location import (
 )
 from kp_batch.warehouse.layout import TABLE_NAMES, Layout, remove_candidate
 from kp_batch.warehouse.lock import locked, noticed
-from kp_batch.warehouse.manifest import DAMAGED
+from kp_batch.warehouse.manifest import DAMAGED, Manifest
 
 _ROOT = Layout(Path())
 _MANIFEST, _MARKER = _ROOT.manifest.name, _ROOT.forgetting.name
@@ -275,13 +282,13 @@ class Mirror:
         This writer has as well, where an answer was lost, and another one built upon that.
         """
         with suppress(FileNotFoundError, *DAMAGED):
-            last, name = _name_of(here), _name_of(newest)
-            tried = {*map(_name_of, self.tried)} - {last}
+            last, name = _parsed(here).name, _parsed(newest).name
+            tried = {_parsed(each).name for each in self.tried} - {last}
             while tried and name != last:
                 if name in tried:
                     return False
                 content, _ = self.store.read(_ROOT.past_manifest(name).as_posix())
-                name = json.loads(content)["before"]
+                name = _parsed(content).before
             return True
         return False
 
@@ -495,15 +502,15 @@ def _manifest_here(folder: Path) -> bytes:
     return file.read_bytes() if file.exists() else b""
 
 
-def _name_of(manifest: bytes) -> str:
-    """The name of a manifest in the log; empty where there is none."""
-    return json.loads(manifest)["publication"][:32] if manifest else ""
+def _parsed(manifest: bytes) -> Manifest:
+    """A manifest, which anybody may have written; one without a name where there is none."""
+    return Manifest.read(json.loads(manifest)) if manifest else Manifest({}, {})
 
 
-def _forgotten(manifest: bytes) -> Any:
-    """The files of what was forgotten, by a manifest that anybody may have written."""
+def _forgotten(manifest: bytes) -> Mapping[str, str] | None:
+    """The lists of what was forgotten; None where that cannot be read."""
     with suppress(*DAMAGED):
-        return json.loads(manifest)["tables"].get("forgotten")
+        return _parsed(manifest).tables.get("forgotten")
     return None
 
 
