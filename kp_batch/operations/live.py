@@ -100,7 +100,7 @@ class Session:
             "precision": precision,
             "cache_size": cache_size,
             "ttl": ttl,
-            "profiles": _merged(profiles) if isinstance(profiles, Mapping) else profiles,
+            "profiles": extended_profiles(profiles) if isinstance(profiles, Mapping) else profiles,
         }
         own = {name: value for name, value in given.items() if value is not None}
         self._standing = _standing(warehouse, own, group or {})
@@ -364,11 +364,6 @@ def _config(standing: StandingCaches | None, given: Mapping[str, Any]) -> Rescor
     if standing is None:
         return own
     return standing.config.model_copy(update={"profiles": own.profiles} if given else {})
-
-
-def _merged(tables: Mapping[str, Any]) -> ProfileVersions:
-    """The weights of tables, as of those of a file: merged over the built-in ones."""
-    return extended_profiles(tables, "the table of profiles that was given")
 
 
 def _check_clock(moment: datetime, *earlier: datetime | None) -> None:

@@ -66,7 +66,7 @@ def config_of(values: Mapping[str, Any]) -> RescoreConfig:
         if not given["archive"]:  # left out it would be that of the last run
             raise SettingError("archive is an empty list; name a file, a folder, a glob or a URL")
     if isinstance(tables := given.get("profiles"), Mapping):  # as those of a file
-        given["profiles"] = extended_profiles(tables, "the table of profiles that was given")
+        given["profiles"] = extended_profiles(tables)
     return RescoreConfig.checked(given, field_of)
 
 

@@ -16,7 +16,7 @@ from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import SettingError
 from kp_batch.novelty.cache_settings import check_cache_by
-from kp_batch.operations.scored import ScoredRows, score_archive
+from kp_batch.operations.score_archive import ScoredRows, score_archive
 from kp_batch.python.calls import Profiles, Traces, called, config_of
 from kp_batch.python.frames import take
 from kp_batch.schemas import REJECTS, SCORES

@@ -152,7 +152,9 @@ def load_profiles(path: Path | str | None = None) -> ProfileVersions:
     return _over_built_in(content, f"the profiles file {path}")
 
 
-def extended_profiles(profiles: Any, source: str) -> ProfileVersions:
+def extended_profiles(
+    profiles: Any, source: str = "the table of profiles that was given"
+) -> ProfileVersions:
     """Merge the tables of some profiles over the built-in ones, as `load_profiles` does.
 
     Args:

@@ -1,4 +1,4 @@
-"""Scores an archive by itself: by the steps of a run, of whose warehouse nothing stays."""
+"""Scores an archive by the steps of a run, in a temporary warehouse."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
