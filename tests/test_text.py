@@ -12,6 +12,7 @@ from kp_batch.text import aligned, width
 from kp_batch.warehouse.bucket.location import folder_of
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
+from tests.support.commands import invoke
 from tests.support.runs import config
 
 
@@ -35,6 +36,21 @@ def test_tables_with_wide_characters_stay_in_line() -> None:
         "weights of 医療  1  warehouse  since run a",
         "weights of code  2  default    from the next run on",
     ]
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "1.5", "many"])
+@pytest.mark.parametrize("words", [["verify", "--sample"], ["similar", "a-trace", "-n"]])
+def test_what_is_no_count_is_wrong_usage(tmp_path: Path, words: list[str], count: str) -> None:
+    done = invoke(*words, count, "--warehouse", tmp_path)
+    assert done.returncode == 2
+    assert f"{words[-1]}': it is a whole number from 1 on, got '{count}'" in done.stderr
+
+
+@pytest.mark.parametrize("cosine", ["0", "1.01", "nan", "-1", "most"])
+def test_what_is_no_similarity_is_wrong_usage(tmp_path: Path, cosine: str) -> None:
+    done = invoke("redundancy", "--similarity", cosine, "--warehouse", tmp_path)
+    assert done.returncode == 2
+    assert f"a similarity is a number above 0, up to 1, got '{cosine}'" in done.stderr
 
 
 @pytest.mark.telling
