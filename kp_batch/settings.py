@@ -309,6 +309,11 @@ class RunOptions(Table):
         description="Wait while another run writes to the warehouse; with a duration such as 90s, "
         "30m or 2h, at most this long.",
     )
+    report: bool = Field(
+        default=False,
+        description="Write report.html into the warehouse when the run has ended, even a failed "
+        "one; a preview has -o for it.",
+    )
 
 
 class Limits(Table):

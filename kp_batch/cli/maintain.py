@@ -111,12 +111,7 @@ def forget(  # noqa: PLR0913 (each is an option)
 
     with _upkeep(warehouse, dry_run=dry_run):
         forgotten = forget_traces(
-            warehouse,
-            all_ids,
-            unseen_too=unseen_too,
-            note=note,
-            with_page=True,
-            dry_run=dry_run,
+            warehouse, all_ids, unseen_too=unseen_too, note=note, dry_run=dry_run
         )
     echo_result(json_line(forgotten) if as_json else forgotten_text(forgotten, dry_run=dry_run))
     if forgotten.status == "refused":
@@ -143,7 +138,7 @@ def rollback(run: str, warehouse: Path, note: str | None, *, dry_run: bool, as_j
         if dry_run:
             result = plan_rollback(warehouse, run, excluded_by(the_project(), warehouse))
         else:
-            result = roll_back(warehouse, run, note=note, with_page=True)
+            result = roll_back(warehouse, run, note=note)
     has_project = the_project() is not None
     text = rolled_back_text(result, dry_run=dry_run, has_project=has_project)
     echo_result(json_line(result) if as_json else text)

@@ -76,7 +76,7 @@ def run(*, as_json: bool, quiet: bool, prefect: bool | None, **settings: Any) ->
 
 @kp_batch.command(
     cls=SettingsCommand,
-    without=("ray", "timeout", "wait", "note", "preview", "output"),
+    without=("ray", "timeout", "wait", "report", "note", "preview", "output"),
 )
 @click.argument("archive", nargs=-1)
 @warehouse_option
@@ -106,8 +106,8 @@ def demo(folder: Path) -> None:
     """Score a sample archive with the real model, and ask a few questions."""
     archive, warehouse = folder / "archive", folder / "warehouse"
     copytree(_sample(), archive, copy_function=copyfile, dirs_exist_ok=True)
-    settings = {"archive": (str(archive),), "warehouse": warehouse, "embedder": "minilm"}
-    _run(settings, prefect=True)
+    place = {"archive": (str(archive),), "warehouse": warehouse}
+    _run({**place, "embedder": "minilm", "report": True}, prefect=True)
     for question, query in DEMO_QUERIES.items():
         echo(f"\n{question}\n  {query}")
         ask(warehouse, query, "table")

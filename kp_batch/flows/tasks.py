@@ -115,8 +115,10 @@ def rescore_in_tasks(
         summary = rescore_and_report(config, executor, log_summary)
     with _artifacts():
         name = artifact_name(config.warehouse)
-        create_markdown_artifact(report(config.warehouse, "markdown"), f"kp-batch-report-{name}")
         create_table_artifact(_as_markdown(summary), f"kp-batch-scores-{name}")
+        if config.report:
+            text = report(config.warehouse, "markdown")
+            create_markdown_artifact(text, f"kp-batch-report-{name}")
     return summary
 
 

@@ -27,7 +27,7 @@ from kp_batch.parts import Facts, Head, Part, as_text
 from kp_batch.pipeline.rescore import execute, log_plan, open_run
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer, is_as_published
-from kp_batch.report.build import leave_report, shows_older
+from kp_batch.report.build import renew_report, shows_older
 from kp_batch.runs.run import Run, last_config
 from kp_batch.scoring.facts import id_hash
 from kp_batch.steps.step import ThreadExecutor
@@ -85,28 +85,26 @@ class ForgetResult(RunResult):
         return forgotten_parts(self)
 
 
-def forget(  # noqa: PLR0913 (each is a choice of who forgets)
+def forget(
     warehouse: Path,
     ids: Sequence[str],
     *,
     unseen_too: bool = False,
     note: str | None = None,
-    with_page: bool = False,
     dry_run: bool = False,
 ) -> ForgetResult:
     """Remove traces for good, as if they had never been in the archive.
 
     They are removed from scores, rejects and facts, also from those that earlier runs left, and so
     are the vectors of their texts, unless another trace has the same text. Traces after them are
-    replayed; later runs skip them. Where every id was forgotten before, only a killed one is
-    finished.
+    replayed; later runs skip them. A page in the warehouse, which may name them, is made anew.
+    Where every id was forgotten before, only a killed one is finished.
 
     Args:
         warehouse: the folder of the tables.
         ids: the traces' ids.
         unseen_too: whether to keep ids out of later runs that no row has ever had.
         note: a line to keep with the run.
-        with_page: whether to write the page anew, which may name the traces.
         dry_run: only report what would be done; that an id is unknown is then its reason.
 
     Raises:
@@ -116,7 +114,7 @@ def forget(  # noqa: PLR0913 (each is a choice of who forgets)
     result = (
         _dry_run(warehouse, ids, unseen_too=unseen_too)
         if dry_run
-        else _forget(warehouse, ids, note, unseen_too=unseen_too, with_page=with_page)
+        else _forget(warehouse, ids, note, unseen_too=unseen_too)
     )
     # Imported archives, which another warehouse could still read the traces from.
     held = {name: holds(name, ids) for name in last_config(warehouse).archive}
@@ -130,7 +128,7 @@ def forget(  # noqa: PLR0913 (each is a choice of who forgets)
 
 
 def _forget(
-    warehouse: Path, ids: Sequence[str], note: str | None, *, unseen_too: bool, with_page: bool
+    warehouse: Path, ids: Sequence[str], note: str | None, *, unseen_too: bool
 ) -> ForgetResult:
     known = _checked_ids(warehouse, ids, unseen_too=unseen_too)
     if not _has_work(warehouse, known):
@@ -140,7 +138,7 @@ def _forget(
         known = _checked_ids(warehouse, ids, unseen_too=unseen_too)
         if not _has_work(warehouse, known):
             return _result(warehouse, known)
-        return _work(warehouse, known, note, with_page=with_page)
+        return _work(warehouse, known, note)
 
 
 def _dry_run(warehouse: Path, ids: Sequence[str], *, unseen_too: bool) -> ForgetResult:
@@ -211,7 +209,7 @@ def _result(warehouse: Path, known: "KnownIds") -> ForgetResult:
     )
 
 
-def _work(warehouse: Path, known: "KnownIds", note: str | None, *, with_page: bool) -> ForgetResult:
+def _work(warehouse: Path, known: "KnownIds", note: str | None) -> ForgetResult:
     """Forget, and remove the files with the traces; also those of an earlier, unfinished one."""
     marker, page = Layout(warehouse).forgetting, Layout(warehouse).report
     with Staging.temporary() as staging:
@@ -223,9 +221,8 @@ def _work(warehouse: Path, known: "KnownIds", note: str | None, *, with_page: bo
             result = _publish_without(warehouse, known, note)
         removed = _purge_forgotten(warehouse)
     finally:
-        if with_page:
-            leave_report(warehouse, ThreadExecutor())
-    if with_page and shows_older(warehouse):
+        renew_report(warehouse, ThreadExecutor())
+    if shows_older(warehouse):
         raise WarehouseError(
             f"the traces are forgotten, but {page}, which may name them, cannot be replaced; "
             "remove it, and give the same command again"

@@ -24,8 +24,14 @@ from kp_batch.warehouse.manifest import Manifest
 from kp_batch.warehouse.publication import found
 from kp_batch.warehouse.reasons import join_reasons, setting_changes
 
-# A night that exceeds one of these is looked at.
-_STRICT = {"max_new_rejects": 0, "max_removed": "5%", "max_unreadable": 0, "max_gone": 0}
+# What a project begins with: a night that exceeds one of its limits is looked at.
+_OF_A_PROJECT = {
+    "report": True,
+    "max_new_rejects": 0,
+    "max_removed": "5%",
+    "max_unreadable": 0,
+    "max_gone": 0,
+}
 _COMMENT: Mapping[str, Any] = {"width": 108, "subsequent_indent": "# "}
 
 
@@ -112,7 +118,7 @@ def _check_same(text: str, file: Path, manifest: Manifest) -> None:
 
 def _text(config: RescoreConfig, given: set[str], folder: Path, warehouse_id: str) -> str:
     """The template with the values that are given, and the weights and audits after it."""
-    values = _STRICT | config.model_dump(mode="json", include=given, exclude_none=True)
+    values = _OF_A_PROJECT | config.model_dump(mode="json", include=given, exclude_none=True)
     text = Template(_template("operations", PROJECT_FILE)).substitute(
         archive=_toml([_seen_from(folder, path) for path in config.archive]),
         warehouse=_toml(_seen_from(folder, shown(config.warehouse))),

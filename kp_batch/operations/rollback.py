@@ -18,7 +18,7 @@ from kp_batch.parts import Facts, Head, Part, as_text
 from kp_batch.pipeline.publish import STATE, publish_success, restore
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.project import ProjectFile
-from kp_batch.report.build import leave_report
+from kp_batch.report.build import renew_report
 from kp_batch.runs.run import Run, last_config
 from kp_batch.steps.step import ThreadExecutor, timed
 from kp_batch.text import count_of, one_line, printable
@@ -71,23 +71,16 @@ class RollbackResult(RunResult):
         return rollback_parts(self)
 
 
-def rollback(
-    warehouse: Path,
-    run: str,
-    *,
-    note: str | None = None,
-    with_page: bool = False,
-) -> RollbackResult:
+def rollback(warehouse: Path, run: str, *, note: str | None = None) -> RollbackResult:
     """Publish a run's state again: scores, rejects, files, facts, profiles and settings.
 
     It is a run of its own, which the next one continues. That one scores the archive as it is then:
-    mend the archive first.
+    mend the archive first. A page in the warehouse is made anew.
 
     Args:
         warehouse: the folder of the tables.
         run: as `find_runs` takes it.
         note: a line to keep with the rollback.
-        with_page: whether to make the page anew.
 
     Raises:
         WarehouseError: it is no warehouse, there is no such run, it failed, some of its files were
@@ -107,8 +100,7 @@ def rollback(
         done = replace(plan.result, run_id=begun.run_id, seconds=seconds, newest_trace=newest)
         result = done.ended("done")
         Try(warehouse, result).end(result)
-        if with_page:
-            leave_report(warehouse, ThreadExecutor())
+        renew_report(warehouse, ThreadExecutor())
         return result
 
 

@@ -1,4 +1,4 @@
-"""A run, step by step: read, plan, embed, replay, write, audit, publish; then the report."""
+"""A run, step by step: read, plan, embed, replay, write, audit, publish; a report if asked."""
 
 import json
 from collections.abc import Callable, Generator
@@ -111,7 +111,7 @@ def rescore_and_report(
     executor: Executor = _THREADS,
     on_result: Callable[[Summary], None] = lambda _: None,
 ) -> Summary:
-    """Rescore an archive, and write the report.
+    """Rescore an archive, and write the report if the config asks for one.
 
     Args:
         config: what to rescore, where to, and how; other settings are those of the warehouse.
@@ -126,10 +126,15 @@ def rescore_and_report(
             summary = _tried(this, config, executor)
         on_result(summary)
     except (Exception, PanicException):  # who stops a run waits for no report
-        leave_report(config.warehouse, executor)
+        _report(config, executor)
         raise
-    leave_report(config.warehouse, executor)
+    _report(config, executor)
     return summary
+
+
+def _report(config: RescoreConfig, executor: Executor) -> None:
+    if config.report:
+        leave_report(config.warehouse, executor)
 
 
 def _tried(this: Try, config: RescoreConfig, executor: Executor) -> Summary:

@@ -115,6 +115,12 @@ def leave_report(warehouse: Path, executor: Executor) -> None:
         info(f"the report is in {shown(warehouse)}/{page.name}")
 
 
+def renew_report(warehouse: Path, executor: Executor) -> None:
+    """Write the page anew where the warehouse has one, which may show what is gone by now."""
+    if Layout(warehouse).report.exists():
+        leave_report(warehouse, executor)
+
+
 def _fault_of_writing(warehouse: Path, mark: str, executor: Executor) -> BaseException | None:
     """Write the page, or else remove it and return why."""
     try:

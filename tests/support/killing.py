@@ -53,7 +53,7 @@ import sys
 from pathlib import Path
 from kp_batch.operations.rollback import rollback
 print("begun", flush=True)
-rollback(Path(sys.argv[1]), sys.argv[2], with_page=True)
+rollback(Path(sys.argv[1]), sys.argv[2])
 """
 # Reads until its stdin ends; every answer has to be of tables that one run left together.
 _READER = """

@@ -138,5 +138,5 @@ class RunMethods(Place):
 
 
 show_settings(RunMethods.run)
-show_settings(RunMethods.preview)
-show_settings(RunMethods.plan, "ray", "wait", "note")
+show_settings(RunMethods.preview, "report")
+show_settings(RunMethods.plan, "ray", "wait", "report", "note")

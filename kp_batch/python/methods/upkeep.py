@@ -91,7 +91,7 @@ class UpkeepMethods(Place):
         with self._reading() as folder:
             if dry_run:
                 return plan_rollback(folder, run, excluded_by(self._project, folder))
-            return rollback(folder, run, note=parsed(parse_note, note=note), with_page=True)
+            return rollback(folder, run, note=parsed(parse_note, note=note))
 
     def forget(
         self,
@@ -117,9 +117,7 @@ class UpkeepMethods(Place):
 
         line = parsed(parse_note, note=note)
         with self._reading() as folder:
-            return forget(
-                folder, ids, unseen_too=unseen_too, note=line, with_page=True, dry_run=dry_run
-            )
+            return forget(folder, ids, unseen_too=unseen_too, note=line, dry_run=dry_run)
 
     def vacuum(self, *, keep: Duration = "30d", dry_run: bool = False) -> "VacuumResult":
         """Remove old versions, vectors that nothing needs, and the raw rows of old rejects.
