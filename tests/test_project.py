@@ -228,6 +228,7 @@ def test_init_writes_what_is_given_and_explains_all_else(tmp_path: Path) -> None
     written_config = of(file)
     assert written_config.settings == config.settings | {"audits": _ready_audits()}
     assert (written_config.max_gone, written_config.exclude) == ("5%", ("*.tmp",))
+    assert written_config.report
     limits = [getattr(written_config, name) for name in TABLES["limits"].model_fields]
     assert limits == ["5%", "0", "5%", "0", "5%", None]
     assert written_config.warehouse_id == warehouse_id

@@ -44,8 +44,6 @@ from tests.support.folders import contents, listing
 from tests.support.holding import HOLD, holding
 from tests.support.publications import files_of, publish_nothing
 
-pytestmark = pytest.mark.usefixtures("no_page")
-
 PLANNED = [
     "reasons",
     "files",
@@ -169,6 +167,7 @@ def test_plan_makes_no_warehouse(tmp_path: Path, archive: Path) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("no_page")
 def test_a_run_that_waits_works_once_the_other_has_ended_and_publishes_nothing_if_nothing_is_to_do(
     scored: Scored,
 ) -> None:

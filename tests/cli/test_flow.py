@@ -35,7 +35,7 @@ pytestmark = pytest.mark.prefect
 def warehouse(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Path:
     """A warehouse that `run` made, in a home of its own."""
     folder = tmp_path_factory.mktemp("a home") / "ware house's é"
-    settings = ("--warehouse", folder, "--embedder", "hashing", "--prefect", "--json")
+    settings = ("--warehouse", folder, "--embedder", "hashing", "--report", "--prefect", "--json")
     done = kp_batch("run", archive, *settings, home=folder.parent)
     assert done.returncode == 0, done.stderr
     (folder / "summary.json").write_text(done.stdout)
@@ -50,7 +50,7 @@ def test_prefect_is_sent_no_setting_that_was_left_out(warehouse: Path, archive: 
     places = {"archive": [str(archive)], "warehouse": str(warehouse)}
     flow_config = json.loads(parameters)["config"]
     assert {name: flow_config.pop(name) for name in places} == places
-    assert flow_config == {"embedder": "hashing", "project": None}
+    assert flow_config == {"embedder": "hashing", "project": None, "report": True}
 
 
 @pytest.mark.telling
@@ -145,7 +145,7 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
     tmp_path: Path, archive: Path, prefect: PrefectServer
 ) -> None:
     (tmp_path / "scores").touch()  # where a folder has to be
-    failed = kp_batch("run", archive, "--warehouse", tmp_path, "--embedder", "none")
+    failed = kp_batch("run", archive, "--warehouse", tmp_path, "--embedder", "none", "--report")
     assert (failed.returncode, failed.stdout) == (1, "")
     *lines, last = failed.stderr.splitlines()
     assert lines[-2:] == [
@@ -203,6 +203,7 @@ def test_a_night_that_a_limit_refuses_says_so_in_its_state_and_leaves_its_plan(
     told = [line.strip() for line in json.loads(plan).splitlines()]
     assert told[0] == "plan: restate 1 trace (code 1)"
     assert told[-1] == f"a run would fail: {reason}"
+    assert not (warehouse / "report.html").exists()
 
 
 @linux
@@ -271,7 +272,7 @@ def outside(command: Path, folder: Path, *options: str) -> subprocess.CompletedP
 def test_a_run_works_in_a_folder_that_holds_modules_of_the_same_names(
     folder: Path, way: str, request: pytest.FixtureRequest
 ) -> None:
-    done = outside(request.getfixturevalue(way), folder)
+    done = outside(request.getfixturevalue(way), folder, "--report")
     assert done.returncode == 0, done.stderr
     assert "1 of 1 trace restated" in done.stdout
     assert (folder / "wh" / "report.html").exists()

@@ -25,10 +25,9 @@ from kp_batch.warehouse.run_result import GOOD
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke, is_running, linux, until, working
 from tests.support.folders import contents, keep, restore
-from tests.support.runs import without_page
 from tests.support.schemas import schema_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_page")]
+pytestmark = pytest.mark.slow
 
 LONG_AUDIT = """
 [audits.long]
@@ -95,8 +94,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Nights:
     nights = Nights(tmp_path_factory.mktemp("nights") / "night")
     for name in "ab":
         write_jsonl(nights.archive / f"{name}.jsonl", rows(name, 20))
-    with without_page():
-        assert invoke(*nights.words()).returncode == 0
+    assert invoke(*nights.words()).returncode == 0
     keep(nights.folder)
     return nights
 

@@ -25,8 +25,6 @@ from tests.support.commands import held, invoke, linux, working
 from tests.support.holding import HOLD, holding
 from tests.support.schemas import schema_of
 
-pytestmark = pytest.mark.usefixtures("no_page")
-
 MAIN = "from kp_batch.cli import main; main()"
 COUNTS = RunCounts(
     **{name: 0 for name, kind in RunCounts.__annotations__.items() if kind is int},

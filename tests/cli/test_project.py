@@ -13,7 +13,7 @@ from tests.support.commands import invoke
 from tests.support.folders import contents, keep, restore
 from tests.support.importing import kp_trace, write_json
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_page")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +24,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_jsonl(folder / "archive" / "a.jsonl", rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("kp_batch.pipeline.rescore.leave_report", lambda *_: None)
-        made = invoke("init", "archive", "--embedder", "hashing")
+        made = invoke("init", "archive", "--embedder", "hashing", "--no-report")
         assert made.returncode == 0, made.stderr
         night = invoke("run", "--quiet", "--no-prefect")
         assert (night.returncode, night.stdout, night.stderr) == (0, "", "")

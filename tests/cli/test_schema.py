@@ -22,7 +22,6 @@ from kp_batch.scoring.profiles import load_profiles
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke
 from tests.support.importing import kp_trace, write_json
-from tests.support.runs import without_page
 from tests.support.schemas import NAMES, SCHEMAS, schema_files, schema_of
 
 
@@ -49,10 +48,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     plan = printed("plan", archive, *to, "--embedder", "hashing", "--json")
     audits = folder / "audits.toml"
     audits.write_text("[audits.any]\nsql = 'FROM scores'\nseverity = 'warn'\n")
-    with without_page():
-        outputs = {"plan": plan, "run": printed(*run, "--json")}
-        outputs["preview"] = printed(*run, "--threshold", 0.5, "--preview", "--json")
-        printed(*run, "--threshold", 0.5, "--audits", audits, "--json")
+    outputs = {"plan": plan, "run": printed(*run, "--json")}
+    outputs["preview"] = printed(*run, "--threshold", 0.5, "--preview", "--json")
+    printed(*run, "--threshold", 0.5, "--audits", audits, "--json")
     line = write_jsonl(folder / "new.jsonl", [trace(id="new")])
     unit = kp_trace("a")
     others = {

@@ -231,6 +231,7 @@ def test_a_run_that_is_published_is_done_though_nobody_reads_its_result(
 ) -> None:
     write_jsonl(tmp_path / "a.jsonl", [trace()])
     words = ["run", tmp_path / "a.jsonl", "--warehouse", tmp_path / "w", "--embedder", "none"]
+    words.append("--report")
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(

@@ -31,6 +31,7 @@ def test_the_commands_of_the_front_page_print_what_it_shows(
     shown = [Block("sh", "kp-batch demo\n", DEMO.text), *SHOWN]  # as `make demo` does
     for block, output in zip(shown, outputs(shown, tmp_path), strict=True):
         assert missing(block.shown, output) is None
+    assert (tmp_path / "kp-batch-demo" / "warehouse" / "report.html").exists()
     with connect(tmp_path / "kp-batch-demo" / "warehouse") as connection:
         far = (
             "SELECT count(*), max(abs(score - recorded_score)) FROM scores WHERE recorded_score > 0"

@@ -176,7 +176,7 @@ def without_catalogs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.telling
-@pytest.mark.usefixtures("no_page", "without_catalogs")
+@pytest.mark.usefixtures("without_catalogs")
 @lawful
 @given(nights=nights, cache=caches, back=st.tuples(*[st.integers(0, 2)] * 2))
 def test_law_to_forget_and_roll_back_and_run_is_one_full_run_without_the_trace(
@@ -199,7 +199,6 @@ def test_law_to_forget_and_roll_back_and_run_is_one_full_run_without_the_trace(
 
 
 @pytest.mark.telling
-@pytest.mark.usefixtures("no_page")
 @pytest.mark.parametrize("hours", [2, 5], ids=["at a time of others", "at its own time"])
 def test_what_was_replayed_beside_a_forgotten_trace_is_replayed_after_a_rollback(
     tmp_path: Path, hours: int
@@ -243,7 +242,6 @@ class Mortal:
         return called
 
 
-@pytest.mark.usefixtures("no_page")
 def test_a_forget_that_is_killed_at_any_call_is_finished_by_the_same_command(
     tmp_path: Path,
 ) -> None:

@@ -39,7 +39,8 @@ def interrupt_all(folder: Path, settings: dict[str, Any], moments: int) -> list[
 @pytest.mark.telling
 def test_a_run_is_interrupted_in_each_step_and_the_next_one_does_its_work(tmp_path: Path) -> None:
     write_traces(tmp_path / "archive", Traces(6_000, days=6, files=3))
-    _, *found, same = interrupt_all(tmp_path, {"embedder": "hashing", "cache_size": 1_000}, 2)
+    settings = {"embedder": "hashing", "cache_size": 1_000, "report": True}
+    _, *found, same = interrupt_all(tmp_path, settings, 2)
     assert same == {"same": True}
     ended = {each["step"] for each in found if each["status"] == "stopped"}
     assert ended >= {"read", "plan", "replay"}  # the others may be over too soon

@@ -4,7 +4,6 @@ import os
 import random
 import tempfile
 import threading
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from tests.support.lawful import assert_lawful
 from tests.support.linear import assert_linear, assert_scored
 from tests.support.meeting import Log, at_once, command_line, hosted
 from tests.support.process_state import differences, grown, held_by_process, settings_of_process
-from tests.support.runs import without_page
 
 pytestmark = pytest.mark.process
 
@@ -76,14 +74,13 @@ ALL = (*WRITE, *WRITE, *READS, "scored", "scored")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with archives, in which temporary files of this process are as well."""
     for name in ("temporary", "of-killed"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     write_archives(tmp_path)
-    with without_page():
-        yield tmp_path
+    return tmp_path
 
 
 SEEDS = [*range(FIRST, FIRST + EXAMPLES)]

@@ -52,7 +52,7 @@ from kp_batch.warehouse.snapshot import published
 from tests.support.archives import record_scores, step, trace, write_jsonl
 from tests.support.browser import CHROMIUM, faint, launched, opened_in
 from tests.support.cells import Shown, Table, is_harmless
-from tests.support.runs import config, without_page
+from tests.support.runs import config
 from tests.support.sample import write_sample
 from tests.support.schemas import TypeAdapter
 
@@ -84,11 +84,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     write_jsonl(archive / "rejected.jsonl", [trace(id="bad", confidence=2)])
     (folder / "audits.toml").write_text(AUDITS, "utf-8")
     own = {"audits": folder / "audits.toml", "max_reject_share": 1, "cache_size": 20}
-    with without_page():
-        first = rescore_and_report(config(folder, archive, **own))
-        write_jsonl(archive / "later.jsonl", [hostile(number) for number in range(5, 9)])
-        again = config(folder, archive, max_reject_share=1, cache_size=12, note="again")
-        second = rescore_and_report(again)
+    first = rescore_and_report(config(folder, archive, **own))
+    write_jsonl(archive / "later.jsonl", [hostile(number) for number in range(5, 9)])
+    again = config(folder, archive, max_reject_share=1, cache_size=12, note="again")
+    second = rescore_and_report(again)
     warehouse = folder / "warehouse"
     other = config(folder, archive, cache_size=9, threshold=0.5, max_reject_share=1)
     new = trace(id=HOSTILE, task_domain=DOMAIN, objective=HOSTILE)

@@ -397,7 +397,7 @@ def with_ids(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [*rows, *refused, *unseen, trace(id="t", steps=tools)]
     write_jsonl(folder / "archive" / "a.jsonl", rows)
     rescore_archive(settings_of(folder))
-    forget(folder / "warehouse", ["hidden"], unseen_too=False, with_page=False)
+    forget(folder / "warehouse", ["hidden"])
     return folder
 
 

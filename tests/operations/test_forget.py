@@ -49,7 +49,7 @@ from tests.support.removal import (
 )
 from tests.support.runs import ask
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_page")]
+pytestmark = pytest.mark.slow
 
 OLD = {"a.jsonl": [said("replaced", "older words", 8), said(1, "fix it", 8)]}
 NEW = {
@@ -102,7 +102,7 @@ def readable(folder: Path) -> list[str]:
 def test_an_unknown_id_changes_nothing(warehouse: Path, ids: list[str], message: str) -> None:
     before = listing(warehouse)
     with pytest.raises(KpBatchError) as failure:
-        forget(warehouse, ids, with_page=True)
+        forget(warehouse, ids)
     assert message in str(failure.value)
     assert listing(warehouse) == before
 
@@ -212,14 +212,16 @@ def test_one_that_failed_leaves_nothing_to_finish(
     assert Layout(warehouse).forgetting.exists()
 
 
+@pytest.mark.usefixtures("no_page")
 def test_it_is_not_finished_while_an_older_page_exists(warehouse: Path) -> None:
     page = Layout(warehouse).report
     (page / "in-the-way").mkdir(parents=True)
     with pytest.raises(WarehouseError, match=r"are forgotten, but .*report\.html, which may name"):
-        forget(warehouse, ["kp:trace:1"], with_page=True)
+        forget(warehouse, ["kp:trace:1"])
     shutil.rmtree(page)
-    assert forget(warehouse, ["kp:trace:1"], with_page=True).finishes
-    assert page.is_file()
+    page.write_text("names kp:trace:1")
+    assert forget(warehouse, ["kp:trace:1"]).finishes
+    assert "kp:trace:1" not in page.read_text()
 
 
 def test_two_that_forget_the_same_at_once_forget_it_once_and_another_one_changes_nothing(
@@ -237,7 +239,7 @@ def test_two_that_forget_the_same_at_once_forget_it_once_and_another_one_changes
     result = forget(warehouse, ["kp:trace:1", "kp:trace:2"])
     assert (result.traces, result.before) == (1, 1)
     before = listing(warehouse)
-    result = forget(warehouse, ["kp:trace:1"], with_page=True)
+    result = forget(warehouse, ["kp:trace:1"])
     assert (result.run_id, result.before, result.traces) == (None, 1, 0)
     assert listing(warehouse) == before
     monkeypatch.setattr(kp_batch.operations.forget, "writing", later)
@@ -351,7 +353,6 @@ def test_ids_come_from_a_file_as_well(requested: dict[str, Any], tmp_path: Path)
         "args": (["a\nb", "one", " two ", "\u2028é日本", "last"],),
         "unseen_too": False,
         "note": None,
-        "with_page": True,
         "dry_run": False,
     }
 

@@ -47,7 +47,8 @@ def appear_everywhere(machine: Machine, archive: Path) -> Iterator[str]:
 
     def config(**settings: Any) -> RescoreConfig:
         values = {"archive": (str(archive),), "warehouse": machine.url, "embedder": "hashing"}
-        return RescoreConfig.model_validate({**values, "max_reject_share": 1, **settings})
+        values |= {"max_reject_share": 1, "report": True}
+        return RescoreConfig.model_validate({**values, **settings})
 
     def fails(kind: type[Exception] = KpBatchError, **settings: Any) -> str:
         with pytest.raises(kind) as caught:
@@ -98,7 +99,7 @@ def test_law_nothing_of_a_forgotten_trace_is_kept(s3: str, tmp_path: Path, where
         kept = {path.relative_to(folder).parts[0] for path in places(folder)}
         names = {"scores", "facts", "rejects", "candidate", "report.html", "last-run.log"}
         assert kept == names | {"prefect"}
-        forget(folder, [SECRET], with_page=True)
+        forget(folder, [SECRET])
         for each in (tmp_path / "cache", folder):
             assert not [*places(each)]
         if bucket:

@@ -36,7 +36,7 @@ from tests.support.publications import files_of
 from tests.support.removal import Killed, killed, needed, parquet, refused, said
 from tests.support.runs import ask, config
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_page")]
+pytestmark = pytest.mark.slow
 
 STATE = [name for name in TABLES if name not in {*GROWING, "forgotten"}]
 USUAL = {"steps": [step("thought", "think"), step("tool_call", "ask", "sql")]}
@@ -383,8 +383,8 @@ MOMENTS: list[tuple[object, str, int]] = [
     (kp_batch.operations.rollback, "publish_success", 0),
     (kp_batch.pipeline.publish, "publish", 0),
     *((kp_batch.warehouse.publication, moment, 0) for moment in ("_sync", "build_published")),
-    (kp_batch.operations.rollback, "leave_report", 0),
-    (kp_batch.operations.rollback, "leave_report", 1),  # which is not killed
+    (kp_batch.operations.rollback, "renew_report", 0),
+    (kp_batch.operations.rollback, "renew_report", 1),  # which is not killed
 ]
 
 
@@ -400,12 +400,12 @@ def test_one_that_is_killed_leaves_the_old_or_the_new(
 ) -> None:
     folder, (first, _) = nights
     warehouse = folder / "warehouse"
-    is_done = what == "leave_report"
+    is_done = what == "renew_report"
     published_then = state(warehouse, first if is_done else None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(where, what, dying(getattr(where, what), after))
         with nullcontext() if is_done and after else pytest.raises(Killed):
-            rollback(warehouse, first, with_page=True)
+            rollback(warehouse, first)
     assert_same(state(warehouse), published_then)
     write(folder, "later", said(6, "later", 11))
     assert rescore_archive(settings_of(folder)).counts.embedded == 1

@@ -13,7 +13,7 @@ from kp_batch.config import RescoreConfig
 from kp_batch.embedding.encoders import Hashing
 from kp_batch.errors import ArchiveError, EncoderError, WarehouseError
 from kp_batch.operations.settings_in_force import settings
-from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
+from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.planning.excess import LimitInputs, exceeded_limits
 from kp_batch.planning.explain_plan import plan_text
 from kp_batch.report.run_summary import Summary
@@ -29,7 +29,7 @@ from tests.support.nights import Night
 from tests.support.profiles import LEGAL
 from tests.support.runs import ask, config, least
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_page")]
+pytestmark = pytest.mark.slow
 
 TO = "\N{RIGHTWARDS ARROW}"
 NO_COUNTS = RunCounts(**{field.name: 0 for field in fields(RunCounts)} | {"rejected_by_code": {}})
@@ -133,15 +133,12 @@ def test_a_failed_run_changes_no_setting(new: Path) -> None:
 
 @pytest.mark.telling
 def test_what_cannot_begin_leaves_no_run(done: Path) -> None:
-    assert rescore_and_report(options(done)).run_id is None
-    page = (done / "warehouse" / "report.html").read_bytes()
     before = read_manifest(done / "warehouse")
     with pytest.raises(ArchiveError, match="no Parquet or JSONL file"):
-        rescore_and_report(options(done, archive=(str(done / "nothing"),)))
+        rescored(done, archive=(str(done / "nothing"),))
     with pytest.raises(EncoderError, match="is neither minilm, hashing or none"):
-        rescore_and_report(options(done, embedder=str(done / "nothing")))
+        rescored(done, embedder=str(done / "nothing"))
     assert read_manifest(done / "warehouse") == before
-    assert (done / "warehouse" / "report.html").read_bytes() == page
 
 
 def test_what_another_kp_batch_or_other_model_files_change_is_named(

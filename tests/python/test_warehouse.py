@@ -34,7 +34,6 @@ from kp_batch.warehouse.questions import questions
 from kp_batch.warehouse.run_result import RunResult
 from tests.support.archives import trace, write_jsonl
 from tests.support.commands import invoke
-from tests.support.runs import without_page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,11 +115,10 @@ NOON = datetime(2026, 2, 1, 12, tzinfo=UTC)
 def made(folder: Path) -> kp.Warehouse:
     """A warehouse of four scored traces and one reject."""
     warehouse = kp.Warehouse(folder / "warehouse")
-    with without_page():
-        archive = archive_in(folder)
-        warehouse.run(
-            archive, embedder="hashing", cache_by="agent_id", max_reject_share=1, note="first"
-        )
+    archive = archive_in(folder)
+    warehouse.run(
+        archive, embedder="hashing", cache_by="agent_id", max_reject_share=1, note="first"
+    )
     return warehouse
 
 
@@ -171,7 +169,7 @@ def test_nothing_is_printed_and_what_a_run_warns_of_is_in_its_result(
     tmp_path: Path, archive: Path
 ) -> None:
     (archive.parent / "b.jsonl").write_text("no json")
-    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err, without_page():
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
         run = kp.Warehouse(tmp_path / "w").run(archive.parent, embedder="none", max_reject_share=1)
 
     assert (out.getvalue(), err.getvalue()) == ("", "")
@@ -226,8 +224,7 @@ def test_a_table_reads_columns_rows_and_conditions_as_polars_does(wh: kp.Warehou
 
 @pytest.mark.slow
 def test_a_table_filters_rows_before_or_after_its_own_conditions(own: kp.Warehouse) -> None:
-    with without_page():
-        own.run(ttl="1h", threshold=0.5, max_reject_share=1)
+    own.run(ttl="1h", threshold=0.5, max_reject_share=1)
     lazy, eager = own.scores(), own.sql("FROM scores")
 
     assert_frame_equal(lazy.collect(), eager, check_row_order=False)
@@ -242,8 +239,7 @@ def test_a_table_filters_rows_before_or_after_its_own_conditions(own: kp.Warehou
 def test_a_table_stays_as_it_was_when_it_was_asked_for(own: kp.Warehouse) -> None:
     before, was = own.scores(), own.scores().collect()
     first = own.runs()["run_id"][0]
-    with without_page():
-        own.run(cache_size=1, max_reject_share=1)
+    own.run(cache_size=1, max_reject_share=1)
 
     assert before.collect().equals(was)
     assert own.scores(first).collect().equals(was)
@@ -256,8 +252,7 @@ def test_a_table_stays_as_it_was_when_it_was_asked_for(own: kp.Warehouse) -> Non
 @pytest.mark.parametrize("engine", ["in-memory", "streaming"])
 def test_a_table_that_was_removed_since_names_a_file(own: kp.Warehouse, engine: Any) -> None:
     before = own.scores()
-    with without_page():
-        own.run(cache_size=1, max_reject_share=1)
+    own.run(cache_size=1, max_reject_share=1)
     own.vacuum(keep=timedelta(0))
 
     with pytest.raises(FileNotFoundError, match=r"scores/date=2026-01-05/"):
@@ -275,8 +270,7 @@ def test_a_table_is_of_its_warehouse_alone_though_another_one_takes_its_place(
     assert before.collect().equals(was)
 
     (tmp_path / "warehouse").rename(tmp_path / "old")
-    with without_page():
-        own.run(tmp_path / "archive", embedder="none", max_reject_share=1)
+    own.run(tmp_path / "archive", embedder="none", max_reject_share=1)
     with pytest.raises(FileNotFoundError):
         before.collect()
 
@@ -284,8 +278,7 @@ def test_a_table_is_of_its_warehouse_alone_though_another_one_takes_its_place(
 @pytest.mark.slow
 def test_a_view_that_is_empty_has_its_columns(tmp_path: Path, own: kp.Warehouse) -> None:
     good = write_jsonl(tmp_path / "b.jsonl", [trace()])
-    with without_page():
-        own.run(good, prune=True, max_reject_share=1)
+    own.run(good, prune=True, max_reject_share=1)
 
     assert own.rejects().collect().is_empty()
     assert own.rejects().collect_schema() == own.sql("FROM rejects").schema
@@ -433,9 +426,8 @@ def test_the_runs_are_those_of_the_command(wh: kp.Warehouse) -> None:
 
 @pytest.mark.slow
 def test_an_outcome_is_what_run_prints(own: kp.Warehouse) -> None:
-    with without_page():
-        run = own.run(cache_size=1, max_reject_share=1)
-        told = printed(own, "run", "--cache-size", 2, "--max-reject-share", 1, "--no-prefect")
+    run = own.run(cache_size=1, max_reject_share=1)
+    told = printed(own, "run", "--cache-size", 2, "--max-reject-share", 1, "--no-prefect")
 
     assert as_json(run).keys() == told.keys()
     assert run.scores[0]["traces"] == told["scores"][0]["traces"]
@@ -489,11 +481,10 @@ def test_an_export_is_that_of_the_command(tmp_path: Path, wh: kp.Warehouse) -> N
 
 @pytest.mark.slow
 def test_audits_that_fail_raise_with_what_they_found(own: kp.Warehouse) -> None:
-    with without_page():
-        own.run(audits={"none": {"sql": "FROM scores WHERE score < 0"}}, max_reject_share=1)
+    own.run(audits={"none": {"sql": "FROM scores WHERE score < 0"}}, max_reject_share=1)
     assert [result.rows for result in own.audit()] == [0]
 
-    with without_page(), pytest.raises(AuditError) as refused:
+    with pytest.raises(AuditError) as refused:
         own.run(audits={"all": {"sql": "FROM scores"}}, max_reject_share=1)
     assert refused.value.results[0].rows == 4
     assert own.runs()["status"].to_list() == ["failed", "done", "done"]
@@ -502,14 +493,13 @@ def test_audits_that_fail_raise_with_what_they_found(own: kp.Warehouse) -> None:
 @pytest.mark.slow
 def test_a_rollback_and_what_is_forgotten_are_published(own: kp.Warehouse) -> None:
     was = own.scores().collect()
-    with without_page():
-        own.run(cache_size=1, max_reject_share=1)
-        back = own.rollback("previous", note="undo")
-        assert back.run_id
-        assert own.scores().collect().drop("run_id").equals(was.drop("run_id"))
-        forgotten = own.forget("kp:trace:1", note="asked")
-        assert forgotten.traces == 1
-        assert own.vacuum(keep=timedelta(hours=1)).files >= 0
+    own.run(cache_size=1, max_reject_share=1)
+    back = own.rollback("previous", note="undo")
+    assert back.run_id
+    assert own.scores().collect().drop("run_id").equals(was.drop("run_id"))
+    forgotten = own.forget("kp:trace:1", note="asked")
+    assert forgotten.traces == 1
+    assert own.vacuum(keep=timedelta(hours=1)).files >= 0
     assert own.runs()["note"].to_list()[:2] == ["asked", "undo"]
     assert own.scores().select(pl.len()).collect().item() == 3
 
@@ -581,8 +571,7 @@ def test_a_project_has_archive_settings_and_warehouse(tmp_path: Path) -> None:
         "[limits]\nmax_reject_share = 1.0\n"
     )
     project = kp.Project(file)
-    with without_page():
-        assert project.run().status == "done"
+    assert project.run().status == "done"
 
     settings = {
         setting["name"]: (setting["value"], setting["source"]) for setting in project.settings()

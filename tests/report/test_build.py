@@ -15,6 +15,7 @@ from kp_batch import duck
 from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError, KpBatchError, WarehouseError
 from kp_batch.operations.forget import forget
+from kp_batch.operations.rollback import rollback
 from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.report import build as reporting
 from kp_batch.report.build import leave_report, report
@@ -53,6 +54,29 @@ def config(folder: Path, **changes: object) -> RescoreConfig:
     return RescoreConfig.model_validate({**paths, "embedder": "hashing", **changes})
 
 
+def test_nothing_makes_a_page_unless_it_is_asked_to(warehouse: Path) -> None:
+    rescore_and_report(config(warehouse.parent, threshold=0.1))
+    rollback(warehouse, "previous")
+    forget(warehouse, [f"{HOSTILE}0"])
+    write_jsonl(warehouse.parent / "a.jsonl", [trace(steps=[])] * 5)
+    with pytest.raises(KpBatchError):
+        rescore_and_report(config(warehouse.parent))
+    assert not (warehouse / "report.html").exists()
+
+
+@pytest.mark.usefixtures("no_page")
+def test_a_page_stays_until_one_is_asked_for_or_a_rollback_makes_it_anew(warehouse: Path) -> None:
+    def marked() -> int:
+        return int((warehouse / "report.html").read_text("utf-8").split()[-2])
+
+    rescore_and_report(config(warehouse.parent, threshold=0.1, report=True))
+    first = marked()
+    rescore_and_report(config(warehouse.parent, threshold=0.2))
+    assert marked() == first
+    rollback(warehouse, "previous")
+    assert marked() == first + 2
+
+
 def test_the_page_is_written_after_work_that_published_and_only_then(
     warehouse: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -73,7 +97,7 @@ def test_another_encoder_has_a_report_that_says_that_the_scores_do_not_compare(
     warehouse: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for embedder in ("none", "none", "hashing"):
-        rescore_and_report(config(warehouse.parent, embedder=embedder))
+        rescore_and_report(config(warehouse.parent, embedder=embedder, report=True))
         assert not [record for record in caplog.records if record.levelname == "WARNING"]
         for text in (report(warehouse, "markdown"), (warehouse / "report.html").read_text("utf-8")):
             assert "The scores of the last run do not compare with those of the previous" in text
@@ -82,7 +106,7 @@ def test_another_encoder_has_a_report_that_says_that_the_scores_do_not_compare(
 def test_the_page_tells_of_a_run_that_failed(warehouse: Path) -> None:
     write_jsonl(warehouse.parent / "a.jsonl", [trace(steps=[])] * 5)
     with pytest.raises(KpBatchError) as failure:
-        rescore_and_report(config(warehouse.parent))
+        rescore_and_report(config(warehouse.parent, report=True))
     text = (warehouse / "report.html").read_text("utf-8")
     assert "The last run, " in text
     assert f"failed: <bdi>{escape(str(failure.value))}</bdi>." in text
@@ -150,7 +174,7 @@ def test_a_page_that_cannot_be_removed_hides_no_error(
     (warehouse / "report.html").mkdir()
     write_jsonl(warehouse.parent / "a.jsonl", [trace(steps=[])] * 5)
     with pytest.raises(ArchiveError):
-        rescore_and_report(config(warehouse.parent))
+        rescore_and_report(config(warehouse.parent, report=True))
     assert "the report was not written" in caplog.messages[-1]
 
 
@@ -158,7 +182,7 @@ def test_a_page_that_cannot_be_removed_hides_no_error(
 def test_a_run_tells_its_summary_before_its_report(warehouse: Path) -> None:
     page = warehouse / "report.html"
     page_existed: list[bool] = []
-    changed = config(warehouse.parent, threshold=0.1)
+    changed = config(warehouse.parent, threshold=0.1, report=True)
     rescore_and_report(changed, on_result=lambda _: page_existed.append(page.exists()))
     assert page_existed == [False]
     assert page.exists()
@@ -173,7 +197,7 @@ def test_a_forgotten_trace_leaves_the_page(warehouse: Path) -> None:
     text = (warehouse / "report.html").read_text("utf-8")
     assert "to-be-forgotten" in text
     assert text.count(words) == 6  # both tables and its page, as itself and as what is nearest
-    assert forget(warehouse, ["to-be-forgotten"], with_page=True).traces == 1
+    assert forget(warehouse, ["to-be-forgotten"]).traces == 1
     text = (warehouse / "report.html").read_text("utf-8")
     assert "to-be-forgotten" not in text
     assert words not in text

@@ -269,14 +269,14 @@ def test_without_texts_the_page_shows_ids_and_numbers(with_canaries: Path) -> No
     """The setting restates no trace, and holds until it is ended."""
     warehouse = with_canaries / "warehouse"
     usual = {"archive": (str(with_canaries / "archive"),), "warehouse": warehouse}
-    counts = rescore_and_report(RescoreConfig(**usual, text=False)).counts
+    counts = rescore_and_report(RescoreConfig(**usual, text=False, report=True)).counts
     assert (counts.restated, counts.replayed, counts.partitions) == (0, 0, 0)
     for shown in (page(warehouse), report(warehouse, "html")):
         assert CANARY not in shown
         assert "a1" in shown
         assert "<code>--no-text</code>" in shown
     written = Layout(warehouse).report.stat().st_mtime_ns
-    rescore_and_report(RescoreConfig(**usual))
+    rescore_and_report(RescoreConfig(**usual, report=True))
     assert Layout(warehouse).report.stat().st_mtime_ns == written
     rescore_archive(RescoreConfig(**usual, embedder="hashing", text=True))
     assert CANARY in report(warehouse, "html")
@@ -304,6 +304,6 @@ def test_a_forgotten_trace_takes_its_text_along_even_where_forgetting_was_killed
     assert nearest == "kp:trace:1"
     killed_in_removal(warehouse)
     assert CANARY in page(warehouse)
-    forget(warehouse, ["kp:trace:1"], with_page=True)
+    forget(warehouse, ["kp:trace:1"])
     assert "objective 3" in page(warehouse)
     assert CANARY not in page(warehouse)

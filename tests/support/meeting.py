@@ -21,7 +21,6 @@ import kp_batch as kp
 from tests.support import ROOT
 from tests.support.actors import LIMITS, READS, Actor, Command, Event, words_of
 from tests.support.process_state import differences, held_by_process, settings_of_process
-from tests.support.runs import without_page
 
 _LONGEST_S = 120
 
@@ -138,12 +137,11 @@ def _main(asked: Mapping[str, Any], out: TextIO) -> None:
 
     folder = Path(asked["folder"])
     threads = [[Command(**each) for each in one] for one in asked["threads"]]
-    with without_page():
-        if asked["in_main_thread"]:
-            _in_main_thread(threads[0], folder, tell, out, with_model=asked["with_model"])
-            return
-        _wait_for_others(out)
-        _in_threads([(Actor(folder, tell), one) for one in threads])
+    if asked["in_main_thread"]:
+        _in_main_thread(threads[0], folder, tell, out, with_model=asked["with_model"])
+        return
+    _wait_for_others(out)
+    _in_threads([(Actor(folder, tell), one) for one in threads])
 
 
 def _in_main_thread(

@@ -1,16 +1,12 @@
 """Runs of a test, and what they leave."""
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
-from kp_batch.report import build as reporting
 from kp_batch.warehouse.manifest import read_manifest
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
@@ -37,14 +33,6 @@ def two_nights(folder: Path) -> None:
 
 def run_night(folder: Path, **settings: Any) -> None:
     rescore_archive(config(folder, folder / "archive", max_reject_share=1, **settings))
-
-
-@contextmanager
-def without_page() -> Generator[None]:
-    """Leave an empty page, where nobody looks at it: to draw one takes as long as a run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reporting, "report", lambda *_: "not drawn\n")
-        yield
 
 
 def ask(settings: RescoreConfig, query: str) -> list[tuple[Any, ...]]:

@@ -102,7 +102,6 @@ def test_all_that_names_a_run_names_who_ran_it_and_their_note(nights: RescoreCon
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_page")
 def test_a_rollback_and_a_forget_have_notes_of_their_own(nights: RescoreConfig) -> None:
     where = ("--warehouse", nights.warehouse)
     for words in (("rollback", "previous"), ("forget", "kp:trace:1")):

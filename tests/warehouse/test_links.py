@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import duckdb
 import pytest
@@ -35,7 +36,7 @@ from tests.support.folders import keep, restore
 from tests.support.publications import SETTINGS, publish_profile
 from tests.support.runs import ask, config
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_page")]
+pytestmark = pytest.mark.slow
 
 NOTHING = timedelta(0)
 NAMES = ("thesis.parquet", "notes.txt", "model.npy", f"{'0' * 64}.vectors.npy", "x.parquet.part")
@@ -64,8 +65,8 @@ def folder(as_it_was: Path) -> Path:
     return as_it_was
 
 
-def run(folder: Path) -> None:
-    rescore_and_report(config(folder, folder / "archive", threshold=0.1))
+def run(folder: Path, **settings: Any) -> None:
+    rescore_and_report(config(folder, folder / "archive", threshold=0.1, **settings))
 
 
 def vacuumed(folder: Path) -> VacuumResult:
@@ -85,7 +86,7 @@ def to_forget(folder: Path) -> None:
 
 
 def rolled_back(folder: Path) -> None:
-    rollback(folder / "warehouse", "previous", with_page=True)
+    rollback(folder / "warehouse", "previous")
 
 
 def to_roll_back(folder: Path) -> None:
@@ -135,6 +136,7 @@ def test_a_link_in_place_of_what_a_writer_writes_into_is_refused_by_name(
     assert untouched(folder)
 
 
+@pytest.mark.usefixtures("no_page")
 def test_what_is_replaced_whole_is_replaced_where_it_is_a_link(folder: Path) -> None:
     warehouse, outside = folder / "warehouse", folder / "outside"
     (warehouse / "report.html").symlink_to(outside / "notes.txt")
@@ -142,7 +144,7 @@ def test_what_is_replaced_whole_is_replaced_where_it_is_a_link(folder: Path) -> 
         (warehouse / name).rename(folder / name)
         (warehouse / name).symlink_to(folder / name)
     before = {name: (folder / name).read_bytes() for name in ("manifest.json", "kp.duckdb")}
-    run(folder)
+    run(folder, report=True)
     assert untouched(folder)
     assert all((folder / name).read_bytes() == content for name, content in before.items())
     assert not any(path.is_symlink() for path in warehouse.iterdir())
@@ -320,7 +322,7 @@ def test_tables_follow_the_umask_and_the_log_is_the_users_alone(
     umask(mask)
     shutil.rmtree(folder / "warehouse")
     words = ("run", folder / "archive", "--warehouse", folder / "warehouse")
-    done = kp_batch(*words, "--embedder", "hashing", "--no-prefect")
+    done = kp_batch(*words, "--embedder", "hashing", "--report", "--no-prefect")
     assert done.returncode == 0, done.stderr
     mode_of = modes(folder / "warehouse")
     assert mode_of.pop("last-run.log") == 0o600

@@ -19,7 +19,7 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.holding import HOLD, holding
 from tests.support.runs import config
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("no_page")]
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture

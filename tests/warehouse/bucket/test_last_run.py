@@ -19,7 +19,7 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.buckets import Machine
 from tests.support.commands import invoke
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("no_page")]
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.buckets import make_bucket
 from tests.support.commands import invoke, linux, until
 
-pytestmark = [pytest.mark.process, linux, pytest.mark.usefixtures("no_page")]
+pytestmark = [pytest.mark.process, linux]
 
 LONG_AUDIT = """
 [audits.long]

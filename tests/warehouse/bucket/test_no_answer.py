@@ -9,7 +9,7 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.buckets import silent_server
 from tests.support.commands import invoke
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("no_page")]
+pytestmark = pytest.mark.process
 WORDS = "there was no answer for 1 s; look at the address and the network"
 
 

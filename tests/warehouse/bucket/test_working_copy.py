@@ -663,7 +663,7 @@ def test_forgotten_traces_leave_the_bucket_and_other_copies(
         Bucket=fresh.url.split("/")[2], VersioningConfiguration={"Status": "Enabled"}
     )
     with fresh.here() as folder:
-        forget(folder, [str(gone)], with_page=True)
+        forget(folder, [str(gone)])
     assert "keeps older versions of its objects" in caplog.text
     assert another.ask(f"SELECT count(*) FROM scores WHERE trace_id = '{gone}'") == [(0,)]
     needle = json.dumps(gone).encode()[1:-1]
@@ -755,7 +755,8 @@ def test_buckets_of_one_name_in_several_places_have_a_copy_each(
 def test_commands_take_the_url_of_a_warehouse(
     fresh: Machine, another: Machine, archive: Path
 ) -> None:
-    done = kp_batch(fresh, "run", archive, "--embedder", "hashing", url=f"{fresh.url}/")
+    words = ("run", archive, "--embedder", "hashing", "--report")
+    done = kp_batch(fresh, *words, url=f"{fresh.url}/")
     assert "of 200 traces restated" in done.stdout
     assert "kp-batch: object storage: " in done.stderr
     assert f"the report is in {fresh.url}/report.html" in done.stderr
