@@ -28,7 +28,7 @@ from tests.bench.measuring import measured
 from tests.support import ROOT
 from tests.support.tiny_traces import BEGIN, DAY, Traces, write_traces
 
-_RUN = "run $archive --warehouse $warehouse --no-prefect"
+_RUN = "run $archive --warehouse $warehouse --report --no-prefect"
 _WEIGHTS = """[profiles.default]
 complexity = 0.4
 novelty = 0.3

@@ -43,7 +43,7 @@ def bench_runs(folder: Path) -> None:
     profiles.write_text("\n".join(["[profiles.default]", *lines]))
     write_traces(archive, Traces(TRACES, days=DAYS))
     again = ("run", str(archive), "--warehouse", str(warehouse), "--no-prefect")
-    print(f"commands on {TRACES:,} tiny traces of {DAYS:,} days (work: without start and report)")
+    print(f"commands on {TRACES:,} tiny traces of {DAYS:,} days (work: without start)")
     seconds = _run("a whole run, hashing encoder", *again, "--embedder", "hashing")
     print(f"  {'replay, in that run':<36}{TRACES / seconds['replay']:>12,.0f} traces/s")
     print(f"  {'replay of such vectors alone':<36}{_kernel_rate():>12,.0f} traces/s")
