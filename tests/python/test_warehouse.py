@@ -49,7 +49,7 @@ LIKE = {"preview": "run", "crossed": "compare"}  # methods that are an option of
 # What Python has in place of an option: its negation, another kind of value, or another method.
 OTHERWISE = {
     "run": {"preview", "output"},
-    "preview": {"preview", "output"},
+    "preview": {"preview", "output", "report"},
     "sql": {"format"},
     "runs": {"format"},
     "compare": {"crossed", "output"},
@@ -610,7 +610,7 @@ def test_a_failed_page_is_a_warning_of_the_run(
         raise OSError("no page")
 
     monkeypatch.setattr(build, "report", fails)
-    run = own.run(cache_size=3, max_reject_share=1)
+    run = own.run(cache_size=3, max_reject_share=1, report=True)
 
     assert run.status == "done"
     assert [text for text in run.warnings if "the report was not written: no page" in text]
