@@ -15,6 +15,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import settings
 
+import kp_batch.pipeline.rescore  # noqa: F401 (what each run imports is no time of a test)
 from kp_batch.report import build as reporting
 from kp_batch.steps import step as steps
 from tests.support import ROOT
