@@ -28,7 +28,8 @@ from kp_batch.operations.preview import Preview, preview, preview_text
 from kp_batch.pipeline.rescore import OpenRun, rescore_and_report, watched
 from kp_batch.planning.explain_plan import plan_text, warnings
 from kp_batch.project import load_project
-from kp_batch.report.build import report
+from kp_batch.report.data import ReportData
+from kp_batch.report.markdown import markdown
 from kp_batch.report.run_summary import Summary, as_table, as_text
 from kp_batch.steps.ray import executor_of
 from kp_batch.steps.step import PREFECT, START, Caller, Clock, timed
@@ -99,6 +100,11 @@ def rescore_in_tasks(
             create_markdown_artifact(_as_code(text), key)
         on_result(result)
 
+    def leave_words(data: ReportData) -> None:
+        with _artifacts():
+            key = f"kp-batch-report-{artifact_name(config.warehouse)}"
+            create_markdown_artifact(markdown(data), key)
+
     with tried_in_flow(parameters), logged_to_prefect():
         config = RescoreConfig.read(parameters)
     with (
@@ -112,13 +118,10 @@ def rescore_in_tasks(
     ):
         if config.preview:
             return preview(config, executor, leave_preview)
-        summary = rescore_and_report(config, executor, log_summary)
+        summary = rescore_and_report(config, executor, log_summary, leave_words)
     with _artifacts():
-        name = artifact_name(config.warehouse)
-        create_table_artifact(_as_markdown(summary), f"kp-batch-scores-{name}")
-        if config.report:
-            text = report(config.warehouse, "markdown")
-            create_markdown_artifact(text, f"kp-batch-report-{name}")
+        key = f"kp-batch-scores-{artifact_name(config.warehouse)}"
+        create_table_artifact(_as_markdown(summary), key)
     return summary
 
 

@@ -48,6 +48,7 @@ from kp_batch.planning.explain_plan import (
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
 from kp_batch.report.build import leave_report
+from kp_batch.report.data import ReportData
 from kp_batch.report.run_summary import Summary, summarise
 from kp_batch.runs.rolled_back import check_rolled_back
 from kp_batch.runs.run import Run, effective_config
@@ -110,6 +111,7 @@ def rescore_and_report(
     config: RescoreConfig,
     executor: Executor = _THREADS,
     on_result: Callable[[Summary], None] = lambda _: None,
+    on_report: Callable[[ReportData], None] = lambda _: None,
 ) -> Summary:
     """Rescore an archive, and write the report if the config asks for one.
 
@@ -117,6 +119,7 @@ def rescore_and_report(
         config: what to rescore, where to, and how; other settings are those of the warehouse.
         executor: carries out the parts of its steps, which are timed; see `timed`.
         on_result: takes the summary as soon as it is known, before the report is written.
+        on_report: takes what the report shows, if it was written; that of a failed run, too.
 
     Raises:
         KpBatchError: the run failed and published no scores; see `rescore_archive`.
@@ -126,15 +129,17 @@ def rescore_and_report(
             summary = _tried(this, config, executor)
         on_result(summary)
     except (Exception, PanicException):  # who stops a run waits for no report
-        _report(config, executor)
+        _report(config, executor, on_report)
         raise
-    _report(config, executor)
+    _report(config, executor, on_report)
     return summary
 
 
-def _report(config: RescoreConfig, executor: Executor) -> None:
-    if config.report:
-        leave_report(config.warehouse, executor)
+def _report(
+    config: RescoreConfig, executor: Executor, on_report: Callable[[ReportData], None]
+) -> None:
+    if config.report and (data := leave_report(config.warehouse, executor)):
+        on_report(data)
 
 
 def _tried(this: Try, config: RescoreConfig, executor: Executor) -> Summary:

@@ -61,58 +61,58 @@ def report(warehouse: Path, output_format: str, executor: Executor = _THREADS) -
         WarehouseError: there is no warehouse, or it cannot be read.
     """
     with opened(connect(warehouse), warehouse) as connection:
+        if output_format == "markdown":
+            from kp_batch.report.markdown import markdown
+
+            return markdown(gather(connection))
         now = PublishedSnapshot.shown_by(warehouse, connection)
-        return _report(now, connection, output_format, executor)
+        return _page(now, connection, gather(connection), executor)
 
 
 def report_on(snapshot: PublishedSnapshot, executor: Executor) -> str:
     """Format the page about the tables of a snapshot, which nobody has published perhaps."""
     with opened(connect_to(snapshot), snapshot.warehouse) as connection:
-        return _report(snapshot, connection, "html", executor)
+        return _page(snapshot, connection, gather(connection), executor)
 
 
-def _report(
+def _page(
     now: PublishedSnapshot,
     connection: duckdb.DuckDBPyConnection,
-    output_format: str,
+    data: ReportData,
     executor: Executor,
 ) -> str:
-    data = gather(connection)
-    # A page takes a while to import, and where nothing is published it is not needed.
-    if output_format == "markdown":
-        from kp_batch.report.markdown import markdown
-
-        return markdown(data)
-    from kp_batch.report.page import page
+    from kp_batch.report.page import page  # takes a while to import
 
     return page(data, gather_traces(now, connection, data, executor))
 
 
-def leave_report(warehouse: Path, executor: Executor) -> None:
+def leave_report(warehouse: Path, executor: Executor) -> ReportData | None:
     """Write the page into the warehouse, unless the one there is up to date.
 
     If it cannot be written, the outdated one is removed; that is a warning, since the scores are
     published by then.
+
+    Returns:
+        What the page shows, if it was written.
     """
     page = Layout(warehouse).report
     try:
         mark = _mark(warehouse)
     except Exception:  # noqa: BLE001 (it is no warehouse of ours, as the error before says)
-        return
+        return None
     if not mark or _ends_with(page, mark):
-        return
+        return None
     try:
         with writing(warehouse, wait=False):
-            fault = _fault_of_writing(warehouse, mark, executor)
+            data = _write_or_remove(warehouse, mark, executor)
     except BusyError:
-        return  # the other run writes its own
-    except Exception as error:  # noqa: BLE001 (no page is worth a failed run)
-        fault = error
-    if fault:
-        reason = one_line(str(fault))
+        return None  # the other run writes its own
+    except (Exception, PanicException) as error:  # noqa: BLE001 (no page is worth a failed run)
+        reason = one_line(str(error))
         warn(f"the report was not written: {reason}; when that is mended: kp-batch report -o FILE")
-    else:
-        info(f"the report is in {shown(warehouse)}/{page.name}")
+        return None
+    info(f"the report is in {shown(warehouse)}/{page.name}")
+    return data
 
 
 def renew_report(warehouse: Path, executor: Executor) -> None:
@@ -121,15 +121,14 @@ def renew_report(warehouse: Path, executor: Executor) -> None:
         leave_report(warehouse, executor)
 
 
-def _fault_of_writing(warehouse: Path, mark: str, executor: Executor) -> BaseException | None:
-    """Write the page, or else remove it and return why."""
+def _write_or_remove(warehouse: Path, mark: str, executor: Executor) -> ReportData:
+    """Write the page; where that fails, remove the outdated one."""
     try:
-        write_report(warehouse, mark, executor)
-    except (Exception, PanicException) as error:  # noqa: BLE001 (likewise)
+        return write_report(warehouse, mark, executor)
+    except (Exception, PanicException):
         with suppress(OSError):
             Layout(warehouse).report.unlink()
-        return error
-    return None
+        raise
 
 
 def shows_older(warehouse: Path) -> bool:
@@ -139,11 +138,19 @@ def shows_older(warehouse: Path) -> bool:
 
 
 @step("report")
-def write_report(warehouse: Path, mark: str, executor: Executor = _THREADS) -> None:
-    """Write the page into the warehouse, with the mark of the publication at its end."""
-    text = report(warehouse, "html", executor) + mark
+def write_report(warehouse: Path, mark: str, executor: Executor = _THREADS) -> ReportData:
+    """Write the page into the warehouse, with the mark of the publication at its end.
+
+    Returns:
+        What the page shows.
+    """
+    with opened(connect(warehouse), warehouse) as connection:
+        data = gather(connection)
+        now = PublishedSnapshot.shown_by(warehouse, connection)
+        text = _page(now, connection, data, executor) + mark
     with atomic_write(Layout(warehouse).report) as written:
         written.write_text(text, "utf-8")
+    return data
 
 
 def _ends_with(path: Path, text: str) -> bool:

@@ -166,11 +166,14 @@ def test_a_step_that_fails_under_prefect_is_one_line_and_a_failed_flow(
             return bool(failures)
 
         until(is_known, 60)
+        query = "SELECT data FROM artifact WHERE key LIKE 'kp-batch-report-%' AND flow_run_id = ?"
+        [(words,)] = database.execute(query, [flow_run])
     mark = LastRuns.read(tmp_path).last_run
     assert mark
     assert (mark.status, mark.code, mark.step) == ("failed", "system", "publish")
     assert f"kp-batch: {mark.reason}" == last
     assert state == "FAILED"
+    assert "failed: " in words
     assert [(name.rpartition("-")[0], count) for name, count in failures] == [("publish", 1)]
     with connect(tmp_path) as connection:
         [row] = connection.execute("SELECT status, reason FROM runs").fetchall()

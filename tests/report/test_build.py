@@ -20,6 +20,7 @@ from kp_batch.pipeline.rescore import rescore_and_report, rescore_archive
 from kp_batch.report import build as reporting
 from kp_batch.report.build import leave_report, report
 from kp_batch.report.data import ReportData
+from kp_batch.report.markdown import markdown
 from kp_batch.steps.step import ThreadExecutor
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
@@ -101,10 +102,14 @@ def test_another_encoder_has_a_report_that_says_that_the_scores_do_not_compare(
             assert "The scores of the last run do not compare with those of the previous" in text
 
 
-def test_the_page_tells_of_a_run_that_failed(warehouse: Path) -> None:
+def test_the_page_tells_of_a_run_that_failed_and_what_it_shows_is_handed_on(
+    warehouse: Path,
+) -> None:
     write_jsonl(warehouse.parent / "a.jsonl", [trace(steps=[])] * 5)
+    shown: list[ReportData] = []
     with pytest.raises(KpBatchError) as failure:
-        rescore_and_report(config(warehouse.parent, report=True))
+        rescore_and_report(config(warehouse.parent, report=True), on_report=shown.append)
+    assert [markdown(data) for data in shown] == [report(warehouse, "markdown")]
     text = (warehouse / "report.html").read_text("utf-8")
     assert "The last run, " in text
     assert f"failed: <bdi>{escape(str(failure.value))}</bdi>." in text
@@ -146,7 +151,7 @@ def test_a_page_that_cannot_be_written_is_a_warning_and_leaves_no_stale_one(
     def fail(*_: object) -> str:
         raise RuntimeError("no\nVega")
 
-    monkeypatch.setattr(reporting, "report", fail)
+    monkeypatch.setattr(reporting, "gather", fail)
     leave_report(warehouse, ThreadExecutor())
     assert not (warehouse / "report.html").exists()
     assert caplog.messages == [
