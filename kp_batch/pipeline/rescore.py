@@ -124,12 +124,14 @@ def rescore_and_report(
     Raises:
         KpBatchError: the run failed and published no scores; see `rescore_archive`.
     """
+    this = None
     try:
         with tried(config.warehouse) as this:
             summary = _tried(this, config, executor)
         on_result(summary)
     except (Exception, PanicException):  # who stops a run waits for no report
-        _report(config, executor, on_report)
+        if this and this.is_under_way:  # else it may be another warehouse
+            _report(config, executor, on_report)
         raise
     _report(config, executor, on_report)
     return summary

@@ -104,15 +104,17 @@ def leave_report(warehouse: Path, executor: Executor) -> ReportData | None:
         return None
     try:
         with writing(warehouse, wait=False):
-            data = _write_or_remove(warehouse, mark, executor)
+            written = _written(warehouse, mark, executor)
     except BusyError:
         return None  # the other run writes its own
-    except (Exception, PanicException) as error:  # noqa: BLE001 (no page is worth a failed run)
-        reason = one_line(str(error))
+    except Exception as error:  # noqa: BLE001 (no page is worth a failed run)
+        written = error
+    if isinstance(written, BaseException):
+        reason = one_line(str(written))
         warn(f"the report was not written: {reason}; when that is mended: kp-batch report -o FILE")
         return None
     info(f"the report is in {shown(warehouse)}/{page.name}")
-    return data
+    return written
 
 
 def renew_report(warehouse: Path, executor: Executor) -> None:
@@ -121,14 +123,14 @@ def renew_report(warehouse: Path, executor: Executor) -> None:
         leave_report(warehouse, executor)
 
 
-def _write_or_remove(warehouse: Path, mark: str, executor: Executor) -> ReportData:
-    """Write the page; where that fails, remove the outdated one."""
+def _written(warehouse: Path, mark: str, executor: Executor) -> ReportData | BaseException:
+    """Write the page and return what it shows, or else remove it and return why."""
     try:
         return write_report(warehouse, mark, executor)
-    except (Exception, PanicException):
+    except (Exception, PanicException) as error:  # noqa: BLE001 (likewise)
         with suppress(OSError):
             Layout(warehouse).report.unlink()
-        raise
+        return error
 
 
 def shows_older(warehouse: Path) -> bool:

@@ -572,7 +572,7 @@ def test_a_report_that_cannot_be_made_anew_goes_from_the_bucket(
     def failing(*_: object) -> str:
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr(pipeline_report, "report", failing)
+    monkeypatch.setattr(pipeline_report, "gather", failing)
     first.run(archive, threshold=0.5)
     with first.here() as folder:
         leave_report(folder, ThreadExecutor())
