@@ -180,10 +180,10 @@ def test_what_a_killed_one_left_is_reported_and_removed(
     assert len(could_be_read) == 4
     rescore_archive(settings_of(folder, threshold=0.2))
     assert caplog.text.count("a kp-batch forget was not finished: ") == 1
-    before = listing(warehouse)
     for dry_run in (True, False):
         with pytest.raises(WarehouseError, match=r"nothing is removed, as a kp-batch forget was"):
             vacuum(warehouse, timedelta(days=1), datetime.now(UTC), dry_run=dry_run)
+    before = listing(warehouse)
     dry = forget(warehouse, ["kp:trace:1"], dry_run=True)
     assert listing(warehouse) == before
     done = forget(warehouse, ["kp:trace:1"])
