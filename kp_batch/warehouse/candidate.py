@@ -163,8 +163,9 @@ class Candidate:
     def move_files(self) -> None:
         """Move its files and lists into the folders of the warehouse; done again, they stay."""
         own, target = Layout(self.folder), Layout(self.warehouse)
+        published = self.base.lists
         for name, months in self.changed.items():
-            for each in months.values():
+            for each in {*months.values()} - published:
                 for file in read_list(self.warehouse, each):
                     _move(own.table(name) / file.path, target.table(name) / file.path)
                 _move(own.file_list(each), target.file_list(each))

@@ -41,6 +41,7 @@ class DataFile:
 
 
 Files = tuple[DataFile, ...]
+Located = tuple[tuple[DataFile, Path], ...]
 
 
 def month_of(day: date) -> str:
@@ -71,6 +72,33 @@ def read_list(warehouse: Path, name: str) -> Files:
         WarehouseError: it is gone or damaged.
     """
     return _read(_path_of(warehouse, name))
+
+
+def located(warehouse: Path, root: Path, table: str, name: str) -> Located:
+    """The files of a list, and where they are, sorted by their paths in the table's folder.
+
+    Those that a candidate adds are in its own folder, until they are moved when it is published.
+
+    Args:
+        warehouse: its folder.
+        root: the same, of which the paths are made.
+        table: whose files they are.
+        name: of the list.
+
+    Raises:
+        WarehouseError: the list is gone or damaged.
+    """
+    path, folder = _path_of(warehouse, name), Layout(root).table(table)
+    if path == Layout(warehouse).file_list(name):
+        return _published(folder, path)
+    own = Layout(Layout(root).candidate).table(table)
+    both = ((file, own / file.path, folder / file.path) for file in _read(path))
+    return tuple((file, new if new.exists() else published) for file, new, published in both)
+
+
+@lru_cache(maxsize=1024)  # likewise
+def _published(folder: Path, path: Path) -> Located:
+    return tuple((file, folder / file.path) for file in _read(path))
 
 
 def _path_of(warehouse: Path, name: str) -> Path:

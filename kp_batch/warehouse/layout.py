@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kp_batch.errors import ResourceError, WarehouseError
-from kp_batch.files import files_below, refuse_link
+from kp_batch.files import refuse_link, refuse_links_below
 from kp_batch.warehouse.bucket.location import make_folder_of, shown, url_of
 
 # The keys of `schemas.TABLES`, repeated so that questions do not import Polars.
@@ -172,7 +172,7 @@ def check_links(warehouse: Path) -> None:
         *map(layout.table, TABLE_NAMES),
         *(layout.log, layout.all_vectors, layout.candidate),
     ):
-        files_below(folder)
+        refuse_links_below(folder)
 
 
 def remove_candidate(warehouse: Path) -> None:

@@ -36,6 +36,7 @@ from kp_batch.warehouse.bucket.mirror import (
 from kp_batch.warehouse.candidate import Candidate
 from kp_batch.warehouse.catalog import build_for_others, build_published
 from kp_batch.warehouse.delta import export
+from kp_batch.warehouse.file_lists import read_list
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.lock import locked
 from kp_batch.warehouse.manifest import Manifest, check_readable, read_manifest, require_manifest
@@ -148,13 +149,8 @@ def amend(candidate: Candidate) -> None:
     layout, before = Layout(candidate.warehouse.resolve()), candidate.base
     manifest = replace(before, tables=candidate.tables).as_publication(before.name)
     candidate.move_files()
-    # Other tables, which grow, may have files no more.
-    changed = (
-        replace(each, tables={name: each.tables.get(name, {}) for name in candidate.changed})
-        for each in (before, manifest)
-    )
-    known, files = (set(_files(layout, each)) for each in changed)
-    sync_new(files - known, known | {layout.manifest}, layout.root)
+    known, files = _difference(layout, before, manifest)
+    sync_new(files - known, known, layout.root)
     path = layout.past_manifest(before.name)
     with atomic_write(path, durable=True) as written:
         written.write_text(manifest.as_json(), "utf-8")
@@ -245,16 +241,28 @@ def _replace_manifest(warehouse: Path, manifest: Manifest) -> None:
 def _sync(layout: Layout, manifest: Manifest) -> None:
     """Wait until all that a manifest names is on the disk, so that a power cut loses none of it."""
     before = read_manifest(layout.root)
-    known = {layout.manifest, *_files(layout, before)} if before else set[Path]()
-    new = {layout.past_manifest(manifest.name), *_files(layout, manifest)} - known
-    sync_new({*new, *map(_replacement, (layout.catalog, layout.manifest))}, known, layout.root)
+    known, files = _difference(layout, before, manifest)
+    replaced = map(_replacement, (layout.catalog, layout.manifest))
+    new = {layout.past_manifest(manifest.name), *replaced, *files - known}
+    sync_new(new, known if before else (), layout.root)
 
 
-def _files(layout: Layout, manifest: Manifest) -> Iterator[Path]:
-    """All files that a manifest names, and its lists."""
-    yield from map(layout.file_list, manifest.lists)
-    snapshot = PublishedSnapshot(layout.root, manifest)
-    yield from (path for name in manifest.tables for path in snapshot.files(name))
+def _difference(
+    layout: Layout, before: Manifest | None, now: Manifest
+) -> tuple[set[Path], set[Path]]:
+    """The lists that only one of two manifests names, and the files in these."""
+    lists = before.lists if before else set[str]()
+    known = _files(layout, before, lists - now.lists) if before else ()
+    return {layout.manifest, *known}, {*_files(layout, now, now.lists - lists)}
+
+
+def _files(layout: Layout, manifest: Manifest, lists: set[str]) -> Iterator[Path]:
+    """Some lists of a manifest, and the files in them; other ones may have files no more."""
+    for name, months in manifest.tables.items():
+        for each in lists.intersection(months.values()):
+            yield layout.file_list(each)
+            listed = read_list(layout.root, each)
+            yield from (layout.table(name) / file.path for file in listed)
 
 
 def _replace_catalog(layout: Layout) -> None:

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
 from functools import cached_property
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from shlex import quote
 from typing import Self, cast
@@ -20,11 +22,10 @@ from polars.exceptions import PanicException
 
 from kp_batch.duck import SQL, identifier, joined, read_parquet, statement
 from kp_batch.errors import WarehouseError
-from kp_batch.schemas import GROWING, PARTITIONED_BY, TABLES
+from kp_batch.schemas import GROWING, TABLES
 from kp_batch.text import time_of
 from kp_batch.warehouse.bucket.location import shown
-from kp_batch.warehouse.file_lists import DataFile, month_of, read_list
-from kp_batch.warehouse.layout import Layout
+from kp_batch.warehouse.file_lists import DataFile, located, month_of, read_list
 from kp_batch.warehouse.manifest import (
     Manifest,
     damaged_candidate,
@@ -78,31 +79,31 @@ class PublishedSnapshot:
     def data_files(self, name: str) -> list[DataFile]:
         """The files of a table, sorted by their paths."""
         lists = self.manifest.tables.get(name, {}).values()
-        return sorted(file for each in lists for file in read_list(self.warehouse, each))
+        files = (file for each in lists for file in read_list(self.warehouse, each))
+        return sorted(files, key=attrgetter("path"))
 
     def files(self, name: str) -> list[Path]:
         """The Parquet files of a table, sorted by their paths."""
-        if self.is_candidate:  # they are moved when it is published
-            return self._paths(name, self.data_files(name))
-        if name not in self._opened:
-            self._opened[name] = self._paths(name, self.data_files(name))
-        return self._opened[name]
+        return [path for _, path in self._located(name, self.manifest.tables.get(name, {}))]
 
     def files_of_day(self, day: date) -> list[Path]:
         """The files of the scores of a day: it opens the list of its month alone."""
-        listed = self.manifest.tables.get("scores", {}).get(month_of(day))
-        files = read_list(self.warehouse, listed) if listed else ()
-        return self._paths("scores", [file for file in files if file.partition == day])
+        return [*self._paths_by_day([month_of(day)]).get(day, ())]
 
-    def _paths(self, name: str, files: Iterable[DataFile]) -> list[Path]:
-        layout = Layout(self.warehouse.resolve())
-        folder = layout.table(name)
-        if not self.is_candidate:
-            return [folder / file.path for file in files]
-        own = Layout(layout.candidate).table(name)
-        # Those that it adds are moved when they are published.
-        both = ((own / file.path, folder / file.path) for file in files)
-        return [new if new.exists() else published for new, published in both]
+    def _paths_by_day(self, months: Iterable[str]) -> Mapping[date, Sequence[Path]]:
+        """The files of the scores of some months, by the day that they hold, in order."""
+        days: dict[date, list[Path]] = {}
+        for file, path in self._located("scores", months):
+            days.setdefault(cast("date", file.partition), []).append(path)
+        return days
+
+    def _located(self, name: str, months: Iterable[str]) -> list[tuple[DataFile, Path]]:
+        """The files of a table that are listed in some months, and where they are, in order."""
+        lists, root = self.manifest.tables.get(name, {}), self.warehouse.resolve()
+        each = (
+            located(self.warehouse, root, name, lists[month]) for month in months if month in lists
+        )
+        return sorted(chain.from_iterable(each), key=lambda pair: pair[0].path)
 
     def scan(self, name: str) -> pl.LazyFrame:
         """The rows of a table, without its partition column."""
@@ -131,18 +132,9 @@ class PublishedSnapshot:
         return rows
 
     @cached_property
-    def _opened(self) -> dict[str, list[Path]]:
-        """The files of each table that was asked for."""
-        return {}
-
-    @cached_property
     def days(self) -> Mapping[date, Sequence[Path]]:
         """The files of the scores by the day that they hold, in ascending order."""
-        days: dict[date, list[Path]] = {}
-        for path in self.files("scores"):
-            day = path.parent.name.removeprefix(f"{PARTITIONED_BY['scores']}=")
-            days.setdefault(date.fromisoformat(day), []).append(path)
-        return days
+        return self._paths_by_day(self.manifest.tables.get("scores", {}))
 
     def scores_of(self, days: Iterable[date]) -> SQL:
         """SQL for the scores of some days, which opens their files alone."""
@@ -150,11 +142,10 @@ class PublishedSnapshot:
 
     def newest_trace(self, now: datetime) -> datetime | None:
         """The time of the newest trace that is not dated after `now`, by the files of its day."""
-        for day in sorted((day for day in self.days if day <= now.date()), reverse=True):
-            times = pl.scan_parquet([*self.days[day]], glob=False, hive_partitioning=False)
-            until_now = times.select(pl.col("created_at").filter(pl.col("created_at") <= now).max())
-            if newest := until_now.collect().item():
-                return newest
+        for month in sorted(self.manifest.tables.get("scores", {}), reverse=True):
+            for day, paths in sorted(self._paths_by_day([month]).items(), reverse=True):
+                if day <= now.date() and (newest := _newest_until(now, paths)):
+                    return newest
         return None
 
     def rows_by_day(self) -> pl.DataFrame:
@@ -179,8 +170,8 @@ class PublishedSnapshot:
         """Whether all files are there, of the sizes that the lists say."""
         return all(
             path.exists() and path.stat().st_size == file.size
-            for name in self.manifest.tables
-            for path, file in zip(self.files(name), self.data_files(name), strict=True)
+            for name, months in self.manifest.tables.items()
+            for file, path in self._located(name, months)
         )
 
     @property
@@ -303,6 +294,12 @@ def kept_candidate(warehouse: Path) -> PublishedSnapshot:
     if not snapshot.is_whole:
         raise damaged_candidate(warehouse)
     return snapshot
+
+
+def _newest_until(now: datetime, paths: Sequence[Path]) -> datetime | None:
+    times = pl.scan_parquet([*paths], glob=False, hive_partitioning=False)
+    until_now = pl.col("created_at").filter(pl.col("created_at") <= now)
+    return times.select(until_now.max()).collect().item()
 
 
 def _done_by(name: str, runs: Iterable[RunRecord], where: str, see: str) -> RunRecord:
