@@ -29,6 +29,8 @@ RELATIONS: Mapping[str, tuple[str, ...]] = {
     "changed_contents": ("source_file", "file_id"),
     # the hashes of the ids that can have changed
     "touched_ids": ("id",),
+    # the content that has such ids
+    "touched_contents": ("file_id",),
     # the accepted rows of these ids, of all content that was ever read
     "touched_rows": tuple(FACTS),
     # of these ids, the rows of those that have several, or of which none counts
@@ -54,7 +56,7 @@ _FEW = 250_000
 # repeatedly.
 _TOUCHED_ROWS = """
     CREATE TEMP $kind touched_rows AS
-    FROM all_facts
+    FROM all_facts SEMI JOIN touched_contents USING (file_id)
     WHERE len(reasons) = 0 AND hash(trace_id) IN (SELECT id FROM touched_ids)
 """
 # From the facts, which have few files; the scores have one a day. An id may have several times in
