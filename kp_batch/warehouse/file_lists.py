@@ -88,11 +88,11 @@ def located(warehouse: Path, root: Path, table: str, name: str) -> Located:
     Raises:
         WarehouseError: the list is gone or damaged.
     """
-    path, folder = _path_of(warehouse, name), Layout(root).table(table)
-    if path == Layout(warehouse).file_list(name):
+    folder, path = Layout(root).table(table), Layout(warehouse).file_list(name)
+    if path.exists():
         return _published(folder, path)
-    own = Layout(Layout(root).candidate).table(table)
-    both = ((file, own / file.path, folder / file.path) for file in _read(path))
+    own, files = Layout(Layout(root).candidate).table(table), read_list(warehouse, name)
+    both = ((file, own / file.path, folder / file.path) for file in files)
     return tuple((file, new if new.exists() else published) for file, new, published in both)
 
 

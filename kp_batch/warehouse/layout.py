@@ -81,7 +81,7 @@ class Layout:
 
     def file_list(self, name: str) -> Path:
         """A list of data files; see `file_lists`."""
-        return self.log / "files" / f"{name}.json"
+        return self.log / f"files/{name}.json"
 
     @property
     def report(self) -> Path:
