@@ -1,20 +1,26 @@
-"""The data of the report as small frames: DuckDB aggregates them, however many traces there are.
+"""The data of the report as small frames, however many traces there are.
+
+The scores are read once, as columns of numbers; what is known of them is made of sums over these.
 
 A scope is what the page shows at once: all domains together, or one of them, chosen by its label.
 """
 
-import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
 import polars as pl
 
-from kp_batch.duck import SQL, frame_of, identifier, literal, sql, statement
+from kp_batch.duck import SQL, frame_of, literal, set_variables, sql
+from kp_batch.report.groupings import Key, groupings, scoped
 from kp_batch.report.labels import ALL, distinct, distinct_labels
+from kp_batch.report.pairs import Pairs
 from kp_batch.report.periods import SPANS, Span, span, step_of
+from kp_batch.report.scores import Scores, read_scores
+from kp_batch.report.spread import days_of, extremes_of, spread_of
+from kp_batch.report.sums import ALL_OF, sums_of, totals_of
+from kp_batch.report.windows import Periods, sums_of_changes
 from kp_batch.warehouse.reasons import Reason, setting_changes
 from kp_batch.warehouse.run_record import (
     RunRecord,
@@ -29,9 +35,6 @@ _APART = 9  # domains with a label of their own, at most; all others share one m
 _SMALL = 30
 MIN_TRACES = 30  # of a domain or a period, to be worth a sentence
 _FILLING = 0.1  # of the traces, the most that came to a cache that was filling, to compare
-# Of more traces, the questions that go by tasks are asked of a sample: of all traces of one in so
-# many tasks. A million distinct tasks take each seconds of a processor, and more memory than ours.
-_MOST, _SAMPLE = 500_000, 250_000
 _PERIODS = {"hour": "day", "decade": "year", "century": "year"}  # of changes; else the grain
 _RUNS = """
     SELECT * EXCLUDE (inputs)
@@ -55,8 +58,6 @@ class ReportData:
     names: Mapping[str, str]  # the domain of each label that stands for one alone
     spans: Mapping[str, Span]  # of each scope
     period: str  # of the changes: day to year
-    one_in: int  # of so many tasks one is asked for doubt, changes and drivers; 1: all of them
-    paired_in: int  # of so many tasks one is asked who differs on the same ones; 1: all of them
     totals: Mapping[str, Any]  # the one row of sql/totals.sql
     # Of scopes:
     domains: pl.DataFrame
@@ -147,8 +148,20 @@ class ReportData:
 
 
 FRAMES = tuple(field.name for field in fields(ReportData) if field.type is pl.DataFrame)
-_UNITS = {"agents": "agent_id", "frameworks": "framework"}  # the column that each is about
+_UNITS = {"agents": "agent", "frameworks": "framework"}
 _CHANGES = ("changes", "domain_changes")
+_SUMS = pl.Schema(
+    {
+        **dict.fromkeys(("by", "domain", "unit"), pl.String),
+        "start": pl.Datetime("us"),
+        **dict.fromkeys(("bin", "traces", "tasks"), pl.Int64),
+        **dict.fromkeys(ALL_OF, pl.Float64),
+        **dict.fromkeys(("squares", "products"), pl.Float64),
+        **{f"{name}_squares": pl.Float64 for name in ("score", "novelty", "confidence", "success")},
+        **{f"{name}_between": pl.Float64 for name in ("success", "meets_threshold")},
+        **{f"paired_{name}": pl.Float64 for name in Pairs(0).sums},
+    }
+)
 
 
 def gather(
@@ -159,31 +172,21 @@ def gather(
     """Query the catalog for everything that the report shows, or for some of it.
 
     Args:
-        connection: a warehouse's catalog, in UTC. It gets views of files that are removed when this
-            returns.
+        connection: a warehouse's catalog, in UTC.
         frames: the names of those that are needed; all others are empty, without columns.
         unit: of time, day to year, of the steps; None: each scope has one that suits its span.
 
     Raises:
         KpBatchError: a scope has too many steps of this unit.
     """
-    with TemporaryDirectory() as folder:
-        paths = {name: f"{folder}/{name}.parquet" for name in ("scores_extract", "scores_sample")}
-        _set(connection, **paths)
-        return _report_data(connection, frames, unit)
-
-
-def _report_data(
-    connection: duckdb.DuckDBPyConnection, wanted: Collection[str], unit: str | None
-) -> ReportData:
     connection.execute("SET preserve_insertion_order = false")  # or many files take much memory
     runs = [*map(RunRecord.of, frame_of(connection.sql(_RUNS)).to_dicts())]
     run = last_done(runs)
     before = last_done(each for each in runs if each != run)
-    function = _function(connection)
-    connection.execute(sql(__name__, "scores_extract.sql", function=function))
+    connection.execute(sql(__name__, "by_domain.sql"))
     labels, names = _label(connection)
-    _set(
+    scores = _scores(connection, labels)
+    set_variables(
         connection,
         all_domains=ALL,
         others=labels[-1] if len(labels) > len(names) else None,
@@ -192,25 +195,16 @@ def _report_data(
         run_to_compare=before.run_id if run and before and same_encoders(before, run) else None,
         ended=run.finished_at.replace(tzinfo=None).isoformat(" ") if run else None,
     )
-    spans = _spans(connection, run, unit)
+    spans = _spans(connection, scores, labels, run, unit)
     period = _period(spans)
-    one_in, paired_in = _scope(connection)
-    frames = dict.fromkeys(FRAMES, pl.DataFrame())
-    # As the catalog answers: by the names of the domains.
-    _asked_of(connection, function, "scores_sample" if one_in > 1 else "scores_extract")
-    texts = {"period": literal(period), "step": literal(step_of(period))}
-    if changes := [name for name in _CHANGES if name in wanted]:
-        connection.execute(sql(__name__, "filling.sql", period=texts["period"]))
-        frames |= {name: _frame(connection, name, **texts) for name in changes}
-    # By the labels of the scopes, so that the questions answer for these.
-    _asked_of(connection, function, "scoped_tasks_sample" if paired_in > 1 else "scoped")
-    units = {name: column for name, column in _UNITS.items() if name in wanted}
-    for column in units.values():
-        connection.execute(sql(__name__, "pairs.sql", unit=column))
-    _asked_of(connection, function, "scoped_sample_in_time" if one_in > 1 else "scoped_in_time")
-    frames |= {name: _frame(connection, "units", unit=column) for name, column in units.items()}
-    others = (name for name in FRAMES if name in wanted and name not in {*_UNITS, *_CHANGES})
-    frames |= {name: _frame(connection, name) for name in others}
+    _compute(connection, scores, labels, period, frames)
+    found = dict.fromkeys(FRAMES, pl.DataFrame())
+    texts = {"step": literal(step_of(period))}
+    for name in (name for name in FRAMES if name in frames):
+        if name in _UNITS:
+            found[name] = _frame(connection, "units", unit=_UNITS[name])
+        else:
+            found[name] = _frame(connection, name, **(texts if name in _CHANGES else {}))
     return ReportData(
         run=run,
         before=before,
@@ -219,11 +213,53 @@ def _report_data(
         names=names,
         spans=spans,
         period=period,
-        one_in=one_in,
-        paired_in=paired_in,
         totals=_frame(connection, "totals").row(0, named=True),
-        **frames,
+        **found,
     )
+
+
+def _scores(connection: duckdb.DuckDBPyConnection, labels: Sequence[str]) -> Scores:
+    [(traces,)] = connection.sql(
+        "SELECT coalesce(sum(traces), 0)::BIGINT FROM by_domain"
+    ).fetchall()
+    of_domains = dict(connection.sql("SELECT task_domain, domain FROM labels").fetchall())
+    places = {label: place for place, label in enumerate(labels)}
+    return read_scores(
+        connection, traces, {domain: places[label] for domain, label in of_domains.items()}
+    )
+
+
+def _compute(
+    connection: duckdb.DuckDBPyConnection,
+    scores: Scores,
+    labels: Sequence[str],
+    period: str,
+    frames: Collection[str],
+) -> None:
+    """Create the tables that the frames are of: `means`, `changes` and what goes beside them."""
+    steps = frame_of(connection.sql("FROM steps_of_days"))
+    sums = (sums_of(scores, each) for each in groupings(scores, labels, steps, frames))
+    _register(connection, sums=pl.concat([_SUMS.to_frame(), *sums], how="diagonal_relaxed"))
+    connection.execute(sql(__name__, "means.sql"))
+    connection.execute(sql(__name__, "pairs.sql"))
+    if not {*_CHANGES}.isdisjoint(frames):
+        _change(connection, scores, period)
+    if "domains" in frames:
+        _register(connection, spread=spread_of(scores, labels))
+    if "histogram" in frames:
+        bins = scoped("histogram", labels, Key(lambda part: part["score_bin"], 20, "bin"), ())
+        _register(connection, score_bins=totals_of(scores, bins))
+    if "traces" in frames:
+        _register(connection, extreme_scores=extremes_of(scores, labels))
+
+
+def _change(connection: duckdb.DuckDBPyConnection, scores: Scores, period: str) -> None:
+    of = literal(period)
+    _register(connection, days=pl.DataFrame({"day": pl.Series(scores.days, dtype=pl.Date)}))
+    connection.execute(sql(__name__, "filling.sql", period=of))
+    periods = Periods.of(_query(connection, "periods_of_days.sql", period=of))
+    _register(connection, changed=sums_of_changes(scores, periods))
+    connection.execute(sql(__name__, "changes_by.sql"))
 
 
 def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], dict[str, str]]:
@@ -232,10 +268,7 @@ def _label(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], dict[str, 
     Returns:
         All labels, and the domains that have one of their own, by it.
     """
-    domains = (
-        "SELECT task_domain, count(*) AS traces FROM scores_extract GROUP BY ALL "
-        "ORDER BY traces DESC, task_domain"
-    )
+    domains = "SELECT task_domain, traces FROM by_domain ORDER BY traces DESC, task_domain"
     found = frame_of(connection.sql(domains))
     small = pl.col("traces") < pl.min_horizontal(_SMALL, pl.col("traces").sum() / 100)
     are_small = found.select(small).to_series()
@@ -266,11 +299,15 @@ def _apart(domains: int, small: int) -> int:
 
 
 def _spans(
-    connection: duckdb.DuckDBPyConnection, run: RunRecord | None, unit: str | None
+    connection: duckdb.DuckDBPyConnection,
+    scores: Scores,
+    labels: Sequence[str],
+    run: RunRecord | None,
+    unit: str | None,
 ) -> dict[str, Span]:
     """Create `scores_by_day`, and `spans`, in which each scope is shown."""
-    connection.execute(sql(__name__, "scores_by_day.sql"))
-    days = frame_of(connection.sql("FROM scores_by_day"))
+    days = days_of(scores, labels)
+    _register(connection, scores_by_day=days)
     ended = run.finished_at.date() if run else None
     of_scopes = days.partition_by("domain", as_dict=True)
     spans = {scope: span(scope, rows, ended, unit) for (scope,), rows in of_scopes.items()}
@@ -286,58 +323,14 @@ def _period(spans: Mapping[str, Span]) -> str:
     return _PERIODS.get(grain, grain)
 
 
-def _scope(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
-    """Create views of the scopes, `means` and `effective_tasks`.
-
-    Returns:
-        Of how many tasks one is asked for those; and of how many one is compared. Many traces of
-        few tasks compare on all of these: of a sample there would be hardly any.
-    """
-    [(traces, attempted)] = connection.sql(
-        "SELECT count(*), "
-        "approx_count_distinct(hash(objective_hash, task_domain, agent_id, framework)) "
-        "FROM scores_extract"
-    ).fetchall()
-    one_in = 1 if traces <= _MOST else math.ceil(traces / _SAMPLE)
-    paired_in = 1 if attempted <= _MOST else one_in
-    _create_scoped(connection, "scoped", "scores_extract")
-    if one_in == 1:
-        connection.execute(sql(__name__, "means.sql"))
-    else:
-        connection.execute(sql(__name__, "frequent_tasks.sql"))
-        [(frequent,)] = connection.sql("SELECT count(*) FROM frequent_tasks").fetchall()
-        connection.execute(sql(__name__, "scores_sample.sql", one_in=one_in))
-        _create_scoped(connection, "scoped_sample", "scores_sample")
-        _create_scoped(connection, "scoped_tasks_sample", "tasks_sample")
-        narrower = 1 if frequent else one_in
-        connection.execute(sql(__name__, "sampled_means.sql", narrower=narrower))
-    of_doubt = "scoped_sample" if one_in > 1 else "scoped"
-    connection.execute(sql(__name__, "effective_tasks.sql", traces=of_doubt))
-    connection.execute(statement("SET VARIABLE one_in = $one_in", one_in=one_in))
-    connection.execute(statement("SET VARIABLE paired_in = $paired_in", paired_in=paired_in))
-    return one_in, paired_in
+def _register(connection: duckdb.DuckDBPyConnection, **frames: pl.DataFrame) -> None:
+    for name, frame in frames.items():
+        connection.register(name, frame.to_arrow())
 
 
-def _create_scoped(connection: duckdb.DuckDBPyConnection, name: str, traces: str) -> None:
-    connection.execute(sql(__name__, "scoped_scores.sql", name=name, traces=traces))
-
-
-def _asked_of(connection: duckdb.DuckDBPyConnection, function: SQL, view: str) -> None:
-    """Let the questions of the catalog ask a view: DuckDB finds a temporary function first."""
-    create = "CREATE OR REPLACE TEMP MACRO $function() AS TABLE FROM $view"
-    connection.execute(statement(create, function=function, view=view))
-
-
-def _function(connection: duckdb.DuckDBPyConnection) -> SQL:
-    """The function of which the view scores has its rows, and which the questions ask."""
-    [(name,)] = connection.sql("SELECT 'scores of ' || publication FROM kp.manifest").fetchall()
-    return identifier(name)
-
-
-def _set(connection: duckdb.DuckDBPyConnection, **variables: str | None) -> None:
-    for name, value in variables.items():
-        connection.execute(statement("SET VARIABLE $name = ?::VARCHAR", name=name), [value])
+def _query(connection: duckdb.DuckDBPyConnection, name: str, **values: SQL | str) -> pl.DataFrame:
+    return frame_of(connection.sql(sql(__name__, name, **values)))
 
 
 def _frame(connection: duckdb.DuckDBPyConnection, name: str, **values: SQL | str) -> pl.DataFrame:
-    return frame_of(connection.sql(sql(__name__, f"sql/{name}.sql", **values)))
+    return _query(connection, f"sql/{name}.sql", **values)

@@ -47,7 +47,7 @@ def notices(data: ReportData) -> list[Notice]:
     kinds = (
         *(_failure, _comparability, _unreadable, _implausible, _emptiness),
         *(_drift, _shifts, _came_and_went, _settings, _audits, _rejects),
-        *(_recorded, _weights, _gap, _folded, _sampled),
+        *(_recorded, _weights, _gap, _folded),
     )
     sentences = (sentence for kind in kinds for sentence in kind(data))
     return sorted(sentences, key=lambda notice: not notice.is_warning)
@@ -304,16 +304,4 @@ def _folded(data: ReportData) -> Iterator[Notice]:
             f"The {folded:,} smallest of {domains:,} domains are shown together, as ",
             Untrusted(data.others),
             " (FROM scores_by_domain has each of them).",
-        )
-
-
-def _sampled(data: ReportData) -> Iterator[Notice]:
-    if data.one_in > 1:
-        drives, pairs = "what drives the scores", "differences on the same tasks"
-        last = f"{drives}, and {pairs}" if data.paired_in > 1 else f"and {drives}"
-        yield _notice(
-            "sampled",
-            "There are so many traces that numbers of tasks are estimates, and that intervals, "
-            f"changes, {last} are told by the traces of one in {data.one_in:,} tasks; all else is "
-            "of every trace.",
         )

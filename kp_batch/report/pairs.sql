@@ -1,3 +1,44 @@
--- How agents or frameworks differ from the others on the same tasks. Given: unit, a column.
-CREATE OR REPLACE TEMP TABLE ${unit}_pairs AS
-FROM kp.differences_from_others($unit);
+-- How agents and frameworks differ from the others on the same tasks, each task counting once, with the
+-- intervals of the catalog: of their sums. What never varies goes with nothing: its squares are but rounding.
+-- As the question differences_from_others has it. Given: sums.
+CREATE OR REPLACE TEMP TABLE pairs AS
+SELECT
+    "by",
+    domain,
+    unit,
+    traces::BIGINT AS traces,
+    tasks::BIGINT AS tasks,
+    score_difference,
+    score_difference - margin AS score_low,
+    score_difference + margin AS score_high,
+    success_difference,
+    success_difference - of_both_sides(
+        success - share_low(success, tasks, t),
+        share_high(success_of_others, tasks, t) - success_of_others,
+        alike
+    ) AS success_low,
+    success_difference + of_both_sides(
+        share_high(success, tasks, t) - success,
+        success_of_others - share_low(success_of_others, tasks, t),
+        alike
+    ) AS success_high
+FROM (
+    SELECT
+        "by",
+        domain,
+        unit,
+        paired_traces AS traces,
+        paired_tasks AS tasks,
+        paired_score_difference AS score_difference,
+        paired_success AS success,
+        paired_success_of_others AS success_of_others,
+        paired_success - paired_success_of_others AS success_difference,
+        student_t(paired_tasks - 1) AS t,
+        t * sqrt(paired_score_squares / (paired_tasks - 1) / paired_tasks) AS margin,
+        CASE WHEN least(paired_success_squares, paired_others_squares) > 1e-20
+            THEN paired_products / sqrt(paired_success_squares * paired_others_squares)
+            ELSE 0
+        END AS alike
+    FROM sums
+    WHERE paired_tasks > 0
+);

@@ -87,7 +87,6 @@ def _of_changes(data: ReportData, scope: str) -> Iterator[str]:
         "traces or tasks, or the cache was filling."
     )
     yield from _shares(data, scope)
-    yield from _sampled(data, scope)
 
 
 def _shares(data: ReportData, scope: str) -> Iterator[str]:
@@ -113,19 +112,6 @@ def _shares(data: ReportData, scope: str) -> Iterator[str]:
             f"In the {data.period} from {begins}, {domain} had {share:.0%} of the traces, in the "
             f"four before {before:.0%}."
         )
-
-
-def _sampled(data: ReportData, _scope: str) -> Iterator[str]:
-    yield from _one_in(data.one_in)
-
-
-def _sampled_pairs(data: ReportData, _scope: str) -> Iterator[str]:
-    yield from _one_in(data.paired_in)
-
-
-def _one_in(tasks: int) -> Iterator[str]:
-    if tasks > 1:
-        yield f"Of one in {tasks:,} tasks."
 
 
 def _domains(data: ReportData, scope: str) -> pl.DataFrame:
@@ -330,7 +316,6 @@ PANELS: tuple[Panel, ...] = (
             Column("mean effect on these", "mean_effect", "+.3f"),
             Column("total effect", "total_effect", "+,.1f"),
         ),
-        notes=_sampled,
         empty="all scores are the same",
         frames=("drivers",),
     ),
@@ -416,7 +401,6 @@ PANELS: tuple[Panel, ...] = (
                 "success_difference_high",
             ),
         ),
-        notes=_sampled_pairs,
         empty=f"none shares {_SHARED} tasks with another",
         frames=("agents", "frameworks"),
     ),

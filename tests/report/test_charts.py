@@ -510,7 +510,6 @@ def test_a_framework_is_told_from_an_agent_of_its_name() -> None:
 @pytest.mark.slow
 def test_a_caption_says_what_must_be_known_in_its_scope() -> None:
     data, years, one = map(archive, ("planted", "years", "one trace"))
-    sampled = replace(data, one_in=40, paired_in=40)
     outside = pl.DataFrame({"domain": ALL, "time": ["2024", "2025"], "traces": [1, 1008]})
     for number, told in (
         (1, "1 trace of other times, 2024."),
@@ -524,10 +523,6 @@ def test_a_caption_says_what_must_be_known_in_its_scope() -> None:
     assert "The bars add up" not in caption("mean_changes", data, "code")
     assert "(by Holm)" in caption("mean_changes", data, "code")
     assert "(by Holm)" not in caption("mean_changes", data)
-    for name in ("mean_changes", "dimension_effects", "differences_from_others"):
-        assert "Of one in 40 tasks." in caption(name, sampled)
-        assert "Of one in" not in caption(name, data)
-    assert "Of one in" not in caption("differences_from_others", replace(sampled, paired_in=1))
     assert "All traces state about" in caption("confidence_bins", one)
     assert "All traces state about" not in caption("confidence_bins", data)
     told = "See “On the same tasks”; paired_agents compares any two."

@@ -1,7 +1,6 @@
 """What the report shows: of archives that chance makes, as an oracle states it, and by example."""
 
 import os
-import random
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from importlib.resources import files
@@ -16,8 +15,10 @@ from kp_batch.config import RescoreConfig
 from kp_batch.errors import ArchiveError
 from kp_batch.pipeline.rescore import rescore_archive
 from kp_batch.report import data as module
+from kp_batch.report import scores
 from kp_batch.report.data import FRAMES, ReportData, gather
 from kp_batch.report.labels import ALL
+from kp_batch.report.scores import Scores
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import trace, write_jsonl
 from tests.support.drawn_scores import ENDED, Drawn, Row, draw, made, opened, row, write
@@ -115,6 +116,44 @@ def test_law_the_report_of_drawn_scores_is_as_its_oracle(folder: Path) -> None:
     for seed in range(EXAMPLES):
         drawn = draw(seed)
         Report(drawn.archive).assert_same(gathered(folder, drawn))
+
+
+@pytest.mark.telling
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [1, 7])
+def test_law_so_it_is_where_the_scores_are_read_in_small_parts_and_groups_are_many(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(scores, "_ROWS", rows)
+    monkeypatch.setattr(scores, "_TABLE", 8 * rows)
+    monkeypatch.setattr(Scores, "parts", lambda self, _=0: _PARTS(self))
+    for drawn in (draw(3), draw(SEVERAL), made(alike_and_apart())):
+        Report(drawn.archive).assert_same(gathered(folder, drawn))
+
+
+_PARTS = Scores.parts
+
+
+def alike_and_apart() -> list[Row]:
+    """Traces of a task in several domains, of one with nearly all of a domain, and of one each.
+
+    Some are alike in all that is measured, some in nothing; and some have no agent.
+    """
+    return [
+        row(
+            number,
+            created_at=ENDED - 11 * DAY * (number % 9),
+            task_domain=("code", "code", "law", "chess")[number % 4],
+            task=f"task {number if number > 150 else number % 9 if number % 2 else 0}",
+            agent_id=("a", "b", "b", None, "c")[number % 5],
+            framework=("x", None)[number % 7 == 0],
+            success=number % 3 > 0 or number % 4 == 2,
+            confidence=0.7 if number % 4 else number / 400,
+            complexity=0.2 if number % 4 else number / 400,
+            novelty=0.5 if number % 4 else number % 11 / 10,
+        )
+        for number in range(200)
+    ]
 
 
 @pytest.mark.slow
@@ -245,10 +284,7 @@ def labelled(traces: dict[str, int]) -> list[str]:
     with duckdb.connect() as connection:
         rows = pl.DataFrame({"task_domain": [*traces], "traces": [*traces.values()]})
         connection.register("of_domains", rows.to_arrow())
-        connection.execute(
-            "CREATE TABLE scores_extract AS "
-            "SELECT task_domain FROM (SELECT task_domain, unnest(range(traces)) FROM of_domains)"
-        )
+        connection.execute("CREATE TABLE by_domain AS FROM of_domains")
         labels, _ = module._label(connection)  # noqa: SLF001
         return labels
 
@@ -452,249 +488,6 @@ def test_nothing_is_reported_of_a_warehouse_without_tables(
         frame = getattr(data, name)
         assert frame.columns == getattr(several, name).columns, name
         assert frame.is_empty() or name == "recorded", name
-
-
-@pytest.fixture(scope="module")
-def both(folder: Path) -> tuple[ReportData, ReportData]:
-    """The report of some thousand traces, and that of a sample of their tasks."""
-    chance = random.Random(4)
-    rows = [
-        row(
-            10 * number + attempt,
-            task=f"task {number}",
-            created_at=ENDED - timedelta(days=chance.uniform(1, 50)),
-            task_domain=("code", "code", "law")[number % 3],
-            agent_id=chance.choice("ab"),
-            complexity=2 * quality + chance.uniform(0, 0.2),
-            success=chance.random() < 0.4 + quality,
-            confidence=quality + chance.uniform(0.3, 0.6),
-            novelty=quality + chance.uniform(0, 0.5),
-            recovery_bonus=chance.random() < 0.3,
-        )
-        for number in range(2_500)
-        for quality in [chance.uniform(0, 0.4)]
-        for attempt in range(chance.choice([1, 1, 3]))
-    ]
-    drawn = made(rows)
-    exact = gathered(folder, drawn)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_MOST", len(rows) - 1)
-        patch.setattr(module, "_SAMPLE", len(rows) // 3)
-        return exact, gathered(folder, drawn)
-
-
-@pytest.mark.slow
-def test_of_a_sample_of_tasks_means_counts_and_shares_are_those_of_all(
-    both: tuple[ReportData, ReportData],
-) -> None:
-    exact, sampled = both
-    assert (exact.one_in, sampled.one_in) == (1, 4)
-    for name in {*FRAMES} - {"changes", "domain_changes", "drivers"}:
-        found, wanted = (getattr(each, name).to_dicts() for each in (sampled, exact))
-        of_sample = OF_SAMPLE | (set() if name in OF_BINS else {"low", "high"})
-        assert_same(found, wanted, of_sample)
-
-
-OF_BINS = {"histogram", "success", "calibration"}  # whose low and high are exact
-ENDS = {
-    "mean": ("low", "high"),
-    "novelty": ("novelty_low", "novelty_high"),
-    "success": ("success_low", "success_high"),
-    "share": ("share_low", "share_high"),
-    "overconfidence": ("overconfidence_low", "overconfidence_high"),
-}
-OF_SAMPLE = {
-    *("tasks", "effective_tasks", "shared_traces", "shared_tasks"),
-    *("score_difference", "score_low", "score_high"),
-    *("success_difference", "success_difference_low", "success_difference_high"),
-    *(end for name, ends in ENDS.items() if name != "mean" for end in ends),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["domains", "agents"])
-def test_of_a_sample_of_tasks_intervals_are_nearly_those_of_all(
-    both: tuple[ReportData, ReportData], name: str
-) -> None:
-    exact, sampled = (getattr(each, name).to_dicts() for each in both)
-    for wanted, found in zip(exact, sampled, strict=True):
-        assert found["tasks"] == pytest.approx(wanted["tasks"], rel=0.2)
-        for middle, (low, high) in ENDS.items():
-            width = wanted[high] - wanted[low]
-            assert found[low] < found[middle] < found[high]
-            assert found[low] == pytest.approx(wanted[low], abs=0.1 * width)
-            assert found[high] == pytest.approx(wanted[high], abs=0.1 * width)
-
-
-@pytest.mark.slow
-def test_of_a_sample_of_tasks_there_are_about_as_many_shared_ones(
-    both: tuple[ReportData, ReportData],
-) -> None:
-    exact, sampled = (each.agents for each in both)
-    for column in ("shared_traces", "shared_tasks"):
-        assert sampled[column].to_list() == pytest.approx(exact[column].to_list(), rel=0.2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["agents", "frameworks", "success"])
-def test_of_a_sample_of_tasks_the_effective_ones_are_those_that_its_doubt_is_of(
-    both: tuple[ReportData, ReportData], name: str
-) -> None:
-    exact, sampled = (getattr(each, name).filter(pl.col("traces") > 200) for each in both)
-    quarter = (exact["effective_tasks"] / 4).to_list()
-    assert sampled["effective_tasks"].to_list() == pytest.approx(quarter, rel=0.25)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["changes", "domain_changes"])
-def test_of_a_sample_of_tasks_changes_are_those_of_all_but_for_their_doubt(
-    both: tuple[ReportData, ReportData], name: str
-) -> None:
-    exact, sampled = (getattr(each, name) for each in both)
-    pairs = sampled.join(exact, on=["domain", "begins"], suffix="_of_all").drop_nulls("low")
-    held = pairs.select(pl.col("change_of_all").is_between("low", "high")).to_series()
-    assert len(exact) == len(sampled)
-    assert len(pairs) > 30
-    assert held.mean() >= 0.95
-    for column in ("traces", "tasks", "traces_before", "tasks_before"):
-        of_all = pairs[f"{column}_of_all"].sum()
-        assert pairs[column].sum() == pytest.approx(of_all, rel=0.1), column
-
-
-@pytest.mark.slow
-def test_of_a_sample_of_tasks_drivers_are_nearly_those_of_all(
-    both: tuple[ReportData, ReportData],
-) -> None:
-    exact, sampled = (each.drivers.to_dicts() for each in both)
-    for wanted, found in zip(exact, sampled, strict=True):
-        assert found["traces"] == wanted["traces"]
-        for name in ("weight", "share_of_variance", "effect_on_mean", "mean_effect"):
-            assert (found[name] or 0) == pytest.approx(wanted[name] or 0, abs=0.03), name
-        assert (found["total_effect"] or 0) == pytest.approx(wanted["total_effect"] or 0, rel=0.1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("hits", [0, 2, 298, 300])
-def test_of_a_sample_of_tasks_shares_near_0_and_1_have_intervals_within_0_to_1(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, hits: int
-) -> None:
-    monkeypatch.setattr(module, "_MOST", 0)
-    monkeypatch.setattr(module, "_SAMPLE", 100)
-    rows = [row(number, success=number < hits) for number in range(300)]
-    [whole] = gathered(folder, made(rows)).of("domains", ALL).to_dicts()
-    low, high = whole["success_low"], whole["success_high"]
-    assert (low, high) == (pytest.approx(hits / 300, abs=0.03),) * 2
-    assert 0 <= low <= hits / 300 <= high <= 1
-    assert (low == 0, high == 1) == (hits == 0, hits == 300)
-    assert high - low > 0.01
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("traces", [301, 302, 303, 304])
-def test_of_a_sample_of_tasks_there_are_no_more_than_traces(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, traces: int
-) -> None:
-    monkeypatch.setattr(module, "_MOST", 0)
-    monkeypatch.setattr(module, "_SAMPLE", 100)
-    [whole] = gathered(folder, made([*map(row, range(traces))])).of("domains", ALL).to_dicts()
-    assert 0.5 * traces < whole["tasks"] <= traces
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["many", "more", "most", "all"])
-def test_a_task_of_many_traces_that_a_sample_has_or_has_not_makes_no_interval_too_narrow(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    other = {"complexity": 1, "success": False, "novelty": 1, "confidence": 0, "task": name}
-    rows = [
-        row(
-            number,
-            created_at=ENDED - timedelta(seconds=number),
-            **({"complexity": number % 7 / 20} if number % 5 else other),
-        )
-        for number in range(1500)
-    ]
-    [exact] = gathered(folder, made(rows)).of("domains", ALL).to_dicts()
-    monkeypatch.setattr(module, "_MOST", 0)
-    monkeypatch.setattr(module, "_SAMPLE", 500)
-    [found] = gathered(folder, made(rows)).of("domains", ALL).to_dicts()
-    for low, high in ENDS.values():
-        width = exact[high] - exact[low]
-        assert 0.9 * width < found[high] - found[low] < 2.5 * width, low
-
-
-@pytest.mark.slow
-def test_of_a_sample_of_tasks_frequent_ones_and_those_that_are_not_in_it_are_counted_once(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    frequent = [row(number, task=f"{number % 30}") for number in range(750)]
-    rare = [
-        row(1000 + number, agent_id=f"agent {number % 8}", task=f"rare {number % 8}")
-        for number in range(8 * 19)
-    ]
-    monkeypatch.setattr(module, "_MOST", 0)
-    monkeypatch.setattr(module, "_SAMPLE", 100)
-    agents = gathered(folder, made(frequent + rare)).of("agents", ALL)
-    tasks = dict(agents.select("unit", "tasks").iter_rows())
-    assert tasks.pop("a") == pytest.approx(30, abs=3)
-    assert tasks == {f"agent {number}": 1 for number in range(8)}
-
-
-@pytest.mark.slow
-def test_of_a_sample_of_tasks_frequent_ones_weigh_no_more_on_differences_than_others(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attempts = [2] * 300 + [24] * 30
-    rows = [
-        row(
-            24 * task + attempt,
-            task=f"task {task}",
-            agent_id="ab"[attempt % 2],
-            complexity=0.2 + (task % 7) / 100 + (0.6 if number == 2 and attempt else 0),
-        )
-        for task, number in enumerate(attempts)
-        for attempt in range(number)
-    ]
-    [exact, _] = gathered(folder, made(rows)).of("agents", ALL).to_dicts()
-    monkeypatch.setattr(module, "_MOST", 0)
-    monkeypatch.setattr(module, "_SAMPLE", 220)
-    sampled = gathered(folder, made(rows))
-    [found, _] = sampled.of("agents", ALL).to_dicts()
-    assert (sampled.paired_in, exact["shared_tasks"]) == (6, 330)
-    assert found["score_low"] < exact["score_difference"] < found["score_high"]
-    assert found["shared_tasks"] == pytest.approx(330, rel=0.2)
-
-
-@pytest.mark.slow
-def test_many_traces_of_few_tasks_differ_on_all_of_these(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [
-        row(number, task=f"{number % 20}", agent_id="aab"[number % 3], complexity=number % 7 / 10)
-        for number in range(1200)
-    ]
-    shared = pl.col("^(shared|score|success)_.*$").round(9)
-    exact = gathered(folder, made(rows)).agents.select("unit", shared)
-    monkeypatch.setattr(module, "_MOST", 100)
-    monkeypatch.setattr(module, "_SAMPLE", 100)
-    sampled = gathered(folder, made(rows))
-    found = sampled.agents.select("unit", shared)
-    doubt = ["success_low", "success_high"]
-    assert (sampled.one_in, sampled.paired_in) == (12, 1)
-    assert found.drop(doubt).equals(exact.drop(doubt))
-
-
-@pytest.mark.slow
-def test_of_a_sample_of_tasks_the_longest_gap_is_that_of_all_traces(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    days = [ENDED - DAY * number for number in range(1, 80) if number not in {30, 31}]
-    rows = [row(number, created_at=day) for number, day in enumerate(days)]
-    exact = gathered(folder, made(rows)).gap
-    monkeypatch.setattr(module, "_MOST", 0)
-    monkeypatch.setattr(module, "_SAMPLE", 10)
-    assert exact["days"].to_list() == [2]
-    assert gathered(folder, made(rows)).gap.equals(exact)
 
 
 def settings(folder: Path, **changes: Any) -> RescoreConfig:

@@ -355,21 +355,6 @@ def test_the_domains_without_a_label_of_their_own_are_counted() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("paired_in", "told"),
-    [
-        (1, "and what drives the scores"),
-        (1200, "what drives the scores, and differences on the same tasks"),
-    ],
-)
-def test_what_a_sample_tells_is_said(paired_in: int, told: str) -> None:
-    [notice] = noticed(one_in=1200, paired_in=paired_in)
-    assert notice.sentence == (
-        "There are so many traces that numbers of tasks are estimates, and that intervals, "
-        f"changes, {told} are told by the traces of one in 1,200 tasks; all else is of every trace."
-    )
-
-
 def test_all_that_comes_from_the_archive_is_marked_as_untrusted() -> None:
     label, other = "**label**", "__other__"
     told = noticed(

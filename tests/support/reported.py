@@ -116,8 +116,6 @@ QUIET = ReportData(
     failed=None,
     spans={scope: Span(scope, FIRST, LAST, "day", "month") for scope in (ALL, "code")},
     period="day",
-    one_in=1,
-    paired_in=1,
     totals=TOTALS,
     **_FRAMES | {"recorded": rows("recorded", (0, 0, None, None))} | of_domains(code=1300),
 )

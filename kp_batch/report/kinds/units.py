@@ -85,7 +85,7 @@ def paired(data: ReportData, scope: str) -> Iterator[Finding]:
         rows = [row for row in rows_of(data, scope, frame) if _shares(row)]
         for row in rows:
             difference, low, high = (row[f"score_{name}"] for name in ("difference", "low", "high"))
-            far = clearly(len(rows), row["shared_tasks"] / data.paired_in) * (high - low) / 2
+            far = clearly(len(rows), row["shared_tasks"]) * (high - low) / 2
             if abs(difference) <= max(far, MATTERS):
                 continue
             yield Finding(

@@ -1,13 +1,14 @@
 -- How many of the traces that state about a confidence succeed, in ten bins.
 SELECT
-    means.key.domain AS domain,
-    means.key.low AS low,
-    means.key.low + 0.1 AS high,
+    domain,
+    bin / 10 AS low,
+    bin / 10 + 0.1 AS high,
     traces,
     tasks,
     confidence,
     success,
     success_low,
     success_high
-FROM means({'domain': task_domain, 'low': bin_of(confidence, 10) / 10}) AS means
+FROM means
+WHERE "by" = 'confidence'
 ORDER BY ALL;

@@ -1,30 +1,33 @@
--- What makes the variance of the scores: dimensions and overrides; and what overrides do in all: to as many
--- traces as there are, whose mean effect a sample may tell.
-WITH overridden AS (
-    UNPIVOT (
-        SELECT
-            task_domain,
-            count(*) FILTER (single_thought) AS single_thought,
-            count(*) FILTER (recovery_bonus) AS recovery_bonus,
-            count(*) FILTER (low_diversity_penalty) AS low_diversity_penalty
-        FROM scoped
-        GROUP BY ALL
-    )
-    ON single_thought, recovery_bonus, low_diversity_penalty
-    INTO NAME override VALUE traces
+-- What makes the variance of the scores: dimensions and overrides; and what overrides do in all. The moments of
+-- several domains are those of each, and of how far apart these are.
+WITH own AS (
+    SELECT
+        scope AS domain,
+        by_domain.* EXCLUDE (parts),
+        unnest(parts) AS part
+    FROM by_domain
+    JOIN scopes USING (task_domain)
+),
+centred AS (
+    SELECT
+        *,
+        mean - sum(traces * mean) OVER of_part / sum(traces) OVER of_part AS off,
+        part.effect - sum(traces * part.effect) OVER of_part / sum(traces) OVER of_part AS off_effect
+    FROM own
+    WINDOW of_part AS (PARTITION BY domain, part.part)
 )
 SELECT
-    effects.task_domain AS domain,
-    replace(part, '_', ' ') AS part,
-    overrides.override IS NOT NULL OR weight IS NULL AS is_override,
-    weight,
-    share_of_variance,
-    effects.mean_effect AS effect_on_mean,
-    CASE WHEN overrides.override IS NOT NULL THEN overridden.traces END AS traces,
-    overrides.mean_effect AS mean_effect,
-    overridden.traces * overrides.mean_effect AS total_effect
-FROM dimension_effects AS effects
-LEFT JOIN override_effects AS overrides
-    ON (effects.task_domain, part) = (overrides.task_domain, overrides.override)
-LEFT JOIN overridden ON (effects.task_domain, part) = (overridden.task_domain, overridden.override)
+    domain,
+    part.part AS part,
+    any_value(part.weight) IS NULL AS is_override,
+    sum(traces * part.weight) / sum(traces) AS weight,
+    CASE WHEN min(least) < max(most) THEN
+        sum(traces * (part.covariance + off_effect * off)) / sum(traces * (variance + off * off))
+    END AS share_of_variance,
+    sum(traces * part.effect) / sum(traces) AS effect_on_mean,
+    nullif(sum(part.traces), 0)::BIGINT AS traces,
+    sum(part.total) / nullif(sum(part.traces), 0) AS mean_effect,
+    sum(part.total) AS total_effect
+FROM centred
+GROUP BY domain, part.part
 ORDER BY domain, is_override, part;

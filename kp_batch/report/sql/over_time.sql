@@ -28,6 +28,6 @@ SELECT
     coalesce(cache_filling, 0) AS cache_filling,
     coalesce("end" <= getvariable('ended')::TIMESTAMP, true) AS is_over
 FROM steps
-LEFT JOIN means({'domain': task_domain, 'start': start}, traces := 'scoped_in_time') AS means
-    ON (means.key.domain, means.key.start) = (steps.domain, steps.start)
+LEFT JOIN means
+    ON (means."by", means.domain, means.start) = ('start', steps.domain, steps.start)
 ORDER BY ALL;

@@ -1,12 +1,8 @@
 -- How far the scores are from those that live engines recorded. A recorded 0 is a placeholder, which is
 -- only counted.
 SELECT
-    count(theirs) AS traces,
-    count(*) - count(theirs) AS placeholders,
-    avg(score - theirs) AS mean_difference,
-    avg(abs(score - theirs)) AS mean_absolute_difference
-FROM (
-    SELECT score, nullif(recorded_score, 0) AS theirs
-    FROM scores_extract
-    WHERE recorded_score IS NOT NULL
-);
+    coalesce(sum(compared), 0)::BIGINT AS traces,
+    coalesce(sum(recorded - compared), 0)::BIGINT AS placeholders,
+    sum(differences) / nullif(sum(compared), 0) AS mean_difference,
+    sum(absolute_differences) / nullif(sum(compared), 0) AS mean_absolute_difference
+FROM by_domain;

@@ -1,8 +1,8 @@
 -- How many of the traces of about a score succeed, in ten bins.
 SELECT
-    means.key.domain AS domain,
-    means.key.low AS low,
-    means.key.low + 0.1 AS high,
+    domain,
+    bin / 10 AS low,
+    bin / 10 + 0.1 AS high,
     traces,
     tasks,
     effective_tasks,
@@ -10,6 +10,6 @@ SELECT
     success,
     success_low,
     success_high
-FROM means({'domain': task_domain, 'low': bin_of(score, 10) / 10}) AS means
-LEFT JOIN effective_tasks({'domain': task_domain, 'low': bin_of(score, 10) / 10}) AS effective USING (key)
+FROM means
+WHERE "by" = 'score'
 ORDER BY ALL;

@@ -1,4 +1,5 @@
 -- The five highest and five lowest scores of each domain, and ten of all domains together (overall).
+-- Given: extreme_scores, ten or more of each label at either end, as long texts are read of these alone.
 WITH scored AS (
     SELECT
         domain,
@@ -16,8 +17,9 @@ WITH scored AS (
             nearest_trace_id,
             nearest_age_s
         ) AS trace
-    FROM published_scores()
+    FROM scores
     JOIN labels USING (task_domain)
+    WHERE score IN (SELECT score FROM extreme_scores)
 ),
 extremes AS (
     SELECT

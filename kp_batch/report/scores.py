@@ -1,0 +1,175 @@
+"""The scores as columns of numbers: read once, and passed on in parts that have whole tasks."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import polars as pl
+
+from kp_batch.duck import sql, statement
+
+_ROWS = 1 << 15  # of a part, so that what is computed of it stays in the processor's cache
+_BATCH = 1 << 17
+_TABLE = 1 << 22  # the most numbers whose places are looked up, not searched
+_TEXTS = ("domain", "agent", "framework")
+_TYPES = {
+    "task": np.uint64,
+    **dict.fromkeys(("domain", "agent", "framework", "day", "tools"), np.int32),
+    **dict.fromkeys(("score", "novelty", "confidence"), np.float64),
+    **dict.fromkeys(("hour", "score_bin", "confidence_bin"), np.uint8),
+    **dict.fromkeys(("success", "meets_threshold", "filling", "penalty", "repeats"), np.bool_),
+}
+
+Numbers = np.ndarray[tuple[int], np.dtype[np.integer]]
+Part = Mapping[str, np.ndarray]  # columns of `Scores`, of some tasks
+Sums = dict[str, np.ndarray]
+Code = Callable[[Part], Numbers]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The columns of all traces, (n,) each, where attempts at one task stand together.
+
+    Columns: `task`, its number from 0; `domain`, `agent` and `framework`, places among `texts`, of
+    which agent and framework have -1 for null; `day`, its place among `days`; `label`, the place
+    of the domain's label; `score_bin`, of twenty, `confidence_bin`, of ten; `tools`, a number;
+    `hour`; `score`, `novelty` and `confidence`, float64; and booleans: `success`,
+    `meets_threshold`, `filling` (its cache), `penalty` (for a single tool), and `repeats`.
+    """
+
+    columns: Part
+    texts: Mapping[str, Sequence[str]]
+    days: np.ndarray  # (d,) datetime64[D], ascending
+
+    def __len__(self) -> int:
+        return len(self.columns["task"])
+
+    def parts(self, size: int = 0) -> Iterator[Part]:
+        """All of the columns, some tasks at a time; at least one part, and each of such a size."""
+        tasks, first, last = self.columns["task"], 0, -1
+        while last < len(tasks):
+            last = min(first + max(size, _ROWS), len(tasks))
+            if last:
+                last = int(np.searchsorted(tasks, tasks[last - 1], side="right"))
+            yield {name: column[first:last] for name, column in self.columns.items()}
+            first = last
+
+
+class Groups:
+    """The numbers, from 0, of groups that have a trace.
+
+    Args:
+        scores: whose they are.
+        code: any number of the group of each trace; -1: of none.
+        size: above all codes.
+    """
+
+    def __init__(self, scores: Scores, code: Code, size: int) -> None:
+        self._code, self._size = code, size
+        self.codes = self._used(scores)  # (g,) int64, ascending
+        if size < _TABLE:
+            self._places = np.full(size + 1, -1, np.intp)
+            self._places[self.codes] = np.arange(len(self.codes))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def _used(self, scores: Scores) -> np.ndarray:
+        if self._size < _TABLE:
+            is_used = np.zeros(self._size + 1, np.bool_)
+            for part in scores.parts():
+                is_used[self._code(part)] = True  # -1 is the last
+            return np.flatnonzero(is_used[:-1])
+        codes = np.unique(np.concatenate([np.unique(self._code(part)) for part in scores.parts()]))
+        return codes[codes >= 0]
+
+    def of(self, part: Part) -> Numbers:
+        """The group of each trace of a part, (n,); -1: of none."""
+        return self.places(self._code(part))
+
+    def places(self, codes: Numbers) -> Numbers:
+        """The groups of these codes; -1: there is none."""
+        if self._size < _TABLE:
+            return self._places[codes]
+        places = np.searchsorted(self.codes, codes).clip(max=max(0, len(self.codes) - 1))
+        return np.where(self.codes[places] == codes, places, -1)
+
+
+def read_scores(
+    connection: duckdb.DuckDBPyConnection, traces: int, labels: Mapping[str, int]
+) -> Scores:
+    """Read the columns of the published scores.
+
+    Args:
+        connection: a warehouse's catalog, in UTC.
+        traces: how many there are.
+        labels: the place of each domain's label.
+    """
+    connection.execute(sql(__name__, "texts.sql"))
+    texts = {name: _texts(connection, name) for name in _TEXTS}
+    columns = {name: np.empty(traces, dtype) for name, dtype in _TYPES.items()}
+    rows = connection.sql(sql(__name__, "scores_columns.sql")).to_arrow_reader(_BATCH)
+    first = 0
+    for batch in rows:
+        frame = pl.DataFrame(batch)  # as pyarrow itself would import pandas to make these arrays
+        for name, column in columns.items():
+            column[first : first + len(batch)] = frame[name].to_numpy()
+        first += len(batch)
+    order = np.argsort(columns["task"])
+    for name, column in columns.items():
+        columns[name] = column[order]
+    columns["task"] = numbered(columns["task"]).astype(np.int32)
+    columns["day"], days = _days(columns["day"])
+    of_domains = np.array([labels[domain] for domain in texts["domain"]], np.int32)
+    columns["label"] = of_domains[columns["domain"]]
+    return Scores(columns, texts, days)
+
+
+def _texts(connection: duckdb.DuckDBPyConnection, name: str) -> list[str]:
+    """The texts of a column, in the order of their numbers."""
+    values = statement("SELECT enum_range(NULL::report_${name}s)", name=name)
+    [(texts,)] = connection.execute(values).fetchall()
+    return texts
+
+
+def _days(days: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The places of days since 1970 among the distinct ones; and these."""
+    if not len(days):
+        return days, np.array([], "datetime64[D]")
+    first = days.min()
+    is_used = np.bincount(days - first) > 0
+    places = np.cumsum(is_used, dtype=np.int32) - 1
+    return places[days - first], (np.flatnonzero(is_used) + first).astype("datetime64[D]")
+
+
+class Summed:
+    """Sums by group, of what is added part by part."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.sums: Sums = {}
+
+    def add(self, name: str, place: Numbers, values: np.ndarray | None = None) -> None:
+        """Add values, or 1 each, to the groups at their places."""
+        summed = np.bincount(place, values, minlength=self._size)
+        self.sums[name] = self.sums[name] + summed if name in self.sums else summed
+
+
+def has_tasks_of_several(part: Part, name: str) -> bool:
+    """Whether the traces of any task differ in a column."""
+    is_again = part["task"][1:] == part["task"][:-1]
+    return bool((is_again & (part[name][1:] != part[name][:-1])).any())
+
+
+def numbered(*columns: np.ndarray) -> Numbers:
+    """Number rows in order, from 0, by what these columns have: (n,)."""
+    is_other = np.zeros(len(columns[0]), np.bool_)
+    for column in columns:
+        is_other[1:] |= column[1:] != column[:-1]
+    return np.cumsum(is_other, dtype=np.int64)
+
+
+def firsts(numbers: Numbers) -> Numbers:
+    """Where each number from 0 stands first, of those that ascend by 1: (g,)."""
+    return np.flatnonzero(np.diff(numbers, prepend=-1))

@@ -1,0 +1,21 @@
+-- The columns of every trace that the report needs, once, as numbers: texts by their places among all of theirs.
+SELECT
+    -- 64 bits, which two of ten million texts hardly ever share, and which are sooner compared.
+    hash(objective_hash) AS task,
+    enum_code(task_domain::report_domains)::INTEGER AS domain,
+    coalesce(enum_code(agent_id::report_agents)::INTEGER, -1) AS agent,
+    coalesce(enum_code(framework::report_frameworks)::INTEGER, -1) AS framework,
+    day_of(created_at) - DATE '1970-01-01' AS day,
+    extract('hour' FROM make_timestamp(epoch_us(created_at)))::UTINYINT AS hour,
+    score,
+    novelty,
+    confidence,
+    n_tools::INTEGER AS tools,
+    bin_of(score, 20)::UTINYINT AS score_bin,
+    bin_of(confidence, 10)::UTINYINT AS confidence_bin,
+    success,
+    meets_threshold,
+    cache_filling AS filling,
+    low_diversity_penalty AS penalty,
+    coalesce(max_similarity >= 0.95, false) AS repeats
+FROM scores;
