@@ -367,8 +367,8 @@ def log_plan(run: Run, plan: Plan) -> PlanDescription:
         warn(line)
     for line in loss_warnings(description):
         warn(line)
-    published = {str(day) for day in run.snapshot.days}
     for line in future_warnings(description):
+        published = {str(day) for day in run.snapshot.days}
         warn(line, repeated=published.issuperset(description.future_partitions))
     return description
 
