@@ -1,24 +1,19 @@
 """How the scores of each scope are spread: over the days, and about their mean."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from kp_batch.report.groupings import Key, scoped
 from kp_batch.report.labels import ALL
-from kp_batch.report.scores import Part, Scores
+from kp_batch.report.scores import Scores
 from kp_batch.report.sums import totals_of
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _EXTREMES = 10
 _SPREAD = pl.Schema(
-    {
-        "domain": pl.String,
-        **{f"p{100 * share:.0f}": pl.Float64 for share in _QUANTILES},
-        **dict.fromkeys(("repeats", "novelty_filling", "novelty_after", "deviation"), pl.Float64),
-    }
+    {**{f"p{100 * share:.0f}": pl.Float64 for share in _QUANTILES}, "deviation": pl.Float64}
 )
 
 
@@ -34,41 +29,36 @@ def days_of(scores: Scores, labels: Sequence[str]) -> pl.DataFrame:
 
 def spread_of(scores: Scores, labels: Sequence[str]) -> pl.DataFrame:
     """Of each scope: quantiles and deviation of the scores, repeats, and novelty by the cache."""
-    rows = []
-    if len(scores):
-        rows.append({"domain": ALL, **_spread(scores.columns)})
-    for place, label in enumerate(labels):
-        is_in = scores.columns["label"] == place
-        own = {name: scores.columns[name][is_in] for name in _OF_SPREAD}
-        rows.append({"domain": label, **_spread(own)})
-    return pl.DataFrame(rows, _SPREAD)
+    key = Key(lambda part: part["filling"].astype(np.int64), 2, "filling")
+    sums = totals_of(scores, scoped("spread", labels, key, ("novelty", "repeats")))
+    novelty = pl.col("novelty") / pl.col("traces")
+    shares = sums.group_by("domain").agg(
+        repeats=pl.col("repeats").sum() / pl.col("traces").sum(),
+        novelty_filling=novelty.filter(filling=1).first(),
+        novelty_after=novelty.filter(filling=0).first(),
+    )
+    rows = [_spread(_of_label(scores, place)) for place in range(len(labels))]
+    if rows:
+        rows.append(_spread(scores.columns["score"]))
+    names = pl.Series([*labels, ALL][: len(rows)], dtype=pl.String)
+    return pl.DataFrame(rows, _SPREAD).with_columns(domain=names).join(shares, on="domain")
 
 
-_OF_SPREAD = ("score", "novelty", "filling", "repeats")
+def _spread(score: np.ndarray) -> dict[str, float]:
+    shares = np.quantile(score, _QUANTILES).tolist()
+    return {**dict(zip(_SPREAD, shares, strict=False)), "deviation": float(score.std())}
 
 
-def _spread(own: Part) -> dict[str, Any]:
-    score, novelty, filling = own["score"], own["novelty"], own["filling"]
-    names = [name for name in _SPREAD if name.startswith("p")]
-    return {
-        **dict(zip(names, np.quantile(score, _QUANTILES).tolist(), strict=True)),
-        "repeats": own["repeats"].mean(),
-        "novelty_filling": _mean(novelty[filling]),
-        "novelty_after": _mean(novelty[~filling]),
-        "deviation": score.std(),
-    }
+def _of_label(scores: Scores, place: int) -> np.ndarray:
+    return scores.columns["score"][scores.columns["label"] == place]
 
 
 def extremes_of(scores: Scores, labels: Sequence[str]) -> pl.DataFrame:
     """The highest and the lowest scores of each label's domains: `score`, of distinct values."""
     found = [np.array([])]
     for place in range(len(labels)):
-        own = scores.columns["score"][scores.columns["label"] == place]
+        own = _of_label(scores, place)
         ends = min(_EXTREMES, len(own)) - 1
         own.partition((ends, len(own) - 1 - ends))
         found += [own[: ends + 1], own[len(own) - 1 - ends :]]
     return pl.DataFrame({"score": np.unique(np.concatenate(found))})
-
-
-def _mean(values: np.ndarray) -> float | None:
-    return values.mean() if len(values) else None

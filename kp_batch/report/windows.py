@@ -227,18 +227,27 @@ def _clusters(part: Part, place: np.ndarray, codes: np.ndarray) -> _Clusters:
 def _windows(clusters: _Clusters) -> Iterator[_Window]:
     """For each period up to four later than a cluster, unless its task is in one that is nearer."""
     apart = np.diff(clusters.number, append=clusters.number[-1:] + _FAR)
+    earlier = _earlier(clusters)
     for by in range(_BEFORE + 1):
-        n, score = _before(clusters, by)
         chosen = np.flatnonzero(apart > by)
+        n = clusters.n.copy() if by else np.zeros_like(clusters.n)
+        score = clusters.score.copy() if by else np.zeros_like(clusters.score)
+        for places, back, periods in earlier:
+            near = places[periods <= _BEFORE - by]
+            n[near] += clusters.n[near - back]
+            score[near] += clusters.score[near - back]
         yield _Window(by, chosen, n[chosen], score[chosen])
 
 
-def _before(clusters: _Clusters, by: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of each task, the traces and their score in the four periods before one so much later."""
-    n, score = np.zeros(len(clusters.n)), np.zeros(len(clusters.n))
-    for back in range(0 if by else 1, _BEFORE + 1 - by):
-        earlier = slice(0, max(0, len(n) - back))
-        is_within = clusters.number[back:] - clusters.number[earlier] <= _BEFORE - by
-        n[back:] += np.where(is_within, clusters.n[earlier], 0)
-        score[back:] += np.where(is_within, clusters.score[earlier], 0)
-    return n, score
+def _earlier(clusters: _Clusters) -> list[tuple[np.ndarray, int, np.ndarray]]:
+    """Of one to four places back: the clusters that have one of their task there, shortly before.
+
+    Returns:
+        These clusters' places; how many places back; and how many periods before.
+    """
+    found = []
+    for back in range(1, min(_BEFORE, len(clusters.n) - 1) + 1):
+        periods = clusters.number[back:] - clusters.number[:-back]
+        near = np.flatnonzero(periods <= _BEFORE)
+        found.append((near + back, back, periods[near]))
+    return found
