@@ -1,11 +1,13 @@
 """Asks a question of the catalog by its name, with values in place of SQL."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import polars as pl
 
-from kp_batch.duck import SQL, identifier, joined, statement
+from kp_batch.duck import SQL, identifier, joined, literal, statement
 from kp_batch.errors import KpBatchError
 from kp_batch.text import count_of
 from kp_batch.warehouse.answer_formats import frame_answer
@@ -13,7 +15,8 @@ from kp_batch.warehouse.questions import Question, questions, unknown_question
 from kp_batch.warehouse.reader import connect_to
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
-_COLUMNS = {"keys", "unit"}  # parameters that are columns of the scores; all others are values
+# A parameter of a call, and its default.
+_PARAMETER = re.compile(r"(\w+)(?: := (\[.*?\]|[^,]+))?(?:, |$)")
 
 
 def ask(
@@ -24,8 +27,8 @@ def ask(
     Args:
         snapshot: the tables that are asked.
         name: of the question.
-        values: of its parameters, in their order: names of columns where these are keys or a unit,
-            names of runs, see `find_runs`, where they are runs.
+        values: of its parameters, in their order: names of columns, periods and measures are texts
+            or lists of texts, names of runs as `find_runs` has them, a condition is SQL.
         named: further ones, by their names.
 
     Raises:
@@ -35,16 +38,31 @@ def ask(
     known = {question.name: question for question in questions()}
     if name not in known:
         raise unknown_question(name)
-    arguments, parameters = list[SQL](), list[object]()
-    for parameter, value in _bound(known[name], values, named).items():
-        if parameter in _COLUMNS:
-            arguments.append(_column(value))
-            continue
-        is_run = parameter.startswith("run_")
-        arguments.append(statement("?"))
-        parameters.append(snapshot.find_runs(str(value))[0].run_id if is_run else value)
+    bound = _bound(known[name], values, named)
+    arguments = [_argument(snapshot, *each) for each in bound.items()]
     with connect_to(snapshot) as connection:
-        return frame_answer(connection, _query(known[name], arguments), parameters)
+        return frame_answer(connection, _query(known[name], arguments))
+
+
+def _argument(snapshot: PublishedSnapshot, name: str, value: Any) -> SQL:
+    """A parameter by its name; as a literal, since DuckDB takes no columns of prepared values."""
+    if name.startswith("run_"):
+        value = snapshot.find_runs(str(value))[0].run_id
+    is_sql = name == "condition" and isinstance(value, str)
+    text = SQL(value) if is_sql else _literal(value)
+    return statement("$name := ($text)", name=identifier(name), text=text)
+
+
+def _literal(value: Any) -> SQL:
+    if value is None:
+        return statement("NULL")
+    if isinstance(value, bool | Integral):
+        return statement("$value", value=int(value))
+    if isinstance(value, Real):  # as a text, which may be that of infinity
+        return statement("$text::DOUBLE", text=literal(str(float(value))))
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return statement("[$values]", values=joined(map(_literal, value)))
+    return literal(str(value))
 
 
 def _query(question: Question, arguments: Sequence[SQL]) -> SQL:
@@ -59,20 +77,12 @@ def _query(question: Question, arguments: Sequence[SQL]) -> SQL:
 
 def _bound(question: Question, values: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
     """The value of each parameter of a question."""
-    parameters = [each for each in question.call.partition("(")[2].rstrip(")").split(", ") if each]
-    given = dict(zip(parameters, values, strict=False)) | dict(named)
-    if len(values) + len(named) != len(parameters) or {*given} != {*parameters}:
-        needed = f"takes {', '.join(parameters)}" if parameters else "takes no values"
+    call = question.call.partition("(")[2].removesuffix(")")
+    defaults = dict(_PARAMETER.findall(call))
+    given = dict(zip(defaults, values, strict=False)) | dict(named)
+    needed = {name for name, default in defaults.items() if not default}
+    if len(given) < len(values) + len(named) or not needed <= {*given} <= {*defaults}:
+        takes = f"takes {call}" if call else "takes no values"
         counted = count_of(len(values) + len(named), "value")
-        raise KpBatchError(
-            f"{question.name} {needed}, got {counted}; ask as in: {question.example}"
-        )
-    return {name: given[name] for name in parameters}
-
-
-def _column(names: str | Sequence[str]) -> SQL:
-    """One column, or several as a struct."""
-    if isinstance(names, str):
-        return identifier(names)
-    pairs = (statement("$name: $name", name=identifier(name)) for name in names)
-    return statement("{$pairs}", pairs=joined(pairs))
+        raise KpBatchError(f"{question.name} {takes}, got {counted}; ask as in: {question.example}")
+    return {name: value for name, value in given.items() if value is not None or name in needed}

@@ -33,7 +33,7 @@ def chart(warehouse: Path, name: str, domain: str | None = None) -> "ChartType":
 
     Args:
         warehouse: the folder of the tables.
-        name: one of `NAMES`, which are or read like the questions that they show; scores_over_time
+        name: one of `NAMES`; scores_over_time
             has steps that suit the span, scores_by_week and the like have those that they name.
         domain: of which it is; the page's word for several small ones stands for these. None: of
             all together.

@@ -28,7 +28,8 @@ FROM (
         CASE WHEN change = 0 THEN 0 ELSE least(abs(change) / error, 1e6) END AS t,
         CASE
             WHEN effective_before IS NULL OR least(effective, effective_before) < 5 THEN NULL
-            WHEN variance + variance_before = 0 THEN least(effective, effective_before) - 1
+            WHEN variance + variance_before < 1e-24
+                THEN CASE WHEN change = 0 THEN least(effective, effective_before) - 1 END
             ELSE least(
                 4 / squares_of_both - 1,
                 pow(variance + variance_before, 2) / (

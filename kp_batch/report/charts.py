@@ -22,7 +22,7 @@ from kp_batch.report.vega_lite import (
 )
 
 SCORE, NOVELTY, SUCCESS, STATED = "mean score", "mean novelty", "success", "stated confidence"
-PARTS = ("mix", "within", "came", "went")  # of the change of a mean
+PARTS = ("mix", "within", "entered", "exited")  # of the change of a mean
 FILLING = "cache filling"
 # What is said of a change.
 MORE_THAN_CHANCE, CHANCE, NOT_COMPARED = "more than chance", "within chance", "does not compare"

@@ -303,5 +303,5 @@ def _folded(data: ReportData) -> Iterator[Notice]:
             "folded",
             f"The {folded:,} smallest of {domains:,} domains are shown together, as ",
             Untrusted(data.others),
-            " (FROM scores_by_domain has each of them).",
+            " (FROM means_by('task_domain') has each of them).",
         )

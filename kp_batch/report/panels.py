@@ -74,7 +74,7 @@ def _of_changes(data: ReportData, scope: str) -> Iterator[str]:
     if scope == ALL:
         yield (
             "The bars add up to it: mix, other shares of the same domains; within, other scores in "
-            "the same domains; came and went, domains that are on one side alone. Of twenty "
+            "the same domains; entered and exited, domains that are on one side alone. Of twenty "
             "periods in which nothing changed, chance alone fills one dot."
         )
     else:
@@ -250,7 +250,7 @@ PANELS: tuple[Panel, ...] = (
         charts.changes,
         (
             *("begins", "ends", "traces", "mean", "mean_before", "change", "low", "high"),
-            *("mix", "within", "came", "went", "verdict"),
+            *("mix", "within", "entered", "exited", "verdict"),
         ),
         (
             Column("from", "begins", TIME),

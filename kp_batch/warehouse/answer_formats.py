@@ -67,15 +67,12 @@ def write_answer(
         raise KpBatchError(_refusal(str(error).expandtabs(2))) from error
 
 
-def frame_answer(
-    connection: duckdb.DuckDBPyConnection, query: str, values: Sequence[object] = ()
-) -> "pl.DataFrame":
+def frame_answer(connection: duckdb.DuckDBPyConnection, query: str) -> "pl.DataFrame":
     """The answer to a query as a frame, with exact numbers.
 
     Args:
         connection: the catalog.
         query: SQL over its views: one statement, or several of which the last one alone answers.
-        values: of the query's `?`.
 
     Raises:
         KpBatchError: DuckDB refuses the query, with its message; or it has no answer, or several,
@@ -87,7 +84,7 @@ def frame_answer(
             raise KpBatchError("a frame holds one answer, the last statement's: ask one at a time")
         for before in statements[:-1]:
             connection.execute(before)
-        answer = connection.sql(statements[-1], params=list(values))
+        answer = connection.sql(statements[-1])
         _check_named_apart(answer.columns)
         _check_types(answer)
         return frame_of(answer)

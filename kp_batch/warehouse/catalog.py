@@ -24,7 +24,7 @@ from kp_batch.text import parse_duration
 from kp_batch.warehouse.bucket.location import url_of
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import FORMAT_VERSION, Manifest
-from kp_batch.warehouse.questions import catalog_id, statements
+from kp_batch.warehouse.questions import catalog_id, question_statements, statements
 from kp_batch.warehouse.snapshot import PublishedSnapshot, parquet_relation
 
 _NAME = re.compile(r"\bkp\.(\w+)")  # of a view or a macro, in the SQL of macros and questions
@@ -65,7 +65,7 @@ def build(
 def _new_database(path: Path) -> Generator[duckdb.DuckDBPyConnection]:
     """Create a database, as kp, which is in use; it is on the disk, as a whole, at the end."""
     with small_work() as connection:
-        # Clients of DuckDB 1.4 and later can open this format; the newest needs 2.0.
+        # Clients of DuckDB 1.4.5 and later can open this format; the newest needs 2.0.
         attach = "ATTACH $path AS kp (STORAGE_VERSION 'v1.4.0')"
         connection.execute(statement(attach, path=literal(path)))
         connection.execute("USE kp")
@@ -85,9 +85,9 @@ def _without_rows(manifest: Manifest) -> Iterator[str]:
     """
     no_rows = {name: parquet_relation(name, []) for name in VIEWS}
     yield _MANIFEST
-    yield from _in_catalog("macros", manifest)
+    yield from _in_catalog(statements("macros"), manifest)
     yield from _views(manifest, no_rows)
-    yield from _in_catalog("questions", manifest)
+    yield from _in_catalog(question_statements(), manifest)
 
 
 def create_views(
@@ -177,16 +177,12 @@ def _copy_manifest(
     connection.execute("INSERT INTO manifest VALUES (?, ?, ?, ?, ?, ?)", values)
 
 
-def _in_catalog(folder: str, manifest: Manifest) -> Iterator[str]:
+def _in_catalog(texts: Iterable[str], manifest: Manifest) -> Iterator[str]:
     """The statements of macros or questions, which ask the functions of views in place of these."""
     functions = {name: f"{_rows_of(name, manifest)}()" for name in VIEWS}
-    # What a view names has to be there.
-    for text in sorted(statements(folder), key=_is_view):
-        yield _NAME.sub(lambda match: functions.get(match[1], f"main.{match[1]}"), text)
-
-
-def _is_view(text: str) -> bool:
-    return "CREATE VIEW" in text
+    return (
+        _NAME.sub(lambda match: functions.get(match[1], f"main.{match[1]}"), text) for text in texts
+    )
 
 
 def _unqualified(macros: str) -> str:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _SQL = files("kp_batch.warehouse").joinpath("sql")
 _GROUPS = (
+    "means",
     "distribution",
-    "like with like",
     "dimensions",
     "what if",
     "novelty",
@@ -31,7 +31,7 @@ _QUESTION = re.compile(
     r"-- Group: (?P<group>.+)\n"
     r"-- Example: (?P<example>.+);\n"
     r"(?:.*\n)*?"  # comments
-    r"CREATE (?:VIEW|MACRO) (?P<call>(?P<name>\w+)(?:\(.*?\))?) AS(?:.*\n)+"
+    r"CREATE (?:VIEW|MACRO) (?P<call>(?P<name>\w+)(?:\([^()]*\))?) AS(?:.*\n)+"
     r"COMMENT ON .+ IS '(?P<comment>.+)';\n"
 )
 
@@ -55,6 +55,18 @@ def statements(folder: str, *names: str) -> Iterator[str]:
     if not names:
         return _texts(_SQL.joinpath(folder))
     return (_SQL.joinpath(folder, f"{name}.sql").read_text("utf-8") for name in names)
+
+
+def question_statements() -> Iterator[str]:
+    """The statements of all questions, each after those that it names.
+
+    Those about means stand on sums, in the folder `means`, and these on one view.
+    """
+    first = "trace_measures"
+    yield from statements("questions", first)
+    yield from statements("means")
+    others = (text for text in statements("questions") if f"VIEW {first} " not in text)
+    yield from sorted(others, key=lambda text: "CREATE VIEW" in text)
 
 
 @cache
@@ -100,4 +112,6 @@ def _question(statement: str) -> Question:
     match = _QUESTION.fullmatch(statement)
     if match is None:
         raise ValueError(f"group, example, view or macro, and comment, got {statement!r}")
-    return Question(**{**match.groupdict(), "comment": match["comment"].replace("''", "'")})
+    call = " ".join(match["call"].split()).replace("( ", "(").replace(" )", ")")
+    comment = match["comment"].replace("''", "'")
+    return Question(**{**match.groupdict(), "call": call, "comment": comment})

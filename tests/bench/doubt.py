@@ -17,7 +17,7 @@ import polars as pl
 from scipy import stats
 
 from kp_batch.warehouse.catalog import create_macros
-from kp_batch.warehouse.questions import statements
+from tests.support.measured import ask_of
 
 DRAWS = 2_000
 TASKS = (5, 10, 30, 100)
@@ -63,21 +63,19 @@ def coverage(cell: Cell, draws: int = DRAWS) -> Coverage:
     rows = _traces(generator, cell, attempts)
     with duckdb.connect() as connection:
         create_macros(connection)
-        [question] = statements("questions", "means_by")
-        connection.register("scores", rows.to_arrow())
-        connection.execute(question.replace("kp.", ""))
-        answer = connection.sql("FROM means_by(draw) ORDER BY key").pl()
+        ask_of(connection, rows)
+        names = ["score", "success", "overconfidence"]
+        found = connection.sql(f"FROM means_by('draw', {names}) ORDER BY draw").pl()
+    answers = {name: found.filter(measure=name) for name in names}
     truth = MEAN if cell.share is None else cell.share
-    names = ("low", "high") if cell.share is None else ("success_low", "success_high")
-    low, high = (answer[name].to_numpy() for name in names)
+    answer = answers["score" if cell.share is None else "success"]
+    low, high = (answer[name].to_numpy() for name in ("low", "high"))
     effective = attempts.sum(1) ** 2 / (attempts**2).sum(1)
     given = ~np.isnan(low)
     width = overconfidence = None
     if cell.share is not None:
-        width = _mean(
-            (high - low) / _clopper_pearson(answer["success"].to_numpy(), effective), given
-        )
-        least, most = (answer[f"overconfidence_{end}"].to_numpy() for end in ("low", "high"))
+        width = _mean((high - low) / _clopper_pearson(answer["mean"].to_numpy(), effective), given)
+        least, most = (answers["overconfidence"][end].to_numpy() for end in ("low", "high"))
         gap = CONFIDENCE - cell.share
         overconfidence = _mean((least <= gap) & (gap <= most), given)
     return Coverage(
@@ -112,18 +110,10 @@ def _traces(generator: np.random.Generator, cell: Cell, attempts: np.ndarray) ->
             "draw": of_task // cell.tasks,
             "objective_hash": of_task,
             "score": scores,
-            "novelty": scores,
-            "success": generator.random(of_task.size) < shares[of_task],
+            "success": (generator.random(of_task.size) < shares[of_task]).astype(int),
+            "confidence": CONFIDENCE,
         }
-    ).with_columns(
-        meets_threshold="success",
-        confidence=CONFIDENCE,
-        cache_filling=False,
-        n_tools=0,
-        single_thought=False,
-        recovery_bonus=False,
-        low_diversity_penalty=False,
-    )
+    ).with_columns(overconfidence=pl.col("confidence") - pl.col("success"))
 
 
 def _shares(generator: np.random.Generator, cell: Cell, tasks: int) -> np.ndarray:

@@ -106,6 +106,19 @@ def near(value: float, truth: float, by: float) -> bool:
     return abs(value - truth) <= by
 
 
+def has_moved(row: Row) -> bool:
+    """Whether a change is more than chance, of all keys of its period."""
+    return row["adjusted_p_value"] is not None and row["adjusted_p_value"] < 0.05
+
+
+_DOMAINS = "changes_by('task_domain', 'week')"
+_OTHERS = "differences_from_others('agent_id', ['score', 'success'])"
+_PAIR = (
+    "differences_by('agent_id', 'plain', '{}', ['score', 'complexity', 'novelty', "
+    "'tool_diversity', 'outcome_confidence', 'success'])"
+)
+
+
 @claim("mean_changes", "mix down and within up hide each other, both of their size", "found")
 def _(asked: Asked) -> Trials:
     row = asked.row("mean_changes('week')", begins=plan.LAST)
@@ -114,12 +127,12 @@ def _(asked: Asked) -> Trials:
     yield row["mix"] < 0 < row["within"] and sizes
 
 
-@claim("mean_changes", "the four parts are the change, and no domain came or went", "always")
+@claim("mean_changes", "the four parts are the change, and no domain entered or exited", "always")
 def _(asked: Asked) -> Trials:
     first, beginning, *rows = asked.rows("mean_changes('week')")
     yield all(row["change"] is None and row["mix"] is None for row in (first, beginning))
     for row in rows:
-        parts = [row[name] for name in ("mix", "within", "came", "went")]
+        parts = [row[name] for name in ("mix", "within", "entered", "exited")]
         yield near(sum(parts), row["change"], 1e-9) and max(map(abs, parts[2:])) < 1e-9
 
 
@@ -129,31 +142,39 @@ def _(asked: Asked) -> Trials:
         yield covers(row, 0)
 
 
-@claim("domain_changes", "the domain that moved has moved up", "found")
+@claim("changes_by", "the parts are the change, and none is of weights", "always")
 def _(asked: Asked) -> Trials:
-    row = asked.row("domain_changes('week')", begins=plan.LAST, task_domain=plan.MOVED)
-    yield row["moved"] and row["low"] > 0
+    for row in asked.rows(_DOMAINS):
+        if row["parts"]:
+            yield near(sum(row["parts"].values()), row["change"], 1e-9)
+            yield row["parts"]["weights"] == 0
 
 
-@claim("domain_changes", "in the last week it has, and no other domain", "at least 95%")
+@claim("changes_by", "the domain that moved has moved up", "found")
 def _(asked: Asked) -> Trials:
-    rows = asked.rows("domain_changes('week')", begins=plan.LAST, moved=True)
+    row = asked.row(_DOMAINS, begins=plan.LAST, task_domain=plan.MOVED)
+    yield has_moved(row) and row["low"] > 0
+
+
+@claim("changes_by", "in the last week it has, and no other domain", "at least 95%")
+def _(asked: Asked) -> Trials:
+    rows = filter(has_moved, asked.rows(_DOMAINS, begins=plan.LAST))
     yield [row["task_domain"] for row in rows] == [plan.MOVED]
 
 
-@claim("domain_changes", "no domain has moved, of each other week", "at least 95%")
+@claim("changes_by", "no domain has moved, of each other week", "at least 95%")
 def _(asked: Asked) -> Trials:
-    moved = {row["begins"] for row in asked.rows("domain_changes('week')", moved=True)}
+    moved = {row["begins"] for row in filter(has_moved, asked.rows(_DOMAINS))}
     for week in range(1, plan.WEEKS - 1):
         yield plan.BEGIN + timedelta(weeks=week) not in moved
 
 
-@claim("domain_changes", "the interval covers the change, of each domain and week", "95%")
+@claim("changes_by", "the interval covers the change, of each domain and week", "95%")
 def _(asked: Asked) -> Trials:
-    for row in asked.rows("domain_changes('week')"):
-        has_moved = (row["task_domain"], row["begins"]) == (plan.MOVED, plan.LAST)
+    for row in asked.rows(_DOMAINS):
+        is_planted = (row["task_domain"], row["begins"]) == (plan.MOVED, plan.LAST)
         if row["begins"] > plan.BEGIN:
-            yield covers(row, plan.moved_by() if has_moved else 0)
+            yield covers(row, plan.moved_by() if is_planted else 0)
 
 
 @claim(
@@ -162,65 +183,70 @@ def _(asked: Asked) -> Trials:
     "at least 95%",
 )
 def _(asked: Asked) -> Trials:
-    for row in asked.rows("changes_by(agent_id, 'week')"):
-        has_moved = (row["key"], row["begins"]) == ("coder", plan.LAST)
-        if row["p_value"] is not None and not has_moved:
+    for row in asked.rows("changes_by('agent_id', 'week')"):
+        is_planted = (row["agent_id"], row["begins"]) == ("coder", plan.LAST)
+        if row["p_value"] is not None and not is_planted:
             yield row["p_value"] > 0.05
 
 
-@claim("scores_by_agent", "who takes easy tasks has the highest mean of its domain", "found")
+@claim("means_by", "who takes easy tasks has the highest mean of its domain", "found")
 def _(asked: Asked) -> Trials:
-    rows = asked.rows("scores_by_agent", task_domain="ops")
+    rows = asked.rows("means_by('agent_id', ['score'], task_domain = 'ops')")
     rows.sort(key=itemgetter("mean"), reverse=True)
     yield [row["agent_id"] for row in rows] == ["lucky", "able", "plain"]
 
 
-@claim("scores_by_agent", "the intervals of score and success cover the truth", "at least 95%")
+@claim("means_by", "the intervals of score and success by agent cover the truth", "at least 95%")
 def _(asked: Asked) -> Trials:
-    rows = asked.by_agent("scores_by_agent")
+    scores, successes = (
+        asked.by_agent(f"means_by('agent_id', ['{measure}'])") for measure in ("score", "success")
+    )
     for domain, agent in AGENTS:
         if domain in {"medical", "ops"}:
-            yield covers(rows[agent.name], plan.DOMAINS[domain].composite(agent))
-        yield covers(rows[agent.name], agent.stated - agent.overstates, "success")
+            yield covers(scores[agent.name], plan.DOMAINS[domain].composite(agent))
+        yield covers(successes[agent.name], agent.stated - agent.overstates)
 
 
 @claim(
-    "scores_by_domain",
-    "the intervals of score, success and novelty cover the truth",
+    "means_by",
+    "the intervals of score, success and novelty by domain cover the truth",
     "at least 95%",
 )
 def _(asked: Asked) -> Trials:
     for name, domain in plan.DOMAINS.items():
-        row = asked.row("scores_by_domain", task_domain=name)
+        rows = asked.rows("means_by('task_domain')", task_domain=name)
+        of = {row["measure"]: row for row in rows}
         if name not in {"code", "ops"}:
-            yield covers(row, plan.mean_score(name))
+            yield covers(of["score"], plan.mean_score(name))
         succeeds = sum(agent.stated - agent.overstates for agent in domain.agents)
-        yield covers(row, succeeds / len(domain.agents), "success")
-        yield covers(row, plan.NOVELTY, "novelty")
+        yield covers(of["success"], succeeds / len(domain.agents))
+        yield covers(of["novelty"], plan.NOVELTY)
 
 
-@claim("paired_agents", "who takes easy tasks is not better: score, and all else", "at least 95%")
+@claim("differences_by", "who takes easy tasks is not better: score, and all else", "at least 95%")
 def _(asked: Asked) -> Trials:
-    for row in asked.rows("paired_agents('plain', 'lucky')"):
+    for row in asked.rows(_PAIR.format("lucky")):
         yield covers(row, 0)
 
 
-@claim("paired_agents", "who is better is found, in score and complexity", "found")
+@claim("differences_by", "who is better is found, in score and complexity", "found")
 def _(asked: Asked) -> Trials:
     for measure in ("score", "complexity"):
-        yield asked.row("paired_agents('plain', 'able')", measure=measure)["low"] > 0
+        yield asked.row(_PAIR.format("able"), measure=measure)["low"] > 0
 
 
-@claim("paired_agents", "the difference is that of the means", "always")
+@claim("differences_by", "the difference is that of the means, and of the parts", "always")
 def _(asked: Asked) -> Trials:
-    for row in asked.rows("paired_agents('plain', 'lucky')"):
+    for row in asked.rows(_PAIR.format("lucky")):
         yield near(row["mean_b"] - row["mean_a"], row["difference"], 1e-9)
+        if row["parts"]:
+            yield near(sum(row["parts"].values()), row["difference"], 1e-9)
 
 
-@claim("paired_agents", "by as much as it is, and in nothing else", "at least 95%")
+@claim("differences_by", "by as much as it is, and in nothing else", "at least 95%")
 def _(asked: Asked) -> Trials:
     truths = {"complexity": 0.08, "score": 0.08 * plan.WEIGHTS["complexity"]}
-    for row in asked.rows("paired_agents('plain', 'able')"):
+    for row in asked.rows(_PAIR.format("able")):
         yield covers(row, truths.get(row["measure"], 0))
 
 
@@ -250,21 +276,21 @@ def from_others(asked: Asked, name: str, agent: Agent) -> dict[str, float]:
 
 @claim("differences_from_others", "who is better is above the others", "found")
 def _(asked: Asked) -> Trials:
-    row = asked.row("differences_from_others(agent_id)", unit="able")
-    yield row["score_low"] > 0
+    row = asked.row(_OTHERS, agent_id="able", measure="score")
+    yield row["low"] > 0
 
 
 @claim("differences_from_others", "who takes easy tasks is not above them", "at least 95%")
 def _(asked: Asked) -> Trials:
-    row = asked.row("differences_from_others(agent_id)", unit="lucky")
-    yield row["score_low"] <= 0
+    row = asked.row(_OTHERS, agent_id="lucky", measure="score")
+    yield row["low"] <= 0
 
 
 def covers_from_others(asked: Asked, measure: str) -> Trials:
     for name in ("medical", "ops"):
         for agent in plan.DOMAINS[name].agents:
-            row = asked.row("differences_from_others(agent_id)", unit=agent.name)
-            yield covers(row, from_others(asked, name, agent)[measure], measure)
+            row = asked.row(_OTHERS, agent_id=agent.name, measure=measure)
+            yield covers(row, from_others(asked, name, agent)[measure])
 
 
 @claim("differences_from_others", "by as much as they differ on a task, in score", "at least 95%")
@@ -279,8 +305,8 @@ def _(asked: Asked) -> Trials:
 
 @claim("differences_from_others", "the agents of the domains that have several", "always")
 def _(asked: Asked) -> Trials:
-    rows = asked.rows("differences_from_others(agent_id)")
-    names = [(row["task_domain"], row["unit"]) for row in rows]
+    rows = asked.rows(_OTHERS, measure="score")
+    names = [(row["task_domain"], row["agent_id"]) for row in rows]
     yield names == sorted(
         (name, agent.name) for name, agent in AGENTS if name in {"medical", "ops"}
     )
@@ -314,57 +340,57 @@ def _(asked: Asked) -> Trials:
     yield all(row["brier_skill"] <= 1e-9 for row in rows)
 
 
-@claim("confidence_bins", "who states one value has one bin; all traces are in one", "always")
+@claim("means_by", "who states one value has one bin; all traces are in one", "always")
 def _(asked: Asked) -> Trials:
-    rows = asked.rows("confidence_bins")
-    only = asked.row("confidence_bins", agent_id="constant")
-    yield near(only["low"], 0.7, 1e-9) and near(only["stated"], 0.7, 1e-9)
+    rows = asked.rows("means_by(['agent_id', 'confidence_bin'], ['confidence'])")
+    [only] = [row for row in rows if row["agent_id"] == "constant"]
+    yield near(only["confidence_bin"], 0.7, 1e-9) and near(only["mean"], 0.7, 1e-9)
     yield sum(row["traces"] for row in rows) == asked.key.rows.height
-    yield all(row["low"] - 1e-9 <= row["stated"] <= row["high"] + 1e-9 for row in rows)
+    yield all(-1e-9 <= row["mean"] - row["confidence_bin"] <= 0.1 + 1e-9 for row in rows)
 
 
-@claim("repeated_texts", "the copies, and no other text", "always")
+@claim("repeats", "the copies, and no other text", "always")
 def _(asked: Asked) -> Trials:
-    rows = asked.rows("repeated_texts")
+    rows = asked.rows("repeats('text_hash')")
     yield {row["text_hash"]: row["traces"] for row in rows} == asked.key.copies
 
 
-@claim("repeated_objectives", "what is tried again, and no other objective", "always")
+@claim("repeats", "what is tried again, and no other objective", "always")
 def _(asked: Asked) -> Trials:
-    rows = asked.rows("repeated_objectives")
+    rows = asked.rows("repeats('objective_hash')")
     yield {row["objective_hash"]: row["traces"] for row in rows} == asked.key.attempts
     yield all(row["texts"] == row["traces"] for row in rows)
 
 
-@claim("dimension_effects", "complexity drives one domain, and an override another", "found")
+@claim("part_effects", "complexity drives one domain, and an override another", "found")
 def _(asked: Asked) -> Trials:
     for domain, part, share in plan.driven():
-        rows = asked.rows("dimension_effects", task_domain=domain)
+        rows = asked.rows("part_effects", task_domain=domain)
         most = max(rows, key=itemgetter("share_of_variance"))
         yield most["part"] == part and near(most["share_of_variance"], share, 0.1)
 
 
-@claim("dimension_effects", "the shares of a domain sum to 1", "always")
+@claim("part_effects", "the shares of a domain sum to 1", "always")
 def _(asked: Asked) -> Trials:
     for domain in (*plan.DOMAINS, "early"):
-        rows = asked.rows("dimension_effects", task_domain=domain)
+        rows = asked.rows("part_effects", task_domain=domain)
         yield near(sum(row["share_of_variance"] for row in rows), 1, 1e-9)
 
 
-@claim("override_effects", "the override of one domain, its traces, and no other", "always")
+@claim("part_effects", "the override of one domain, its traces, and no other", "always")
 def _(asked: Asked) -> Trials:
-    rows = asked.rows("override_effects")
-    found = [(row["task_domain"], row["override"], row["traces"]) for row in rows]
+    rows = [row for row in asked.rows("part_effects") if row["weight"] is None and row["traces"]]
+    found = [(row["task_domain"], row["part"], row["traces"]) for row in rows]
     yield found == [("support", "single_thought", asked.key.singles)]
 
 
-@claim("override_effects", "what it does to them, and to the mean of the domain", "found")
+@claim("part_effects", "what it does to them, and to the mean of the domain", "found")
 def _(asked: Asked) -> Trials:
-    row = asked.row("override_effects")
+    row = asked.row("part_effects", task_domain="support", part="single_thought")
     domain = plan.DOMAINS["support"]
     effect = 0.1 - domain.composite(domain.agents[0])
-    is_right = near(row["mean_effect"], effect, 0.05)
-    yield is_right and near(row["effect_on_mean"], plan.SINGLE * effect, 0.05)
+    is_right = near(row["effect_where_any"], effect, 0.05)
+    yield is_right and near(row["mean_effect"], plan.SINGLE * effect, 0.05)
 
 
 @claim("cache_beginnings", "which cache filled, to the trace, and which never did", "always")
@@ -385,12 +411,12 @@ def _(asked: Asked) -> Trials:
         yield near(more, plan.FILLING_NOVELTY - plan.NOVELTY, 0.15)
 
 
-@claim("cache_share_of_domain", "all of a cache of one domain, none for who comes first", "always")
+@claim("trace_measures", "all of a cache of one domain, none for who comes first", "always")
 def _(asked: Asked) -> Trials:
-    shares = {row["trace_id"]: row["share"] for row in asked.rows("cache_share_of_domain")}
+    shares = {row["trace_id"]: row["cache_share_of_domain"] for row in asked.rows("trace_measures")}
     traces = asked.key.rows
     alone = [shares[trace] for trace in traces.filter(cache_group="never")["trace_id"]]
-    yield alone == [None, *[1.0] * (plan.EARLY_TRACES["never"] - 1)]
+    yield alone == [0, *[1.0] * (plan.EARLY_TRACES["never"] - 1)]
     for domain in plan.DOMAINS:
         yield shares[traces.filter(task_domain=domain)["trace_id"][0]] == 0
 

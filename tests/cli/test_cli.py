@@ -280,7 +280,7 @@ def test_a_shell_completes_runs_and_domains_and_changes_nothing(
 @pytest.mark.telling
 @pytest.mark.process
 def test_a_shell_completes_questions_and_formats() -> None:
-    words = {"COMP_WORDS": "kp-batch sql novelty_by_a", "COMP_CWORD": "2"}
+    words = {"COMP_WORDS": "kp-batch sql novelty_b", "COMP_CWORD": "2"}
     done = subprocess.run(
         [Path(sys.executable).with_name("kp-batch")],
         env=os.environ | words | {"_KP_BATCH_COMPLETE": "bash_complete"},
@@ -288,7 +288,7 @@ def test_a_shell_completes_questions_and_formats() -> None:
         text=True,
         check=True,
     )
-    assert (done.stdout, done.stderr) == ("plain,novelty_by_age\n", "")
+    assert (done.stdout, done.stderr) == ("plain,novelty_by\n", "")
     assert completed("import", "") == sorted(["auto", *FORMATS])
 
 

@@ -34,10 +34,24 @@ def ran(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def ranks(warehouse: kp_batch.Warehouse, as_of: str | None = None) -> tuple[float, float]:
-    [row] = (
-        warehouse.ask("agent_rank_correlations", as_of=as_of).filter(task_domain="code").to_dicts()
-    )
-    return row["success"], row["tools"]
+    query = """
+        WITH agents AS (
+            PIVOT (
+                FROM means_by('agent_id', ['score', 'success', 'tools'], task_domain = 'code')
+            )
+            ON measure USING any_value(mean) GROUP BY agent_id
+        ),
+        ranks AS (
+            SELECT
+                average_rank(score, 1) AS score,
+                average_rank(success, 1) AS success,
+                average_rank(tools, 1) AS tools
+            FROM agents
+        )
+        SELECT corr(score, success), corr(score, tools) FROM ranks
+    """
+    [row] = warehouse.sql(query, as_of).rows()
+    return row
 
 
 @pytest.mark.process

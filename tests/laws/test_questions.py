@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -17,6 +18,7 @@ from tests.support.oracle.history import History, State
 from tests.support.oracle.questions import (
     ANSWERS,
     ARGUMENTS,
+    call,
     distributions,
     drift,
     rejects,
@@ -54,11 +56,10 @@ def test_law_a_question_answers_as_its_oracle(
     history: History,
     connections: list[duckdb.DuckDBPyConnection],
     name: str,
-    arguments: tuple[float, ...],
+    arguments: tuple[Any, ...],
     at: int,
 ) -> None:
-    call = f"{name}({', '.join(map(str, arguments))})" if arguments else name
-    rows = ask(connections[at], f"FROM {call}")
+    rows = ask(connections[at], call(name, arguments))
     assert_same(rows, ANSWERS[name](history.states[at], *arguments), UNSTATED)
 
 
@@ -70,8 +71,7 @@ def test_law_a_drawn_archive_answers_as_its_oracle(by_chance: History) -> None:
         with connect(history.warehouse, state.run_id) as connection:
             before = assert_scores(connection, state, before)
             for name, arguments in CALLS:
-                call = f"{name}({', '.join(map(str, arguments))})" if arguments else name
-                rows = ask(connection, f"FROM {call}")
+                rows = ask(connection, call(name, arguments))
                 assert_same(rows, ANSWERS[name](state, *arguments), UNSTATED)
             assert_same(
                 ask(connection, "FROM rejects_by_code"), rejects_by_code(state), {"rejected_on"}

@@ -17,7 +17,6 @@ from kp_batch.report.data import FRAMES, ReportData, gather
 from kp_batch.report.labels import ALL
 from kp_batch.report.panels import PANELS
 from kp_batch.report.themes import NOTEBOOK
-from kp_batch.warehouse.questions import questions
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import write_jsonl
 from tests.support.hourly import said
@@ -137,18 +136,6 @@ def test_scores_over_time_have_steps_of_the_unit_that_is_named(
     if len(rows) <= 10:  # each step has its label
         length = 4 if unit == "year" else 7
         assert f">{starts[0][:length]}<" in vl_convert.vegalite_to_svg(spec)
-
-
-def test_a_name_of_a_chart_is_that_of_the_question_it_shows() -> None:
-    asked = {question.name for question in questions()}
-    assert {*NAMES} - asked == {
-        "scores_over_time",
-        "traces_over_time",
-        "success_by_score",
-        "scores_by_month",
-        "scores_by_quarter",
-        "scores_by_year",
-    }
 
 
 def test_the_page_on_notebooks_names_every_chart() -> None:

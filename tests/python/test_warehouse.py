@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import re
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
@@ -22,6 +23,7 @@ from polars.testing import assert_frame_equal
 import kp_batch as kp
 from kp_batch.cli import _MODULES
 from kp_batch.cli import kp_batch as commands
+from kp_batch.dimensions import DIMENSIONS
 from kp_batch.errors import (
     ArchiveError,
     AuditError,
@@ -287,11 +289,13 @@ def test_a_view_that_is_empty_has_its_columns(tmp_path: Path, own: kp.Warehouse)
 @pytest.mark.slow
 def test_each_question_can_be_asked_by_its_name(wh: kp.Warehouse) -> None:
     for question in questions():
-        arguments = question.call.partition("(")[2].rstrip(")").split(", ")
+        call = question.call.partition("(")[2].removesuffix(")")
         values = {
             "keys": ["task_domain", "profile"],
             "unit": "agent_id",
             "period": "week",
+            "measures": ["score", "overconfidence"],
+            "condition": "success OR novelty > 0.2",
             "a": "it's",
             "b": "y",
             "run_a": "latest",
@@ -300,11 +304,12 @@ def test_each_question_can_be_asked_by_its_name(wh: kp.Warehouse) -> None:
             "similarity": 0.99,
             "bins": 5,
             "steps": 4,
-            **dict.fromkeys(("wc", "wn", "wd", "wo"), 0.25),
+            "what": "age",
+            "hash": "text_hash",
+            **{f"weight_of_{dimension}": 0.25 for dimension in DIMENSIONS},
         }
-        if question.name == "paired_groups":
-            values |= {each: f'{{"agent_id":"{values[each]}"}}' for each in ("a", "b")}
-        given = {name: values[name] for name in arguments if name}
+        arguments = re.findall(r"(\w+)(?= := |, |$)", re.sub(r":= \[.*?\]", ":= x", call))
+        given = {name: values[name] for name in arguments if name in values}
         answer = wh.ask(question.name, *given.values())
 
         again = wh.ask(question.name, **given)
@@ -313,31 +318,34 @@ def test_each_question_can_be_asked_by_its_name(wh: kp.Warehouse) -> None:
 
 
 @pytest.mark.slow
-def test_a_key_is_a_column_and_a_value_is_none(wh: kp.Warehouse) -> None:
+def test_a_value_is_no_sql_but_a_condition(wh: kp.Warehouse) -> None:
     by_name = wh.ask("means_by", "profile")
 
-    assert by_name.equals(wh.sql("FROM means_by(profile)"))
-    both = wh.ask("means_by", ["task_domain", "profile"])
-    assert both.equals(wh.sql("FROM means_by({'task_domain': task_domain, 'profile': profile})"))
+    assert by_name.equals(wh.sql("FROM means_by('profile')"))
+    both = wh.ask("means_by", ["task_domain", "profile"], ["score"], condition="novelty < 0.5")
+    assert both.equals(
+        wh.sql("FROM means_by(['task_domain', 'profile'], ['score'], novelty < 0.5)")
+    )
     drift = wh.ask("drift", "latest", "latest")
     assert drift.equals(wh.sql("FROM drift(latest(), latest())"))
     quoted = wh.ask("differences_by", "agent_id", "it's", "y")
-    assert quoted.equals(wh.sql("FROM differences_by(agent_id, 'it''s', 'y')"))
+    assert quoted.equals(wh.sql("FROM differences_by('agent_id', 'it''s', 'y')"))
     with pytest.raises(KpBatchError, match=r"^no trace has y'\); DROP TABLE scores; --"):
         wh.ask("differences_by", "agent_id", "it's", "y'); DROP TABLE scores; --")
-    with pytest.raises(KpBatchError, match='column "profile\\) FROM'):
-        wh.ask("means_by", "profile) FROM")
+    with pytest.raises(KpBatchError, match="profile'\\) from"):
+        wh.ask("means_by", "profile') FROM")
 
 
 @pytest.mark.parametrize(
     ("question", "values", "message"),
     [
-        ("scores_by_weak", [], "there is no question 'scores_by_weak', did you mean"),
-        ("near_duplicates", [], r"takes similarity, got 0 values; ask as in: FROM near_duplicates"),
-        ("near_duplicates", [0.9, 0.8], "takes similarity, got 2 values"),
-        ("scores_by_week", [1], "takes no values, got 1 value"),
-        ("means_by", ["nothing"], 'column "nothing" not found'),
-        ("domain_changes", ["weak"], "^a period is day, week, month, quarter or year"),
+        ("mean_by", [], "there is no question 'mean_by', did you mean"),
+        ("near_repeats", [], r"takes similarity, got 0 values; ask as in: FROM near_repeats"),
+        ("near_repeats", [0.9, 0.8], "takes similarity, got 2 values"),
+        ("timestamp_ties", [1], "takes no values, got 1 value"),
+        ("means_by", [], r"takes keys, measures := \[.*, condition := true, got 0 values"),
+        ("means_by", ["nothing"], 'Column "nothing" was selected but was not found'),
+        ("mean_changes", ["weak"], 'Column "weak" was selected but was not found'),
         ("drift", ["2031", "latest"], "there is no run '2031'"),
     ],
 )
@@ -609,7 +617,7 @@ def test_a_failed_page_is_a_warning_of_the_run(
     def fails(*_: object) -> str:
         raise OSError("no page")
 
-    monkeypatch.setattr(build, "report", fails)
+    monkeypatch.setattr(build, "gather", fails)
     run = own.run(cache_size=3, max_reject_share=1, report=True)
 
     assert run.status == "done"

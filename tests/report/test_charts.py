@@ -390,7 +390,7 @@ def test_a_step_that_is_not_over_is_faint() -> None:
 
 @laid_out
 def test_the_parts_of_a_change_add_up_above_and_below_zero() -> None:
-    names = ("mix", "within", "came", "went")
+    names = ("mix", "within", "entered", "exited")
     number = 0
     for drawing in drawings("mean_changes"):
         known = [row for row in drawing.rows if row.get("mix") is not None]

@@ -1,7 +1,7 @@
 """What the report shows: of archives that chance makes, as an oracle states it, and by example."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
@@ -202,26 +202,50 @@ def _assert_answers(
     def answer(question: str) -> list[dict[str, Any]]:
         return ask(connection, f"FROM {question} WHERE task_domain = ?", name)
 
-    _assert_among(data.of("domains", label), answer("scores_by_domain"), {})
-    _assert_among(data.of("agents", label), answer("scores_by_agent"), {"unit": "agent_id"})
-    frameworks = data.of("frameworks", label)
-    _assert_among(frameworks, answer("scores_by_framework"), {"unit": "framework"})
-    paired = {
-        "shared_tasks": "tasks",
-        "success_difference_low": "success_low",
-        "success_difference_high": "success_high",
-    }
+    for frame, column in (("domains", None), ("agents", "agent_id"), ("frameworks", "framework")):
+        keys = ["task_domain", *([column] if column else [])]
+        measures = [*_MEASURES]
+        means = _of_measures(answer(f"means_by({keys}, {measures})"), column, _MEASURES)
+        _assert_among(data.of(frame, label), means, {})
+    paired = {"shared_tasks": "tasks"}
     for unit, frame in (("agent_id", "agents"), ("framework", "frameworks")):
-        own = ("unit", "score_difference", "score_low", "score_high", "success_difference")
+        found = answer(f"differences_from_others('{unit}', ['score', 'success'])")
+        of_units = _of_measures(found, unit, {"score": "score", "success": "success_difference"})
+        own = ("unit", "score_difference", "score_low", "score_high", "success_difference_low")
         rows = data.of(frame, label).drop_nulls("shared_tasks").select(*own, *paired)
-        _assert_among(rows, answer(f"differences_from_others({unit})"), paired)
+        _assert_among(rows, of_units, paired | {"score_difference": "score_difference"})
     drivers = data.of("drivers", label).with_columns(pl.col("part").str.replace_all(" ", "_"))
-    whole = drivers.drop("traces", "mean_effect", "total_effect")
-    _assert_among(whole, answer("dimension_effects"), {"effect_on_mean": "mean_effect"})
-    applied = drivers.drop_nulls("traces").drop("weight", "share_of_variance")
-    _assert_among(applied, answer("override_effects"), {"part": "override"})
-    changes = answer(f"domain_changes('{data.period}')")
-    _assert_among(data.of("domain_changes", label), changes, {})
+    whole = drivers.select("part", "weight", "share_of_variance", "effect_on_mean")
+    _assert_among(whole, answer("part_effects"), {"effect_on_mean": "mean_effect"})
+    changes = answer(f"changes_by('task_domain', '{data.period}')")
+    _assert_among(data.of("domain_changes", label), changes, {"p_value": "adjusted_p_value"})
+
+
+# The columns of a frame that begin with the mean of a measure.
+_MEASURES = {
+    "score": "mean",
+    "novelty": "novelty",
+    "success": "success",
+    "share_at_threshold": "share",
+    "overconfidence": "overconfidence",
+    "tools": "tools",
+}
+
+
+def _of_measures(
+    answer: Sequence[dict[str, Any]], unit: str | None, names: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """The answers about each unit as one row, as the frames have them."""
+    found: dict[Any, dict[str, Any]] = {}
+    for each in answer:
+        key = each[unit] if unit else None
+        own = found.setdefault(key, {"unit": key, "traces": each["traces"], "tasks": each["tasks"]})
+        name = names[each["measure"]]
+        ends = "" if name == "mean" else f"{name}_"
+        own |= {name: each["mean"], f"{ends}low": each["low"], f"{ends}high": each["high"]}
+        if "difference" in each:
+            own[f"{each['measure']}_difference"] = each["difference"]
+    return [*found.values()]
 
 
 def _assert_among(

@@ -183,8 +183,8 @@ CHANGE = {
     "mix": 0.06,
     "within": 0.04,
     "p_value": 0.001,
-    "came": 0.0,
-    "went": 0.0,
+    "entered": 0.0,
+    "exited": 0.0,
     "filling": 0.0,
     "filling_before": 0.0,
     "is_over": True,
@@ -211,14 +211,14 @@ def test_a_change_of_the_mean_is_told_with_its_parts_the_largest_first() -> None
     assert found.question == "FROM mean_changes('day') WHERE begins = '2026-01-30'"
 
 
-@pytest.mark.parametrize(("came", "went"), [(-0.02, 0.03), (0.02, -0.03)])
+@pytest.mark.parametrize(("entered", "exited"), [(-0.02, 0.03), (0.02, -0.03)])
 def test_of_domains_that_came_or_went_it_is_told_whether_they_score_more(
-    came: float, went: float
+    entered: float, exited: float
 ) -> None:
-    [found] = mean_change(changed({"came": came, "went": went}), ALL)
-    more, less = ("less", "more") if came < 0 else ("more", "less")
-    assert f"{came:+.3f} as domains came that score {more}" in found.sentence
-    assert f"{went:+.3f} as domains went that score {more}" in found.sentence
+    [found] = mean_change(changed({"entered": entered, "exited": exited}), ALL)
+    more, less = ("less", "more") if entered < 0 else ("more", "less")
+    assert f"{entered:+.3f} as domains entered that score {more}" in found.sentence
+    assert f"{exited:+.3f} as domains exited that score {more}" in found.sentence
     assert f"that score {less}" not in found.sentence
 
 
@@ -231,7 +231,7 @@ SILENT = {
     "filling": {"filling": 0.11},
     "filling before": {"filling_before": 0.11},
     "of few tasks": {"low": None, "high": None},
-    "without a domain before": {"mix": None, "within": None, "came": None, "went": None},
+    "without a domain before": {"mix": None, "within": None, "entered": None, "exited": None},
 }
 
 

@@ -351,7 +351,7 @@ def test_the_domains_without_a_label_of_their_own_are_counted() -> None:
     assert isinstance(notice.parts[1], Untrusted)
     assert notice.sentence == (
         "The 1,198 smallest of 1,200 domains are shown together, as 1,198 small ones "
-        "(FROM scores_by_domain has each of them)."
+        "(FROM means_by('task_domain') has each of them)."
     )
 
 

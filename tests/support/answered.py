@@ -42,32 +42,49 @@ def has(row: Row, finding: Finding) -> bool:
 def answers(finding: Finding, rows: Sequence[Row]) -> Iterator[Row]:
     """The rows of an answer; where a finding tells of two, both in one."""
     match finding.code:
-        case "driver" | "override":
-            key = {"driver": "part", "override": "override"}[finding.code]
-            pairs = ((row, other) for row in rows for other in rows if row[key] != other[key])
+        case "driver":
+            pairs = ((row, other) for row in rows for other in rows if row["part"] != other["part"])
             for row, other in pairs:
                 yield {**row, **{f"second_{name}": value for name, value in other.items()}}
             yield from rows
         case "success":
-            for low in rows:
-                for high in rows:
-                    yield {**_bin("low", low), **_bin("high", high)}
+            pairs = ((low, high) for low in rows for high in rows)
+            yield from ({**_bin("low", low), **_bin("high", high)} for low, high in pairs)
+        case "paired_agents" | "paired_frameworks":
+            column = "agent_id" if finding.code == "paired_agents" else "framework"
+            units = grouped(rows, lambda row: (row["task_domain"], row[column]))
+            yield from ({"unit": own[0][column], **_of_measures(own)} for own in units.values())
+        case "domain_moved":
+            yield from ({**row, "p_value": row["adjusted_p_value"]} for row in rows)
         case "cache_filling":
-            for own in grouped(rows, lambda row: row.get("task_domain")).values():
-                sides = {row["cache_filling"]: row for row in own}
-                filling = sides.get(True, {"traces": 0, "novelty": None})
-                yield {
-                    "cache_filling": filling["traces"],
-                    "novelty_filling": filling["novelty"],
-                    "novelty_after": sides[False]["novelty"] if False in sides else None,
-                    "share": filling["traces"] / sum(row["traces"] for row in own),
-                }
+            yield from map(_of_both, grouped(rows, lambda row: row.get("task_domain")).values())
         case _:
             yield from rows
 
 
+def _of_both(rows: Sequence[Row]) -> dict[str, Any]:
+    """What came while a cache was filling, and what came later, as one row."""
+    sides = {row["cache_filling"]: row for row in rows}
+    filling = sides.get(True, {"traces": 0, "novelty": None})
+    return {
+        "cache_filling": filling["traces"],
+        "novelty_filling": filling["novelty"],
+        "novelty_after": sides[False]["novelty"] if False in sides else None,
+        "share": filling["traces"] / sum(row["traces"] for row in rows),
+    }
+
+
+def _of_measures(rows: Sequence[Row]) -> dict[str, Any]:
+    """The rows of one unit, a row for each measure, as one."""
+    found = {"traces": rows[0]["traces"], "tasks": rows[0]["tasks"]}
+    for row in rows:
+        found |= {f"{row['measure']}_{name}": row[name] for name in ("difference", "low", "high")}
+    return found
+
+
 def _bin(side: str, row: Row) -> dict[str, Any]:
-    own = {**row, "least": row["key"]["least"]}
+    ends = {"success": row["mean"], "success_low": row["low"], "success_high": row["high"]}
+    own = {"traces": row["traces"], "least": row["score_bin"], **ends}
     return {f"{side}_{name}": value for name, value in own.items()}
 
 

@@ -35,34 +35,6 @@ def day() -> pl.Expr:
     return pl.col("created_at").dt.convert_time_zone("UTC").dt.date()
 
 
-def override_effects(scores: pl.DataFrame) -> pl.DataFrame:
-    rows: dict[tuple[str, str], list[float]] = {}
-    for row in scores.iter_rows(named=True):
-        now = row["composite"]
-        for name, changed in (
-            ("single_thought", lambda _: 0.1),
-            ("recovery_bonus", lambda value: min(1.0, value + 0.1)),
-            ("low_diversity_penalty", lambda value: max(0.0, value - 0.1)),
-        ):
-            if row[name]:
-                rows.setdefault((row["task_domain"], name), []).append(changed(now) - now)
-                now = changed(now)
-    of_all = dict(scores.group_by("task_domain").len().iter_rows())
-    return pl.DataFrame(
-        [
-            {
-                "task_domain": domain,
-                "override": name,
-                "traces": len(effects),
-                "share": len(effects) / of_all[domain],
-                "mean_effect": sum(effects) / len(effects),
-                "effect_on_mean": sum(effects) / of_all[domain],
-            }
-            for (domain, name), effects in rows.items()
-        ]
-    )
-
-
 def gaps(scores: pl.DataFrame) -> pl.DataFrame:
     days = sorted(set(scores.select(day()).to_series()))
     return pl.DataFrame(

@@ -132,7 +132,7 @@ def test_rows_fail_a_query_that_is_to_have_none_and_are_printed(
         ("FROM drift", "ask drift(run_a, run_b) as in: FROM drift(previous(), latest())"),
         ("SELECT drift(1, 2)", "ask drift(run_a, run_b) as in: FROM drift(previous(), latest())"),
         ("FROM drift(previous, 1)", "ask previous() as in: SELECT previous()"),
-        ("FROM novelty_by_age()", "ask novelty_by_age as in: FROM novelty_by_age"),
+        ("FROM score_distribution()", "ask score_distribution as in: FROM score_distribution"),
         ("FROM nothing", None),
     ],
 )

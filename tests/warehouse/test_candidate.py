@@ -248,7 +248,7 @@ def test_the_candidate_of_a_first_preview_can_be_asked_and_audited(tmp_path: Pat
     wh.preview(path, embedder="none", audits=audits)
     assert wh.sql("SELECT count(*) FROM scores", as_of="candidate").item() == 1
     assert wh.scores(as_of="candidate").collect().height == 1
-    assert wh.ask("scores_by_domain", as_of="candidate").height == 1
+    assert wh.ask("means_by", "task_domain", ["score"], as_of="candidate").height == 1
     assert [result.rows for result in wh.audit("candidate")] == [1]
     for ask in (wh.scores, wh.runs, wh.audit, wh.verify, wh.settings, wh.vacuum, wh.sweep):
         with pytest.raises(KpBatchError, match="is no warehouse; run an archive first"):

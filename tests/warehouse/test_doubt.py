@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import date, timedelta
 from typing import Any
 
 import duckdb
@@ -13,8 +13,8 @@ from scipy import stats
 
 from kp_batch.dimensions import DIMENSIONS
 from kp_batch.warehouse.catalog import create_macros
-from kp_batch.warehouse.questions import statements
 from tests.bench.doubt import Cell, Coverage, coverage
+from tests.support.measured import ask_of
 from tests.support.oracle.answers import assert_same
 from tests.support.oracle.doubts import differences
 
@@ -22,7 +22,7 @@ from tests.support.oracle.doubts import differences
 @pytest.fixture
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as connection:
-        create_macros(connection, "doubt", "day_of")
+        create_macros(connection)
         yield connection
 
 
@@ -62,15 +62,13 @@ def changes(connection: duckdb.DuckDBPyConnection, *weeks: Iterable[tuple[int, f
         {
             "objective_hash": str(task),
             "score": score,
-            "created_at": datetime(2026, 1, 5 + 7 * number, tzinfo=UTC),
+            "day": date(2026, 1, 5 + 7 * number),
         }
         for number, week in enumerate(weeks)
         for task, score in week
     ]
-    connection.register("scores", pl.DataFrame(rows).to_arrow())
-    [question] = statements("questions", "changes_by")
-    connection.execute(question.replace("kp.", "").replace("CREATE", "CREATE OR REPLACE"))
-    *_, last = connection.sql("FROM changes_by(1, 'week')").to_arrow_table().to_pylist()
+    ask_of(connection, pl.DataFrame(rows))
+    *_, last = connection.sql("FROM changes_by('everything', 'week')").to_arrow_table().to_pylist()
     return last
 
 
@@ -130,22 +128,19 @@ def test_no_interval_is_given_of_four_tasks() -> None:
         )
 
 
-def test_nothing_came_or_went_where_the_domains_are_the_same(
+def test_nothing_entered_or_exited_where_the_domains_are_the_same(
     connection: duckdb.DuckDBPyConnection,
 ) -> None:
-    connection.execute("""
-        CREATE TABLE scores AS
-        SELECT
-            TIMESTAMPTZ '2026-01-05 00:00:00+00' + to_days(place // 10) AS created_at,
-            'domain ' || place % 3 AS task_domain,
-            place AS objective_hash,
-            0.1 + place * 0.37 % 1 AS score
-        FROM range(70) AS of_traces(place)
-    """)
-    for question in statements("questions", "changes_by", "mean_changes"):
-        connection.execute(question.replace("kp.", ""))
-    rows = connection.execute("SELECT came, went FROM mean_changes('day')").fetchall()
-    assert rows == [(None, None), *[(0, 0)] * 6]
+    places = range(70)
+    rows = {
+        "day": [date(2026, 1, 5) + timedelta(days=place // 10) for place in places],
+        "task_domain": [f"domain {place % 3}" for place in places],
+        "objective_hash": [*places],
+        "score": [0.1 + place * 0.37 % 1 for place in places],
+    }
+    ask_of(connection, pl.DataFrame(rows))
+    answer = connection.execute("SELECT entered, exited FROM mean_changes('day')").fetchall()
+    assert answer == [(None, None), *[(0, 0)] * 6]
 
 
 @pytest.mark.parametrize("alike", [0.0, 0.8])
@@ -157,15 +152,15 @@ def test_a_difference_on_the_same_tasks_is_that_of_plain_loops(
         {
             "objective_hash": str(task),
             "agent_id": agent,
-            "success": bool(generator.random() < (own if generator.random() < alike else 0.5)),
+            "success": int(generator.random() < (own if generator.random() < alike else 0.5)),
             **{name: generator.random() for name in ("score", *DIMENSIONS)},
         }
         for task, own in enumerate(generator.random(12).round())
         for agent in ("a", "b")
         for _ in range(3)
     ]
-    connection.register("scores", pl.DataFrame(rows).to_arrow())
-    [question] = statements("questions", "differences_by")
-    connection.execute(question.replace("kp.", ""))
-    answer = connection.sql("FROM differences_by(agent_id, 'a', 'b')").to_arrow_table()
-    assert_same(answer.to_pylist(), differences(rows, "agent_id", "a", "b"))
+    ask_of(connection, pl.DataFrame(rows))
+    names = ["score", *DIMENSIONS, "success"]
+    answer = connection.sql(f"FROM differences_by('agent_id', 'a', 'b', {names})").to_arrow_table()
+    found = [{**row, "parts": None} for row in answer.to_pylist()]
+    assert_same(found, [{**row, "parts": None} for row in differences(rows, "agent_id", "a", "b")])

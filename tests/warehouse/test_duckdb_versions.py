@@ -20,7 +20,7 @@ pytestmark = pytest.mark.process
 
 NEWEST = duckdb.__version__
 BUILDERS = ("2.0.0", NEWEST)
-READERS = ("1.4.0", "1.5.6", "2.0.0", NEWEST)
+READERS = ("1.4.5", "1.5.6", "2.0.0", NEWEST)
 FORMULAS = (
     "SELECT score_mean(score) AS mean, score_quantiles(score) AS quantiles FROM scores",
     "SELECT stability_index(a.bins, b.bins) AS i FROM distributions AS a, distributions AS b",

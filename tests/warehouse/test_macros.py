@@ -213,5 +213,5 @@ def test_a_view_that_calls_a_formula_answers_in_an_attached_catalog(
     publish_nothing(tmp_path)
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH '{tmp_path / 'kp.duckdb'}' AS {alias} (READ_ONLY)")
-        for view in ("profile_comparison", "override_effects", "score_distribution"):
+        for view in ("profile_comparison", "part_effects", "score_distribution"):
             assert connection.execute(f"FROM {alias}.{view}").fetchall() == []

@@ -25,10 +25,10 @@ from tests.support.archives import trace, write_jsonl
 from tests.support.pages import DOCS, blocks
 from tests.support.profiles import undated
 from tests.support.publications import publish_nothing
-from tests.support.queries import ask, assert_same, day, gaps, override_effects
+from tests.support.queries import ask, assert_same, day, gaps
 
 QUESTIONS = ROOT / "kp_batch" / "warehouse" / "sql" / "questions"
-MACROS = QUESTIONS.with_name("macros")
+MACROS, MEANS = QUESTIONS.with_name("macros"), QUESTIONS.with_name("means")
 PAGE = DOCS / "reference" / "questions.md"
 MACRO = re.compile(r"^CREATE MACRO (\w+)\(", re.MULTILINE)
 
@@ -56,50 +56,10 @@ def distribution(scores: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def over_time(scores: pl.DataFrame, name: str, when: pl.Expr) -> pl.DataFrame:
-    return scores.group_by(when.alias(name), "task_domain").agg(
-        traces=pl.len(),
-        mean=pl.col("score").mean(),
-        median=pl.col("score").median(),
-        novelty=pl.col("novelty").mean(),
-        worth_sharing=(pl.col("score") >= 0.6).sum(),
-    )
-
-
-def by_value(scores: pl.DataFrame, *names: str) -> pl.DataFrame:
-    return scores.group_by(names).agg(
-        traces=pl.len(),
-        mean=pl.col("score").mean(),
-        worth_sharing=(pl.col("score") >= 0.6).sum(),
-        novelty=pl.col("novelty").mean(),
-    )
-
-
-def dimension_statistics(scores: pl.DataFrame) -> pl.DataFrame:
-    values = [
-        expression
-        for name in DIMENSIONS
-        for expression in (pl.col(name).mean(), pl.col(name).std().alias(f"{name}_deviation"))
-    ]
-    return scores.group_by("task_domain").agg(pl.len().alias("traces"), *values)
-
-
-def dimension_correlations(scores: pl.DataFrame) -> pl.DataFrame:
-    pairs = [(a, b) for i, a in enumerate(DIMENSIONS) for b in DIMENSIONS[i + 1 :]]
-    return scores.group_by("task_domain").agg(
-        pl.corr(a, b).fill_nan(None).alias(f"{a}_{b}") for a, b in pairs
-    )
-
-
 def by_repetition(scores: pl.DataFrame) -> pl.DataFrame:
     before = pl.int_range(pl.len()).over("text_hash", order_by=["created_at", "trace_id"])
-    value = pl.col("novelty")
-    return scores.group_by(before.clip(0, 10).alias("times_before")).agg(
-        traces=pl.len(),
-        mean_novelty=value.mean(),
-        least_novelty=value.min(),
-        greatest_novelty=value.max(),
-    )
+    times = pl.when(before < 10).then(before.cast(pl.String)).otherwise(pl.lit("10 or more"))
+    return by_band(scores, times)
 
 
 def by_similarity(scores: pl.DataFrame) -> pl.DataFrame:
@@ -117,25 +77,35 @@ def by_similarity(scores: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("0.50 to 0.80"))
         .otherwise(pl.lit("below 0.50"))
     )
-    return scores.group_by(band.alias("similarity")).agg(
-        traces=pl.len(),
-        share=pl.len() / len(scores),
-        mean_novelty=pl.col("novelty").mean(),
-        mean_age_s=pl.col("nearest_age_s").mean(),
-    )
+    return by_band(scores, band)
 
 
 def by_age(scores: pl.DataFrame) -> pl.DataFrame:
-    edges = [0, 60, 3600, 86_400, 604_800]
-    with_nearest = scores.drop_nulls("nearest_age_s")
-    band = pl.Series([max(e for e in edges if age >= e) for age in with_nearest["nearest_age_s"]])
+    names = {
+        0: "below 1 minute",
+        60: "1 minute to 1 hour",
+        3600: "1 hour to 1 day",
+        86_400: "1 day to 1 week",
+        604_800: "1 week or more",
+    }
+    near = scores.drop_nulls("nearest_age_s")
+    return by_band(
+        near, pl.Series([names[max(e for e in names if age >= e)] for age in near["nearest_age_s"]])
+    )
+
+
+def by_band(scores: pl.DataFrame, band: pl.Expr | pl.Series) -> pl.DataFrame:
+    value = pl.col("novelty")
     return (
-        with_nearest.with_columns(from_age_s=band)
-        .group_by("from_age_s")
+        scores.with_columns(band=band)
+        .group_by("band")
         .agg(
             traces=pl.len(),
-            mean_novelty=pl.col("novelty").mean(),
-            median_novelty=pl.col("novelty").median(),
+            share=pl.len() / len(scores),
+            mean_novelty=value.mean(),
+            median_novelty=value.median(),
+            least_novelty=value.min(),
+            greatest_novelty=value.max(),
         )
     )
 
@@ -151,6 +121,13 @@ def repeated(scores: pl.DataFrame) -> pl.DataFrame:
             first_trace_id=pl.col("trace_id").sort_by("created_at", "trace_id").first(),
         )
         .filter(pl.col("traces") > 1)
+    )
+
+
+def dimension_correlations(scores: pl.DataFrame) -> pl.DataFrame:
+    pairs = [(a, b) for i, a in enumerate(DIMENSIONS) for b in DIMENSIONS[i + 1 :]]
+    return scores.group_by("task_domain").agg(
+        pl.corr(a, b).fill_nan(None).alias(f"{a}_{b}") for a, b in pairs
     )
 
 
@@ -197,18 +174,11 @@ def furthest(scores: pl.DataFrame) -> pl.DataFrame:
 
 ANSWERS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "score_distribution": distribution,
-    "scores_by_day": lambda scores: over_time(scores, "day", day()),
-    "scores_by_week": lambda scores: over_time(scores, "week", day().dt.truncate("1w")),
-    "scores_by_agent": lambda scores: by_value(scores, "task_domain", "agent_id"),
-    "scores_by_framework": lambda scores: by_value(scores, "task_domain", "framework"),
-    "scores_by_group": lambda scores: by_value(scores, "cache_group"),
-    "dimension_statistics": dimension_statistics,
     "dimension_correlations": dimension_correlations,
-    "override_effects": override_effects,
-    "novelty_by_repetition": by_repetition,
-    "novelty_by_similarity": by_similarity,
-    "novelty_by_age": by_age,
-    "repeated_texts": repeated,
+    "novelty_by('repetition')": by_repetition,
+    "novelty_by('similarity')": by_similarity,
+    "novelty_by('age')": by_age,
+    "repeats('text_hash')": repeated,
     "days_without_traces": gaps,
     "timestamp_ties": ties,
     "recorded_score_differences": recorded_differences,
@@ -330,10 +300,10 @@ def test_traces_are_compared_under_the_weights_in_force_at_their_time(tmp_path: 
     assert weights["profile_id"].is_in(ask(tmp_path / "wh", "FROM profiles")["profile_id"]).all()
 
 
-def test_near_duplicates_are_those_over_the_given_similarity(
+def test_near_repeats_are_those_over_the_given_similarity(
     warehouse: Path, scores: pl.DataFrame
 ) -> None:
-    answer = ask(warehouse, "FROM near_duplicates(0.9)")
+    answer = ask(warehouse, "FROM near_repeats(0.9)")
     wanted = scores.filter(pl.col("max_similarity") >= 0.9).select(answer.columns)
     assert len(answer) > 0
     assert_same(answer, wanted)
@@ -341,7 +311,7 @@ def test_near_duplicates_are_those_over_the_given_similarity(
 
 @pytest.mark.telling
 @pytest.mark.slow
-def test_traces_of_one_text_are_near_duplicates_at_one(tmp_path: Path) -> None:
+def test_traces_of_one_text_are_near_repeats_at_one(tmp_path: Path) -> None:
     words = [trace(id=f"{n}-{letter}", objective=f"say {n}") for n in range(20) for letter in "ab"]
     own = RescoreConfig(
         archive=(str(write_jsonl(tmp_path / "a.jsonl", words)),),
@@ -352,8 +322,8 @@ def test_traces_of_one_text_are_near_duplicates_at_one(tmp_path: Path) -> None:
     copies = {f"{n}-b" for n in range(20)}
     cosines = ask(own.warehouse, "SELECT trace_id FROM scores WHERE max_similarity >= 1")
     assert not copies <= {*cosines["trace_id"]}  # rounding
-    assert {*ask(own.warehouse, "FROM near_duplicates(1.0)")["trace_id"]} >= copies
-    assert ask(own.warehouse, "FROM near_duplicates(1.1)").is_empty()
+    assert {*ask(own.warehouse, "FROM near_repeats(1.0)")["trace_id"]} >= copies
+    assert ask(own.warehouse, "FROM near_repeats(1.1)").is_empty()
 
 
 def test_the_furthest_from_what_was_recorded_come_first_with_what_they_met(
@@ -488,7 +458,8 @@ def test_every_question_says_what_it_answers_and_is_among_them(warehouse: Path) 
         )
         comments = dict(connection.execute(f"{views} UNION ALL {macros}").fetchall())
     names = {path.stem for path in QUESTIONS.glob("*.sql")}
-    formulas = {name for path in MACROS.glob("*.sql") for name in MACRO.findall(path.read_text())}
+    files = [*MACROS.glob("*.sql"), *MEANS.glob("*.sql")]
+    formulas = {name for path in files for name in MACRO.findall(path.read_text())}
     assert comments.keys() == names | formulas | set(VIEWS)
     assert all(comments[name] for name in formulas)
     assert all(comments[name] and "?" in comments[name] for name in names)
@@ -536,7 +507,7 @@ CALLED = (
     "SELECT {0}latest(), {0}previous()",
     "FROM {0}drift({0}previous(), {0}latest())",
     "FROM {0}what_if(0.1, 0.2, 0.3, 0.4) ORDER BY ALL",
-    "FROM {0}near_duplicates(0.9)",
+    "FROM {0}near_repeats(0.9)",
     "FROM {0}score_histogram(20)",
     "FROM {0}threshold_curve(4)",
     "FROM {0}profile_comparison ORDER BY ALL",
@@ -565,8 +536,6 @@ def test_questions_ask_for_the_views_of_the_catalog_alone() -> None:
 
 # Each way to ask the views: by a view, by a view of a macro, by a macro of macros.
 ASKED = {
-    "novelty_by_age": "FROM $.novelty_by_age",
-    "scores_by_week": "FROM $.scores_by_week",
     "largest_score_differences": "FROM $.largest_score_differences",
     "dated_weights": "FROM $.dated_weights",
     "rejects_by_code": "FROM $.rejects_by_code",
@@ -652,15 +621,16 @@ def test_no_catalog_answers_from_that_of_another_copy_of_its_warehouse(tmp_path:
     ("question", "reason"),
     [
         (
-            "paired_agents('patchwork-a', 'patchwork-a')",
+            "differences_by('agent_id', 'patchwork-a', 'patchwork-a')",
             "two different values, neither of them null",
         ),
-        ("paired_agents('patchwork-a', NULL)", "two different values, neither of them null"),
-        ("paired_agents('patchwork-a', 'ops')", "no trace has ops, which was to be compared"),
-        ("paired_frameworks('no one', 'langgraph')", "no trace has no one, which was to be"),
-        ("changes_by(1, 'fortnight')", "a period is day, week, month, quarter or year"),
-        ("mean_changes('fortnight')", "a period is day, week, month, quarter or year"),
-        ("domain_changes(NULL)", "a period is day, week, month, quarter or year"),
+        ("differences_by('agent_id', 'ops', NULL)", "two different values, neither of them null"),
+        ("differences_by('agent_id', 'patchwork-a', 'ops')", "no trace has ops, which was to be"),
+        ("differences_by('framework', 'no one', 'langgraph')", "no trace has no one, which was"),
+        ("changes_by('agent_id', 'fortnight')", 'Column "fortnight" was selected but was not'),
+        ("novelty_by('luck')", "novelty goes by age, similarity or repetition"),
+        ("mean_changes('fortnight')", 'Column "fortnight" was selected but was not'),
+        ("changes_by('task_domain', NULL)", "COLUMNS expects"),
     ],
 )
 def test_questions_refuse_what_they_cannot_compare(

@@ -94,7 +94,8 @@ class AnswerMethods(Place):
             as_of: as of `scores`.
 
         Examples:
-            >>> wh.sql("SELECT task_domain, round(mean, 3) FROM scores_by_domain LIMIT 2").rows()
+            >>> means = "FROM means_by('task_domain', ['score'])"
+            >>> wh.sql(f"SELECT task_domain, round(mean, 3) {means} LIMIT 2").rows()
             [('code', 0.526), ('customer_service', 0.505)]
         """
         from kp_batch.warehouse.answer_formats import frame_answer
@@ -110,13 +111,14 @@ class AnswerMethods(Place):
 
         Args:
             question: its name.
-            values: of its parameters, in their order. Columns are texts, or lists of texts:
-                `wh.ask("means_by", ["task_domain", "agent_id"])`; and so are the names of runs.
+            values: of its parameters, in their order. Columns, measures and runs are texts, or
+                lists of texts: `wh.ask("means_by", ["task_domain", "agent_id"], ["score"])`; a
+                condition is SQL.
             as_of: as of `scores`.
             named: further values, by their names.
 
         Examples:
-            >>> wh.ask("near_duplicates", 0.99).height
+            >>> wh.ask("near_repeats", 0.99).height
             116
             >>> halves = wh.ask("score_histogram", bins=2).filter(task_domain="code")
             >>> halves.select("low", "traces").rows()
@@ -131,8 +133,8 @@ class AnswerMethods(Place):
         """The named questions: group, name, call with its parameters, comment, example.
 
         Examples:
-            >>> wh.questions().filter(pl.col("name") == "near_duplicates")["call"].item()
-            'near_duplicates(similarity)'
+            >>> wh.questions().filter(pl.col("name") == "near_repeats")["call"].item()
+            'near_repeats(similarity)'
         """
         from kp_batch.warehouse.questions import questions
 
@@ -159,8 +161,8 @@ class AnswerMethods(Place):
         """A chart of the report in Altair, with its rows: to show, to save, or to change.
 
         Args:
-            name: that of the question which it shows: scores_by_domain, scores_by_agent,
-                scores_by_week, ...; the error of an unknown one lists all.
+            name: scores_by_domain, scores_by_agent, scores_by_week, ...; the error of an
+                unknown one lists all.
             domain: of which it is; None: of all together.
 
         Examples:

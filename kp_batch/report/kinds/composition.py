@@ -19,11 +19,6 @@ from kp_batch.report.finding import (
 from kp_batch.text import count_of
 
 _DRIVES = 0.3  # of the variance, from which on a part drives a score
-_OF_ALL = (
-    "SELECT override, sum(traces) AS traces, sum(traces) / (SELECT count(*) FROM scores) AS share, "
-    "sum(total_effect) / sum(traces) AS mean_effect, sum(total_effect) AS total_effect "
-    "FROM override_effects GROUP BY override"
-)
 
 
 def driver(data: ReportData, scope: str) -> Iterator[Finding]:
@@ -41,7 +36,7 @@ def driver(data: ReportData, scope: str) -> Iterator[Finding]:
         yield Finding(
             "driver",
             ("In ", Untrusted(label), *_drive(data, label, [first, *also])),
-            query("FROM dimension_effects", task_domain=data.names[label]),
+            query("FROM part_effects", task_domain=data.names[label]),
             _numbers(first)
             | {f"second_{name}": n for row in also for name, n in _numbers(row).items()},
             traces,
@@ -86,9 +81,7 @@ def override(data: ReportData, scope: str) -> Iterator[Finding]:
                     f"in all{other}."
                 ),
             ),
-            query("FROM override_effects", task_domain=data.names[scope])
-            if scope in data.names
-            else _OF_ALL,
+            query(_asked(row, second), task_domain=data.names.get(scope)),
             {
                 "override": row["part"].replace(" ", "_"),
                 **only(row, "traces", "mean_effect", "total_effect"),
@@ -98,6 +91,20 @@ def override(data: ReportData, scope: str) -> Iterator[Finding]:
             row["traces"],
             abs(row["mean_effect"]),
         )
+
+
+def _asked(row: Row, second: Row | None) -> str:
+    """What an override does, and what the second does in all."""
+    name, other = (each and each["part"].replace(" ", "_") for each in (row, second))
+    columns = (
+        f"'{name}' AS override",
+        f"count(*) FILTER ({name}) AS traces",
+        "traces / count(*) AS share",
+        f"sum(from_{name}) AS total_effect",
+        "total_effect / traces AS mean_effect",
+        *([f"sum(from_{other}) AS second_total_effect"] if other else []),
+    )
+    return f"SELECT {', '.join(columns)} FROM trace_measures"  # noqa: S608 (shown, not executed)
 
 
 def _total(row: Row) -> str:

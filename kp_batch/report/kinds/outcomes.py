@@ -26,7 +26,7 @@ from kp_batch.text import shortened
 
 _OFF = 0.05  # how far a stated confidence is off success at the least, to be worth a sentence
 
-_BY_BIN = "FROM means_by({'task_domain': task_domain, 'least': bin_of(score, 10) / 10})"
+_BY_BIN = "FROM means_by(['task_domain', 'score_bin'], ['success'])"
 
 
 def confidence(data: ReportData, scope: str) -> Iterator[Finding]:
@@ -91,7 +91,7 @@ def success(data: ReportData, scope: str) -> Iterator[Finding]:
                     f"{_often(high)} only{', although a failure lowers a score' * lowers}."
                 ),
             ),
-            query(_BY_BIN, **{"key.task_domain": data.names[label]}),
+            query(_BY_BIN, task_domain=data.names[label]),
             _of_sides(low=low, high=high),
             low["traces"],
             high["mean"] - low["mean"],

@@ -25,11 +25,11 @@ _CHANCE = 0.05 / _RECENT  # of a p-value: of so many periods, each by itself
 _PARTS = {  # of a change, and what each is where it is below 0, and above
     "within": ("within the domains", "within the domains"),
     "mix": ("by the mix of domains", "by the mix of domains"),
-    "came": ("as domains came that score less", "as domains came that score more"),
-    "went": ("as domains went that score more", "as domains went that score less"),
+    "entered": ("as domains entered that score less", "as domains entered that score more"),
+    "exited": ("as domains exited that score more", "as domains exited that score less"),
 }
 _OF_ALL = (
-    " JOIN (SELECT begins, change AS change_of_all, within, mix, came, went "
+    " JOIN (SELECT begins, change AS change_of_all, within, mix, entered, exited "
     "FROM mean_changes('{}')) USING (begins)"
 )
 _CHANGE = ("begins", "traces", "mean", "change", "low", "high", "p_value")
@@ -133,5 +133,5 @@ def _numbers_of_all(row: Row) -> dict[str, float | None]:
 
 def _asked(data: ReportData, row: Row, hidden: Row | None) -> str:
     also = _OF_ALL.format(data.period) if hidden else ""
-    of_period = f"FROM domain_changes('{data.period}'){also}"
-    return f"{of_period} WHERE begins = '{row['begins']}' AND moved"
+    of_period = f"FROM changes_by('task_domain', '{data.period}'){also}"
+    return f"{of_period} WHERE begins = '{row['begins']}' AND adjusted_p_value < 0.05"

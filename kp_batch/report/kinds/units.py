@@ -28,6 +28,12 @@ _FOLLOWS, _HARDLY = 0.5, 0.3  # correlations of ranks: from, and up to
 _ALIKE = 0.1  # the most that shares of successes may be off each other, to be about the same
 _SPEARMANS = 1.06  # of Fisher's variance of a correlation, that of ranks is so many times as large
 _SUM = pl.col("traces").sum()
+_RANKED = (
+    "SELECT task_domain, agents, success.correlation AS success, tools.correlation AS tools "
+    "FROM (FROM agent_rank_correlations WHERE measure = 'success') AS success "
+    "JOIN (FROM agent_rank_correlations WHERE measure = 'tools') AS tools "
+    "USING (task_domain, agents)"
+)
 
 
 def ranking(data: ReportData, scope: str) -> Iterator[Finding]:
@@ -53,7 +59,7 @@ def ranking(data: ReportData, scope: str) -> Iterator[Finding]:
                     f"({success:.2f}): to rank them by score is not to rank them by success."
                 ),
             ),
-            query("FROM agent_rank_correlations", task_domain=data.names[label]),
+            query(_RANKED, task_domain=data.names[label]),
             {"agents": len(agents), "success": success, "tools": tools},
             found["traces"],
             found["off"],
@@ -61,15 +67,25 @@ def ranking(data: ReportData, scope: str) -> Iterator[Finding]:
 
 
 def _correlations(agents: pl.DataFrame) -> Row:
-    """Of the ranks of agents by score, none where a side never varies; how far off they are."""
+    """Of the ranks of agents by score, and how far off they are.
+
+    None where a side never varies, or where more than half of its agents share one value.
+    """
     score = pl.col("mean").round(12).rank()
     mean = (pl.col("traces") * pl.col("mean")).sum() / _SUM
+    success, tools = pl.col("success").round(12).rank(), pl.col("tools").round(12).rank()
     return agents.select(
-        success=pl.corr(score, pl.col("success").rank()).fill_nan(None),
-        tools=pl.corr(score, pl.col("tools").round(12).rank()).fill_nan(None),
+        success=pl.when(_varies(score, success)).then(pl.corr(score, success)).fill_nan(None),
+        tools=pl.when(_varies(score, tools)).then(pl.corr(score, tools)).fill_nan(None),
         off=(pl.col("traces") * (pl.col("mean") - mean).abs()).sum() / _SUM,
         traces=_SUM,
     ).row(0, named=True)
+
+
+def _varies(*ranks: pl.Expr) -> pl.Expr:
+    """Whether at most half of the agents share one rank, on each side."""
+    tied = (each.value_counts(name="n").struct.field("n").max() for each in ranks)
+    return pl.max_horizontal(*tied) <= pl.len() / 2
 
 
 def _follows(correlation: float, agents: int, among: int) -> bool:
@@ -101,9 +117,9 @@ def paired(data: ReportData, scope: str) -> Iterator[Finding]:
                     ),
                 ),
                 query(
-                    f"FROM differences_from_others({column})",
+                    f"FROM differences_from_others('{column}', ['score', 'success'])",
                     task_domain=data.names[row["domain"]],
-                    unit=row["unit"],
+                    **{column: row["unit"]},
                 ),
                 only(
                     row,

@@ -1,6 +1,6 @@
 -- By how much the mean score of all domains together changed to each period from the four before, and why;
 -- within the span. Of the domains on both sides the means are weighed by the shares among these, each by the
--- mean of both sides, so that mix and within are the whole of their change; what came and what went shift a mean
+-- mean of both sides, so that mix and within are the whole of their change; what entered and what exited shift a mean
 -- by as much as they are off these. Given: changed, whose rows with a domain are its sums; step, a text.
 WITH of_domains AS (
     SELECT
@@ -35,9 +35,9 @@ parts AS (
             AS mix,
         sum((n / of_both.n + n_before / of_both.n_before) / 2 * (score / n - score_before / n_before))
             AS within,
-        sum(CASE WHEN n_before IS NULL THEN score - n * of_both.mean ELSE 0 END) / sum(n) AS came,
+        sum(CASE WHEN n_before IS NULL THEN score - n * of_both.mean ELSE 0 END) / sum(n) AS entered,
         sum(CASE WHEN n IS NULL THEN n_before * of_both.mean_before - score_before ELSE 0 END)
-            / sum(n_before) AS went
+            / sum(n_before) AS exited
     FROM sides
     WHERE of_both.n IS NOT NULL
     GROUP BY number
@@ -47,8 +47,8 @@ SELECT
     changes.* EXCLUDE (task_domain),
     mix,
     within,
-    came,
-    went,
+    entered,
+    exited,
     filling,
     filling_before,
     coalesce(begins + $step::INTERVAL <= getvariable('ended')::TIMESTAMP, true) AS is_over

@@ -42,6 +42,10 @@ def assert_same(
 
 def is_near(value: Any, expected: Any) -> bool:
     """Equal, numbers nearly; nothing is NaN."""
+    if isinstance(value, Mapping) and isinstance(expected, Mapping):
+        return {*value} == {*expected} and all(
+            is_near(value[name], expected[name]) for name in value
+        )
     if isinstance(value, float) and expected is not None:
         return math.isclose(value, expected, rel_tol=_NEAR, abs_tol=_NEAR)
     return bool(value == expected)
@@ -52,4 +56,6 @@ def _order(row: Sequence[Any]) -> list[str]:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(map(_text, value.values()))
     return f"{value + 10:.6f}" if isinstance(value, float) else str(value)

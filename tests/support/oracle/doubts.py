@@ -99,7 +99,7 @@ def means(rows: Sequence[Row]) -> dict[str, Any]:
     novelty = interval(rows, itemgetter("novelty"))
     success = share_interval(rows, itemgetter("success"))
     share = share_interval(rows, itemgetter("meets_threshold"))
-    gap = _gap_interval(rows)
+    gap = gap_interval(rows)
     return {
         "traces": len(rows),
         "tasks": len(tasks_of(rows)),
@@ -131,7 +131,7 @@ def _gap(row: Row) -> float:
     return float(row["confidence"] - row["success"])
 
 
-def _gap_interval(rows: Sequence[Row]) -> tuple[float | None, float | None]:
+def gap_interval(rows: Sequence[Row]) -> tuple[float | None, float | None]:
     """By Newcombe: what is stated has the jackknife's doubt, what happened has Wilson's."""
     stated, happened = itemgetter("confidence"), itemgetter("success")
     (least, most), (low, high) = interval(rows, stated), share_interval(rows, happened)
@@ -165,7 +165,7 @@ def differences(rows: Sequence[Row], column: str, a: Any, b: Any) -> Answer:
         changes = [second - first for first, second in zip(of_a, of_b, strict=True)]
         low = high = None
         if len(both) >= EFFECTIVE:
-            find = _difference_of_shares if measure == "success" else _difference
+            find = difference_of_shares if measure == "success" else difference
             low, high = find(of_a, of_b)
         answer.append(
             {
@@ -196,8 +196,8 @@ def differences_from_others(rows: Sequence[Row], column: str) -> Answer:
                     "unit": value,
                     "traces": sum(len(task[value]) for task in own),
                     "tasks": len(own),
-                    **_from_others(own, value, "score", _difference),
-                    **_from_others(own, value, "success", _difference_of_shares),
+                    **_from_others(own, value, "score", difference),
+                    **_from_others(own, value, "success", difference_of_shares),
                 }
             )
     return answer
@@ -222,14 +222,14 @@ def _from_others(
     }
 
 
-def _difference(of_a: Sequence[float], of_b: Sequence[float]) -> tuple[float, float]:
+def difference(of_a: Sequence[float], of_b: Sequence[float]) -> tuple[float, float]:
     changes = [second - first for first, second in zip(of_a, of_b, strict=True)]
     n, middle = len(changes), math.fsum(changes) / len(changes)
     margin = student_t(n - 1) * (deviation(changes) or 0) / math.sqrt(n)
     return middle - margin, middle + margin
 
 
-def _difference_of_shares(of_a: Sequence[float], of_b: Sequence[float]) -> tuple[float, float]:
+def difference_of_shares(of_a: Sequence[float], of_b: Sequence[float]) -> tuple[float, float]:
     """Newcombe's: the distances to the ends of both intervals, added as correlated errors are."""
     n, alike = len(of_a), correlation(of_a, of_b) or 0
     (a, (a_low, a_high)), (b, (b_low, b_high)) = (
@@ -271,18 +271,19 @@ def changes(rows: Sequence[Row], key: Key, period: str) -> Answer:
         of_period = grouped(own, lambda row: begin_of(row["day"], period))
         for begin, now in of_period.items():
             then = [row for each in before(begin, period) for row in of_period.get(each, ())]
-            answer.append({"key": value, "begins": begin, **_change(now, then)})
+            answer.append({"key": value, "begins": begin, **change_of(now, then)})
     return answer
 
 
-def _change(now: Sequence[Row], then: Sequence[Row]) -> dict[str, Any]:
-    value = itemgetter("score")
+def change_of(
+    now: Sequence[Row], then: Sequence[Row], value: Key = itemgetter("score")
+) -> dict[str, Any]:
     change = round(_mean(now, value) - _mean(then, value), 12) if then else None
     low = high = p = None
-    if then and min(effective(now), effective(then)) >= EFFECTIVE:
-        assert change is not None
-        df = _welch(now, then)
-        error = math.sqrt(_joint_variance(now, then, change))
+    enough = then and min(effective(now), effective(then)) >= EFFECTIVE
+    if enough and change is not None and _is_known(change, (now, then), value):
+        df = _welch(now, then, value)
+        error = math.sqrt(_joint_variance(now, then, change, value))
         low, high = change - student_t(df) * error, change + student_t(df) * error
         t = 0 if change == 0 else min(abs(change) / error, 1e6) if error else 1e6
         p = p_value(t, df)
@@ -300,13 +301,18 @@ def _change(now: Sequence[Row], then: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _joint_variance(now: Sequence[Row], then: Sequence[Row], change: float) -> float:
+def _is_known(change: float, sides: Sequence[Sequence[Row]], value: Key) -> bool:
+    """Whether anything varies, or nothing changed at all."""
+    return change == 0 or sum(jackknife(side, value) for side in sides) >= _NOISE
+
+
+def _joint_variance(now: Sequence[Row], then: Sequence[Row], change: float, value: Key) -> float:
     """Each task is left out on both sides; at least as if single tasks varied alike on both."""
     tasks = tasks_of([*now, *then])
-    without = [_change_without(task, now, then) - change for task in tasks]
+    without = [_change_without(value, task, now, then) - change for task in tasks]
     joint = (len(tasks) - 1) / len(tasks) * math.fsum(each**2 for each in without)
     sizes = [effective(side) for side in (now, then)]
-    variances = [jackknife(side, itemgetter("score")) for side in (now, then)]
+    variances = [jackknife(side, value) for side in (now, then)]
     degrees = [size - 1 for size in sizes]
     singles = [size * variance for size, variance in zip(sizes, variances, strict=True)]
     single = math.fsum(map(mul, degrees, singles)) / sum(degrees)
@@ -314,15 +320,15 @@ def _joint_variance(now: Sequence[Row], then: Sequence[Row], change: float) -> f
     return joint + max(0.0, alike - sum(variances))
 
 
-def _change_without(task: Any, *sides: Sequence[Row]) -> float:
+def _change_without(value: Key, task: Any, *sides: Sequence[Row]) -> float:
     kept = [[row for row in side if row["objective_hash"] != task] for side in sides]
-    return _mean(kept[0], itemgetter("score")) - _mean(kept[1], itemgetter("score"))
+    return _mean(kept[0], value) - _mean(kept[1], value)
 
 
-def _welch(now: Sequence[Row], then: Sequence[Row]) -> float:
-    variances = [jackknife(side, itemgetter("score")) for side in (now, then)]
+def _welch(now: Sequence[Row], then: Sequence[Row], value: Key) -> float:
+    variances = [jackknife(side, value) for side in (now, then)]
     degrees = [effective(side) - 1 for side in (now, then)]
-    if sum(variances) == 0:
+    if sum(variances) < _NOISE:
         return min(degrees)
     terms = (v * v / df for v, df in zip(variances, degrees, strict=True))
     return min(sum(variances) ** 2 / math.fsum(terms), _effective_of_both(now, then) - 1)
@@ -381,7 +387,7 @@ def _parts(sides: Sequence[Mapping[Any, Sequence[float]]]) -> dict[str, float | 
     then, now = sides
     both = now.keys() & then.keys()
     if not both:
-        return dict.fromkeys(("mix", "within", "came", "went"))
+        return dict.fromkeys(("mix", "within", "entered", "exited"))
     whole = [_mean_of(side, side.keys()) for side in sides]
     alike = [_mean_of(side, both) for side in sides]
     mix = within = 0.0
@@ -390,7 +396,12 @@ def _parts(sides: Sequence[Mapping[Any, Sequence[float]]]) -> dict[str, float | 
         own = [_mean_of(side, {key}) for side in sides]
         mix += (shares[1] - shares[0]) * sum(own) / 2
         within += sum(shares) / 2 * (own[1] - own[0])
-    return {"mix": mix, "within": within, "came": whole[1] - alike[1], "went": alike[0] - whole[0]}
+    return {
+        "mix": mix,
+        "within": within,
+        "entered": whole[1] - alike[1],
+        "exited": alike[0] - whole[0],
+    }
 
 
 def _mean_of(side: Mapping[Any, Sequence[float]], keys: Iterable[Any]) -> float:

@@ -66,7 +66,7 @@ def mean_change(report: Report, scope: str) -> Iterator[Told]:
             yield Told(row["traces"], abs(row["change"]), _numbers_of(row, *PARTS))
 
 
-PARTS = ("within", "mix", "came", "went")
+PARTS = ("within", "mix", "entered", "exited")
 
 
 def _numbers_of(row: Row, *more: str) -> dict[str, Any]:
@@ -155,8 +155,10 @@ def ranking(report: Report, scope: str) -> Iterator[Told]:
     for agents in compared.values():
         found = [means(rows) for rows in agents.values()]
         score = [round(row["mean"], 12) for row in found]
-        tools = rank_correlation(score, [row["tools"] for row in found])
-        success = rank_correlation(score, [row["success"] for row in found])
+        tools, success = (
+            None if _most_tied(score, values) > len(found) / 2 else rank_correlation(score, values)
+            for values in ([round(row[name], 12) for row in found] for name in ("tools", "success"))
+        )
         if tools is None or success is None or tools < 0.5 or success > 0.3:
             continue
         deviation = math.sqrt(1.06 / (len(agents) - 3))
@@ -167,6 +169,10 @@ def ranking(report: Report, scope: str) -> Iterator[Told]:
         middle = math.fsum(row["score"] for row in rows) / len(rows)
         off = math.fsum(row["traces"] * abs(row["mean"] - middle) for row in found) / len(rows)
         yield Told(len(rows), off, {"agents": len(agents), "tools": tools, "success": success})
+
+
+def _most_tied(*sides: Sequence[float]) -> int:
+    return max(values.count(value) for values in sides for value in values)
 
 
 def _by_agent(rows: Sequence[Row]) -> dict[Any, list[Row]]:

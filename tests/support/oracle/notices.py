@@ -29,7 +29,9 @@ def told_by(report: Report) -> Iterator[tuple[str, str]]:
             yield "gap", f"{within}, the longest time without a trace is {long}."
     if report.others:
         domains, own = len(report.label_of), len(report.labels) - 1
-        shown = f"shown together, as {report.others} (FROM scores_by_domain has each of them)"
+        shown = (
+            f"shown together, as {report.others} (FROM means_by('task_domain') has each of them)"
+        )
         yield "folded", f"The {domains - own} smallest of {domains} domains are {shown}."
 
 

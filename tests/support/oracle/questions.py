@@ -1,21 +1,16 @@
 """What each question of the catalog answers, by its comment and its columns alone."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import combinations, pairwise
 from types import MappingProxyType
 from typing import Any
 
-from tests.support.oracle.doubts import (
-    calibration,
-    changes,
-    differences,
-    differences_from_others,
-    domain_changes,
-    mean_changes,
-    means,
-)
+from tests.support.oracle import measures
+from tests.support.oracle.doubts import calibration, mean_changes, means
 from tests.support.oracle.history import History, State
+from tests.support.oracle.measures import MEASURES, PARTS, USUAL, measured
 from tests.support.oracle.scoring import (
     DIMENSIONS,
     Cache,
@@ -77,70 +72,94 @@ def score_histogram(state: State, count: int) -> Answer:
     ]
 
 
-_OVER_TIME = ("confidence", "overconfidence", "overconfidence_low", "overconfidence_high")
-_OF_SOME = (*_OVER_TIME, "median")  # columns of `means_by` that are not in all views of means
+def trace_measures(state: State) -> Answer:
+    shares = _cache_shares(state)
+    return [
+        measured(
+            row,
+            day_of(row["created_at"]),
+            in_force(state.settings, row["task_domain"], row["created_at"])[1],
+            shares[row["trace_id"]],
+        )
+        for row in state.scores
+    ]
 
 
-def _by(*names: str) -> Callable[[State], Answer]:
-    def answer(state: State) -> Answer:
-        groups = grouped(state.scores, lambda row: tuple(row[name] for name in names))
-        return [
-            {**dict(zip(names, values, strict=True)), **_without(means(rows), _OF_SOME)}
-            for values, rows in groups.items()
-        ]
-
-    return answer
-
-
-def _over_time(name: str, begin: Callable[[datetime], Any]) -> Callable[[State], Answer]:
-    def answer(state: State) -> Answer:
-        groups = grouped(state.scores, lambda row: (begin(row["created_at"]), row["task_domain"]))
-        lacking = (*_OVER_TIME, "tools", *OVERRIDES)
-        return [
-            {name: when, "task_domain": domain, **_without(means(rows), lacking)}
-            for (when, domain), rows in groups.items()
-        ]
-
-    return answer
+def _cache_shares(state: State) -> dict[str, float]:
+    """Which share of the traces in each one's cache was of its domain."""
+    caches: dict[str | None, Cache] = {}
+    domain = {row["trace_id"]: row["task_domain"] for row in state.scores}
+    shares = {}
+    for row in state.scores:  # in the order of the replay
+        cache = caches.setdefault(row["cache_group"], Cache(state.settings))
+        held = [domain[trace_id] for _, trace_id, _ in cache.at(row["created_at"])]
+        if row["vector"] is not None:  # without an embedder no cache holds any
+            cache.entries.append((row["created_at"], row["trace_id"], None))
+        shares[row["trace_id"]] = held.count(row["task_domain"]) / max(1, len(held))
+    return shares
 
 
-def _without(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in names}
+def means_by(state: State, keys: Sequence[str], names: Sequence[str] = USUAL) -> Answer:
+    return measures.means_by(trace_measures(state), keys, names)
+
+
+def differences_by(state: State, unit: str, a: Any, b: Any, names: Sequence[str] = USUAL) -> Answer:
+    return measures.differences_by(trace_measures(state), unit, a, b, names)
+
+
+def differences_from_others(state: State, unit: str, names: Sequence[str] = USUAL) -> Answer:
+    return measures.differences_from_others(trace_measures(state), unit, names)
+
+
+def changes_by(
+    state: State, keys: Sequence[str], period: str, names: Sequence[str] = ("score",)
+) -> Answer:
+    return measures.changes_by(trace_measures(state), keys, period, names)
+
+
+def changes_of_all(state: State, period: str) -> Answer:
+    rows = trace_measures(state)
+    parts = {
+        row["begins"]: row["parts"]
+        for row in measures.changes_by(rows, ["everything"], period, ["score"])
+    }
+    return [{**row, "parts": parts[row["begins"]]} for row in mean_changes(rows, period)]
 
 
 def agent_rank_correlations(state: State) -> Answer:
     answer: Answer = []
-    for domain, rows in domains(state):
-        of_agent = grouped(rows, lambda row: row["agent_id"])
-        found = [means(own) for agent, own in of_agent.items() if agent is not None]
-        if found:
-            names = ("success", "tools", "low_diversity_penalty")
-            by_score = [round(row["mean"], 12) for row in found]  # equal ones share a rank
-            others = {name: rank_correlation(by_score, column(found, name)) for name in names}
-            answer.append({"task_domain": domain, "agents": len(found), **others})
+    for domain, rows in grouped(trace_measures(state), lambda row: row["task_domain"]).items():
+        agents = grouped(
+            [row for row in rows if row["agent_id"] is not None], lambda row: row["agent_id"]
+        )
+        scores = [_mean(own, "score") for own in agents.values()]
+        answer += [
+            {"task_domain": domain, "measure": name, "agents": len(agents)}
+            | _rank_correlation(scores, [_mean(own, name) for own in agents.values()])
+            for name in ("success", "tools", "from_low_diversity_penalty")
+            if agents
+        ]
     return answer
 
 
-def means_by(state: State, name: str) -> Answer:
-    groups = grouped(state.scores, lambda row: row[name])
-    return [{"key": value, **means(rows)} for value, rows in groups.items()]
+def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float:
+    return round(math.fsum(column(rows, name)) / len(rows), 12)  # equal ones share a rank
 
 
-def differences_by(state: State, column: str, a: str, b: str) -> Answer:
-    a, b = ({"true": True, "false": False}.get(each, each.strip("'")) for each in (a, b))
-    return differences(state.scores, column, a, b)
-
-
-def _paired(column: str) -> Callable[..., Answer]:
-    return lambda state, a, b: differences_by(state, column, a, b)
-
-
-def _dated(state: State) -> list[dict[str, Any]]:
-    return [{**row, "day": day_of(row["created_at"])} for row in state.scores]
-
-
-def changes_by(state: State, name: str, period: str) -> Answer:
-    return changes(_dated(state), lambda row: row[name], period.strip("'"))
+def _rank_correlation(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float | None]:
+    n, found = len(ours), None
+    tied = max(max(map(values.count, values)) for values in (ours, theirs))
+    if n >= 5 and tied <= n / 2:
+        found = rank_correlation(ours, theirs)
+    if found is None:
+        return dict.fromkeys(("correlation", "low", "high"))
+    margin = 1.959963984540054 * math.sqrt((1 + found**2 / 2) / (n - 3))
+    z = math.atanh(math.copysign(min(abs(found), 1 - 6 / (n * (n * n - 1))), found))
+    return {
+        "correlation": found,
+        "low": -1 if found <= -1 + 1e-12 else math.tanh(z - margin),
+        "high": 1 if found >= 1 - 1e-12 else math.tanh(z + margin),
+    }
 
 
 def cache_beginnings(state: State) -> Answer:
@@ -160,14 +179,28 @@ def cache_beginnings(state: State) -> Answer:
     ]
 
 
-def dimension_effects(state: State) -> Answer:
-    return [
-        {"task_domain": domain, **part}
-        for domain, rows in domains(state)
-        for part in driven(
-            rows, [in_force(state.settings, domain, row["created_at"])[1] for row in rows]
-        )
-    ]
+def part_effects(state: State) -> Answer:
+    answer: Answer = []
+    for domain, rows in grouped(trace_measures(state), lambda row: row["task_domain"]).items():
+        scores = column(rows, "score")
+        spread = covariance(scores, scores)
+        for part in PARTS:
+            values = column(rows, f"from_{part}")
+            others = [value for value in values if value]
+            answer.append(
+                {
+                    "task_domain": domain,
+                    "part": part,
+                    "weight": mean(column(rows, f"weight_of_{part}"))
+                    if part in DIMENSIONS
+                    else None,
+                    "traces": len(others),
+                    "effect_where_any": mean(others),
+                    "mean_effect": mean(values),
+                    "share_of_variance": covariance(values, scores) / spread if spread else None,
+                }
+            )
+    return answer
 
 
 def driven(rows: Sequence[Mapping[str, Any]], weights: Sequence[Sequence[float]]) -> Answer:
@@ -197,22 +230,6 @@ def _by_confidence(state: State) -> dict[tuple[Any, ...], list[Score]]:
     return grouped(state.scores, lambda row: (row["task_domain"], row["agent_id"]))
 
 
-def confidence_bins(state: State) -> Answer:
-    return [
-        {
-            "task_domain": domain,
-            "agent_id": agent,
-            "low": number / 10,
-            "high": number / 10 + 0.1,
-            "traces": len(own),
-            "stated": mean(column(own, "confidence")),
-            "happened": mean([float(row["success"]) for row in own]),
-        }
-        for (domain, agent), rows in _by_confidence(state).items()
-        for number, own in grouped(rows, lambda row: min(int(row["confidence"] * 10), 9)).items()
-    ]
-
-
 def confidence_calibration(state: State) -> Answer:
     answer: Answer = []
     for (domain, agent), rows in _by_confidence(state).items():
@@ -225,16 +242,11 @@ def confidence_calibration(state: State) -> Answer:
                 "tasks": found["tasks"],
                 "stated": found["confidence"],
                 "happened": found["success"],
-                **{name: found[name] for name in _OVER_TIME[1:]},
+                **{name: found[name] for name in found if name.startswith("overconfidence")},
                 **calibration(rows),
             }
         )
     return answer
-
-
-def week_of(moment: datetime) -> Any:
-    day = day_of(moment)
-    return day - timedelta(days=day.weekday())
 
 
 def threshold_curve(state: State, steps: int) -> Answer:
@@ -261,40 +273,6 @@ def dimension_correlations(state: State) -> Answer:
         }
         for domain, rows in domains(state)
     ]
-
-
-def dimension_statistics(state: State) -> Answer:
-    return [
-        {
-            "task_domain": domain,
-            "traces": len(rows),
-            **{name: mean(column(rows, name)) for name in DIMENSIONS},
-            "cache_filling": sum(column(rows, "cache_filling")),
-            **{f"{name}_deviation": deviation(column(rows, name)) for name in DIMENSIONS},
-        }
-        for domain, rows in domains(state)
-    ]
-
-
-def override_effects(state: State) -> Answer:
-    answer: Answer = []
-    for domain, rows in domains(state):
-        for place, name in enumerate(OVERRIDES):
-            after = [effects(row, row["composite"]) for row in rows if row[name]]
-            changes = [values[place + 1] - values[place] for values in after]
-            if changes:
-                answer.append(
-                    {
-                        "task_domain": domain,
-                        "override": name,
-                        "traces": len(changes),
-                        "share": len(changes) / len(rows),
-                        "mean_effect": sum(changes) / len(changes),
-                        "total_effect": sum(changes),
-                        "effect_on_mean": sum(changes) / len(rows),
-                    }
-                )
-    return answer
 
 
 def dated_weights(state: State) -> Answer:
@@ -337,7 +315,7 @@ def what_if(state: State, *weights: float) -> Answer:
     ]
 
 
-def near_duplicates(state: State, similarity: float) -> Answer:
+def near_repeats(state: State, similarity: float) -> Answer:
     names = ("trace_id", "task_domain", "created_at", "max_similarity", "nearest_trace_id")
     texts = {row["trace_id"]: row["text_hash"] for row in state.scores}
     return [
@@ -348,57 +326,40 @@ def near_duplicates(state: State, similarity: float) -> Answer:
     ]
 
 
-def novelty_by_age(state: State) -> Answer:
-    edges = (0, 60, 3_600, 86_400, 604_800)
-    near = [row for row in state.scores if row["nearest_age_s"] is not None]
-    bands = grouped(near, lambda row: max(edge for edge in edges if row["nearest_age_s"] >= edge))
+def novelty_by(state: State, what: str) -> Answer:
+    bands = {"age": _by_age, "similarity": _by_similarity, "repetition": _by_repetition}[what](
+        state
+    )
+    number = sum(map(len, bands.values()))
     return [
         {
-            "from_age_s": edge,
+            "band": band,
             "traces": len(rows),
-            "mean_novelty": mean(column(rows, "novelty")),
-            "cache_filling": sum(column(rows, "cache_filling")),
-            "median_novelty": median(column(rows, "novelty")),
-        }
-        for edge, rows in bands.items()
-    ]
-
-
-def cache_share_of_domain(state: State) -> Answer:
-    caches: dict[str | None, Cache] = {}
-    domain = {row["trace_id"]: row["task_domain"] for row in state.scores}
-    answer: Answer = []
-    for row in state.scores:  # in the order of the replay
-        cache = caches.setdefault(row["cache_group"], Cache(state.settings))
-        held = [domain[trace_id] for _, trace_id, _ in cache.at(row["created_at"])]
-        if row["vector"] is not None:  # without an embedder no cache holds any
-            cache.entries.append((row["created_at"], row["trace_id"], None))
-        same = held.count(row["task_domain"])
-        names = ("trace_id", "task_domain", "novelty")
-        numbers = {"cache_size": len(held), "same_domain": same}
-        share = same / len(held) if held else None
-        answer.append({**{name: row[name] for name in names}, **numbers, "share": share})
-    return answer
-
-
-def novelty_by_repetition(state: State) -> Answer:
-    seen: dict[str, int] = {}
-    times: dict[int, list[Score]] = {}
-    for row in state.scores:  # in the order of the replay
-        before = seen.get(row["text_hash"], 0)
-        seen[row["text_hash"]] = before + 1
-        times.setdefault(min(before, 10), []).append(row)
-    return [
-        {
-            "times_before": before,
-            "traces": len(rows),
+            "share": len(rows) / number,
             "mean_novelty": mean(values := column(rows, "novelty")),
-            "cache_filling": sum(column(rows, "cache_filling")),
+            "median_novelty": median(values),
             "least_novelty": min(values),
             "greatest_novelty": max(values),
+            "cache_warming_up": sum(column(rows, "cache_filling")),
         }
-        for before, rows in times.items()
+        for band, rows in bands.items()
     ]
+
+
+def _by_age(state: State) -> dict[str, list[Score]]:
+    edges = {
+        604_800: "1 week or more",
+        86_400: "1 day to 1 week",
+        3_600: "1 hour to 1 day",
+        60: "1 minute to 1 hour",
+        0: "below 1 minute",
+    }
+    near = [row for row in state.scores if row["nearest_age_s"] is not None]
+    return grouped(near, lambda row: next(edges[e] for e in edges if row["nearest_age_s"] >= e))
+
+
+def _by_similarity(state: State) -> dict[str, list[Score]]:
+    return grouped(state.scores, lambda row: _band(row["max_similarity"]))
 
 
 def _band(similarity: float | None) -> str:
@@ -409,49 +370,30 @@ def _band(similarity: float | None) -> str:
     return next((name for edge, name in edges.items() if similarity >= edge), "below 0.50")
 
 
-def novelty_by_similarity(state: State) -> Answer:
+def _by_repetition(state: State) -> dict[str, list[Score]]:
+    seen: dict[str, int] = {}
+    bands: dict[str, list[Score]] = {}
+    for row in state.scores:  # in the order of the replay
+        before = seen.get(row["text_hash"], 0)
+        seen[row["text_hash"]] = before + 1
+        bands.setdefault(str(before) if before < 10 else "10 or more", []).append(row)
+    return bands
+
+
+def repeats(state: State, of: str) -> Answer:
     return [
         {
-            "similarity": band,
-            "traces": len(rows),
-            "share": len(rows) / len(state.scores),
-            "mean_novelty": mean(column(rows, "novelty")),
-            "cache_filling": sum(column(rows, "cache_filling")),
-            "mean_age_s": mean(column(rows, "nearest_age_s")),
-        }
-        for band, rows in grouped(state.scores, lambda row: _band(row["max_similarity"])).items()
-    ]
-
-
-def repeated_texts(state: State) -> Answer:
-    return [
-        {
-            "text_hash": text,
-            "traces": len(rows),
-            "first_at": rows[0]["created_at"],
-            "last_at": rows[-1]["created_at"],
-            "mean_novelty": mean(column(rows, "novelty")),
-            "cache_filling": sum(column(rows, "cache_filling")),
-            "first_trace_id": rows[0]["trace_id"],
-        }
-        for text, rows in grouped(state.scores, lambda row: str(row["text_hash"])).items()
-        if len(rows) > 1
-    ]
-
-
-def repeated_objectives(state: State) -> Answer:
-    return [
-        {
-            "objective_hash": objective,
+            of: value,
             "traces": len(rows),
             "texts": len({row["text_hash"] for row in rows}),
             "first_at": rows[0]["created_at"],
             "last_at": rows[-1]["created_at"],
             "mean_novelty": mean(column(rows, "novelty")),
-            "success_rate": mean([float(row["success"]) for row in rows]),
+            "success": mean([float(row["success"]) for row in rows]),
+            "cache_warming_up": sum(column(rows, "cache_filling")),
             "first_trace_id": rows[0]["trace_id"],
         }
-        for objective, rows in grouped(state.scores, lambda row: str(row["objective_hash"])).items()
+        for value, rows in grouped(state.scores, lambda row: row[of]).items()
         if len(rows) > 1
     ]
 
@@ -560,42 +502,26 @@ def timestamp_ties(state: State) -> Answer:
 
 ANSWERS: Mapping[str, Callable[..., Answer]] = MappingProxyType(
     {
+        "trace_measures": trace_measures,
+        "means_by": means_by,
+        "differences_by": differences_by,
+        "differences_from_others": differences_from_others,
+        "changes_by": changes_by,
+        "mean_changes": changes_of_all,
+        "agent_rank_correlations": agent_rank_correlations,
         "score_distribution": score_distribution,
         "score_histogram": score_histogram,
-        "means_by": means_by,
-        "scores_by_domain": _by("task_domain"),
-        "scores_by_agent": _by("task_domain", "agent_id"),
-        "scores_by_framework": _by("task_domain", "framework"),
-        "scores_by_group": _by("cache_group"),
-        "scores_by_day": _over_time("day", day_of),
-        "scores_by_week": _over_time("week", week_of),
-        "agent_rank_correlations": agent_rank_correlations,
-        "differences_by": differences_by,
-        "differences_from_others": lambda state, unit: differences_from_others(state.scores, unit),
-        "paired_agents": _paired("agent_id"),
-        "paired_frameworks": _paired("framework"),
-        "paired_groups": _paired("cache_group"),
-        "changes_by": changes_by,
-        "mean_changes": lambda state, period: mean_changes(_dated(state), period.strip("'")),
-        "domain_changes": lambda state, period: domain_changes(_dated(state), period.strip("'")),
         "threshold_curve": threshold_curve,
-        "dimension_effects": dimension_effects,
-        "confidence_bins": confidence_bins,
+        "part_effects": part_effects,
         "confidence_calibration": confidence_calibration,
         "cache_beginnings": cache_beginnings,
         "dimension_correlations": dimension_correlations,
-        "dimension_statistics": dimension_statistics,
-        "override_effects": override_effects,
         "dated_weights": dated_weights,
         "profile_comparison": profile_comparison,
         "what_if": what_if,
-        "cache_share_of_domain": cache_share_of_domain,
-        "near_duplicates": near_duplicates,
-        "novelty_by_age": novelty_by_age,
-        "novelty_by_repetition": novelty_by_repetition,
-        "novelty_by_similarity": novelty_by_similarity,
-        "repeated_texts": repeated_texts,
-        "repeated_objectives": repeated_objectives,
+        "near_repeats": near_repeats,
+        "novelty_by": novelty_by,
+        "repeats": repeats,
         "implied_restarts": implied_restarts,
         "largest_score_differences": largest_score_differences,
         "recorded_score_differences": recorded_score_differences,
@@ -604,24 +530,40 @@ ANSWERS: Mapping[str, Callable[..., Answer]] = MappingProxyType(
     }
 )
 # The arguments of macros, their ends among them.
-ARGUMENTS: Mapping[str, Sequence[tuple[float | str, ...]]] = MappingProxyType(
+ARGUMENTS: Mapping[str, Sequence[tuple[Any, ...]]] = MappingProxyType(
     {
-        "means_by": [("framework",), ("success",)],
-        "differences_by": [("success", "true", "false")],
-        "differences_from_others": [("agent_id",), ("framework",), ("success",)],
-        "paired_agents": [("'a'", "'b'")],
-        "paired_frameworks": [],
-        "paired_groups": [],
-        "changes_by": [("framework", "'month'"), ("success", "'day'")],
-        "mean_changes": [(f"'{each}'",) for each in ("day", "week", "month", "quarter", "year")],
-        "domain_changes": [("'day'",), ("'week'",)],
+        "means_by": [
+            (["task_domain", "agent_id"], MEASURES),
+            (["week", "score_bin", "confidence_bin"],),
+            (["everything"],),
+        ],
+        "differences_by": [("agent_id", "a", "b", MEASURES), ("success", 0, 1)],
+        "differences_from_others": [("agent_id", MEASURES), ("framework",), ("success",)],
+        "changes_by": [
+            (["task_domain"], "week", MEASURES),
+            (["framework", "success"], "month", ["novelty", "score"]),
+            (["everything"], "day"),
+        ],
+        "mean_changes": [(each,) for each in ("day", "week", "month", "quarter", "year")],
+        "novelty_by": [("age",), ("similarity",), ("repetition",)],
+        "repeats": [("text_hash",), ("objective_hash",)],
         "score_histogram": [(1,), (2,), (10,), (1000,)],
         "threshold_curve": [(1,), (4,), (100,)],
         "what_if": [(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0.1, 0.2, 0.3, 0.4)],
-        "near_duplicates": [(-1,), (0,), (0.5,), (0.99,), (1,), (1.5,)],
+        "near_repeats": [(-1,), (0,), (0.5,), (0.99,), (1,), (1.5,)],
         "implied_restarts": [(0,), (1e-6,), (0.1,), (1,)],
     }
 )
+
+
+def call(name: str, arguments: Sequence[Any]) -> str:
+    """The query that asks a question, or for a view where there are no arguments."""
+    if not arguments:
+        return f"FROM {name}"
+    values = ", ".join(
+        str([*each]) if isinstance(each, list | tuple) else repr(each) for each in arguments
+    )
+    return f"FROM {name}({values})"
 
 
 def distributions(states: Iterable[State]) -> Answer:

@@ -70,10 +70,7 @@ CREATE MACRO two_sided(deviate) AS exp(-deviate * deviate / 2) / (1 + 0.23164189
 
 COMMENT ON MACRO two_sided IS 'How likely a standard normal value is further from 0, to either side, than this deviate.';
 
--- DuckDB looks at a period before any row; what is none is refused there.
-CREATE MACRO period_or_day(period) AS CASE
-    WHEN period IN ('day', 'week', 'month', 'quarter', 'year') THEN period
-    ELSE 'day'
-END;
+CREATE MACRO number_of_period(period, begins) AS
+    date_diff(period, DATE '2000-01-03', begins);
 
-COMMENT ON MACRO period_or_day IS 'The period of these that a question is asked by; another text is a day.';
+COMMENT ON MACRO number_of_period IS 'The number of the period that begins on a day: one more for each that follows.';

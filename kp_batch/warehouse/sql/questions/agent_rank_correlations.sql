@@ -1,28 +1,62 @@
--- Group: like with like
--- Example: FROM agent_rank_correlations WHERE agents >= 5;
+-- Group: means
+-- Example: FROM agent_rank_correlations ORDER BY agents DESC LIMIT 10;
+-- Bonett and Wright's interval, by Fisher's transform; a correlation of 1 counts as half a step below
+-- it, a step being what two neighbours make of it that change their places.
 CREATE VIEW agent_rank_correlations AS
 WITH agents AS (
-    SELECT key.task_domain AS task_domain, mean, success, tools, low_diversity_penalty
-    FROM kp.means_by({'task_domain': task_domain, 'agent_id': agent_id})
-    WHERE key.agent_id IS NOT NULL
+    UNPIVOT (
+        SELECT
+            task_domain,
+            round(avg(score), 12) AS score,
+            round(avg(success), 12) AS success,
+            round(avg(tools), 12) AS tools,
+            round(avg(from_low_diversity_penalty), 12) AS from_low_diversity_penalty
+        FROM kp.trace_measures
+        WHERE agent_id IS NOT NULL
+        GROUP BY task_domain, agent_id
+    )
+    ON success, tools, from_low_diversity_penalty
+    INTO NAME measure VALUE mean
 ),
 ranked AS (
     SELECT
-        task_domain,
-        average_rank(round(mean, 12), task_domain) AS of_score,
-        average_rank(success, task_domain) AS of_success,
-        average_rank(round(tools, 12), task_domain) AS of_tools,
-        average_rank(low_diversity_penalty, task_domain) AS of_penalty
+        *,
+        average_rank(score, (task_domain, measure)) AS of_score,
+        average_rank(mean, (task_domain, measure)) AS of_mean,
+        greatest(
+            count(*) OVER (PARTITION BY task_domain, measure, score),
+            count(*) OVER (PARTITION BY task_domain, measure, mean)
+        ) AS tied
     FROM agents
+),
+correlations AS (
+    SELECT
+        task_domain,
+        measure,
+        count(*) AS agents,
+        CASE WHEN count(*) >= 5 AND max(tied) <= count(*) / 2
+            THEN rank_correlation(of_score, of_mean)
+        END AS correlation
+    FROM ranked
+    GROUP BY task_domain, measure
+),
+transformed AS (
+    SELECT
+        *,
+        atanh(
+            sign(correlation) * least(abs(correlation), 1 - 6 / (agents * (agents * agents - 1)))
+        ) AS z,
+        1.959963984540054 * sqrt((1 + correlation * correlation / 2) / (agents - 3)) AS margin
+    FROM correlations
 )
 SELECT
     task_domain,
-    count(*) AS agents,
-    rank_correlation(of_score, of_success) AS success,
-    rank_correlation(of_score, of_tools) AS tools,
-    rank_correlation(of_score, of_penalty) AS low_diversity_penalty
-FROM ranked
-GROUP BY task_domain
-ORDER BY task_domain;
+    measure,
+    agents,
+    correlation,
+    CASE WHEN correlation <= -1 THEN -1 ELSE tanh(z - margin) END AS low,
+    CASE WHEN correlation >= 1 THEN 1 ELSE tanh(z + margin) END AS high
+FROM transformed
+ORDER BY task_domain, list_position(['success', 'tools', 'from_low_diversity_penalty'], measure);
 
-COMMENT ON VIEW agent_rank_correlations IS 'Who is ranked high where agents are ranked by score: those that succeed, or those that use many tools? Spearman''s correlation of the mean score with success, with the mean number of tools and with the share that the penalty of low diversity takes, over the agents of a domain; null where one never varies. Agents have other tasks: paired_agents compares on the same ones.';
+COMMENT ON VIEW agent_rank_correlations IS 'Who is ranked high where agents are ranked by score: those that succeed, those that use many tools, those that the penalty of low diversity spares? Spearman''s correlation of the mean score with the mean of each measure, over the agents of a domain; low and high: its 95% interval, for other agents drawn; each agent counts once, however many traces it has. Null below 5 agents, and where more than half of them share one value. Agents have other tasks: differences_by compares two on the same ones.';

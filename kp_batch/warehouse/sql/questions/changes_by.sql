@@ -1,28 +1,82 @@
--- Group: like with like
--- Example: FROM changes_by(framework, 'month') ORDER BY p_value LIMIT 10;
--- Each task goes into its period and, as what was before, into the four that follow. Tasks are
--- numbered by a hash, which sorts faster than their texts. An attempt before and one now at the same
--- task move together, so that the jackknife leaves out both. Where few tasks score far from the others, a
--- side without them seems to vary too little: the variance is at least that of sides that vary alike. The
--- degrees of freedom are Welch's, but no more than the tasks of both sides have. To 12 decimals, as a
--- mean that stays differs in its last digits, and an error of these alone would call that a change.
-CREATE MACRO changes_by(keys, period) AS TABLE
-SELECT
-    key,
-    begins,
-    traces,
-    tasks,
-    mean,
-    traces_before,
-    tasks_before,
-    mean_before,
-    change,
-    change - kp.student_t(df) * error AS low,
-    change + kp.student_t(df) * error AS high,
-    kp.two_sided(kp.normal_deviate((df - 0.5) * ln(1 + t * t / df), df)) AS p_value
-FROM (
+-- Group: means
+-- Example: FROM changes_by('framework', 'month', ['score']) ORDER BY p_value LIMIT 10;
+-- Each task goes into its period and, as what was before, into the four that follow. An attempt
+-- before and one now at the same task move together, so that the jackknife leaves out both. Where few
+-- tasks score far from the others, a side without them seems to vary too little: the variance is at
+-- least that of sides that vary alike. The degrees of freedom are Welch's, but no more than the tasks
+-- of both sides have. To 12 decimals: a mean that stays differs in its last digits, and an error of
+-- these alone would call that a change. Holm's p-values are over the keys of one period alone, so that
+-- what came later changes no finding.
+CREATE MACRO changes_by(
+    keys,
+    period,
+    measures := ['score'],
+    condition := true
+) AS TABLE
+WITH tasks AS (
+    SELECT
+        key,
+        measure,
+        kp.number_of_period(period, begins) + later AS number,
+        task,
+        any_value(begins) FILTER (later = 0) AS begins,
+        sum(n) FILTER (later = 0) AS n,
+        sum(total) FILTER (later = 0) AS total,
+        sum(n) FILTER (later > 0) AS n_before,
+        sum(total) FILTER (later > 0) AS total_before
+    FROM kp.task_sums(
+        keys, measures, period, condition
+    ), range(5) AS of_periods(later)
+    GROUP BY key, measure, number, task
+),
+means AS (
+    SELECT
+        key,
+        measure,
+        number,
+        any_value(begins) AS begins,
+        sum(n)::BIGINT AS traces,
+        sum(n_before)::BIGINT AS traces_before,
+        sum(total) / sum(n) AS mean,
+        sum(total_before) / sum(n_before) AS mean_before
+    FROM tasks
+    GROUP BY key, measure, number
+    HAVING count(n) > 0
+),
+sides AS (
+    SELECT
+        key,
+        measure,
+        number,
+        count(n) AS tasks,
+        count(n_before) AS tasks_before,
+        pow(any_value(traces), 2) / sum(pow(n, 2)) AS effective,
+        pow(any_value(traces_before), 2) / sum(pow(n_before, 2)) AS effective_before,
+        4 / sum(pow(coalesce(n / traces, 0) + coalesce(n_before / traces_before, 0), 2))
+            AS effective_of_both,
+        (count(n) - 1) / count(n) * sum(shift * shift) AS variance,
+        (count(n_before) - 1) / count(n_before) * sum(shift_before * shift_before)
+            AS variance_before,
+        (count(*) - 1) / count(*) * sum(pow(coalesce(shift, 0) - coalesce(shift_before, 0), 2))
+            AS variance_of_change
+    FROM (
+        SELECT
+            *,
+            (n * mean - total) / (traces - n) AS shift,
+            (n_before * mean_before - total_before) / (traces_before - n_before) AS shift_before
+        FROM tasks
+        JOIN means USING (key, measure, number)
+    )
+    GROUP BY key, measure, number
+),
+doubts AS (
     SELECT
         *,
+        round(mean - mean_before, 12) AS change,
+        (
+            (effective - 1) * effective * variance
+            + (effective_before - 1) * effective_before * variance_before
+        ) / (effective + effective_before - 2) AS variance_of_all,
         sqrt(
             variance_of_change
             + greatest(
@@ -34,7 +88,9 @@ FROM (
         CASE WHEN change = 0 THEN 0 ELSE least(abs(change) / error, 1e6) END AS t,
         CASE
             WHEN effective_before IS NULL OR least(effective, effective_before) < 5 THEN NULL
-            WHEN variance + variance_before = 0 THEN least(effective, effective_before) - 1
+            -- Where nothing varies but by rounding, nothing is known of how much a change may.
+            WHEN variance + variance_before < 1e-24
+                THEN CASE WHEN change = 0 THEN least(effective, effective_before) - 1 END
             ELSE least(
                 effective_of_both - 1,
                 pow(variance + variance_before, 2) / (
@@ -42,82 +98,42 @@ FROM (
                     + pow(variance_before, 2) / (effective_before - 1)
                 )
             )
-        END AS df
-    FROM (
-        SELECT
-            key,
-            any_value(begins) AS begins,
-            any_value(traces) AS traces,
-            count(task.n) AS tasks,
-            any_value(mean) AS mean,
-            any_value(traces_before) AS traces_before,
-            count(task.n_before) AS tasks_before,
-            any_value(mean_before) AS mean_before,
-            round(any_value(mean - mean_before), 12) AS change,
-            pow(any_value(traces), 2) / sum(pow(task.n, 2)) AS effective,
-            pow(any_value(traces_before), 2) / sum(pow(task.n_before, 2)) AS effective_before,
-            4 / sum(pow(coalesce(task.n / traces, 0) + coalesce(task.n_before / traces_before, 0), 2))
-                AS effective_of_both,
-            (count(task.n) - 1) / count(task.n) * sum(shift * shift) AS variance,
-            (count(task.n_before) - 1) / count(task.n_before) * sum(shift_before * shift_before)
-                AS variance_before,
-            (
-                (effective - 1) * effective * variance
-                + (effective_before - 1) * effective_before * variance_before
-            ) / (effective + effective_before - 2) AS variance_of_all,
-            (count(*) - 1) / count(*)
-            * sum(pow(coalesce(shift, 0) - coalesce(shift_before, 0), 2)) AS variance_of_change
-        FROM (
-            SELECT
-                *,
-                (task.n * mean - task.score) / (traces - task.n) AS shift,
-                (task.n_before * mean_before - task.score_before) / (traces_before - task.n_before)
-                    AS shift_before
-            FROM (
-                SELECT
-                    key,
-                    number,
-                    any_value(begins) AS begins,
-                    sum(n)::BIGINT AS traces,
-                    sum(n_before)::BIGINT AS traces_before,
-                    sum(score) / sum(n) AS mean,
-                    sum(score_before) / sum(n_before) AS mean_before,
-                    unnest(list({
-                        'n': n, 'score': score, 'n_before': n_before, 'score_before': score_before
-                    })) AS task
-                FROM (
-                    SELECT
-                        key,
-                        number + later AS number,
-                        any_value(begins) FILTER (later = 0) AS begins,
-                        sum(n) FILTER (later = 0) AS n,
-                        sum(score) FILTER (later = 0) AS score,
-                        sum(n) FILTER (later > 0) AS n_before,
-                        sum(score) FILTER (later > 0) AS score_before
-                    FROM (
-                        SELECT
-                            keys AS key,
-                            date_trunc(kp.period_or_day(period), kp.day_of(created_at))::DATE AS begins,
-                            date_diff(kp.period_or_day(period), DATE '2000-01-03', begins) AS number,
-                            hash(objective_hash) AS task,
-                            count(*) AS n,
-                            sum(score) AS score
-                        FROM kp.scores
-                        WHERE CASE
-                            WHEN period IN ('day', 'week', 'month', 'quarter', 'year') THEN true
-                            ELSE error('a period is day, week, month, quarter or year')
-                        END
-                        GROUP BY ALL
-                    ), range(5) AS of_periods(later)
-                    GROUP BY key, number + later, task
-                )
-                GROUP BY key, number
-                HAVING count(n) > 0
-            )
-        )
-        GROUP BY key, number
-    )
+        END AS df,
+        kp.two_sided(kp.normal_deviate((df - 0.5) * ln(1 + t * t / df), df)) AS p_value
+    FROM means
+    JOIN sides USING (key, measure, number)
+),
+ranked AS (
+    SELECT
+        *,
+        count(p_value) OVER (PARTITION BY measure, number) AS asked,
+        row_number() OVER (PARTITION BY measure, number ORDER BY p_value NULLS LAST, key) AS place
+    FROM doubts
+),
+parts AS (
+    FROM kp.parts_of_changes(keys, period, condition AND list_contains(kp.names(measures), 'score'))
 )
-ORDER BY key, begins;
+SELECT
+    values_.* EXCLUDE (key),
+    begins,
+    measure,
+    traces,
+    tasks,
+    mean,
+    traces_before,
+    tasks_before,
+    mean_before,
+    change,
+    change - kp.student_t(df) * error AS low,
+    change + kp.student_t(df) * error AS high,
+    p_value,
+    CASE WHEN p_value IS NOT NULL THEN max(least(1, p_value * (asked - place + 1))) OVER (
+        PARTITION BY measure, number ORDER BY place
+    ) END AS adjusted_p_value,
+    CASE WHEN measure = 'score' AND change IS NOT NULL THEN parts.parts END AS parts
+FROM kp.key_values(keys, condition) AS values_
+JOIN ranked USING (key)
+LEFT JOIN parts USING (key, number)
+ORDER BY COLUMNS(kp.names(keys)), begins, list_position(kp.names(measures), measure);
 
-COMMENT ON MACRO TABLE changes_by IS 'By how much did the mean score of the traces that are alike in these columns change, from the four periods before (day, week, month, quarter or year) to each period? low and high: a 95% interval for tasks drawn anew; p_value: how likely such a change is where the tasks alone differ, by chance; null below 5 effective tasks on either side.';
+COMMENT ON MACRO TABLE changes_by IS 'By how much did the means of the traces that are alike in these columns change, from the four periods before (day, week, month, quarter or year) to each period? low and high: a 95% interval for tasks drawn anew. p_value: how likely such a change is where only the tasks differ, by chance; adjusted_p_value: by Holm, over the keys of the period. All are null below 5 effective tasks on either side. parts sum to the change in score. weights: the effect of other weights. cache_warming_up: the effect of more or fewer traces that came while their cache was warming up; where all traces of one side did, and none of the other, it is the whole change.';

@@ -22,25 +22,31 @@ errors AS (
         min(least) = max(greatest) AS constant
     FROM bins
     GROUP BY task_domain, agent_id
+),
+means AS (
+    SELECT
+        task_domain,
+        agent_id,
+        any_value(traces) AS traces,
+        any_value(tasks) AS tasks,
+        any_value(mean) FILTER (measure = 'confidence') AS stated,
+        any_value(mean) FILTER (measure = 'success') AS happened,
+        any_value(mean) FILTER (measure = 'overconfidence') AS overconfidence,
+        any_value(low) FILTER (measure = 'overconfidence') AS overconfidence_low,
+        any_value(high) FILTER (measure = 'overconfidence') AS overconfidence_high
+    FROM kp.means_by(['task_domain', 'agent_id'], ['confidence', 'success', 'overconfidence'])
+    GROUP BY task_domain, agent_id
 )
 SELECT
-    errors.task_domain AS task_domain,
-    errors.agent_id AS agent_id,
-    traces,
-    tasks,
-    confidence AS stated,
-    success AS happened,
-    overconfidence,
-    overconfidence_low,
-    overconfidence_high,
+    means.*,
     expected_error,
     brier_score,
-    1 - brier_score / nullif(success * (1 - success), 0) AS brier_skill,
+    1 - brier_score / nullif(happened * (1 - happened), 0) AS brier_skill,
     constant
 FROM errors
-JOIN kp.means_by({'task_domain': task_domain, 'agent_id': agent_id}) AS means
+JOIN means
     ON (errors.task_domain, errors.agent_id)
-        IS NOT DISTINCT FROM (means.key.task_domain, means.key.agent_id)
+        IS NOT DISTINCT FROM (means.task_domain, means.agent_id)
 ORDER BY ALL;
 
-COMMENT ON VIEW confidence_calibration IS 'Is the stated confidence worth its weight? By domain and agent: stated against happened; overconfidence: their difference, with a 95% interval; expected_error: the mean gap over the ten bins of confidence_bins; the Brier score, and its skill over always stating the base rate, null where that is 0 or 1. constant: one value is stated always, which tells nothing.';
+COMMENT ON VIEW confidence_calibration IS 'Is the stated confidence worth its weight? By domain and agent: stated against happened; overconfidence: their difference, with a 95% interval; expected_error: the mean gap over the ten bins of confidence (confidence_bin); the Brier score, and its skill over always stating the base rate, null where that is 0 or 1. constant: the same value is always stated, so that nothing can be learnt from it.';

@@ -1,11 +1,11 @@
 -- Group: novelty
--- Example: FROM near_duplicates(0.99) LIMIT 10;
+-- Example: FROM near_repeats(0.99) LIMIT 10;
 -- Texts first: rounding may leave the cosine of equal ones just below 1.
-CREATE MACRO near_duplicates(similarity) AS TABLE
+CREATE MACRO near_repeats(similarity) AS TABLE
 SELECT trace_id, task_domain, created_at, max_similarity, nearest_trace_id, nearest_age_s, score
 FROM kp.scores
 WHERE max_similarity >= similarity
     OR (similarity <= 1 AND (nearest_trace_id, text_hash) IN (SELECT (trace_id, text_hash) FROM kp.scores))
 ORDER BY max_similarity DESC, trace_id;
 
-COMMENT ON MACRO TABLE near_duplicates IS 'Which traces are at least this similar to one in their cache, and to which? Equal texts have 1. Of all earlier traces, not the cache alone: kp-batch redundancy.';
+COMMENT ON MACRO TABLE near_repeats IS 'Which traces are at least this similar to one in their cache, and to which? Equal texts have 1. Of all earlier traces, not the cache alone: kp-batch redundancy.';

@@ -1,0 +1,6 @@
+CREATE MACRO is_share(measure) AS measure IN (
+    'success', 'share_at_threshold', 'near_repeats', 'cache_warming_up',
+    'single_thought', 'recovery_bonus', 'low_diversity_penalty'
+);
+
+COMMENT ON MACRO is_share IS 'Whether a measure counts traces: its mean is a share, which has Wilson''s interval.';

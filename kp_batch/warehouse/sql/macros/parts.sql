@@ -1,0 +1,68 @@
+-- The rows that these compare are those of task_parts, as structs.
+CREATE MACRO part_differences(of_a, of_b) AS {
+    'complexity': of_b.from_complexity - of_a.from_complexity,
+    'novelty': of_b.from_novelty - of_a.from_novelty,
+    'tool_diversity': of_b.from_tool_diversity - of_a.from_tool_diversity,
+    'outcome_confidence': of_b.from_outcome_confidence - of_a.from_outcome_confidence,
+    'single_thought': of_b.from_single_thought - of_a.from_single_thought,
+    'recovery_bonus': of_b.from_recovery_bonus - of_a.from_recovery_bonus,
+    'low_diversity_penalty': of_b.from_low_diversity_penalty - of_a.from_low_diversity_penalty
+};
+
+COMMENT ON MACRO part_differences IS 'By how much each part of the score differs from a to b: the weighted dimensions and the overrides.';
+
+-- Of weight * value, so that what is left of its difference is the value's, at the mean weight.
+CREATE MACRO effects_of_weights(of_a, of_b) AS {
+    'complexity': (of_b.weight_of_complexity - of_a.weight_of_complexity)
+        * (of_a.complexity + of_b.complexity) / 2,
+    'novelty': (of_b.weight_of_novelty - of_a.weight_of_novelty)
+        * (of_a.novelty + of_b.novelty) / 2,
+    'tool_diversity': (of_b.weight_of_tool_diversity - of_a.weight_of_tool_diversity)
+        * (of_a.tool_diversity + of_b.tool_diversity) / 2,
+    'outcome_confidence': (of_b.weight_of_outcome_confidence - of_a.weight_of_outcome_confidence)
+        * (of_a.outcome_confidence + of_b.outcome_confidence) / 2
+};
+
+COMMENT ON MACRO effects_of_weights IS 'What other weights make of the difference of each weighted dimension, at the mean of its values in a and b.';
+
+-- To 12 decimals, which hide the noise of what does not differ; adding 0 makes 0 of -0.
+CREATE MACRO part(difference, effect) AS
+    round(coalesce(difference, 0) - coalesce(effect, 0), 12) + 0.0;
+
+COMMENT ON MACRO part IS 'A part of a difference, less the effect of other weights, to 12 decimal places.';
+
+CREATE MACRO parts_of_difference(differences, effects) AS {
+    'complexity': kp.part(differences.complexity, effects.complexity),
+    'novelty': kp.part(differences.novelty, effects.novelty),
+    'tool_diversity': kp.part(differences.tool_diversity, effects.tool_diversity),
+    'outcome_confidence': kp.part(differences.outcome_confidence, effects.outcome_confidence),
+    'weights': kp.part(
+        effects.complexity + effects.novelty + effects.tool_diversity + effects.outcome_confidence, 0
+    ),
+    'single_thought': kp.part(differences.single_thought, 0),
+    'recovery_bonus': kp.part(differences.recovery_bonus, 0),
+    'low_diversity_penalty': kp.part(differences.low_diversity_penalty, 0)
+};
+
+COMMENT ON MACRO parts_of_difference IS 'Parts that sum to a difference between scores: part_differences, less effects_of_weights; beside them what these make together.';
+
+-- Of sums over so many rows, what the others have in the mean.
+CREATE MACRO without(sums, own, n) AS {
+    'from_complexity': (sums.from_complexity - own.from_complexity) / (n - 1),
+    'from_novelty': (sums.from_novelty - own.from_novelty) / (n - 1),
+    'from_tool_diversity': (sums.from_tool_diversity - own.from_tool_diversity) / (n - 1),
+    'from_outcome_confidence': (sums.from_outcome_confidence - own.from_outcome_confidence) / (n - 1),
+    'from_single_thought': (sums.from_single_thought - own.from_single_thought) / (n - 1),
+    'from_recovery_bonus': (sums.from_recovery_bonus - own.from_recovery_bonus) / (n - 1),
+    'from_low_diversity_penalty': (sums.from_low_diversity_penalty - own.from_low_diversity_penalty) / (n - 1),
+    'weight_of_complexity': (sums.weight_of_complexity - own.weight_of_complexity) / (n - 1),
+    'weight_of_novelty': (sums.weight_of_novelty - own.weight_of_novelty) / (n - 1),
+    'weight_of_tool_diversity': (sums.weight_of_tool_diversity - own.weight_of_tool_diversity) / (n - 1),
+    'weight_of_outcome_confidence': (sums.weight_of_outcome_confidence - own.weight_of_outcome_confidence) / (n - 1),
+    'complexity': (sums.complexity - own.complexity) / (n - 1),
+    'novelty': (sums.novelty - own.novelty) / (n - 1),
+    'tool_diversity': (sums.tool_diversity - own.tool_diversity) / (n - 1),
+    'outcome_confidence': (sums.outcome_confidence - own.outcome_confidence) / (n - 1)
+};
+
+COMMENT ON MACRO without IS 'The mean of n rows of task_parts without one of them, from their sums.';

@@ -1,0 +1,98 @@
+-- Each task counts once, and so does each value on it. What the others did is a sum without one's own,
+-- whose last digits are noise: a correlation is made of 12 decimals. A share of few tasks is discrete,
+-- and may not vary at all: its interval is made of Wilson's for both sides.
+CREATE MACRO unit_differences(within, unit, measures, condition) AS TABLE
+WITH units AS (
+    FROM kp.key_values([within, unit], condition AND COLUMNS([unit]) IS NOT NULL)
+),
+own AS (
+    SELECT COLUMNS([within]) AS scope, key, task, measure, n, total / n AS mean
+    FROM kp.task_sums(
+        [within, unit], measures, 'everything', condition AND COLUMNS([unit]) IS NOT NULL
+    )
+    JOIN units USING (key)
+),
+shared AS (
+    SELECT own.*, (of_all - mean) / (units - 1) AS mean_of_others
+    FROM own
+    JOIN (
+        SELECT scope, task, measure, count(*) AS units, sum(mean) AS of_all
+        FROM own
+        GROUP BY ALL
+        HAVING count(*) > 1
+    ) USING (scope, task, measure)
+),
+means AS (
+    SELECT
+        key,
+        measure,
+        sum(n)::BIGINT AS traces,
+        count(*) AS tasks,
+        avg(own.mean) AS mean,
+        avg(own.mean_of_others) AS mean_of_others,
+        avg(own.mean - own.mean_of_others) AS difference,
+        kp.student_t(count(*) - 1) AS t,
+        t * stddev_samp(own.mean - own.mean_of_others) / sqrt(count(*)) AS margin,
+        coalesce(nullif(corr(own.mean, round(own.mean_of_others, 12)), 'nan'::DOUBLE), 0) AS alike
+    FROM shared AS own
+    GROUP BY key, measure
+),
+task_parts AS (
+    SELECT COLUMNS([within]) AS scope, key, parts
+    FROM kp.task_parts([within, unit], condition AND COLUMNS([unit]) IS NOT NULL) AS parts
+    JOIN units USING (key)
+    WHERE list_contains(kp.names(measures), 'score')
+),
+pairs AS (
+    SELECT own.key AS key, kp.without(of_all, own.parts, units) AS of_a, own.parts AS of_b
+    FROM task_parts AS own
+    JOIN (
+        SELECT scope, task, count(*) AS units, sum(COLUMNS(* EXCLUDE (scope, task)))
+        FROM (SELECT scope, unnest(parts) FROM task_parts)
+        GROUP BY scope, task
+        HAVING count(*) > 1
+    ) AS of_all ON of_all.scope = own.scope AND of_all.task = own.parts.task
+),
+parts AS (
+    SELECT differences.key AS key, kp.parts_of_difference(differences, effects) AS parts
+    FROM (
+        SELECT key, avg(COLUMNS(* EXCLUDE (key)))
+        FROM (SELECT key, unnest(kp.part_differences(of_a, of_b)) FROM pairs)
+        GROUP BY key
+    ) AS differences
+    JOIN (
+        SELECT key, avg(COLUMNS(* EXCLUDE (key)))
+        FROM (SELECT key, unnest(kp.effects_of_weights(of_a, of_b)) FROM pairs)
+        GROUP BY key
+    ) AS effects USING (key)
+)
+SELECT
+    units.* EXCLUDE (key),
+    measure,
+    traces,
+    tasks,
+    mean,
+    mean_of_others,
+    difference,
+    difference - CASE
+        WHEN kp.is_share(measure) THEN kp.of_both_sides(
+            mean - kp.share_low(mean, tasks, t),
+            kp.share_high(mean_of_others, tasks, t) - mean_of_others,
+            alike
+        )
+        ELSE margin
+    END AS low,
+    difference + CASE
+        WHEN kp.is_share(measure) THEN kp.of_both_sides(
+            kp.share_high(mean, tasks, t) - mean,
+            mean_of_others - kp.share_low(mean_of_others, tasks, t),
+            alike
+        )
+        ELSE margin
+    END AS high,
+    CASE measure WHEN 'score' THEN parts END AS parts
+FROM units
+JOIN means USING (key)
+LEFT JOIN parts USING (key);
+
+COMMENT ON MACRO TABLE unit_differences IS 'On the tasks that others tried, too, how does each value of a column differ from the others? differences_by and differences_from_others ask this one.';
