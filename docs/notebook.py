@@ -93,16 +93,20 @@ def _(domain, wh):
 @app.cell(hide_code=True)
 def _(mo):
     mo.md("""
-    Do its scores rank agents by success, or by their tools? 1 is the same order, -1 the opposite
-    one.
+    Do its scores rank agents by success, or by their tools?
     """)
     return
 
 
 @app.cell
 def _(domain, wh):
-    wh.ask("agent_rank_correlations").filter(task_domain=domain)
-    return
+    def ranked(as_of=None):
+        keys, measures = ["task_domain", "agent_id"], ["score", "success", "tools"]
+        means = wh.ask("means_by", keys, measures, as_of=as_of).filter(task_domain=domain)
+        return means.pivot("measure", index="agent_id", values="mean").sort("score")
+
+    ranked()
+    return (ranked,)
 
 
 @app.cell(hide_code=True)
@@ -186,9 +190,9 @@ def _(mo):
 @app.cell
 def _(domain, pl, preview, wh):
     def of_agents(weights, as_of):
-        agents = wh.ask("scores_by_agent", as_of=as_of).filter(task_domain=domain)
-        columns = ("agent_id", "tasks", "mean", "low", "high", "success")
-        return agents.select(*columns, weights=pl.lit(weights))
+        keys = ["task_domain", "agent_id"]
+        agents = wh.ask("means_by", keys, ["score"], as_of=as_of).filter(task_domain=domain)
+        return agents.with_columns(weights=pl.lit(weights))
 
     # `preview and` makes this cell wait for what the preview leaves.
     agents = pl.concat([of_agents("before", None), of_agents("after", preview and "candidate")])
@@ -209,9 +213,8 @@ def _(agents, alt):
 
 
 @app.cell
-def _(domain, preview, wh):
-    after = wh.ask("agent_rank_correlations", as_of=preview and "candidate")
-    after.filter(task_domain=domain)
+def _(preview, ranked):
+    ranked(preview and "candidate")
     return
 
 
