@@ -22,6 +22,8 @@ from tests.support.encoders import write_bag_of_words
 
 WRITES = ("run", "rollback", "forget")  # whose note is that of a row in `runs`
 REMOVES = ("vacuum", "forget")  # files of past states, which somebody may be reading
+# Of a command that was refused, or of a reader whose files another one removed meanwhile.
+_LOST = (KpBatchError, ComputeError, FileNotFoundError)
 LIMITS = {"max_reject_share": 1, **dict.fromkeys(("max_removed", "max_gone"), "100%")}
 _WHOLE = """
     SELECT
@@ -200,7 +202,7 @@ class Actor:
             event.how = "done"
         except BusyError as error:
             event.how, event.value = "busy", str(error)
-        except (KpBatchError, ComputeError) as error:
+        except _LOST as error:
             event.how, event.value = "failed", f"{type(error).__name__}: {error}"
         except KeyboardInterrupt:
             event.how = "interrupted"
@@ -232,7 +234,7 @@ class Actor:
             event = Event(again, pinned.began)
             try:
                 event.how, event.value = "done", _rows(frame.collect(), "run_id")
-            except (KpBatchError, ComputeError) as error:
+            except _LOST as error:
                 event.how, event.value = "failed", f"{type(error).__name__}: {error}"
             event.ended = time.monotonic()
             self._tell(event)
