@@ -104,7 +104,7 @@ def check_all(folder: Path, settings: dict[str, Any], *, moments: int, seed: int
     print(json.dumps({"clean_s": takes}), flush=True)  # noqa: T201
     handler = signal.getsignal(signal.SIGINT)
     whens: list[tuple[str, Callable[[], Callable[[], bool]]]] = [
-        (step, lambda step=step: in_step(warehouse, step, random_.uniform(0, 0.3)))
+        (step, lambda step=step: in_step(warehouse, step, random_.uniform(0, 0.1)))
         for step in STEPS
     ]
     whens += [("", lambda: after(random_.uniform(0, takes)))] * moments
