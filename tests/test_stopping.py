@@ -34,11 +34,21 @@ LONG = "SELECT count(*) FROM range(100_000_000) a, range(100) b WHERE hash(a.ran
 SOON_S = 0.05
 
 
+_before: set[int | None] = set()  # threads that another test may have left to end by themselves
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    _before.clear()
+    _before.update(each.ident for each in threading.enumerate())
+
+
 def at_work() -> list[str]:
     """The threads of parts, once those have ended that are about to."""
     until = time.monotonic() + 2
     while True:
-        found = [each.name for each in threading.enumerate() if "ThreadPool" in each.name]
+        began = (each for each in threading.enumerate() if each.ident not in _before)
+        found = [each.name for each in began if "ThreadPool" in each.name]
         if not found or time.monotonic() > until:
             return found
         time.sleep(0.005)
