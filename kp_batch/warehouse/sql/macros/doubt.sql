@@ -48,6 +48,42 @@ CREATE MACRO of_both_sides(a, b, alike) AS sqrt(abs(a * a - 2 * alike * a * b + 
 
 COMMENT ON MACRO of_both_sides IS 'How far the end of a difference''s interval is from it: of how far those of both sides are, which add up as errors do that are alike by this correlation.';
 
+-- Where few tasks score far from the others, a side without them seems to vary too little: the variance
+-- is at least that of sides that vary alike.
+CREATE MACRO error_of_change(
+    variance_of_change, variance, variance_before, effective, effective_before
+) AS sqrt(
+    variance_of_change
+    + greatest(
+        0,
+        (
+            (effective - 1) * effective * variance
+            + (effective_before - 1) * effective_before * variance_before
+        ) / (effective + effective_before - 2) * (1 / effective + 1 / effective_before)
+        - variance - variance_before
+    )
+);
+
+COMMENT ON MACRO error_of_change IS 'The standard error of a change of a mean: of the jackknife''s variances of the change and of the means of both sides, and the effective tasks of both.';
+
+-- Where nothing varies but by rounding, nothing is known of how much a change may.
+CREATE MACRO degrees_of_change(
+    change, variance, variance_before, effective, effective_before, effective_of_both
+) AS CASE
+    WHEN effective_before IS NULL OR least(effective, effective_before) < 5 THEN NULL
+    WHEN variance + variance_before < 1e-24
+        THEN CASE WHEN change = 0 THEN least(effective, effective_before) - 1 END
+    ELSE least(
+        effective_of_both - 1,
+        pow(variance + variance_before, 2) / (
+            pow(variance, 2) / (effective - 1)
+            + pow(variance_before, 2) / (effective_before - 1)
+        )
+    )
+END;
+
+COMMENT ON MACRO degrees_of_change IS 'The degrees of freedom of a change of a mean: Welch''s, but no more than the tasks of both sides have; null below 5 effective tasks on either side, and where nothing varies but the means differ.';
+
 -- Hill's algorithm 395, of y = (df - 0.5) * ln(1 + t * t / df).
 CREATE MACRO normal_deviate(y, df) AS sqrt(y) * (
     1 + (

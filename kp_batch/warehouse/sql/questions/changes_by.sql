@@ -1,12 +1,10 @@
 -- Group: means
 -- Example: FROM changes_by('framework', 'month', ['score']) ORDER BY p_value LIMIT 10;
 -- Each task goes into its period and, as what was before, into the four that follow. An attempt
--- before and one now at the same task move together, so that the jackknife leaves out both. Where few
--- tasks score far from the others, a side without them seems to vary too little: the variance is at
--- least that of sides that vary alike. The degrees of freedom are Welch's, but no more than the tasks
--- of both sides have. To 12 decimals: a mean that stays differs in its last digits, and an error of
--- these alone would call that a change. Holm's p-values are over the keys of one period alone, so that
--- what came later changes no finding.
+-- before and one now at the same task move together, so that the jackknife leaves out both. To 12
+-- decimals: a mean that stays differs in its last digits, and an error of these alone would call that a
+-- change. Holm's p-values are over the keys of one period alone, so that what came later changes no
+-- finding.
 CREATE MACRO changes_by(
     keys,
     period,
@@ -24,9 +22,7 @@ WITH tasks AS (
         sum(total) FILTER (later = 0) AS total,
         sum(n) FILTER (later > 0) AS n_before,
         sum(total) FILTER (later > 0) AS total_before
-    FROM kp.task_sums(
-        keys, measures, period, condition
-    ), range(5) AS of_periods(later)
+    FROM kp.task_sums(keys, measures, period, condition), range(5) AS of_periods(later)
     GROUP BY key, measure, number, task
 ),
 means AS (
@@ -73,32 +69,13 @@ doubts AS (
     SELECT
         *,
         round(mean - mean_before, 12) AS change,
-        (
-            (effective - 1) * effective * variance
-            + (effective_before - 1) * effective_before * variance_before
-        ) / (effective + effective_before - 2) AS variance_of_all,
-        sqrt(
-            variance_of_change
-            + greatest(
-                0,
-                variance_of_all * (1 / effective + 1 / effective_before)
-                - variance - variance_before
-            )
+        kp.error_of_change(
+            variance_of_change, variance, variance_before, effective, effective_before
         ) AS error,
         CASE WHEN change = 0 THEN 0 ELSE least(abs(change) / error, 1e6) END AS t,
-        CASE
-            WHEN effective_before IS NULL OR least(effective, effective_before) < 5 THEN NULL
-            -- Where nothing varies but by rounding, nothing is known of how much a change may.
-            WHEN variance + variance_before < 1e-24
-                THEN CASE WHEN change = 0 THEN least(effective, effective_before) - 1 END
-            ELSE least(
-                effective_of_both - 1,
-                pow(variance + variance_before, 2) / (
-                    pow(variance, 2) / (effective - 1)
-                    + pow(variance_before, 2) / (effective_before - 1)
-                )
-            )
-        END AS df,
+        kp.degrees_of_change(
+            change, variance, variance_before, effective, effective_before, effective_of_both
+        ) AS df,
         kp.two_sided(kp.normal_deviate((df - 0.5) * ln(1 + t * t / df), df)) AS p_value
     FROM means
     JOIN sides USING (key, measure, number)
