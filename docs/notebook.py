@@ -48,8 +48,8 @@ def _(mo, run):
 
     ## What the scores say
 
-    **Over time.** The bands are 95% intervals. In the shaded days the cache was still filling, so
-    that traces look more novel than they are.
+    **Over time.** The bands are 95% intervals. In the shaded days the cache was still warming up,
+    so that traces look more novel than they are.
     """)
     return
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from kp_batch.errors import Unread
 from kp_batch.html import Displayed
-from kp_batch.parts import Part, Row, Table, TextSpan
+from kp_batch.rendering import Part, Row, Table, TextSpan
 from kp_batch.tables import frame
 from kp_batch.text import age, bar_line, shortened
 

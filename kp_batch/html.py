@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from html import escape
 from typing import Any, cast
 
-from kp_batch.parts import Beside, Facts, Head, Part, Spans, Table, as_text
+from kp_batch.rendering import Beside, Facts, Head, Part, Spans, Table, as_text
 from kp_batch.text import printable, printable_lines, some_of
 
 _ROWS = 50  # of a table that are shown, and as many more of those that stand out

@@ -3,7 +3,7 @@
 from itertools import accumulate, pairwise
 
 from kp_batch.dimensions import Breakdown, Counts
-from kp_batch.parts import Row, Table
+from kp_batch.rendering import Row, Table
 from kp_batch.text import count_of, shortened
 
 _NAME, _FINGERPRINT = 30, 60  # characters

@@ -14,7 +14,7 @@ from kp_batch.duck import SQL, Value, frame_of, set_variables, sql, statement
 from kp_batch.errors import UNREAD, KpBatchError
 from kp_batch.html import Displayed
 from kp_batch.ingest.reread import TraceLocation, find_locations, reread
-from kp_batch.parts import Head, Part, Table, as_text
+from kp_batch.rendering import Head, Part, Table, as_text
 from kp_batch.text import count_of, one_line, printable, shortened
 from kp_batch.warehouse.author import signed
 from kp_batch.warehouse.catalog import create_macros

@@ -15,7 +15,7 @@ from kp_batch.html import Displayed
 from kp_batch.operations.breakdown import breakdown_table
 from kp_batch.operations.neighbours import Step, TracesMet
 from kp_batch.operations.warehouse_cache import CacheContents
-from kp_batch.parts import Beside, Facts, Head, Part, Row, Table, as_text
+from kp_batch.rendering import Beside, Facts, Head, Part, Row, Table, as_text
 from kp_batch.text import (
     age,
     count_of,

@@ -23,10 +23,10 @@ from kp_batch.operations.vacuum import (
     count_prunable_vectors,
     prune_vectors,
 )
-from kp_batch.parts import Facts, Head, Part, as_text
 from kp_batch.pipeline.rescore import execute, log_plan, open_run
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer, is_as_published
+from kp_batch.rendering import Facts, Head, Part, as_text
 from kp_batch.report.build import renew_report, shows_older
 from kp_batch.runs.run import Run, last_config
 from kp_batch.scoring.facts import id_hash

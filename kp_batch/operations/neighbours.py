@@ -17,8 +17,8 @@ from kp_batch.ingest.reread import find_locations, reread
 from kp_batch.novelty.cache_settings import CacheSettings
 from kp_batch.novelty.resemblance import Nearby, Similar, similar_row
 from kp_batch.operations.warehouse_cache import CacheContents, Caches, Moment, stored_vectors
-from kp_batch.parts import Spans, TextSpan
 from kp_batch.planning.scorer import NO_FINGERPRINT
+from kp_batch.rendering import Spans, TextSpan
 from kp_batch.scoring.facts import with_facts
 from kp_batch.text import shortened
 from kp_batch.warehouse.open_snapshot import OpenSnapshot

@@ -20,12 +20,12 @@ from kp_batch.operations.compare import (
     comparison_parts,
 )
 from kp_batch.operations.export import archive_with, is_in_warehouse
-from kp_batch.parts import Head, Part, as_text
 from kp_batch.pipeline.audit import check_audits
 from kp_batch.pipeline.rescore import OpenRun, carry_out, opened_warehouse
 from kp_batch.planning.explain_plan import PlanDescription, describe
 from kp_batch.planning.plan import make_plan
 from kp_batch.planning.scorer import Scorer
+from kp_batch.rendering import Head, Part, as_text
 from kp_batch.report.build import report_on
 from kp_batch.report.run_summary import nothing_text
 from kp_batch.runs.rolled_back import check_rolled_back

@@ -16,8 +16,8 @@ from kp_batch.errors import WarehouseError
 from kp_batch.html import Displayed
 from kp_batch.log import progress
 from kp_batch.novelty.resemblance import resemble_earlier
-from kp_batch.parts import Head, Part, Table, as_text
 from kp_batch.planning.scorer import Scorer, without_encoder
+from kp_batch.rendering import Head, Part, Table, as_text
 from kp_batch.runs.run import Run, last_config
 from kp_batch.text import count_of
 from kp_batch.vectors import Float32s

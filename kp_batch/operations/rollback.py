@@ -14,10 +14,10 @@ from kp_batch.duck import statement
 from kp_batch.errors import KpBatchError, SettingError, WarehouseError
 from kp_batch.ingest.scan import scan_archive
 from kp_batch.operations.kept_runs import available_runs
-from kp_batch.parts import Facts, Head, Part, as_text
 from kp_batch.pipeline.publish import STATE, publish_success, restore
 from kp_batch.pipeline.rescore import warn_of_unfinished_forget
 from kp_batch.project import ProjectFile
+from kp_batch.rendering import Facts, Head, Part, as_text
 from kp_batch.report.build import renew_report
 from kp_batch.runs.run import Run, last_config
 from kp_batch.steps.step import ThreadExecutor, timed

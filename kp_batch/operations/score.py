@@ -29,7 +29,7 @@ from kp_batch.magic_bytes import PARQUET, kind_of
 from kp_batch.novelty.cache import novelty
 from kp_batch.novelty.resemblance import Similar
 from kp_batch.operations.breakdown import breakdown_table
-from kp_batch.parts import Head, Part, Table, as_text
+from kp_batch.rendering import Head, Part, Table, as_text
 from kp_batch.schemas import TIMESTAMP
 from kp_batch.scoring.composite import assign, breakdowns, scores_by_profile
 from kp_batch.scoring.facts import with_facts

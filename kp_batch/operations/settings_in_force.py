@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from kp_batch.columns import Rows
 from kp_batch.errors import WarehouseError
-from kp_batch.parts import Head, Part, Row, Table
 from kp_batch.project import ProjectFile
+from kp_batch.rendering import Head, Part, Row, Table
 from kp_batch.text import one_line, padded, printable, shortened, width
 from kp_batch.warehouse.bucket.location import shown
 from kp_batch.warehouse.reader import connect

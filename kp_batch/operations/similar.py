@@ -23,8 +23,8 @@ from kp_batch.novelty.resemblance import Similar, similar_row
 from kp_batch.operations.explain import find_trace
 from kp_batch.operations.score import Unscored, each_line, line_head
 from kp_batch.operations.warehouse_cache import stored_vectors, vectors_of
-from kp_batch.parts import Head, Part, Table, as_text
 from kp_batch.planning.scorer import NO_FINGERPRINT, without_encoder
+from kp_batch.rendering import Head, Part, Table, as_text
 from kp_batch.runs.run import last_config
 from kp_batch.text import count_of, moment_text, printable, shortened
 from kp_batch.vectors import Float32s, Float64s, Int64s

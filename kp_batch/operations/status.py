@@ -15,8 +15,8 @@ from typing import Any
 
 from kp_batch.errors import KpBatchError, SettingError, WarehouseError
 from kp_batch.html import Displayed
-from kp_batch.parts import Facts, Head, Part
 from kp_batch.project import ProjectFile
+from kp_batch.rendering import Facts, Head, Part
 from kp_batch.storage.store import answered_within, store_at
 from kp_batch.text import age, count_of, format_duration, one_line, printable
 from kp_batch.warehouse.bucket.location import Record, shown, url_of

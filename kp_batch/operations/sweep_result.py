@@ -7,7 +7,7 @@ from itertools import groupby
 
 from kp_batch.columns import Rows, cells
 from kp_batch.html import Displayed
-from kp_batch.parts import Head, Part, Table, as_text
+from kp_batch.rendering import Head, Part, Table, as_text
 from kp_batch.text import count_of, shortened
 
 _DOMAINS = 10  # shown at the most, each a table

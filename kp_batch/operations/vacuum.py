@@ -19,7 +19,7 @@ from kp_batch.embedding.chunks import chunk_files, count_vectors, merge_small
 from kp_batch.embedding.vector_store import VectorStore
 from kp_batch.errors import WarehouseError
 from kp_batch.html import Displayed
-from kp_batch.parts import Facts, Head, Part, as_text
+from kp_batch.rendering import Facts, Head, Part, as_text
 from kp_batch.schemas import GROWING
 from kp_batch.text import count_of
 from kp_batch.warehouse.candidate import Candidate

@@ -31,9 +31,9 @@ from kp_batch.ingest.stage import Unreadable, read_with_retries
 from kp_batch.log import progress
 from kp_batch.novelty.cache import NO_NEIGHBOUR_ROW, VectorCache, novelty
 from kp_batch.novelty.cache_settings import CACHE_COLUMNS, CacheSettings, parse_cache_by
-from kp_batch.parts import Head, Part, Table, as_text
 from kp_batch.planning.cache_groups import groups_of
 from kp_batch.planning.scorer import NO_FINGERPRINT
+from kp_batch.rendering import Head, Part, Table, as_text
 from kp_batch.schemas import FACTS, NOVELTY, OWN_COLUMNS
 from kp_batch.scoring.composite import composite, profiles_of, score
 from kp_batch.scoring.facts import with_facts

@@ -10,10 +10,10 @@ from kp_batch.archive.validation import SUPERSEDED
 from kp_batch.columns import Rows, cells
 from kp_batch.html import Displayed
 from kp_batch.novelty.cache_settings import format_cache_by
-from kp_batch.parts import Facts, Head, Part, Table, as_text
 from kp_batch.planning.changes import Loss
 from kp_batch.planning.excess import exceeded_limits
 from kp_batch.planning.plan import Plan
+from kp_batch.rendering import Facts, Head, Part, Table, as_text
 from kp_batch.runs.run import Run
 from kp_batch.settings import Settings
 from kp_batch.text import DOMAIN, be, count_of, printable, shortened, some_of

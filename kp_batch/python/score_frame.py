@@ -31,7 +31,7 @@ COLUMNS = (
     *("complexity", "novelty", "tool_diversity", "outcome_confidence", "composite"),
     *("single_thought", "recovery_bonus", "low_diversity_penalty", "score", "meets_threshold"),
     *("recorded_score", "max_similarity", "nearest_trace_id", "nearest_age_s", "cache_size"),
-    *("cache_group", "cache_filling", "n_steps", "n_tools", "text_hash", "objective_hash"),
+    *("cache_group", "cache_warming_up", "n_steps", "n_tools", "text_hash", "objective_hash"),
     *("encoder_id", "cache_id", "profile_id"),
 )
 _REJECTED = ("trace_id", "task_domain", "reasons", "message", "raw")
@@ -262,7 +262,7 @@ def _framed(
 ) -> ScoredFrame:
     scores = rows.scores.with_columns(
         meets_threshold=pl.col("score") >= config.threshold,
-        cache_filling=_filling(config),
+        cache_warming_up=_warming_up(config),
     )
     return ScoredFrame.of(
         scores.select(*place, *COLUMNS),
@@ -272,15 +272,15 @@ def _framed(
     )
 
 
-def _filling(config: RescoreConfig) -> pl.Expr:
+def _warming_up(config: RescoreConfig) -> pl.Expr:
     """Whether a trace's cache had not held its size yet, as the view `scores` has it."""
     if config.embedder == "none":
         return pl.lit(value=False)
-    filling = pl.col("cache_size") < config.cache_size
+    warming_up = pl.col("cache_size") < config.cache_size
     if config.ttl is None:
-        return filling
+        return warming_up
     first = pl.col("created_at").min().over("cache_group")
-    return filling & (pl.col("created_at") - first < config.ttl)
+    return warming_up & (pl.col("created_at") - first < config.ttl)
 
 
 def _by_code(rejects: pl.DataFrame) -> str:

@@ -23,7 +23,7 @@ from kp_batch.report.vega_lite import (
 
 SCORE, NOVELTY, SUCCESS, STATED = "mean score", "mean novelty", "success", "stated confidence"
 PARTS = ("mix", "within", "entered", "exited")  # of the change of a mean
-FILLING = "cache filling"
+WARMING_UP = "cache warming up"
 # What is said of a change.
 MORE_THAN_CHANCE, CHANCE, NOT_COMPARED = "more than chance", "within chance", "does not compare"
 _UNIT: Spec = {"domain": [0, 1]}
@@ -121,7 +121,7 @@ def over_time(shown: Shown) -> Spec:
     }
     known = [measure for measure in _OVER_TIME if not shown.rows[measure.name].is_null().all()]
     layers = [
-        *_filling(shown.rows, step),
+        *_warming_up(shown.rows, step),
         *(layer for measure in known for layer in _means(shown.rows, measure, known, step)),
         marks("rect", {**step, **shown.tooltip}, opacity=0),  # wherever the pointer is in a step
     ]
@@ -129,24 +129,24 @@ def over_time(shown: Shown) -> Spec:
     return {"transform": calculated(middle=middle), "layer": layers, "height": 280}
 
 
-def _filling(rows: pl.DataFrame, step: Spec) -> list[Spec]:
-    """Shade the steps in which caches were filling, and name the first of them."""
-    filling = rows.with_row_index("place").filter("filling")
-    if filling.is_empty():
+def _warming_up(rows: pl.DataFrame, step: Spec) -> list[Spec]:
+    """Shade the steps in which caches were warming up, and name the first of them."""
+    warming_up = rows.with_row_index("place").filter("warming_up")
+    if warming_up.is_empty():
         return []
-    is_left = filling["place"][0] < rows.height / 2
+    is_left = warming_up["place"][0] < rows.height / 2
     place = {"x": {**step["x"], "field": "at"}, "y": {"value": 4}}
     name = marks(
         "text",
         place,
-        text=FILLING,
+        text=WARMING_UP,
         align="left" if is_left else "right",
         baseline="top",
         dx=4 if is_left else -4,
     )
-    first = filling["start"][0] if is_left else filling["end"][0]
+    first = warming_up["start"][0] if is_left else warming_up["end"][0]
     return [
-        marks("rect", step, "datum.filling", color=_GREY, opacity=0.1),
+        marks("rect", step, "datum.warming_up", color=_GREY, opacity=0.1),
         {"data": {"values": [{"at": first}]}, **name},
     ]
 

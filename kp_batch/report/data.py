@@ -34,7 +34,7 @@ _APART = 9  # domains with a label of their own, at most; all others share one m
 # Domains of fewer traces than this, and than a hundredth of all, share a label.
 _SMALL = 30
 MIN_TRACES = 30  # of a domain or a period, to be worth a sentence
-_FILLING = 0.1  # of the traces, the most that came to a cache that was filling, to compare
+_WARMING_UP = 0.1  # of the traces, the most that came to a cache that was warming up, to compare
 _PERIODS = {"hour": "day", "decade": "year", "century": "year"}  # of changes; else the grain
 _RUNS = """
     SELECT * EXCLUDE (inputs)
@@ -104,11 +104,11 @@ class ReportData:
         """A scope's changes of the periods that are over and compare with the four before.
 
         They have enough traces, and tasks for an interval; and hardly any came while their cache
-        was filling, which makes traces look novel.
+        was warming up, which makes traces look novel.
         """
         enough = pl.col("traces") >= MIN_TRACES
         known = self.changes_of(scope).filter("is_over", enough).drop_nulls("low")
-        return known.filter(pl.max_horizontal("filling", "filling_before") <= _FILLING)
+        return known.filter(pl.max_horizontal("warming_up", "warming_up_before") <= _WARMING_UP)
 
     @property
     def has_novelty(self) -> bool:
@@ -256,7 +256,7 @@ def _compute(
 def _change(connection: duckdb.DuckDBPyConnection, scores: Scores, period: str) -> None:
     of = literal(period)
     _register(connection, days=pl.DataFrame({"day": pl.Series(scores.days, dtype=pl.Date)}))
-    connection.execute(sql(__name__, "filling.sql", period=of))
+    connection.execute(sql(__name__, "warming_up.sql", period=of))
     periods = Periods.of(_query(connection, "periods_of_days.sql", period=of))
     _register(connection, changed=sums_of_changes(scores, periods))
     connection.execute(sql(__name__, "changes_by.sql"))

@@ -19,7 +19,7 @@ _KINDS: tuple[tuple[Callable[[ReportData, str], Iterable[Finding]], ...], ...] =
     (units.ranking, units.paired),
     (outcomes.confidence,),
     (outcomes.success,),
-    (novelty.filling, novelty.repeats),
+    (novelty.warming_up, novelty.repeats),
 )
 
 

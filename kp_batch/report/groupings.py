@@ -141,7 +141,7 @@ def _in_time(scores: Scores, labels: Sequence[str], steps: pl.DataFrame) -> Iter
     def of_all(part: Part) -> np.ndarray:
         return code(part, np.full(len(part["task"]), place[ALL]))
 
-    of = ("score", "novelty", "meets_threshold", "filling")
+    of = ("score", "novelty", "meets_threshold", "warming_up")
     yield Grouping("start", keys, of_all, len(starts) * _HOURS, of)
     yield Grouping("start", keys, lambda part: code(part, part["label"]), len(starts) * _HOURS, of)
 

@@ -16,7 +16,7 @@ SELECT
     novelty,
     novelty - novelty_margin AS novelty_low,
     novelty + novelty_margin AS novelty_high,
-    cache_filling,
+    cache_warming_up,
     success,
     share_low(success, successes_of, t) AS success_low,
     share_high(success, successes_of, t) AS success_high,
@@ -57,7 +57,7 @@ FROM (
                 tools / traces AS tools
             ),
             score / traces AS mean,
-            filling::BIGINT AS cache_filling,
+            warming_up::BIGINT AS cache_warming_up,
             meets_threshold::BIGINT AS worth_sharing,
             meets_threshold / traces AS share,
             sums.confidence / traces - sums.success / traces AS overconfidence,

@@ -6,7 +6,7 @@ import polars as pl
 
 from kp_batch.report import charts
 from kp_batch.report.chart_tables import TIME, Column, written
-from kp_batch.report.charts import CHANCE, FILLING, MORE_THAN_CHANCE, NOT_COMPARED
+from kp_batch.report.charts import CHANCE, MORE_THAN_CHANCE, NOT_COMPARED, WARMING_UP
 from kp_batch.report.data import ReportData
 from kp_batch.report.labels import ALL, distinct_labels
 from kp_batch.report.panel import Panel, Taking
@@ -28,13 +28,13 @@ def _over_time(data: ReportData, scope: str) -> pl.DataFrame:
     rows = data.of("over_time", scope)
     if not data.has_novelty:
         rows = rows.with_columns(pl.lit(None, pl.Float64).alias(name) for name in _NOVELTY)
-    return rows.with_columns(filling=2 * pl.col("cache_filling") > pl.col("traces"))
+    return rows.with_columns(warming_up=2 * pl.col("cache_warming_up") > pl.col("traces"))
 
 
 def _all_times(data: ReportData, scope: str) -> pl.DataFrame:
     """The steps that have traces, and before them what is outside of the span."""
     rows = _over_time(data, scope).filter(pl.col("traces") > 0)
-    said = {FILLING: pl.col("filling"), "not over": ~pl.col("is_over")}
+    said = {WARMING_UP: pl.col("warming_up"), "not over": ~pl.col("is_over")}
     note = pl.concat_str(
         [pl.when(holds).then(pl.lit(text)) for text, holds in said.items()],
         separator=", ",
@@ -84,7 +84,7 @@ def _of_changes(data: ReportData, scope: str) -> Iterator[str]:
         )
     yield (
         "Filled: more than chance. Faint: does not compare, as the time is not over, has few "
-        "traces or tasks, or the cache was filling."
+        "traces or tasks, or the cache was warming up."
     )
     yield from _shares(data, scope)
 
@@ -215,7 +215,7 @@ PANELS: tuple[Panel, ...] = (
         charts.over_time,
         (
             *("start", "end", "traces", "tasks", "mean", "low", "high"),
-            *("novelty", "novelty_low", "novelty_high", "filling", "is_over"),
+            *("novelty", "novelty_low", "novelty_high", "warming_up", "is_over"),
         ),
         (
             Column("from", "start", TIME),

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kp_batch.columns import Rows, cells
-from kp_batch.parts import Facts, Head, Part, Row, Table
-from kp_batch.parts import as_text as text_of
+from kp_batch.rendering import Facts, Head, Part, Row, Table
+from kp_batch.rendering import as_text as text_of
 from kp_batch.steps.step import PREFECT, START, Clock, step_seconds
 from kp_batch.text import count_of, printable
 from kp_batch.warehouse.audits import AuditResult, audits_text

@@ -18,7 +18,7 @@ _TYPES = {
     **dict.fromkeys(("domain", "agent", "framework", "day", "tools"), np.int32),
     **dict.fromkeys(("score", "novelty", "confidence"), np.float64),
     **dict.fromkeys(("hour", "score_bin", "confidence_bin"), np.uint8),
-    **dict.fromkeys(("success", "meets_threshold", "filling", "penalty", "repeats"), np.bool_),
+    **dict.fromkeys(("success", "meets_threshold", "warming_up", "penalty", "repeats"), np.bool_),
 }
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.integer]]
@@ -35,7 +35,7 @@ class Scores:
     which agent and framework have -1 for null; `day`, its place among `days`; `label`, the place
     of the domain's label; `score_bin`, of twenty, `confidence_bin`, of ten; `tools`, a number;
     `hour`; `score`, `novelty` and `confidence`, float64; and booleans: `success`,
-    `meets_threshold`, `filling` (its cache), `penalty` (for a single tool), and `repeats`.
+    `meets_threshold`, `warming_up` (its cache), `penalty` (for a single tool), and `repeats`.
     """
 
     columns: Part

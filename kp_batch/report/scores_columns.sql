@@ -15,7 +15,7 @@ SELECT
     bin_of(confidence, 10)::UTINYINT AS confidence_bin,
     success,
     meets_threshold,
-    cache_filling AS filling,
+    cache_warming_up AS warming_up,
     low_diversity_penalty AS penalty,
     coalesce(max_similarity >= 0.95, false) AS repeats
 FROM scores;

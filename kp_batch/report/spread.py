@@ -18,24 +18,24 @@ _SPREAD = pl.Schema(
 
 
 def days_of(scores: Scores, labels: Sequence[str]) -> pl.DataFrame:
-    """Of each scope's days: `traces`, the sum `score`, and how many came to a filling cache."""
+    """Of each scope's days: `traces`, the sum `score`, and how many came to a new cache."""
     key = Key(lambda part: part["day"], max(1, len(scores.days)), "day")
-    days = scoped("day", labels, key, ("score", "filling"))
+    days = scoped("day", labels, key, ("score", "warming_up"))
     found = totals_of(scores, days)
     day = pl.Series(scores.days, dtype=pl.Date).gather(found["day"])
-    filling = pl.col("filling").cast(pl.Int64)
-    return found.select("domain", day.alias("day"), "traces", "score", cache_filling=filling)
+    warming_up = pl.col("warming_up").cast(pl.Int64)
+    return found.select("domain", day.alias("day"), "traces", "score", cache_warming_up=warming_up)
 
 
 def spread_of(scores: Scores, labels: Sequence[str]) -> pl.DataFrame:
     """Of each scope: quantiles and deviation of the scores, repeats, and novelty by the cache."""
-    key = Key(lambda part: part["filling"].astype(np.int64), 2, "filling")
+    key = Key(lambda part: part["warming_up"].astype(np.int64), 2, "warming_up")
     sums = totals_of(scores, scoped("spread", labels, key, ("novelty", "repeats")))
     novelty = pl.col("novelty") / pl.col("traces")
     shares = sums.group_by("domain").agg(
         repeats=pl.col("repeats").sum() / pl.col("traces").sum(),
-        novelty_filling=novelty.filter(filling=1).first(),
-        novelty_after=novelty.filter(filling=0).first(),
+        novelty_warming_up=novelty.filter(warming_up=1).first(),
+        novelty_after=novelty.filter(warming_up=0).first(),
     )
     rows = [_spread(_of_label(scores, place)) for place in range(len(labels))]
     if rows:

@@ -20,7 +20,7 @@ from kp_batch.report.scores import (
 
 _FLOATS = ("score", "novelty", "confidence")
 _HITS = ("success", "meets_threshold")
-_COUNTED = ("filling", "tools", "penalty")
+_COUNTED = ("warming_up", "tools", "penalty")
 ALL_OF = (*_FLOATS, *_HITS, *_COUNTED)
 
 

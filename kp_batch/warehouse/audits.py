@@ -12,7 +12,7 @@ from kp_batch.errors import AuditError, SettingError
 from kp_batch.faults import unknown_key
 from kp_batch.files import read_toml
 from kp_batch.html import Displayed
-from kp_batch.parts import Head, Part, Row, Table, as_text
+from kp_batch.rendering import Head, Part, Row, Table, as_text
 from kp_batch.text import count_of, shortened
 
 if TYPE_CHECKING:

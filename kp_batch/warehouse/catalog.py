@@ -103,28 +103,28 @@ def create_views(
 
 
 def _views(manifest: Manifest, rows: Mapping[str, SQL]) -> list[SQL]:
-    values = {"threshold": manifest.threshold, "filling": _filling(manifest, rows["scores"])}
+    values = {"threshold": manifest.threshold, "warming_up": _warming_up(manifest, rows["scores"])}
     return [
         sql(__name__, f"sql/{name}.sql", function=_rows_of(name, manifest), **rows, **values)
         for name in VIEWS
     ]
 
 
-def _filling(manifest: Manifest, scores: SQL) -> SQL:
+def _warming_up(manifest: Manifest, scores: SQL) -> SQL:
     """The condition that a trace came before its cache had held its size, or its ttl had passed.
 
     Before the ttl of a cache's first vector has passed, it loses none but by its size.
     """
     if manifest.settings.get("embedder") in {None, "none"}:
         return statement("false")
-    filling = statement("cache_size < $size", size=manifest.settings["cache_size"])
+    warming_up = statement("cache_size < $size", size=manifest.settings["cache_size"])
     ttl = parse_duration(manifest.settings["ttl"])
     if ttl is None:
-        return filling
+        return warming_up
     return statement(
-        "$filling AND epoch_us(created_at) - $ttl < (SELECT min(epoch_us(created_at)) FROM $scores "
-        "AS own WHERE own.cache_group IS NOT DISTINCT FROM trace.cache_group)",
-        filling=filling,
+        "$warming_up AND epoch_us(created_at) - $ttl < (SELECT min(epoch_us(created_at)) "
+        "FROM $scores AS own WHERE own.cache_group IS NOT DISTINCT FROM trace.cache_group)",
+        warming_up=warming_up,
         ttl=ttl // timedelta(microseconds=1),
         scores=scores,
     )

@@ -32,18 +32,18 @@ def lazy_view(snapshot: PublishedSnapshot, name: str) -> pl.LazyFrame:
     if name == "scores":
         rows = rows.with_columns(
             meets_threshold=pl.col("score") >= snapshot.manifest.threshold,
-            cache_filling=_filling(snapshot.manifest),
+            cache_warming_up=_warming_up(snapshot.manifest),
         )
     return rows.select(_columns(name))
 
 
-def _filling(manifest: Manifest) -> pl.Expr:
-    """Whether a cache was filling: see `catalog`, whose views have the same condition in SQL."""
+def _warming_up(manifest: Manifest) -> pl.Expr:
+    """Whether a cache was warming up: see `catalog`, whose views have the same condition in SQL."""
     if manifest.settings.get("embedder") in {None, "none"}:
         return pl.lit(value=False)
-    filling = pl.col("cache_size") < manifest.settings["cache_size"]
+    warming_up = pl.col("cache_size") < manifest.settings["cache_size"]
     ttl, time = parse_duration(manifest.settings["ttl"]), pl.col("created_at")
-    return filling if ttl is None else filling & (time - ttl < time.min().over("cache_group"))
+    return warming_up if ttl is None else warming_up & (time - ttl < time.min().over("cache_group"))
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from kp_batch.errors import Ending, explain_error
 from kp_batch.html import Displayed
-from kp_batch.parts import Head, Part
+from kp_batch.rendering import Head, Part
 from kp_batch.text import printable
 from kp_batch.warehouse.audits import AuditResult, results_parts
 from kp_batch.warehouse.author import current_user

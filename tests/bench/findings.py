@@ -121,12 +121,12 @@ def _(data: ReportData) -> Trials:
     yield said(data, "driver", "medical").numbers["part"] == "complexity"
 
 
-@claim("how many came while the caches were filling, and by how much more novel", "always")
+@claim("how many came while the caches were warming up, and by how much more novel", "always")
 def _(data: ReportData) -> Trials:
     number = sum(plan.EARLY_TRACES.values()) - plan.EARLY_TRACES["fills"] + plan.CACHE
-    numbers = said(data, "cache_filling").numbers
-    yield numbers["cache_filling"] == number
-    yield numbers["novelty_filling"] > numbers["novelty_after"] + 0.3
+    numbers = said(data, "cache_warming_up").numbers
+    yield numbers["cache_warming_up"] == number
+    yield numbers["novelty_warming_up"] > numbers["novelty_after"] + 0.3
 
 
 @claim("of the week that moved alone, and of no mean that changed", "at least 95%")

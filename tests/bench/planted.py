@@ -396,7 +396,7 @@ def _(asked: Asked) -> Trials:
 @claim("cache_beginnings", "which cache filled, to the trace, and which never did", "always")
 def _(asked: Asked) -> Trials:
     rows = asked.rows("cache_beginnings")
-    found = {row["cache_group"]: (row["cache_filling"], row["filled_at"]) for row in rows}
+    found = {row["cache_group"]: (row["cache_warming_up"], row["filled_at"]) for row in rows}
     yield found == asked.key.filled
     numbers = {group: number for group, (number, _) in found.items()}
     yield numbers == {**plan.EARLY_TRACES, "fills": plan.CACHE}
@@ -407,8 +407,8 @@ def _(asked: Asked) -> Trials:
 def _(asked: Asked) -> Trials:
     for group in ("fills", "aged"):
         row = asked.row("cache_beginnings", cache_group=group)
-        more = row["novelty_filling"] - row["novelty_after"]
-        yield near(more, plan.FILLING_NOVELTY - plan.NOVELTY, 0.15)
+        more = row["novelty_warming_up"] - row["novelty_after"]
+        yield near(more, plan.WARMING_UP_NOVELTY - plan.NOVELTY, 0.15)
 
 
 @claim("trace_measures", "all of a cache of one domain, none for who comes first", "always")

@@ -81,7 +81,7 @@ def test_a_frame_gives_a_row_for_each_trace_and_tells_of_the_others() -> None:
     assert scored.columns == ["row", *COLUMNS]
     assert scored.select("row", "trace_id").rows() == [(3, "kp:trace:b"), (1, "kp:trace:a")]
     assert scored.schema["created_at"] == pl.Datetime("us", "UTC")
-    assert scored["cache_filling"].to_list() == [True, True]
+    assert scored["cache_warming_up"].to_list() == [True, True]
     raw = json.loads(scored.rejects["raw"][1])
     assert (raw["id"], raw["outcome"]["confidence"]) == (None, 1.5)
     assert scored.rejects.drop("raw").to_dicts() == [
@@ -117,7 +117,7 @@ def test_each_cache_is_filled_from_its_own_first_trace_on() -> None:
         for number, (agent, at) in enumerate(times)
     ]
     scored = kp.score(traces, embedder="hashing", cache_size=9, ttl="1h", cache_by="agent_id")
-    assert scored["cache_filling"].to_list() == [True, True, False, True, False]
+    assert scored["cache_warming_up"].to_list() == [True, True, False, True, False]
 
 
 @pytest.mark.slow

@@ -230,8 +230,8 @@ def test_a_table_filters_rows_before_or_after_its_own_conditions(own: kp.Warehou
     lazy, eager = own.scores(), own.sql("FROM scores")
 
     assert_frame_equal(lazy.collect(), eager, check_row_order=False)
-    assert eager["cache_filling"].n_unique() == 2
-    for name in ("cache_filling", "meets_threshold", "score"):
+    assert eager["cache_warming_up"].n_unique() == 2
+    for name in ("cache_warming_up", "meets_threshold", "score"):
         last = lazy.filter(trace_id="kp:trace:3").select(name).collect()
         assert last.equals(eager.filter(trace_id="kp:trace:3").select(name))
 

@@ -89,7 +89,7 @@ def of(frame: pl.DataFrame, scope: str) -> list[Row]:
 
 def over_time(data: ReportData, scope: str) -> list[Row]:
     return [
-        {**row, "filling": 2 * row["cache_filling"] > row["traces"]}
+        {**row, "warming_up": 2 * row["cache_warming_up"] > row["traces"]}
         for row in of(data.over_time, scope)
     ]
 
@@ -105,7 +105,7 @@ def next_period(begins: date, period: str) -> date:
 def verdict(row: Row) -> str:
     if not row["is_over"] or row["traces"] < 30 or row["low"] is None:
         return "does not compare"
-    if row["filling"] > 0.1 or row["filling_before"] > 0.1:
+    if row["warming_up"] > 0.1 or row["warming_up_before"] > 0.1:
         return "does not compare"
     has_moved = row["moved"] if "moved" in row else not row["low"] <= 0 <= row["high"]
     return "more than chance" if has_moved else "within chance"
@@ -353,19 +353,19 @@ def test_what_is_not_known_well_is_faint() -> None:
 
 
 @laid_out
-def test_steps_in_which_the_cache_was_filling_are_shaded_and_named_once() -> None:
+def test_steps_in_which_the_cache_was_warming_up_are_shaded_and_named_once() -> None:
     seen = set()
     for drawing in drawings("scores_over_time"):
-        filling = [row for row in drawing.rows if row["filling"]]
+        warming_up = [row for row in drawing.rows if row["warming_up"]]
         shaded = [
             mark
             for mark in drawing.chart.of("rect")
             if mark.opacity == 0.1 and "measure" not in mark.told
         ]
-        assert len(shaded) == len(filling)
+        assert len(shaded) == len(warming_up)
         names = [mark.text for mark in drawing.chart.of("text")]
-        assert names == (["cache filling"] if filling else [])
-        seen.add(bool(filling))
+        assert names == (["cache warming up"] if warming_up else [])
+        seen.add(bool(warming_up))
     assert seen == {True, False}
 
 
@@ -601,7 +601,7 @@ def test_the_table_over_time_has_what_the_chart_leaves_out() -> None:
         steps = data.of("over_time", ALL).filter(pl.col("traces") > 0)
         assert len(rows) == len(outside) + len(steps)
         seen |= {row["note"] for row in rows}
-    assert {"not in the chart", "cache filling", ""} <= seen
+    assert {"not in the chart", "cache warming up", ""} <= seen
 
 
 # Tables

@@ -19,7 +19,7 @@ from kp_batch.report.data import ReportData, gather
 from kp_batch.report.finding import Finding, Untrusted, clearly, of_scores, percent, query
 from kp_batch.report.findings import findings
 from kp_batch.report.kinds.composition import driver, override
-from kp_batch.report.kinds.novelty import filling, repeats
+from kp_batch.report.kinds.novelty import repeats, warming_up
 from kp_batch.report.kinds.outcomes import confidence, success
 from kp_batch.report.kinds.trends import domain_moved, mean_change
 from kp_batch.report.kinds.units import paired, ranking
@@ -185,8 +185,8 @@ CHANGE = {
     "p_value": 0.001,
     "entered": 0.0,
     "exited": 0.0,
-    "filling": 0.0,
-    "filling_before": 0.0,
+    "warming_up": 0.0,
+    "warming_up_before": 0.0,
     "is_over": True,
 }
 
@@ -228,8 +228,8 @@ SILENT = {
     "too small": {"change": 0.004, "low": 0.0035, "high": 0.0045},
     "of few traces": {"traces": 29},
     "not over": {"is_over": False},
-    "filling": {"filling": 0.11},
-    "filling before": {"filling_before": 0.11},
+    "warming_up": {"warming_up": 0.11},
+    "warming up before": {"warming_up_before": 0.11},
     "of few tasks": {"low": None, "high": None},
     "without a domain before": {"mix": None, "within": None, "entered": None, "exited": None},
 }
@@ -270,7 +270,7 @@ def test_what_hid_it_is_told_only_where_the_mean_compares() -> None:
     [moved] = domain_moved(data, ALL)
     assert "more than chance. The mean of all domains changed by +0.100: " in moved.sentence
     assert moved.numbers["change_of_all"] == 0.1
-    filled = data.changes.with_columns(filling=pl.lit(0.5))
+    filled = data.changes.with_columns(warming_up=pl.lit(0.5))
     [moved] = domain_moved(replace(data, changes=filled), ALL)
     assert moved.sentence.endswith("more than chance.")
     assert "JOIN" not in moved.question
@@ -588,30 +588,30 @@ def test_where_a_high_rank_goes_with_tools_and_not_with_success_it_is_told(
 
 def with_novelty(**more: Any) -> ReportData:
     data = with_parts(novelty=0.5)
-    own = {"cache_filling": 40, "novelty": 0.5, "novelty_filling": 0.9, "novelty_after": 0.4}
+    own = {"cache_warming_up": 40, "novelty": 0.5, "novelty_warming_up": 0.9, "novelty_after": 0.4}
     own |= {"repeats": 0.05, **more}
     return replace(
         data, domains=data.domains.with_columns(**{k: pl.lit(v) for k, v in own.items()})
     )
 
 
-def test_how_much_more_novel_traces_looked_while_caches_were_filling_is_told() -> None:
-    [found] = filling(with_novelty(), ALL)
+def test_how_much_more_novel_traces_looked_while_caches_were_warming_up_is_told() -> None:
+    [found] = warming_up(with_novelty(), ALL)
     assert found.sentence == (
-        "40 traces (40%) came while their cache was filling, when a trace is novel for want of "
+        "40 traces (40%) came while their cache was warming up, when a trace is novel for want of "
         "others: their mean novelty is 0.900, that of the others 0.400."
     )
     assert (found.traces, found.effect) == (40, pytest.approx(0.5 * 0.25))
-    [found] = filling(with_novelty(novelty_after=None), ALL)
-    assert found.sentence.startswith("All traces came while their cache was filling: ")
+    [found] = warming_up(with_novelty(novelty_after=None), ALL)
+    assert found.sentence.startswith("All traces came while their cache was warming up: ")
     assert found.weight == 0
 
 
-@pytest.mark.parametrize("more", [{"cache_filling": 29}, {"novelty_filling": 0.404}])
+@pytest.mark.parametrize("more", [{"cache_warming_up": 29}, {"novelty_warming_up": 0.404}])
 def test_nothing_is_said_of_few_that_came_so_or_that_were_no_more_novel(
     more: dict[str, Any],
 ) -> None:
-    assert not [*filling(with_novelty(**more), ALL)]
+    assert not [*warming_up(with_novelty(**more), ALL)]
 
 
 @pytest.mark.parametrize("scope", [ALL, "code"])

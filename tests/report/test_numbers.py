@@ -114,7 +114,7 @@ def _compares(report: Report, row: dict[str, Any]) -> bool:
     begins = before(row["begins"], report.period)
     assert all(begin < row["begins"] for begin in begins)
     is_known = row["is_over"] and row["traces"] >= 30 and row["low"] is not None
-    return bool(is_known and max(row["filling"], row["filling_before"]) <= 0.1)
+    return bool(is_known and max(row["warming_up"], row["warming_up_before"]) <= 0.1)
 
 
 def test_of_an_archive_without_traces_there_is_no_number() -> None:
@@ -138,7 +138,7 @@ DATA = replace(
     other_times=pl.DataFrame(schema={"domain": pl.String, "traces": pl.Int64}),
     changes=pl.DataFrame(
         schema={"domain": pl.String, "is_over": pl.Boolean, "traces": pl.Int64, "low": pl.Float64}
-        | {"filling": pl.Float64, "filling_before": pl.Float64}
+        | {"warming_up": pl.Float64, "warming_up_before": pl.Float64}
     ),
 )
 

@@ -56,21 +56,21 @@ def answers(finding: Finding, rows: Sequence[Row]) -> Iterator[Row]:
             yield from ({"unit": own[0][column], **_of_measures(own)} for own in units.values())
         case "domain_moved":
             yield from ({**row, "p_value": row["adjusted_p_value"]} for row in rows)
-        case "cache_filling":
+        case "cache_warming_up":
             yield from map(_of_both, grouped(rows, lambda row: row.get("task_domain")).values())
         case _:
             yield from rows
 
 
 def _of_both(rows: Sequence[Row]) -> dict[str, Any]:
-    """What came while a cache was filling, and what came later, as one row."""
-    sides = {row["cache_filling"]: row for row in rows}
-    filling = sides.get(True, {"traces": 0, "novelty": None})
+    """What came while a cache was warming up, and what came later, as one row."""
+    sides = {row["cache_warming_up"]: row for row in rows}
+    warming_up = sides.get(True, {"traces": 0, "novelty": None})
     return {
-        "cache_filling": filling["traces"],
-        "novelty_filling": filling["novelty"],
+        "cache_warming_up": warming_up["traces"],
+        "novelty_warming_up": warming_up["novelty"],
         "novelty_after": sides[False]["novelty"] if False in sides else None,
-        "share": filling["traces"] / sum(row["traces"] for row in rows),
+        "share": warming_up["traces"] / sum(row["traces"] for row in rows),
     }
 
 
@@ -139,6 +139,6 @@ def words(finding: Finding) -> Iterator[tuple[str, bool]]:
             yield ": underconfident", n["overconfidence_high"] < 0
         case "success":
             yield " only, although", n["high_success_high"] < n["low_success_low"]
-        case "cache_filling":
+        case "cache_warming_up":
             yield "All traces came", n["novelty_after"] is None
             yield "that of the others", n["novelty_after"] is not None

@@ -100,7 +100,7 @@ def made(
         encoders: of each run.
         reasons: of each rejected row.
     """
-    rows = _with_cache_filling(rows)
+    rows = _with_cache_warming_up(rows)
     runs = [_by_domain(side) for side in (before, rows)]
     tables = {
         "scores": [{name: each.get(name) for name in SCORES} for each in rows],
@@ -202,13 +202,13 @@ def _score(chance: random.Random, number: int, domain: str, times: _Times, begin
     )
 
 
-def _with_cache_filling(rows: Sequence[Row]) -> list[Row]:
+def _with_cache_warming_up(rows: Sequence[Row]) -> list[Row]:
     groups = grouped(rows, itemgetter("cache_group"))
     first = {name: min(each["created_at"] for each in own) for name, own in groups.items()}
     return [
         {
             **each,
-            "cache_filling": each["cache_size"] < CACHE
+            "cache_warming_up": each["cache_size"] < CACHE
             and each["created_at"] - first[each["cache_group"]] < TTL,
         }
         for each in rows

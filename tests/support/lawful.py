@@ -139,7 +139,7 @@ def _scores(config: RescoreConfig, rows: list[Row]) -> Iterator[dict[str, Any]]:
             "nearest_trace_id": near["id"] if near else None,
             "nearest_age_s": (now - moment_of(near)).total_seconds() if near else None,
             "cache_size": size,
-            "cache_filling": encoder is not None
+            "cache_warming_up": encoder is not None
             and size < settings.size
             and (settings.ttl is None or now < moment_of(added[group][0].value) + settings.ttl),
             "cache_group": group,

@@ -134,7 +134,7 @@ def _overrides(chance: random.Random, rows: list[Row]) -> None:
         row["max_similarity"] = chance.choice([0.2, 0.97, None])
 
 
-def _everywhere_filling(_: random.Random, rows: list[Row]) -> None:
+def _everywhere_warming_up(_: random.Random, rows: list[Row]) -> None:
     for row in rows:
         row |= {"cache_size": 3, "cache_group": row["trace_id"]}
 
@@ -165,7 +165,7 @@ ODD: Mapping[str, Odd] = MappingProxyType(
         "all moved": _all_moved,
         "simple ones succeed": _simple_ones_succeed,
         "overrides": _overrides,
-        "everywhere filling": _everywhere_filling,
+        "everywhere warming up": _everywhere_warming_up,
         "two-sided": _two_sided,
     }
 )
@@ -206,4 +206,4 @@ def _say_whether_caches_fill(rows: list[Row]) -> None:
     first: dict[str, datetime] = {}
     for row in rows:
         begin = first.setdefault(row["cache_group"], row["created_at"])
-        row["cache_filling"] = row["cache_size"] < CACHE and row["created_at"] - begin < TTL
+        row["cache_warming_up"] = row["cache_size"] < CACHE and row["created_at"] - begin < TTL

@@ -39,7 +39,7 @@ SINGLE = 0.3  # the share of single thoughts in support
 CACHE, TTL = 40, timedelta(days=90)
 EARLY_TRACES = MappingProxyType({"aged": 10, "fills": 60, "never": 30})  # by the cache's group
 AGED = 10  # traces of the last week that come to a cache of few, whose ttl has passed
-FILLING_NOVELTY = 0.8
+WARMING_UP_NOVELTY = 0.8
 COPIES = (2, 2, 3, 3, 4, 5)  # how often each text is found, under other objectives
 ATTEMPTS = (2, 3, 4, 5)  # how often the objectives of the early week that are tried again
 
@@ -301,7 +301,7 @@ def _groups(generator: np.random.Generator, rows: pl.DataFrame) -> pl.Series:
 
 
 def _caches(rows: pl.DataFrame) -> pl.DataFrame:
-    """What the cache of each trace held, and whether it was still filling."""
+    """What the cache of each trace held, and whether it was still warming up."""
     caches: dict[str, list[datetime]] = {}
     found: list[tuple[int, bool]] = []
     for group, now in rows.select("cache_group", "created_at").iter_rows():
@@ -309,12 +309,12 @@ def _caches(rows: pl.DataFrame) -> pl.DataFrame:
         held = min(CACHE, len(came) - bisect_right(came, now - TTL))
         found.append((held, held < CACHE and now - (came or [now])[0] < TTL))
         came.append(now)
-    return pl.DataFrame(found, ["cache_size", "is_filling"], orient="row")
+    return pl.DataFrame(found, ["cache_size", "is_warming_up"], orient="row")
 
 
 def _filled(rows: pl.DataFrame) -> dict[str, tuple[int, datetime | None]]:
     of_group = rows.group_by("cache_group").agg(
-        pl.col("is_filling").sum(), pl.col("created_at").filter(~pl.col("is_filling")).min()
+        pl.col("is_warming_up").sum(), pl.col("created_at").filter(~pl.col("is_warming_up")).min()
     )
     return {group: (number, at) for group, number, at in of_group.iter_rows()}
 
@@ -330,7 +330,7 @@ def _copies(generator: np.random.Generator, rows: pl.DataFrame) -> pl.DataFrame:
 def _scored(rows: pl.DataFrame) -> pl.DataFrame:
     """With all columns of the table scores."""
     drawn = rows.with_columns(
-        novelty=pl.col("novelty") + (FILLING_NOVELTY - NOVELTY) * pl.col("is_filling"),
+        novelty=pl.col("novelty") + (WARMING_UP_NOVELTY - NOVELTY) * pl.col("is_warming_up"),
         outcome_confidence=pl.col("confidence") * pl.when("success").then(1.0).otherwise(0.3),
         recovery_bonus=False,
         low_diversity_penalty=False,

@@ -58,7 +58,7 @@ def _trace(chance: Random, **columns: Any) -> dict[str, Any]:
         "profile_id": ("3" if is_late else "2") if is_dated else "1",
         "confidence": chance.choice((0, 0.5, 1)) * 1.0,
         "meets_threshold": chance.random() < 0.1,
-        "cache_filling": columns["created_at"] < BEGIN + timedelta(days=chance.choice((1, 9))),
+        "cache_warming_up": columns["created_at"] < BEGIN + timedelta(days=chance.choice((1, 9))),
         "cache_group": None,
         "cache_size": 0,
         "max_similarity": chance.choice((None, 0.5, 0.95, 1.0)),

@@ -10,31 +10,31 @@ _REPEATS = 0.1  # of the traces, from which on they are worth a sentence
 _REPEATING = "count(*) FILTER (max_similarity >= 0.95) / count(*) AS repeats"
 
 
-def filling(data: ReportData, scope: str) -> Iterator[Finding]:
-    """How much more novel traces looked while their caches were filling."""
+def warming_up(data: ReportData, scope: str) -> Iterator[Finding]:
+    """How much more novel traces looked while their caches were warming up."""
     row = data.of("domains", scope).row(0, named=True)
-    number, after = row["cache_filling"], row["novelty_after"]
-    if number < MIN_TRACES or (after is not None and row["novelty_filling"] - after < MATTERS):
+    number, after = row["cache_warming_up"], row["novelty_after"]
+    if number < MIN_TRACES or (after is not None and row["novelty_warming_up"] - after < MATTERS):
         return
     share = number / row["traces"]
     if after is None:
         text = (
-            "All traces came while their cache was filling: their novelty will not compare with "
+            "All traces came while their cache was warming up: their novelty will not compare with "
             "that of later ones."
         )
         effect = 0.0
     else:
         text = (
-            f"{count_of(number, 'trace')} ({percent(share)}) came while their cache was filling, "
-            "when a trace is novel for want of others: their mean novelty is "
-            f"{row['novelty_filling']:.3f}, that of the others {after:.3f}."
+            f"{count_of(number, 'trace')} ({percent(share)}) came while their cache was warming "
+            "up, when a trace is novel for want of others: their mean novelty is "
+            f"{row['novelty_warming_up']:.3f}, that of the others {after:.3f}."
         )
-        effect = row["novelty_filling"] - after
+        effect = row["novelty_warming_up"] - after
     yield Finding(
-        "cache_filling",
+        "cache_warming_up",
         (text,),
-        of_scores(data, scope, "cache_filling, count(*) AS traces, avg(novelty) AS novelty"),
-        only(row, "cache_filling", "novelty_filling", "novelty_after") | {"share": share},
+        of_scores(data, scope, "cache_warming_up, count(*) AS traces, avg(novelty) AS novelty"),
+        only(row, "cache_warming_up", "novelty_warming_up", "novelty_after") | {"share": share},
         number,
         effect * weight_of(data, scope, "novelty"),
     )

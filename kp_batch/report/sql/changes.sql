@@ -49,14 +49,14 @@ SELECT
     within,
     entered,
     exited,
-    filling,
-    filling_before,
+    warming_up,
+    warming_up_before,
     coalesce(begins + $step::INTERVAL <= getvariable('ended')::TIMESTAMP, true) AS is_over
 FROM changes
 LEFT JOIN parts USING (begins)
 JOIN spans
     ON spans.domain = getvariable('all_domains')
     AND begins + $step::INTERVAL > first_day AND begins <= last_day
-JOIN filling USING (domain, begins)
+JOIN warming_up USING (domain, begins)
 WHERE task_domain IS NULL
 ORDER BY begins;

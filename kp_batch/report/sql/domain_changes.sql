@@ -22,14 +22,14 @@ SELECT
     labels.domain AS domain,
     changes.* EXCLUDE (task_domain),
     p_value < 0.05 AS moved,
-    filling,
-    filling_before,
+    warming_up,
+    warming_up_before,
     coalesce(changes.begins + $step::INTERVAL <= getvariable('ended')::TIMESTAMP, true) AS is_over
 FROM adjusted AS changes
 JOIN labels USING (task_domain)
 JOIN spans
     ON spans.domain = getvariable('all_domains')
     AND changes.begins + $step::INTERVAL > first_day AND changes.begins <= last_day
-JOIN filling ON (filling.domain, filling.begins) = (labels.domain, changes.begins)
+JOIN warming_up ON (warming_up.domain, warming_up.begins) = (labels.domain, changes.begins)
 WHERE apart
 ORDER BY labels.domain, changes.begins;

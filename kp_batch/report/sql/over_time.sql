@@ -25,7 +25,7 @@ SELECT
     novelty,
     novelty_low,
     novelty_high,
-    coalesce(cache_filling, 0) AS cache_filling,
+    coalesce(cache_warming_up, 0) AS cache_warming_up,
     coalesce("end" <= getvariable('ended')::TIMESTAMP, true) AS is_over
 FROM steps
 LEFT JOIN means

@@ -1,4 +1,4 @@
--- Given: function, a name; scores, the SQL for the rows of the table; threshold, a number; filling, a condition.
+-- Given: function, a name; scores, the SQL for the rows of the table; threshold, a number; warming_up, a condition.
 CREATE OR REPLACE MACRO $function() AS TABLE
 SELECT
     trace_id,
@@ -26,7 +26,7 @@ SELECT
     nearest_age_s,
     cache_size,
     cache_group,
-    $filling AS cache_filling,
+    $warming_up AS cache_warming_up,
     n_steps,
     n_tools,
     text_hash,

@@ -110,7 +110,7 @@ def means(rows: Sequence[Row]) -> dict[str, Any]:
         "novelty": mean([row["novelty"] for row in rows]),
         "novelty_low": novelty[0],
         "novelty_high": novelty[1],
-        "cache_filling": sum(row["cache_filling"] for row in rows),
+        "cache_warming_up": sum(row["cache_warming_up"] for row in rows),
         "success": _mean(rows, itemgetter("success")),
         "success_low": success[0],
         "success_high": success[1],

@@ -89,7 +89,7 @@ def _compares(row: Row) -> bool:
         row["is_over"]
         and row["traces"] >= 30
         and row["low"] is not None
-        and max(row["filling"], row["filling_before"]) <= 0.1
+        and max(row["warming_up"], row["warming_up_before"]) <= 0.1
     )
 
 
@@ -263,21 +263,21 @@ def _tenths(rows: Sequence[Row]) -> dict[int, Row]:
     return {p: row for p, row in sorted(found.items()) if row["success_low"] is not None}
 
 
-def cache_filling(report: Report, scope: str) -> Iterator[Told]:
+def cache_warming_up(report: Report, scope: str) -> Iterator[Told]:
     rows = report.scopes[scope]
-    filling = [row["novelty"] for row in rows if row["cache_filling"]]
-    others = [row["novelty"] for row in rows if not row["cache_filling"]]
-    novel, after = mean(filling), mean(others)
-    if novel is None or len(filling) < 30 or (after is not None and novel - after < MATTERS):
+    warming_up = [row["novelty"] for row in rows if row["cache_warming_up"]]
+    others = [row["novelty"] for row in rows if not row["cache_warming_up"]]
+    novel, after = mean(warming_up), mean(others)
+    if novel is None or len(warming_up) < 30 or (after is not None and novel - after < MATTERS):
         return
     numbers = {
-        "cache_filling": len(filling),
-        "novelty_filling": novel,
+        "cache_warming_up": len(warming_up),
+        "novelty_warming_up": novel,
         "novelty_after": after,
-        "share": len(filling) / len(rows),
+        "share": len(warming_up) / len(rows),
     }
     effect = 0 if after is None else (novel - after) * _weight_of_novelty(rows)
-    yield Told(len(filling), effect, numbers)
+    yield Told(len(warming_up), effect, numbers)
 
 
 def _weight_of_novelty(rows: Sequence[Row]) -> float:
@@ -304,7 +304,7 @@ KINDS: Sequence[Mapping[str, Callable[[Report, str], Iterator[Told]]]] = (
     ),
     MappingProxyType({"confidence": confidence}),
     MappingProxyType({"success": success}),
-    MappingProxyType({"cache_filling": cache_filling, "repeats": repeats}),
+    MappingProxyType({"cache_warming_up": cache_warming_up, "repeats": repeats}),
 )
 
 

@@ -64,7 +64,7 @@ def measured(row: Row, day: date, weights: Sequence[float], share: float) -> dic
         "overconfidence": row["confidence"] - row["success"],
         "share_at_threshold": int(row["meets_threshold"]),
         "near_repeats": int(similarity is not None and similarity >= 0.95),
-        "cache_warming_up": int(row["cache_filling"]),
+        "cache_warming_up": int(row["cache_warming_up"]),
         "cache_share_of_domain": share,
     }
 

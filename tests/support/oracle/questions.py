@@ -169,11 +169,11 @@ def cache_beginnings(state: State) -> Answer:
             "traces": len(rows),
             "first_at": min(column(rows, "created_at")),
             "filled_at": min(
-                (row["created_at"] for row in rows if not row["cache_filling"]), default=None
+                (row["created_at"] for row in rows if not row["cache_warming_up"]), default=None
             ),
-            "cache_filling": sum(column(rows, "cache_filling")),
-            "novelty_filling": mean([row["novelty"] for row in rows if row["cache_filling"]]),
-            "novelty_after": mean([row["novelty"] for row in rows if not row["cache_filling"]]),
+            "cache_warming_up": sum(column(rows, "cache_warming_up")),
+            "novelty_warming_up": mean([row["novelty"] for row in rows if row["cache_warming_up"]]),
+            "novelty_after": mean([row["novelty"] for row in rows if not row["cache_warming_up"]]),
         }
         for group, rows in grouped(state.scores, lambda row: row["cache_group"]).items()
     ]
@@ -340,7 +340,7 @@ def novelty_by(state: State, what: str) -> Answer:
             "median_novelty": median(values),
             "least_novelty": min(values),
             "greatest_novelty": max(values),
-            "cache_warming_up": sum(column(rows, "cache_filling")),
+            "cache_warming_up": sum(column(rows, "cache_warming_up")),
         }
         for band, rows in bands.items()
     ]
@@ -390,7 +390,7 @@ def repeats(state: State, of: str) -> Answer:
             "last_at": rows[-1]["created_at"],
             "mean_novelty": mean(column(rows, "novelty")),
             "success": mean([float(row["success"]) for row in rows]),
-            "cache_warming_up": sum(column(rows, "cache_filling")),
+            "cache_warming_up": sum(column(rows, "cache_warming_up")),
             "first_trace_id": rows[0]["trace_id"],
         }
         for value, rows in grouped(state.scores, lambda row: row[of]).items()

@@ -227,12 +227,12 @@ class Report:
     def changes(self) -> Answer:
         rows = self.scopes[ALL]
         found = self._within_span(mean_changes(rows, self.period))
-        return [{"domain": ALL, **row, **self._filling(rows, row["begins"])} for row in found]
+        return [{"domain": ALL, **row, **self._warming_up(rows, row["begins"])} for row in found]
 
     def domain_changes(self) -> Answer:
         found = self._within_span(domain_changes(self.scopes[ALL], self.period))
         return [
-            {"domain": label, **row, **self._filling(self.scopes[label], row["begins"])}
+            {"domain": label, **row, **self._warming_up(self.scopes[label], row["begins"])}
             for row in found
             if (label := self._apart.get(row.pop("task_domain")))
         ]
@@ -247,15 +247,15 @@ class Report:
                 found.append({**row, "is_over": is_over})
         return found
 
-    def _filling(self, rows: Sequence[Row], begins: date) -> dict[str, float | None]:
-        """How many traces of a period, and of the four before, came to a cache that was filling."""
+    def _warming_up(self, rows: Sequence[Row], begins: date) -> dict[str, float | None]:
+        """What share of a period, and of the four before, came while the cache was warming up."""
         then = before(begins, self.period)
         sides = {
-            "filling": [r for r in rows if begin_of(r["day"], self.period) == begins],
-            "filling_before": [r for r in rows if begin_of(r["day"], self.period) in then],
+            "warming_up": [r for r in rows if begin_of(r["day"], self.period) == begins],
+            "warming_up_before": [r for r in rows if begin_of(r["day"], self.period) in then],
         }
         return {
-            name: sum(row["cache_filling"] for row in own) / len(own) if own else None
+            name: sum(row["cache_warming_up"] for row in own) / len(own) if own else None
             for name, own in sides.items()
         }
 
@@ -470,8 +470,8 @@ def _domain(rows: list[Row]) -> Answer:
             **_means(rows),
             **spread(scores),
             "repeats": repeats / len(rows),
-            "novelty_filling": mean([row["novelty"] for row in rows if row["cache_filling"]]),
-            "novelty_after": mean([row["novelty"] for row in rows if not row["cache_filling"]]),
+            "novelty_warming_up": mean([row["novelty"] for row in rows if row["cache_warming_up"]]),
+            "novelty_after": mean([row["novelty"] for row in rows if not row["cache_warming_up"]]),
             "deviation": math.sqrt(math.fsum((s - middle) ** 2 for s in scores) / len(scores)),
         }
     ]
@@ -484,9 +484,9 @@ _NOVELTY = ("novelty", "novelty_low", "novelty_high")
 def _step(rows: Sequence[Row]) -> dict[str, Any]:
     if not rows:
         empty = dict.fromkeys((*_OF_STEPS, *_NOVELTY))
-        return {"traces": 0, **empty, "cache_filling": 0}
+        return {"traces": 0, **empty, "cache_warming_up": 0}
     found = means(rows)
-    return {name: found[name] for name in ("traces", *_OF_STEPS, *_NOVELTY, "cache_filling")}
+    return {name: found[name] for name in ("traces", *_OF_STEPS, *_NOVELTY, "cache_warming_up")}
 
 
 def _drivers(rows: list[Row]) -> Answer:

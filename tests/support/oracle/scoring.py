@@ -176,7 +176,7 @@ class Cache:
             "nearest_trace_id": first and first[2],
             "nearest_age_s": first and (now - first[1]).total_seconds(),
             "cache_size": len(left),
-            "cache_filling": len(left) < self.settings.cache_size
+            "cache_warming_up": len(left) < self.settings.cache_size
             and (self.settings.ttl is None or now < (self.first or now) + self.settings.ttl),
         }
 
@@ -207,7 +207,7 @@ def replayed(
     for number, (row, trace, text) in enumerate(zip(rows, traces, texts, strict=True)):
         now, group = moment_of(trace), group_of(row, settings.cache_by)
         cache = caches.setdefault(group, Cache(settings))
-        met: Score = {"novelty": 0.5, "cache_size": 0, "cache_filling": False}
+        met: Score = {"novelty": 0.5, "cache_size": 0, "cache_warming_up": False}
         if trace["id"] in restarts:
             cache.entries.clear()
         if vectors is not None:

@@ -5,10 +5,10 @@ SELECT
     cache_group,
     count(*) AS traces,
     min(created_at) AS first_at,
-    min(created_at) FILTER (NOT cache_filling) AS filled_at,
-    count(*) FILTER (cache_filling) AS cache_filling,
-    avg(novelty) FILTER (cache_filling) AS novelty_filling,
-    avg(novelty) FILTER (NOT cache_filling) AS novelty_after
+    min(created_at) FILTER (NOT cache_warming_up) AS filled_at,
+    count(*) FILTER (cache_warming_up) AS cache_warming_up,
+    avg(novelty) FILTER (cache_warming_up) AS novelty_warming_up,
+    avg(novelty) FILTER (NOT cache_warming_up) AS novelty_after
 FROM kp.scores
 GROUP BY cache_group
 ORDER BY cache_group;

@@ -4,7 +4,7 @@ CREATE MACRO novelty_by(what) AS TABLE
 WITH banded AS (
     SELECT
         novelty,
-        cache_filling,
+        cache_warming_up,
         CASE what
             WHEN 'age' THEN CASE
                 WHEN nearest_age_s IS NULL THEN NULL
@@ -37,7 +37,7 @@ grouped AS (
         quantile_cont(novelty, 0.5) AS median_novelty,
         min(novelty) AS least_novelty,
         max(novelty) AS greatest_novelty,
-        count(*) FILTER (cache_filling) AS cache_warming_up
+        count(*) FILTER (cache_warming_up) AS cache_warming_up
     FROM banded
     WHERE band IS NOT NULL
     GROUP BY band

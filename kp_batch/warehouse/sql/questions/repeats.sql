@@ -9,7 +9,7 @@ SELECT
     max(created_at) AS last_at,
     avg(novelty) AS mean_novelty,
     avg(success::INTEGER) AS success,
-    count(*) FILTER (cache_filling) AS cache_warming_up,
+    count(*) FILTER (cache_warming_up) AS cache_warming_up,
     min_by(trace_id, (created_at, trace_id)) AS first_trace_id
 FROM kp.scores
 GROUP BY ALL

@@ -52,7 +52,7 @@ SELECT
     confidence - success::INTEGER AS overconfidence,
     meets_threshold::INTEGER AS share_at_threshold,
     coalesce(max_similarity >= 0.95, false)::INTEGER AS near_repeats,
-    cache_filling::INTEGER AS cache_warming_up,
+    cache_warming_up::INTEGER AS cache_warming_up,
     count(*) OVER (
         PARTITION BY cache_group, task_domain
         ORDER BY place RANGE BETWEEN cache_size PRECEDING AND 1 PRECEDING

@@ -1,18 +1,18 @@
--- How many of the traces of each period, and of the four before, came while their cache was filling.
+-- How many of the traces of each period, and of the four before, came while their cache was warming up.
 -- Given: scores_by_day; period, a text.
-CREATE OR REPLACE TEMP TABLE filling AS
+CREATE OR REPLACE TEMP TABLE warming_up AS
 SELECT
     domain,
     begins,
-    cache_filling / traces AS filling,
-    sum(cache_filling) OVER before / sum(traces) OVER before AS filling_before
+    cache_warming_up / traces AS warming_up,
+    sum(cache_warming_up) OVER before / sum(traces) OVER before AS warming_up_before
 FROM (
     SELECT
         domain,
         date_trunc($period, day)::DATE AS begins,
         date_diff($period, DATE '2000-01-03', begins) AS number,
         sum(traces) AS traces,
-        sum(cache_filling) AS cache_filling
+        sum(cache_warming_up) AS cache_warming_up
     FROM scores_by_day
     GROUP BY ALL
 )
