@@ -87,7 +87,15 @@ def _without_rows(manifest: Manifest) -> Iterator[str]:
     yield _MANIFEST
     yield from _in_catalog(statements("macros"), manifest)
     yield from _views(manifest, no_rows)
-    yield from _in_catalog(question_statements(), manifest)
+    measures, *questions = _in_catalog(question_statements(), manifest)
+    # Each question that names a view resolves all of it again, but of a table its columns alone.
+    yield measures
+    yield "CREATE TABLE columns AS FROM trace_measures WITH NO DATA"
+    yield "DROP VIEW trace_measures"
+    yield "ALTER TABLE columns RENAME TO trace_measures"
+    yield from questions
+    yield "DROP TABLE trace_measures"
+    yield measures
 
 
 def create_views(
