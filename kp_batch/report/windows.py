@@ -89,8 +89,8 @@ def sums_of_changes(scores: Scores, periods: Periods) -> pl.DataFrame:
     (n S / N - s) / (N - n): by how much the mean is off without it.
 
     Returns:
-        `task_domain`, null for all; `number`, `begins`; `traces`, `score`, `tasks` and their
-        `squares`, the sum of n^2, and `shifts`, the sum of their squares; the same of the time
+        `task_domain`, null for all; `number`, `begins`; `traces`, `total`, of their scores,
+        `tasks` and their `squares`, the sum of n^2, and `shifts`, the sum of their squares; the same of the time
         before, named `_before`; and of the tasks of both, `tasks_of_both`, `squares_of_both`, the
         sum of (n / N + n / N before)^2, and `shifts_of_both`, the sum of squares of the differences
         of both shifts.
@@ -125,11 +125,11 @@ _SUMS = tuple(f"{name}{side}" for side in ("", "_before", "_of_both") for name i
 class _Changes:
     """The sums of groups, whose codes are those of a key and of a period."""
 
-    def __init__(self, codes: np.ndarray, traces: np.ndarray, score: np.ndarray) -> None:
+    def __init__(self, codes: np.ndarray, traces: np.ndarray, total: np.ndarray) -> None:
         self.codes = codes
         # The group of the same key so many periods later; -1: it has no trace.
         self._later = [_places(codes, codes + by) for by in range(_BEFORE + 1)]
-        self._totals = {"traces": traces, "score": score}
+        self._totals = {"traces": traces, "total": total}
         for name, values in [*self._totals.items()]:
             self._totals[f"{name}_before"] = before = np.zeros_like(values)
             for place in self._later[1:]:
@@ -139,11 +139,11 @@ class _Changes:
     def whole(self, size: int) -> tuple["_Changes", np.ndarray]:
         """Those of all keys together, and the place among them of each group."""
         codes, place = np.unique(self.codes % size, return_inverse=True)
-        traces, score = (
-            np.bincount(place, self._totals[name], minlength=len(codes))
-            for name in ("traces", "score")
+        traces, total = (
+            np.bincount(place, values, minlength=len(codes))
+            for values in (self._totals["traces"], self._totals["total"])
         )
-        return _Changes(codes, traces.astype(np.int64), score), place
+        return _Changes(codes, traces.astype(np.int64), total), place
 
     def frame(self, periods: Periods, names: pl.Series) -> pl.DataFrame:
         number = self.codes % periods.size
@@ -188,8 +188,8 @@ class _Changes:
         self, n: np.ndarray, score: np.ndarray, place: np.ndarray, side: str
     ) -> tuple[np.ndarray, np.ndarray]:
         """Which share of all traces those of each task are, and its shift; 0 without any."""
-        traces, scores = (self._totals[f"{name}{side}"] for name in ("traces", "score"))
-        mean = (scores / np.maximum(traces, 1))[place]
+        traces, total = (self._totals[f"{name}{side}"] for name in ("traces", "total"))
+        mean = (total / np.maximum(traces, 1))[place]
         of_all = np.maximum(traces[place], 1)
         # Without the only task there is no mean, and no interval; any number serves.
         return n / of_all, (n * mean - score) / np.maximum(of_all - n, 1)

@@ -1,10 +1,8 @@
 -- Group: means
 -- Example: FROM changes_by('framework', 'month', ['score']) ORDER BY p_value LIMIT 10;
 -- Each task goes into its period and, as what was before, into the four that follow. An attempt
--- before and one now at the same task move together, so that the jackknife leaves out both. To 12
--- decimals: a mean that stays differs in its last digits, and an error of these alone would call that a
--- change. Holm's p-values are over the keys of one period alone, so that what came later changes no
--- finding.
+-- before and one now at the same task move together, so that the jackknife leaves out both. Holm's
+-- p-values are over the keys of one period alone, so that what came later changes no finding.
 CREATE MACRO changes_by(
     keys,
     period,
@@ -25,67 +23,46 @@ WITH tasks AS (
     FROM kp.task_sums(keys, measures, period, condition), range(5) AS of_periods(later)
     GROUP BY key, measure, number, task
 ),
-means AS (
+totals AS (
     SELECT
         key,
         measure,
         number,
         any_value(begins) AS begins,
-        sum(n)::BIGINT AS traces,
-        sum(n_before)::BIGINT AS traces_before,
-        sum(total) / sum(n) AS mean,
-        sum(total_before) / sum(n_before) AS mean_before
+        sum(n) AS traces,
+        sum(total) AS total,
+        sum(n_before) AS traces_before,
+        sum(total_before) AS total_before
     FROM tasks
     GROUP BY key, measure, number
     HAVING count(n) > 0
 ),
-sides AS (
+sums AS (
     SELECT
-        key,
-        measure,
-        number,
+        * EXCLUDE (n, n_before, shift, shift_before),
+        (measure, number) AS asked_together,
         count(n) AS tasks,
+        sum(n * n) AS squares,
+        sum(shift * shift) AS shifts,
         count(n_before) AS tasks_before,
-        pow(any_value(traces), 2) / sum(pow(n, 2)) AS effective,
-        pow(any_value(traces_before), 2) / sum(pow(n_before, 2)) AS effective_before,
-        4 / sum(pow(coalesce(n / traces, 0) + coalesce(n_before / traces_before, 0), 2))
-            AS effective_of_both,
-        (count(n) - 1) / count(n) * sum(shift * shift) AS variance,
-        (count(n_before) - 1) / count(n_before) * sum(shift_before * shift_before)
-            AS variance_before,
-        (count(*) - 1) / count(*) * sum(pow(coalesce(shift, 0) - coalesce(shift_before, 0), 2))
-            AS variance_of_change
+        sum(n_before * n_before) AS squares_before,
+        sum(shift_before * shift_before) AS shifts_before,
+        count(*) AS tasks_of_both,
+        sum(pow(coalesce(n / traces, 0) + coalesce(n_before / traces_before, 0), 2))
+            AS squares_of_both,
+        sum(pow(coalesce(shift, 0) - coalesce(shift_before, 0), 2)) AS shifts_of_both
     FROM (
         SELECT
-            *,
-            (n * mean - total) / (traces - n) AS shift,
-            (n_before * mean_before - total_before) / (traces_before - n_before) AS shift_before
+            totals.*,
+            n,
+            n_before,
+            (n * totals.total / traces - tasks.total) / (traces - n) AS shift,
+            (n_before * totals.total_before / traces_before - tasks.total_before)
+            / (traces_before - n_before) AS shift_before
         FROM tasks
-        JOIN means USING (key, measure, number)
+        JOIN totals USING (key, measure, number)
     )
-    GROUP BY key, measure, number
-),
-doubts AS (
-    SELECT
-        *,
-        round(mean - mean_before, 12) AS change,
-        kp.error_of_change(
-            variance_of_change, variance, variance_before, effective, effective_before
-        ) AS error,
-        CASE WHEN change = 0 THEN 0 ELSE least(abs(change) / error, 1e6) END AS t,
-        kp.degrees_of_change(
-            change, variance, variance_before, effective, effective_before, effective_of_both
-        ) AS df,
-        kp.two_sided(kp.normal_deviate((df - 0.5) * ln(1 + t * t / df), df)) AS p_value
-    FROM means
-    JOIN sides USING (key, measure, number)
-),
-ranked AS (
-    SELECT
-        *,
-        count(p_value) OVER (PARTITION BY measure, number) AS asked,
-        row_number() OVER (PARTITION BY measure, number ORDER BY p_value NULLS LAST, key) AS place
-    FROM doubts
+    GROUP BY ALL
 ),
 parts AS (
     FROM kp.parts_of_changes(keys, period, condition AND list_contains(kp.names(measures), 'score'))
@@ -101,15 +78,13 @@ SELECT
     tasks_before,
     mean_before,
     change,
-    change - kp.student_t(df) * error AS low,
-    change + kp.student_t(df) * error AS high,
+    low,
+    high,
     p_value,
-    CASE WHEN p_value IS NOT NULL THEN max(least(1, p_value * (asked - place + 1))) OVER (
-        PARTITION BY measure, number ORDER BY place
-    ) END AS adjusted_p_value,
+    adjusted_p_value,
     CASE WHEN measure = 'score' AND change IS NOT NULL THEN parts.parts END AS parts
 FROM kp.key_values(keys, condition) AS values_
-JOIN ranked USING (key)
+JOIN kp.intervals_of_changes('sums') USING (key)
 LEFT JOIN parts USING (key, number)
 ORDER BY COLUMNS(kp.names(keys)), begins, list_position(kp.names(measures), measure);
 

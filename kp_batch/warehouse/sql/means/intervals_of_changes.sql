@@ -1,0 +1,46 @@
+-- To 12 decimals: a mean that stays differs in its last digits, and an error of these alone would call that
+-- a change.
+CREATE MACRO intervals_of_changes(sums) AS TABLE
+WITH means AS (
+    SELECT
+        * REPLACE (traces::BIGINT AS traces, nullif(traces_before, 0)::BIGINT AS traces_before),
+        total / traces AS mean,
+        total_before / nullif(sides.traces_before, 0) AS mean_before,
+        round(mean - mean_before, 12) AS change,
+        pow(traces, 2) / squares AS effective,
+        pow(nullif(sides.traces_before, 0), 2) / squares_before AS effective_before,
+        (tasks - 1) / tasks * shifts AS variance,
+        (tasks_before - 1) / tasks_before * shifts_before AS variance_before,
+        (tasks_of_both - 1) / tasks_of_both * shifts_of_both AS variance_of_both
+    FROM query_table(sums) AS sides
+),
+doubts AS (
+    SELECT
+        *,
+        kp.error_of_change(
+            variance_of_both, variance, variance_before, effective, effective_before
+        ) AS error,
+        CASE WHEN change = 0 THEN 0 ELSE least(abs(change) / error, 1e6) END AS t,
+        kp.degrees_of_change(
+            change, variance, variance_before, effective, effective_before, 4 / squares_of_both
+        ) AS df,
+        kp.two_sided(kp.normal_deviate((df - 0.5) * ln(1 + t * t / df), df)) AS p_value
+    FROM means
+),
+ranked AS (
+    SELECT
+        *,
+        count(p_value) OVER (PARTITION BY asked_together) AS asked,
+        row_number() OVER (PARTITION BY asked_together ORDER BY p_value NULLS LAST) AS place
+    FROM doubts
+)
+SELECT
+    *,
+    change - kp.student_t(df) * error AS low,
+    change + kp.student_t(df) * error AS high,
+    CASE WHEN p_value IS NOT NULL THEN max(least(1, p_value * (asked - place + 1))) OVER (
+        PARTITION BY asked_together ORDER BY place
+    ) END AS adjusted_p_value
+FROM ranked;
+
+COMMENT ON MACRO TABLE intervals_of_changes IS 'Which changes have a table''s rows, with which intervals and p-values? It has, of each period and of the four before: traces, their total, tasks, squares (the sum over tasks of n * n) and shifts (that of the squares of what a mean is off without a task); the same named _before; tasks_of_both, squares_of_both and shifts_of_both; and asked_together, what Holm''s p-values are over. changes_by and the report ask this one.';
