@@ -89,7 +89,7 @@ def sums_of_changes(scores: Scores, periods: Periods) -> pl.DataFrame:
     (n S / N - s) / (N - n): by how much the mean is off without it.
 
     Returns:
-        `task_domain`, null for all; `number`, `begins`; `traces`, `total` (the sum of their scores),
+        `task_domain`, null for all; `number`, `begins`; `traces`, `total` (the sum of scores),
         `tasks` and their `squares`, the sum of n^2, and `shifts`, the sum of their squares; the
         same of the time before, named `_before`; and of the tasks of both, `tasks_of_both`,
         `squares_of_both`, the sum of (n / N + n / N before)^2, and `shifts_of_both`, the sum of
