@@ -1,5 +1,4 @@
--- What each domain's scores sum to: the moments of their parts, which add up to those of several domains, and
--- how far they are from those that live engines recorded (a recorded 0 is a placeholder).
+-- What each domain's scores sum to: the moments of their parts, which add up to those of several domains.
 CREATE OR REPLACE TEMP TABLE by_domain AS
 SELECT
     task_domain,
@@ -10,74 +9,72 @@ SELECT
     max(score) AS most,
     avg(score) AS mean,
     var_pop(score) AS variance,
-    count(recorded_score) AS recorded,
-    count(nullif(recorded_score, 0)) AS compared,
-    sum(score - nullif(recorded_score, 0)) AS differences,
-    sum(abs(score - nullif(recorded_score, 0))) AS absolute_differences,
     [
         {
             'part': 'complexity',
-            'weight': avg(weights.complexity),
-            'effect': avg(weights.complexity * scores.complexity),
-            'covariance': covar_pop(weights.complexity * scores.complexity, score),
+            'weight': avg(weight_of_complexity),
+            'effect': avg(from_complexity),
+            'covariance': covar_pop(from_complexity, score),
             'traces': NULL,
             'total': NULL
         },
         {
             'part': 'novelty',
-            'weight': avg(weights.novelty),
-            'effect': avg(weights.novelty * scores.novelty),
-            'covariance': covar_pop(weights.novelty * scores.novelty, score),
+            'weight': avg(weight_of_novelty),
+            'effect': avg(from_novelty),
+            'covariance': covar_pop(from_novelty, score),
             'traces': NULL,
             'total': NULL
         },
         {
             'part': 'tool diversity',
-            'weight': avg(weights.tool_diversity),
-            'effect': avg(weights.tool_diversity * scores.tool_diversity),
-            'covariance': covar_pop(weights.tool_diversity * scores.tool_diversity, score),
+            'weight': avg(weight_of_tool_diversity),
+            'effect': avg(from_tool_diversity),
+            'covariance': covar_pop(from_tool_diversity, score),
             'traces': NULL,
             'total': NULL
         },
         {
             'part': 'outcome confidence',
-            'weight': avg(weights.outcome_confidence),
-            'effect': avg(weights.outcome_confidence * scores.outcome_confidence),
-            'covariance': covar_pop(weights.outcome_confidence * scores.outcome_confidence, score),
+            'weight': avg(weight_of_outcome_confidence),
+            'effect': avg(from_outcome_confidence),
+            'covariance': covar_pop(from_outcome_confidence, score),
             'traces': NULL,
             'total': NULL
         },
         {
             'part': 'single thought',
             'weight': NULL,
-            'effect': avg(after_first - composite),
-            'covariance': covar_pop(after_first - composite, score),
+            'effect': avg(from_single_thought),
+            'covariance': covar_pop(from_single_thought, score),
             'traces': count(*) FILTER (single_thought),
-            'total': sum(after_first - composite) FILTER (single_thought)
+            'total': sum(from_single_thought) FILTER (single_thought)
         },
         {
             'part': 'recovery bonus',
             'weight': NULL,
-            'effect': avg(after_second - after_first),
-            'covariance': covar_pop(after_second - after_first, score),
+            'effect': avg(from_recovery_bonus),
+            'covariance': covar_pop(from_recovery_bonus, score),
             'traces': count(*) FILTER (recovery_bonus),
-            'total': sum(after_second - after_first) FILTER (recovery_bonus)
+            'total': sum(from_recovery_bonus) FILTER (recovery_bonus)
         },
         {
             'part': 'low diversity penalty',
             'weight': NULL,
-            'effect': avg(score - after_second),
-            'covariance': covar_pop(score - after_second, score),
+            'effect': avg(from_low_diversity_penalty),
+            'covariance': covar_pop(from_low_diversity_penalty, score),
             'traces': count(*) FILTER (low_diversity_penalty),
-            'total': sum(score - after_second) FILTER (low_diversity_penalty)
+            'total': sum(from_low_diversity_penalty) FILTER (low_diversity_penalty)
         }
     ] AS parts
-FROM (
-    SELECT
-        *,
-        kp.apply_single_thought(composite, single_thought) AS after_first,
-        kp.apply_recovery_bonus(after_first, recovery_bonus) AS after_second
-    FROM kp.scores
-) AS scores
-JOIN kp.profiles AS weights USING (profile_id)
+FROM trace_measures
 GROUP BY task_domain;
+
+-- How far the scores are from those that live engines recorded. A recorded 0 is a placeholder.
+CREATE OR REPLACE TEMP TABLE recorded_scores AS
+SELECT
+    count(nullif(recorded_score, 0)) AS traces,
+    count(recorded_score) - traces AS placeholders,
+    avg(score - nullif(recorded_score, 0)) AS mean_difference,
+    avg(abs(score - nullif(recorded_score, 0))) AS mean_absolute_difference
+FROM scores;

@@ -1,69 +1,73 @@
--- The means and shares of groups of traces, with the intervals of the catalog: of their sums, in `sums`. As
--- the question means_by has them.
+-- The means and shares of groups of traces, with the intervals of the catalog: of their sums, in `sums`.
 CREATE OR REPLACE TEMP TABLE means AS
+WITH measures AS (
+    SELECT
+        {'by': "by", 'domain': domain, 'start': start, 'bin': bin, 'unit': unit} AS key,
+        traces,
+        tasks,
+        squares,
+        warming_up,
+        tools,
+        penalty,
+        unnest([
+            {'measure': 'score', 'total': score, 'shift_squares': score_squares, 'between_tasks': NULL},
+            {'measure': 'novelty', 'total': novelty, 'shift_squares': novelty_squares, 'between_tasks': NULL},
+            {
+                'measure': 'success',
+                'total': success,
+                'shift_squares': success_squares,
+                'between_tasks': success_between
+            },
+            {
+                'measure': 'share_at_threshold',
+                'total': meets_threshold,
+                'shift_squares': NULL,
+                'between_tasks': meets_threshold_between
+            },
+            {
+                'measure': 'confidence',
+                'total': confidence,
+                'shift_squares': confidence_squares,
+                'between_tasks': NULL
+            },
+            {
+                'measure': 'overconfidence',
+                'total': confidence - success,
+                'shift_squares': confidence_squares + success_squares - 2 * products,
+                'between_tasks': NULL
+            }
+        ], max_depth := 2)
+    FROM sums
+),
+means AS (
+    PIVOT (FROM intervals_of_means('measures'))
+    ON measure IN ('score', 'novelty', 'success', 'share_at_threshold', 'confidence', 'overconfidence')
+    USING first(total) AS total, first(mean) AS mean, first(low) AS low, first(high) AS high
+    GROUP BY key, traces, tasks, effective_tasks, warming_up, tools, penalty
+)
 SELECT
-    "by",
-    domain,
-    start,
-    bin,
-    unit,
+    key.*,
     traces,
     tasks,
     effective_tasks,
-    mean,
-    mean - score_margin AS low,
-    mean + score_margin AS high,
-    novelty,
-    novelty - novelty_margin AS novelty_low,
-    novelty + novelty_margin AS novelty_high,
-    cache_warming_up,
-    success,
-    share_low(success, successes_of, t) AS success_low,
-    share_high(success, successes_of, t) AS success_high,
-    worth_sharing,
-    share,
-    share_low(share, sharing_of, t) AS share_low,
-    share_high(share, sharing_of, t) AS share_high,
-    confidence,
-    overconfidence,
-    overconfidence - of_both_sides(confidence_margin, success_high - success, alike)
-        AS overconfidence_low,
-    overconfidence + of_both_sides(confidence_margin, success - success_low, alike)
-        AS overconfidence_high,
-    tools,
-    low_diversity_penalty
-FROM (
-    SELECT
-        *,
-        t * sqrt((tasks - 1) / tasks * score_squares) AS score_margin,
-        t * sqrt((tasks - 1) / tasks * novelty_squares) AS novelty_margin,
-        t * sqrt((tasks - 1) / tasks * confidence_squares) AS confidence_margin,
-        (1 - 4 / tasks)
-        * coalesce(products / nullif(sqrt(confidence_squares * success_squares), 0), 0) AS alike,
-        effective_traces(
-            intraclass_correlation(success_between, success, traces, tasks, squares),
-            traces, tasks, squares
-        ) AS successes_of,
-        effective_traces(
-            intraclass_correlation(meets_threshold_between, share, traces, tasks, squares),
-            traces, tasks, squares
-        ) AS sharing_of
-    FROM (
-        SELECT
-            * REPLACE (
-                novelty / traces AS novelty,
-                confidence / traces AS confidence,
-                success / traces AS success,
-                tools / traces AS tools
-            ),
-            score / traces AS mean,
-            warming_up::BIGINT AS cache_warming_up,
-            meets_threshold::BIGINT AS worth_sharing,
-            meets_threshold / traces AS share,
-            sums.confidence / traces - sums.success / traces AS overconfidence,
-            penalty / traces AS low_diversity_penalty,
-            traces * traces / squares AS effective_tasks,
-            student_t(effective_tasks - 1) AS t
-        FROM sums
-    ) AS sums
-);
+    score_mean AS mean,
+    score_low AS low,
+    score_high AS high,
+    novelty_mean AS novelty,
+    novelty_low,
+    novelty_high,
+    warming_up::BIGINT AS cache_warming_up,
+    success_mean AS success,
+    success_low,
+    success_high,
+    share_at_threshold_total::BIGINT AS worth_sharing,
+    share_at_threshold_mean AS share,
+    share_at_threshold_low AS share_low,
+    share_at_threshold_high AS share_high,
+    confidence_mean AS confidence,
+    overconfidence_mean AS overconfidence,
+    overconfidence_low,
+    overconfidence_high,
+    tools / traces AS tools,
+    penalty / traces AS low_diversity_penalty
+FROM means;

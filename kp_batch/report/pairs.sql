@@ -12,16 +12,8 @@ SELECT
     score_difference - margin AS score_low,
     score_difference + margin AS score_high,
     success_difference,
-    success_difference - of_both_sides(
-        success - share_low(success, tasks, t),
-        share_high(success_of_others, tasks, t) - success_of_others,
-        alike
-    ) AS success_low,
-    success_difference + of_both_sides(
-        share_high(success, tasks, t) - success,
-        success_of_others - share_low(success_of_others, tasks, t),
-        alike
-    ) AS success_high
+    success_difference - margin_of_shares(success, success_of_others, tasks, t, alike) AS success_low,
+    success_difference + margin_of_shares(success_of_others, success, tasks, t, alike) AS success_high
 FROM (
     SELECT
         "by",

@@ -1,5 +1,3 @@
--- None of these names another, so that they answer in a catalog of any name.
-
 -- A fit that is off by less than a millionth of it from 4 degrees on.
 CREATE MACRO student_t(df) AS CASE WHEN df >= 4 THEN 1.959963984540054
     + (2.37228 + (2.82183 + (2.56858 + (1.4835 + 1.14396 / df) / df) / df) / df) / df
@@ -25,11 +23,13 @@ END;
 COMMENT ON MACRO intraclass_correlation IS 'How alike the attempts at one task are in what a share counts, from 0 to 1: of the sum of hits * hits / traces over the tasks, the share, how many traces and tasks there are, and the sum of squares of the traces of each.';
 
 -- Four tasks of which nothing is known pull the correlation towards 1, as few tell little of it.
-CREATE MACRO effective_traces(correlation, traces, tasks, squares) AS traces * traces / (
-    traces + (squares - traces) * (4 + (tasks - 4) * correlation) / tasks
+CREATE MACRO effective_traces(between_tasks, share, traces, tasks, squares) AS traces * traces / (
+    traces + (squares - traces) * (
+        4 + (tasks - 4) * kp.intraclass_correlation(between_tasks, share, traces, tasks, squares)
+    ) / tasks
 );
 
-COMMENT ON MACRO effective_traces IS 'How many independent traces tell as much of a share: from as many as there are, where attempts at one task have nothing in common, to the effective tasks, where they are alike.';
+COMMENT ON MACRO effective_traces IS 'How many independent traces tell as much of a share: from as many as there are, where attempts at one task have nothing in common, to the effective tasks, where they are alike; of what intraclass_correlation takes.';
 
 CREATE MACRO share_low(share, n, t) AS CASE WHEN t IS NULL THEN NULL WHEN share = 0 THEN 0 ELSE greatest(
     0, (share + t * t / (2 * n) - t * sqrt(share * (1 - share) / n + t * t / (4 * n * n))) / (1 + t * t / n)
@@ -47,6 +47,12 @@ COMMENT ON MACRO share_high IS 'The upper end of Wilson''s interval of a share o
 CREATE MACRO of_both_sides(a, b, alike) AS sqrt(abs(a * a - 2 * alike * a * b + b * b));
 
 COMMENT ON MACRO of_both_sides IS 'How far the end of a difference''s interval is from it: of how far those of both sides are, which add up as errors do that are alike by this correlation.';
+
+CREATE MACRO margin_of_shares(share, other_share, n, t, alike) AS kp.of_both_sides(
+    share - kp.share_low(share, n, t), kp.share_high(other_share, n, t) - other_share, alike
+);
+
+COMMENT ON MACRO margin_of_shares IS 'How far the lower end of the interval of share - other_share, on the same n tasks, is below it; with the two exchanged, how far the upper end is above.';
 
 -- Where few tasks score far from the others, a side without them seems to vary too little: the variance
 -- is at least that of sides that vary alike.

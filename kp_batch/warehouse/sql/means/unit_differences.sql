@@ -75,19 +75,13 @@ SELECT
     mean_of_others,
     difference,
     difference - CASE
-        WHEN kp.is_share(measure) THEN kp.of_both_sides(
-            mean - kp.share_low(mean, tasks, t),
-            kp.share_high(mean_of_others, tasks, t) - mean_of_others,
-            alike
-        )
+        WHEN kp.is_share(measure)
+            THEN kp.margin_of_shares(mean, mean_of_others, tasks, t, alike)
         ELSE margin
     END AS low,
     difference + CASE
-        WHEN kp.is_share(measure) THEN kp.of_both_sides(
-            kp.share_high(mean, tasks, t) - mean,
-            mean_of_others - kp.share_low(mean_of_others, tasks, t),
-            alike
-        )
+        WHEN kp.is_share(measure)
+            THEN kp.margin_of_shares(mean_of_others, mean, tasks, t, alike)
         ELSE margin
     END AS high,
     CASE measure WHEN 'score' THEN parts END AS parts

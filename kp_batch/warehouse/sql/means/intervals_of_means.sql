@@ -1,0 +1,47 @@
+-- The jackknife takes a share of 0 or 1 for certain, so that shares have Wilson's interval, and
+-- overconfidence has the doubt of the success share: `alike` is how success goes with confidence, pulled
+-- to 0 by four tasks of which nothing is known.
+CREATE MACRO intervals_of_means(sums) AS TABLE
+WITH doubts AS (
+    SELECT
+        *,
+        total / traces AS mean,
+        pow(traces, 2) / squares AS effective_tasks,
+        kp.student_t(effective_tasks - 1) AS t,
+        kp.effective_traces(between_tasks, mean, traces, tasks, squares) AS share_of,
+        t * sqrt((tasks - 1) / tasks * shift_squares) AS margin,
+        CASE WHEN kp.is_share(measure) THEN mean - kp.share_low(mean, share_of, t) ELSE margin END
+            AS below,
+        CASE WHEN kp.is_share(measure) THEN kp.share_high(mean, share_of, t) - mean ELSE margin END
+            AS above
+    FROM query_table(sums)
+),
+of_both AS (
+    SELECT
+        *,
+        max(below) FILTER (measure = 'success') OVER of_key AS success_below,
+        max(above) FILTER (measure = 'success') OVER of_key AS success_above,
+        max(margin) FILTER (measure = 'confidence') OVER of_key AS confidence_margin,
+        max(shift_squares) FILTER (measure = 'success') OVER of_key AS success_squares,
+        max(shift_squares) FILTER (measure = 'confidence') OVER of_key AS confidence_squares,
+        (1 - 4 / tasks) * greatest(-1, least(1, coalesce(
+            (success_squares + confidence_squares - shift_squares) / 2
+            / nullif(sqrt(success_squares * confidence_squares), 0),
+            0
+        ))) AS alike
+    FROM doubts
+    WINDOW of_key AS (PARTITION BY key)
+)
+SELECT
+    *,
+    mean - CASE measure
+        WHEN 'overconfidence' THEN kp.of_both_sides(confidence_margin, success_above, alike)
+        ELSE below
+    END AS low,
+    mean + CASE measure
+        WHEN 'overconfidence' THEN kp.of_both_sides(confidence_margin, success_below, alike)
+        ELSE above
+    END AS high
+FROM of_both;
+
+COMMENT ON MACRO TABLE intervals_of_means IS 'Which means have a table''s rows, with which intervals? It has, of each key and measure, the traces, their total, the tasks, and sums over these: squares, of n * n; between_tasks, of the square of their total by n; and shift_squares, of the squares of what the mean is off without a task; and for overconfidence, those of success and confidence as well. means_by and the report ask this one.';
