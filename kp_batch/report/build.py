@@ -19,6 +19,7 @@ from kp_batch.files import atomic_write
 from kp_batch.ingest.reread import Trace, TraceLocation, locations_query, reread_batches
 from kp_batch.log import info, warn
 from kp_batch.report.data import ReportData, gather
+from kp_batch.report.told_parts import with_parts
 from kp_batch.report.trace_details import Detail, StepStart, Text, Traces
 from kp_batch.scoring.composite import breakdowns, profiles_of
 from kp_batch.steps.step import Executor, ThreadExecutor, cut, step
@@ -64,15 +65,19 @@ def report(warehouse: Path, output_format: str, executor: Executor = _THREADS) -
         if output_format == "markdown":
             from kp_batch.report.markdown import markdown
 
-            return markdown(gather(connection))
+            return markdown(_gathered(connection))
         now = PublishedSnapshot.shown_by(warehouse, connection)
-        return _page(now, connection, gather(connection), executor)
+        return _page(now, connection, _gathered(connection), executor)
 
 
 def report_on(snapshot: PublishedSnapshot, executor: Executor) -> str:
     """Format the page about the tables of a snapshot, which nobody has published perhaps."""
     with opened(connect_to(snapshot), snapshot.warehouse) as connection:
-        return _page(snapshot, connection, gather(connection), executor)
+        return _page(snapshot, connection, _gathered(connection), executor)
+
+
+def _gathered(connection: duckdb.DuckDBPyConnection) -> ReportData:
+    return with_parts(connection, gather(connection))
 
 
 def _page(
@@ -147,7 +152,7 @@ def write_report(warehouse: Path, mark: str, executor: Executor = _THREADS) -> R
         What the page shows.
     """
     with opened(connect(warehouse), warehouse) as connection:
-        data = gather(connection)
+        data = _gathered(connection)
         now = PublishedSnapshot.shown_by(warehouse, connection)
         text = _page(now, connection, data, executor) + mark
     with atomic_write(Layout(warehouse).report) as written:

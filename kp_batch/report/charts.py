@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from kp_batch.report.chart_tables import TIME
-from kp_batch.report.data import ReportData
+from kp_batch.report.data import MIN_TRACES, ReportData
 from kp_batch.report.labels import ALL
 from kp_batch.report.vega_lite import (
     HEIGHT,
@@ -94,8 +94,12 @@ class _Measure:
 
 
 def _colour(*measures: _Measure, **more: Any) -> Spec:
+    """The colours of measures; the legend says which of them have an interval."""
     scale = {"domain": [measure.title for measure in measures]}
-    return nominal("measure", scale=scale, title=None, legend={**_LEGEND, **more})
+    titles = [measure.title for measure in measures if measure.low]
+    label = f"datum.label + (indexof({titles}, datum.label) < 0 ? '' : ', 95% interval')"
+    legend = {**_LEGEND, "labelExpr": label, "labelLimit": 0, **more}
+    return nominal("measure", scale=scale, title=None, legend=legend)
 
 
 _OVER_TIME = (
@@ -160,7 +164,7 @@ def _means(
     ends = {"y": {**y, "field": measure.low}, "y2": {"field": measure.high}}
     at = {"x": {**step["x"], "field": "middle"}, "y": y, "color": colour}
     is_known = f"isValid(datum.{measure.low})"
-    opacity = _faint_unless(f"{is_known} && datum.is_over")
+    opacity = _faint_unless(f"{is_known} && datum.is_over && datum.traces >= {MIN_TRACES}")
     # Nothing is known well where the line breaks.
     known = calculated(known=f"{is_known} ? datum.{measure.name} : null")
     dash = {} if measure is measures[0] else {"strokeDash": _DASHED}

@@ -6,7 +6,8 @@ A scope is what the page shows at once: all domains together, or one of them, ch
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
 from typing import Any
 
 import duckdb
@@ -36,12 +37,16 @@ _SMALL = 30
 MIN_TRACES = 30  # of a domain or a period, to be worth a sentence
 _WARMING_UP = 0.1  # of the traces, the most that came to a cache that was warming up, to compare
 _PERIODS = {"hour": "day", "decade": "year", "century": "year"}  # of changes; else the grain
+_COMPARED_BY_WEEK = timedelta(weeks=6)  # from which on some weeks have four whole ones before
 _RUNS = """
     SELECT * EXCLUDE (inputs)
     FROM runs
     QUALIFY row_number() OVER (PARTITION BY status ORDER BY number DESC) <= 2
     ORDER BY number DESC
 """
+
+
+Parts = Mapping[str, float | None]  # by the names of the struct `parts`; see with_parts
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,8 @@ class ReportData:
     came_and_went: pl.DataFrame
     rejects: pl.DataFrame
     traces: pl.DataFrame
+    # What told changes and differences are made of, by a label and the period or the unit.
+    parts: Mapping[tuple[object, ...], Parts] = field(default_factory=dict)
 
     @property
     def scopes(self) -> list[str]:
@@ -196,9 +203,9 @@ def gather(
         ended=run.finished_at.replace(tzinfo=None).isoformat(" ") if run else None,
     )
     spans = _spans(connection, scores, labels, run, unit)
-    period = _period(spans)
+    period = _period(spans, unit)
     _compute(connection, scores, labels, period, frames)
-    found = dict.fromkeys(FRAMES, pl.DataFrame())
+    found: dict[str, Any] = dict.fromkeys(FRAMES, pl.DataFrame())
     texts = {"step": literal(step_of(period))}
     for name in (name for name in FRAMES if name in frames):
         if name in _UNITS:
@@ -317,9 +324,16 @@ def _spans(
     return spans
 
 
-def _period(spans: Mapping[str, Span]) -> str:
-    """The period of the changes: the unit of time of all domains."""
-    grain = spans[ALL].grain if spans else "day"
+def _period(spans: Mapping[str, Span], unit: str | None) -> str:
+    """The period of the changes: as the charts' steps, or the week where these are many days.
+
+    A day is unlike the four before where work stops at weekends.
+    """
+    if not spans:
+        return "day"
+    grain, length = spans[ALL].grain, spans[ALL].last_day - spans[ALL].first_day
+    if grain == "day" and not unit and length >= _COMPARED_BY_WEEK:
+        return "week"
     return _PERIODS.get(grain, grain)
 
 

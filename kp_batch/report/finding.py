@@ -9,12 +9,25 @@ from typing import Any
 import polars as pl
 
 from kp_batch.duck import literal
-from kp_batch.report.data import ReportData
+from kp_batch.report.data import Parts, ReportData
 from kp_batch.report.labels import ALL
 
 _PLAIN = re.compile(r"[\w./@:+-](?:[\w ./@:+-]{0,38}[\w./@:+-])?")  # what a shell leaves alone
 
 MATTERS = 0.005  # of a score: the least that is worth a sentence
+_NAMED = 3  # parts of a difference, at the most
+_VISIBLE = 0.0005  # of a number with three decimals
+PARTS = {  # of a difference between scores, and what a sentence calls them
+    "complexity": "complexity",
+    "novelty": "novelty",
+    "tool_diversity": "tool diversity",
+    "outcome_confidence": "outcome confidence",
+    "weights": "other weights",
+    "single_thought": "single thought",
+    "recovery_bonus": "recovery bonus",
+    "low_diversity_penalty": "low diversity penalty",
+    "cache_warming_up": "caches warming up",
+}
 _MARGIN = NormalDist().inv_cdf(0.975)  # of a 95% interval
 
 _OF_SCORES = "SELECT {} FROM scores"
@@ -127,6 +140,23 @@ def weights_of(data: ReportData, label: str) -> str:
 def weight_of(data: ReportData, label: str, part: str) -> float:
     """The weight of a dimension, on average."""
     return sum(data.of("drivers", label).filter(part=part)["weight"].to_list())
+
+
+def made_of(parts: Parts | None) -> tuple[str, dict[str, Value]]:
+    """What a difference is made of, the largest parts first, and the numbers that this says.
+
+    The rest is what is left of the sum of all parts.
+    """
+    known = {name: (parts or {}).get(name) or 0.0 for name in PARTS}
+    ranked = sorted(known, key=lambda name: -abs(known[name]))
+    named = [name for name in ranked[:_NAMED] if abs(known[name]) >= _VISIBLE]
+    said: dict[str, Value] = {f"from_{name}": known[name] for name in named}
+    texts = [f"{known[name]:+.3f} {PARTS[name]}" for name in named]
+    rest = sum(value for name, value in known.items() if name not in named)
+    if said and abs(rest) >= _VISIBLE:
+        said["from_rest"] = rest
+        texts.append(f"{rest:+.3f} the rest")
+    return f": {', '.join(texts)}" if texts else "", said
 
 
 def interval(low: float, high: float, form: str = "+.3f") -> str:

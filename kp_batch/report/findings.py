@@ -1,4 +1,4 @@
-"""What the scores of a scope tell: at most six sentences, those that matter most first.
+"""What the scores of a scope tell: at most five sentences, those that matter most first.
 
 Each compares like with like, or says that it does not; and each names the question whose answer
 has its numbers. A sentence whose numbers chance alone explains is not said.
@@ -11,15 +11,14 @@ from kp_batch.report.data import ReportData
 from kp_batch.report.finding import Finding
 from kp_batch.report.kinds import composition, novelty, outcomes, trends, units
 
-_MOST = 6
+_MOST = 5
 # Findings of one kind tell of one thing: of each the heaviest comes before a second of any.
 _KINDS: tuple[tuple[Callable[[ReportData, str], Iterable[Finding]], ...], ...] = (
     (trends.mean_change, trends.domain_moved),
-    (composition.driver, composition.override),
+    (composition.driver, composition.override, novelty.warming_up, novelty.repeats),
     (units.ranking, units.paired),
     (outcomes.confidence,),
     (outcomes.success,),
-    (novelty.warming_up, novelty.repeats),
 )
 
 

@@ -7,7 +7,7 @@ import polars as pl
 from kp_batch.report import charts
 from kp_batch.report.chart_tables import TIME, Column, written
 from kp_batch.report.charts import CHANCE, MORE_THAN_CHANCE, NOT_COMPARED, WARMING_UP
-from kp_batch.report.data import ReportData
+from kp_batch.report.data import MIN_TRACES, ReportData
 from kp_batch.report.labels import ALL, distinct_labels
 from kp_batch.report.panel import Panel, Taking
 from kp_batch.report.periods import shift
@@ -73,18 +73,19 @@ def _of_changes(data: ReportData, scope: str) -> Iterator[str]:
     yield f"A period is a {data.period}."
     if scope == ALL:
         yield (
-            "The bars add up to it: mix, other shares of the same domains; within, other scores in "
-            "the same domains; entered and exited, domains that are on one side alone. Of twenty "
-            "periods in which nothing changed, chance alone fills one dot."
+            "Bars: its parts, which add up to it. Mix: other shares of the same domains. Within: "
+            "other scores in the same domains. Entered and exited: domains that are on one side "
+            "alone. Filled: more than chance. Of twenty periods in which nothing changed, chance "
+            "alone fills one dot."
         )
     else:
         yield (
-            "More than chance: where all domains are compared at once (by Holm), so that an "
+            "Filled: more than chance, where all domains are compared at once (by Holm). An "
             "interval may leave out 0 and still be within chance."
         )
     yield (
-        "Filled: more than chance. Faint: does not compare, as the time is not over, has few "
-        "traces or tasks, or the cache was warming up."
+        "Faint: does not compare, because the period is not over, has few traces or tasks, or the "
+        "cache was warming up."
     )
     yield from _shares(data, scope)
 
@@ -151,7 +152,7 @@ def _of_units(name: str) -> Callable[[ReportData, str], Iterator[str]]:
         if more > 0:
             yield f"{more:,} more, with fewer traces, are not shown."
         if not _sharing(name, data, scope).is_empty():
-            yield f"See “{_ON_THE_SAME_TASKS}”; paired_{name} compares any two."
+            yield f"See “{_ON_THE_SAME_TASKS}”; differences_by compares any two."
 
     return note
 
@@ -200,17 +201,16 @@ _OVERCONFIDENCE = Column(
 )
 _OF_UNIT = (_TRACES, _TASKS, _MEAN, _SUCCESS, _CONFIDENCE, _OVERCONFIDENCE)
 _UNLIKE = (
-    "Mean score and share of traces that succeed, with their 95% intervals, and the mean "
-    "confidence that they state; those with most traces first. Each has tasks of its own, "
-    "which may be easier."
+    "Mean score, share of traces that succeed, and the mean confidence that they state. Those with "
+    "most traces come first. Each has tasks of its own, which may be easier."
 )
 
 PANELS: tuple[Panel, ...] = (
     Panel(
         "scores_over_time",
         "Score and novelty over time",
-        "Mean score and mean novelty by the time of the traces (UTC); the bands are 95% intervals. "
-        "Faint: the time is not over, or has too few tasks for an interval.",
+        "Mean score and mean novelty by the time of the traces (UTC). Faint: fewer than "
+        f"{MIN_TRACES} traces, too few tasks for an interval, or a time that is not over.",
         _over_time,
         charts.over_time,
         (
@@ -233,7 +233,7 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "traces_over_time",
         "Traces over time",
-        "How many traces were made, by the same times; fainter where the time is not over.",
+        "How many traces were made, by the same times. Faint: a time that is not over.",
         _frame("over_time"),
         charts.volume,
         ("start", "end", "traces", "is_over"),
@@ -244,8 +244,8 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "mean_changes",
         "Why the mean changed",
-        "By how much the mean score of each period differs from that of the four periods before "
-        "(dot, with its 95% interval).",
+        "Dot: by how much the mean score of each period differs from that of the four periods "
+        "before. Line: its 95% interval.",
         _changes,
         charts.changes,
         (
@@ -269,8 +269,8 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "scores_by_domain",
         "Domains side by side",
-        "Mean score of each domain with its 95% interval (dot and line), over the range of nine "
-        "tenths of its scores (bar, from the 5% to the 95% quantile); dashed: the threshold.",
+        "Dot and line: the mean score of each domain and its 95% interval. Bar: nine tenths of its "
+        "scores, from the 5% to the 95% quantile. Dashed: the threshold.",
         _domains,
         charts.domains,
         ("domain", "traces", "tasks", "mean", "low", "high", "p5", "p95", "is_chosen"),
@@ -292,7 +292,7 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "score_histogram",
         "How scores are distributed",
-        "Traces by score, in twenty bins; dashed: the threshold of a score worth sharing.",
+        "Traces by score, in twenty bins. Dashed: the threshold.",
         _frame("histogram"),
         charts.histogram,
         ("low", "high", "traces"),
@@ -302,8 +302,8 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "dimension_effects",
         "What drives the score",
-        "Which share of the variance of the scores each dimension and each override makes: below "
-        "zero, it draws scores together. The weight is what a dimension counts for in each score.",
+        "Bar: which share of the variance of the scores a dimension or an override makes. Below "
+        "zero, it draws scores together. Line: the weight of a dimension in each score.",
         _drivers,
         charts.drivers,
         ("part", "kind", "weight", "share_of_variance", "traces", "mean_effect", "total_effect"),
@@ -322,7 +322,7 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "success_by_score",
         "Do higher scores succeed more often?",
-        "The share of traces that succeed, by score, with its 95% interval; larger dots stand for "
+        "The share of traces that succeed, by score, with its 95% interval. Larger dots stand for "
         "more traces. Outcome confidence, a part of the score, is lower where a trace failed.",
         _frame("success"),
         charts.success,
@@ -337,9 +337,9 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "confidence_bins",
         "Is the stated confidence honest?",
-        "The share of traces that succeed, with its 95% interval, by the confidence that they "
-        "state; larger dots stand for more traces. On the dashed line, as many succeed as they "
-        "state; below it they are overconfident.",
+        "The share of traces that succeed, by the confidence that they state, with its 95% "
+        "interval. Larger dots stand for more traces. On the dashed line, as many succeed as they "
+        "state. Below it, they are overconfident.",
         _frame("calibration"),
         charts.calibration,
         ("confidence", *_BINS),
@@ -379,9 +379,8 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "differences_from_others",
         _ON_THE_SAME_TASKS,
-        "By how much the mean score of each agent and framework, and its share of traces that "
-        "succeed, differ from those of the others of its kind on the tasks that they share, with "
-        "95% intervals. Whoever tries a task first gains by novelty, which is part of the score.",
+        "By how much each agent and framework differs from the others of its kind, on the tasks "
+        "that they share. Whoever tries a task first gains by novelty, which is part of the score.",
         _paired,
         charts.paired,
         (

@@ -6,10 +6,11 @@ of a code whose sentences are true of no agent, domain or week.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,7 +18,7 @@ import polars as pl
 from kp_batch.report.data import ReportData, gather
 from kp_batch.report.finding import Finding
 from kp_batch.report.findings import findings
-from kp_batch.report.kinds import outcomes, trends, units
+from kp_batch.report.kinds import novelty, outcomes, trends, units
 from kp_batch.report.labels import ALL
 from tests.bench.planted import Asked, Claim, Count, Trials, counts
 from tests.support import planted as plan
@@ -111,9 +112,10 @@ def _(data: ReportData) -> Trials:
     yield "calibrated" not in told
 
 
-@claim("single thoughts drive support", "found")
+@claim("single thoughts drive support, on its own page", "found")
 def _(data: ReportData) -> Trials:
-    yield said(data, "driver").sentence.startswith("In support, single thought makes")
+    driver = said(data, "driver", "support")
+    yield driver.sentence.startswith("In support, single thought makes")
 
 
 @claim("complexity drives medical, on its own page", "found")
@@ -124,7 +126,8 @@ def _(data: ReportData) -> Trials:
 @claim("how many came while the caches were warming up, and by how much more novel", "always")
 def _(data: ReportData) -> Trials:
     number = sum(plan.EARLY_TRACES.values()) - plan.EARLY_TRACES["fills"] + plan.CACHE
-    numbers = said(data, "cache_warming_up").numbers
+    [finding] = novelty.warming_up(data, ALL)
+    numbers: Mapping[str, Any] = finding.numbers
     yield numbers["cache_warming_up"] == number
     yield numbers["novelty_warming_up"] > numbers["novelty_after"] + 0.3
 

@@ -344,7 +344,10 @@ def test_what_is_not_known_well_is_faint() -> None:
             value = "mean" if measure is SCORE else "novelty"
             there = [row for row in drawing.rows if row[value] is not None]
             dots = drawing.chart.of("symbol", **measure)
-            opacity = [SURE if row[low] is not None and row["is_over"] else FAINT for row in there]
+            is_sure = [
+                row[low] is not None and row["is_over"] and row["traces"] >= 30 for row in there
+            ]
+            opacity = [SURE if each else FAINT for each in is_sure]
             assert [dot.opacity for dot in dots] == opacity
             through = [dot.y for dot, row in zip(dots, there, strict=True) if row[low] is not None]
             assert [point.y for point in drawing.chart.of("line", **measure)] == through
@@ -518,14 +521,16 @@ def test_a_caption_says_what_must_be_known_in_its_scope() -> None:
         others = replace(data, other_times=outside.head(number))
         assert f"in its table: {told}" in caption("scores_over_time", others)
     assert "in its table" not in caption("scores_over_time", data)
-    assert "A period is a week. The bars add up" in caption("mean_changes", data)
+    assert "A period is a week. Bars: its parts, which add up to it." in caption(
+        "mean_changes", data
+    )
     assert "A period is a year." in caption("mean_changes", years)
-    assert "The bars add up" not in caption("mean_changes", data, "code")
+    assert "Bars: its parts" not in caption("mean_changes", data, "code")
     assert "(by Holm)" in caption("mean_changes", data, "code")
     assert "(by Holm)" not in caption("mean_changes", data)
     assert "All traces state about" in caption("confidence_bins", one)
     assert "All traces state about" not in caption("confidence_bins", data)
-    told = "See “On the same tasks”; paired_agents compares any two."
+    told = "See “On the same tasks”; differences_by compares any two."
     assert told in caption("scores_by_agent", data)
     assert told not in caption("scores_by_agent", one)
     alone = replace(data, frameworks=data.agents.with_columns(shared_tasks=None))

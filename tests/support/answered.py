@@ -53,13 +53,38 @@ def answers(finding: Finding, rows: Sequence[Row]) -> Iterator[Row]:
         case "paired_agents" | "paired_frameworks":
             column = "agent_id" if finding.code == "paired_agents" else "framework"
             units = grouped(rows, lambda row: (row["task_domain"], row[column]))
-            yield from ({"unit": own[0][column], **_of_measures(own)} for own in units.values())
+            for own in units.values():
+                found = {"unit": own[0][column], **_of_measures(own)}
+                yield {**found, **_parts(own[0], finding, "score_difference")}
         case "domain_moved":
-            yield from ({**row, "p_value": row["adjusted_p_value"]} for row in rows)
+            domains = grouped(rows, lambda row: row["task_domain"])
+            yield from (_of_change(own, finding) for own in domains.values())
+        case "mean_change":
+            yield from ({**row, **_parts(row, finding, "change")} for row in rows)
         case "cache_warming_up":
             yield from map(_of_both, grouped(rows, lambda row: row.get("task_domain")).values())
         case _:
             yield from rows
+
+
+def _of_change(rows: Sequence[Row], finding: Finding) -> dict[str, Any]:
+    """The change of a domain, with its parts, and how its share of its cache changed."""
+    score, *others = rows
+    found = {**score, "p_value": score["adjusted_p_value"], **_parts(score, finding, "change")}
+    for share in others:
+        found |= {"cache_share": share["mean"], "cache_share_before": share["mean_before"]}
+    return found
+
+
+def _parts(row: Row, finding: Finding, whole: str) -> dict[str, float]:
+    """The parts of a difference; those that the finding names, and the rest, make the whole."""
+    numbers: Mapping[str, Any] = finding.numbers
+    named = [value for name, value in numbers.items() if name.startswith("from_")]
+    if named:
+        assert abs(sum(named) - numbers[whole]) <= 0.0005, finding
+    parts = {f"from_{name}": value for name, value in row["parts"].items()}
+    rest = sum(value for name, value in parts.items() if name not in numbers)
+    return {**parts, "from_rest": rest}
 
 
 def _of_both(rows: Sequence[Row]) -> dict[str, Any]:
@@ -134,6 +159,9 @@ def words(finding: Finding) -> Iterator[tuple[str, bool]]:
             yield "succeeds less often", high < 0
             yield "about as often", -0.1 <= low <= 0 <= high <= 0.1
             yield "by no more than chance", low <= 0 <= high and max(-low, high) > 0.1
+        case "domain_moved" if "cache_share" in n:
+            yield "looks less novel", n["cache_share"] > n["cache_share_before"]
+            yield "looks more novel", n["cache_share"] < n["cache_share_before"]
         case "confidence":
             yield ": overconfident", n["overconfidence_low"] > 0
             yield ": underconfident", n["overconfidence_high"] < 0

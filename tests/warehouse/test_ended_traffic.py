@@ -1,5 +1,6 @@
 """A domain whose score falls only as another one's traffic ends: novelty, and no agent's doing."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -10,6 +11,10 @@ import pytest
 
 from kp_batch.config import RescoreConfig
 from kp_batch.pipeline.rescore import rescore_archive
+from kp_batch.report.data import gather
+from kp_batch.report.findings import findings
+from kp_batch.report.labels import ALL
+from kp_batch.report.told_parts import with_parts
 from kp_batch.warehouse.reader import connect
 from tests.support.archives import step, trace, write_jsonl
 from tests.support.oracle.answers import ask
@@ -73,6 +78,19 @@ def test_the_change_is_of_novelty_as_the_domain_fills_its_own_cache(warehouse: P
     assert sum(score["parts"].values()) == pytest.approx(score["change"], abs=1e-9)
     assert share["mean_before"] < 0.3
     assert share["mean"] > 0.5
+
+
+@pytest.mark.slow
+def test_the_report_says_that_it_is_novelty_and_blames_no_agent(warehouse: Path) -> None:
+    with connect(warehouse) as connection:
+        found = findings(with_parts(connection, gather(connection)), ALL)
+    [moved] = [finding for finding in found if finding.code == "domain_moved"]
+    ended = [f"{BEGIN + timedelta(weeks=week):%Y-%m-%d}" for week in (ENDS, ENDS + 1)]
+    assert moved.sentence.startswith(tuple(f"In the week from {day} code scored" for day in ended))
+    assert re.search(r"against its four weeks before: -0\.\d{3} novelty", moved.sentence)
+    assert re.search(r"made up \d+% of its cache, \d\d% before; .* less novel", moved.sentence)
+    assert not [each for each in found if each.code.startswith(("paired", "ranking"))]
+    assert len(found) <= 5
 
 
 @pytest.mark.slow

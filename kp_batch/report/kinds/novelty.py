@@ -44,7 +44,7 @@ def repeats(data: ReportData, scope: str) -> Iterator[Finding]:
     """How much repeats what the caches held."""
     row = data.of("domains", scope).row(0, named=True)
     share = row["repeats"]
-    if share < _REPEATS:
+    if row["traces"] < MIN_TRACES or share < _REPEATS:
         return
     text = (
         f"{percent(share)} of the traces nearly repeat one that their cache held (similarity of "

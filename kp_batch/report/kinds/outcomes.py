@@ -35,7 +35,7 @@ def confidence(data: ReportData, scope: str) -> Iterator[Finding]:
     for row in rows:
         over, low, high = (row[f"overconfidence{end}"] for end in ("", "_low", "_high"))
         far = clearly(len(rows), row["effective_tasks"]) * max(high - over, over - low)
-        if abs(over) <= max(far, _OFF):
+        if row["traces"] < MIN_TRACES or abs(over) <= max(far, _OFF):
             continue
         yield Finding(
             "confidence",

@@ -5,24 +5,28 @@ from itertools import chain
 
 import polars as pl
 
-from kp_batch.report.data import ReportData
+from kp_batch.report.data import Parts, ReportData
 from kp_batch.report.finding import (
     MATTERS,
     Finding,
     Row,
     Untrusted,
+    Value,
     begin,
     interval,
     labels_of,
+    made_of,
     only,
-    weights_of,
+    percent,
+    query,
 )
 from kp_batch.report.labels import ALL
 from kp_batch.report.periods import shift
 
 _RECENT = 4  # periods whose changes are told
 _CHANCE = 0.05 / _RECENT  # of a p-value: of so many periods, each by itself
-_PARTS = {  # of a change, and what each is where it is below 0, and above
+_CACHE = 0.1  # by how much the share of its own cache that a domain has moves, to be told
+_SPLIT = {  # of a change, and what each is where it is below 0, and above
     "within": ("within the domains", "within the domains"),
     "mix": ("by the mix of domains", "by the mix of domains"),
     "entered": ("as domains entered that score less", "as domains entered that score more"),
@@ -40,6 +44,11 @@ def _time(data: ReportData, row: Row) -> str:
     return f"{on} {row['begins']}"
 
 
+def told_changes(data: ReportData, scope: str) -> list[Row]:
+    """A scope's changes by more than chance, of the last periods."""
+    return [row for row in _recent(data, scope) if row["p_value"] <= _CHANCE]
+
+
 def _recent(data: ReportData, scope: str) -> Iterator[Row]:
     """A scope's rows of the last periods that are over, where it compares with those before."""
     last = data.changes.filter("is_over")["begins"].tail(_RECENT)
@@ -51,20 +60,22 @@ def mean_change(data: ReportData, scope: str) -> Iterator[Finding]:
     """The periods in which the mean changed by more than chance, and by what."""
     if scope != ALL or len(data.labels) == 1:  # of one domain, it is that which moved
         return
-    for row in _recent(data, ALL):
-        if row["mix"] is None or row["p_value"] > _CHANCE:
+    for row in told_changes(data, ALL):
+        if row["mix"] is None:
             continue
+        parts, said = made_of(data.parts.get((ALL, row["begins"])))
         yield Finding(
             "mean_change",
             begin(
                 f"{_time(data, row)} the mean score was {row['mean']:.3f}, {row['change']:+.3f} "
                 f"{interval(row['low'], row['high'])} against the four {data.period}s before",
                 *_reasons(row),
-                *_meanwhile(data, row, None),
+                f". By the parts of the score{parts}" if parts else "",
+                *_meanwhile(data, row),
                 ".",
             ),
             f"FROM mean_changes('{data.period}') WHERE begins = '{row['begins']}'",
-            only(row, *_CHANGE, *_PARTS),
+            only(row, *_CHANGE, *_SPLIT) | said,
             row["traces"],
             abs(row["change"]),
         )
@@ -72,53 +83,74 @@ def mean_change(data: ReportData, scope: str) -> Iterator[Finding]:
 
 def _reasons(row: Row) -> Iterator[str]:
     """What the change is made of, if there is more than one part; the largest first."""
-    values = [(row[part], whats) for part, whats in _PARTS.items()]
+    values = [(row[part], whats) for part, whats in _SPLIT.items()]
     parts = [(value, whats[value > 0]) for value, whats in values if abs(value) >= 0.0005]
     if len(parts) > 1:
         parts.sort(key=lambda part: -abs(part[0]))
         yield ": " + ", ".join(f"{value:+.3f} {what}" for value, what in parts)
 
 
-def _meanwhile(data: ReportData, row: Row, label: str | None) -> Iterator[str]:
-    """That weights changed within the periods that are compared, those of a label or any."""
+def _meanwhile(data: ReportData, row: Row) -> Iterator[str]:
+    """That weights changed within the periods that are compared."""
     begins = pl.Series([row["begins"]])
     first, end = (begins.dt.offset_by(shift(by, data.period))[0] for by in (-4, 1))
     changed = data.weights.filter(
         pl.col("valid_from").dt.replace_time_zone(None).is_between(first, end, closed="none")
     )
-    names = set(changed["name"])
-    if (weights_of(data, label) in names) if label else names:
-        yield (
-            f"; meanwhile {'its ' if label else ''}weights changed, so that scores before and "
-            "after do not compare"
-        )
+    if not changed.is_empty():
+        yield "; meanwhile weights changed, so that scores before and after do not compare"
 
 
 def domain_moved(data: ReportData, scope: str) -> Iterator[Finding]:
-    """The domains that moved by more than chance, and what hid it."""
+    """The domains that moved by more than chance, what each move is made of, and what hid it.
+
+    One that moved against the mean of all matters as much as the mean: this alone would mislead.
+    """
+    is_of_all = scope == ALL and len(data.labels) > 1
     of_all = {row["begins"]: row for row in data.comparable(ALL).iter_rows(named=True)}
-    of_all = of_all if scope == ALL and len(data.labels) > 1 else {}
-    for row in chain(*(_recent(data, label) for label in labels_of(data, scope))):
-        if row["p_value"] > _CHANCE:
-            continue
-        hidden = of_all.get(row["begins"])
+    told_of_all = {row["begins"] for row in told_changes(data, ALL)}
+    for row in chain(*(told_changes(data, label) for label in labels_of(data, scope))):
+        parts, said = made_of(found := data.parts.get((row["domain"], row["begins"])))
+        cache, shares = _cache(found)
+        hidden = of_all.get(row["begins"]) if is_of_all else None
+        is_against = (
+            hidden is not None
+            and row["begins"] in told_of_all
+            and hidden["change"] * row["change"] < 0
+        )
+        about = [row, hidden] if is_against else [row]
         yield Finding(
             "domain_moved",
             begin(
                 f"{_time(data, row)} ",
                 Untrusted(row["domain"]),
                 f" scored {row['mean']:.3f}, {row['change']:+.3f} "
-                f"{interval(row['low'], row['high'])} against its four {data.period}s before: more "
-                "than chance",
-                *_meanwhile(data, row, row["domain"]),
+                f"{interval(row['low'], row['high'])} against its four {data.period}s before",
+                parts,
+                cache,
                 *(_hidden(hidden) if hidden else ()),
                 ".",
             ),
-            _asked(data, row, hidden),
-            only(row, *_CHANGE) | (_numbers_of_all(hidden) if hidden else {}),
-            row["traces"],
-            abs(row["change"]),
+            _asked(data, row, hidden, with_cache=bool(cache)),
+            only(row, *_CHANGE) | said | shares | (_numbers_of_all(hidden) if hidden else {}),
+            about[-1]["traces"],
+            max(abs(each["change"]) for each in about),
         )
+
+
+def _cache(parts: Parts | None) -> tuple[str, dict[str, Value]]:
+    """What its cache has to do with a novelty that moved: its own traces resemble each other."""
+    share, before = ((parts or {}).get(name) for name in ("cache_share", "cache_share_before"))
+    if not parts or share is None or before is None or abs(share - before) < _CACHE:
+        return "", {}
+    if (share > before) == ((parts["novelty"] or 0) > 0):
+        return "", {}
+    novel = "less" if share > before else "more"
+    text = (
+        f". Its own traces made up {percent(share)} of its cache, {percent(before)} before; they "
+        f"resemble each other, so each looks {novel} novel, whatever its agents do"
+    )
+    return text, {"cache_share": share, "cache_share_before": before}
 
 
 def _hidden(row: Row) -> Iterator[str]:
@@ -128,10 +160,14 @@ def _hidden(row: Row) -> Iterator[str]:
 
 
 def _numbers_of_all(row: Row) -> dict[str, float | None]:
-    return {"change_of_all": row["change"], **{part: row[part] for part in _PARTS}}
+    return {"change_of_all": row["change"], **{part: row[part] for part in _SPLIT}}
 
 
-def _asked(data: ReportData, row: Row, hidden: Row | None) -> str:
+def _asked(data: ReportData, row: Row, hidden: Row | None, *, with_cache: bool) -> str:
+    measures = ", ['score', 'cache_share_of_domain']" if with_cache else ""
     also = _OF_ALL.format(data.period) if hidden else ""
-    of_period = f"FROM changes_by('task_domain', '{data.period}'){also}"
-    return f"{of_period} WHERE begins = '{row['begins']}' AND adjusted_p_value < 0.05"
+    return query(
+        f"FROM changes_by('task_domain', '{data.period}'{measures}){also}",
+        begins=str(row["begins"]),
+        task_domain=data.names[row["domain"]],
+    )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from kp_batch.report.data import ReportData
+from kp_batch.report.data import MIN_TRACES, ReportData
 from kp_batch.report.finding import (
     MATTERS,
     Finding,
@@ -14,6 +14,7 @@ from kp_batch.report.finding import (
     clearly,
     interval,
     labels_of,
+    made_of,
     only,
     query,
     rows_of,
@@ -21,6 +22,8 @@ from kp_batch.report.finding import (
 )
 from kp_batch.report.labels import LABEL
 from kp_batch.text import shortened
+
+UNITS = {"agents": "agent_id", "frameworks": "framework"}  # frames, and their columns
 
 _MIN_TASKS = 10  # that are shared
 _MIN_AGENTS = 8  # whose ranks are compared
@@ -45,7 +48,7 @@ def ranking(data: ReportData, scope: str) -> Iterator[Finding]:
         tools, success = found["tools"], found["success"]
         if tools is None or success is None or success > _HARDLY:
             continue
-        if not _follows(tools, len(agents), len(compared)):
+        if found["traces"] < MIN_TRACES or not _follows(tools, len(agents), len(compared)):
             continue
         often = "less often" if success < -_HARDLY else "hardly more often"
         yield Finding(
@@ -95,15 +98,23 @@ def _follows(correlation: float, agents: int, among: int) -> bool:
     return correlation >= _FOLLOWS and far > clearly(among, math.inf) * margin
 
 
+def told_differences(data: ReportData, scope: str, frame: str) -> list[Row]:
+    """Who differs from the others on the tasks that these tried, too, by more than chance."""
+    rows = [row for row in rows_of(data, scope, frame) if _shares(row)]
+    return [row for row in rows if abs(row["score_difference"]) > _least(row, len(rows))]
+
+
+def _least(row: Row, among: int) -> float:
+    margin = (row["score_high"] - row["score_low"]) / 2
+    return max(clearly(among, row["shared_tasks"]) * margin, MATTERS)
+
+
 def paired(data: ReportData, scope: str) -> Iterator[Finding]:
-    """Who differs from the others on the tasks that these tried, too."""
-    for frame, column in (("agents", "agent_id"), ("frameworks", "framework")):
-        rows = [row for row in rows_of(data, scope, frame) if _shares(row)]
-        for row in rows:
+    """Who differs from the others on the tasks that these tried, too, and what makes this."""
+    for frame, column in UNITS.items():
+        for row in told_differences(data, scope, frame):
             difference, low, high = (row[f"score_{name}"] for name in ("difference", "low", "high"))
-            far = clearly(len(rows), row["shared_tasks"]) * (high - low) / 2
-            if abs(difference) <= max(far, MATTERS):
-                continue
+            parts, said = made_of(data.parts.get((row["domain"], frame, row["unit"])))
             yield Finding(
                 f"paired_{frame}",
                 (
@@ -113,7 +124,7 @@ def paired(data: ReportData, scope: str) -> Iterator[Finding]:
                     Untrusted(shortened(row["unit"], LABEL)),
                     (
                         f" scores {abs(difference):.3f} {'above' if difference > 0 else 'below'} "
-                        f"them {sizes(low, high)} and {_succeeds(row)}."
+                        f"them {sizes(low, high)}{parts}. It {_succeeds(row)}."
                     ),
                 ),
                 query(
@@ -128,14 +139,19 @@ def paired(data: ReportData, scope: str) -> Iterator[Finding]:
                     tasks="shared_tasks",
                     success_low="success_difference_low",
                     success_high="success_difference_high",
-                ),
+                )
+                | said,
                 row["shared_traces"],
                 abs(difference),
             )
 
 
 def _shares(row: Row) -> bool:
-    return row["score_low"] is not None and row["shared_tasks"] >= _MIN_TASKS
+    return (
+        row["score_low"] is not None
+        and row["shared_tasks"] >= _MIN_TASKS
+        and row["shared_traces"] >= MIN_TRACES
+    )
 
 
 def _succeeds(row: Row) -> str:

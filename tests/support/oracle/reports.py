@@ -133,7 +133,9 @@ class Report:
         by_label = grouped(scores, lambda row: self.label_of[row["task_domain"]])
         self.scopes = {ALL: scores, **{label: by_label[label] for label in self.labels}}
         self.spans = {scope: shown(rows, archive.ended) for scope, rows in self.scopes.items()}
-        grain = self.spans[ALL].grain
+        of_all = self.spans[ALL]
+        days = (of_all.last_day - of_all.first_day).days
+        grain = "week" if of_all.grain == "day" and days >= 42 else of_all.grain
         self.period = {"hour": "day", "decade": "year", "century": "year"}.get(grain, grain)
 
     @property

@@ -1,0 +1,81 @@
+"""What the changes and differences that the report tells are made of: asked for these alone."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+import polars as pl
+
+from kp_batch.duck import SQL, frame_of, identifier, literal, sql
+from kp_batch.report.data import Parts, ReportData
+from kp_batch.report.kinds.trends import told_changes
+from kp_batch.report.kinds.units import UNITS, told_differences
+from kp_batch.report.labels import ALL
+from kp_batch.report.periods import step_of
+
+_TOLD = pl.Schema({"domain": pl.String, "value": pl.String, "begins": pl.Date, "unit": pl.String})
+_Told = tuple[str, str, object, str | None]  # a label, what it is in the key, and of what
+
+
+def with_parts(connection: duckdb.DuckDBPyConnection, data: ReportData) -> ReportData:
+    """Add the parts of what is told, as the questions have them: they sum to it.
+
+    Beside the parts of a change that is novelty most, `cache_share` and `cache_share_before`: which
+    share of its own cache the domain had, on average.
+    """
+    parts = _changes(connection, data) | _differences(connection, data)
+    return replace(data, parts=parts)
+
+
+def _changes(connection: duckdb.DuckDBPyConnection, data: ReportData) -> dict[Any, Parts]:
+    parts: dict[Any, Parts] = {}
+    for key, values in (("everything", {ALL: "all"}), ("task_domain", data.names)):
+        told = [
+            (label, value, row["begins"], None)
+            for label, value in values.items()
+            for row in told_changes(data, label)
+        ]
+        names = {
+            "column": identifier(key),
+            "key": literal(key),
+            "period": literal(data.period),
+            "step": literal(step_of(data.period)),
+        }
+        found = _found(connection, "parts_of_changes", told, **names)
+        own = {(row.pop("domain"), row.pop("begins")): row for row in found}
+        novel = [each for each in told if key != "everything" and _is_novel(own[each[0], each[2]])]
+        for row in _found(connection, "cache_shares", novel, **names):
+            own[row.pop("domain"), row.pop("begins")] |= row
+        parts |= own
+    return parts
+
+
+def _is_novel(parts: Parts) -> bool:
+    """Whether novelty is the largest part."""
+    return max(parts, key=lambda name: abs(parts[name] or 0)) == "novelty"
+
+
+def _differences(connection: duckdb.DuckDBPyConnection, data: ReportData) -> dict[Any, Parts]:
+    parts: dict[Any, Parts] = {}
+    for frame, column in UNITS.items():
+        told = [
+            (label, value, None, row["unit"])
+            for label, value in data.names.items()
+            for row in told_differences(data, label, frame)
+        ]
+        names = {"column": identifier(column), "unit": literal(column)}
+        found = _found(connection, "parts_of_differences", told, **names)
+        parts |= {(row.pop("domain"), frame, row.pop("unit")): row for row in found}
+    return parts
+
+
+def _found(
+    connection: duckdb.DuckDBPyConnection, name: str, told: Iterable[_Told], **values: SQL
+) -> Iterator[dict[str, Any]]:
+    """The rows of a file of SQL, given what is told; none where nothing is."""
+    rows = pl.DataFrame([*told], _TOLD, orient="row")
+    if rows.is_empty():
+        return
+    connection.register("told", rows.to_arrow())
+    yield from frame_of(connection.sql(sql(__name__, f"{name}.sql", **values))).to_dicts()
