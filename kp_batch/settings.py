@@ -206,7 +206,8 @@ def option_of(place: Place) -> str:
 class Table(BaseModel):
     """Settings by their names, and no others."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Most commands check values of few tables: the checks of a table are made at its first use.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @classmethod
     def checked(
@@ -354,9 +355,9 @@ class Limits(Table):
 class ProjectTables(Table):
     """The tables of a project's file, besides those of profiles and audits."""
 
-    settings: SettingsTable = SettingsTable()
-    run: RunOptions = RunOptions()
-    limits: Limits = Limits()
+    settings: SettingsTable = Field(default_factory=SettingsTable)
+    run: RunOptions = Field(default_factory=RunOptions)
+    limits: Limits = Field(default_factory=Limits)
     imports: tuple[dict[str, Any], ...] = ()
 
     @classmethod

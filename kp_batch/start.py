@@ -46,12 +46,17 @@ def start(config: "RescoreConfig", on_result: "TakeResult", *, prefect: bool) ->
 
 
 def _alone(config: "RescoreConfig", on_result: "TakeResult") -> None:
-    from kp_batch.operations.preview import preview
-    from kp_batch.pipeline.rescore import rescore_and_report
     from kp_batch.steps.ray import executor_of
 
     with executor_of(config) as executor:
-        (preview if config.preview else rescore_and_report)(config, executor, on_result)
+        if config.preview:
+            from kp_batch.operations.preview import preview
+
+            preview(config, executor, on_result)
+        else:
+            from kp_batch.pipeline.rescore import rescore_and_report
+
+            rescore_and_report(config, executor, on_result)
 
 
 def _as_flow(config: "RescoreConfig", on_result: "TakeResult") -> None:

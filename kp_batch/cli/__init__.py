@@ -1,5 +1,6 @@
 """The command line: arguments in, tables and messages out. Heavy imports are local."""
 
+import gc
 import os
 import signal
 import sys
@@ -79,6 +80,10 @@ def main() -> NoReturn:
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606 (the same command again)
     # NumPy's threads wait for their first work in a loop of 2**26 turns: 100 ms of a small run.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "22")
+    # To find none, Pydantic looks through the metadata of all packages.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # What is imported stays: to look through it for cycles 200 times took a tenth of a small run.
+    gc.set_threshold(50_000)
     for stream in (sys.stdout, sys.stderr):  # of which either may be closed, and so None
         if isinstance(stream, TextIOWrapper) and stream.errors in {"strict", "surrogateescape"}:
             stream.reconfigure(errors=WITH_ESCAPES)

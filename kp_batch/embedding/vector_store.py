@@ -8,13 +8,11 @@ memory that this takes depends on the wanted hashes, not on the stored ones; Duc
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from kp_batch.duck import SQL, Value, set_variables, sql, statement
 from kp_batch.embedding.chunks import (
@@ -40,6 +38,10 @@ from kp_batch.files import HALF_WRITTEN
 from kp_batch.stopping import look
 from kp_batch.vectors import Float32s
 
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
 # The place of a vector: the name of its chunk, and its row in it.
 PLACES = pl.Schema({"chunk": pl.String, "row": pl.Int32})
 
@@ -63,7 +65,7 @@ class VectorStore:
         connection: runs the lookups, within its memory.
     """
 
-    def __init__(self, folder: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, folder: Path, connection: "duckdb.DuckDBPyConnection") -> None:
         self._folder, self._connection = folder, connection
         self._chunks, self._windows = file_names(folder, HASHES), file_names(folder, WINDOWS)
 
@@ -187,11 +189,13 @@ class VectorStore:
             self._connection.unregister("windows")
 
 
-def _stream(files: Iterable[Any], *names: str) -> pa.RecordBatchReader:
+def _stream(files: Iterable[Any], *names: str) -> "pa.RecordBatchReader":
     """The columns of hashes of some files, with a column `place`.
 
     A place is a number: the file's index, and in the lower 32 bits the row.
     """
+    import pyarrow as pa
+
     schema = pa.schema({**dict.fromkeys(names, pa.string()), "place": pa.int64()})
     batches = (
         pa.record_batch([*map(_as_strings, columns), _places(number, len(columns[0]))], schema)
@@ -200,14 +204,18 @@ def _stream(files: Iterable[Any], *names: str) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def _places(number: int, rows: int) -> pa.Array:
+def _places(number: int, rows: int) -> "pa.Array":
     """The places of a file's rows, by their buffer: to convert them, pyarrow imports pandas."""
+    import pyarrow as pa
+
     places = np.arange(rows, dtype=np.int64) + (number << 32)
     return pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(places)])
 
 
-def _as_strings(hashes: Hashes) -> pa.StringArray:
+def _as_strings(hashes: Hashes) -> "pa.StringArray":
     """The hashes as Arrow strings, without a copy where they are alone."""
+    import pyarrow as pa
+
     ends = np.arange(len(hashes) + 1, dtype=np.int32) * HASH.itemsize
     values = pa.py_buffer(np.ascontiguousarray(hashes))
     return pa.StringArray.from_buffers(len(hashes), pa.py_buffer(ends), values)

@@ -3,10 +3,9 @@
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
-import pyarrow.parquet as pq
 from polars import CompatLevel
 
 from kp_batch.archive.reading import BATCH_ROWS
@@ -15,6 +14,9 @@ from kp_batch.files import atomic_write
 from kp_batch.schemas import FACTS
 from kp_batch.scoring.facts import with_facts
 from kp_batch.warehouse.staging import TEXTS, Staging
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _FACTS_ROWS = 65_536  # a row group of facts: some 16 MB
 _BUFFER_ROWS = 16_384  # whose facts are computed together: of fewer, building the queries counts
@@ -85,6 +87,8 @@ class ParquetBatchWriter(_Buffer):
         # Arrow's views of strings are what Polars has: any other type would have to be copied.
         table = rows.to_arrow(compat_level=CompatLevel.newest())
         if self._writer is None:
+            import pyarrow.parquet as pq
+
             # Without the Arrow schema, which would hand the views to whoever reads the file.
             self._writer = pq.ParquetWriter(
                 self._path,

@@ -13,7 +13,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 import polars as pl
-import pyarrow.parquet as pq
 
 from kp_batch.duck import read_parquet, set_variables, sql
 from kp_batch.embedding.chunks import stored_hashes, write_chunk, write_windows
@@ -207,6 +206,8 @@ def rows_at(path: Path, rows: Int64s, columns: Sequence[str]) -> pl.DataFrame:
 
     The rows are int64, ascending, at least one.
     """
+    import pyarrow.parquet as pq
+
     frames: list[pl.DataFrame] = []
     with pq.ParquetFile(path) as file:
         groups = range(file.num_row_groups)

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from polars.exceptions import PanicException
 
@@ -47,8 +48,6 @@ from kp_batch.planning.explain_plan import (
 )
 from kp_batch.planning.plan import Plan, make_plan
 from kp_batch.planning.scorer import Scorer
-from kp_batch.report.build import leave_report
-from kp_batch.report.data import ReportData
 from kp_batch.report.run_summary import Summary, summarise
 from kp_batch.runs.rolled_back import check_rolled_back
 from kp_batch.runs.run import Run, effective_config
@@ -62,6 +61,9 @@ from kp_batch.warehouse.layout import Layout, check_apart, check_folder, remove_
 from kp_batch.warehouse.lock import holds
 from kp_batch.warehouse.manifest import DAMAGED, check_identity
 from kp_batch.warehouse.publication import published_since, start_over, writing
+
+if TYPE_CHECKING:  # few runs write a report
+    from kp_batch.report.data import ReportData
 
 _THREADS = ThreadExecutor()
 
@@ -111,7 +113,7 @@ def rescore_and_report(
     config: RescoreConfig,
     executor: Executor = _THREADS,
     on_result: Callable[[Summary], None] = lambda _: None,
-    on_report: Callable[[ReportData], None] = lambda _: None,
+    on_report: "Callable[[ReportData], None]" = lambda _: None,
 ) -> Summary:
     """Rescore an archive, and write the report if the config asks for one.
 
@@ -138,10 +140,13 @@ def rescore_and_report(
 
 
 def _report(
-    config: RescoreConfig, executor: Executor, on_report: Callable[[ReportData], None]
+    config: RescoreConfig, executor: Executor, on_report: "Callable[[ReportData], None]"
 ) -> None:
-    if config.report and (data := leave_report(config.warehouse, executor)):
-        on_report(data)
+    if config.report:
+        from kp_batch.report.build import leave_report
+
+        if data := leave_report(config.warehouse, executor):
+            on_report(data)
 
 
 def _tried(this: Try, config: RescoreConfig, executor: Executor) -> Summary:

@@ -10,7 +10,6 @@ from itertools import accumulate, groupby
 from pathlib import Path
 
 import polars as pl
-import pyarrow.parquet as pq
 
 from kp_batch.runs.run import Run
 from kp_batch.steps.step import cut
@@ -25,6 +24,8 @@ Rows = tuple[int, int]  # from the first to the last one, which is excluded
 
 def rows_in_part(paths: Iterable[Path]) -> int:
     """How many rows of some Parquet files make a part: by their mean size, and at least one."""
+    import pyarrow.parquet as pq
+
     groups = [
         metadata.row_group(number)
         for metadata in map(pq.read_metadata, paths)

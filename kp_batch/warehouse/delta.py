@@ -10,12 +10,9 @@ import time
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from deltalake import CommitProperties, DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from kp_batch.files import sync_new
 from kp_batch.schemas import PARTITIONED_BY, TABLES, arrow_schema
@@ -23,6 +20,10 @@ from kp_batch.warehouse.file_lists import DataFile
 from kp_batch.warehouse.layout import Layout
 from kp_batch.warehouse.manifest import Manifest, read_manifest
 from kp_batch.warehouse.snapshot import PublishedSnapshot
+
+if TYPE_CHECKING:  # most commands find the tables as they are to be
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction, RemoveAction
 
 # The log holds no statistics: their minima and maxima would be ids of traces that outlive the rows.
 CONFIGURATION: dict[str, str | None] = {
@@ -44,16 +45,10 @@ def export(warehouse: Path) -> None:
         Exception: a table cannot be written; what is published is whole.
     """
     for name in TABLES:
-        for tries_left in reversed(range(_TRIES)):
-            try:
-                _export_table(warehouse, name)
-                break
-            except CommitFailedError:  # another writer exports; then it may be done
-                if not tries_left:
-                    raise
+        _export_table(warehouse, name, _TRIES)
 
 
-def _export_table(warehouse: Path, name: str) -> None:
+def _export_table(warehouse: Path, name: str, tries: int) -> None:
     folder = Layout(warehouse).table(name)
     newest = _newest_commit(folder)
     manifest = read_manifest(warehouse)
@@ -62,10 +57,19 @@ def _export_table(warehouse: Path, name: str) -> None:
     state = _state_of(manifest, name)
     if newest and newest[1] == state:
         return
+    from deltalake import CommitProperties, DeltaTable
+    from deltalake.exceptions import CommitFailedError
+
     # Opened here alone: that reads all of its log.
     table = DeltaTable(str(folder), version=newest[0]) if newest else None
     files = {file.path: file for file in PublishedSnapshot(warehouse, manifest).data_files(name)}
-    _commit(folder, name, table, files, CommitProperties({_STATE: state}, max_commit_retries=0))
+    try:
+        _commit(folder, name, table, files, CommitProperties({_STATE: state}, max_commit_retries=0))
+    except CommitFailedError:  # another writer exports; then it may be done
+        if tries == 1:
+            raise
+        _export_table(warehouse, name, tries - 1)
+        return
     version = newest[0] + 1 if newest else 0
     known = [_commit_file(folder, newest[0])] if newest else []
     sync_new([_commit_file(folder, version)], known, warehouse)
@@ -77,12 +81,12 @@ def _newest_commit(folder: Path) -> tuple[int, str | None] | None:
     commits = [path for path in log.glob("*.json") if path.stem.isdecimal()]
     for newest in sorted(commits, reverse=True):
         try:
-            actions = [json.loads(line) for line in newest.read_bytes().splitlines() or [b""]]
+            lines = newest.read_bytes().splitlines() or [b""]
+            first, _ = json.loads(lines[0]), json.loads(lines[-1])
         except ValueError:  # a power cut has left it empty or cut: it is exported again
             newest.unlink()
             continue
-        infos = [info for action in actions if (info := action.get("commitInfo"))]
-        return int(newest.stem), infos[0].get(_STATE) if infos else None
+        return int(newest.stem), first.get("commitInfo", {}).get(_STATE)
     return None
 
 
@@ -98,11 +102,14 @@ def _state_of(manifest: Manifest, name: str) -> str:
 def _commit(
     folder: Path,
     name: str,
-    table: DeltaTable | None,
+    table: "DeltaTable | None",
     files: Mapping[str, DataFile],
-    properties: CommitProperties,
+    properties: "CommitProperties",
 ) -> None:
     """Commit the files of a table as its next version, or as its first one."""
+    from deltalake import Schema
+    from deltalake.transaction import create_table_with_add_actions
+
     schema = Schema.from_arrow(arrow_schema(TABLES[name]))
     options: Any = {"partition_by": PARTITIONED_BY.get(name), "commit_properties": properties}
     if table is None:
@@ -118,8 +125,10 @@ def _commit(
     table.create_write_transaction([*added, *_removals(name, gone)], "append", schema, **options)
 
 
-def _additions(folder: Path, name: str, files: Iterable[DataFile]) -> list[AddAction]:
+def _additions(folder: Path, name: str, files: Iterable[DataFile]) -> "list[AddAction]":
     """The actions that add files, with the number of their rows as the only statistics."""
+    from deltalake.transaction import AddAction
+
     return [
         AddAction(
             path=file.path,
@@ -133,8 +142,10 @@ def _additions(folder: Path, name: str, files: Iterable[DataFile]) -> list[AddAc
     ]
 
 
-def _removals(name: str, sizes: Mapping[str, int]) -> list[RemoveAction]:
+def _removals(name: str, sizes: Mapping[str, int]) -> "list[RemoveAction]":
     """The actions that remove files, whose sizes these are."""
+    from deltalake.transaction import RemoveAction
+
     now = int(time.time() * 1000)
     return [
         RemoveAction(

@@ -1,9 +1,10 @@
 """The files that the steps of a run pass to each other."""
 
 import shutil
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +17,8 @@ from kp_batch.duck import duckdb_config, duckdb_limit, statement
 from kp_batch.files import note_leftover
 from kp_batch.stopping import stopped_by
 
-_SHARED: dict[Path, duckdb.DuckDBPyConnection] = {}  # by folder; see `Staging.shared`
+# By folder; see `Staging.shared`.
+_SHARED: dict[Path, Callable[[], duckdb.DuckDBPyConnection]] = {}
 _NUMBERS = count()
 # The text of an accepted row, with its size in UTF-8.
 TEXTS = pl.Schema({"text_hash": pl.String, "text": pl.String, "bytes": pl.Int64})
@@ -129,9 +131,12 @@ class Staging:
 
     @contextmanager
     def shared(self) -> Generator[None]:
-        """Have all of its connections in this process share one instance of DuckDB meanwhile."""
-        with self._instance() as instance:
-            _SHARED[self.folder] = instance
+        """Have all of its connections in this process share one instance of DuckDB meanwhile.
+
+        It begins with the first of them.
+        """
+        with ExitStack() as instances:
+            _SHARED[self.folder] = cache(lambda: instances.enter_context(self._instance()))
             try:
                 yield
             finally:
@@ -146,7 +151,7 @@ class Staging:
         is_within_limit = duckdb_limit(scores=scores) == duckdb_limit()
         shared = _SHARED.get(self.folder) if is_within_limit else None
         with (
-            shared.cursor() if shared else self._instance(scores) as connection,
+            shared().cursor() if shared else self._instance(scores) as connection,
             stopped_by(connection.interrupt),
         ):
             connection.execute("SET TimeZone = 'UTC'")

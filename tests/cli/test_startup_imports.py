@@ -122,12 +122,13 @@ def test_a_run_over_jsonl_that_embeds_without_a_model_imports_none_and_no_reader
 
 @pytest.mark.telling
 @pytest.mark.model
-def test_a_run_with_nothing_to_do_imports_no_model_no_chart_and_no_file_system(
+def test_a_run_with_nothing_to_do_imports_no_model_no_report_no_writer_and_no_file_system(
     scored: tuple[Path, Path],
 ) -> None:
     modules = imported(AGAIN, *scored)
     assert "duckdb" in modules
-    assert not modules & (MODELS | PAGES | REMOTE | {"tqdm"})
+    writers = {"pyarrow", "deltalake", "kp_batch.report.build", "kp_batch.operations.preview"}
+    assert not modules & (MODELS | PAGES | REMOTE | {"tqdm"} | writers)
 
 
 @pytest.mark.telling
