@@ -190,16 +190,15 @@ def available_bytes() -> int:
     return int(float(number) * _UNITS[unit] / 0.8)
 
 
-def duckdb_limit(most: int = _SPILLING_BYTES, scores: int = 0) -> int:
-    """How many bytes DuckDB may take.
+def duckdb_limit(scores: int = 0) -> int:
+    """How many bytes DuckDB may take: for what it can spill, at most a quarter of the memory.
 
     Args:
-        most: for what it can spill; at most a quarter of the memory.
         scores: the number of scores whose quantiles it finds, which cannot spill; at most half of
             the memory.
     """
     memory = available_bytes()
-    return max(min(most, memory // 4), min(quantile_bytes(scores), memory // 2))
+    return max(min(_SPILLING_BYTES, memory // 4), min(quantile_bytes(scores), memory // 2))
 
 
 def quantile_bytes(scores: int) -> int:
@@ -212,7 +211,7 @@ def duckdb_config(spill: Path, scores: int = 0) -> dict[str, str | bool | int | 
 
     What does not fit goes into the folder `spill`, which is made where it is missing.
     """
-    return {"memory_limit": f"{duckdb_limit(scores=scores)}B", "temp_directory": str(spill)}
+    return {"memory_limit": f"{duckdb_limit(scores)}B", "temp_directory": str(spill)}
 
 
 def _substituted(text: str, values: dict[str, Value]) -> SQL:

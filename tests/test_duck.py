@@ -19,21 +19,20 @@ def test_the_memory_is_what_duckdb_finds_and_no_more_than_the_machine_has() -> N
 
 
 @pytest.mark.parametrize(
-    ("there_is", "most", "scores", "limit"),
+    ("there_is", "scores", "limit"),
     [
-        (64 * GIB, GIB, 0, GIB),
-        (2 * GIB, GIB, 0, GIB // 2),
-        (64 * GIB, GIB // 2, 0, GIB // 2),
-        (64 * GIB, GIB, 1_000_000, GIB),
-        (64 * GIB, GIB, 100_000_000, 3_600_000_000),
-        (2 * GIB, GIB, 100_000_000, GIB),
+        (64 * GIB, 0, GIB),
+        (2 * GIB, 0, GIB // 2),
+        (64 * GIB, 1_000_000, GIB),
+        (64 * GIB, 100_000_000, 3_600_000_000),
+        (2 * GIB, 100_000_000, GIB),
     ],
 )
 def test_the_limit_follows_the_machine_and_what_cannot_be_spilled(
-    monkeypatch: pytest.MonkeyPatch, there_is: int, most: int, scores: int, limit: int
+    monkeypatch: pytest.MonkeyPatch, there_is: int, scores: int, limit: int
 ) -> None:
     monkeypatch.setattr(kp_batch.duck, "available_bytes", lambda: there_is)
-    assert duckdb_limit(most, scores) == limit
+    assert duckdb_limit(scores) == limit
 
 
 @pytest.mark.telling

@@ -13,7 +13,7 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from kp_batch.archive.file_formats.json import rows_from_objects
-from kp_batch.duck import duckdb_limit, frame_of, sql, statement
+from kp_batch.duck import frame_of, sql
 from kp_batch.errors import BusyError, Unread, WarehouseError
 from kp_batch.files import atomic_write
 from kp_batch.ingest.reread import Trace, TraceLocation, locations_query, reread_batches
@@ -32,7 +32,7 @@ from kp_batch.warehouse.publication import writing
 from kp_batch.warehouse.reader import connect, connect_to
 from kp_batch.warehouse.snapshot import PublishedSnapshot
 
-_MOST_MEMORY = 512 << 20  # of DuckDB, which spills the rest to disk
+_MEMORY = "512MiB"  # of DuckDB, which serves for ten million scores; it spills the rest to disk
 _THREADS = ThreadExecutor()
 _BEYOND = 2**63 - 1  # all rows; see locations.sql
 # A page is worth a few seconds: of a disk, or of a network that fetches the files of a bucket.
@@ -185,12 +185,7 @@ def opened(
     """
     try:
         with catalog as connection:
-            # As the last run counted them: a count of the rows would open the files of all days.
-            [(scores,)] = connection.execute(
-                "SELECT coalesce(max(traces), 0) FROM distributions WHERE run_id = latest()"
-            ).fetchall()
-            limit = duckdb_limit(_MOST_MEMORY, scores)
-            connection.execute(statement("SET memory_limit = '${bytes}B'", bytes=limit))
+            connection.execute(f"SET memory_limit = '{_MEMORY}'")
             yield connection
     except duckdb.Error as error:
         raise WarehouseError(

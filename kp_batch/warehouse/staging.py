@@ -148,7 +148,7 @@ class Staging:
 
         It spills to this folder beyond its limit.
         """
-        is_within_limit = duckdb_limit(scores=scores) == duckdb_limit()
+        is_within_limit = duckdb_limit(scores) == duckdb_limit()
         shared = _SHARED.get(self.folder) if is_within_limit else None
         with (
             shared().cursor() if shared else self._instance(scores) as connection,
