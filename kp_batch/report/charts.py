@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from kp_batch.report.chart_tables import TIME
-from kp_batch.report.data import MIN_TRACES, ReportData
+from kp_batch.report.data import ReportData
 from kp_batch.report.labels import ALL
 from kp_batch.report.vega_lite import (
     HEIGHT,
@@ -164,9 +164,10 @@ def _means(
     ends = {"y": {**y, "field": measure.low}, "y2": {"field": measure.high}}
     at = {"x": {**step["x"], "field": "middle"}, "y": y, "color": colour}
     is_known = f"isValid(datum.{measure.low})"
-    opacity = _faint_unless(f"{is_known} && datum.is_over && datum.traces >= {MIN_TRACES}")
+    is_sure = f"{is_known} && datum.is_over && !datum.is_few"
+    opacity = _faint_unless(is_sure)
     # Nothing is known well where the line breaks.
-    known = calculated(known=f"{is_known} ? datum.{measure.name} : null")
+    known = calculated(known=f"{is_sure} ? datum.{measure.name} : null")
     dash = {} if measure is measures[0] else {"strokeDash": _DASHED}
     line = {"transform": known, **marks("line", {**at, "y": {**y, "field": "known"}}, **dash)}
     band = marks("rect", {**step, **ends, "color": colour}, opacity=0.2)

@@ -1,6 +1,7 @@
 """The panels of the report, in their order, and the rows of its data that each takes."""
 
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import polars as pl
 
@@ -28,7 +29,11 @@ def _over_time(data: ReportData, scope: str) -> pl.DataFrame:
     rows = data.of("over_time", scope)
     if not data.has_novelty:
         rows = rows.with_columns(pl.lit(None, pl.Float64).alias(name) for name in _NOVELTY)
-    return rows.with_columns(warming_up=2 * pl.col("cache_warming_up") > pl.col("traces"))
+    usual = rows.filter(pl.col("traces") > 0)["traces"].median() or 0
+    return rows.with_columns(
+        warming_up=2 * pl.col("cache_warming_up") > pl.col("traces"),
+        is_few=pl.col("traces") < min(MIN_TRACES, cast("float", usual) / 2),
+    )
 
 
 def _all_times(data: ReportData, scope: str) -> pl.DataFrame:
@@ -209,13 +214,13 @@ PANELS: tuple[Panel, ...] = (
     Panel(
         "scores_over_time",
         "Score and novelty over time",
-        "Mean score and mean novelty by the time of the traces (UTC). Faint: fewer than "
-        f"{MIN_TRACES} traces, too few tasks for an interval, or a time that is not over.",
+        "Mean score and mean novelty by the time of the traces (UTC). Faint: fewer traces than "
+        "usual, too few tasks for an interval, or a time that is not over.",
         _over_time,
         charts.over_time,
         (
             *("start", "end", "traces", "tasks", "mean", "low", "high"),
-            *("novelty", "novelty_low", "novelty_high", "warming_up", "is_over"),
+            *("novelty", "novelty_low", "novelty_high", "warming_up", "is_over", "is_few"),
         ),
         (
             Column("from", "start", TIME),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import polars as pl
@@ -88,9 +89,15 @@ def of(frame: pl.DataFrame, scope: str) -> list[Row]:
 
 
 def over_time(data: ReportData, scope: str) -> list[Row]:
+    rows = of(data.over_time, scope)
+    few = min(30, median([row["traces"] for row in rows if row["traces"]] or [0]) / 2)
     return [
-        {**row, "warming_up": 2 * row["cache_warming_up"] > row["traces"]}
-        for row in of(data.over_time, scope)
+        {
+            **row,
+            "warming_up": 2 * row["cache_warming_up"] > row["traces"],
+            "is_few": row["traces"] < few,
+        }
+        for row in rows
     ]
 
 
@@ -345,14 +352,15 @@ def test_what_is_not_known_well_is_faint() -> None:
             there = [row for row in drawing.rows if row[value] is not None]
             dots = drawing.chart.of("symbol", **measure)
             is_sure = [
-                row[low] is not None and row["is_over"] and row["traces"] >= 30 for row in there
+                row[low] is not None and row["is_over"] and not row["is_few"] for row in there
             ]
             opacity = [SURE if each else FAINT for each in is_sure]
+            seen.add("few" if any(row["is_few"] for row in there) else "usual")
             assert [dot.opacity for dot in dots] == opacity
-            through = [dot.y for dot, row in zip(dots, there, strict=True) if row[low] is not None]
+            through = [dot.y for dot, sure in zip(dots, is_sure, strict=True) if sure]
             assert [point.y for point in drawing.chart.of("line", **measure)] == through
             seen |= {*opacity}
-    assert seen == {SURE, FAINT}
+    assert seen == {SURE, FAINT, "few", "usual"}
 
 
 @laid_out
