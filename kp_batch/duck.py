@@ -9,7 +9,6 @@ import re
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from functools import cache
-from glob import escape
 from importlib.resources import files
 from math import isfinite
 from pathlib import Path
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
+_WILD = re.compile(r"[*?\[]")  # what DuckDB does not take as it is in the name of a file
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)*")
 # DuckDB sorts and joins what grows with the archive on disk; with more memory it is hardly faster.
 _SPILLING_BYTES = 1 << 30
@@ -102,7 +102,7 @@ def read_parquet(*paths: str | Path, numbered: bool = False, named: bool = False
     return statement(
         "read_parquet([$paths], hive_partitioning = false, file_row_number = $numbered, "
         "filename = $named)",
-        paths=joined(literal(escape(str(path))) for path in paths),
+        paths=joined(literal(_WILD.sub(r"[\g<0>]", str(path))) for path in paths),
         numbered="true" if numbered else "false",
         named="true" if named else "false",
     )

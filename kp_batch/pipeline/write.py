@@ -85,7 +85,7 @@ def rescored(
 def _rows(part: WriteTask, scorer: Scorer, replayed: Sequence[Replayed]) -> pl.LazyFrame:
     """The rows of a part, their novelty up to date."""
     first, last = part.ranges[0][0], part.ranges[-1][1]
-    files = pl.scan_parquet(list(part.paths), glob=False, hive_partitioning=False)
+    files = pl.scan_parquet([*map(str, part.paths)], glob=False, hive_partitioning=False)
     rows = files.slice(first, last - first)
     if not part.on_timeline:
         return rows.with_columns(replayed=False, facts_changed=False)

@@ -22,7 +22,7 @@ _FULL = 1 << 30  # the size of a full part; days differ in how many of their row
 Rows = tuple[int, int]  # from the first to the last one, which is excluded
 
 
-def rows_in_part(paths: Iterable[Path]) -> int:
+def rows_in_part(paths: Iterable[str | Path]) -> int:
     """How many rows of some Parquet files make a part: by their mean size, and at least one."""
     import pyarrow.parquet as pq
 
@@ -42,7 +42,7 @@ class WriteTask:
 
     name: str  # of its files; the names of a day's parts sort as their rows do
     on_timeline: bool  # whether its rows are on the timeline, or as published
-    paths: tuple[Path, ...]  # of the files with its rows, and others perhaps
+    paths: tuple[str | Path, ...]  # of the files with its rows, and others perhaps
     ranges: tuple[Rows, ...]  # of these files' rows, one file after the other, ascending
 
     @property
@@ -55,7 +55,7 @@ class WriteTask:
 class _Day:
     """The rows of one day, or some of them."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[str | Path, ...]
     first: int
     last: int
     on_timeline: bool
@@ -65,7 +65,7 @@ class _Day:
 def cut_into_tasks(
     run: Run,
     days: Iterable[date],
-    published: Mapping[date, Sequence[Path]],
+    published: Mapping[date, Sequence[str]],
     counts: Mapping[date, int],
     on_timeline: frozenset[date],
 ) -> tuple[WriteTask, ...]:

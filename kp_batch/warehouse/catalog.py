@@ -157,7 +157,7 @@ def build_for_others(path: Path, snapshot: PublishedSnapshot) -> None:
     folder = snapshot.warehouse.resolve()
     rows = {
         name: parquet_relation(
-            name, snapshot.files(name), lambda path: f"{url}/{path.relative_to(folder)}"
+            name, [f"{url}/{path.relative_to(folder)}" for path in snapshot.files(name)]
         )
         for name in VIEWS
     }

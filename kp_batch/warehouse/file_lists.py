@@ -41,7 +41,7 @@ class DataFile:
 
 
 Files = tuple[DataFile, ...]
-Located = tuple[tuple[DataFile, Path], ...]
+Located = tuple[tuple[DataFile, str], ...]  # of thousands of files, paths take long to make
 
 
 def month_of(day: date) -> str:
@@ -93,12 +93,12 @@ def located(warehouse: Path, root: Path, table: str, name: str) -> Located:
         return _published(folder, path)
     own, files = Layout(Layout(root).candidate).table(table), read_list(warehouse, name)
     both = ((file, own / file.path, folder / file.path) for file in files)
-    return tuple((file, new if new.exists() else published) for file, new, published in both)
+    return tuple((file, str(new if new.exists() else published)) for file, new, published in both)
 
 
 @lru_cache(maxsize=1024)  # likewise
 def _published(folder: Path, path: Path) -> Located:
-    return tuple((file, folder / file.path) for file in _read(path))
+    return tuple((file, f"{folder}/{file.path}") for file in _read(path))
 
 
 def _path_of(warehouse: Path, name: str) -> Path:

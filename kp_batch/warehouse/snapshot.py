@@ -5,7 +5,7 @@ of the manifest, or as views of a DuckDB connection.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
@@ -84,20 +84,24 @@ class PublishedSnapshot:
 
     def files(self, name: str) -> list[Path]:
         """The Parquet files of a table, sorted by their paths."""
+        return [*map(Path, self._paths(name))]
+
+    def _paths(self, name: str) -> list[str]:
+        """The same as texts."""
         return [path for _, path in self._located(name, self.manifest.tables.get(name, {}))]
 
     def files_of_day(self, day: date) -> list[Path]:
         """The files of the scores of a day: it opens the list of its month alone."""
-        return [*self._paths_by_day([month_of(day)]).get(day, ())]
+        return [*map(Path, self._paths_by_day([month_of(day)]).get(day, ()))]
 
-    def _paths_by_day(self, months: Iterable[str]) -> Mapping[date, Sequence[Path]]:
+    def _paths_by_day(self, months: Iterable[str]) -> Mapping[date, Sequence[str]]:
         """The files of the scores of some months, by the day that they hold, in order."""
-        days: dict[date, list[Path]] = {}
+        days: dict[date, list[str]] = {}
         for file, path in self._located("scores", months):
             days.setdefault(cast("date", file.partition), []).append(path)
         return days
 
-    def _located(self, name: str, months: Iterable[str]) -> list[tuple[DataFile, Path]]:
+    def _located(self, name: str, months: Iterable[str]) -> list[tuple[DataFile, str]]:
         """The files of a table that are listed in some months, and where they are, in order."""
         lists, root = self.manifest.tables.get(name, {}), self.warehouse.resolve()
         each = (
@@ -107,38 +111,40 @@ class PublishedSnapshot:
 
     def scan(self, name: str) -> pl.LazyFrame:
         """The rows of a table, without its partition column."""
-        paths = self.files(name)
+        paths = self._paths(name)
         if not paths:
             return TABLES[name].to_frame().lazy()
         rows = pl.scan_parquet(paths, glob=False, hive_partitioning=False)
         if self.past_run and name in GROWING:
             number = pl.col("published").str.json_path_match("$.number").cast(pl.Int64)
-            runs = pl.scan_parquet(self.files("runs"), glob=False)
+            runs = pl.scan_parquet(self._paths("runs"), glob=False)
             until = runs.filter(number <= self.past_run.number)
             return rows.join(until, on="run_id", how="semi", maintain_order="left")
         return rows
 
     def relation(self, name: str) -> SQL:
         """SQL for the rows of a table, without its partition column."""
-        rows = parquet_relation(name, self.files(name))
+        rows = parquet_relation(name, self._paths(name))
         if self.past_run and name in GROWING:
             return statement(
                 "(FROM $rows WHERE run_id IN (SELECT run_id FROM $runs "
                 "WHERE (published->>'number')::BIGINT <= $number))",
                 rows=rows,
-                runs=parquet_relation("runs", self.files("runs")),
+                runs=parquet_relation("runs", self._paths("runs")),
                 number=self.past_run.number,
             )
         return rows
 
     @cached_property
-    def days(self) -> Mapping[date, Sequence[Path]]:
+    def days(self) -> Mapping[date, Sequence[str]]:
         """The files of the scores by the day that they hold, in ascending order."""
         return self._paths_by_day(self.manifest.tables.get("scores", {}))
 
     def scores_of(self, days: Iterable[date]) -> SQL:
         """SQL for the scores of some days, which opens their files alone."""
-        return parquet_relation("scores", [path for day in days for path in self.days.get(day, [])])
+        wanted = [*days]
+        paths = self._paths_by_day({month_of(day) for day in wanted})
+        return parquet_relation("scores", [path for day in wanted for path in paths.get(day, ())])
 
     def newest_trace(self, now: datetime) -> datetime | None:
         """The time of the newest trace that is not dated after `now`, by the files of its day."""
@@ -171,7 +177,7 @@ class PublishedSnapshot:
         return all(
             path.exists() and path.stat().st_size == file.size
             for name, months in self.manifest.tables.items()
-            for file, path in self._located(name, months)
+            for file, path in ((file, Path(path)) for file, path in self._located(name, months))
         )
 
     @property
@@ -296,7 +302,7 @@ def kept_candidate(warehouse: Path) -> PublishedSnapshot:
     return snapshot
 
 
-def _newest_until(now: datetime, paths: Sequence[Path]) -> datetime | None:
+def _newest_until(now: datetime, paths: Sequence[str]) -> datetime | None:
     times = pl.scan_parquet([*paths], glob=False, hive_partitioning=False)
     until_now = pl.col("created_at").filter(pl.col("created_at") <= now)
     return times.select(until_now.max()).collect().item()
@@ -328,13 +334,13 @@ def _done_by(name: str, runs: Iterable[RunRecord], where: str, see: str) -> RunR
     )
 
 
-def parquet_relation(name: str, paths: Sequence[Path], to_name: Callable[[Path], str] = str) -> SQL:
+def parquet_relation(name: str, paths: Sequence[str | Path]) -> SQL:
     """SQL for the rows of some of a table's files; without files, no rows of the same columns.
 
-    In the SQL a file has the name that `to_name` gives it: a path or a URL.
+    A file has a path or a URL.
     """
     if paths:
-        return read_parquet(*map(to_name, paths))
+        return read_parquet(*paths)
     nulls = joined(
         statement("NULL::$type AS $name", type=_duckdb_type(dtype), name=identifier(column))
         for column, dtype in TABLES[name].items()

@@ -47,7 +47,7 @@ def half_known() -> pl.DataFrame:
 
 def files_by_day(tables: Draft) -> dict[int, list[str]]:
     days = tables.snapshot.days
-    return {partition.day: [path.name for path in paths] for partition, paths in days.items()}
+    return {partition.day: [Path(path).name for path in paths] for partition, paths in days.items()}
 
 
 def ids_by_day(tables: Draft) -> dict[int, list[str]]:
@@ -512,7 +512,7 @@ def test_all_readers_agree_in_any_folder(tmp_path: Path, name: str) -> None:
     tables.replace_files("scores", files, [day(6), day(7)])
     tables.publish()
     now = published(warehouse)
-    assert now.files("scores") == [path for of_day in now.days.values() for path in of_day]
+    assert now.files("scores") == [Path(path) for of_day in now.days.values() for path in of_day]
     assert now.scan("scores").collect()["trace_id"].to_list() == ["a", "c", "d"]
     with duckdb.connect() as connection:
         rows = now.relation("scores")
