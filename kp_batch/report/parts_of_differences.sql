@@ -1,8 +1,8 @@
 -- The parts of the told differences, as the question differences_from_others has them.
--- Given: told; column and unit, the name of a column as an identifier and as a text.
+-- Given: told; unit, the name of a column.
 SELECT told.domain, told.unit, unnest(others.parts)
 FROM told
-JOIN kp.unit_differences(
-    'task_domain', $unit, ['score'], task_domain IN (SELECT value FROM told)
+JOIN kp.parts_of_differences(
+    'task_domain', $unit, task_domain IN (SELECT value FROM told)
 ) AS others
-    ON (others.task_domain, others.$column) = (told.value, told.unit);
+    ON others.key = hash(told.value, told.unit);

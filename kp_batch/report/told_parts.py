@@ -64,8 +64,7 @@ def _differences(connection: duckdb.DuckDBPyConnection, data: ReportData) -> dic
             for label, value in data.names.items()
             for row in told_differences(data, label, frame)
         ]
-        names = {"column": identifier(column), "unit": literal(column)}
-        found = _found(connection, "parts_of_differences", told, **names)
+        found = _found(connection, "parts_of_differences", told, unit=literal(column))
         parts |= {(row.pop("domain"), frame, row.pop("unit")): row for row in found}
     return parts
 

@@ -1,4 +1,4 @@
--- The rows that these compare are those of task_parts, as structs.
+-- These compare structs of the means of from_, weight_of_ and the dimensions.
 CREATE MACRO part_differences(of_a, of_b) AS {
     'complexity': of_b.from_complexity - of_a.from_complexity,
     'novelty': of_b.from_novelty - of_a.from_novelty,
@@ -65,4 +65,4 @@ CREATE MACRO without(sums, own, n) AS {
     'outcome_confidence': (sums.outcome_confidence - own.outcome_confidence) / (n - 1)
 };
 
-COMMENT ON MACRO without IS 'The mean of n rows of task_parts without one of them, from their sums.';
+COMMENT ON MACRO without IS 'The mean of n rows without one of them, from their sums.';

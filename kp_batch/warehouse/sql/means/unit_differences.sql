@@ -37,34 +37,10 @@ means AS (
     FROM shared AS own
     GROUP BY key, measure
 ),
-task_parts AS (
-    SELECT COLUMNS([within]) AS scope, key, parts
-    FROM kp.task_parts([within, unit], condition AND COLUMNS([unit]) IS NOT NULL) AS parts
-    JOIN units USING (key)
-    WHERE list_contains(kp.names(measures), 'score')
-),
-pairs AS (
-    SELECT own.key AS key, kp.without(of_all, own.parts, units) AS of_a, own.parts AS of_b
-    FROM task_parts AS own
-    JOIN (
-        SELECT scope, task, count(*) AS units, sum(COLUMNS(* EXCLUDE (scope, task)))
-        FROM (SELECT scope, unnest(parts) FROM task_parts)
-        GROUP BY scope, task
-        HAVING count(*) > 1
-    ) AS of_all ON of_all.scope = own.scope AND of_all.task = own.parts.task
-),
 parts AS (
-    SELECT differences.key AS key, kp.parts_of_difference(differences, effects) AS parts
-    FROM (
-        SELECT key, avg(COLUMNS(* EXCLUDE (key)))
-        FROM (SELECT key, unnest(kp.part_differences(of_a, of_b)) FROM pairs)
-        GROUP BY key
-    ) AS differences
-    JOIN (
-        SELECT key, avg(COLUMNS(* EXCLUDE (key)))
-        FROM (SELECT key, unnest(kp.effects_of_weights(of_a, of_b)) FROM pairs)
-        GROUP BY key
-    ) AS effects USING (key)
+    FROM kp.parts_of_differences(
+        within, unit, condition AND list_contains(kp.names(measures), 'score')
+    )
 )
 SELECT
     units.* EXCLUDE (key),
@@ -84,7 +60,7 @@ SELECT
             THEN kp.margin_of_shares(mean_of_others, mean, tasks, t, alike)
         ELSE margin
     END AS high,
-    CASE measure WHEN 'score' THEN parts END AS parts
+    CASE measure WHEN 'score' THEN parts.parts END AS parts
 FROM units
 JOIN means USING (key)
 LEFT JOIN parts USING (key);
