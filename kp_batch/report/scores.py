@@ -1,7 +1,8 @@
 """The scores as columns of numbers: read once, and passed on in parts that have whole tasks."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import duckdb
 import numpy as np
@@ -29,7 +30,7 @@ Code = Callable[[Part], Numbers]
 
 @dataclass(frozen=True)
 class Scores:
-    """The columns of all traces, (n,) each, where attempts at one task stand together.
+    """The columns of all traces, (n,) each, in the order of tasks, and of labels within these.
 
     Columns: `task`, its number from 0; `domain`, `agent` and `framework`, places among `texts`, of
     which agent and framework have -1 for null; `day`, its place among `days`; `label`, the place
@@ -56,44 +57,32 @@ class Scores:
             first = last
 
 
-class Groups:
-    """The numbers, from 0, of groups that have a trace.
+def in_groups(scores: Scores, code: Code, size: int) -> tuple[Scores, np.ndarray]:
+    """Number the groups that have a trace, from 0.
 
     Args:
-        scores: whose they are.
+        scores: all of them.
         code: any number of the group of each trace; -1: of none.
         size: above all codes.
+
+    Returns:
+        The scores with one more column: `place`, the group of each trace, or -1; and the codes of
+        the groups, (g,) int64, ascending.
     """
-
-    def __init__(self, scores: Scores, code: Code, size: int) -> None:
-        self._code, self._size = code, size
-        self.codes = self._used(scores)  # (g,) int64, ascending
-        if size < _TABLE:
-            self._places = np.full(size + 1, -1, np.intp)
-            self._places[self.codes] = np.arange(len(self.codes))
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def _used(self, scores: Scores) -> np.ndarray:
-        if self._size < _TABLE:
-            is_used = np.zeros(self._size + 1, np.bool_)
-            for part in scores.parts():
-                is_used[self._code(part)] = True  # -1 is the last
-            return np.flatnonzero(is_used[:-1])
-        codes = np.unique(np.concatenate([np.unique(self._code(part)) for part in scores.parts()]))
-        return codes[codes >= 0]
-
-    def of(self, part: Part) -> Numbers:
-        """The group of each trace of a part, (n,); -1: of none."""
-        return self.places(self._code(part))
-
-    def places(self, codes: Numbers) -> Numbers:
-        """The groups of these codes; -1: there is none."""
-        if self._size < _TABLE:
-            return self._places[codes]
-        places = np.searchsorted(self.codes, codes).clip(max=max(0, len(self.codes) - 1))
-        return np.where(self.codes[places] == codes, places, -1)
+    small = np.min_scalar_type(-1 - size)  # a type that has all codes, as memory is slow
+    codes = np.concatenate([code(part).astype(small) for part in scores.parts()])
+    if size < _TABLE:
+        is_used = np.zeros(size + 1, np.bool_)
+        is_used[codes] = True  # -1 is the last
+        used = np.flatnonzero(is_used[:-1])
+        places = np.full(size + 1, -1, small)
+        places[used] = np.arange(len(used))
+        place = places[codes]
+    else:
+        used = np.unique(codes)
+        used = used[used >= 0]
+        place = np.where(codes < 0, -1, np.searchsorted(used, codes))
+    return replace(scores, columns={**scores.columns, "place": place}), used
 
 
 def read_scores(
@@ -116,14 +105,25 @@ def read_scores(
         for name, column in columns.items():
             column[first : first + len(batch)] = frame[name].to_numpy()
         first += len(batch)
-    order = np.argsort(columns["task"])
-    for name, column in columns.items():
-        columns[name] = column[order]
-    columns["task"] = numbered(columns["task"]).astype(np.int32)
-    columns["day"], days = _days(columns["day"])
     of_domains = np.array([labels[domain] for domain in texts["domain"]], np.int32)
     columns["label"] = of_domains[columns["domain"]]
+    _sort(columns, columns["task"] + columns["label"].astype(np.uint64))
+    columns["task"] = numbered(columns["task"]).astype(np.int32)
+    columns["day"], days = _days(columns["day"])
     return Scores(columns, texts, days)
+
+
+def _sort(columns: Sums, key: np.ndarray) -> None:
+    """Sort by a key: by its first bits, and then some rows at a time, in the processor's cache."""
+    bucket = (key >> np.uint64(48)).astype(np.uint16)
+    order = np.argsort(bucket, kind="stable")
+    for name, column in columns.items():
+        columns[name] = column.take(order)
+    edges = np.searchsorted(bucket, np.arange(0, 1 << 16, 256), sorter=order)
+    for first, last in pairwise((*edges, len(key))):
+        within = np.argsort(key[order[first:last]])
+        for column in columns.values():
+            column[first:last] = column[first:last].take(within)
 
 
 def _texts(connection: duckdb.DuckDBPyConnection, name: str) -> list[str]:
@@ -152,7 +152,11 @@ class Summed:
 
     def add(self, name: str, place: Numbers, values: np.ndarray | None = None) -> None:
         """Add values, or 1 each, to the groups at their places."""
-        summed = np.bincount(place, values, minlength=self._size)
+        if self._size == 1 and values is not None:
+            # bincount waits for each sum before it adds to the same one again.
+            summed = values.sum(dtype=np.float64, keepdims=True)
+        else:
+            summed = np.bincount(place, values, minlength=self._size)
         self.sums[name] = self.sums[name] + summed if name in self.sums else summed
 
 

@@ -1,7 +1,8 @@
 -- The columns of every trace that the report needs, once, as numbers: texts by their places among all of theirs.
 SELECT
-    -- 64 bits, which two of ten million texts hardly ever share, and which are sooner compared.
-    hash(objective_hash) AS task,
+    -- 60 bits, which two of ten million texts hardly ever share, and which are sooner compared; the label of a
+    -- domain, one of ten, fits into the others.
+    hash(objective_hash) & ~15::UBIGINT AS task,
     enum_code(task_domain::report_domains)::INTEGER AS domain,
     coalesce(enum_code(agent_id::report_agents)::INTEGER, -1) AS agent,
     coalesce(enum_code(framework::report_frameworks)::INTEGER, -1) AS framework,

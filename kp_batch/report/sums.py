@@ -7,16 +7,7 @@ import numpy as np
 import polars as pl
 
 from kp_batch.report.pairs import Pairs
-from kp_batch.report.scores import (
-    Groups,
-    Part,
-    Scores,
-    Summed,
-    Sums,
-    firsts,
-    has_tasks_of_several,
-    numbered,
-)
+from kp_batch.report.scores import Part, Scores, Summed, Sums, firsts, in_groups, numbered
 
 _FLOATS = ("score", "novelty", "confidence")
 _HITS = ("success", "meets_threshold")
@@ -60,24 +51,19 @@ def sums_of(scores: Scores, grouping: Grouping) -> pl.DataFrame:
         that are said above; where groups are compared, the sums of `Pairs`, named `paired_`. Of
         the labels, and of the whole if there is one.
     """
-    groups = Groups(scores, grouping.code, grouping.size)
-    own = _OfTasks(grouping, groups.codes, _totals(scores, groups, grouping.of))
+    own, of_groups = _OfTasks.of_groups(scores, grouping)
     whole, place_of_whole = _whole(own)
-    for part in scores.parts(len(groups)):
-        place = groups.of(part)
-        of_labels = _clusters(part, place, own)
-        own.add(of_labels)
-        if whole and has_tasks_of_several(part, "label"):
-            whole.add(_clusters(part, place_of_whole[place], whole))
-        elif whole:
-            whole.add(of_labels.placed(place_of_whole[of_labels.place]))
+    for part in of_groups.parts(len(own.codes)):
+        clusters = _clusters(part, place_of_whole, own)
+        own.add(clusters)
+        if whole:
+            whole.add(clusters.placed(place_of_whole))
     return pl.concat([each.frame() for each in (own, whole) if each])
 
 
 def totals_of(scores: Scores, grouping: Grouping) -> pl.DataFrame:
     """Sum over the traces of each group alone: `by`, the keys, `traces` and the columns."""
-    groups = Groups(scores, grouping.code, grouping.size)
-    own = _OfTasks(grouping, groups.codes, _totals(scores, groups, grouping.of))
+    own, _ = _OfTasks.of_groups(scores, grouping)
     return pl.concat([each.frame() for each in (own, _whole(own)[0]) if each])
 
 
@@ -90,9 +76,19 @@ class _Clusters:
     n: np.ndarray
     sums: Sums
 
-    def placed(self, place: np.ndarray) -> "_Clusters":
-        """The same, in other groups."""
-        return replace(self, place=place)
+    def placed(self, places: np.ndarray) -> "_Clusters":
+        """The same in other groups: those at these places."""
+        return replace(self, place=places[self.place]).merged()
+
+    def merged(self) -> "_Clusters":
+        """Make one of those that stand together and are of one task in one group."""
+        cluster = numbered(self.place, self.task)
+        first = firsts(cluster)
+        if len(first) == len(cluster):
+            return self
+        n, *sums = (np.bincount(cluster, values) for values in (self.n, *self.sums.values()))
+        named = dict(zip(self.sums, sums, strict=True))
+        return _Clusters(self.place[first], self.task[first], n, named)
 
 
 class _OfTasks:
@@ -104,6 +100,12 @@ class _OfTasks:
         self._means = {name: totals[name] / totals["traces"] for name in self.of}
         self._summed = Summed(len(codes))
         self._pairs = Pairs(len(codes)) if grouping.compares else None
+
+    @classmethod
+    def of_groups(cls, scores: Scores, grouping: Grouping) -> tuple["_OfTasks", Scores]:
+        """The sums of a grouping, its totals alone yet; and the scores, see `in_groups`."""
+        of_groups, codes = in_groups(scores, grouping.code, grouping.size)
+        return cls(grouping, codes, _totals(of_groups, len(codes), grouping.of)), of_groups
 
     def frame(self) -> pl.DataFrame:
         paired = self._pairs.sums if self._pairs else {}
@@ -143,51 +145,51 @@ class _OfTasks:
 
 
 def _whole(own: _OfTasks) -> tuple[_OfTasks | None, np.ndarray]:
-    """The sums of all labels together; and the place among these of each group, and at the end -1.
+    """The sums of all labels together, if there are; and the place among these of each group.
 
     There are the totals of all, as those of the labels add up.
     """
     whole = own.grouping.whole
     if not whole:
-        return None, np.array([-1])
+        return None, np.arange(len(own.codes))
     codes, place = np.unique(own.codes % whole.size, return_inverse=True)
     summed = Summed(len(codes))
     for name, values in own.totals.items():
         summed.add(name, place, values)
     totals = {name: values.astype(own.totals[name].dtype) for name, values in summed.sums.items()}
-    return _OfTasks(whole, codes, totals), np.append(place, -1)
+    return _OfTasks(whole, codes, totals), place
 
 
-def _totals(scores: Scores, groups: Groups, of: Sequence[str]) -> Sums:
-    """The number of traces of each group, and the sums of columns."""
-    summed = Summed(len(groups))
-    for part in scores.parts(len(groups)):
-        place, columns = _within(groups.of(part), part, of)
+def _totals(scores: Scores, size: int, of: Sequence[str]) -> Sums:
+    """The number of traces of each of so many groups, and the sums of columns."""
+    summed = Summed(size)
+    for part in scores.parts(size):
+        place, columns = _within(part, of)
         summed.add("traces", place)
         for name, values in columns.items():
             summed.add(name, place, values)
     return summed.sums
 
 
-def _within(place: np.ndarray, part: Part, names: Sequence[str]) -> tuple[np.ndarray, Sums]:
+def _within(part: Part, names: Sequence[str]) -> tuple[np.ndarray, Sums]:
     """The places and the columns of those that are in a group."""
+    place = part["place"]
     is_in = place >= 0
     if is_in.all():
         return place, {name: part[name] for name in names}
     return place[is_in], {name: part[name][is_in] for name in names}
 
 
-def _clusters(part: Part, places: np.ndarray, of: _OfTasks) -> _Clusters:
-    place, columns = _within(places, part, ("task", *of.of))
+def _clusters(part: Part, place_of_whole: np.ndarray, of: _OfTasks) -> _Clusters:
+    """By the groups of the whole, and in each by task and label, so that they stand together."""
+    place, columns = _within(part, ("task", *of.of))
     task = columns.pop("task")
+    n = np.ones(len(task))
     if not (task[1:] == task[:-1]).any():  # one trace a task
-        return _Clusters(place, task, np.ones(len(task)), columns)
+        return _Clusters(place, task, n, columns)
+    key = place_of_whole[place]
     # What is small is sorted by its digits, in a tenth of the time.
-    small = place.astype(np.uint16) if len(of.codes) <= 1 << 16 else place
+    small = key.astype(np.uint16) if len(of.codes) <= 1 << 16 else key
     order = np.argsort(small, kind="stable")
-    place, task = place[order], task[order]
-    cluster = numbered(place, task)
-    n = np.bincount(cluster).astype(np.float64)
-    sums = {name: np.bincount(cluster, values[order]) for name, values in columns.items()}
-    first = firsts(cluster)
-    return _Clusters(place[first], task[first], n, sums)
+    sums = {name: values[order] for name, values in columns.items()}
+    return _Clusters(place[order], task[order], n, sums).merged()

@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 
 from kp_batch.report.scores import (
-    Groups,
     Part,
     Scores,
     Summed,
     firsts,
     has_tasks_of_several,
+    in_groups,
     numbered,
 )
 
@@ -100,11 +100,11 @@ def sums_of_changes(scores: Scores, periods: Periods) -> pl.DataFrame:
     def code(part: Part) -> np.ndarray:
         return part["domain"].astype(np.int64) * size + periods.of_days[part["day"]]
 
-    groups = Groups(scores, code, len(domains) * size)
-    own = _Changes(groups.codes, *_totals(scores, groups))
+    of_groups, codes = in_groups(scores, code, len(domains) * size)
+    own = _Changes(codes, *_totals(of_groups, len(codes)))
     whole, place_of_whole = own.whole(size)
-    for part in scores.parts(len(groups)):
-        place = groups.of(part)
+    for part in of_groups.parts(len(codes)):
+        place = part["place"]
         clusters = _clusters(part, place, own.codes)
         windows = [*_windows(clusters)]
         own.add(clusters, windows)
@@ -201,13 +201,12 @@ def _places(codes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.where(codes[places] == wanted, places, -1)
 
 
-def _totals(scores: Scores, groups: Groups) -> tuple[np.ndarray, np.ndarray]:
+def _totals(scores: Scores, size: int) -> tuple[np.ndarray, np.ndarray]:
     """The traces of each group, and the sums of their scores."""
-    summed = Summed(len(groups))
-    for part in scores.parts(len(groups)):
-        place = groups.of(part)
-        summed.add("traces", place)
-        summed.add("score", place, part["score"])
+    summed = Summed(size)
+    for part in scores.parts(size):
+        summed.add("traces", part["place"])
+        summed.add("score", part["place"], part["score"])
     return summed.sums["traces"], summed.sums["score"]
 
 
