@@ -16,9 +16,9 @@ from kp_batch.report.periods import Span
 from tests.support.drawn_scores import draw, opened, write
 from tests.support.odd_scores import make
 from tests.support.oracle.answers import is_near
-from tests.support.oracle.doubts import before, means
+from tests.support.oracle.doubts import before
 from tests.support.oracle.findings import changes, domain_changes
-from tests.support.oracle.reports import Report
+from tests.support.oracle.reports import Report, means
 from tests.support.oracle.statistics import median
 from tests.support.planted import build_catalog
 from tests.support.reported import EMPTY, QUIET

@@ -56,6 +56,7 @@ def row(number: int, **changes: Any) -> Row:
         "task_domain": "code",
         "agent_id": "a",
         "framework": "x",
+        "source_skill": None,
         "success": True,
         "confidence": 0.7,
         "recorded_score": None,
@@ -79,6 +80,7 @@ def row(number: int, **changes: Any) -> Row:
         **changes,
     }
     own |= {"date": day_of(own["created_at"]), "weights": _WEIGHTS[own["profile_id"]]}
+    own["profile"] = own["profile_id"].rpartition("-")[0]
     own["composite"] = composite(own, own["weights"])
     own["score"] = changes.get("score", overridden(own, own["composite"]))
     return own | {"meets_threshold": own["score"] >= THRESHOLD}

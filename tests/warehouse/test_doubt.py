@@ -11,12 +11,9 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from kp_batch.dimensions import DIMENSIONS
 from kp_batch.warehouse.catalog import create_macros
 from tests.bench.doubt import Cell, Coverage, coverage
 from tests.support.measured import ask_of
-from tests.support.oracle.answers import assert_same
-from tests.support.oracle.doubts import differences
 
 
 @pytest.fixture
@@ -141,26 +138,3 @@ def test_nothing_entered_or_exited_where_the_domains_are_the_same(
     ask_of(connection, pl.DataFrame(rows))
     answer = connection.execute("SELECT entered, exited FROM mean_changes('day')").fetchall()
     assert answer == [(None, None), *[(0, 0)] * 6]
-
-
-@pytest.mark.parametrize("alike", [0.0, 0.8])
-def test_a_difference_on_the_same_tasks_is_that_of_plain_loops(
-    connection: duckdb.DuckDBPyConnection, alike: float
-) -> None:
-    generator = np.random.default_rng(5)
-    rows = [
-        {
-            "objective_hash": str(task),
-            "agent_id": agent,
-            "success": int(generator.random() < (own if generator.random() < alike else 0.5)),
-            **{name: generator.random() for name in ("score", *DIMENSIONS)},
-        }
-        for task, own in enumerate(generator.random(12).round())
-        for agent in ("a", "b")
-        for _ in range(3)
-    ]
-    ask_of(connection, pl.DataFrame(rows))
-    names = ["score", *DIMENSIONS, "success"]
-    answer = connection.sql(f"FROM differences_by('agent_id', 'a', 'b', {names})").to_arrow_table()
-    found = [{**row, "parts": None} for row in answer.to_pylist()]
-    assert_same(found, [{**row, "parts": None} for row in differences(rows, "agent_id", "a", "b")])

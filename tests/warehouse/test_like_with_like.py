@@ -15,7 +15,7 @@ from kp_batch.warehouse.questions import statements
 from tests.support.measured import create_questions
 from tests.support.oracle import measures
 from tests.support.oracle.answers import ask, assert_same, is_near
-from tests.support.oracle.doubts import DIMENSIONS, OVERRIDES, mean_changes
+from tests.support.oracle.doubts import DIMENSIONS, OVERRIDES
 from tests.support.oracle.measures import MEASURES, USUAL, measured
 from tests.support.oracle.scoring import composite, overridden
 
@@ -206,7 +206,7 @@ def test_changes_of_all_and_of_the_mix_of_domains(
 ) -> None:
     answer = ask(connection, f"FROM mean_changes('{period}', {condition})")
     some = [row for row in of(rows) if condition == "true" or row["success"]]
-    wanted = {row["begins"]: row for row in mean_changes(some, period)}
+    wanted = {row["begins"]: row for row in measures.mean_changes(some, period)}
     assert len(answer) == len(wanted)
     for row in answer:
         oracle = wanted[row["begins"]]

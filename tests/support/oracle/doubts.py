@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from operator import itemgetter, mul
 from typing import Any
 
-from tests.support.oracle.statistics import correlation, deviation, grouped, mean, median
+from tests.support.oracle.statistics import correlation, deviation, grouped
 
 Row = Mapping[str, Any]
 Answer = list[dict[str, Any]]
@@ -93,40 +93,6 @@ def _alike(tasks: Sequence[Sequence[Row]], hit: Key, n: int) -> float:
     return min(1, max(0, (between - within) / (between + (size - 1) * within)))
 
 
-def means(rows: Sequence[Row]) -> dict[str, Any]:
-    """The columns of `means_by` but the key."""
-    low, high = interval(rows, itemgetter("score"))
-    novelty = interval(rows, itemgetter("novelty"))
-    success = share_interval(rows, itemgetter("success"))
-    share = share_interval(rows, itemgetter("meets_threshold"))
-    gap = gap_interval(rows)
-    return {
-        "traces": len(rows),
-        "tasks": len(tasks_of(rows)),
-        "mean": mean([row["score"] for row in rows]),
-        "low": low,
-        "high": high,
-        "median": median([row["score"] for row in rows]),
-        "novelty": mean([row["novelty"] for row in rows]),
-        "novelty_low": novelty[0],
-        "novelty_high": novelty[1],
-        "cache_warming_up": sum(row["cache_warming_up"] for row in rows),
-        "success": _mean(rows, itemgetter("success")),
-        "success_low": success[0],
-        "success_high": success[1],
-        "worth_sharing": sum(row["meets_threshold"] for row in rows),
-        "share": _mean(rows, itemgetter("meets_threshold")),
-        "share_low": share[0],
-        "share_high": share[1],
-        "confidence": mean([row["confidence"] for row in rows]),
-        "overconfidence": _mean(rows, _gap),
-        "overconfidence_low": gap[0],
-        "overconfidence_high": gap[1],
-        "tools": mean([row["n_tools"] for row in rows]),
-        **{name: mean([float(row[name]) for row in rows]) for name in OVERRIDES},
-    }
-
-
 def _gap(row: Row) -> float:
     return float(row["confidence"] - row["success"])
 
@@ -153,73 +119,6 @@ def gap_interval(rows: Sequence[Row]) -> tuple[float | None, float | None]:
 def _shift(rows: Sequence[Row], task: Any, value: Key) -> float:
     kept = [row for row in rows if row["objective_hash"] != task]
     return _mean(kept, value) - _mean(rows, value)
-
-
-def differences(rows: Sequence[Row], column: str, a: Any, b: Any) -> Answer:
-    """`differences_by`: the means of the differences by task."""
-    sides = [tasks_of(row for row in rows if row[column] == side) for side in (a, b)]
-    both = [task for task in sides[0] if task in sides[1]]
-    answer: Answer = []
-    for measure in ("score", *DIMENSIONS, "success"):
-        of_a, of_b = ([_mean(side[task], itemgetter(measure)) for task in both] for side in sides)
-        changes = [second - first for first, second in zip(of_a, of_b, strict=True)]
-        low = high = None
-        if len(both) >= EFFECTIVE:
-            find = difference_of_shares if measure == "success" else difference
-            low, high = find(of_a, of_b)
-        answer.append(
-            {
-                "measure": measure,
-                "tasks": len(both),
-                "mean_a": mean(of_a),
-                "mean_b": mean(of_b),
-                "difference": mean(changes),
-                "low": low,
-                "high": high,
-            }
-        )
-    return answer
-
-
-def differences_from_others(rows: Sequence[Row], column: str) -> Answer:
-    """The means of a value by task, and beside each the mean of those of the others."""
-    answer: Answer = []
-    for domain, of_domain in grouped(rows, itemgetter("task_domain")).items():
-        named = [row for row in of_domain if row[column] is not None]
-        tasks = [grouped(attempts, itemgetter(column)) for attempts in tasks_of(named).values()]
-        shared = [task for task in tasks if len(task) > 1]
-        for value in {value for task in shared for value in task}:
-            own = [task for task in shared if value in task]
-            answer.append(
-                {
-                    "task_domain": domain,
-                    "unit": value,
-                    "traces": sum(len(task[value]) for task in own),
-                    "tasks": len(own),
-                    **_from_others(own, value, "score", difference),
-                    **_from_others(own, value, "success", difference_of_shares),
-                }
-            )
-    return answer
-
-
-def _from_others(
-    tasks: Sequence[Mapping[Any, Sequence[Row]]], value: Any, measure: str, find: Interval
-) -> dict[str, Any]:
-    of_value, of_others = [], []
-    for task in tasks:
-        of_each = {each: _mean(own, itemgetter(measure)) for each, own in task.items()}
-        of_value.append(of_each.pop(value))
-        # Rounded, so that what never varies does not do so by the order of a sum.
-        of_others.append(round(math.fsum(of_each.values()) / len(of_each), 12))
-    low, high = find(of_others, of_value) if len(tasks) >= EFFECTIVE else (None, None)
-    return {
-        measure: mean(of_value),
-        f"{measure}_of_others": mean(of_others),
-        f"{measure}_difference": mean([a - b for a, b in zip(of_value, of_others, strict=True)]),
-        f"{measure}_low": low,
-        f"{measure}_high": high,
-    }
 
 
 def difference(of_a: Sequence[float], of_b: Sequence[float]) -> tuple[float, float]:
@@ -262,17 +161,6 @@ def before(begin: date, period: str) -> list[date]:
     while len(begins) <= 4:
         begins.append(begin_of(begins[-1] - timedelta(days=1), period))
     return begins[1:]
-
-
-def changes(rows: Sequence[Row], key: Key, period: str) -> Answer:
-    """`changes_by`; the rows have a `day`."""
-    answer: Answer = []
-    for value, own in grouped(rows, key).items():
-        of_period = grouped(own, lambda row: begin_of(row["day"], period))
-        for begin, now in of_period.items():
-            then = [row for each in before(begin, period) for row in of_period.get(each, ())]
-            answer.append({"key": value, "begins": begin, **change_of(now, then)})
-    return answer
 
 
 def change_of(
@@ -341,72 +229,6 @@ def _effective_of_both(now: Sequence[Row], then: Sequence[Row]) -> float:
         for row in side:
             weights[row["objective_hash"]] += 0.5 / len(side)
     return 1 / math.fsum(weight**2 for weight in weights.values())
-
-
-def domain_changes(rows: Sequence[Row], period: str) -> Answer:
-    """Holm's over the domains of a period."""
-    found = changes(rows, itemgetter("task_domain"), period)
-    for of_period in grouped(found, itemgetter("begins")).values():
-        ranked = sorted(
-            (row for row in of_period if row["p_value"] is not None),
-            key=lambda row: (row["p_value"], row["key"]),
-        )
-        adjusted = 0.0
-        for place, row in enumerate(ranked):
-            adjusted = max(adjusted, min(1.0, row["p_value"] * (len(ranked) - place)))
-            row["p_value"] = adjusted
-    return [
-        {
-            "task_domain": row.pop("key"),
-            **row,
-            "moved": None if row["p_value"] is None else row["p_value"] < 0.05,
-        }
-        for row in found
-    ]
-
-
-def mean_changes(rows: Sequence[Row], period: str) -> Answer:
-    """What each cause alone changes, with the means of both sides."""
-    answer: Answer = []
-    for total in changes(rows, lambda _: 1, period):
-        begin = total["begins"]
-        sides = [
-            grouped(
-                [row for row in rows if begin_of(row["day"], period) in begins],
-                itemgetter("task_domain"),
-            )
-            for begins in (before(begin, period), [begin])
-        ]
-        parts = _parts([{k: [r["score"] for r in v] for k, v in side.items()} for side in sides])
-        named = {name: value for name, value in total.items() if name != "key"}
-        answer.append({**named, **parts})
-    return answer
-
-
-def _parts(sides: Sequence[Mapping[Any, Sequence[float]]]) -> dict[str, float | None]:
-    then, now = sides
-    both = now.keys() & then.keys()
-    if not both:
-        return dict.fromkeys(("mix", "within", "entered", "exited"))
-    whole = [_mean_of(side, side.keys()) for side in sides]
-    alike = [_mean_of(side, both) for side in sides]
-    mix = within = 0.0
-    for key in both:
-        shares = [len(side[key]) / sum(len(side[each]) for each in both) for side in sides]
-        own = [_mean_of(side, {key}) for side in sides]
-        mix += (shares[1] - shares[0]) * sum(own) / 2
-        within += sum(shares) / 2 * (own[1] - own[0])
-    return {
-        "mix": mix,
-        "within": within,
-        "entered": whole[1] - alike[1],
-        "exited": alike[0] - whole[0],
-    }
-
-
-def _mean_of(side: Mapping[Any, Sequence[float]], keys: Iterable[Any]) -> float:
-    values = [value for key in keys for value in side[key]]
-    return math.fsum(values) / len(values)
 
 
 def calibration(rows: Sequence[Row]) -> dict[str, Any]:

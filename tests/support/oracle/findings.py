@@ -13,14 +13,9 @@ from scipy import stats
 
 from kp_batch.report.finding import Finding
 from tests.support.oracle.answers import is_near
-from tests.support.oracle.doubts import (
-    OVERRIDES,
-    differences_from_others,
-    effective,
-    means,
-)
+from tests.support.oracle.doubts import OVERRIDES, effective
 from tests.support.oracle.questions import driven
-from tests.support.oracle.reports import ALL, Report
+from tests.support.oracle.reports import ALL, Report, differences_from_others, means
 from tests.support.oracle.scoring import effects
 from tests.support.oracle.statistics import bin_of, grouped, mean, rank_correlation
 

@@ -71,14 +71,14 @@ def measured(row: Row, day: date, weights: Sequence[float], share: float) -> dic
 
 def means_by(rows: Sequence[Row], keys: Sequence[str], measures: Sequence[str]) -> Answer:
     return [
-        {**dict(zip(keys, values, strict=True)), **_mean_of(own, measure)}
+        {**dict(zip(keys, values, strict=True)), **mean_of(own, measure)}
         for values, own in grouped(rows, itemgetter(*keys, "everything")).items()
         for values in [values[:-1]]
         for measure in measures
     ]
 
 
-def _mean_of(rows: Sequence[Row], measure: str) -> dict[str, Any]:
+def mean_of(rows: Sequence[Row], measure: str) -> dict[str, Any]:
     low, high = _interval(rows, measure)
     return {
         "measure": measure,
@@ -235,6 +235,48 @@ def _adjust(answer: Answer) -> None:
         for place, row in enumerate(ranked):
             adjusted = max(adjusted, min(1.0, row["p_value"] * (len(ranked) - place)))
             row["adjusted_p_value"] = adjusted
+
+
+def mean_changes(rows: Sequence[Row], period: str) -> Answer:
+    """What each cause alone changes, with the means of both sides."""
+    answer: Answer = []
+    for total in changes_by(rows, ["everything"], period, ["score"]):
+        begin = total["begins"]
+        sides = [
+            grouped([row for row in rows if row[period] in begins], itemgetter("task_domain"))
+            for begins in (before(begin, period), [begin])
+        ]
+        splits = _splits([{k: [r["score"] for r in v] for k, v in side.items()} for side in sides])
+        left_out = ("everything", "measure", "adjusted_p_value")
+        named = {name: value for name, value in total.items() if name not in left_out}
+        answer.append({**named, **splits})
+    return answer
+
+
+def _splits(sides: Sequence[Mapping[Any, Sequence[float]]]) -> dict[str, float | None]:
+    then, now = sides
+    both = now.keys() & then.keys()
+    if not both:
+        return dict.fromkeys(("mix", "within", "entered", "exited"))
+    whole = [_of_keys(side, side.keys()) for side in sides]
+    alike = [_of_keys(side, both) for side in sides]
+    mix = within = 0.0
+    for key in both:
+        shares = [len(side[key]) / sum(len(side[each]) for each in both) for side in sides]
+        own = [_of_keys(side, {key}) for side in sides]
+        mix += (shares[1] - shares[0]) * sum(own) / 2
+        within += sum(shares) / 2 * (own[1] - own[0])
+    return {
+        "mix": mix,
+        "within": within,
+        "entered": whole[1] - alike[1],
+        "exited": alike[0] - whole[0],
+    }
+
+
+def _of_keys(side: Mapping[Any, Sequence[float]], keys: Iterable[Any]) -> float:
+    values = [value for key in keys for value in side[key]]
+    return math.fsum(values) / len(values)
 
 
 def parts_of_change(now: Sequence[Row], then: Sequence[Row]) -> dict[str, float]:

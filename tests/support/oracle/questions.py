@@ -4,11 +4,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import combinations, pairwise
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
 from tests.support.oracle import measures
-from tests.support.oracle.doubts import calibration, mean_changes, means
+from tests.support.oracle.doubts import calibration
 from tests.support.oracle.history import History, State
 from tests.support.oracle.measures import MEASURES, PARTS, USUAL, measured
 from tests.support.oracle.scoring import (
@@ -117,13 +118,8 @@ def changes_by(
     return measures.changes_by(trace_measures(state), keys, period, names)
 
 
-def changes_of_all(state: State, period: str) -> Answer:
-    rows = trace_measures(state)
-    parts = {
-        row["begins"]: row["parts"]
-        for row in measures.changes_by(rows, ["everything"], period, ["score"])
-    }
-    return [{**row, "parts": parts[row["begins"]]} for row in mean_changes(rows, period)]
+def mean_changes(state: State, period: str) -> Answer:
+    return measures.mean_changes(trace_measures(state), period)
 
 
 def agent_rank_correlations(state: State) -> Answer:
@@ -226,23 +222,22 @@ def driven(rows: Sequence[Mapping[str, Any]], weights: Sequence[Sequence[float]]
     ]
 
 
-def _by_confidence(state: State) -> dict[tuple[Any, ...], list[Score]]:
-    return grouped(state.scores, lambda row: (row["task_domain"], row["agent_id"]))
-
-
 def confidence_calibration(state: State) -> Answer:
     answer: Answer = []
-    for (domain, agent), rows in _by_confidence(state).items():
-        found = means(rows)
+    keys = itemgetter("task_domain", "agent_id")
+    for (domain, agent), rows in grouped(trace_measures(state), keys).items():
+        found = measures.mean_of(rows, "overconfidence")
         answer.append(
             {
                 "task_domain": domain,
                 "agent_id": agent,
                 "traces": found["traces"],
                 "tasks": found["tasks"],
-                "stated": found["confidence"],
-                "happened": found["success"],
-                **{name: found[name] for name in found if name.startswith("overconfidence")},
+                "stated": mean(column(rows, "confidence")),
+                "happened": mean(column(rows, "success")),
+                "overconfidence": found["mean"],
+                "overconfidence_low": found["low"],
+                "overconfidence_high": found["high"],
                 **calibration(rows),
             }
         )
@@ -507,7 +502,7 @@ ANSWERS: Mapping[str, Callable[..., Answer]] = MappingProxyType(
         "differences_by": differences_by,
         "differences_from_others": differences_from_others,
         "changes_by": changes_by,
-        "mean_changes": changes_of_all,
+        "mean_changes": mean_changes,
         "agent_rank_correlations": agent_rank_correlations,
         "score_distribution": score_distribution,
         "score_histogram": score_histogram,

@@ -10,18 +10,8 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
-from tests.support.oracle import answers
-from tests.support.oracle.doubts import (
-    DIMENSIONS,
-    OVERRIDES,
-    before,
-    begin_of,
-    differences_from_others,
-    domain_changes,
-    effective,
-    mean_changes,
-    means,
-)
+from tests.support.oracle import answers, measures
+from tests.support.oracle.doubts import DIMENSIONS, OVERRIDES, before, begin_of, effective
 from tests.support.oracle.history import History
 from tests.support.oracle.questions import driven
 from tests.support.oracle.scoring import effects, in_force
@@ -51,7 +41,15 @@ _PAIRED = MappingProxyType(
         "success_difference_high": "success_high",
     }
 )
-_OF_MEANS = ("median", "single_thought", "recovery_bonus")  # which the report does not show
+_MEASURES = MappingProxyType(  # what the columns of each begin with
+    {
+        "score": "",
+        "novelty": "novelty_",
+        "success": "success_",
+        "share_at_threshold": "share_",
+        "overconfidence": "overconfidence_",
+    }
+)
 LENGTHS = {  # of a unit of time, in days, on average
     "hour": 1 / 24,
     "day": 1,
@@ -126,7 +124,8 @@ class Report:
         self.archive = archive
         days = (day_of(row["created_at"]) for row in archive.scores)
         scores: list[dict[str, Any]] = [
-            {**row, "day": day} for row, day in zip(archive.scores, days, strict=True)
+            {**row, **measures.measured(row, day, row["weights"], 0)}
+            for row, day in zip(archive.scores, days, strict=True)
         ]
         self.label_of, self.others = labels(Counter(row["task_domain"] for row in scores))
         self.labels = [*dict.fromkeys(self.label_of.values())]
@@ -228,16 +227,22 @@ class Report:
 
     def changes(self) -> Answer:
         rows = self.scopes[ALL]
-        found = self._within_span(mean_changes(rows, self.period))
+        found = self._within_span(measures.mean_changes(rows, self.period))
         return [{"domain": ALL, **row, **self._warming_up(rows, row["begins"])} for row in found]
 
     def domain_changes(self) -> Answer:
-        found = self._within_span(domain_changes(self.scopes[ALL], self.period))
-        return [
-            {"domain": label, **row, **self._warming_up(self.scopes[label], row["begins"])}
-            for row in found
-            if (label := self._apart.get(row.pop("task_domain")))
-        ]
+        """The p-values by Holm, over the domains of a period."""
+        rows = self.scopes[ALL]
+        found = measures.changes_by(rows, ["task_domain"], self.period, ["score"])
+        answer: Answer = []
+        for row in self._within_span(found):
+            p_value = row.pop("adjusted_p_value")
+            if label := self._apart.get(row.pop("task_domain")):
+                moved = None if p_value is None else p_value < 0.05
+                warming_up = self._warming_up(self.scopes[label], row["begins"])
+                own = {"domain": label, "p_value": p_value, "moved": moved}
+                answer.append({**row, **own, **warming_up})
+        return answer
 
     def _within_span(self, changes: Answer) -> Answer:
         """Those of periods of which any day is shown; and whether these are over."""
@@ -246,7 +251,8 @@ class Report:
             end = next_step(datetime.combine(row["begins"], datetime.min.time()), self.period)
             if end.date() > span.first_day and row["begins"] <= span.last_day:
                 is_over = end <= _naive(self.archive.ended)
-                found.append({**row, "is_over": is_over})
+                own = {key: row[key] for key in row if key not in {"measure", "parts"}}
+                found.append({**own, "is_over": is_over})
         return found
 
     def _warming_up(self, rows: Sequence[Row], begins: date) -> dict[str, float | None]:
@@ -459,8 +465,34 @@ def next_step(begin: datetime, grain: str) -> datetime:
     return begin + {"hour": timedelta(hours=1), "day": _DAY, "week": 7 * _DAY}[grain]
 
 
-def _means(rows: Sequence[Row]) -> dict[str, Any]:
-    return {name: value for name, value in means(rows).items() if name not in _OF_MEANS}
+def means(rows: Sequence[Row]) -> dict[str, Any]:
+    """The means of a group, in the columns of a frame."""
+    columns: dict[str, Any] = {}
+    for measure, name in _MEASURES.items():
+        found = measures.mean_of(rows, measure)
+        columns |= {name.rstrip("_") or "mean": found["mean"]}
+        columns |= {f"{name}{end}": found[end] for end in ("low", "high")}
+    return {
+        "traces": len(rows),
+        "tasks": len(measures.tasks_of(rows)),
+        **columns,
+        **{name: mean([row[name] for row in rows]) for name in ("confidence", "tools")},
+        "cache_warming_up": sum(row["cache_warming_up"] for row in rows),
+        "worth_sharing": sum(row["share_at_threshold"] for row in rows),
+        "low_diversity_penalty": mean([float(row["low_diversity_penalty"]) for row in rows]),
+    }
+
+
+def differences_from_others(rows: Sequence[Row], column: str) -> Answer:
+    """Those of scores and of success, in the columns of a frame."""
+    found: dict[Any, dict[str, Any]] = {}
+    for row in measures.differences_from_others(rows, column, ("score", "success")):
+        own = found.setdefault(
+            (row["task_domain"], row[column]),
+            {"unit": row[column], "traces": row["traces"], "tasks": row["tasks"]},
+        )
+        own |= {f"{row['measure']}_{name}": row[name] for name in ("difference", "low", "high")}
+    return [*found.values()]
 
 
 def _domain(rows: list[Row]) -> Answer:
@@ -469,7 +501,7 @@ def _domain(rows: list[Row]) -> Answer:
     repeats = sum((row["max_similarity"] or 0) >= 0.95 for row in rows)
     return [
         {
-            **_means(rows),
+            **means(rows),
             **spread(scores),
             "repeats": repeats / len(rows),
             "novelty_warming_up": mean([row["novelty"] for row in rows if row["cache_warming_up"]]),
@@ -525,7 +557,7 @@ def _units(rows: list[Row], column: str) -> Answer:
     return [
         {
             "unit": unit,
-            **_means(of_unit[unit]),
+            **means(of_unit[unit]),
             "effective_tasks": effective(of_unit[unit]),
             "place": place,
             **{name: paired.get(unit, {}).get(own) for name, own in _PAIRED.items()},
